@@ -1,0 +1,63 @@
+# Every target does its own set-up: on a fresh machine `make demo` or `make test` is all it takes.
+# `make test PYTHON=python3.12` uses another interpreter (remove .venv first, if there is one).
+
+PYTHON ?= python3
+VENV := $(CURDIR)/.venv
+PY := $(VENV)/bin/python
+WORKERS ?= 2
+PYTEST := $(VENV)/bin/pytest -n $(WORKERS) --dist worksteal
+
+.PHONY: demo test slow peers lint format types contracts wheel bench clean
+
+demo: $(VENV)/.with-demo
+	$(PY) -m lamina demo
+
+test: $(VENV)/.with-dev
+	$(PYTEST)
+
+slow: $(VENV)/.with-dev
+	$(PYTEST) -m slow --hypothesis-profile=thorough
+
+# Not in parallel: two processes that each hold the peer take longer to load it than the tests take.
+peers: $(VENV)/.with-dev $(VENV)/.with-peer-torch
+	$(VENV)/bin/pytest --require-passed tests/peers
+
+lint: $(VENV)/.with-dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+format: $(VENV)/.with-dev
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+# mypy and import-linter can't follow an editable install whose package is the root: they read a copy.
+types: $(VENV)/.with-dev
+	$(PY) tests/house/package_tree.py build/types
+	cd build/types && $(VENV)/bin/mypy --config-file $(CURDIR)/pyproject.toml -p lamina
+
+contracts: $(VENV)/.with-dev
+	$(PY) tests/house/package_tree.py build/contracts
+	cd build/contracts && PYTHONPATH=. $(VENV)/bin/lint-imports --config $(CURDIR)/pyproject.toml
+
+wheel: $(VENV)/.with-dev
+	$(PY) tests/house/wheel_check.py
+
+bench: $(VENV)/.with-dev
+	set -e; for file in benchmarks/bench_*.py; do $(PY) $$file; done
+
+clean:
+	rm -rf $(VENV) build dist lamina.egg-info
+
+# A stamp stands for an installed set of extras; it is renewed when what is installed may have changed.
+$(VENV)/.with-%: pyproject.toml ir/version.py | $(VENV)/.made
+	@echo "installing lamina[$*] into $(VENV); the first time takes about a minute"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '$(CURDIR)[$*]'
+	@touch $@
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("Lamina needs Python 3.11 or newer; " \
+	    "$(PYTHON) is %d.%d. Name another one: make PYTHON=python3.12" % v[:2])'
+	@$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+.PRECIOUS: $(VENV)/.with-%

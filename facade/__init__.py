@@ -1,0 +1,4 @@
+"""Answer `import torch` with Lamina in scripts run by `python -m lamina run`."""
+
+if not __name__.startswith("lamina."):  # found in the repository's root: a second copy under another name
+    raise ImportError(f"{__name__} is a folder of Lamina's repository: write import lamina.facade")

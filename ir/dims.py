@@ -1,0 +1,474 @@
+"""Dimensions: an int, or an expression of symbols that stand for sizes not known yet.
+
+A `Dim` is a polynomial with integer coefficients over atoms: symbols, floor divisions, minima and maxima.  It
+is kept in a canonical form, so that equal expressions mostly are equal values (`(2*n+1)//2` is `n`), and one
+without symbols is a plain int.  A symbol is a size, so at least 0; a divisor is presumed to be at least 1.
+
+`==` compares forms, as a dictionary key must.  What an op's rule asks ("are these sizes equal?") is `same`;
+where that can't be decided, the answer is yes on a `Condition`, which `with conditions()` collects.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from keyword import iskeyword
+from math import gcd, inf
+from typing import Any
+
+from .dtypes import ALL
+from .errors import ArgumentValueError, ShapeError
+
+# Words that mean something else where the text form spells dimensions.
+RESERVED = frozenset(
+    {"min", "max", "inf", "nan", "none", "graph"} | {d.name for d in ALL} | {d.short for d in ALL}
+)
+
+
+class Atom:
+    """An indivisible factor: a symbol (the kind is its name), or `//`, `min` or `max` of two dims."""
+
+    __slots__ = ("kind", "operands", "text")
+
+    def __init__(self, kind: str, *operands: int | Dim):
+        self.kind, self.operands = kind, operands
+        if not operands:
+            self.text = kind
+        elif kind == "//":
+            self.text = "//".join(
+                s if isinstance(d, int) or s.isidentifier() else f"({s})"
+                for d, s in zip(operands, map(str, operands), strict=True)
+            )
+        else:
+            self.text = f"{kind}({operands[0]},{operands[1]})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Atom) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __str__(self) -> str:
+        return f"({self.text})" if self.kind == "//" else self.text
+
+
+Monomial = tuple[Atom, ...]  # a product, its factors in order; () is 1
+Terms = dict[Monomial, int]
+
+
+class Dim:
+    """A size that depends on symbols.  Made by `symbol` and arithmetic; never a constant."""
+
+    __slots__ = ("terms", "text")
+
+    terms: tuple[tuple[Monomial, int], ...]
+    text: str
+
+    def __add__(self, other: Any) -> int | Dim:
+        if not _is_dim(other):
+            return NotImplemented
+        terms = dict(self.terms)
+        for monomial, c in _terms(other):
+            terms[monomial] = terms.get(monomial, 0) + c
+        return _dim(terms)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> int | Dim:
+        return self * -1
+
+    def __sub__(self, other: Any) -> int | Dim:
+        return self + other * -1 if _is_dim(other) else NotImplemented
+
+    def __rsub__(self, other: Any) -> int | Dim:
+        return self * -1 + other if _is_dim(other) else NotImplemented
+
+    def __mul__(self, other: Any) -> int | Dim:
+        if not _is_dim(other):
+            return NotImplemented
+        terms: Terms = {}
+        for a, c in self.terms:
+            for b, d in _terms(other):
+                product = tuple(sorted(a + b, key=str))
+                terms[product] = terms.get(product, 0) + c * d
+        return _dim(terms)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> int | Dim:
+        return _quotient(self, other) if _is_dim(other) else NotImplemented
+
+    def __rfloordiv__(self, other: Any) -> int | Dim:
+        return _quotient(other, self) if _is_dim(other) else NotImplemented
+
+    def __mod__(self, other: Any) -> int | Dim:
+        return self - _quotient(self, other) * other if _is_dim(other) else NotImplemented
+
+    def __rmod__(self, other: Any) -> int | Dim:
+        return other - _quotient(other, self) * self if _is_dim(other) else NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Dim) and self.text == other.text)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __lt__(self, other: Any) -> bool:
+        return not self >= other if _is_dim(other) else NotImplemented
+
+    def __gt__(self, other: Any) -> bool:
+        return _decided(self, ">=", other + 1) if _is_dim(other) else NotImplemented
+
+    def __le__(self, other: Any) -> bool:
+        return not self > other if _is_dim(other) else NotImplemented
+
+    def __ge__(self, other: Any) -> bool:
+        return _decided(self, ">=", other) if _is_dim(other) else NotImplemented
+
+    def __bool__(self) -> bool:
+        return not _decided(self, "==", 0)
+
+    def __str__(self) -> str:
+        return self.text
+
+    __repr__ = __str__
+
+
+def _is_dim(value: Any) -> bool:
+    return isinstance(value, Dim) or (hasattr(value, "__index__") and not isinstance(value, bool))
+
+
+def _terms(value: Any) -> tuple[tuple[Monomial, int], ...]:
+    return value.terms if isinstance(value, Dim) else (((), int(value)),)
+
+
+def _dim(terms: Terms) -> int | Dim:
+    """The canonical value of a sum: highest degree first, constant last; an int where no symbol is left."""
+    kept = [(m, c) for m, c in terms.items() if c]
+    if not kept:
+        return 0
+    if len(kept) == 1 and not kept[0][0]:
+        return kept[0][1]
+    kept.sort(key=lambda term: (-len(term[0]), tuple(map(str, term[0]))))
+    made = object.__new__(Dim)
+    made.terms = tuple(kept)
+    spelled = []
+    for monomial, c in kept:
+        product = (
+            "*".join(map(str, monomial))
+            if c in (1, -1) or not monomial
+            else f"{abs(c)}*" + "*".join(map(str, monomial))
+        )
+        sign = "-" if c < 0 else "+" if spelled else ""
+        spelled.append(sign + (product if monomial else str(abs(c))))
+    text = "".join(spelled)
+    if len(kept) == 1 and kept[0][1] == 1 and len(kept[0][0]) == 1:
+        text = kept[0][0][0].text  # n//2 by itself needs no brackets
+    made.text = text
+    return made
+
+
+def _of_atom(atom: Atom) -> Dim:
+    made = _dim({(atom,): 1})
+    assert isinstance(made, Dim)
+    return made
+
+
+def symbol(name: str) -> Dim:
+    """The dimension called `name`, some size of at least 0.
+
+    Raises ArgumentValueError unless the name is an identifier, and not a word of the text form (`f32`,
+    `max`).
+    """
+    if not (name.isidentifier() and name.isascii()) or name in RESERVED or iskeyword(name):
+        raise ArgumentValueError(f"symbol(name): a dimension can't be called {name!r}", "like: symbol('n')")
+    return _of_atom(Atom(name))
+
+
+def minimum(a: int | Dim, b: int | Dim) -> int | Dim:
+    """The smaller of two dimensions, as an expression where it isn't known which that is."""
+    return _extreme("min", a, b)
+
+
+def maximum(a: int | Dim, b: int | Dim) -> int | Dim:
+    """The larger of two dimensions, as an expression where it isn't known which that is."""
+    return _extreme("max", a, b)
+
+
+def _extreme(kind: str, a: int | Dim, b: int | Dim) -> int | Dim:
+    low, high = bounds(a - b)
+    if low >= 0:
+        return b if kind == "min" else a
+    if high <= 0:
+        return a if kind == "min" else b
+    return _of_atom(Atom(kind, *sorted((a, b), key=str)))
+
+
+def _quotient(a: int | Dim, b: int | Dim) -> int | Dim:
+    """The floor of a / b in canonical form: whatever is a multiple of b stands outside of the division."""
+    if isinstance(b, int):
+        return _by_constant(a, int(b))
+    if bounds(b)[1] <= 0:
+        raise ShapeError(f"a dimension can't be divided by {b}, which is not positive")
+    exact = _exact(a, b)
+    if exact is not None:
+        return exact
+    whole: Terms = {}
+    rest: Terms = {}
+    if len(b.terms) == 1:
+        ((divisor, c),) = b.terms
+        for monomial, d in _terms(a):
+            left = _without(monomial, divisor)
+            if left is not None and d % c == 0:
+                whole[left] = d // c
+            else:
+                rest[monomial] = d
+        a = _dim(rest)
+    low, high = bounds(a)
+    if low >= 0 and bounds(b - a)[0] >= 1:
+        return _dim(whole)
+    return _dim(whole) + _of_atom(Atom("//", a, b))
+
+
+def _by_constant(a: int | Dim, k: int) -> int | Dim:
+    if k <= 0:
+        raise ShapeError(f"a dimension can't be divided by {k}, which is not positive")
+    whole = _dim({m: c // k for m, c in _terms(a)})
+    rest = {m: c % k for m, c in _terms(a)}
+    common = gcd(k, *(c for m, c in rest.items() if m))
+    # floor(floor(x / g) / (k / g)) is floor(x / k): what the symbols' coefficients share with k falls out of
+    # both
+    inner, k = _dim({m: c // common for m, c in rest.items()}), k // common
+    if k == 1 or isinstance(inner, int):
+        return whole + inner // k
+    symbolic = [(m, c) for m, c in inner.terms if m]
+    if len(symbolic) == 1 and symbolic[0][1] == 1 and len(symbolic[0][0]) == 1:
+        atom = symbolic[0][0][0]
+        if atom.kind == "//" and isinstance(atom.operands[1], int):  # (a//b + c)//k is (a + b*c)//(b*k)
+            a, b = atom.operands
+            return whole + _by_constant(a + (inner - _of_atom(atom)) * b, b * k)
+    low, high = bounds(inner)
+    if low // k == high // k:  # floor of infinity is not a number, which equals nothing
+        return whole + int(low // k)
+    return whole + _of_atom(Atom("//", inner, k))
+
+
+def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
+    left = list(monomial)
+    for atom in divisor:
+        if atom not in left:
+            return None
+        left.remove(atom)
+    return tuple(left)
+
+
+def _exact(a: int | Dim, b: Dim) -> int | Dim | None:
+    """The polynomial q with q * b == a, or None.  Divides leading term by leading term."""
+    quotient: int | Dim = 0
+    lead, c = b.terms[0]
+    for _ in range(len(_terms(a)) + 8):  # each step cancels the leading term; enough for any size met
+        if isinstance(a, int):
+            return quotient if a == 0 else None
+        monomial, d = a.terms[0]
+        left = _without(monomial, lead)
+        if left is None or d % c:
+            return None
+        step = _dim({left: d // c})
+        quotient, a = quotient + step, a - step * b
+    return None
+
+
+def bounds(dim: int | Dim) -> tuple[float, float]:
+    """An interval that holds every value of `dim`; ints, or infinite."""
+    if not isinstance(dim, Dim):
+        return dim, dim
+    low, high = _interval(dim)
+    linear = [
+        m[0] for m, _ in dim.terms if len(m) == 1 and m[0].kind == "//" and isinstance(m[0].operands[1], int)
+    ]
+    if (
+        linear and len(dim.terms) > 1
+    ):  # n - n//2: a//k lies between (a-k+1)/k and a/k, and then terms may cancel
+        atom = linear[0]
+        a, k = atom.operands
+        c = dict(dim.terms)[(atom,)]
+        rest = (dim - c * _of_atom(atom)) * k
+        ends = [bounds(rest + c * a), bounds(rest + c * (a - k + 1))]
+        low = max(low, min(-((-e) // k) if e > -inf else e for e, _ in ends))
+        high = min(high, max(e // k if e < inf else e for _, e in ends))
+    return low, high
+
+
+def _interval(dim: Dim) -> tuple[float, float]:
+    low: float = 0
+    high: float = 0
+    for monomial, c in dim.terms:
+        ends = (1, 1)
+        for atom in monomial:
+            inner = _atom_interval(atom)
+            products = [_times(x, y) for x in ends for y in inner]
+            ends = min(products), max(products)
+        ends = tuple(sorted((_times(ends[0], c), _times(ends[1], c))))
+        low, high = low + ends[0], high + ends[1]
+    return low, high
+
+
+def _times(x: float, y: float) -> float:
+    return 0 if x == 0 or y == 0 else x * y  # 0 * inf: a size, however large, is finite
+
+
+def _atom_interval(atom: Atom) -> tuple[float, float]:
+    if not atom.operands:
+        return 0, inf
+    (a, b), (c, d) = map(bounds, atom.operands)
+    if atom.kind == "min":
+        return min(a, c), min(b, d)
+    if atom.kind == "max":
+        return max(a, c), max(b, d)
+    c = max(c, 1)
+    low = _floor(a, d if a >= 0 else c)
+    return low, _floor(b, c if b >= 0 else d)
+
+
+def _floor(x: float, y: float) -> float:
+    if y == inf:
+        return 0 if x >= 0 else -1
+    return x if abs(x) == inf else x // y
+
+
+def symbols_of(dim: int | Dim) -> frozenset[str]:
+    """The names that `dim` depends on."""
+    if not isinstance(dim, Dim):
+        return frozenset()
+    found: set[str] = set()
+    for monomial, _ in dim.terms:
+        for atom in monomial:
+            found.update(*map(symbols_of, atom.operands)) if atom.operands else found.add(atom.kind)
+    return frozenset(found)
+
+
+def substitute(dim: int | Dim, values: Mapping[Any, int | Dim]) -> int | Dim:
+    """`dim` with dimensions in place of some symbols.  Keys are symbols or their names."""
+    if not isinstance(dim, Dim):
+        return dim
+    named = {str(k): v for k, v in values.items()}
+    total: int | Dim = 0
+    for monomial, c in dim.terms:
+        product: int | Dim = c
+        for atom in monomial:
+            product = product * _substituted(atom, named)
+        total = total + product
+    return total
+
+
+def _substituted(atom: Atom, values: Mapping[str, int | Dim]) -> int | Dim:
+    if not atom.operands:
+        return values[atom.kind] if atom.kind in values else _of_atom(atom)
+    a, b = (substitute(d, values) for d in atom.operands)
+    return _quotient(a, b) if atom.kind == "//" else _extreme(atom.kind, a, b)
+
+
+def evaluate(dim: int | Dim, values: Mapping[Any, int]) -> int:
+    """The size where every symbol is known.  Raises ShapeError naming those that are not."""
+    found = substitute(dim, values)
+    if isinstance(found, Dim):
+        missing = ", ".join(sorted(symbols_of(found)))
+        raise ShapeError(f"{dim} has no value without one for {missing}", f"known: {dict(values)}")
+    return found
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What must hold of the symbols for an inferred shape to be right: left == right, or left >= right."""
+
+    left: int | Dim
+    relation: str
+    right: int | Dim
+
+    def holds(self, values: Mapping[Any, int]) -> bool:
+        """Whether it is true of these sizes.  Raises ShapeError where a symbol's is missing."""
+        left, right = evaluate(self.left, values), evaluate(self.right, values)
+        return left == right if self.relation == "==" else left >= right
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.relation} {self.right}"
+
+
+class _Collecting(threading.local):
+    into: list[Condition] | None = None
+
+
+_collecting = _Collecting()
+
+
+@contextmanager
+def conditions() -> Iterator[list[Condition]]:
+    """Collect what `same` and `at_least` can't decide in this block, instead of raising."""
+    outer, found = _collecting.into, []
+    _collecting.into = found
+    try:
+        yield found
+    finally:
+        _collecting.into = outer
+
+
+def same(a: int | Dim, b: int | Dim) -> bool:
+    """Whether two dimensions are equal; where symbols leave it open, yes on a condition (see `conditions`).
+
+    Raises ShapeError for an open question outside of `with conditions()`.
+    """
+    if a == b:
+        return True
+    if not (isinstance(a, Dim) or isinstance(b, Dim)):
+        return False
+    answer = _answer(a, "==", b)
+    return _assumed(a, "==", b) if answer is None else answer
+
+
+def at_least(a: int | Dim, b: int | Dim) -> bool:
+    """Whether a >= b; where symbols leave it open, yes on a condition.  Raises as `same` does."""
+    if not (isinstance(a, Dim) or isinstance(b, Dim)):
+        return a >= b
+    answer = _answer(a, ">=", b)
+    return _assumed(a, ">=", b) if answer is None else answer
+
+
+def _answer(a: int | Dim, relation: str, b: int | Dim) -> bool | None:
+    difference = a - b
+    low, high = bounds(difference)
+    if relation == ">=":
+        return True if low >= 0 else False if high < 0 else None
+    if low > 0 or high < 0:
+        return False
+    if not isinstance(difference, Dim):
+        return True
+    constant = dict(difference.terms).get((), 0)
+    if constant % gcd(*(c for m, c in difference.terms if m)):
+        return False  # 2*n + 1 == 0 has no solution in integers
+    return None
+
+
+def _assumed(a: int | Dim, relation: str, b: int | Dim) -> bool:
+    condition = Condition(a, relation, b)
+    if _collecting.into is None:
+        raise _open(condition)
+    if condition not in _collecting.into:
+        _collecting.into.append(condition)
+    return True
+
+
+def _decided(a: int | Dim, relation: str, b: int | Dim) -> bool:
+    answer = _answer(a, relation, b)
+    if answer is None:
+        raise _open(Condition(a, relation, b))
+    return answer
+
+
+def _open(condition: Condition) -> ShapeError:
+    names = ", ".join(sorted(symbols_of(condition.left) | symbols_of(condition.right)))
+    return ShapeError(
+        f"whether {condition} can't be decided while {names} may be any size",
+        f"give sizes to {names}, or declare dimensions for which it holds or fails always",
+    )

@@ -1,0 +1,121 @@
+"""The element types, how NumPy stores them, and how two of them promote.
+
+Source of the promotion rules: PyTorch's "Type promotion", which ranks categories (bool, integer, floating)
+before widths and lets 0-d tensors and Python numbers only raise the category.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class DType:
+    """An element type.  There is exactly one object for each, so `is` compares them."""
+
+    __slots__ = ("name", "short", "numpy", "category", "itemsize", "compute")
+
+    def __init__(self, name: str, short: str, numpy: np.dtype, category: str):
+        self.name, self.short, self.numpy, self.category = name, short, numpy, category
+        self.itemsize = numpy.itemsize
+        # Halves are storage types: sums and products of them are taken in float32 and rounded once at the end.
+        self.compute = self
+
+    @property
+    def is_floating_point(self) -> bool:
+        return self.category == "float"
+
+    @property
+    def is_complex(self) -> bool:
+        """Always False: Lamina has no complex types.  Here because scripts ask."""
+        return False
+
+    @property
+    def is_signed(self) -> bool:
+        return self.name not in ("bool", "uint8")
+
+    def __repr__(self) -> str:
+        return f"lamina.{self.name}"
+
+    def __reduce__(self):
+        return (dtype_named, (self.name,))
+
+
+def _bfloat16() -> np.dtype:
+    import ml_dtypes  # a C extension of 2 MB; NumPy itself has no bfloat16
+
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+float64 = DType("float64", "f64", np.dtype(np.float64), "float")
+float32 = DType("float32", "f32", np.dtype(np.float32), "float")
+float16 = DType("float16", "f16", np.dtype(np.float16), "float")
+bfloat16 = DType("bfloat16", "bf16", _bfloat16(), "float")
+int64 = DType("int64", "i64", np.dtype(np.int64), "int")
+int32 = DType("int32", "i32", np.dtype(np.int32), "int")
+int16 = DType("int16", "i16", np.dtype(np.int16), "int")
+int8 = DType("int8", "i8", np.dtype(np.int8), "int")
+uint8 = DType("uint8", "u8", np.dtype(np.uint8), "int")
+bool_ = DType("bool", "bool", np.dtype(np.bool_), "bool")
+float16.compute = bfloat16.compute = float32
+
+ALL = (float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8, bool_)
+FLOATS = (float64, float32, float16, bfloat16)
+INTEGERS = (int64, int32, int16, int8, uint8)
+
+_by_name = {d.name: d for d in ALL} | {d.short: d for d in ALL}
+_by_numpy = {d.numpy: d for d in ALL}
+_RANK = {"bool": 0, "int": 1, "float": 2}
+
+
+def dtype_named(name: str) -> DType:
+    """The element type of a long (float32) or short (f32) name.  Raises KeyError."""
+    return _by_name[name]
+
+
+def from_numpy_dtype(dtype: np.dtype) -> DType | None:
+    """The element type that NumPy's `dtype` stores, or None where Lamina has none (complex, strings, objects)."""
+    return _by_numpy.get(dtype) or _by_numpy.get(dtype.newbyteorder("="))
+
+
+def of_scalar(value: bool | int | float) -> DType:
+    """The element type a Python number takes where no tensor says otherwise."""
+    return bool_ if isinstance(value, bool) else int64 if isinstance(value, int) else default_dtype()
+
+
+_default = float32
+
+
+def default_dtype() -> DType:
+    """The element type of a Python float, float32 until `set_default_dtype` says otherwise."""
+    return _default
+
+
+def set_default_dtype(dtype: DType) -> None:
+    """Make `dtype` the element type of new floating tensors.  Raises TypeError for a type that isn't floating."""
+    global _default
+    if dtype.category != "float":
+        raise TypeError(f"set_default_dtype(dtype): a floating type is needed, not {dtype}")
+    _default = dtype
+
+
+def promote(a: DType, b: DType) -> DType:
+    """The element type that holds both.
+
+    Categories win over widths (int64 with float16 is float16); uint8 with a signed type takes the next wider
+    signed one; float16 with bfloat16 is float32.
+    """
+    if a is b:
+        return a
+    if a.category != b.category:
+        return a if _RANK[a.category] > _RANK[b.category] else b
+    if a.category == "float":
+        return float32 if {a, b} == {float16, bfloat16} else a if a.itemsize > b.itemsize else b
+    if uint8 in (a, b):
+        signed = b if a is uint8 else a
+        return int16 if signed is int8 else signed
+    return a if a.itemsize > b.itemsize else b
+
+
+def category_at_least(dtype: DType, category: str) -> bool:
+    """Whether `dtype` stands at or above `category` in bool < int < float."""
+    return _RANK[dtype.category] >= _RANK[category]

@@ -1,0 +1,150 @@
+"""Runs an op's NumPy reference under the contract that every record is written against.
+
+The reference sees operands cast as `casts` says, halves widened to float32 (unless the op only moves
+elements); what it returns is cast to the inferred dtypes and is always an ndarray, 0-d results too.  The
+eager runtime and the graph's interpreter both run references through here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from .op import Op
+from .types import Type
+
+Array = np.ndarray
+
+
+def executor(
+    op: Op, types: tuple[Type | None, ...], attrs: Mapping[str, Any]
+) -> tuple[Callable[..., Any], tuple[Type, ...]]:
+    """What computes `op` on arrays of exactly these types, and the types of all its outputs, hidden ones too.
+
+    The callable takes one array (or None) per operand and returns an array, or a tuple for several outputs.
+    It is the record's reference itself wherever that is known to need nothing done to its operands and
+    result.
+    """
+    inferred = op.infer(*types, **attrs)
+    outs = inferred if isinstance(inferred, tuple) else (inferred,)
+    conversions = operand_dtypes(op, types, attrs)
+    run = _with_attrs(op.reference, attrs)
+    if conversions:
+        run = _converting(run, conversions)
+    if isinstance(inferred, tuple):
+        run = _several(run, tuple(t.dtype.numpy for t in outs))
+    elif not _returns(op, types, conversions, outs[0]):
+        run = _checked(run, outs[0].dtype.numpy, len(types))
+    return run, outs
+
+
+def operand_dtypes(
+    op: Op, types: tuple[Type | None, ...], attrs: Mapping[str, Any]
+) -> tuple[tuple[int, np.dtype], ...]:
+    """The operands that must be converted before the reference sees them: (position, to which dtype)."""
+    wanted = op.casts(*types, **attrs) if op.casts else (None,) * len(types)
+    found = []
+    for i, (t, dtype) in enumerate(zip(types, wanted, strict=True)):
+        if t is None:
+            continue
+        dtype = dtype or t.dtype
+        if not op.traits.movement:
+            dtype = dtype.compute
+        if dtype is not t.dtype:
+            found.append((i, dtype.numpy))
+    return tuple(found)
+
+
+def _with_attrs(reference: Callable, attrs: Mapping[str, Any]) -> Callable:
+    """`reference` with its keyword-only arguments fixed."""
+    if not attrs:
+        return reference
+    if not isinstance(reference, FunctionType):
+        return partial(reference, **attrs)
+    # A copy whose defaults are the attrs is called without keywords: half of what a partial adds to a small
+    # op.
+    made = FunctionType(
+        reference.__code__,
+        reference.__globals__,
+        reference.__name__,
+        reference.__defaults__,
+        reference.__closure__,
+    )
+    made.__kwdefaults__ = dict(attrs)
+    return made
+
+
+def _returns(op: Op, types: tuple, conversions: tuple, out: Type) -> bool:
+    """Whether the reference is known to return an ndarray of the inferred dtype."""
+    if not out.ndim:
+        return False  # NumPy makes scalars of 0-d results
+    if op.traits.view:
+        return not conversions and types[0] is not None and types[0].dtype is out.dtype
+    if not isinstance(op.reference, np.ufunc):
+        return False
+    given = dict(conversions)
+    dtypes = tuple(given.get(i, t.dtype.numpy) for i, t in enumerate(types))
+    try:
+        return op.reference.resolve_dtypes((*dtypes, None))[-1] == out.dtype.numpy
+    except (
+        TypeError,
+        ValueError,
+    ):  # no loop for them, or for an extension's dtype: the check at run time decides
+        return False
+
+
+def _converting(run: Callable, conversions: tuple[tuple[int, np.dtype], ...]) -> Callable:
+    if len(conversions) == 1 and conversions[0][0] == 0:
+        dtype = conversions[0][1]
+
+        def first(array, *rest):
+            return run(array.astype(dtype), *rest)
+
+        return first
+
+    def each(*arrays):
+        converted = list(arrays)
+        for i, dtype in conversions:
+            converted[i] = converted[i].astype(dtype)
+        return run(*converted)
+
+    return each
+
+
+def _checked(run: Callable, dtype: np.dtype, count: int) -> Callable:
+    """`run` with its result made an ndarray of `dtype`; written out per arity, as the call is hot."""
+    if count == 1:
+
+        def unary(a):
+            out = run(a)
+            return out if out.__class__ is Array and out.dtype is dtype else _array(out, dtype)
+
+        return unary
+    if count == 2:
+
+        def binary(a, b):
+            out = run(a, b)
+            return out if out.__class__ is Array and out.dtype is dtype else _array(out, dtype)
+
+        return binary
+
+    def general(*arrays):
+        out = run(*arrays)
+        return out if out.__class__ is Array and out.dtype is dtype else _array(out, dtype)
+
+    return general
+
+
+def _several(run: Callable, dtypes: tuple[np.dtype, ...]) -> Callable:
+    def several(*arrays):
+        return tuple([_array(out, dtype) for out, dtype in zip(run(*arrays), dtypes, strict=True)])
+
+    return several
+
+
+def _array(out: Any, dtype: np.dtype) -> Array:
+    return out if out.__class__ is Array and out.dtype is dtype else np.asarray(out, dtype)

@@ -1,0 +1,154 @@
+"""Words written in simpler words, for float32: polynomials whose error is stated and can be measured in NumPy.
+
+Source of the coefficients: minimax polynomials after N. Juffa (exp, log, erf); the errors were measured against
+float64 over the float32 range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from .scalar import Expr, Scalar, bitcast, cast, const, op
+
+
+def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
+    """Horner's rule with fused multiply-adds, highest power first."""
+    first, *rest = coefficients
+    return reduce(lambda total, c: op("fma", total, x, c), rest, const(first))
+
+
+def _between(low: float, x: Expr, high: float) -> Expr:
+    """Clamp; a NaN passes through."""
+    return op("max", op("min", x, high), low)
+
+
+_EXP = (1.37805939e-3, 8.37312452e-3, 4.16695364e-2, 1.66664720e-1, 4.99999851e-1)
+
+
+def _reduced(x: Expr) -> tuple[Expr, Expr]:
+    """n and r with x = n ln 2 + r, |r| <= ln(2)/2; ln 2 is taken in two parts, so that r has all its bits."""
+    n = op("round", x * 1.44269504)
+    return n, op("fma", n, -1.42860677e-6, op("fma", n, -6.93145752e-1, x))
+
+
+def exp(x: Expr) -> Expr:
+    """2^n * p(r), x = n ln 2 + r.  0.86 ulp.  The clamp keeps n small."""
+    n, r = _reduced(_between(-104.0, x, 89.0))
+    return op("scale2", polynomial(r, (*_EXP, 1.0, 1.0)), n)
+
+
+def exp2(x: Expr) -> Expr:
+    """2^n * e^(r ln 2), x = n + r."""
+    x = _between(-151.0, x, 129.0)
+    n = op("round", x)
+    return op("scale2", polynomial((x - n) * 0.693147181, (*_EXP, 1.0, 1.0)), n)
+
+
+def expm1(x: Expr) -> Expr:
+    """2^n (p(r) - 1) + (2^n - 1): no cancellation near 0, and -0 stays -0."""
+    clamped = _between(-17.5, x, 88.8)
+    n, r = _reduced(clamped)
+    p = op("fma", polynomial(r, _EXP), r * r, r)
+    # 2^127 at most: 2^128 overflows, though 2^128 (p + 1) - 1 need not
+    whole = op("scale2", const(1.0), n - 1.0)
+    grown = op("fma", p, whole, whole - 0.5) * 2.0
+    return op("select", op("eq", n, 0.0), op("copysign", p, x), op("select", x > 88.72284, x * float("inf"), grown))
+
+
+def log(x: Expr) -> Expr:
+    """e ln 2 + q(m - 1), x = 2^e m, m in [2/3, 4/3).  0.84 ulp; subnormals are scaled up first."""
+    tiny = x < 1.17549435e-38
+    scaled = op("select", tiny, x * 8388608.0, x)
+    bits = bitcast(scaled, "i32")
+    e = (bits - 0x3F2AAAAB) >> 23
+    f = bitcast(bits - (e << 23), "f32") - 1.0
+    exponent = cast(e, "f32") + op("select", tiny, -23.0, 0.0)
+    s = f * f
+    r = op("fma", const(-0.130310059), f, 0.140869141)
+    r = op("fma", r, s, op("fma", const(-0.121483140), f, 0.139814854))
+    for coefficient in (-0.166846126, 0.200120345, -0.249996200, 0.333331972, -0.5):
+        r = op("fma", r, f, coefficient)
+    r = op("fma", exponent, 0.693147182, op("fma", r, s, f))
+    r = op("select", x < float("inf"), r, x)  # inf and NaN are their own logarithms
+    r = op("select", op("eq", x, 0.0), -float("inf"), r)
+    return op("select", x < 0.0, float("nan"), r)
+
+
+def log1p(x: Expr) -> Expr:
+    """log(1 + x) plus the part of x that 1 + x lost, over 1 + x (Kahan's correction)."""
+    u = x + 1.0
+    lost = op("select", op("abs", x) < 1.0, x - (u - 1.0), 1.0 - (u - x))
+    corrected = op("log", u) + op("select", (u > 0.0) & (u < float("inf")), lost / u, 0.0)
+    return op("select", op("abs", x) < 1e-07, x, corrected)
+
+
+_ERF_TAIL = (-1.06777877e-1, -6.34846687e-1, -1.28717512e-1)
+_ERF_NEAR = (-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)
+
+
+def erf(x: Expr) -> Expr:
+    """Two polynomials, split at |x| = 0.93.  0.99 ulp."""
+    t, s = op("abs", x), x * x
+    tail = op("fma", op("fma", const(-1.72853470e-5), t, 3.83197126e-4), s, op("fma", const(-3.88396438e-3), t, 2.42546219e-2))
+    for coefficient in _ERF_TAIL:
+        tail = op("fma", tail, t, coefficient)
+    tail = op("max", op("fma", tail, t, op("neg", t)), -88.0)
+    far = op("copysign", 1.0 - op("exp", tail), x)
+    return op("select", t > 0.927734375, far, op("fma", polynomial(s, _ERF_NEAR), x, x))
+
+
+def sigmoid(x: Expr) -> Expr:
+    """1 / (1 + e^-x) for x >= 0, e^x / (1 + e^x) below, so that small results keep their bits.  2.5 ulp."""
+    e = op("exp", op("neg", op("abs", x)))
+    return op("select", x < 0.0, e, 1.0) / (e + 1.0)
+
+
+def tanh(x: Expr) -> Expr:
+    """t / (t + 2) with t = e^(2|x|) - 1.  2.7 ulp.  Beyond 10 the result is 1 in float32."""
+    a = op("min", op("abs", x), 10.0)
+    t = op("expm1", a + a)
+    return op("copysign", t / (t + 2.0), x)
+
+
+def scale2(p: Expr, n: Expr) -> Expr:
+    """p * 2^n as two factors of half the exponent each, so that neither overflows where the product does not."""
+    whole = cast(n, "i32")
+    half = whole >> 1
+    return p * _power_of_two(half) * _power_of_two(whole - half)
+
+
+def _power_of_two(n: Expr) -> Expr:
+    return bitcast((n + 127) << 23, "f32")
+
+
+def sign(x: Expr) -> Expr:
+    """-1, 0 or 1; NaN stays NaN."""
+    return op("select", x > 0, 1, op("select", x < 0, -1, op("select", op("eq", x, 0), 0, x)))
+
+
+def remainder(x: Expr, y: Scalar) -> Expr:
+    """The remainder that has the sign of y, as Python's %: fmod, moved by y where the signs differ."""
+    r = op("fmod", x, y)
+    wrong = op("ne", r, 0) & op("ne", r < 0, op("lt", y, 0))
+    return op("select", wrong, r + y, r)
+
+
+def floor_div_floating(x: Expr, y: Scalar) -> Expr:
+    """Python's // on floats: (x - remainder) / y, put on a whole number; a zero takes the sign of x / y."""
+    r = op("fmod", x, y)
+    q = (x - r) / y
+    wrong = op("ne", r, 0) & op("ne", r < 0, op("lt", y, 0))
+    q = op("select", wrong, q - 1.0, q)
+    whole = op("floor", q)
+    whole = op("select", (q - whole) > 0.5, whole + 1.0, whole)
+    whole = op("select", op("eq", q, 0), op("copysign", op("mul", q, 0), x / y), whole)
+    return op("select", op("eq", y, 0), x / y, whole)
+
+
+def floor_div(x: Expr, y: Scalar) -> Expr:
+    """The quotient that goes with the Python remainder, as signed integers."""
+    q = op("trunc_div", x, y)
+    r = x - q * y
+    wrong = op("ne", r, 0) & op("ne", r < 0, op("lt", y, 0))
+    return op("select", wrong, q - 1, q)

@@ -1,0 +1,394 @@
+"""The kernel form: what is computed, over named axes, in stages that share the parallel axes.
+
+    kernel softmax(x: f32[64,1000]) -> (y: f32[64,1000]) {
+      parallel i:64
+      hi = max(j:1000) x[i, j]
+      e[j] = exp((x[i, j] - hi)) for j:1000
+      z = sum(j:1000) e[j]
+      y[i, j] = (e[j] / z) for j:1000
+    }
+
+Every point of the parallel axes is computed alone, its stages in order.  How it is done (vectors, tiles, threads) is
+the schedule's business, which stands apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ..errors import KernelError
+from .affine import Affine, Extent
+from .infer import dtype_of
+from .scalar import Cast, Coordinate, Expr, Op, Read, Ref
+from .scalar import bitcast, cast, children, coordinate, op, read, ref, walk
+from .types import NUMPY, greatest, least
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A name that runs from 0 to `extent` - 1."""
+
+    name: str
+    extent: Extent
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.extent}"
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """An array argument.  A layout such as NCHW16c is a buffer of more dimensions.
+
+    layout:  its strides in elements, where they are not those of a dense row-major array.
+    inplace: of an output: the input that is the same memory.  Elements that no stage writes keep its values.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[Extent, ...]
+    layout: tuple[Extent, ...] | None = None
+    inplace: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in NUMPY:
+            raise KernelError(
+                f"there is no element type {self.dtype!r}", f"buffer: {self.name}", f"the types are {', '.join(NUMPY)}"
+            )
+        if self.layout is not None and len(self.layout) != len(self.shape):
+            raise KernelError("a buffer has one stride for each dimension", f"buffer: {self}")
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """In elements.  The kernel must be bound."""
+        if self.layout is not None:
+            return self.layout  # type: ignore[return-value]
+        return tuple(math.prod(self.shape[d + 1 :]) for d in range(len(self.shape)))
+
+    def offset(self, index: tuple[Affine | Expr, ...]) -> Affine:
+        """The affine part of an element offset; indirect parts are left out."""
+        total = Affine()
+        for part, stride in zip(index, self.strides, strict=True):
+            total = total + part * stride if isinstance(part, Affine) else total
+        return total
+
+    def __str__(self) -> str:
+        text = f"{self.name}: {self.dtype}[{','.join(map(str, self.shape))}]"
+        if self.layout is not None:
+            text += f" strides({','.join(map(str, self.layout))})"
+        return f"{text} inplace {self.inplace}" if self.inplace else text
+
+
+# What a Reduce or an accumulating Store combines with, by name: the word.
+COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "bit_or", "all": "bit_and"}
+# What an indirect Store may declare; "set" keeps the last point in row-major order of the axes.
+ACCUMULATE = ("set", "add", "mul", "max", "min")
+
+
+def identity(word: str, dtype: str) -> bool | int | float:
+    """The value that the combining word leaves others unchanged with, at this type."""
+    if word in ("max", "min"):
+        return least(dtype) if word == "max" else greatest(dtype)
+    return {"add": 0, "mul": 1, "bit_or": False, "bit_and": True}[word]
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """name = combine(axes) value: one number for each parallel point; the order of combination is free."""
+
+    name: str
+    combine: str
+    axes: tuple[Axis, ...]
+    value: Expr
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        return (self.value,)
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.combine}({' '.join(map(str, self.axes))}) {self.value}"
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A tuple of state carried over `axes` in row-major order: argmax, Welford's moments, online softmax, scans.
+
+    init:  the first state.  step: the next one, written with the states' own names for the state before.
+    merge: two states into one, `right.name` being the second; it must be associative and commutative, since a
+           schedule may deal the points out in any order.  Without it the fold runs in sequence.
+    scan:  every step's state is kept and later stages read it as name[axis]; one axis, no merge.
+    """
+
+    names: tuple[str, ...]
+    axes: tuple[Axis, ...]
+    init: tuple[Expr, ...]
+    step: tuple[Expr, ...]
+    merge: tuple[Expr, ...] | None = None
+    scan: bool = False
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        return self.init + self.step + (self.merge or ())
+
+    def __str__(self) -> str:
+        targets = ", ".join(str(ref(name, names(self.axes) if self.scan else ())) for name in self.names)
+        lines = [f"{targets} = {'scan' if self.scan else 'fold'}({' '.join(map(str, self.axes))}) {{"]
+        for label, exprs in (("init", self.init), ("step", self.step), ("merge", self.merge)):
+            if exprs is not None:
+                lines.append(f"    {label} {', '.join(map(str, exprs))}")
+        return "\n".join([*lines, "  }"])
+
+
+@dataclass(frozen=True)
+class Local:
+    """name[axes] = value: a named inner expression, or without axes one number for each parallel point.
+
+    The schedule decides whether to keep the array or to compute it again where it is used.
+    """
+
+    name: str
+    axes: tuple[Axis, ...]
+    value: Expr
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        return (self.value,)
+
+    def __str__(self) -> str:
+        return f"{ref(self.name, names(self.axes))} = {self.value}{_loops(self.axes)}"
+
+
+@dataclass(frozen=True)
+class Store:
+    """buffer[index] = value for every point of the parallel axes and of `axes`.
+
+    Without `combine` each element of the buffer is written exactly once (at most once if the buffer is in place), and
+    that is verified.  With it, index parts may be integer expressions and several points may meet in one element:
+    "add", "mul", "max", "min" accumulate there, "set" keeps the last point.  The runner fills the buffer with the
+    identity of the word (0 for "set") before, unless it is in place.
+    """
+
+    buffer: str
+    index: tuple[Affine | Expr, ...]
+    value: Expr
+    axes: tuple[Axis, ...] = ()
+    combine: str | None = None
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        return (self.value, *(part for part in self.index if isinstance(part, Expr)))
+
+    def __str__(self) -> str:
+        sign = f"{self.combine}=" if self.combine else "="
+        return f"{self.buffer}[{', '.join(map(str, self.index))}] {sign} {self.value}{_loops(self.axes)}"
+
+
+Stage = Reduce | Fold | Local | Store
+
+
+def names(axes: tuple[Axis, ...]) -> tuple[str, ...]:
+    return tuple(axis.name for axis in axes)
+
+
+def _loops(axes: tuple[Axis, ...]) -> str:
+    return f" for {' '.join(map(str, axes))}" if axes else ""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Inputs, outputs, parallel axes and stages.  `symbols` are integers given when the kernel is bound or run."""
+
+    name: str
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    parallel: tuple[Axis, ...]
+    stages: tuple[Stage, ...]
+    symbols: tuple[str, ...] = ()
+
+    @cached_property
+    def buffers(self) -> dict[str, Buffer]:
+        return {buffer.name: buffer for buffer in self.inputs + self.outputs}
+
+    @cached_property
+    def axes(self) -> tuple[Axis, ...]:
+        """Every axis once, the parallel ones first."""
+        return tuple(dict.fromkeys(self.parallel + tuple(a for stage in self.stages for a in stage.axes)))
+
+    @cached_property
+    def extents(self) -> dict[str, Extent]:
+        return {axis.name: axis.extent for axis in self.axes}
+
+    @cached_property
+    def parallel_names(self) -> frozenset[str]:
+        return frozenset(names(self.parallel))
+
+    @cached_property
+    def locals(self) -> dict[str, Local]:
+        return {stage.name: stage for stage in self.stages if isinstance(stage, Local)}
+
+    @cached_property
+    def stores(self) -> tuple[Store, ...]:
+        return tuple(stage for stage in self.stages if isinstance(stage, Store))
+
+    @cached_property
+    def dtypes(self) -> dict[str, str]:
+        """The element type of every stage's result.  Raises KernelError where a stage's value has none."""
+        known: dict[str, str] = {}
+        for stage in self.stages:
+            if isinstance(stage, (Reduce, Local)):
+                known[stage.name] = self._typed(stage, stage.value, known)
+            elif isinstance(stage, Fold):
+                for name, value in zip(stage.names, stage.init, strict=False):
+                    known[name] = known[f"right.{name}"] = self._typed(stage, value, known)
+        return known
+
+    def _typed(self, stage: Stage, value: Expr, known: dict[str, str]) -> str:
+        dtype = dtype_of(value, self.buffers, known, self._dtype_memo)
+        if dtype is None:
+            raise KernelError(
+                "a stage's value needs an element type", f"stage: {stage}", "give a constant its type: f32(1.0)"
+            )
+        return dtype
+
+    @cached_property
+    def _dtype_memo(self) -> dict[Expr, str | None]:
+        return {}
+
+    def dtype_of(self, expr: Expr) -> str | None:
+        """The element type an expression computes in; None for untyped constants, which their context types.
+
+        Raises KernelError where operands disagree.
+        """
+        return dtype_of(expr, self.buffers, self.dtypes, self._dtype_memo)
+
+    @cached_property
+    def _free(self) -> dict[Expr, frozenset[str]]:
+        return {}
+
+    def free_axes(self, expr: Expr) -> frozenset[str]:
+        """The axes an expression varies over; a reference to a stage counts as varying over all parallel axes."""
+        found = self._free.get(expr)
+        if found is None:
+            own: set[str] = set()
+            if isinstance(expr, Ref):
+                own = self.parallel_names | set(expr.axes)
+            elif isinstance(expr, Coordinate):
+                own = set(expr.index.names)
+            elif isinstance(expr, Read):
+                own = {name for part in expr.index if isinstance(part, Affine) for name in part.names}
+            found = frozenset(own - set(self.symbols)).union(*map(self.free_axes, children(expr)))
+            self._free[expr] = found
+        return found
+
+    def unproved(self, access: Read) -> list[int]:
+        """The dimensions in which a read may be out of bounds; all indirect ones that have an `else` are."""
+        shape = self.buffers[access.buffer].shape
+        return [
+            d
+            for d, (part, size) in enumerate(zip(access.index, shape, strict=True))
+            if (access.other is not None if isinstance(part, Expr) else not self.inside(part, size))
+        ]
+
+    def inside(self, part: Affine, size: Extent) -> bool:
+        """Whether 0 <= part < size is provable wherever the part's axes have any points at all."""
+        used = [self.extents[name] for name in part.names if name in self.extents]
+        if 0 in used:
+            return True
+        low, high = part.bounds(self.extents)
+        positive = {extent for extent in self.extents.values() if isinstance(extent, str)}
+        room = Affine.of({size: 1}, -1) if isinstance(size, str) else Affine((), size - 1)
+        return low.is_nonnegative(positive) and (room - high).is_nonnegative(positive)
+
+    def reads(self) -> Iterator[tuple[Stage, Read]]:
+        """Every read, once for each stage it stands in."""
+        for stage in self.stages:
+            for expr in walk(*stage.exprs):
+                if isinstance(expr, Read):
+                    yield stage, expr
+
+    @property
+    def is_order_free(self) -> bool:
+        """Whether the parallel points may run in any order and at once: no Store lets two of them meet."""
+        return all(store.combine is None for store in self.stores)
+
+    def bind(self, **symbols: int) -> Kernel:
+        """The kernel with every symbol replaced by its number.  Raises KernelError if one is missing or unknown."""
+        if set(symbols) != set(self.symbols):
+            raise KernelError(
+                f"{self.name} is bound with exactly its symbols",
+                f"symbols: {', '.join(self.symbols) or 'none'}",
+                f"given: {', '.join(f'{n}={v}' for n, v in symbols.items()) or 'none'}",
+            )
+        return _Binding(symbols).kernel(self) if symbols else self
+
+    def replace(self, **changes: object) -> Kernel:
+        """A copy with some fields changed."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        symbols = f"[{', '.join(self.symbols)}]" if self.symbols else ""
+        lines = [
+            f"kernel {self.name}{symbols}({', '.join(map(str, self.inputs))}) -> "
+            f"({', '.join(map(str, self.outputs))}) {{"
+        ]
+        lines.append(" ".join(["  parallel", *map(str, self.parallel)]))
+        return "\n".join(lines + [f"  {stage}" for stage in self.stages] + ["}"])
+
+
+class _Binding:
+    """Replaces symbols by numbers everywhere in a kernel."""
+
+    def __init__(self, symbols: dict[str, int]):
+        self.symbols = symbols
+        self.memo: dict[Expr, Expr] = {}
+
+    def extent(self, extent: Extent) -> int:
+        return self.symbols[extent] if isinstance(extent, str) else extent
+
+    def axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(Axis(axis.name, self.extent(axis.extent)) for axis in axes)
+
+    def buffer(self, buffer: Buffer) -> Buffer:
+        layout = None if buffer.layout is None else tuple(map(self.extent, buffer.layout))
+        return replace(buffer, shape=tuple(map(self.extent, buffer.shape)), layout=layout)
+
+    def part(self, part: Affine | Expr) -> Affine | Expr:
+        return part.bind(self.symbols) if isinstance(part, Affine) else self.expr(part)
+
+    def expr(self, expr: Expr) -> Expr:
+        if expr not in self.memo:
+            self.memo[expr] = self.rebuilt(expr)
+        return self.memo[expr]
+
+    def rebuilt(self, expr: Expr) -> Expr:
+        match expr:
+            case Op(name, args):
+                return op(name, *map(self.expr, args))
+            case Cast(dtype, arg, bits):
+                return (bitcast if bits else cast)(self.expr(arg), dtype)
+            case Read(buffer, index, other):
+                return read(buffer, tuple(map(self.part, index)), other)
+            case Coordinate(index):
+                return coordinate(index.bind(self.symbols))
+        return expr
+
+    def stage(self, stage: Stage) -> Stage:
+        axes = self.axes(stage.axes)
+        if isinstance(stage, Fold):
+            init, step = tuple(map(self.expr, stage.init)), tuple(map(self.expr, stage.step))
+            merge = None if stage.merge is None else tuple(map(self.expr, stage.merge))
+            return replace(stage, axes=axes, init=init, step=step, merge=merge)
+        if isinstance(stage, Store):
+            return replace(stage, axes=axes, index=tuple(map(self.part, stage.index)), value=self.expr(stage.value))
+        return replace(stage, axes=axes, value=self.expr(stage.value))
+
+    def kernel(self, kernel: Kernel) -> Kernel:
+        return Kernel(
+            kernel.name,
+            tuple(map(self.buffer, kernel.inputs)),
+            tuple(map(self.buffer, kernel.outputs)),
+            self.axes(kernel.parallel),
+            tuple(map(self.stage, kernel.stages)),
+        )

@@ -1,0 +1,276 @@
+"""The NumPy interpreter: what a kernel means, one array dimension for each axis of a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..errors import KernelError
+from .affine import Affine
+from .form import COMBINE, Axis, Fold, Kernel, Local, Reduce, Stage, Store, identity, names
+from .scalar import Cast, Const, Coordinate, Expr, Op, Read, Ref, walk
+from .types import NUMPY, is_floating
+from .words import VOCABULARY
+
+Grid = Mapping[str, np.ndarray]
+
+
+def interpret(
+    kernel: Kernel,
+    *arrays: np.ndarray,
+    exact: bool = False,
+    expanded: bool = False,
+    merged: bool = False,
+    **symbols: int,
+) -> list[np.ndarray]:
+    """Run a verified kernel on its inputs and give its outputs, new arrays.
+
+    exact:    floating values are float64 throughout, outputs too: the yardstick for backends.
+    expanded: words with an expansion run it, so that its error is seen without a backend.
+    merged:   folds that have a merge are folded in two halves and merged, so that merge is tested too.
+    symbols:  the kernel's symbols by name.
+
+    Raises KernelError where an array does not fit its buffer, or a trusted index is out of range.
+    """
+    kernel = kernel.bind(**symbols)
+    check_arrays(kernel, arrays, kernel.inputs)
+    run = _Run(kernel, arrays, exact, expanded, merged)
+    with np.errstate(all="ignore"):
+        for stage in kernel.stages:
+            run.stage(stage)
+    return [run.results[buffer.name] for buffer in kernel.outputs]
+
+
+def check_arrays(kernel: Kernel, arrays: tuple[np.ndarray, ...], buffers: tuple) -> None:
+    """Raise KernelError unless there is one array for each buffer, of its type and shape."""
+    if len(arrays) != len(buffers):
+        raise KernelError(f"{kernel.name} takes {len(buffers)} arrays, got {len(arrays)}")
+    for array, buffer in zip(arrays, buffers, strict=True):
+        if array.dtype != NUMPY[buffer.dtype] or array.shape != buffer.shape:
+            raise KernelError(
+                f"{kernel.name}: an array has the type and shape of its buffer",
+                f"buffer: {buffer}",
+                f"array: {array.dtype}[{','.join(map(str, array.shape))}]",
+            )
+
+
+def check_indices(kernel: Kernel, *arrays: np.ndarray) -> None:
+    """Raise KernelError where an indirect index that native code would trust is out of range.
+
+    The cost is that of interpreting the index expressions, and the stages they refer to.
+    """
+    run = _Run(kernel, arrays, False, False, False)
+    with np.errstate(all="ignore"):
+        for stage in kernel.stages:
+            if isinstance(stage, Store):
+                run.check_stage(stage)
+            elif _is_indirect(kernel):
+                run.stage(stage)
+
+
+def _is_indirect(kernel: Kernel) -> bool:
+    indices = [access.index for _, access in kernel.reads()] + [store.index for store in kernel.stores]
+    return any(isinstance(part, Expr) for index in indices for part in index)
+
+
+class _Run:
+    """One interpretation: what the stages so far have left."""
+
+    def __init__(self, kernel: Kernel, arrays: tuple[np.ndarray, ...], exact: bool, expanded: bool, merged: bool):
+        self.kernel, self.exact, self.expanded, self.merged = kernel, exact, expanded, merged
+        self.inputs = {b.name: self.widened(a) for b, a in zip(kernel.inputs, arrays, strict=False)}
+        self.values: dict[str, np.ndarray] = {}  # one dimension for each parallel axis, then for each local one
+        self.results = {buffer.name: self.blank(buffer) for buffer in kernel.outputs}
+
+    def widened(self, array: np.ndarray) -> np.ndarray:
+        return array.astype(np.float64) if self.exact and array.dtype in _FLOATING else array
+
+    def numpy(self, dtype: str) -> np.dtype:
+        return np.dtype(np.float64) if self.exact and is_floating(dtype) else NUMPY[dtype]
+
+    def blank(self, buffer) -> np.ndarray:
+        """What the buffer holds before: its input's values in place, an identity, or NaN to betray a hole."""
+        if buffer.inplace:
+            return self.inputs[buffer.inplace].copy()
+        combine = next((s.combine for s in self.kernel.stores if s.buffer == buffer.name and s.combine), None)
+        if combine:
+            start = 0 if combine == "set" else identity(combine, buffer.dtype)
+        else:
+            start = np.nan if is_floating(buffer.dtype) else 0
+        return np.full(buffer.shape, start, self.numpy(buffer.dtype))
+
+    # ---- stages
+    def grid(self, axes: tuple[Axis, ...]) -> dict[str, np.ndarray]:
+        """Each axis as an array along its own dimension."""
+        rank = len(axes)
+        return {a.name: np.arange(a.extent).reshape([-1 if d == k else 1 for d in range(rank)])
+                for k, a in enumerate(axes)}  # fmt: skip
+
+    def stage(self, stage: Stage) -> None:
+        axes = self.kernel.parallel + stage.axes
+        shape = tuple(axis.extent for axis in axes)
+        if isinstance(stage, Fold):
+            self.fold(stage)
+            return
+        grid = self.grid(axes)
+        evaluator = _Evaluator(self, grid, {})
+        if isinstance(stage, Store):
+            dtype = self.kernel.buffers[stage.buffer].dtype
+            value = np.broadcast_to(evaluator.value(stage.value, dtype), shape)
+            self.store(stage, evaluator, value, shape)
+            return
+        value = np.broadcast_to(evaluator.value(stage.value), shape)
+        if isinstance(stage, Reduce):
+            dtype = self.kernel.dtypes[stage.name]
+            word = COMBINE[stage.combine]
+            extra = {"dtype": self.numpy(dtype)} if word in ("add", "mul") else {}
+            value = VOCABULARY[word].numpy.reduce(
+                value,
+                axis=tuple(range(len(self.kernel.parallel), len(axes))),
+                initial=identity(word, dtype),
+                **extra,
+            )
+        self.values[stage.name] = np.asarray(value)
+
+    def store(self, stage: Store, evaluator: _Evaluator, value: np.ndarray, shape: tuple[int, ...]) -> None:
+        target = self.results[stage.buffer]
+        parts = [evaluator.part(part) for part in stage.index]
+        evaluator.check_range(stage, stage.index, parts, target.shape)
+        index = tuple(np.broadcast_to(part, shape) for part in parts)
+        value = value.astype(target.dtype)
+        if stage.combine in (None, "set"):
+            target[index] = value
+        else:
+            VOCABULARY[stage.combine].numpy.at(target, index, value)
+
+    def check_stage(self, stage: Store) -> None:
+        """The index checks of a store without the store."""
+        evaluator = _Evaluator(self, self.grid(self.kernel.parallel + stage.axes), {})
+        for expr in walk(*stage.exprs):
+            if isinstance(expr, Read) and any(isinstance(part, Expr) for part in expr.index):
+                evaluator.value(expr)
+        parts = [evaluator.part(part) for part in stage.index]
+        evaluator.check_range(stage, stage.index, parts, self.kernel.buffers[stage.buffer].shape)
+
+    def fold(self, stage: Fold) -> None:
+        points = list(np.ndindex(*(axis.extent for axis in stage.axes)))
+        grid = {name: array for name, array in self.grid(self.kernel.parallel).items()}
+        shape = tuple(axis.extent for axis in self.kernel.parallel)
+        half = len(points) // 2 if self.merged and stage.merge is not None else len(points)
+        steps: list[dict[str, np.ndarray]] = []
+        state = self.folded(stage, points[:half], grid, shape, steps)
+        if half < len(points):
+            other = self.folded(stage, points[half:], grid, shape, steps)
+            both = state | {f"right.{name}": value for name, value in other.items()}
+            state = self.states(stage, stage.merge or (), _Evaluator(self, grid, both), shape)
+        for name in stage.names:
+            if stage.scan:
+                dtype = self.numpy(self.kernel.dtypes[name])
+                kept = [step[name] for step in steps]
+                self.values[name] = np.stack(kept, axis=-1) if kept else np.empty((*shape, 0), dtype)
+            else:
+                self.values[name] = state[name]
+
+    def folded(self, stage: Fold, points: list, grid: Grid, shape: tuple[int, ...], steps: list) -> dict:
+        state = self.states(stage, stage.init, _Evaluator(self, grid, {}), shape)
+        for point in points:
+            at = dict(grid) | {a.name: np.asarray(k) for a, k in zip(stage.axes, point, strict=True)}
+            state = self.states(stage, stage.step, _Evaluator(self, at, state), shape)
+            steps.append(state)
+        return state
+
+    def states(self, stage: Fold, exprs: tuple[Expr, ...], evaluator: _Evaluator, shape: tuple[int, ...]) -> dict:
+        return {
+            name: np.broadcast_to(evaluator.value(expr, self.kernel.dtypes[name]), shape)
+            for name, expr in zip(stage.names, exprs, strict=True)
+        }
+
+
+class _Evaluator:
+    """Expressions over one grid; `states` are values of a fold's own names."""
+
+    def __init__(self, run: _Run, grid: Grid, states: Mapping[str, np.ndarray]):
+        self.run, self.kernel, self.grid, self.states = run, run.kernel, grid, states
+        self.memo: dict[tuple[Expr, str | None], np.ndarray] = {}
+
+    def value(self, expr: Expr, wanted: str | None = None) -> np.ndarray:
+        """The value of `expr`; `wanted` types it where it is made of untyped constants alone."""
+        dtype = self.kernel.dtype_of(expr) or wanted
+        key = expr, dtype
+        if key not in self.memo:
+            self.memo[key] = self.compute(expr, dtype)
+        return self.memo[key]
+
+    def part(self, part: Affine | Expr) -> np.ndarray:
+        if isinstance(part, Expr):
+            return self.value(part).astype(np.int64)
+        total = np.asarray(part.constant, np.int64)
+        for name, coefficient in part.terms:
+            total = total + self.grid[name] * coefficient
+        return total
+
+    def compute(self, expr: Expr, dtype: str | None) -> np.ndarray:
+        match expr:
+            case Const(value):
+                return np.asarray(value, self.run.numpy(dtype or "f32"))
+            case Ref(name, axes):
+                if name in self.states:
+                    return self.states[name]
+                kept = self.run.values[name]
+                return np.asarray(kept[tuple(self.grid[a] for a in names(self.kernel.parallel) + axes)])
+            case Coordinate(index):
+                return self.part(index)
+            case Cast(target, arg, as_bits):
+                return self.bitcast(arg, target) if as_bits else self.value(arg).astype(self.run.numpy(target))
+            case Read():
+                return self.load(expr)
+            case Op(name, args):
+                return self.operation(name, args, dtype)
+        raise TypeError(f"not a scalar expression: {expr!r}")
+
+    def bitcast(self, arg: Expr, target: str) -> np.ndarray:
+        """Bits are those of the declared types: an exact run rounds here, and widens again."""
+        source = NUMPY[self.kernel.dtype_of(arg)]
+        return self.run.widened(np.ascontiguousarray(self.value(arg).astype(source)).view(NUMPY[target]))
+
+    def operation(self, name: str, args: tuple[Expr, ...], dtype: str | None) -> np.ndarray:
+        word = VOCABULARY[name]
+        agreed = next((d for p, a in zip(word.pattern, args, strict=False) if p == "t"
+                       and (d := self.kernel.dtype_of(a))), dtype)  # fmt: skip
+        if self.run.expanded:
+            simpler = word.expansion(agreed or "", args)
+            if simpler is not None:
+                return self.value(simpler, agreed)
+        values = [self.value(a, agreed if p == "t" else "bool") for p, a in zip(word.pattern, args, strict=False)]
+        return np.asarray(word.numpy(*values))
+
+    def load(self, access: Read) -> np.ndarray:
+        array = self.run.inputs[access.buffer]
+        parts = [self.part(part) for part in access.index]
+        if access.other is None:
+            self.check_range(access, access.index, parts, array.shape)
+            if any(part.size == 0 for part in parts):
+                return np.empty(np.broadcast_shapes(*(part.shape for part in parts)), array.dtype)
+            return np.asarray(array[tuple(parts)])
+        inside = np.asarray(True)
+        for part, size in zip(parts, array.shape, strict=True):
+            inside = inside & (part >= 0) & (part < size)
+        other = np.asarray(access.other.value, array.dtype)
+        if array.size == 0:
+            return np.broadcast_to(other, inside.shape)
+        nearest = tuple(np.clip(part, 0, size - 1) for part, size in zip(parts, array.shape, strict=True))
+        return np.where(inside, array[nearest], other)
+
+    def check_range(self, place: object, index: tuple, parts: list[np.ndarray], shape: tuple[int, ...]) -> None:
+        for d, (part, values) in enumerate(zip(index, parts, strict=True)):
+            if isinstance(part, Expr) and values.size and (values.min() < 0 or values.max() >= shape[d]):
+                bad = values.min() if values.min() < 0 else values.max()
+                raise KernelError(
+                    f"{self.kernel.name}: the index {bad} is out of range for dimension {d} of size {shape[d]}",
+                    f"at: {place}",
+                    "the caller checks indices before a kernel runs, or the read says 'else value'",
+                )
+
+
+_FLOATING = frozenset(dtype for name, dtype in NUMPY.items() if is_floating(name))

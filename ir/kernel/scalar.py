@@ -1,0 +1,296 @@
+"""Scalar expressions: one hash-consed DAG, so that equal expressions are the same object.
+
+Expressions are built by the functions below (`const`, `ref`, `coordinate`, `read`, `cast`, `bitcast`, `op`), by the
+words of `words.py`, and by Python's operators: `x * sigmoid(x)` works on them as it does on numbers.  `==` stays
+identity; the word for equality is `eq`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+from weakref import WeakValueDictionary
+
+from ..errors import KernelError
+from .affine import Affine, as_affine
+from .types import NUMPY
+
+
+class Expr:
+    """A node of the DAG.  Never constructed directly: the functions of this module intern it."""
+
+    __slots__ = ("__weakref__",)
+
+    def __add__(self, other: Scalar) -> Op:
+        return op("add", self, other)
+
+    def __radd__(self, other: Scalar) -> Op:
+        return op("add", other, self)
+
+    def __sub__(self, other: Scalar) -> Op:
+        return op("sub", self, other)
+
+    def __rsub__(self, other: Scalar) -> Op:
+        return op("sub", other, self)
+
+    def __mul__(self, other: Scalar) -> Op:
+        return op("mul", self, other)
+
+    def __rmul__(self, other: Scalar) -> Op:
+        return op("mul", other, self)
+
+    def __truediv__(self, other: Scalar) -> Op:
+        return op("div", self, other)
+
+    def __rtruediv__(self, other: Scalar) -> Op:
+        return op("div", other, self)
+
+    def __floordiv__(self, other: Scalar) -> Op:
+        return op("floor_div", self, other)
+
+    def __rfloordiv__(self, other: Scalar) -> Op:
+        return op("floor_div", other, self)
+
+    def __mod__(self, other: Scalar) -> Op:
+        return op("remainder", self, other)
+
+    def __rmod__(self, other: Scalar) -> Op:
+        return op("remainder", other, self)
+
+    def __pow__(self, other: Scalar) -> Op:
+        return op("pow", self, other)
+
+    def __rpow__(self, other: Scalar) -> Op:
+        return op("pow", other, self)
+
+    def __neg__(self) -> Op:
+        return op("neg", self)
+
+    def __abs__(self) -> Op:
+        return op("abs", self)
+
+    def __lt__(self, other: Scalar) -> Op:
+        return op("lt", self, other)
+
+    def __le__(self, other: Scalar) -> Op:
+        return op("le", self, other)
+
+    def __gt__(self, other: Scalar) -> Op:
+        return op("gt", self, other)
+
+    def __ge__(self, other: Scalar) -> Op:
+        return op("ge", self, other)
+
+    def __and__(self, other: Scalar) -> Op:
+        return op("bit_and", self, other)
+
+    def __rand__(self, other: Scalar) -> Op:
+        return op("bit_and", other, self)
+
+    def __or__(self, other: Scalar) -> Op:
+        return op("bit_or", self, other)
+
+    def __ror__(self, other: Scalar) -> Op:
+        return op("bit_or", other, self)
+
+    def __xor__(self, other: Scalar) -> Op:
+        return op("bit_xor", self, other)
+
+    def __rxor__(self, other: Scalar) -> Op:
+        return op("bit_xor", other, self)
+
+    def __invert__(self) -> Op:
+        return op("bit_not", self)
+
+    def __lshift__(self, other: Scalar) -> Op:
+        return op("shl", self, other)
+
+    def __rshift__(self, other: Scalar) -> Op:
+        return op("shr", self, other)
+
+    def __bool__(self) -> bool:
+        raise KernelError(
+            "a scalar expression has no truth value while a kernel is built",
+            f"expression: {self}",
+            "use select(condition, a, b) in place of `if`, and the words max and min in place of Python's",
+        )
+
+    def __lamina_op__(applied: Any, args: tuple, kwargs: dict) -> Any:  # noqa: N805 - called on the type
+        """Apply an op's record to scalars: run its body.  Raises KernelError for an op that has none."""
+        body = getattr(applied.lower, "body", None)
+        if body is None:
+            raise KernelError(f"{applied.name} is not elementwise, so it can't be applied to the scalars of a kernel")
+        operands, attrs = applied.bind(*args, **kwargs)
+        return body(*operands, **attrs)
+
+    def __reduce__(self) -> tuple:
+        return _intern, (type(self), *(getattr(self, field.name) for field in fields(self)))
+
+
+Scalar = Expr | bool | int | float
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Const(Expr):
+    """A number.  Without a dtype it takes that of the operands beside it, or of the buffer it is stored to."""
+
+    value: bool | int | float
+    dtype: str | None = None
+
+    def __str__(self) -> str:
+        text = repr(self.value).lower()
+        return f"{self.dtype}({text})" if self.dtype else text
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Ref(Expr):
+    """The result of an earlier stage at the same parallel point, and at the same point of its local axes."""
+
+    name: str
+    axes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}[{', '.join(self.axes)}]" if self.axes else self.name
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Coordinate(Expr):
+    """An affine function of the axes as an i64 (iota, causal masks, argmax, random counters)."""
+
+    index: Affine
+
+    def __str__(self) -> str:
+        return f"coord({self.index})"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Read(Expr):
+    """buffer[index]; each part of the index is an Affine, or an integer Expr (an indirect read).
+
+    `other` is the value out of bounds.  Without it, the verifier must prove an affine part in bounds; an indirect
+    part is then trusted: the host checks it before the kernel is entered, and so does the interpreter.
+    """
+
+    buffer: str
+    index: tuple[Affine | Expr, ...]
+    other: Const | None = None
+
+    def __str__(self) -> str:
+        tail = "" if self.other is None else f" else {self.other}"
+        return f"{self.buffer}[{', '.join(map(str, self.index))}{tail}]"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Cast(Expr):
+    """The operand's value as another element type, or (`bits`) its bits read as another type of the same width."""
+
+    dtype: str
+    arg: Expr
+    bits: bool = False
+
+    def __str__(self) -> str:
+        return f"{'as_' if self.bits else ''}{self.dtype}({self.arg})"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Op(Expr):
+    """A word of the vocabulary applied to operands."""
+
+    name: str
+    args: tuple[Expr, ...]
+
+    def __str__(self) -> str:
+        infix = INFIX.get(self.name)
+        if infix:
+            return f"({self.args[0]} {infix} {self.args[1]})"
+        return f"{self.name}({', '.join(map(str, self.args))})"
+
+
+INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+INFIX |= {"eq": "==", "ne": "!=", "bit_and": "&", "bit_or": "|", "bit_xor": "^", "shl": "<<", "shr": ">>"}
+
+# Weak: an expression lives as long as something uses it.  The lock keeps "equal means identical" across threads.
+_interned: WeakValueDictionary[tuple, Expr] = WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def _intern(cls: type[Expr], *values: Any) -> Any:
+    key: tuple = (cls, *values)
+    if cls is Const:  # 0.0, -0.0, 0 and False are four constants, and nan is one
+        key = (cls, type(values[0]), repr(values[0]), values[1])
+    with _lock:
+        found = _interned.get(key)
+        if found is None:
+            found = _interned[key] = cls(*values)
+    return found
+
+
+def const(value: bool | int | float, dtype: str | None = None) -> Const:
+    """A number, typed by its context unless `dtype` says otherwise.  NumPy's scalars become Python's."""
+    if not isinstance(value, (bool, int, float)):
+        value = value.item()
+    if dtype is not None and dtype not in NUMPY:
+        raise KernelError(f"there is no element type {dtype!r}", f"the types are {', '.join(NUMPY)}")
+    return _intern(Const, value, dtype)
+
+
+def ref(name: str, axes: tuple[str, ...] = ()) -> Ref:
+    """The result of the stage `name`."""
+    return _intern(Ref, name, tuple(axes))
+
+
+def coordinate(index: Affine | str | int) -> Coordinate:
+    """The i64 value of an affine index; an axis name stands for its Affine."""
+    return _intern(Coordinate, as_affine(index))
+
+
+def read(
+    buffer: str, index: Sequence[Affine | Expr | str | int], other: Const | bool | int | float | None = None
+) -> Read:
+    """buffer[index], or `other` out of bounds.  Axis names and integers may stand for their Affine."""
+    parts = tuple(part if isinstance(part, Expr) else as_affine(part) for part in index)
+    return _intern(Read, buffer, parts, other if other is None or isinstance(other, Const) else const(other))
+
+
+def cast(value: Scalar, dtype: str) -> Expr:
+    """`value` as `dtype`; a constant simply takes the type."""
+    if isinstance(value, Const) and value.dtype is None:
+        return const(value.value, dtype)
+    if not isinstance(value, Expr):
+        return const(value, dtype)
+    if dtype not in NUMPY:
+        raise KernelError(f"there is no element type {dtype!r}", f"the types are {', '.join(NUMPY)}")
+    return _intern(Cast, dtype, value, False)
+
+
+def bitcast(value: Expr, dtype: str) -> Cast:
+    """The bits of `value` read as `dtype`."""
+    return _intern(Cast, dtype, value, True)
+
+
+def op(name: str, *args: Scalar) -> Op:
+    """Apply the word `name`; Python numbers become constants.  `words.py` checks the number of operands."""
+    return _intern(Op, name, tuple(arg if isinstance(arg, Expr) else const(arg) for arg in args))
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The operands that are expressions themselves."""
+    if isinstance(expr, Op):
+        return expr.args
+    if isinstance(expr, Read):
+        return tuple(part for part in expr.index if isinstance(part, Expr))
+    return (expr.arg,) if isinstance(expr, Cast) else ()
+
+
+def walk(*roots: Expr) -> Iterator[Expr]:
+    """Every node below `roots` once, in no promised order: a DAG walked as a tree takes exponential time."""
+    seen: set[Expr] = set()
+    waiting = list(roots)
+    while waiting:
+        expr = waiting.pop()
+        if expr not in seen:
+            seen.add(expr)
+            waiting.extend(children(expr))
+            yield expr

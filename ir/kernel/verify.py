@@ -1,0 +1,320 @@
+"""The kernel verifier: scope, types, bounds, and that each output element is written exactly once."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from itertools import combinations
+
+from ..errors import KernelError
+from .affine import Affine, Extent, as_affine
+from .form import ACCUMULATE, COMBINE, Axis, Buffer, Fold, Kernel, Local, Reduce, Stage, Store, names
+from .infer import check_constants, is_integer
+from .scalar import Coordinate, Expr, Read, Ref, walk
+
+
+def verify(kernel: Kernel) -> Kernel:
+    """Check every rule of the form and give the kernel back.  Raises KernelError with the stage that breaks one."""
+    _check_names(kernel)
+    scope = _Scope(kernel)
+    for stage in kernel.stages:
+        scope.check(stage)
+    for output in kernel.outputs:
+        stores = [stage for stage in kernel.stores if stage.buffer == output.name]
+        _check_written(kernel, output, stores)
+        if output.inplace is not None:
+            _check_inplace(kernel, output, stores)
+    return kernel
+
+
+# ---- names ----------------------------------------------------------------------------------------
+def _check_names(kernel: Kernel) -> None:
+    """One meaning for each name; one extent for each axis; symbols declared."""
+    stages = [stage.names if isinstance(stage, Fold) else () if isinstance(stage, Store) else (stage.name,)
+              for stage in kernel.stages]  # fmt: skip
+    meanings = [buffer.name for buffer in kernel.inputs + kernel.outputs]
+    meanings += [*kernel.symbols, *dict.fromkeys(axis.name for axis in kernel.axes)]
+    meanings += [name for group in stages for name in group]
+    for name, count in Counter(meanings).items():
+        if count > 1:
+            raise KernelError(f"{kernel.name}: {name} is defined twice")
+    for axes in (kernel.parallel, *(kernel.parallel + stage.axes for stage in kernel.stages)):
+        for name, count in Counter(names(axes)).items():
+            if count > 1:
+                raise KernelError(f"{kernel.name}: the axis {name} runs twice in one stage")
+    for axis in kernel.axes:
+        if axis.extent != kernel.extents[axis.name]:
+            raise KernelError(
+                f"{kernel.name}: an axis has one extent", f"axis {axis.name}: {kernel.extents[axis.name]}, {axis.extent}"
+            )
+    extents = [axis.extent for axis in kernel.axes]
+    extents += [e for b in kernel.buffers.values() for e in (*b.shape, *(b.layout or ()))]
+    for extent in extents:
+        if isinstance(extent, str) and extent not in kernel.symbols:
+            raise KernelError(f"{kernel.name}: the symbol {extent} is not declared", f"declare it: {kernel.name}[{extent}]")
+    for extent in (*(axis.extent for axis in kernel.axes), *(e for b in kernel.buffers.values() for e in b.shape)):
+        if isinstance(extent, int) and extent < 0:
+            raise KernelError(f"{kernel.name}: an extent is negative: {extent}")
+
+
+# ---- scope and types ------------------------------------------------------------------------------
+class _Scope:
+    """What has been defined so far: references as they may be written."""
+
+    def __init__(self, kernel: Kernel):
+        self.kernel = kernel
+        self.defined: dict[str, tuple[str, ...]] = {}
+
+    def check(self, stage: Stage) -> None:
+        axes = self.kernel.parallel_names | set(names(stage.axes))
+        match stage:
+            case Reduce(name, combine, own):
+                if combine not in COMBINE or not own:
+                    raise KernelError(
+                        f"{self.kernel.name}: a reduction is one of {', '.join(COMBINE)} over at least one axis", f"at: {stage}"
+                    )
+                self.check_expr(stage, stage.value, axes)
+                dtype = self.kernel.dtypes[name]
+                if (combine in ("any", "all")) != (dtype == "bool"):
+                    raise KernelError(f"{self.kernel.name}: {combine} does not take {dtype}", f"at: {stage}")
+                self.defined[name] = ()
+            case Local(name, own):
+                self.check_expr(stage, stage.value, axes)
+                self.defined[name] = names(own)
+            case Fold():
+                self.check_fold(stage, axes)
+            case Store():
+                self.check_store(stage, axes)
+
+    def check_expr(self, stage: Stage, root: Expr, axes: frozenset[str]) -> None:
+        """Names, axes, ranks and bounds in `root`; then its type, and that of everything below it."""
+        kernel = self.kernel
+        inside = axes | set(kernel.symbols)
+        for expr in walk(root):
+            if isinstance(expr, Ref):
+                if expr.name not in self.defined:
+                    raise KernelError(f"{kernel.name}: {expr} is not in scope: no earlier stage defines it", f"at: {stage}")
+                own = self.defined[expr.name]
+                if expr.axes != own or not set(own) <= axes:
+                    raise KernelError(f"{kernel.name}: {expr} is not in scope: not its axes", f"at: {stage}")
+            elif isinstance(expr, Coordinate):
+                self.check_part(stage, expr, expr.index, inside)
+            elif isinstance(expr, Read):
+                self.check_read(stage, expr, inside)
+        kernel.dtype_of(root)
+
+    def check_part(self, stage: Stage, expr: Expr, part: Affine, inside: frozenset[str]) -> None:
+        if not part.names <= inside:
+            raise KernelError(
+                f"{self.kernel.name}: {expr} uses an axis that does not run here",
+                f"axes: {', '.join(sorted(inside)) or 'none'}",
+                f"at: {stage}",
+            )
+
+    def check_read(self, stage: Stage, access: Read, inside: frozenset[str]) -> None:
+        kernel = self.kernel
+        buffer = kernel.buffers.get(access.buffer)
+        if buffer is None:
+            raise KernelError(f"{kernel.name}: {access} reads {access.buffer}, which is no buffer", f"at: {stage}")
+        if buffer in kernel.outputs:
+            raise KernelError(f"{kernel.name}: {access} reads an output; define a stage and use its name", f"at: {stage}")
+        self.check_index(stage, access, access.index, buffer, inside)
+        if access.other is None:
+            for d in () if _is_empty(kernel, stage) else kernel.unproved(access):
+                raise KernelError(
+                    f"{kernel.name}: {access} may leave dimension {d} of {buffer}", f"at: {stage}", "add 'else value'"
+                )
+        elif access.other.dtype not in (None, buffer.dtype):
+            raise KernelError(f"{kernel.name}: the else of {access} is not {buffer.dtype}", f"at: {stage}")
+        else:
+            check_constants(access.other, buffer.dtype)
+
+    def check_index(self, stage: Stage, place: object, index: tuple, buffer: Buffer, inside: frozenset[str]) -> None:
+        if len(index) != len(buffer.shape):
+            raise KernelError(f"{self.kernel.name}: {place} has {len(index)} indices for {buffer}", f"at: {stage}")
+        for part in index:
+            if isinstance(part, Affine):
+                self.check_part(stage, place, part, inside)  # type: ignore[arg-type]
+            elif not is_integer(self.kernel.dtype_of(part)):
+                raise KernelError(
+                    f"{self.kernel.name}: an index is an integer", f"index: {part} is {self.kernel.dtype_of(part)}", f"at: {stage}"
+                )
+
+    def check_fold(self, stage: Fold, axes: frozenset[str]) -> None:
+        kernel, width = self.kernel, len(stage.names)
+        if not width or not stage.axes or len(stage.init) != width or len(stage.step) != width or (
+            stage.merge is not None and len(stage.merge) != width
+        ):  # fmt: skip
+            raise KernelError(
+                f"{kernel.name}: a fold has axes, and one init, step and merge for each of its names", f"at: {stage}"
+            )
+        if stage.scan and (len(stage.axes) != 1 or stage.merge is not None):
+            raise KernelError(f"{kernel.name}: a scan has one axis and no merge", f"at: {stage}")
+        for value in stage.init:
+            self.check_expr(stage, value, kernel.parallel_names)
+        outside = dict(self.defined)
+        self.defined |= dict.fromkeys(stage.names, ())
+        for value in stage.step:
+            self.check_expr(stage, value, axes)
+        self.defined |= {f"right.{name}": () for name in stage.names}
+        for value in stage.merge or ():
+            self.check_expr(stage, value, kernel.parallel_names)
+        for label, values in (("step", stage.step), ("merge", stage.merge or ())):
+            for name, value in zip(stage.names, values, strict=False):
+                self.check_typed(stage, value, kernel.dtypes[name], f"the {label} of {name}")
+        self.defined = outside | dict.fromkeys(stage.names, names(stage.axes) if stage.scan else ())
+
+    def check_typed(self, stage: Stage, value: Expr, dtype: str, what: str) -> None:
+        found = self.kernel.dtype_of(value)
+        if found is None:
+            check_constants(value, dtype)
+        elif found != dtype:
+            raise KernelError(
+                f"{self.kernel.name}: {what} is {dtype}, its value is {found}", f"at: {stage}", f"cast it: {dtype}(value)"
+            )
+
+    def check_store(self, stage: Store, axes: frozenset[str]) -> None:
+        kernel = self.kernel
+        buffer = kernel.buffers.get(stage.buffer)
+        if buffer is None or buffer not in kernel.outputs:
+            raise KernelError(f"{kernel.name}: {stage.buffer} is no output", f"at: {stage}")
+        self.check_expr(stage, stage.value, axes)
+        for part in stage.index:
+            if isinstance(part, Expr):
+                self.check_expr(stage, part, axes)
+        self.check_index(stage, buffer.name, stage.index, buffer, axes | set(kernel.symbols))
+        self.check_typed(stage, stage.value, buffer.dtype, f"the buffer {buffer.name}")
+        if stage.combine is not None and stage.combine not in ACCUMULATE:
+            raise KernelError(f"{kernel.name}: a store combines with one of {', '.join(ACCUMULATE)}", f"at: {stage}")
+        if stage.combine is None and any(isinstance(part, Expr) for part in stage.index):
+            raise KernelError(
+                f"{kernel.name}: several points may meet in one element of an indirect store",
+                f"at: {stage}",
+                f"declare what happens: one of {', '.join(f'{word}=' for word in ACCUMULATE)}",
+            )
+        for part, size in zip(stage.index, buffer.shape, strict=True):
+            if isinstance(part, Affine) and not kernel.inside(part, size) and not _is_empty(kernel, stage):
+                raise KernelError(f"{kernel.name}: a store leaves {buffer}", f"at: {stage}")
+
+
+def _is_empty(kernel: Kernel, stage: Stage) -> bool:
+    return any(axis.extent == 0 for axis in kernel.parallel + stage.axes)
+
+
+# ---- written once ---------------------------------------------------------------------------------
+Count = dict[tuple[str, ...], int]  # a polynomial in the symbols: monomial -> coefficient
+
+
+def _product(extents: tuple[Extent, ...]) -> Count:
+    number = math.prod(e for e in extents if isinstance(e, int))
+    return {tuple(sorted(e for e in extents if isinstance(e, str))): number} if number else {}
+
+
+def _check_written(kernel: Kernel, output: Buffer, stores: list[Store]) -> None:
+    """Each element exactly once; at most once in place; any number of times where a store says how they combine."""
+    combines = {store.combine for store in stores}
+    if len(combines) > 1:
+        raise KernelError(f"{kernel.name}: the stores to {output.name} do not agree on how they combine")
+    if combines - {None}:
+        return
+    total: Count = {}
+    for store in stores:
+        if not _hits_once(kernel, output, store):
+            raise KernelError(f"{kernel.name}: an element of {output} is written twice", f"at: {store}")
+        for monomial, number in _product(tuple(a.extent for a in kernel.parallel + store.axes)).items():
+            total[monomial] = total.get(monomial, 0) + number
+    for one, two in combinations(stores, 2):
+        if not (_is_empty(kernel, one) or _is_empty(kernel, two) or _disjoint(kernel, one, two)):
+            raise KernelError(f"{kernel.name}: two stores may write one element of {output}", f"at: {one}", f"at: {two}")
+    if output.inplace is None and total != _product(output.shape):
+        raise KernelError(
+            f"{kernel.name}: {_count_text(total)} of {_count_text(_product(output.shape))} elements of {output} are written"
+        )
+
+
+def _count_text(count: Count) -> str:
+    terms = ["*".join(([str(n)] if n != 1 or not monomial else []) + list(monomial)) for monomial, n in count.items()]
+    return " + ".join(terms) or "0"
+
+
+def _hits_once(kernel: Kernel, output: Buffer, store: Store) -> bool:
+    """Whether no two points write one element.
+
+    Bound buffers: offsets form a mixed-radix system.  With symbols: each dimension has its own axes, and in each
+    dimension they do.
+    """
+    axes = kernel.parallel + store.axes
+    shape = (*output.shape, *(output.layout or ()), *(axis.extent for axis in axes))
+    if not any(isinstance(extent, str) for extent in shape):
+        return _is_mixed_radix(output.offset(store.index), axes)
+    used: Counter[str] = Counter(name for part in store.index for name in part.names)
+    return all(used[axis.name] == 1 or axis.extent == 1 for axis in axes) and all(
+        _is_mixed_radix(part, tuple(axis for axis in axes if axis.name in part.names)) for part in store.index
+    )
+
+
+def _is_mixed_radix(index: Affine, axes: tuple[Axis, ...]) -> bool:
+    if any(axis.extent == 0 for axis in axes):
+        return True
+    steps = sorted(((abs(index.coefficient(a.name)), a) for a in axes if a.extent != 1), key=lambda pair: pair[0])
+    reach = Affine()
+    for coefficient, axis in steps:
+        if not (Affine((), coefficient - 1) - reach).is_nonnegative():
+            return False
+        reach = reach + (as_affine(axis.extent) - Affine((), 1)) * coefficient
+    return True
+
+
+def _disjoint(kernel: Kernel, one: Store, two: Store) -> bool:
+    """Whether some dimension keeps two stores apart: by their bounds, or by their remainders of a common step."""
+    positive = {extent for extent in kernel.extents.values() if isinstance(extent, str)}
+    for left, right in zip(one.index, two.index, strict=True):
+        (low, high), (other_low, other_high) = left.bounds(kernel.extents), right.bounds(kernel.extents)
+        gap = Affine((), -1)
+        if (low - other_high + gap).is_nonnegative(positive) or (other_low - high + gap).is_nonnegative(positive):
+            return True
+        step = math.gcd(*(c for _, c in left.terms + right.terms))
+        if step > 1 and (left.constant - right.constant) % step:
+            return True
+    return False
+
+
+# ---- in place -------------------------------------------------------------------------------------
+def _check_inplace(kernel: Kernel, output: Buffer, stores: list[Store]) -> None:
+    """The input is the same memory: it is read only at the index that is stored, and not after that."""
+    source = next((buffer for buffer in kernel.inputs if buffer.name == output.inplace), None)
+    if source is None:
+        raise KernelError(f"{kernel.name}: {output.inplace} is no input", f"output: {output}")
+    if (source.dtype, source.shape, source.layout) != (output.dtype, output.shape, output.layout):
+        raise KernelError(
+            f"{kernel.name}: an output in place has the type, shape and strides of its input",
+            f"input: {source}",
+            f"output: {output}",
+        )
+    reads = [(stage, access) for stage, access in kernel.reads() if access.buffer == source.name]
+    if reads and any(store.combine for store in stores):
+        raise KernelError(f"{kernel.name}: {source.name} is read while {output.name} accumulates over it")
+    written: set[tuple] = set()
+    for stage in kernel.stages:
+        for access in (a for a in _all_reads(kernel, stage) if a.buffer == source.name):
+            if any(access.index != store.index for store in stores):
+                raise KernelError(
+                    f"{kernel.name}: {access} is read while {output.name} is written at another index", f"at: {stage}"
+                )
+            if access.index in written:
+                raise KernelError(f"{kernel.name}: {access} is read after it was overwritten", f"at: {stage}")
+        if isinstance(stage, Store) and stage.buffer == output.name:
+            written.add(stage.index)
+
+
+def _all_reads(kernel: Kernel, stage: Stage) -> list[Read]:
+    """The reads that a stage may make when it runs, those of Locals it refers to among them (they may be recomputed)."""
+    found, waiting, seen = [], list(stage.exprs), set()
+    while waiting:
+        for expr in walk(waiting.pop()):
+            if isinstance(expr, Read):
+                found.append(expr)
+            elif isinstance(expr, Ref) and expr.name in kernel.locals and expr.name not in seen:
+                seen.add(expr.name)
+                waiting.append(kernel.locals[expr.name].value)
+    return found

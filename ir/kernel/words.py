@@ -1,0 +1,228 @@
+"""The one scalar vocabulary: every word with its types, its NumPy, LLVM and Triton spellings, and its expansion.
+
+A word is a function on expressions: `sigmoid(x) * x` builds them.  A backend takes its own spelling, else the
+expansion, else (LLVM) the C library's function lane by lane.  Composites such as gelu are no words: they are bodies
+written with these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import KernelError
+from . import expansions, philox, special
+from .scalar import Expr, Op, Scalar, op
+from .types import kind
+
+# Spellings by kind of element type: f floating, i signed, u unsigned, b bool (types.kind).
+Spelling = str | Mapping[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Word:
+    """One operation of the vocabulary.
+
+    pattern: operands and result, `t` being the one type of the operands that agree, `b` bool: "btt:t" is select.
+    kinds:   the kinds that t may be of; halves (h) only where the word moves or compares values.
+    numpy:   a function on arrays of the type.  llvm: an instruction; {t} its type, {0} {1} operands, {s} the
+             type's suffix for intrinsics, {m} bool of the same width.  triton: Python source.
+    libm:    the C function, for LLVM where there is neither an instruction nor an expansion.
+    expand:  the same in simpler words, for types in `expands`; by kind where floats and integers differ.
+
+    Integers divided by zero give no trap and no promised number: the host refuses them before.
+    """
+
+    name: str
+    pattern: str
+    kinds: str
+    numpy: Callable
+    llvm: Spelling | None = None
+    triton: Spelling | None = None
+    libm: str | None = None
+    expand: Callable[..., Expr] | Mapping[str, Callable[..., Expr]] | None = None
+    expands: tuple[str, ...] = ("f32",)
+
+    def __call__(self, *args: Scalar) -> Op:
+        if len(args) != self.arity:
+            raise KernelError(f"{self.name} takes {self.arity} operands, got {len(args)}")
+        return op(self.name, *args)
+
+    @property
+    def arity(self) -> int:
+        return self.pattern.index(":")
+
+    def expansion(self, dtype: str, args: tuple[Expr, ...]) -> Expr | None:
+        """The word in simpler words at this element type, or None."""
+        if self.expand is None or dtype not in self.expands:
+            return None
+        return (self.expand[kind(dtype)] if isinstance(self.expand, Mapping) else self.expand)(*args)
+
+    def spelling(self, target: str, kind: str) -> str | None:
+        """How `target` ("llvm" or "triton") says the word for this kind of type, or None."""
+        spelling = self.llvm if target == "llvm" else self.triton
+        return spelling if spelling is None or isinstance(spelling, str) else spelling.get(kind)
+
+
+def _intrinsic(name: str, arity: int) -> str:
+    operands = ", ".join(f"{{t}} {{{k}}}" for k in range(arity))
+    return f"call {{t}} @llvm.{name}.{{s}}({operands})"
+
+
+def _compare(name: str, symbol: str, ufunc: Callable, ordered: str, signed: str, unsigned: str) -> Word:
+    llvm = {"f": f"fcmp {ordered} {{t}} {{0}}, {{1}}", "h": f"fcmp {ordered} {{t}} {{0}}, {{1}}"}
+    llvm |= {"i": f"icmp {signed} {{t}} {{0}}, {{1}}", "u": f"icmp {unsigned} {{t}} {{0}}, {{1}}"}
+    llvm["b"] = llvm["u"]
+    return Word(name, "tt:b", "fhiub", ufunc, llvm, f"({{0}} {symbol} {{1}})")
+
+
+def _math(name: str, function: Callable, triton: str, expand: Callable[..., Expr] | None = None) -> Word:
+    """A function of one real number that the C library has under the same name."""
+    return Word(name, "t:t", "f", function, None, triton, name, expand)
+
+
+def _numpy_fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """One rounding for float32 (the product is exact in float64); two for float64, where NumPy has no fma."""
+    wide = np.multiply(a, b, dtype=np.float64) + c
+    return wide.astype(np.result_type(a, b, c))
+
+
+def _numpy_mulhi(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return ((a.astype(np.uint64) * b.astype(np.uint64)) >> np.uint64(32)).astype(np.uint32)
+
+
+def _numpy_scale2(p: np.ndarray, n: np.ndarray) -> np.ndarray:
+    # beyond +-5000 every float64 is 0 or inf already; ldexp takes 32-bit exponents
+    return np.ldexp(p, np.clip(np.nan_to_num(n), -5000, 5000).astype(np.int32)).astype(p.dtype)
+
+
+def _numpy_trunc_div(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.asarray((a - np.fmod(a, b)) // b, dtype=np.result_type(a, b))
+
+
+def _numpy_sigmoid(x: np.ndarray) -> np.ndarray:
+    e = np.exp(-np.abs(x))
+    return (np.where(x < 0, e, 1) / (e + 1)).astype(x.dtype)
+
+
+def _numpy_philox(*operands: np.ndarray) -> np.ndarray:
+    """The expansion, directly on u32 arrays."""
+    m = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+    k0, k1, c0, c1, c2, c3 = (np.asarray(operand, np.uint32) for operand in np.broadcast_arrays(*operands))
+    for _ in range(philox.ROUNDS):
+        p0, p1 = c0.astype(np.uint64) * m[0], c2.astype(np.uint64) * m[1]
+        high0, high1 = (p0 >> np.uint64(32)).astype(np.uint32), (p1 >> np.uint64(32)).astype(np.uint32)
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, p1.astype(np.uint32), high0 ^ c3 ^ k1, p0.astype(np.uint32)
+        k0, k1 = k0 + np.uint32(0x9E3779B9), k1 + np.uint32(0xBB67AE85)
+    return c0
+
+
+_INTEGERS = ("i64", "i32", "i16", "i8", "u8", "u32", "u64")
+_FLOATS = ("f32", "f64")
+_PROPAGATE = ", propagate_nan=tl.PropagateNan.ALL)"
+_NUMBER_MAX = {"f": _intrinsic("maximum", 2), "i": _intrinsic("smax", 2), "u": _intrinsic("umax", 2)}
+_NUMBER_MIN = {"f": _intrinsic("minimum", 2), "i": _intrinsic("smin", 2), "u": _intrinsic("umin", 2)}
+
+
+def _number(instruction: str, floating: str) -> dict[str, str]:
+    integer = f"{instruction} {{t}} {{0}}, {{1}}"
+    return {"f": f"{floating} {{t}} {{0}}, {{1}}", "i": integer, "u": integer}
+
+
+def _both(instruction: str) -> dict[str, str]:
+    return dict.fromkeys("iub", f"{instruction} {{t}} {{0}}, {{1}}")
+
+
+# ---- arithmetic
+add = Word("add", "tt:t", "fiu", np.add, _number("add", "fadd"), "({0} + {1})")
+sub = Word("sub", "tt:t", "fiu", np.subtract, _number("sub", "fsub"), "({0} - {1})")
+mul = Word("mul", "tt:t", "fiu", np.multiply, _number("mul", "fmul"), "({0} * {1})")
+div = Word("div", "tt:t", "f", np.divide, "fdiv {t} {0}, {1}", "tl.div_rn({0}, {1})")
+fma = Word("fma", "ttt:t", "f", _numpy_fma, _intrinsic("fma", 3), "tl.fma({0}, {1}, {2})")
+neg = Word("neg", "t:t", "fiu", np.negative, {"f": "fneg {t} {0}", "i": "sub {t} zeroinitializer, {0}",
+           "u": "sub {t} zeroinitializer, {0}"}, "(-{0})")  # fmt: skip
+abs = Word("abs", "t:t", "fi", np.abs, {"f": _intrinsic("fabs", 1), "i": "call {t} @llvm.abs.{s}({t} {0}, i1 false)"},
+           "tl.abs({0})")  # fmt: skip
+max = Word("max", "tt:t", "fiu", np.maximum, _NUMBER_MAX, {"f": "tl.maximum({0}, {1}" + _PROPAGATE,
+           "i": "tl.maximum({0}, {1})", "u": "tl.maximum({0}, {1})"})  # fmt: skip
+min = Word("min", "tt:t", "fiu", np.minimum, _NUMBER_MIN, {"f": "tl.minimum({0}, {1}" + _PROPAGATE,
+           "i": "tl.minimum({0}, {1})", "u": "tl.minimum({0}, {1})"})  # fmt: skip
+sign = Word("sign", "t:t", "fi", np.sign, expand=expansions.sign, expands=_INTEGERS + _FLOATS)
+trunc_div = Word("trunc_div", "tt:t", "iu", _numpy_trunc_div,
+                 {"i": "sdiv {t} {0}, {1}", "u": "udiv {t} {0}, {1}"}, "({0} // {1})")  # fmt: skip
+fmod = Word("fmod", "tt:t", "fiu", np.fmod, {"i": "srem {t} {0}, {1}", "u": "urem {t} {0}, {1}"},
+            {"f": "libdevice.fmod({0}, {1})", "i": "({0} % {1})", "u": "({0} % {1})"}, "fmod")  # fmt: skip
+floor_div = Word("floor_div", "tt:t", "fiu", np.floor_divide, expands=_INTEGERS + _FLOATS,
+                 expand={"f": expansions.floor_div_floating, "i": expansions.floor_div, "u": trunc_div})  # fmt: skip
+remainder = Word("remainder", "tt:t", "fiu", np.remainder, expand=expansions.remainder,
+                 expands=_INTEGERS + _FLOATS)  # fmt: skip
+mulhi = Word("mulhi", "tt:t", "u", _numpy_mulhi, triton="tl.umulhi({0}, {1})")
+
+# ---- rounding and signs
+round = Word("round", "t:t", "f", np.rint, _intrinsic("rint", 1), "libdevice.rint({0})")
+floor = Word("floor", "t:t", "f", np.floor, _intrinsic("floor", 1), "tl.floor({0})")
+ceil = Word("ceil", "t:t", "f", np.ceil, _intrinsic("ceil", 1), "tl.ceil({0})")
+trunc = Word("trunc", "t:t", "f", np.trunc, _intrinsic("trunc", 1), "libdevice.trunc({0})")
+copysign = Word("copysign", "tt:t", "f", np.copysign, _intrinsic("copysign", 2), "libdevice.copysign({0}, {1})")
+scale2 = Word("scale2", "tt:t", "f", _numpy_scale2, None, "libdevice.ldexp({0}, ({1}).to(tl.int32))",
+              None, expansions.scale2)  # fmt: skip
+
+# ---- transcendental
+sqrt = Word("sqrt", "t:t", "f", np.sqrt, _intrinsic("sqrt", 1), "tl.sqrt_rn({0})")
+rsqrt = Word("rsqrt", "t:t", "f", lambda x: (1 / np.sqrt(x)).astype(x.dtype),
+             expand=lambda x: 1.0 / sqrt(x), expands=_FLOATS)  # fmt: skip
+exp = _math("exp", np.exp, "tl.exp({0})", expansions.exp)
+exp2 = _math("exp2", np.exp2, "tl.exp2({0})", expansions.exp2)
+expm1 = _math("expm1", np.expm1, "libdevice.expm1({0})", expansions.expm1)
+log = _math("log", np.log, "tl.log({0})", expansions.log)
+log2 = _math("log2", np.log2, "tl.log2({0})")
+log10 = _math("log10", np.log10, "libdevice.log10({0})")
+log1p = _math("log1p", np.log1p, "libdevice.log1p({0})", expansions.log1p)
+sin = _math("sin", np.sin, "tl.sin({0})")
+cos = _math("cos", np.cos, "tl.cos({0})")
+tan = _math("tan", np.tan, "libdevice.tan({0})")
+asin = _math("asin", np.arcsin, "libdevice.asin({0})")
+acos = _math("acos", np.arccos, "libdevice.acos({0})")
+atan = _math("atan", np.arctan, "libdevice.atan({0})")
+sinh = _math("sinh", np.sinh, "libdevice.sinh({0})")
+cosh = _math("cosh", np.cosh, "libdevice.cosh({0})")
+tanh = _math("tanh", np.tanh, "libdevice.tanh({0})", expansions.tanh)
+asinh = _math("asinh", np.arcsinh, "libdevice.asinh({0})")
+acosh = _math("acosh", np.arccosh, "libdevice.acosh({0})")
+atanh = _math("atanh", np.arctanh, "libdevice.atanh({0})")
+erf = _math("erf", special.erf, "tl.erf({0})", expansions.erf)
+erfc = _math("erfc", special.erfc, "libdevice.erfc({0})")
+erfinv = Word("erfinv", "t:t", "f", special.erfinv, None, "libdevice.erfinv({0})")
+lgamma = _math("lgamma", special.lgamma, "libdevice.lgamma({0})")
+digamma = Word("digamma", "t:t", "f", special.digamma)
+atan2 = Word("atan2", "tt:t", "f", np.arctan2, None, "libdevice.atan2({0}, {1})", "atan2")
+pow = Word("pow", "tt:t", "fiu", np.power, None, {"f": "libdevice.pow({0}, {1})"}, "pow")
+sigmoid = Word("sigmoid", "t:t", "f", _numpy_sigmoid,
+               expand=expansions.sigmoid, expands=_FLOATS)  # fmt: skip
+
+# ---- comparison and choice
+lt = _compare("lt", "<", np.less, "olt", "slt", "ult")
+le = _compare("le", "<=", np.less_equal, "ole", "sle", "ule")
+gt = _compare("gt", ">", np.greater, "ogt", "sgt", "ugt")
+ge = _compare("ge", ">=", np.greater_equal, "oge", "sge", "uge")
+eq = _compare("eq", "==", np.equal, "oeq", "eq", "eq")
+ne = _compare("ne", "!=", np.not_equal, "une", "ne", "ne")
+isnan = Word("isnan", "t:b", "fh", np.isnan, "fcmp uno {t} {0}, {0}", "({0} != {0})")
+select = Word("select", "btt:t", "fhiub", np.where, "select {m} {0}, {t} {1}, {t} {2}", "tl.where({0}, {1}, {2})")
+
+# ---- bits; on bool they are the logical and, or, xor, not
+bit_and = Word("bit_and", "tt:t", "iub", np.bitwise_and, _both("and"), "({0} & {1})")
+bit_or = Word("bit_or", "tt:t", "iub", np.bitwise_or, _both("or"), "({0} | {1})")
+bit_xor = Word("bit_xor", "tt:t", "iub", np.bitwise_xor, _both("xor"), "({0} ^ {1})")
+bit_not = Word("bit_not", "t:t", "iub", np.invert, dict.fromkeys("iub", "xor {t} {0}, {ones}"),
+               {"i": "(~{0})", "u": "(~{0})", "b": "({0} == 0)"})  # fmt: skip
+shl = Word("shl", "tt:t", "iu", np.left_shift, dict.fromkeys("iu", "shl {t} {0}, {1}"), "({0} << {1})")
+shr = Word("shr", "tt:t", "iu", np.right_shift, {"i": "ashr {t} {0}, {1}", "u": "lshr {t} {0}, {1}"},
+           "({0} >> {1})")  # fmt: skip
+
+# ---- random numbers: k0 k1 c0 c1 c2 c3, all u32
+random_bits = Word("random_bits", "tttttt:t", "u", _numpy_philox, expand=philox.random_bits, expands=("u32",))
+
+VOCABULARY: dict[str, Word] = {word.name: word for word in tuple(globals().values()) if isinstance(word, Word)}

@@ -1,0 +1,289 @@
+"""The operator record: everything Lamina knows of one operation, in one place.
+
+An `Op` is data.  Whoever runs, differentiates, prints, lowers or tests an operation reads its record; nothing about
+a single operation stands anywhere else.  docs/architecture.md walks through a worked example.
+
+Calling a record applies it *by its operands' own kind*: NumPy arrays run the reference, anything else (tensors, graph
+values, scalar expressions) says in `__lamina_op__` what applying an op to it means.  So a gradient rule is written
+once, with ops and operators, and runs on every kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import ArgumentError
+from .lowering import Lowering
+from .sample import Sample
+from .types import Type
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What passes and the runtime may ask of an op, instead of asking for its name.
+
+    view: the output shares the first operand's storage.  commutative: two operands may be exchanged.  random: draws
+    from the generator, by key and offset given as operands.  inplace: has a form `name_` that writes its first
+    operand.  elementwise: output element i depends on element i of the (broadcast) operands alone.  movement: moves
+    elements without computing, so halves stay halves.  creation: has no tensor operand.  host: runs on the host
+    only (its output's shape depends on values).  mutates: the operands it writes, by name (optimizer updates).
+    """
+
+    view: bool = False
+    commutative: bool = False
+    random: bool = False
+    inplace: bool = False
+    elementwise: bool = False
+    movement: bool = False
+    creation: bool = False
+    host: bool = False
+    mutates: tuple[str, ...] = ()
+
+    @property
+    def pure(self) -> bool:
+        return not self.mutates
+
+
+class Op:
+    """One operation.
+
+    name        its PyTorch name where PyTorch has it.
+    operands    the names of its tensor operands, in order; a last name "*name" takes any number.  An operand may be
+                None where its name stands in `optional`.
+    attrs       the names of its other arguments, in canonical form: hashable, normalised (dims not negative), the
+                same whatever way the user spelled them.
+    outputs     the names of what it returns.  hidden: further outputs that the gradient needs (pool indices, rstd):
+                real values of the graph, after the visible ones, not handed to the user.
+    bind        the user's call: PyTorch's signature -> (operands, attrs dict).  Its docstring is the op's.
+    infer       (operand types..., **attrs) -> the type of each output.  Raises the errors a user sees.
+    reference   (arrays..., **attrs) -> arrays: the op's meaning, in NumPy.
+    casts       (operand types..., **attrs) -> the dtype each operand is cast to before the reference sees it (None:
+                as it is).  Apart from this, halves are computed in float32 and rounded once, unless `movement`.
+    grad        one function per operand (None: not differentiable), the shorthand for one visible output:
+                its first parameter is the cotangent, the others are what it wants *by name*: an operand, an output,
+                `<name>_type` of either, or an attr.  What is saved follows from the names.
+    vjp, saves  the general form: vjp(saved, cotangents, attrs, needs) -> a cotangent or None per operand.
+    lower       its lowering, as data (see lowering.py).
+    traits      see Traits.
+    samples     inputs for the generated tests (see sample.py).
+    write       (arrays..., **attrs): the in-place form in NumPy, which changes the first array (or those that `mutates`
+                names) instead of returning; without it, an in-place op writes the reference's result over the operand.
+    inapplicable  which of the standard sizes and layouts its samples leave out, and why: {"0-d": "needs a dim"}.
+    method      whether it is also a method of tensors.  aliases: further public names.
+    dtypes      the dtypes it takes: "all", "float", "number" (not bool), "int" (and bool).
+    """
+
+    __slots__ = (
+        "name", "operands", "optional", "variadic", "attrs", "outputs", "hidden", "bind", "plain", "infer", "reference",
+        "casts", "rules", "vjp", "saves", "lower", "traits", "write", "samples", "inapplicable", "method", "aliases", "dtypes", "__dict__",
+    )  # fmt: skip  (__dict__ holds a record's own __doc__, which a class with a docstring has no slot for)
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        reference: Callable,
+        infer: Callable[..., Type | tuple[Type, ...]],
+        lower: Lowering,
+        samples: Callable[[], Iterable[Sample]],
+        operands: tuple[str, ...] | None = None,
+        optional: tuple[str, ...] = (),
+        attrs: tuple[str, ...] | None = None,
+        outputs: tuple[str, ...] = ("out",),
+        hidden: tuple[str, ...] = (),
+        bind: Callable[..., tuple[tuple, dict]] | None = None,
+        casts: Callable[..., tuple] | None = None,
+        grad: Callable | None | Sequence[Callable | None] = None,
+        vjp: Callable | None = None,
+        saves: tuple[str, ...] = (),
+        traits: Traits = Traits(),
+        inapplicable: dict[str, str] | None = None,
+        dtypes: str = "all",
+        write: Callable | None = None,
+        method: bool = True,
+        aliases: tuple[str, ...] = (),
+        doc: str | None = None,
+    ):
+        signature = _signature(reference) if operands is None or attrs is None else ((), ())
+        self.name = name
+        self.operands = signature[0] if operands is None else operands
+        self.attrs = signature[1] if attrs is None else attrs
+        self.optional = optional
+        self.variadic = bool(self.operands) and self.operands[-1].startswith("*")
+        self.outputs, self.hidden = outputs, hidden
+        self.plain = bind is None  # the call's arguments are just the operands
+        self.bind = bind or _plain_bind(self)
+        self.infer, self.reference, self.lower, self.casts = infer, reference, lower, casts
+        self.traits, self.samples, self.method = traits, samples, method
+        self.inapplicable = inapplicable or {}
+        self.dtypes, self.write, self.aliases = dtypes, write, aliases
+        self.__doc__ = doc or self.bind.__doc__
+        if grad is not None and vjp is not None:
+            raise TypeError(f"op {name}: give grad or vjp, not both")
+        functions = (grad,) if callable(grad) else tuple(grad or ())
+        if functions and len(functions) != len(self.operands):
+            raise TypeError(f"op {name}: {len(functions)} gradients for {len(self.operands)} operands")
+        self.rules = tuple(None if f is None else Rule.of(self, f) for f in functions)
+        self.vjp = vjp
+        if self.rules:
+            wanted = {source for rule in self.rules if rule for source in rule.arrays}
+            saves = tuple(n for n in (*self.operands, *self.all_outputs) if n in wanted)
+        self.saves = saves
+
+    @property
+    def all_outputs(self) -> tuple[str, ...]:
+        return self.outputs + self.hidden
+
+    @property
+    def differentiable(self) -> bool:
+        return self.vjp is not None or any(self.rules)
+
+    def differentiates(self, position: int) -> bool:
+        """Whether a cotangent can flow to the operand at `position`."""
+        if self.vjp is not None:
+            return True
+        return bool(self.rules) and self.rules[position] is not None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Apply to operands of any one kind; arrays are bound, cast as `infer` says, and run by the reference."""
+        for arg in args:
+            apply = getattr(type(arg), "__lamina_op__", None)
+            if apply is not None:
+                return apply(self, args, kwargs)
+        for arg in args:
+            if isinstance(arg, (tuple, list)):
+                for item in arg:
+                    apply = getattr(type(item), "__lamina_op__", None)
+                    if apply is not None:
+                        return apply(self, args, kwargs)
+        operands, attrs = self.bind(*args, **kwargs)
+        return self.reference(*operands, **attrs)
+
+    def cotangents(self, saved: tuple, cotangents: tuple, attrs: dict, needs: tuple, types: tuple) -> tuple:
+        """One cotangent or None per operand: the gradient contract, whichever way the record states its rules.
+
+        saved: what `saves` names, in order.  needs: which operands want one.  types: of the operands, then of
+        the outputs.  The results are not yet fitted back to the operands' shapes and dtypes; callers do that.
+        """
+        if self.vjp is not None:
+            return self.vjp(saved, cotangents, attrs, needs)
+        by_name = dict(zip(self.saves, saved, strict=True))
+        return tuple(
+            rule(cotangents[0], by_name, attrs, types) if need and rule else None
+            for rule, need in zip(self.rules, needs, strict=True)
+        )
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    def __reduce__(self):
+        return (_restore, (self.name,))
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The gradient to one operand, and where each of its parameters comes from.
+
+    Parameters that are arrays come before those that are types and attrs, so that a caller can fix the latter once.
+    """
+
+    function: Callable
+    arrays: tuple[str, ...]  # names among the op's operands and outputs
+    types: tuple[tuple[str, int], ...]  # (parameter, position among operand types then output types)
+    attrs: tuple[str, ...]
+
+    @staticmethod
+    def of(op: Op, function: Callable) -> Rule:
+        names = function.__code__.co_varnames[1 : function.__code__.co_argcount]
+        values = (*op.operands, *op.all_outputs)
+        arrays = tuple(n for n in names if n in values)
+        types = tuple((n, values.index(n[:-5])) for n in names if n.endswith("_type") and n[:-5] in values)
+        attrs = tuple(n for n in names if n in op.attrs)
+        if len(arrays) + len(types) + len(attrs) != len(names) or names[: len(arrays)] != arrays:
+            raise TypeError(
+                f"op {op.name}: a gradient's parameters must be values of {values}, then their types and attrs "
+                f"of {op.attrs}, not {names}"
+            )
+        return Rule(function, arrays, types, attrs)
+
+    def fixed(self, attrs: dict, types: tuple[Type, ...]) -> dict:
+        """The keyword arguments that do not change between calls of one kind."""
+        return {n: types[p] for n, p in self.types} | {n: attrs[n] for n in self.attrs}
+
+    def __call__(self, cotangent: Any, by_name: dict, attrs: dict, types: tuple[Type, ...]) -> Any:
+        return self.function(cotangent, *(by_name[n] for n in self.arrays), **self.fixed(attrs, types))
+
+
+def _signature(reference: Callable) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Positional parameters are operands, keyword-only ones are attrs."""
+    code = reference.__code__
+    names, count, only = code.co_varnames, code.co_argcount, code.co_kwonlyargcount
+    variadic = ("*" + names[count + only],) if code.co_flags & 0x04 else ()
+    return names[:count] + variadic, names[count : count + only]
+
+
+def _plain_bind(op: Op) -> Callable[..., tuple[tuple, dict]]:
+    """The user's call of an op whose arguments are just its operands."""
+    names, required = op.operands, len(op.operands) - len(op.optional)
+
+    def bind(*args, **kwargs):
+        if kwargs:
+            args = args + tuple(kwargs.pop(n) for n in names[len(args) :] if n in kwargs)
+        if kwargs or not required <= len(args) <= len(names):
+            raise ArgumentError(
+                f"{op.name}({', '.join(names)}): takes {len(names)} operands, got {len(args)}"
+                + (f" and unknown {', '.join(kwargs)}" if kwargs else "")
+            )
+        return args + (None,) * (len(names) - len(args)), {}
+
+    return bind
+
+
+REGISTRY: dict[str, Op] = {}
+
+
+def register(op: Op) -> Op:
+    """Enter a record into the operator set.  Raises TypeError for a second record of one name."""
+    if op.name in REGISTRY:
+        raise TypeError(f"op {op.name} is defined twice")
+    REGISTRY[op.name] = op
+    return op
+
+
+def define(name: str, **record: Any) -> Op:
+    """Make an operator's record and enter it into the operator set."""
+    return register(Op(name, **record))
+
+
+@dataclass(frozen=True)
+class Composite:
+    """A function written with ops, for every kind of operand: no record, no kernel of its own.
+
+    public, method: whether it is a function of the package, a method of tensors (`x.float()` is only the latter).
+    """
+
+    function: Callable
+    method: bool
+    aliases: tuple[str, ...]
+    public: bool = True
+
+
+COMPOSITES: dict[str, Composite] = {}
+
+
+def composite(
+    *, method: bool = True, aliases: tuple[str, ...] = (), public: bool = True
+) -> Callable[[Callable], Callable]:
+    """Enter a function written with ops into the functions of the package and the methods of tensors."""
+
+    def enter(function: Callable) -> Callable:
+        COMPOSITES[function.__name__] = Composite(function, method, aliases, public)
+        return function
+
+    return enter
+
+
+def _restore(name: str) -> Op:
+    return REGISTRY[name]

@@ -1,0 +1,757 @@
+"""Arithmetic between numbers: sums, products, powers, extremes, rounding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import lowering
+from ..dtypes import DType, bfloat16, float16, float32, float64
+from ..elementwise import elementwise
+from ..errors import ArgumentError, ArgumentValueError, DTypeError
+from ..kernel import scalar
+from ..op import REGISTRY, composite
+from ..sample import Operand, Sample, binary_samples, sample, unary_samples
+from ..shapes import broadcast_shapes, result_dtype
+from ..types import Type
+from .cast import dtype_of
+from .compare import eq, ge, gt, isnan, isneginf, isposinf, le, logical_and, logical_or, lt, ne, where
+from .create import zeros_like
+
+BOTH = ("input", "other")
+# Far from the jumps of // and %: quotients in (0.1, 0.9) plus whole numbers would do, but so does a divisor larger
+# than every dividend.
+_DIVISOR = binary_samples({"low": 0.2, "high": 1.9}, {"low": 2.1, "high": 3.9})
+_NOT_ZERO = binary_samples({"low": -2.0, "high": 2.0}, {"low": 0.5, "high": 3.0})
+_DISTINCT = binary_samples({"low": -2.0, "high": -0.1}, {"low": 0.1, "high": 2.0})
+
+
+def zero(g: Any) -> Any:
+    """The gradient of a step function: zero wherever there is one, as PyTorch has it."""
+    return zeros_like(g)
+
+
+# --- sums and products ---------------------------------------------------------------------------------------------
+
+
+def bind_add(input, other, *, alpha=1):
+    """Add: input + alpha * other, with broadcasting and type promotion.  bool + bool is `or`."""
+    return (input, other if alpha == 1 else other * alpha), {}
+
+
+add = elementwise(
+    "add",
+    "add",
+    bind=bind_add,
+    reference=np.add,
+    operands=BOTH,
+    commutative=True,
+    grad=(lambda g: g, lambda g: g),
+)
+
+
+def bind_sub(input, other, *, alpha=1):
+    """Subtract: input - alpha * other, with broadcasting and type promotion.  Raises DTypeError for bools."""
+    return (input, other if alpha == 1 else other * alpha), {}
+
+
+def _without_bools(*types: Type) -> tuple[DType, DType]:
+    if any(t.dtype.category == "bool" for t in types):
+        raise DTypeError("sub: does not take bool", "use logical_not(x) for 1 - x, logical_xor(x, y) for x - y")
+    return (result_dtype(*types),) * 2
+
+
+sub = elementwise(
+    "sub",
+    "sub",
+    bind=bind_sub,
+    reference=np.subtract,
+    operands=BOTH,
+    result=_without_bools,
+    dtypes="number",
+    aliases=("subtract",),
+    grad=(lambda g: g, lambda g: -g),
+)
+
+
+@composite()
+def rsub(input, other, *, alpha=1):
+    """Subtract the other way round: other - alpha * input."""
+    return other - (input if alpha == 1 else input * alpha)
+
+
+mul = elementwise(
+    "mul",
+    "mul",
+    reference=np.multiply,
+    operands=BOTH,
+    commutative=True,
+    aliases=("multiply",),
+    grad=(lambda g, other: g * other, lambda g, input: g * input),
+    doc="Multiply, with broadcasting and type promotion.  bool * bool is `and`.",
+)
+
+_quotient = elementwise(
+    "div",
+    "div",
+    reference=np.true_divide,
+    operands=BOTH,
+    result="float",
+    samples=_NOT_ZERO,
+    grad=(lambda g, other: g / other, lambda g, other, out: -g * out / other),
+    doc="Divide, with broadcasting; integers are divided as the default float.",
+)
+
+
+@composite(aliases=("divide", "true_divide"))
+def div(input, other, *, rounding_mode=None):
+    """Divide, with broadcasting and type promotion.
+
+    rounding_mode None: a float, also of integers.  "trunc": rounded towards 0, as C's integers.  "floor": rounded
+    down, as Python's //.  With a mode integers stay integers.
+    """
+    if rounding_mode is None:
+        return input / other
+    if rounding_mode == "floor":
+        return floor_divide(input, other)
+    if rounding_mode == "trunc":
+        return trunc_divide(input, other)
+    raise ArgumentValueError(f"div: rounding_mode must be None, 'trunc' or 'floor', not {rounding_mode!r}")
+
+
+floor_divide = elementwise(
+    "floor_divide",
+    "floor_div",
+    reference=np.floor_divide,
+    operands=BOTH,
+    samples=_DIVISOR,
+    grad=None,
+    doc="Divide and round down, as Python's //.  Integers stay integers; one divided by 0 gives 0.",
+)
+
+
+def _trunc_divide(input: np.ndarray, other: np.ndarray) -> np.ndarray:
+    if input.dtype.kind == "f":
+        return np.trunc(input / other)
+    quotient = np.floor_divide(input, other)
+    # Rounded down, so one too low where the quotient is negative and not whole
+    return quotient + ((quotient < 0) & (quotient * other != input))
+
+
+trunc_divide = elementwise(
+    "trunc_divide",
+    "trunc_div",
+    reference=_trunc_divide,
+    operands=BOTH,
+    samples=_DIVISOR,
+    grad=(zero, zero),
+    method=False,
+    doc="Divide and round towards 0, as C divides integers.  This is div(…, rounding_mode='trunc').",
+)
+
+
+def _remainder(input: np.ndarray, other: np.ndarray) -> np.ndarray:
+    if input.dtype.kind != "f":
+        return np.remainder(input, other)
+    rest = np.fmod(input, other)  # np.remainder would lose the sign of a zero
+    return np.where((rest != 0) & ((rest < 0) != (other < 0)), rest + other, rest)
+
+
+remainder = elementwise(
+    "remainder",
+    "remainder",
+    reference=_remainder,
+    operands=BOTH,
+    dtypes="number",
+    samples=_DIVISOR,
+    grad=(lambda g: g, lambda g, input, other: -g * floor_divide(input, other)),
+    doc="Take the remainder with the sign of `other`, as Python's %: input - other * floor(input / other).",
+)
+
+fmod = elementwise(
+    "fmod",
+    "fmod",
+    reference=np.fmod,
+    operands=BOTH,
+    dtypes="number",
+    samples=_DIVISOR,
+    grad=(lambda g: g, lambda g, input, other: -g * trunc_divide(input, other)),
+    doc="Take the remainder with the sign of `input`, as C's fmod: input - other * trunc(input / other).",
+)
+
+
+def bind_addcmul(input, tensor1, tensor2, *, value=1):
+    """Add a product: input + value * tensor1 * tensor2, with broadcasting and type promotion."""
+    return (input, tensor1, tensor2), {"value": value}
+
+
+def bind_addcdiv(input, tensor1, tensor2, *, value=1):
+    """Add a quotient: input + value * tensor1 / tensor2, with broadcasting.  Raises DTypeError for integers."""
+    return (input, tensor1, tensor2), {"value": value}
+
+
+def _three(third: tuple[float, float] = (-2.0, 2.0), **more: Any) -> list[Sample]:
+    shapes: list[Any] = [(s, s, s) for s in ((), (0,), (1,), (17,), (33,))]
+    shapes += [((3, 17), (17,), (3, 1)), ((5,), (2, 5), ()), ((2, 1, 3), (4, 1), (3,))]
+    return [Sample((Operand(a), Operand(b), Operand(c, *third)), more) for a, b, c in shapes]
+
+
+addcmul = elementwise(
+    "addcmul",
+    lambda input, tensor1, tensor2, *, value: input + (tensor1 if value == 1 else tensor1 * value) * tensor2,
+    bind=bind_addcmul,
+    operands=("input", "tensor1", "tensor2"),
+    attrs=("value",),
+    grad=(
+        lambda g: g,
+        lambda g, tensor2, value: g * tensor2 * value,
+        lambda g, tensor1, value: g * tensor1 * value,
+    ),
+    samples=lambda: [*_three(), *_three(value=-2)[-2:]],
+)
+
+addcdiv = elementwise(
+    "addcdiv",
+    lambda input, tensor1, tensor2, *, value: input + (tensor1 if value == 1 else tensor1 * value) / tensor2,
+    bind=bind_addcdiv,
+    operands=("input", "tensor1", "tensor2"),
+    attrs=("value",),
+    dtypes="float",
+    grad=(
+        lambda g: g,
+        lambda g, tensor2, value: g * value / tensor2,
+        lambda g, tensor1, tensor2, value: g * tensor1 * -value / (tensor2 * tensor2),
+    ),
+    samples=lambda: [*_three((0.5, 3.0)), *_three((0.5, 3.0), value=-0.5)[-2:]],
+)
+
+lerp = elementwise(
+    "lerp",
+    # The end that is nearer is the one started from, so that weights 0 and 1 give it exactly.
+    lambda input, end, weight: where(
+        abs(weight) < 0.5, input + weight * (end - input), end - (end - input) * (1 - weight)
+    ),
+    operands=("input", "end", "weight"),
+    dtypes="float",
+    grad=(
+        lambda g, weight: g * (1 - weight),
+        lambda g, weight: g * weight,
+        lambda g, input, end: g * (end - input),
+    ),
+    samples=lambda: _three(),
+    doc="Interpolate linearly: input + weight * (end - input).  `weight` is a number or a tensor; the three broadcast.",
+)
+
+
+# --- one operand ---------------------------------------------------------------------------------------------------
+
+neg = elementwise(
+    "neg",
+    "neg",
+    reference=np.negative,
+    dtypes="number",
+    aliases=("negative",),
+    grad=lambda g: -g,
+    doc="Negate.  Raises DTypeError for bools.",
+)
+
+
+@composite()
+def positive(input):
+    """Give the input itself, as Python's +x.  Raises DTypeError for bools."""
+    if dtype_of(input).category == "bool":
+        raise DTypeError("positive: does not take bool")
+    return input
+
+
+sign = elementwise(
+    "sign",
+    "sign",
+    reference=np.sign,
+    dtypes="number",
+    aliases=("sgn",),
+    samples=unary_samples(away_from=(0.0,)),
+    grad=zero,
+    doc="Give -1, 0 or 1 by the sign.  NaN stays NaN.",
+)
+
+abs = elementwise(
+    "abs",
+    "abs",
+    reference=np.absolute,
+    dtypes="number",
+    aliases=("absolute",),
+    samples=unary_samples(away_from=(0.0,)),
+    grad=lambda g, input: g * sign(input),
+    doc="Take the absolute value.  The gradient at 0 is 0.",
+)
+
+_POSITIVE = unary_samples(low=0.2, high=3.0)
+
+reciprocal = elementwise(
+    "reciprocal",
+    lambda input: 1.0 / input,
+    result="float",
+    samples=_POSITIVE,
+    grad=lambda g, out: -g * out * out,
+    doc="Compute 1 / input.  Integers give the default float.",
+)
+
+square = elementwise(
+    "square",
+    lambda input: input * input,
+    reference=np.square,
+    grad=lambda g, input: g * input * 2,
+    doc="Multiply with itself.",
+)
+
+sqrt = elementwise(
+    "sqrt",
+    "sqrt",
+    reference=np.sqrt,
+    result="float",
+    samples=_POSITIVE,
+    grad=lambda g, out: g / (out * 2),
+    doc="Take the square root.  Negative numbers give NaN; integers give the default float.",
+)
+
+rsqrt = elementwise(
+    "rsqrt",
+    "rsqrt",
+    reference=lambda input: np.reciprocal(np.sqrt(input)),
+    result="float",
+    samples=_POSITIVE,
+    grad=lambda g, out: g * (out * out * out) * -0.5,
+    doc="Compute 1 / sqrt(input).  Integers give the default float.",
+)
+
+
+# --- powers --------------------------------------------------------------------------------------------------------
+
+
+def _power(input: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Powers that are common as numbers by products and roots: quicker, and in PyTorch's rounding."""
+    if input.dtype.kind in "iub":
+        return _whole_power(input, other)
+    if other.ndim == 0 or other.size == 1 and other.ndim <= input.ndim:
+        known = _KNOWN.get(float(other.reshape(())))
+        if known is not None:
+            return known(input)
+    return np.power(input, other)
+
+
+_KNOWN = {
+    2.0: np.square,
+    3.0: lambda x: x * x * x,
+    0.5: np.sqrt,
+    -0.5: lambda x: np.reciprocal(np.sqrt(x)),
+    -1.0: np.reciprocal,
+    -2.0: lambda x: np.reciprocal(x * x),
+}
+
+
+def _whole_power(input: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Integer powers.  1 / n for a negative exponent is 0 unless n is 1 or -1."""
+    below = np.less(other, 0)
+    if not below.any():
+        return np.power(input, other)
+    odd = np.where(np.bitwise_and(other, 1) == 1, input, input * input)
+    return np.where(below, np.where(odd * odd == 1, odd, 0), np.power(input, np.where(below, 0, other)))
+
+
+pow = elementwise(
+    "pow",
+    "pow",
+    reference=_power,
+    operands=("input", "exponent"),
+    dtypes="number",
+    samples=binary_samples({"low": 0.2, "high": 2.0}, {"low": 0.0, "high": 3.0}),
+    grad=(
+        lambda g, input, exponent: where(eq(exponent, 0), 0.0, g * (exponent * input ** (exponent - 1))),
+        lambda g, input, exponent, out: where(
+            logical_and(eq(input, 0), ge(exponent, 0)), 0.0, g * (out * REGISTRY["log"](input))
+        ),
+    ),
+    doc="Raise to a power, with broadcasting and type promotion; either may be a number.  Integers stay integers, and "
+    "a negative power of one is 0 unless it is 1 or -1.",
+)
+
+
+# --- extremes ------------------------------------------------------------------------------------------------------
+
+
+def _winner(before: Any) -> Any:
+    """The gradient to an operand that wins unless `before(mine, other)`; two equal ones share it."""
+    return lambda g, mine, other: where(eq(mine, other), g * 0.5, where(before(mine, other), 0.0, g))
+
+
+_least, _greatest = _winner(lt), _winner(gt)
+
+maximum = elementwise(
+    "maximum",
+    "max",
+    reference=np.maximum,
+    operands=BOTH,
+    commutative=True,
+    samples=_DISTINCT,
+    grad=(lambda g, input, other: _least(g, input, other), lambda g, input, other: _least(g, other, input)),
+    doc="Take the greater of two, elementwise; NaN where either is.  Equal ones share the gradient.",
+)
+
+minimum = elementwise(
+    "minimum",
+    "min",
+    reference=np.minimum,
+    operands=BOTH,
+    commutative=True,
+    samples=_DISTINCT,
+    grad=(lambda g, input, other: _greatest(g, input, other), lambda g, input, other: _greatest(g, other, input)),
+    doc="Take the lesser of two, elementwise; NaN where either is.  Equal ones share the gradient.",
+)
+
+fmax = elementwise(
+    "fmax",
+    lambda input, other: where(logical_or(ge(input, other), ne(other, other)), input, other),
+    reference=np.fmax,
+    operands=BOTH,
+    samples=_DISTINCT,
+    doc="Take the greater of two, elementwise; a NaN loses against a number.",
+)
+
+fmin = elementwise(
+    "fmin",
+    lambda input, other: where(logical_or(le(input, other), ne(other, other)), input, other),
+    reference=np.fmin,
+    operands=BOTH,
+    samples=_DISTINCT,
+    doc="Take the lesser of two, elementwise; a NaN loses against a number.",
+)
+
+
+def bind_clamp(input, min=None, max=None):
+    """Limit to the range from `min` to `max`, each a number, a tensor that broadcasts, or None.
+
+    Where min > max the result is max.  NaN stays NaN.  The gradient passes where the limits are not exceeded.
+    Raises ArgumentError if both are None.
+    """
+    if min is None and max is None:
+        raise ArgumentError("clamp: at least one of min and max must be given")
+    return (input, min, max), {}
+
+
+def _clamp_body(input: Any, min: Any, max: Any) -> Any:
+    held = input if min is None else maximum(input, min)
+    return held if max is None else minimum(held, max)
+
+
+def _clamp_vjp(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
+    (g,), (x, low, high) = cotangents, saved
+    below = above = inside = None
+    if low is not None:
+        inside, below = ge(x, low), lt(x, low)
+    if high is not None:
+        fits = le(x, high)
+        inside, above = fits if inside is None else logical_and(inside, fits), gt(x, high)
+    if low is not None and high is not None:
+        below, above = logical_and(below, lt(low, high)), logical_or(above, lt(high, low))
+    return tuple(
+        where(mask, g, 0.0) if need and mask is not None else None
+        for mask, need in zip((inside, below, above), needs, strict=True)
+    )
+
+
+def _clamp_samples() -> list[Sample]:
+    ends = {"min": -0.5, "max": 1.0}
+    made = [Sample((Operand(s, away_from=(-0.5, 1.0)),), ends) for s in ((), (0,), (1,), (17,), (33,), (3, 17))]
+    middle, low, high = Operand((3, 5), -1.0, 1.0), Operand((5,), -3.0, -1.2), Operand((3, 1), 1.2, 3.0)
+    return made + [
+        Sample((Operand((5,), away_from=(0.0,)),), {"min": 0.0}),
+        Sample((Operand((5,), away_from=(0.0,)),), {"max": 0.0}),
+        Sample((middle, low, high)),
+        Sample((low, middle, high)),
+        Sample((high, low, middle)),
+        Sample((middle, high, low)),
+    ]
+
+
+clamp = elementwise(
+    "clamp",
+    _clamp_body,
+    bind=bind_clamp,
+    reference=lambda input, min, max: _limited(input, min, max),
+    operands=("input", "min", "max"),
+    optional=("min", "max"),
+    dtypes="number",
+    aliases=("clip",),
+    grad=None,
+    vjp=_clamp_vjp,
+    saves=("input", "min", "max"),
+    samples=_clamp_samples,
+)
+
+
+def _limited(input: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> np.ndarray:
+    held = input if low is None else np.maximum(input, low)
+    return held if high is None else np.minimum(held, high)
+
+
+@composite()
+def clamp_min(input, min):
+    """Limit from below: clamp(input, min)."""
+    return clamp(input, min)
+
+
+@composite()
+def clamp_max(input, max):
+    """Limit from above: clamp(input, None, max)."""
+    return clamp(input, None, max)
+
+
+# --- rounding ------------------------------------------------------------------------------------------------------
+
+_BETWEEN = unary_samples(low=-2.0, high=2.0, away_from=(-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0))
+
+
+def _rounding(name: str, ufunc: np.ufunc, aliases: tuple[str, ...], doc: str) -> Any:
+    return elementwise(
+        name,
+        name,
+        # An integer is its own floor; NumPy before 2.1 would make floats of integers
+        reference=lambda input: ufunc(input) if input.dtype.kind == "f" else input.copy(),
+        dtypes="number",
+        aliases=aliases,
+        samples=_BETWEEN,
+        grad=zero,
+        doc=f"{doc}  Integers stay as they are; the gradient is 0.",
+    )
+
+
+floor = _rounding("floor", np.floor, (), "Round down.")
+ceil = _rounding("ceil", np.ceil, (), "Round up.")
+trunc = _rounding("trunc", np.trunc, ("fix",), "Round towards 0.")
+
+
+def bind_round(input, *, decimals=0):
+    """Round to the nearest integer, halves to the even one, or to `decimals` digits after the point.
+
+    Integers stay as they are; the gradient is 0.
+    """
+    return (input,), {"decimals": decimals}
+
+
+def _round_body(input: Any, *, decimals: int) -> Any:
+    if decimals < 0:
+        return scalar.op("round", input / 10.0**-decimals) * 10.0**-decimals
+    return scalar.op("round", input * 10.0**decimals) / 10.0**decimals if decimals else scalar.op("round", input)
+
+
+def _round(input: np.ndarray, *, decimals: int) -> np.ndarray:
+    if input.dtype.kind != "f":
+        return input.copy()
+    if decimals < 0:
+        return np.rint(input / 10.0**-decimals) * 10.0**-decimals
+    return np.rint(input * 10.0**decimals) / 10.0**decimals if decimals else np.rint(input)
+
+
+round = elementwise(
+    "round",
+    _round_body,
+    bind=bind_round,
+    reference=_round,
+    attrs=("decimals",),
+    dtypes="number",
+    samples=lambda: [*_BETWEEN(), sample((5,), decimals=1, differentiable=False)],
+    grad=zero,
+)
+
+frac = elementwise(
+    "frac",
+    lambda input: input - trunc(input),
+    reference=lambda input: input - np.trunc(input),
+    dtypes="float",
+    samples=_BETWEEN,
+    grad=lambda g: g,
+    doc="Give what follows the point, with the input's sign: input - trunc(input).  Raises DTypeError for integers.",
+)
+
+
+# --- two real numbers ----------------------------------------------------------------------------------------------
+
+
+def _hypot_body(input: Any, other: Any) -> Any:
+    """Scaled by the greater, so that no square overflows."""
+    a, b = abs(input), abs(other)
+    great, small = fmax(a, b), fmin(a, b)
+    ratio = small / great
+    plain = where(eq(great, 0.0), great, great * sqrt(1.0 + ratio * ratio))
+    plain = where(ne(a + b, a + b), a + b, plain)
+    return where(eq(great, float("inf")), great, plain)
+
+
+hypot = elementwise(
+    "hypot",
+    _hypot_body,
+    reference=np.hypot,
+    operands=BOTH,
+    result="float",
+    commutative=True,
+    samples=_NOT_ZERO,
+    grad=(lambda g, input, out: g * (input / out), lambda g, other, out: g * (other / out)),
+    doc="Compute sqrt(input^2 + other^2) without overflow in between.",
+)
+
+atan2 = elementwise(
+    "atan2",
+    "atan2",
+    reference=np.arctan2,
+    operands=BOTH,
+    result="float",
+    aliases=("arctan2",),
+    samples=_NOT_ZERO,
+    grad=(
+        lambda g, input, other: g * (other / (input * input + other * other)),
+        lambda g, input, other: g * (-input / (input * input + other * other)),
+    ),
+    doc="Give the angle of the point (x=other, y=input), in radians from -pi to pi.",
+)
+
+copysign = elementwise(
+    "copysign",
+    "copysign",
+    reference=np.copysign,
+    operands=BOTH,
+    result="float",
+    samples=binary_samples({"away_from": (0.0,)}),
+    grad=(lambda g, input, out: where(eq(input, 0), 0.0, g * (out / input)), zero),
+    doc="Give `input` the sign of `other`, that of -0.0 included.  The gradient is 0 where the input is 0.",
+)
+
+
+def _logaddexp_body(input: Any, other: Any) -> Any:
+    """From the greater; two equal infinities are their own sum."""
+    log1p, exp = REGISTRY["log1p"], REGISTRY["exp"]
+    infinite = logical_and(eq(input, other), eq(abs(input), float("inf")))
+    return where(infinite, input, maximum(input, other) + log1p(exp(-abs(input - other))))
+
+
+logaddexp = elementwise(
+    "logaddexp",
+    _logaddexp_body,
+    reference=np.logaddexp,
+    operands=BOTH,
+    result="float",
+    commutative=True,
+    grad=(
+        lambda g, input, other: g * REGISTRY["sigmoid"](input - other),
+        lambda g, input, other: g * REGISTRY["sigmoid"](other - input),
+    ),
+    doc="Compute log(exp(input) + exp(other)) without overflow in between.",
+)
+
+xlogy = elementwise(
+    "xlogy",
+    lambda input, other: where(
+        logical_and(eq(input, 0), eq(other, other)), 0.0, input * REGISTRY["log"](other)
+    ),
+    operands=BOTH,
+    result="float",
+    samples=binary_samples({"low": 0.2, "high": 2.0}),
+    grad=(
+        lambda g, input, other: where(
+            logical_and(eq(input, 0), le(other, 0)), 0.0, g * REGISTRY["log"](other)
+        ),
+        lambda g, input, other: g * (input / other),
+    ),
+    doc="Compute input * log(other), which is 0 where the input is 0 (unless other is NaN).",
+)
+
+heaviside = elementwise(
+    "heaviside",
+    lambda input, values: where(eq(input, 0), values, where(gt(input, 0), 1, 0)),
+    operands=("input", "values"),
+    grad=None,
+    doc="Step: 0 below 0, 1 above, and `values` at 0.",
+)
+
+
+# The greatest finite number of each floating type.
+GREATEST = {d: float(np.finfo(d.numpy).max) for d in (float64, float32, float16)} | {bfloat16: (2 - 2**-7) * 2.0**127}
+
+
+@composite()
+def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
+    """Replace NaN by `nan` and the infinities by `posinf` and `neginf`, the dtype's extremes if None."""
+    dtype = dtype_of(input)
+    if not dtype.is_floating_point:
+        return input
+    high = GREATEST[dtype] if posinf is None else posinf
+    low = -GREATEST[dtype] if neginf is None else neginf
+    return where(isnan(input), nan, where(isposinf(input), high, where(isneginf(input), low, input)))
+
+
+# --- bits ----------------------------------------------------------------------------------------------------------
+
+
+def _bitwise(name: str, ufunc: np.ufunc, word: str, doc: str) -> Any:
+    return elementwise(
+        name, word, reference=ufunc, operands=BOTH, dtypes="int", commutative=True, grad=None, doc=doc
+    )
+
+
+bitwise_and = _bitwise("bitwise_and", np.bitwise_and, "bit_and", "Combine the bits by and; on bools the logical one.")
+bitwise_or = _bitwise("bitwise_or", np.bitwise_or, "bit_or", "Combine the bits by or; on bools the logical one.")
+bitwise_xor = _bitwise("bitwise_xor", np.bitwise_xor, "bit_xor", "Combine the bits by xor; on bools the logical one.")
+bitwise_not = elementwise(
+    "bitwise_not", "bit_not", reference=np.invert, dtypes="int", grad=None, doc="Invert every bit; on bools not."
+)
+
+
+def _shifted(word: str, beyond: Any) -> lowering.Lowering:
+    """A shift by the width or more, which no processor defines: `beyond` decides."""
+
+    def build(k: Any, input: Any, other: Any) -> None:
+        axes = k.parallel(*broadcast_shapes(word, input.shape, other.shape))
+        x, by = input.broadcast(*axes), other.broadcast(*axes)
+        width = input.dtype.itemsize * 8
+        near = (by >= 0) & (by < width)
+        held = scalar.op("select", near, by, 0)
+        k.store(scalar.op("select", near, scalar.op(word, x, held), beyond(x)), at=axes)
+
+    return lowering.kernel(build)
+
+
+def _shift(name: str, ufunc: np.ufunc, lower: lowering.Lowering, doc: str) -> Any:
+    return elementwise(
+        name,
+        name,
+        lower=lower,
+        reference=ufunc,
+        operands=BOTH,
+        dtypes="int",
+        result=_integers,
+        grad=None,
+        samples=binary_samples({"low": 0, "high": 20, "category": "int"}, {"low": 0, "high": 6, "category": "int"}),
+        doc=doc,
+    )
+
+
+def _integers(*types: Type) -> tuple[DType, DType]:
+    dtype = result_dtype(*types)
+    if dtype.category == "bool":
+        raise DTypeError("shift: does not take bool", "convert the operands: x.long()")
+    return dtype, dtype
+
+
+bitwise_left_shift = _shift(
+    "bitwise_left_shift",
+    np.left_shift,
+    _shifted("shl", lambda x: 0),
+    "Shift the bits to the left.  By the dtype's width or more, or by a negative number, gives 0.",
+)
+bitwise_right_shift = _shift(
+    "bitwise_right_shift",
+    np.right_shift,
+    _shifted("shr", lambda x: scalar.op("select", x < 0, scalar.op("bit_not", x * 0), 0)),
+    "Shift the bits to the right, the sign filling in.  By the width or more, or by a negative number, gives 0 or -1.",
+)

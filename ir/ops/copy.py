@@ -1,0 +1,72 @@
+"""Writing values over a tensor, as pure ops: what copy_ and fill_ mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import lowering
+from ..dims import same
+from ..errors import ArgumentError, ShapeError
+from ..op import Traits, define
+from ..sample import sample, unary_samples
+from ..shapes import broadcast_shapes
+from ..types import Type
+
+_WRITES = Traits(inplace=True, elementwise=True)
+
+
+def _copied_type(input: Type, src: Type) -> Type:
+    shape = broadcast_shapes("copy_", input.shape, src.shape)
+    if len(shape) != input.ndim or not all(same(a, b) for a, b in zip(shape, input.shape, strict=True)):
+        raise ShapeError(f"copy_: {list(src.shape)} can't be broadcast to {list(input.shape)}")
+    return input
+
+
+copy = define(
+    "copy",
+    doc="""The values of `src`, broadcast to the shape and cast to the dtype of `input`.
+
+    Shapes: [...], any that broadcasts to it -> [...].  Raises ShapeError.
+    """,
+    operands=("input", "src"),
+    attrs=(),
+    reference=lambda input, src: np.array(np.broadcast_to(src, input.shape), input.dtype),
+    infer=_copied_type,
+    casts=lambda input, src: (input.dtype, input.dtype),
+    grad=(None, lambda g: g),
+    write=lambda input, src: np.copyto(input, src, casting="unsafe"),
+    lower=lowering.pointwise(lambda input, src: src),
+    traits=_WRITES,
+    method=False,
+    samples=lambda: [
+        sample((), ()), sample((0,), (0,)), sample((1,), ()), sample((17,), (17,)), sample((33,), (1,)),
+        sample((3, 17), (17,)), sample((2, 3, 4), (3, 1)),
+    ],
+)  # fmt: skip
+
+
+def _bind_fill(input: Any, value: Any) -> tuple:
+    """Every element replaced by the number `value`.  Shapes: [...] -> [...].  Raises ArgumentError."""
+    if hasattr(value, "item"):
+        value = value.item()
+    if not isinstance(value, (bool, int, float)):
+        raise ArgumentError(f"fill_(value): value must be a number, not {type(value).__name__}")
+    return (input,), {"value": value}
+
+
+def _write_fill(input: np.ndarray, *, value: Any) -> None:
+    input[...] = np.asarray(value).astype(input.dtype)
+
+
+fill = define(
+    "fill",
+    bind=_bind_fill,
+    reference=lambda input, *, value: np.full(input.shape, np.asarray(value).astype(input.dtype)),
+    infer=lambda input, *, value: input,
+    write=_write_fill,
+    lower=lowering.pointwise(lambda input, *, value: input * 0 + value),
+    traits=_WRITES,
+    samples=lambda: [s.__class__(s.args, {"value": 1}) for s in unary_samples()()],
+)

@@ -1,0 +1,432 @@
+"""New tensors: of given sizes (zeros, arange, eye …), and of the sizes of another (zeros_like, new_full …)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from .. import lowering
+from ..dtypes import DType, default_dtype, int64, of_scalar
+from ..errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
+from ..kernel import scalar
+from ..op import Op, Traits, define
+from ..sample import Operand, Sample, sample, unary_samples
+from ..shapes import sizes_of
+from ..types import CPU, Device, Type, type_of
+
+Number = bool | int | float
+
+
+def _dtype(op: str, dtype: Any) -> DType:
+    if not isinstance(dtype, DType):
+        raise ArgumentError(f"{op}: dtype must be a lamina dtype, not {dtype!r}", "lamina.float32, for example")
+    return dtype
+
+
+def _device(device: Any) -> Device:
+    return CPU if device is None else Device(device)
+
+
+def _sizes(op: str, sizes: tuple) -> tuple:
+    found = sizes_of(op, sizes)
+    for n in found:
+        if isinstance(n, int) and n < 0:
+            raise ShapeError(f"{op}: a size can't be negative: {list(found)}")
+    return found
+
+
+def _number(op: str, name: str, value: Any) -> Number:
+    """A Python number.  NumPy's are taken as Python's."""
+    if isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, np.generic) and value.dtype.kind in "buif":
+        return value.item()
+    raise ArgumentError(f"{op}: {name} must be a number, not {type(value).__name__}")
+
+
+def _made(*, size: tuple, dtype: DType, device: Device, **_: Any) -> Type:
+    return type_of(dtype, size, device)
+
+
+def _filled(value: Number) -> Callable:
+    """A kernel that stores one number everywhere."""
+
+    def build(k: Any, *, size: tuple, dtype: DType, **_: Any) -> None:
+        k.store(k.cast(value, dtype), at=k.parallel(*size))
+
+    return build
+
+
+def _size_samples(**more: Any) -> list[Sample]:
+    return [sample(size=size, **more) for size in ((), (0,), (1,), (17,), (33,), (3, 17), (2, 0, 3))]
+
+
+NO_OPERAND = {layout: "has no operand" for layout in ("transposed", "strided", "broadcast")}
+CREATION: dict[str, Any] = {"traits": Traits(creation=True), "method": False, "inapplicable": NO_OPERAND}
+ONE_DIMENSION = CREATION | {"inapplicable": NO_OPERAND | {"0-d": "its result has one dimension"}}
+
+
+def _constant(name: str, value: Number, make: Callable, doc: str) -> Op:
+    """Enter zeros, ones or empty."""
+
+    def bind(*size: Any, dtype: DType | None = None, device: Any = None, **named: Any) -> tuple[tuple, dict]:
+        if named.keys() - {"size"} or bool(named) == bool(size):
+            if size or named:
+                raise ArgumentError(f"{name}(*size, dtype, device): sizes are given once, and nothing else")
+        sizes = _sizes(name, size or ((tuple(named["size"]),) if named else ()))
+        made = default_dtype() if dtype is None else _dtype(name, dtype)
+        return (), {"size": sizes, "dtype": made, "device": _device(device)}
+
+    return define(
+        name,
+        bind=bind,
+        operands=(),
+        attrs=("size", "dtype", "device"),
+        infer=_made,
+        reference=lambda *, size, dtype, device: make(size, dtype.numpy),
+        lower=lowering.kernel(_filled(value)),
+        samples=_size_samples,
+        doc=doc,
+        **CREATION,
+    )
+
+
+zeros = _constant("zeros", 0, np.zeros, "Make a tensor of zeros.  The dtype is the default one unless given.")
+ones = _constant("ones", 1, np.ones, "Make a tensor of ones.  The dtype is the default one unless given.")
+empty = _constant(
+    "empty", 0, np.zeros, "Make a tensor whose values don't matter.  They are zeros, so that runs can be repeated."
+)
+
+
+def bind_full(size, fill_value, *, dtype=None, device=None):
+    """Make a tensor filled with one number, whose kind decides the dtype unless it is given."""
+    value = _number("full", "fill_value", fill_value)
+    sizes = _sizes("full", tuple(size) if isinstance(size, (tuple, list)) else (size,))
+    made = of_scalar(value) if dtype is None else _dtype("full", dtype)
+    return (), {"size": sizes, "fill_value": value, "dtype": made, "device": _device(device)}
+
+
+def build_full(k, *, size, fill_value, dtype, device):
+    k.store(k.cast(fill_value, dtype), at=k.parallel(*size))
+
+
+full = define(
+    "full",
+    bind=bind_full,
+    infer=_made,
+    reference=lambda *, size, fill_value, dtype, device: _fill(size, fill_value, dtype.numpy),
+    lower=lowering.kernel(build_full),
+    samples=lambda: [*_size_samples(fill_value=2.5), sample(size=(3,), fill_value=7), sample(size=(2,), fill_value=True)],
+    **CREATION,
+)
+
+
+def _fill(size: tuple, value: Number, dtype: np.dtype) -> np.ndarray:
+    out = np.empty(size, dtype)
+    # Through an array of the number's own type: an int too large for the dtype wraps, as a cast does
+    out[...] = np.asarray(value).astype(dtype)
+    return out
+
+
+def bind_arange(start, end=None, step=1, *, dtype=None, device=None):
+    """Make the numbers start, start + step, … below end (`arange(end)` starts at 0).  Shapes: [ceil((end - start) / step)].
+
+    int64 if all three are ints, else the default float.  Values are start + i * step in float64, rounded once.
+    Raises ArgumentValueError for a step of 0 or one that leads away from `end`.
+    """
+    if end is None:
+        start, end = 0, start
+    start, end, step = (
+        _number("arange", n, v) for n, v in (("start", start), ("end", end), ("step", step))
+    )
+    if step == 0:
+        raise ArgumentValueError("arange: step must not be 0")
+    if (end - start) * step < 0:
+        raise ArgumentValueError(f"arange: a step of {step} does not lead from {start} to {end}")
+    whole = all(isinstance(v, int) for v in (start, end, step))
+    if dtype is None:
+        dtype = of_scalar(0) if whole else default_dtype()
+    elif _dtype("arange", dtype).category == "bool":
+        raise DTypeError("arange: does not make bool")
+    if dtype.category == "int":
+        start, end, step = int(start), int(end), int(step)
+        size = -((start - end) // step) if step else 0
+    else:
+        size = ceil((end - start) / step)
+    attrs = {"start": start, "step": step, "size": (size,), "dtype": dtype, "device": _device(device)}
+    return (), attrs
+
+
+def reference_arange(*, start, step, size, dtype, device):
+    count = np.arange(size[0])
+    if dtype.category == "int":
+        return (start + step * count).astype(dtype.numpy)
+    return (start + step * count.astype(np.float64)).astype(dtype.numpy)
+
+
+def build_arange(k, *, start, step, size, dtype, device):
+    (i,) = axes = k.parallel(*size)
+    count = k.coordinate(i)
+    if dtype.category == "float":
+        count = k.cast(count, "f64")
+    k.store(k.cast(start + step * count, dtype), at=axes)
+
+
+arange = define(
+    "arange",
+    bind=bind_arange,
+    infer=_made,
+    reference=reference_arange,
+    lower=lowering.kernel(build_arange),
+    samples=lambda: [
+        sample(0), sample(1), sample(17), sample(33), sample(2, 20, 3), sample(5, -5, -2), sample(0.5, 3.0, 0.25),
+        sample(0, 1, 0.1),
+    ],
+    **ONE_DIMENSION,
+)  # fmt: skip
+
+
+def bind_linspace(start, end, steps, *, dtype=None, device=None):
+    """Make `steps` numbers spaced evenly from start to end, both included.  Shapes: [steps].
+
+    Counted from the nearer end, in float64, rounded once.
+    """
+    return (), _spaced("linspace", start, end, steps, dtype, device)
+
+
+def bind_logspace(start, end, steps, base=10.0, *, dtype=None, device=None):
+    """Make base ** linspace(start, end, steps).  Shapes: [steps]."""
+    base = _number("logspace", "base", base)
+    return (), _spaced("logspace", start, end, steps, dtype, device) | {"base": float(base)}
+
+
+def _spaced(op: str, start: Any, end: Any, steps: Any, dtype: DType | None, device: Any) -> dict[str, Any]:
+    if not isinstance(steps, int) or steps < 0:
+        raise ArgumentValueError(f"{op}: steps must be an int and not negative, not {steps!r}")
+    return {
+        "start": float(_number(op, "start", start)),
+        "end": float(_number(op, "end", end)),
+        "size": (steps,),
+        "dtype": default_dtype() if dtype is None else _dtype(op, dtype),
+        "device": _device(device),
+    }
+
+
+def _points(start: float, end: float, count: int) -> np.ndarray:
+    step = (end - start) / (count - 1) if count > 1 else 0.0
+    i = np.arange(count)
+    return np.where(i < max(count // 2, 1), start + step * i, end - step * (count - 1 - i))
+
+
+def _point(k: Any, i: Any, start: float, end: float, count: int) -> Any:
+    """`_points`, as an expression of the axis."""
+    step = (end - start) / (count - 1) if count > 1 else 0.0
+    place = k.coordinate(i)
+    before, after = k.cast(place, "f64") * step + start, end - k.cast(count - 1 - place, "f64") * step
+    return scalar.op("select", place < max(count // 2, 1), before, after)
+
+
+def build_linspace(k, *, start, end, size, dtype, device):
+    (i,) = axes = k.parallel(*size)
+    k.store(k.cast(_point(k, i, start, end, *size), dtype), at=axes)
+
+
+def build_logspace(k, *, start, end, size, base, dtype, device):
+    (i,) = axes = k.parallel(*size)
+    k.store(k.cast(scalar.op("pow", base, _point(k, i, start, end, *size)), dtype), at=axes)
+
+
+linspace = define(
+    "linspace",
+    bind=bind_linspace,
+    infer=_made,
+    reference=lambda *, start, end, size, dtype, device: _points(start, end, *size).astype(dtype.numpy),
+    lower=lowering.kernel(build_linspace),
+    samples=lambda: [sample(-1.0, 1.0, n) for n in (0, 1, 2, 17, 33)] + [sample(5, -5, 11)],
+    **ONE_DIMENSION,
+)
+
+logspace = define(
+    "logspace",
+    bind=bind_logspace,
+    infer=_made,
+    reference=lambda *, start, end, size, base, dtype, device: np.power(base, _points(start, end, *size)).astype(
+        dtype.numpy
+    ),
+    lower=lowering.kernel(build_logspace),
+    samples=lambda: [sample(-1.0, 1.0, n) for n in (0, 1, 17, 33)] + [sample(0, 4, 5, base=2.0)],
+    **ONE_DIMENSION,
+)
+
+
+def bind_eye(n, m=None, *, dtype=None, device=None):
+    """Make the identity matrix, or the first `m` columns of it, continued by zeros.  Shapes: [n, m or n]."""
+    size = _sizes("eye", (n, n if m is None else m))
+    made = default_dtype() if dtype is None else _dtype("eye", dtype)
+    return (), {"size": size, "dtype": made, "device": _device(device)}
+
+
+def build_eye(k, *, size, dtype, device):
+    i, j = axes = k.parallel(*size)
+    k.store(k.cast(scalar.op("eq", k.coordinate(i), k.coordinate(j)), dtype), at=axes)
+
+
+eye = define(
+    "eye",
+    bind=bind_eye,
+    infer=_made,
+    reference=lambda *, size, dtype, device: np.eye(*size, dtype=dtype.numpy),
+    lower=lowering.kernel(build_eye),
+    samples=lambda: [sample(0), sample(1), sample(17), sample(33, 3), sample(3, 5)],
+    **CREATION | {"inapplicable": NO_OPERAND | {"0-d": "its result has two dimensions"}},
+)
+
+
+def _triangle(name: str, lower: bool) -> Op:
+    """Enter tril_indices or triu_indices."""
+
+    def bind(row: int, col: int, offset: int = 0, *, dtype: DType = int64, device: Any = None) -> tuple[tuple, dict]:
+        if min(row, col) < 0:
+            raise ArgumentValueError(f"{name}: row and col can't be negative: {row}, {col}")
+        starts = [min(max(i + offset + (1 if lower else 0), 0), col) for i in range(row)]
+        count = sum(starts) if lower else row * col - sum(starts)
+        made = _dtype(name, dtype)
+        attrs = {"row": row, "col": col, "offset": offset, "size": (2, count), "dtype": made}
+        return (), attrs | {"device": _device(device)}
+
+    def reference(*, row: int, col: int, offset: int, size: tuple, dtype: DType, device: Device) -> np.ndarray:
+        i, j = np.arange(row)[:, None], np.arange(col)
+        inside = j - i <= offset if lower else j - i >= offset
+        return np.stack(np.nonzero(np.broadcast_to(inside, (row, col)))).astype(dtype.numpy)
+
+    part = "below" if lower else "above"
+    return define(
+        name,
+        bind=bind,
+        infer=_made,
+        reference=reference,
+        lower=lowering.extern("a row's start among the results is a root, which floats get wrong for large sizes"),
+        samples=lambda: [sample(0, 0), sample(1, 1), sample(3, 17), sample(5, 4, -1), sample(4, 6, 2)],
+        doc=f"Give the row and column of every element on and {part} the diagonal, row by row.  Shapes: [2, count].",
+        **CREATION | {"inapplicable": NO_OPERAND | {s: "its result is [2, count]" for s in ("0-d", "1", "17", "33")}},
+    )
+
+
+tril_indices = _triangle("tril_indices", lower=True)
+triu_indices = _triangle("triu_indices", lower=False)
+
+
+# --- of the sizes of another ---------------------------------------------------------------------------------------
+
+LIKE = Traits(elementwise=True, movement=True)
+
+
+def _like(name: str, value: Number) -> Op:
+    """Enter zeros_like, ones_like or empty_like."""
+
+    def bind(input: Any, *, dtype: DType | None = None, device: Any = None) -> tuple[tuple, dict]:
+        return (input,), _like_attrs(name, dtype, device)
+
+    return define(
+        name,
+        operands=("input",),
+        attrs=("dtype", "device"),
+        bind=bind,
+        infer=lambda input, *, dtype, device: type_of(dtype or input.dtype, input.shape, device or input.device),
+        reference=lambda input, *, dtype, device: _fill(input.shape, value, dtype.numpy if dtype else input.dtype),
+        lower=lowering.pointwise(lambda input, *, dtype, device: value),
+        traits=LIKE,
+        method=False,
+        samples=lambda: [*unary_samples()(), sample((2, 3), dtype=int64)],
+        doc=f"Make a tensor of the input's shape, dtype and device, filled with {value}; dtype and device can be given.",
+    )
+
+
+def _like_attrs(op: str, dtype: Any, device: Any) -> dict[str, Any]:
+    return {
+        "dtype": None if dtype is None else _dtype(op, dtype),
+        "device": None if device is None else Device(device),
+    }
+
+
+zeros_like = _like("zeros_like", 0)
+ones_like = _like("ones_like", 1)
+empty_like = _like("empty_like", 0)
+
+
+def bind_full_like(input, fill_value, *, dtype=None, device=None):
+    """Make a tensor of the input's shape, dtype and device, filled with one number; dtype and device can be given."""
+    value = _number("full_like", "fill_value", fill_value)
+    return (input,), {"fill_value": value} | _like_attrs("full_like", dtype, device)
+
+
+full_like = define(
+    "full_like",
+    bind=bind_full_like,
+    infer=lambda input, *, fill_value, dtype, device: type_of(
+        dtype or input.dtype, input.shape, device or input.device
+    ),
+    reference=lambda input, *, fill_value, dtype, device: _fill(
+        input.shape, fill_value, dtype.numpy if dtype else input.dtype
+    ),
+    lower=lowering.pointwise(lambda input, *, fill_value, dtype, device: fill_value),
+    traits=LIKE,
+    method=False,
+    samples=lambda: [*(sample(s.args[0], fill_value=2) for s in unary_samples()()), sample((3,), fill_value=True)],
+)
+
+
+def _new(name: str, value: Number) -> Op:
+    """Enter new_zeros, new_ones or new_empty."""
+
+    def bind(input: Any, *size: Any, dtype: DType | None = None, device: Any = None) -> tuple[tuple, dict]:
+        return (input,), {"size": _sizes(name, size)} | _like_attrs(name, dtype, device)
+
+    return define(
+        name,
+        operands=("input",),
+        attrs=("size", "dtype", "device"),
+        bind=bind,
+        infer=lambda input, *, size, dtype, device: type_of(dtype or input.dtype, size, device or input.device),
+        reference=lambda input, *, size, dtype, device: _fill(size, value, dtype.numpy if dtype else input.dtype),
+        lower=lowering.kernel(lambda k, input, *, size, **_: k.store(value, at=k.parallel(*size))),
+        traits=Traits(movement=True),
+        samples=lambda: [sample((2, 3), 3, 2), *(Sample(s.args, {}) for s in _new_samples())],
+        doc=f"Make a tensor of the given size, filled with {value}, with the input's dtype and device unless given.",
+    )
+
+
+def _new_samples() -> list[Sample]:
+    return [Sample((Operand(shape), [4, 2])) for shape in ((), (0,), (1,), (17,), (33,))]
+
+
+new_zeros = _new("new_zeros", 0)
+new_ones = _new("new_ones", 1)
+new_empty = _new("new_empty", 0)
+
+
+def bind_new_full(input, size, fill_value, *, dtype=None, device=None):
+    """Make a tensor of the given size, filled with one number, with the input's dtype and device unless given."""
+    sizes = _sizes("new_full", tuple(size) if isinstance(size, (tuple, list)) else (size,))
+    value = _number("new_full", "fill_value", fill_value)
+    return (input,), {"size": sizes, "fill_value": value} | _like_attrs("new_full", dtype, device)
+
+
+new_full = define(
+    "new_full",
+    bind=bind_new_full,
+    infer=lambda input, *, size, fill_value, dtype, device: type_of(
+        dtype or input.dtype, size, device or input.device
+    ),
+    reference=lambda input, *, size, fill_value, dtype, device: _fill(
+        size, fill_value, dtype.numpy if dtype else input.dtype
+    ),
+    lower=lowering.kernel(
+        lambda k, input, *, size, fill_value, **_: k.store(fill_value, at=k.parallel(*size))
+    ),
+    traits=Traits(movement=True),
+    samples=lambda: [Sample((*s.args, 3)) for s in _new_samples()],
+)

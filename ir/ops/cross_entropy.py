@@ -1,0 +1,360 @@
+"""cross_entropy over class indices as one op, and its gradient as another, because training calls them at every step.
+
+With p = softmax(x) over the classes, the loss of a sample is  L = A lse(x) - sum_c a_c x_c,  A = sum_c a_c,
+where a is what the target asks of each class:  a_c = (1 - s) w_t [c = t] + s w_c / C  for smoothing s and
+weights w, and 0 in all for a target to ignore.  So  dL/dx_c = A p_c - a_c.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from .. import lowering
+from ..dims import same
+from ..dtypes import int64
+from ..errors import ArgumentValueError, DimError, DTypeError, GradError, ShapeError
+from ..op import REGISTRY, define
+from ..sample import Operand, sample
+from ..types import Type, type_of
+from .compare import eq, ne, where
+from .create import ones_like
+from .math import exp
+from .reduce import sum
+from .spread import logsumexp
+from .view import reshape, unsqueeze
+
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def class_dim(input: Any) -> int:
+    """The dim of the classes: [C], [N, C] or [N, C, d1, ...]."""
+    return 0 if input.ndim == 1 else 1
+
+
+def check_reduction(op: str, reduction: str) -> str:
+    """Raises ArgumentValueError for a word that is no reduction."""
+    if reduction not in REDUCTIONS:
+        raise ArgumentValueError(f"{op}: reduction must be one of {', '.join(REDUCTIONS)}, not {reduction!r}")
+    return reduction
+
+
+def bind_softmax_cross_entropy(
+    input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0
+):
+    """Compute -log softmax(input)[target] for class indices: what cross_entropy calls.
+
+    Shapes: input [C], [N, C] or [N, C, d1, ...] of logits, target the same without C of ints, weight [C] ->
+    [] or, with reduction "none", as target.  "mean" divides by the weights of the targets that are not
+    `ignore_index`. Raises ShapeError, DTypeError, and DimError for a target outside [0, C).
+    """
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise ArgumentValueError(f"cross_entropy: label_smoothing lies in [0, 1], not {label_smoothing}")
+    return (input, target, weight), {
+        "ignore_index": int(ignore_index),
+        "reduction": check_reduction("cross_entropy", reduction),
+        "label_smoothing": float(label_smoothing),
+    }
+
+
+def check_classes(op: str, input: Type, target: Type, weight: Type | None) -> None:
+    """Raises ShapeError and DTypeError for logits, class indices and weights that don't belong together."""
+    if not input.dtype.is_floating_point or target.dtype.category != "int":
+        raise DTypeError(
+            f"{op}: takes floating scores and integer classes, or probabilities of the scores' shape"
+        )
+    if not input.ndim:
+        raise ShapeError(f"{op}: the scores need a dimension of classes")
+    dim = class_dim(input)
+    wanted = input.shape[:dim] + input.shape[dim + 1 :]
+    if target.ndim != len(wanted) or not all(same(a, b) for a, b in zip(target.shape, wanted)):
+        raise ShapeError(
+            f"{op}: target must have the shape of input without its classes, {list(wanted)}, not {list(target.shape)}",
+            f"the classes are dimension {dim} of {list(input.shape)}",
+        )
+    if weight is not None and (weight.ndim != 1 or not same(weight.shape[0], input.shape[dim])):
+        raise ShapeError(f"{op}: one weight for each of {input.shape[dim]} classes, not {list(weight.shape)}")
+
+
+def _infer(
+    input: Type, target: Type, weight: Type | None, *, ignore_index, reduction, label_smoothing
+) -> tuple:
+    check_classes("cross_entropy", input, target, weight)
+    high = input.dtype.compute
+    out = type_of(input.dtype, target.shape if reduction == "none" else (), input.device)
+    return out, type_of(high, target.shape, input.device), type_of(high, (), input.device)
+
+
+def _casts(input: Type, target: Type, weight: Type | None, **_: Any) -> tuple:
+    return input.dtype, int64, input.dtype
+
+
+def check_range(op: str, target: np.ndarray, classes: int, ignore_index: int) -> bool:
+    """Whether any target is `ignore_index`.  Raises DimError for another one outside [0, classes)."""
+    # As unsigned, a negative number is a huge one: one pass finds both kinds of stray.
+    if not target.size or np.maximum.reduce(target.view(np.uint64), axis=None) < classes:
+        return 0 <= ignore_index < classes and bool((target == ignore_index).any())
+    stray = target[(target.view(np.uint64) >= classes) & (target != ignore_index)]
+    if stray.size:
+        raise DimError(
+            f"{op}: target {stray[0]} is out of range for {classes} classes",
+            f"targets lie in [0, {classes - 1}], or are ignore_index={ignore_index}",
+        )
+    return True
+
+
+def _reference(input, target, weight, *, ignore_index: int, reduction: str, label_smoothing: float) -> tuple:
+    dim = 0 if input.ndim == 1 else 1
+    classes = input.shape[dim]
+    ignored = check_range("cross_entropy", target, classes, ignore_index)
+    if ignored:
+        kept = target != ignore_index
+        target = np.where(kept, target, 0)
+    high = np.maximum.reduce(input, axis=dim, keepdims=True, initial=-inf)
+    distance = input - high
+    lse = np.log(np.add.reduce(np.exp(distance), axis=dim))
+    if input.ndim == 2:
+        picked = distance[np.arange(len(target)), target]
+    else:
+        picked = np.take_along_axis(distance, np.expand_dims(target, dim), dim).reshape(target.shape)
+    losses = lse - picked
+    count: Any = target.size
+    if weight is not None:
+        chosen = weight[target]
+        losses = losses * chosen
+        count = np.add.reduce(np.where(kept, chosen, 0) if ignored else chosen, axis=None)
+    elif ignored:
+        count = np.count_nonzero(kept)
+    if label_smoothing:
+        row = weight if weight is None else weight.reshape((-1,) + (1,) * (input.ndim - 1 - dim))
+        spread = distance if row is None else distance * row
+        whole = classes if row is None else np.add.reduce(weight)
+        smooth = lse * whole - np.add.reduce(spread, axis=dim)
+        losses = (1 - label_smoothing) * losses + (label_smoothing / classes) * smooth
+    if ignored:
+        losses = np.where(kept, losses, 0)
+    total = np.asarray(count, input.dtype)
+    if reduction != "none":
+        losses = np.add.reduce(losses, axis=None)
+        if reduction == "mean":
+            losses = losses / total
+    return losses, lse + high.reshape(lse.shape), total
+
+
+def _asked(input_shape: tuple, target: Any, weight: Any, attrs: dict) -> tuple[Any, Any, Any]:
+    """(the weight of each target, 0 where it is ignored; A; the target to look up), in ops."""
+    dim = 0 if len(input_shape) == 1 else 1
+    classes, s = input_shape[dim], attrs["label_smoothing"]
+    kept = ne(target, attrs["ignore_index"])
+    safe = where(kept, target, 0)
+    if weight is None:
+        return kept, kept, safe
+    chosen = where(kept, reshape(REGISTRY["gather"](weight, 0, reshape(safe, (-1,))), target.shape), 0.0)
+    asked = chosen
+    if s:
+        asked = chosen * (1 - s) + where(kept, sum(weight) * (s / classes), 0.0)
+    return chosen, asked, safe
+
+
+def _decomposition(input: Any, target: Any, weight: Any, **attrs: Any) -> tuple:
+    """Its outputs with other ops."""
+    dim, s = class_dim(input), attrs["label_smoothing"]
+    classes = input.shape[dim]
+    chosen, asked, safe = _asked(input.shape, target, weight, attrs)
+    lse = logsumexp(input, dim)
+    picked = reshape(REGISTRY["gather"](input, dim, unsqueeze(safe, dim)), target.shape)
+    losses = asked * lse - chosen * (1 - s) * picked
+    if s:
+        row = input if weight is None else input * reshape(weight, (-1,) + (1,) * (input.ndim - 1 - dim))
+        losses = losses - where(ne(target, attrs["ignore_index"]), sum(row, dim) * (s / classes), 0.0)
+    total = sum(where(ne(target, attrs["ignore_index"]), chosen, 0.0) if weight is not None else chosen * 1.0)
+    if attrs["reduction"] == "none":
+        return losses, lse, total
+    out = sum(losses)
+    return out / total if attrs["reduction"] == "mean" else out, lse, total
+
+
+def _vjp(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
+    input, target, weight, lse, total = saved
+    g, to_lse = (*cotangents, None)[:2]  # hidden outputs may be left out
+    if needs[2]:
+        raise GradError("cross_entropy: the weight of the classes has no gradient", "weight.detach()")
+    if not needs[0]:
+        return None, None, None
+    to_input = None
+    if g is not None:
+        to_input = softmax_cross_entropy_grad(g, input, target, weight, lse, total, **attrs)
+    if to_lse is not None:
+        dim = class_dim(input)
+        more = unsqueeze(to_lse, dim) * exp(input - unsqueeze(lse, dim))
+        to_input = more if to_input is None else to_input + more
+    return to_input, None, None
+
+
+def _loss_samples() -> list:
+    def classes(shape: tuple, high: int) -> Operand:
+        return Operand(shape, low=0, high=high, category="int")
+
+    weight = Operand((3,), low=1, high=4, category="int")  # weights and totals have no gradient
+    return [
+        sample((17,), classes((), 17)),
+        sample((1, 1), classes((1,), 1)),
+        sample((3, 33), classes((3,), 33), reduction="sum"),
+        sample((5, 3), classes((5,), 3), weight, label_smoothing=0.2),
+        sample((5, 3), classes((5,), 3), ignore_index=1, reduction="none"),
+        sample((2, 3, 4), classes((2, 4), 3), weight, ignore_index=0, label_smoothing=0.1),
+        sample((0, 3), classes((0,), 3), reduction="sum"),
+    ]
+
+
+softmax_cross_entropy = define(
+    "softmax_cross_entropy",
+    bind=bind_softmax_cross_entropy,
+    infer=_infer,
+    casts=_casts,
+    reference=_reference,
+    optional=("weight",),
+    hidden=("lse", "total"),
+    vjp=_vjp,
+    saves=("input", "target", "weight", "lse", "total"),
+    lower=lowering.decomposition(_decomposition),
+    samples=_loss_samples,
+    inapplicable={"broadcast": "shapes belong together"},
+    method=False,
+    dtypes="float",
+)
+
+
+# The gradient, as an op
+
+
+def bind_softmax_cross_entropy_grad(
+    g, input, target, weight, lse, total, ignore_index, reduction, label_smoothing, subtract=True
+):
+    """Compute the gradient of softmax_cross_entropy to its input, scale_n (A_n p_nc - a_nc).
+
+    g is the cotangent of the loss; `scale` is g, over `total` for reduction "mean".  Without `subtract` it is
+    scale_n A_n p_nc, which the second derivative needs.
+    """
+    return (g, input, target, weight, lse, total), {
+        "ignore_index": ignore_index, "reduction": reduction, "label_smoothing": label_smoothing,
+        "subtract": subtract,
+    }  # fmt: skip
+
+
+def _grad_reference(
+    g, input, target, weight, lse, total, *, ignore_index, reduction, label_smoothing, subtract
+) -> Any:
+    dim = 0 if input.ndim == 1 else 1
+    s, classes = label_smoothing, input.shape[dim]
+    kept = target != ignore_index
+    ignored = not kept.all()
+    at = np.expand_dims(np.where(kept, target, 0) if ignored else target, dim)
+    out = np.exp(input - np.expand_dims(lse, dim))
+    row = chosen = None
+    if weight is not None:
+        row = weight.reshape((-1,) + (1,) * (input.ndim - 1 - dim))
+        chosen = weight[at]
+        out *= chosen if not s else chosen * (1 - s) + (np.add.reduce(weight) * (s / classes))
+    if subtract:
+        if s:
+            out -= s / classes if row is None else row * (s / classes)
+        asked = (1 - s) if chosen is None else chosen * (1 - s)
+        if input.ndim == 2:
+            out[np.arange(len(target)), at[:, 0]] -= asked if chosen is None else asked[:, 0]
+        else:
+            np.put_along_axis(out, at, np.take_along_axis(out, at, dim) - asked, dim)
+    scale = g / total if reduction == "mean" else g
+    if reduction == "none":
+        scale = np.expand_dims(scale, dim)
+    if ignored:
+        scale = np.where(np.expand_dims(kept, dim), scale, 0)
+        out = np.where(scale == 0, 0, out)  # an ignored sample may hold inf
+    return out * scale
+
+
+def _build_grad(
+    k: Any, g, input, target, weight, lse, total, *, ignore_index, reduction, label_smoothing, subtract
+) -> None:
+    dim, s = class_dim(input), label_smoothing
+    classes = input.shape[dim]
+    at = k.parallel(*input.shape)
+    c, n = at[dim], at[:dim] + at[dim + 1 :]
+    kept = ne(target[n], ignore_index)
+    safe = where(kept, target[n], 0)
+    chosen = asked = 1.0
+    if weight is not None:
+        chosen = asked = weight[safe]
+        if s:
+            (every,) = k.axes(classes)
+            asked = chosen * (1 - s) + k.sum(weight[every], over=(every,)) * (s / classes)
+    value = exp(input[at] - lse[n]) * asked
+    if subtract:
+        value = value - where(eq(k.coordinate(c), safe), chosen * (1 - s), 0.0)
+        if s:
+            value = value - (s / classes if weight is None else weight[c] * (s / classes))
+    scale = g[n] if reduction == "none" else g[()] / total[()] if reduction == "mean" else g[()]
+    k.store(where(kept, value * scale, 0.0), at=at)
+
+
+def _grad_vjp(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
+    """To g: <u, the gradient for g = 1>.  To input: u * (scale A p).  To lse: minus its sum over the classes."""
+    g, input, target, weight, lse, total = saved
+    (u,) = cotangents
+    dim = class_dim(input)
+    to_g = to_input = to_lse = None
+    if needs[0]:
+        unit = u * softmax_cross_entropy_grad(ones_like(g), input, target, weight, lse, total, **attrs)
+        to_g = sum(unit, dim) if attrs["reduction"] == "none" else sum(unit)
+    if needs[1] or needs[4]:
+        flat = attrs | {"subtract": False}
+        to_input = u * softmax_cross_entropy_grad(g, input, target, weight, lse, total, **flat)
+        to_lse = -sum(to_input, dim)
+    return to_g, to_input if needs[1] else None, None, None, to_lse if needs[4] else None, None
+
+
+def _grad_samples() -> list:
+    def classes(shape: tuple, high: int) -> Operand:
+        return Operand(shape, low=0, high=high, category="int")
+
+    weight, total = Operand((3,), low=1, high=4, category="int"), Operand((), low=1, high=4, category="int")
+    plain: dict[str, Any] = {"ignore_index": -100, "label_smoothing": 0.0}
+    return [
+        sample((), (17,), classes((), 17), None, (), total, **plain, reduction="mean"),
+        sample((), (3, 33), classes((3,), 33), None, (3,), total, **plain, reduction="sum"),
+        sample((5,), (5, 3), classes((5,), 3), None, (5,), total, **(plain | {"ignore_index": 1}), reduction="none"),
+        sample(
+            (), (2, 3, 4), classes((2, 4), 3), weight, (2, 4), total,
+            ignore_index=0, label_smoothing=0.1, reduction="mean",
+        ),
+        sample((1,), (1, 3), classes((1,), 3), None, (1,), total, **plain, reduction="none", subtract=False),
+        sample((0,), (0, 3), classes((0,), 3), None, (0,), total, **plain, reduction="none"),
+    ]  # fmt: skip
+
+
+softmax_cross_entropy_grad = define(
+    "softmax_cross_entropy_grad",
+    bind=bind_softmax_cross_entropy_grad,
+    infer=lambda g, input, target, weight, lse, total, **_: input,
+    casts=lambda g, input, target, weight, lse, total, **_: (
+        input.dtype.compute,
+        input.dtype,
+        int64,
+        input.dtype,
+        input.dtype.compute,
+        input.dtype.compute,
+    ),
+    reference=_grad_reference,
+    optional=("weight",),
+    vjp=_grad_vjp,
+    saves=("g", "input", "target", "weight", "lse", "total"),
+    lower=lowering.kernel(_build_grad),
+    samples=_grad_samples,
+    inapplicable={
+        "broadcast": "shapes belong together",
+    },
+    method=False,
+    dtypes="float",
+)  # fmt: skip

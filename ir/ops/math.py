@@ -1,0 +1,159 @@
+"""Functions of one real number: exponentials, logarithms, trigonometry, and the error and gamma functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import log as number_log
+from math import pi
+from math import sqrt as number_root
+from typing import Any
+
+import numpy as np
+
+from ..elementwise import elementwise
+from ..kernel import special
+from ..op import Op
+from ..sample import sample, unary_samples
+from .arithmetic import rsqrt
+from .compare import eq, where
+from .create import zeros_like
+
+_LN2, _LN10 = number_log(2.0), number_log(10.0)
+_ANY = {"low": -2.0, "high": 2.0}
+_POSITIVE = {"low": 0.2, "high": 3.0}
+_INSIDE = {"low": -0.9, "high": 0.9}
+
+
+def _function(
+    name: str, reference: Callable, grad: Callable, domain: dict[str, float], doc: str, aliases: tuple[str, ...] = ()
+) -> Op:
+    """Enter a function that is one word of the kernel form.  Integers give the default float."""
+    return elementwise(
+        name,
+        name,
+        reference=reference,
+        result="float",
+        grad=grad,
+        samples=unary_samples(**domain),
+        aliases=aliases,
+        doc=f"{doc}  Integers give the default float.",
+    )
+
+
+# --- exponentials and logarithms -----------------------------------------------------------------------------------
+
+exp = _function("exp", np.exp, lambda g, out: g * out, _ANY, "Compute e to the power of the input.")
+exp2 = _function("exp2", np.exp2, lambda g, out: g * out * _LN2, _ANY, "Compute 2 to the power of the input.")
+expm1 = _function("expm1", np.expm1, lambda g, out: g * (out + 1.0), _ANY, "Compute exp(input) - 1, exactly near 0.")
+log = _function("log", np.log, lambda g, input: g / input, _POSITIVE, "Take the natural logarithm.")
+log2 = _function("log2", np.log2, lambda g, input: g / (input * _LN2), _POSITIVE, "Take the logarithm to base 2.")
+log10 = _function("log10", np.log10, lambda g, input: g / (input * _LN10), _POSITIVE, "Take the logarithm to base 10.")
+log1p = _function("log1p", np.log1p, lambda g, input: g / (input + 1.0), _POSITIVE, "Compute log(1 + input), exactly near 0.")
+
+# --- trigonometry --------------------------------------------------------------------------------------------------
+
+sin = _function("sin", np.sin, lambda g, input: g * cos(input), _ANY, "Take the sine.")
+cos = _function("cos", np.cos, lambda g, input: -g * sin(input), _ANY, "Take the cosine.")
+tan = _function(
+    "tan", np.tan, lambda g, out: g * (1.0 + out * out), {"low": -1.3, "high": 1.3}, "Take the tangent."
+)
+asin = _function(
+    "asin", np.arcsin, lambda g, input: g * rsqrt(1.0 - input * input), _INSIDE, "Invert the sine.", ("arcsin",)
+)
+acos = _function(
+    "acos", np.arccos, lambda g, input: -g * rsqrt(1.0 - input * input), _INSIDE, "Invert the cosine.", ("arccos",)
+)
+atan = _function(
+    "atan", np.arctan, lambda g, input: g / (input * input + 1.0), _ANY, "Invert the tangent.", ("arctan",)
+)
+sinh = _function("sinh", np.sinh, lambda g, input: g * cosh(input), _ANY, "Take the hyperbolic sine.")
+cosh = _function("cosh", np.cosh, lambda g, input: g * sinh(input), _ANY, "Take the hyperbolic cosine.")
+tanh = _function("tanh", np.tanh, lambda g, out: g * (1.0 - out * out), _ANY, "Take the hyperbolic tangent.")
+asinh = _function(
+    "asinh", np.arcsinh, lambda g, input: g * rsqrt(input * input + 1.0), _ANY, "Invert sinh.", ("arcsinh",)
+)
+acosh = _function(
+    "acosh",
+    np.arccosh,
+    lambda g, input: g * rsqrt(input - 1.0) * rsqrt(input + 1.0),
+    {"low": 1.2, "high": 3.0},
+    "Invert cosh.",
+    ("arccosh",),
+)
+atanh = _function(
+    "atanh", np.arctanh, lambda g, input: g / (1.0 - input * input), _INSIDE, "Invert tanh.", ("arctanh",)
+)
+
+
+def _conversion(name: str, factor: float, doc: str) -> Op:
+    return elementwise(
+        name, lambda input: input * factor, result="float", grad=lambda g: g * factor, samples=unary_samples(), doc=doc
+    )
+
+
+deg2rad = _conversion("deg2rad", pi / 180, "Convert degrees to radians.")
+rad2deg = _conversion("rad2deg", 180 / pi, "Convert radians to degrees.")
+
+
+def _sinc_body(input: Any) -> Any:
+    """Where the input is 0 the quotient is taken of 1 and 1, so that no gradient of any order meets 0 / 0."""
+    zero = eq(input, 0.0)
+    scaled = where(zero, 1.0, input * pi)
+    return where(zero, 1.0, sin(scaled) / scaled)
+
+
+sinc = elementwise(
+    "sinc",
+    _sinc_body,
+    result="float",
+    samples=unary_samples(low=0.2, high=2.0),
+    doc="Compute sin(pi * input) / (pi * input), which is 1 at 0.",
+)
+
+# --- sigmoids and errors -------------------------------------------------------------------------------------------
+
+
+def _sigmoid(input: np.ndarray) -> np.ndarray:
+    return np.reciprocal(np.exp(np.negative(input)) + 1)
+
+
+sigmoid = _function(
+    "sigmoid", _sigmoid, lambda g, out: g * ((1.0 - out) * out), _ANY, "Compute 1 / (1 + exp(-input))."
+)
+
+
+def bind_logit(input, eps=None):
+    """Compute log(input / (1 - input)), the inverse of sigmoid; first limited to [eps, 1 - eps] unless eps is None."""
+    return (input,), {"eps": eps}
+
+
+def _logit_body(input: Any, *, eps: float | None) -> Any:
+    if eps is not None:
+        # The gradient is 0 beyond the limits
+        input = where(input < eps, eps, where(input > 1.0 - eps, 1.0 - eps, input))
+    return log(input / (1.0 - input))
+
+
+logit = elementwise(
+    "logit",
+    _logit_body,
+    bind=bind_logit,
+    attrs=("eps",),
+    result="float",
+    samples=lambda: [
+        *unary_samples(low=0.1, high=0.9)(),
+        sample((17,), eps=0.25, differentiable=False),
+        *[s for s in unary_samples(low=0.1, high=0.9)()[-1:]],
+    ],
+)
+
+erf = _function(
+    "erf", special.erf, lambda g, input: g * exp(-(input * input)) * (2 / number_root(pi)), _ANY, "Compute the error function."
+)
+erfc = _function(
+    "erfc", special.erfc, lambda g, input: g * exp(-(input * input)) * (-2 / number_root(pi)), _ANY,
+    "Compute 1 - erf(input), exactly in the tail.",
+)  # fmt: skip
+erfinv = _function(
+    "erfinv", special.erfinv, lambda g, out: g * exp(out * out) * (number_root(pi) / 2), _INSIDE, "Invert the error function."
+)

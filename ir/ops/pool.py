@@ -1,0 +1,198 @@
+"""Pooling: the greatest or the mean of windows that slide, or that divide a size into a given number of parts."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+
+from .. import lowering
+from ..dtypes import int64
+from ..errors import ArgumentValueError, DTypeError, ShapeError
+from ..op import Op, define
+from ..sample import Operand, sample
+from ..shapes import pair
+from ..types import Type, type_of
+from .compare import maximum
+from .places import pick_at, spread_at
+from .sliding import SAMPLE_SIZES, Window, padded, positive
+
+# ---- arguments and shapes
+
+
+def pool_window(op: str, n: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any = 1) -> Window:
+    """The window of a pool over `n` dimensions; without a stride, windows lie side by side.
+
+    Raises ArgumentValueError, ShapeError where padding could fill a whole window.
+    """
+    kernel = positive(op, "kernel_size", kernel_size, n)
+    steps = kernel if stride is None or stride == () or stride == [] else positive(op, "stride", stride, n)
+    window = Window(kernel, steps, padded(op, padding, n), positive(op, "dilation", dilation, n))
+    for r, _, (p, _), d in zip(*window, strict=True):
+        if 2 * p > d * (r - 1) + 1:
+            raise ShapeError(
+                f"{op}: padding must be at most half of the window ({p} > {d * (r - 1) + 1} / 2)"
+            )
+    return window
+
+
+def pool_places(op: str, sizes: tuple, window: Window, ceil_mode: bool) -> tuple:
+    """The number of windows along each dimension.
+
+    With `ceil_mode` a last one may reach beyond the end, if it starts within the input or the padding before it.
+    """
+    if not ceil_mode:
+        return window.places(op, sizes)
+    wider = tuple((p, p + s - 1) for (p, _), s in zip(window.padding, window.stride, strict=True))
+    places = window._replace(padding=wider).places(op, sizes)
+    every = zip(places, sizes, window.stride, window.padding, strict=True)
+    return tuple(o - 1 if (o - 1) * s >= n + p else o for o, n, s, (p, _) in every)
+
+
+def pooled_type(op: str, input: Type, n: int, places: Any) -> Type:
+    """The type of the result.  Raises ShapeError for an input of another rank."""
+    if input.ndim not in (n + 1, n + 2):
+        raise ShapeError(f"{op}(input): input needs {n + 1} dimensions, or {n + 2} with a batch, not {input.ndim}")
+    return input.with_shape((*input.shape[:-n], *places(input.shape[-n:])))
+
+
+def need_float(op: str, t: Type) -> None:
+    if not t.dtype.is_floating_point:
+        raise DTypeError(f"{op}(input): a floating dtype is needed, not {t.dtype.name}", "cast with .float()")
+
+
+# ---- max
+
+
+def max_windows(x: np.ndarray, window: Window, places: tuple) -> tuple[np.ndarray, np.ndarray]:
+    """The greatest of each window and the flat place of its first occurrence; a NaN is greater than all else."""
+    sizes = x.shape[2:]
+    floating = x.dtype.kind == "f"
+    least = -inf if floating else np.iinfo(x.dtype).min
+    taps = window.view(x, places, least)
+    nans = floating and x.size and np.isnan(np.maximum.reduce(x, axis=None))
+    out = np.full(x.shape[:2] + places, least, x.dtype)
+    starts, firsts = [], []  # of the windows, in each dimension; and of what of them lies inside
+    for d, (o, s, (p, _), step) in enumerate(
+        zip(places, window.stride, window.padding, window.dilation, strict=True)
+    ):
+        start = (np.arange(o) * s - p).reshape(-1, *(1,) * (len(sizes) - 1 - d))
+        starts.append(start)
+        firsts.append(start + step * np.maximum(-(start // step), 0))
+    indices = np.empty(out.shape, np.int64)
+    indices[...] = flat(firsts, sizes)
+    for tap in product(*map(range, window.kernel)):
+        value = taps[(slice(None), slice(None), *tap)]
+        greater = value > out
+        if nans:
+            greater |= (value != value) & (out == out)
+        place = flat([s + t * d for s, t, d in zip(starts, tap, window.dilation, strict=True)], sizes)
+        np.copyto(out, value, where=greater)
+        np.copyto(indices, place, where=greater)
+    return out, indices
+
+
+def flat(index: Any, sizes: tuple) -> Any:
+    """The row-major place of `index` in `sizes`."""
+    place: Any = 0
+    for i, n in zip(index, sizes, strict=True):
+        place = i + place * n if not isinstance(place, int) else i
+    return place
+
+
+def unflat(place: Any, sizes: tuple) -> list:
+    """The index of row-major `place` in `sizes`, the other way of `flat`."""
+    index: list = []
+    for n in reversed(sizes[1:]):
+        index.insert(0, place % n)
+        place = place // n
+    return [place, *index]
+
+
+def make_max_pool(n: int, returned: bool) -> Op:
+    op = f"max_pool{n}d" + "_with_indices" * returned
+
+    def bind(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+        window = pool_window(op, n, kernel_size, stride, padding, dilation)
+        return (input,), window._asdict() | {"ceil_mode": bool(ceil_mode)}
+
+    bind.__doc__ = f"""Take the greatest element of each window over the last {n} dimension{"s" * (n > 1)}.
+
+    Shapes: [n, c, sizes...] -> [n, c, places...]{", and the same of int64" * returned}; the batch may be missing.
+    stride: that of the windows, by default their size.  ceil_mode: let a last window reach beyond the end.
+    A NaN is greater than any number; among equals the first counts.{
+        "  indices: places in the flattened sizes." * returned
+    }
+    Raises ShapeError, ArgumentValueError.
+    """
+
+    def infer(input: Type, *, ceil_mode, **attrs) -> tuple:
+        window = Window(**attrs)
+        out = pooled_type(op, input, n, lambda sizes: pool_places(op, sizes, window, ceil_mode))
+        if input.dtype.category == "bool":
+            raise DTypeError(f"{op}(input): bools have no order", "cast with .int()")
+        return out, out.with_dtype(int64)
+
+    def reference(input, *, kernel, stride, padding, dilation, ceil_mode):
+        window = Window(kernel, stride, padding, dilation)
+        x = input if input.ndim == n + 2 else input[None]
+        out, indices = max_windows(x, window, pool_places(op, x.shape[2:], window, ceil_mode))
+        return (out, indices) if input.ndim == n + 2 else (out[0], indices[0])
+
+    def vjp(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
+        input_sizes = saved[1].shape[-n:]
+        return (spread_at(cotangents[0], saved[0], size=tuple(input_sizes)),)
+
+    def build(k, input, *, kernel, stride, padding, dilation, ceil_mode):
+        window, sizes = Window(kernel, stride, padding, dilation), input.shape[-n:]
+        axes = k.parallel(*input.shape[:-n], *pool_places(op, sizes, window, ceil_mode))
+        taps = k.axes(*kernel)
+        lead, places = axes[:-n], axes[-n:]
+        value, best = k.argmax(input.at(*lead, *window.index(places, taps), outside=-inf), over=taps)
+        index = []
+        for i, tap, s, (p, _), d in zip(places, unflat(best, kernel), stride, padding, dilation, strict=True):
+            # where all of a window is -inf, padding is found first: go on to what lies inside
+            inside = maximum(tap, (k.coordinate(i * -s + p) + (d - 1)) // d) if p else tap
+            index.append((i * s - p) + inside * d)
+        k.store(value, at=axes)
+        k.store(flat(index, sizes), at=axes, output=1)
+
+    return define(
+        op,
+        operands=("input",),
+        attrs=("kernel", "stride", "padding", "dilation", "ceil_mode"),
+        outputs=("out", "indices") if returned else ("out",),
+        hidden=() if returned else ("indices",),
+        bind=bind,
+        infer=infer,
+        reference=reference,
+        vjp=vjp,
+        saves=("indices", "input"),
+        lower=lowering.kernel(build),
+        samples=max_samples(n),
+        inapplicable=SAMPLE_SIZES,
+        dtypes="number",
+        method=False,
+    )
+
+
+def max_samples(n: int):
+    x = (5, 4, 3)[:n]
+
+    def samples():
+        yield sample(Operand((2, 2, *x), distinct=True), kernel_size=2)
+        yield sample(Operand((0, 2, *x)), kernel_size=2)
+        yield sample(Operand((2, *x), distinct=True), kernel_size=3, stride=1, padding=1, ceil_mode=True)
+        if n < 3:
+            yield sample(Operand((1, 2, *x), distinct=True), kernel_size=2, stride=3, dilation=2, padding=1)
+            yield sample(Operand((2, 1, *x), distinct=True), kernel_size=3, stride=2, ceil_mode=True)
+
+    return samples
+
+
+max_pool1d, max_pool2d, max_pool3d = (make_max_pool(n, False) for n in (1, 2, 3))
+max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = (
+    make_max_pool(n, True) for n in (1, 2, 3)
+)

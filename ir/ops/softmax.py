@@ -1,0 +1,131 @@
+"""softmax and log_softmax; both find their gradient in what they returned."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from .. import lowering
+from ..dtypes import DType
+from ..errors import DTypeError
+from ..op import composite, define
+from ..sample import sample
+from ..shapes import dim_of
+from ..types import Type
+from .math import exp, log
+from .reduce import sum
+from .scan import lines
+
+
+def _bind(name: str, doc: str) -> Any:
+    def bind(input, dim=None, _stacklevel=3, dtype=None):
+        if isinstance(_stacklevel, DType):  # softmax(x, 1, lamina.float64), as the tensor's method has it
+            dtype = _stacklevel
+        if dim is None:  # the older rule: the channels of an image, the classes of a batch
+            dim = 0 if input.ndim in (0, 1, 3) else 1
+        return (input,), {"dim": dim_of(name, dim, input.ndim), "dtype": dtype}
+
+    bind.__doc__ = doc
+    return bind
+
+
+def _infer(name: str) -> Any:
+    def infer(input: Type, *, dim: int, dtype: DType | None) -> Type:
+        if not (dtype or input.dtype).is_floating_point:
+            raise DTypeError(f"{name}: {dtype or input.dtype} can't hold it", "give dtype=lamina.float32")
+        return input.with_dtype(dtype or input.dtype)
+
+    return infer
+
+
+def _from_top(input: Any, dim: int) -> tuple[Any, int | None]:
+    """The distance of each element from the greatest along `dim`, and the axis in NumPy's terms."""
+    axis = dim if input.ndim else None
+    return input - np.maximum.reduce(input, axis=axis, keepdims=True, initial=-inf), axis
+
+
+def _softmax(input: Any, *, dim: int, dtype: DType | None) -> Any:
+    distance, axis = _from_top(input, dim)
+    out = np.exp(distance)
+    out /= np.add.reduce(out, axis=axis, keepdims=True)
+    return out
+
+
+def _log_softmax(input: Any, *, dim: int, dtype: DType | None) -> Any:
+    distance, axis = _from_top(input, dim)
+    return distance - np.log(np.add.reduce(np.exp(distance), axis=axis, keepdims=True))
+
+
+def _build_softmax(k: Any, input: Any, *, dim: int, dtype: DType | None) -> None:
+    at, along = lines(k, input.shape, dim)
+    high = k.max(input[at], over=(along,))
+    e = k.local(exp(input[at] - high), over=(along,))
+    k.store(e[along] / k.sum(e[along], over=(along,)), at=at, over=(along,))
+
+
+def _build_log_softmax(k: Any, input: Any, *, dim: int, dtype: DType | None) -> None:
+    at, along = lines(k, input.shape, dim)
+    high = k.max(input[at], over=(along,))
+    total = k.sum(exp(input[at] - high), over=(along,))
+    k.store((input[at] - high) - log(total), at=at, over=(along,))
+
+
+def _samples() -> list:
+    shapes = [
+        ((), 0),
+        ((0,), 0),
+        ((1,), 0),
+        ((17,), 0),
+        ((33,), -1),
+        ((3, 17), 1),
+        ((17, 3), 0),
+        ((2, 3, 4), 1),
+    ]
+    return [sample(shape, dim=dim) for shape, dim in shapes] + [sample((2, 0), dim=1)]
+
+
+softmax = define(
+    "softmax",
+    bind=_bind(
+        "softmax",
+        """Compute exp(x) / sum(exp(x)) along `dim`.
+
+        Shapes: the same.  `dtype` is what the elements are converted to beforehand.  Raises DimError, and
+        DTypeError for integers without a `dtype`.
+        """,
+    ),
+    infer=_infer("softmax"),
+    casts=lambda input, *, dim, dtype: (dtype,),
+    reference=_softmax,
+    grad=lambda g, out, dim: out * (g - sum(g * out, dim, True)),
+    lower=lowering.kernel(_build_softmax),
+    samples=_samples,
+    dtypes="float",
+)
+
+log_softmax = define(
+    "log_softmax",
+    bind=_bind(
+        "log_softmax",
+        """Compute x - log(sum(exp(x))) along `dim`, the logarithm of softmax without its rounding to 0.
+
+        Shapes: the same.  `dtype` is what the elements are converted to beforehand.  Raises DimError, and
+        DTypeError for integers without a `dtype`.
+        """,
+    ),
+    infer=_infer("log_softmax"),
+    casts=lambda input, *, dim, dtype: (dtype,),
+    reference=_log_softmax,
+    grad=lambda g, out, dim: g - exp(out) * sum(g, dim, True),
+    lower=lowering.kernel(_build_log_softmax),
+    samples=_samples,
+    dtypes="float",
+)
+
+
+@composite(method=False)
+def softmin(input, dim=None, _stacklevel=3, dtype=None):
+    """Compute softmax(-x) along `dim`."""
+    return softmax(-input, dim, dtype=dtype)

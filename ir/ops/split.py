@@ -1,0 +1,118 @@
+"""Cutting a dimension apart into views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..dims import same
+from ..errors import ArgumentValueError, DimError
+from ..op import composite
+from ..shapes import dim_of
+from .view import part
+
+
+@composite()
+def unbind(input, dim=0):
+    """Take a dimension apart.  Returns a tuple with one view per place of it.  Raises DimError."""
+    dim = dim_of("unbind", dim, input.ndim)
+    if not input.ndim:
+        return part("unbind", input, dim, ())
+    return tuple(part("unbind", input, dim, ("int", i)) for i in range(input.shape[dim]))
+
+
+def _cut(op: str, input: Any, dim: int, bounds: Sequence) -> tuple:
+    """The views between successive bounds."""
+    pairs = zip(bounds[:-1], bounds[1:], strict=True)
+    return tuple(part(op, input, dim, ("slice", a, b, 1)) for a, b in pairs)
+
+
+def _sums(sizes: Sequence) -> list:
+    bounds = [0]
+    for n in sizes:
+        bounds.append(bounds[-1] + n)
+    return bounds
+
+
+@composite()
+def split(tensor, split_size_or_sections, dim=0):
+    """Cut a dimension into views of one size (the last may be smaller), or of the sizes given.
+
+    Raises DimError; ArgumentValueError where the sizes don't add up to the dimension's.
+    """
+    dim = dim_of("split", dim, tensor.ndim)
+    n = tensor.shape[dim] if tensor.ndim else 0
+    size = split_size_or_sections
+    if isinstance(size, (tuple, list)):
+        if not same(sum(size), n) or any(part < 0 for part in size):
+            raise ArgumentValueError(
+                f"split: sizes {list(size)} must be at least 0 and add up to {n}, the size of dim {dim}"
+            )
+        return _cut("split", tensor, dim, _sums(size))
+    if size < 0 or (size == 0 and n != 0):
+        raise ArgumentValueError(f"split: split_size must be greater than 0, not {size}")
+    return _cut("split", tensor, dim, [*range(0, n, size), n] if n else [0, 0])
+
+
+@composite()
+def split_with_sizes(input, split_sizes, dim=0):
+    """Cut a dimension into views of the sizes given."""
+    return split(input, list(split_sizes), dim)
+
+
+@composite()
+def chunk(input, chunks, dim=0):
+    """Cut a dimension into at most `chunks` views of one size, the last of which may be smaller."""
+    if chunks <= 0:
+        raise ArgumentValueError(f"chunk: chunks must be greater than 0, not {chunks}")
+    dim = dim_of("chunk", dim, input.ndim)
+    n = input.shape[dim] if input.ndim else 0
+    if n == 0:
+        return _cut("chunk", input, dim, [0] * (chunks + 1))
+    return split(input, (n + chunks - 1) // chunks, dim)
+
+
+@composite()
+def tensor_split(input, indices_or_sections, dim=0):
+    """Cut a dimension at the places given, or into that many views whose sizes differ by one at most."""
+    dim = dim_of("tensor_split", dim, input.ndim)
+    n = input.shape[dim] if input.ndim else 0
+    if hasattr(indices_or_sections, "tolist"):
+        indices_or_sections = indices_or_sections.tolist()
+    if isinstance(indices_or_sections, (tuple, list)):
+        starts = [0, *indices_or_sections]
+        stops = [*indices_or_sections, None]
+        pairs = zip(starts, stops, strict=True)
+        return tuple(part("tensor_split", input, dim, ("slice", a, b, 1)) for a, b in pairs)
+    sections = indices_or_sections
+    if sections <= 0:
+        raise ArgumentValueError(f"tensor_split: sections must be greater than 0, not {sections}")
+    size, longer = divmod(n, sections)
+    return _cut("tensor_split", input, dim, _sums([size + (i < longer) for i in range(sections)]))
+
+
+def _split_along(op: str, input: Any, indices_or_sections: Any, dim: int, least: int) -> tuple:
+    if input.ndim < least:
+        raise DimError(f"{op}: takes at least {least} dimensions, not {input.ndim}")
+    n, parts = input.shape[dim], indices_or_sections
+    if isinstance(parts, int) and parts > 0 and n % parts:
+        raise ArgumentValueError(f"{op}: dimension {dim} with size {n} can't be cut into {parts} equal parts")
+    return tensor_split(input, parts, dim)
+
+
+@composite()
+def hsplit(input, indices_or_sections):
+    """Cut columns apart (the elements of one dimension).  Raises DimError, ArgumentValueError."""
+    return _split_along("hsplit", input, indices_or_sections, 1 if input.ndim > 1 else 0, 1)
+
+
+@composite()
+def vsplit(input, indices_or_sections):
+    """Cut rows apart.  Raises DimError, ArgumentValueError."""
+    return _split_along("vsplit", input, indices_or_sections, 0, 2)
+
+
+@composite()
+def dsplit(input, indices_or_sections):
+    """Cut the third dimension.  Raises DimError, ArgumentValueError."""
+    return _split_along("dsplit", input, indices_or_sections, 2, 3)

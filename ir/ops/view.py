@@ -1,0 +1,420 @@
+"""Views: ops whose output shares its operand's storage (see ir/views.py for how they are stated)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..dims import same
+from ..errors import ArgumentError, ArgumentValueError, DimError, ShapeError
+from ..indices import canonical, indexed_shape, numpy_index, place, whole
+from ..op import Op, Traits, composite
+from ..sample import sample
+from ..shapes import dim_of, dims_of, filled_in, sizes_of
+from ..types import Shape
+from ..views import flat_place, place_in, row_major, step, view_op
+from .unview import unview
+
+# Same elements, other shape
+
+
+def _same_elements(axes: tuple, input_shape: Shape, *, shape: Shape) -> tuple:
+    return place_in(flat_place(axes, row_major(shape)), input_shape)
+
+
+def is_view(out: np.ndarray, input: np.ndarray) -> bool:
+    """Whether NumPy's reshape shared memory: a copy's base is neither the operand nor the operand's base."""
+    return out.base is input or (out.base is not None and out.base is input.base) or not input.ndim
+
+
+def _viewed(input: np.ndarray, *, shape: Shape) -> np.ndarray:
+    out = input.reshape(shape)
+    if not is_view(out, input):
+        raise ShapeError(
+            f"view(input, {list(shape)}): the strides of the operand don't allow this shape without a copy",
+            "use reshape(input, shape), which copies where it must",
+        )
+    return out
+
+
+def bind_view(input, *sizes, size=None, shape=None):
+    """Give another shape to the same elements, without a copy.  One size may be -1 and is computed.
+
+    Raises ShapeError where the sizes hold another number of elements, or where the strides would need a copy.
+    """
+    return (input,), {"shape": _shape_asked("view", input, sizes, size if shape is None else shape)}
+
+
+def bind_reshape(input, *sizes, shape=None):
+    """Give another shape to the elements: a view where the strides allow it, else a copy.
+
+    One size may be -1 and is computed.  Raises ShapeError where the sizes hold another number of elements.
+    """
+    return (input,), {"shape": _shape_asked("reshape", input, sizes, shape)}
+
+
+def _shape_asked(op: str, input: Any, sizes: tuple, given: Any) -> Shape:
+    return filled_in(op, input.shape, sizes_of(op, sizes if given is None else (given,)))
+
+
+def _reshape_samples() -> list:
+    return [
+        sample((), shape=(1, 1)), sample((0,), shape=(2, 0, 3)), sample((1,), shape=()),
+        sample((17,), shape=(17, 1)), sample((33,), shape=(3, -1)), sample((4, 6), shape=(6, 4)),
+        sample((2, 3, 4), shape=(2, 12)), sample((3, 17), shape=(51,)),
+    ]  # fmt: skip
+
+
+def _reshape_op(name: str, bind: Callable, reference: Callable, inapplicable: dict | None = None) -> Op:
+    return view_op(
+        name,
+        bind=bind,
+        shape=lambda input_shape, *, shape: shape,
+        places=_same_elements,
+        reference=reference,
+        grad=lambda g, input_type: reshape(g, input_type.shape),
+        samples=_reshape_samples,
+        inapplicable=inapplicable,
+    )
+
+
+# reshape has the trait view although it copies where strides must change: `is_view` tells which of both its
+# reference did, and only the runtime, which holds the storage, needs to know.
+reshape = _reshape_op("reshape", bind_reshape, lambda input, *, shape: input.reshape(shape))
+_STRIDES = "a view of these strides would be a copy; test_view.py checks the error"
+_COPIES = dict.fromkeys(("transposed", "strided", "broadcast"), _STRIDES)
+view = _reshape_op("view", bind_view, _viewed, _COPIES)
+
+
+@composite()
+def flatten(input, start_dim=0, end_dim=-1):
+    """Make one dimension of `start_dim` to `end_dim`.  A 0-d operand gives one element.  Raises DimError."""
+    first, last = dim_of("flatten", start_dim, input.ndim), dim_of("flatten", end_dim, input.ndim)
+    if first > last:
+        raise DimError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
+    shape = input.shape
+    return reshape(input, (*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :]))
+
+
+@composite()
+def ravel(input):
+    """Make one dimension of all."""
+    return reshape(input, (prod(input.shape),))
+
+
+@composite()
+def unflatten(input, dim, sizes):
+    """Split a dimension into several.  One size may be -1.  Raises ShapeError, DimError."""
+    dim, shape = dim_of("unflatten", dim, input.ndim), input.shape
+    parts = filled_in("unflatten", (shape[dim],), sizes_of("unflatten", (tuple(sizes),)))
+    return reshape(input, (*shape[:dim], *parts, *shape[dim + 1 :]))
+
+
+@composite()
+def view_as(input, other):
+    """View with the shape of `other`."""
+    return view(input, other.shape)
+
+
+@composite()
+def reshape_as(input, other):
+    """Reshape to the shape of `other`."""
+    return reshape(input, other.shape)
+
+
+# Other order of dimensions
+
+
+def bind_permute(input, *dims_given, dims=None):
+    """Reorder the dimensions: dimension j of the result is dimension dims[j] of the operand.
+
+    Shapes: [s0, s1, ...] -> [s_dims[0], s_dims[1], ...].  Raises DimError unless `dims` names each once.
+    """
+    given = dims if dims is not None else dims_given
+    if len(given) == 1 and isinstance(given[0], (tuple, list)):
+        given = given[0]
+    dims = tuple(dim_of("permute", d, input.ndim) for d in given)
+    if len(dims) != input.ndim or len(set(dims)) != len(dims):
+        raise DimError(f"permute: dims must name each of {input.ndim} dimensions once, not {list(given)}")
+    return (input,), {"dims": dims}
+
+
+def inverse(dims: tuple[int, ...]) -> tuple[int, ...]:
+    """The permutation that undoes `dims`."""
+    return tuple(sorted(range(len(dims)), key=dims.__getitem__))
+
+
+permute = view_op(
+    "permute",
+    bind=bind_permute,
+    shape=lambda shape, *, dims: tuple(shape[d] for d in dims),
+    places=lambda axes, shape, *, dims: tuple(axes[j] for j in inverse(dims)),
+    reference=lambda input, *, dims: input.transpose(dims),
+    grad=lambda g, dims: permute(g, dims=inverse(dims)),
+    samples=lambda: [
+        sample((), dims=()), sample((0,), dims=(0,)), sample((1,), dims=(0,)), sample((17,), dims=(-1,)),
+        sample((33,), dims=(0,)), sample((3, 17), dims=(1, 0)), sample((2, 3, 4), dims=(2, 0, 1)),
+        sample((2, 0, 3), dims=(1, -1, 0)), sample((2, 1, 3, 2), dims=(3, 1, 0, 2)),
+    ],
+)  # fmt: skip
+
+
+def bind_transpose(input, dim0, dim1):
+    """Exchange two dimensions.  Raises DimError."""
+    a, b = dim_of("transpose", dim0, input.ndim), dim_of("transpose", dim1, input.ndim)
+    return (input,), {"dim0": min(a, b), "dim1": max(a, b)}
+
+
+def _exchanged(sequence: Sequence, dim0: int, dim1: int) -> tuple:
+    items = list(sequence)
+    if items:
+        items[dim0], items[dim1] = items[dim1], items[dim0]
+    return tuple(items)
+
+
+transpose = view_op(
+    "transpose",
+    bind=bind_transpose,
+    shape=lambda shape, *, dim0, dim1: _exchanged(shape, dim0, dim1),
+    places=lambda axes, shape, *, dim0, dim1: _exchanged(axes, dim0, dim1),
+    reference=lambda input, *, dim0, dim1: input.swapaxes(dim0, dim1) if input.ndim else input.view(),
+    grad=lambda g, dim0, dim1: transpose(g, dim0, dim1),
+    traits=Traits(view=True, movement=True, inplace=True),
+    aliases=("swapaxes", "swapdims"),
+    samples=lambda: [
+        sample((), dim0=0, dim1=-1), sample((0,), dim0=0, dim1=0), sample((1,), dim0=0, dim1=0),
+        sample((17,), dim0=-1, dim1=0), sample((33,), dim0=0, dim1=0), sample((3, 17), dim0=0, dim1=1),
+        sample((2, 3, 4), dim0=-1, dim1=0),
+    ],
+)  # fmt: skip
+
+
+@composite()
+def t(input):
+    """Transpose a matrix; fewer dimensions stay as they are.  Raises DimError for more than two."""
+    if input.ndim > 2:
+        raise DimError(
+            f"t(input): takes at most 2 dimensions, not {input.ndim}",
+            "transpose(input, dim0, dim1) exchanges any two",
+        )
+    return transpose(input, 0, input.ndim - 1 if input.ndim else 0)
+
+
+@composite()
+def adjoint(input):
+    """Transpose the last two dimensions (elements are real)."""
+    return transpose(input, -2, -1)
+
+
+@composite(aliases=("moveaxis",))
+def movedim(input, source, destination):
+    """Move dimensions to other places; those not named keep their order.  Raises DimError, ArgumentError."""
+    sources = source if isinstance(source, (tuple, list)) else (source,)
+    targets = destination if isinstance(destination, (tuple, list)) else (destination,)
+    if len(sources) != len(targets):
+        raise ArgumentError(f"movedim: {len(sources)} sources and {len(targets)} destinations")
+    moved = {}
+    for s, d in zip(sources, targets, strict=True):
+        s, d = dim_of("movedim", s, input.ndim), dim_of("movedim", d, input.ndim)
+        if d in moved or s in moved.values():
+            raise DimError(f"movedim: a dim appears twice in {tuple(sources)} or {tuple(targets)}")
+        moved[d] = s
+    if not input.ndim:
+        return permute(input, ())
+    rest = iter(d for d in range(input.ndim) if d not in moved.values())
+    return permute(input, tuple(moved[d] if d in moved else next(rest) for d in range(input.ndim)))
+
+
+# Dimensions of size 1
+
+
+def bind_expand(input, *sizes, size=None):
+    """Repeat dimensions of size 1, without a copy, and add dimensions in front.  -1 keeps a size.
+
+    Raises ShapeError for a dimension that is neither 1 nor of the size asked for.
+    """
+    asked = sizes_of("expand", sizes if size is None else (size,))
+    new = len(asked) - input.ndim
+    if new < 0:
+        raise ShapeError(f"expand: {list(asked)} has fewer dimensions than shape {list(input.shape)}")
+    found = []
+    for d, n in enumerate(asked):
+        if isinstance(n, int) and n < 0:
+            if n != -1 or d < new:
+                raise ShapeError(
+                    f"expand: size {n} of new dimension {d} in {list(asked)}", "-1 keeps a size that is there"
+                )
+            n = input.shape[d - new]
+        elif d >= new and not (same(input.shape[d - new], 1) or same(input.shape[d - new], n)):
+            raise ShapeError(
+                f"expand: dimension {d - new} has size {input.shape[d - new]} and can't become {n}",
+                f"shape {list(input.shape)} to {list(asked)}: a dimension must be 1 or stay",
+            )
+        found.append(n)
+    return (input,), {"size": tuple(found)}
+
+
+def _expanded_places(axes: tuple, shape: Shape, *, size: Shape) -> tuple:
+    return tuple(0 if n == 1 else axis for n, axis in zip(shape, axes[len(size) - len(shape) :], strict=True))
+
+
+expand = view_op(
+    "expand",
+    bind=bind_expand,
+    shape=lambda shape, *, size: size,
+    places=_expanded_places,
+    overlaps=True,
+    reference=lambda input, *, size: np.broadcast_to(input, size),
+    grad=lambda g: g,
+    samples=lambda: [
+        sample((), size=(3,)), sample((0,), size=(2, 0)), sample((1,), size=(17,)),
+        sample((17,), size=(2, -1)), sample((33,), size=(33,)), sample((3, 1), size=(2, 3, 4)),
+        sample((1,), size=(0,)),
+    ],
+)  # fmt: skip
+
+
+@composite(method=True)
+def broadcast_to(input, size):
+    """Expand to the sizes given."""
+    return expand(input, size)
+
+
+@composite()
+def expand_as(input, other):
+    """Expand to the shape of `other`."""
+    return expand(input, other.shape)
+
+
+def bind_squeeze(input, dim=None):
+    """Drop dimensions of size 1: all of them, or those among `dim` (an int or several).  Raises DimError."""
+    dims = dims_of("squeeze", dim, input.ndim) if dim is None or dim != () else ()
+    if dim is not None and not input.ndim:
+        dims_of("squeeze", dim, 0)
+    return (input,), {"dim": tuple(d for d in dims if same(input.shape[d], 1))}
+
+
+def _with_zeros(axes: tuple, shape: Shape, *, dim: tuple[int, ...]) -> tuple:
+    rest = iter(axes)
+    return tuple(0 if d in dim else next(rest) for d in range(len(shape)))
+
+
+squeeze = view_op(
+    "squeeze",
+    bind=bind_squeeze,
+    shape=lambda shape, *, dim: tuple(n for d, n in enumerate(shape) if d not in dim),
+    places=_with_zeros,
+    reference=lambda input, *, dim: np.asarray(input).squeeze(dim),
+    grad=lambda g, input_type: view(g, input_type.shape),
+    traits=Traits(view=True, movement=True, inplace=True),
+    samples=lambda: [
+        sample(()), sample((0,)), sample((1,)), sample((17,), dim=0), sample((33,)), sample((1, 3, 1)),
+        sample((1, 3, 1), dim=-1), sample((1, 3, 1, 2), dim=(0, 1)),
+    ],
+)  # fmt: skip
+
+
+_ALL = np.s_[:]
+
+
+def bind_unsqueeze(input, dim):
+    """Add a dimension of size 1 at `dim`, which counts in the result's dimensions.  Raises DimError."""
+    return (input,), {"dim": dim_of("unsqueeze", dim, input.ndim + 1)}
+
+
+unsqueeze = view_op(
+    "unsqueeze",
+    bind=bind_unsqueeze,
+    shape=lambda shape, *, dim: (*shape[:dim], 1, *shape[dim:]),
+    places=lambda axes, shape, *, dim: (*axes[:dim], *axes[dim + 1 :]),
+    reference=lambda input, *, dim: np.asarray(input)[(_ALL,) * dim + (None, ...)],
+    grad=lambda g, dim: squeeze(g, dim),
+    traits=Traits(view=True, movement=True, inplace=True),
+    samples=lambda: [
+        sample((), dim=0), sample((0,), dim=-1), sample((1,), dim=1), sample((17,), dim=0),
+        sample((33,), dim=-2), sample((2, 3, 4), dim=2),
+    ],
+)  # fmt: skip
+
+
+# Parts of dimensions
+
+
+def bind_basic_index(input, index):
+    """Take the view that ints, slices, None and Ellipsis select, as x[index] does.
+
+    `index` may be canonical (see ir/indices.py).  Raises DimError for an int out of range or too many
+    indices, ArgumentValueError for a step that isn't positive.
+    """
+    return (input,), {"index": canonical("x[index]", index, input.shape)}
+
+
+def _indexed_places(axes: tuple, shape: Shape, *, index: tuple) -> tuple:
+    rest, found = iter(axes), []
+    for item in index:
+        if item[0] == "int":
+            found.append(item[1])
+            continue
+        axis = next(rest)
+        if item[0] == "slice":
+            found.append(axis * item[3] + item[1])
+    return tuple(found)
+
+
+basic_index = view_op(
+    "basic_index",
+    bind=bind_basic_index,
+    shape=lambda shape, *, index: indexed_shape(index),
+    places=_indexed_places,
+    reference=lambda input, *, index: np.asarray(input)[numpy_index(index)],
+    grad=lambda g, input_type, index: unview(g, input_type.shape, (step("basic_index", index=index),)),
+    method=False,
+    samples=lambda: [
+        sample((), index=(None,)), sample((0,), index=np.s_[:]), sample((1,), index=(0,)),
+        sample((17,), index=np.s_[3::4]), sample((33,), index=np.s_[-5:]),
+        sample((3, 17), index=np.s_[1, 2:9:3]), sample((2, 3, 4), index=np.s_[..., None, -1]),
+        sample((4, 3), index=np.s_[3:1, :, None]),
+    ],
+)  # fmt: skip
+
+
+def part(op: str, input: Any, dim: int, item: tuple) -> Any:
+    """The view that one item selects in dimension `dim`."""
+    if not input.ndim:
+        raise DimError(f"{op}: a 0-d operand has no dimension to take a part of")
+    return basic_index(input, (*map(whole, input.shape[:dim]), item))
+
+
+@composite()
+def select(input, dim, index):
+    """Take place `index` of a dimension, which is dropped.  Raises DimError."""
+    if not input.ndim:
+        raise DimError("select: a 0-d operand has no dimension to take a part of")
+    dim = dim_of("select", dim, input.ndim)
+    return part("select", input, dim, ("int", place("select", index, dim, input.shape[dim])))
+
+
+@composite()
+def narrow(input, dim, start, length):
+    """Take `length` places of a dimension from `start` on.  Raises DimError, ArgumentValueError."""
+    dim = dim_of("narrow", dim, input.ndim)
+    if not input.ndim:
+        return part("narrow", input, dim, ())
+    start, length, n = int(start), int(length), input.shape[dim]
+    if start < -n or start > n:
+        raise DimError(f"narrow: start {start} is out of range for dimension {dim} with size {n}")
+    start = start + n if start < 0 else start
+    if length < 0 or start + length > n:
+        raise ArgumentValueError(
+            f"narrow: start {start} and length {length} leave dimension {dim} with size {n}"
+        )
+    return part("narrow", input, dim, ("slice", start, start + length, 1))
+
+
+@composite(method=False)
+def slice(input, dim=0, start=None, stop=None, step=1):
+    """Take places start, start + step, ... before stop of a dimension, as x[start:stop:step] does."""
+    return part("slice", input, dim_of("slice", dim, input.ndim), ("slice", start, stop, step))

@@ -1,0 +1,189 @@
+"""Rules of shape and dtype that many ops share: broadcasting, promotion, dims, reshaping, conv sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from .dims import at_least, same
+from .dtypes import DType, bool_, category_at_least, default_dtype, of_scalar, promote
+from .errors import ArgumentError, DeviceError, DimError, ShapeError
+from .types import CPU, Device, Shape, Type
+
+
+def broadcast_shapes(op: str, *shapes: Shape) -> Shape:
+    """The common shape under NumPy's rule.  Raises ShapeError naming the dimension that disagrees.
+
+    Only a dimension written 1 stretches: a symbol is taken not to be 1, or to meet its equal (a condition).
+    """
+    if all(s == shapes[0] for s in shapes[1:]):
+        return shapes[0]
+    rank = max(map(len, shapes))
+    result: list[Any] = [1] * rank
+    for shape in shapes:
+        for d, size in enumerate(shape, rank - len(shape)):
+            if result[d] == 1:
+                result[d] = size
+            elif size != 1 and not same(result[d], size):
+                spelled = " and ".join(str(list(s)) for s in shapes)
+                raise ShapeError(
+                    f"{op}: sizes {result[d]} and {size} of dimension {d - rank} don't broadcast",
+                    f"shapes {spelled}: a dimension must be equal, 1 or missing",
+                )
+            elif isinstance(size, int) and size != 1:
+                result[d] = size  # a symbol that must equal it: the number says more
+    return tuple(result)
+
+
+def fitting(from_shape: Shape, to_shape: Shape) -> None | tuple[tuple[int, ...], Shape]:
+    """How a cotangent goes back to an operand that was broadcast: None as it is, else (dims, shape).
+
+    Sum over `dims` and reshape to `shape`: [8,3,5] to [3,1] is ((0, 2), (3, 1)).  Without dims the cotangent
+    is the smaller one and is expanded to `shape`.
+    """
+    if from_shape == to_shape:
+        return None
+    extra = len(from_shape) - len(to_shape)
+    pairs = list(
+        enumerate(zip(from_shape[max(extra, 0) :], to_shape[max(-extra, 0) :], strict=True), max(extra, 0))
+    )
+    dims = tuple(range(extra)) + tuple(d for d, (a, b) in pairs if b == 1 and a != 1)
+    grows = extra < 0 or any(a == 1 and b != 1 for _, (a, b) in pairs)
+    return (dims, to_shape) if dims or grows else None
+
+
+def result_dtype(*types: Type) -> DType:
+    """The promoted dtype.  A 0-d operand counts only where its category is higher than that of the others."""
+    sized = scalar = None
+    for t in types:
+        if t.ndim:
+            sized = t.dtype if sized is None else promote(sized, t.dtype)
+        else:
+            scalar = t.dtype if scalar is None else promote(scalar, t.dtype)
+    if sized is None or scalar is None:
+        found = sized or scalar
+        assert found is not None, "an op without operands has no promoted dtype"
+        return found
+    return sized if category_at_least(sized, scalar.category) else promote(sized, scalar)
+
+
+def scalar_dtype(dtype: DType, value: bool | int | float) -> DType:
+    """The dtype of a Python number beside a tensor of `dtype`: that one, unless its category is too low.
+
+    i64 with 2.5 is the default float, bool with 2 is i64, f16 with any number stays f16.
+    """
+    own = of_scalar(value)
+    return dtype if category_at_least(dtype, own.category) else own
+
+
+def float_dtype(*types: Type) -> DType:
+    """The promoted dtype, or the default floating one where that is an integer or bool."""
+    dtype = result_dtype(*types)
+    return dtype if dtype.is_floating_point else default_dtype()
+
+
+def common_device(op: str, *types: Type | None) -> Device:
+    """The device of all operands.  A 0-d CPU operand goes with any.  Raises DeviceError."""
+    device = None
+    for t in types:
+        if t is None or (device is not None and t.ndim == 0 and t.device == CPU):
+            continue
+        if device is None or (device == CPU and t.device != CPU):
+            device = t.device
+        elif t.device != device:
+            raise DeviceError(f"{op}: operands on {device} and {t.device}", f"move one: x.to('{device}')")
+    return device or CPU
+
+
+def dim_of(op: str, dim: int, ndim: int) -> int:
+    """A dimension counted from the front (0-d operands have 0 and -1).  Raises DimError, ArgumentError."""
+    if not isinstance(dim, int):
+        if not hasattr(dim, "__index__"):
+            raise ArgumentError(f"{op}: dim must be an int, not {type(dim).__name__}")
+        dim = dim.__index__()
+    rank = ndim or 1
+    if not -rank <= dim < rank:
+        raise DimError(
+            f"{op}: dim {dim} is out of range, which is [{-rank}, {rank - 1}] for {ndim} dimensions"
+        )
+    return dim % rank
+
+
+def dims_of(op: str, dim: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+    """Dimensions counted from the front, ascending; all for None or ().  Raises DimError for a repetition."""
+    if dim is None:
+        return tuple(range(ndim))
+    if isinstance(dim, (tuple, list)):
+        if not dim:
+            return tuple(range(ndim))
+        found = sorted(dim_of(op, d, ndim) for d in dim)
+        for a, b in zip(found, found[1:], strict=False):
+            if a == b:
+                raise DimError(f"{op}: dim {a} appears twice in {tuple(dim)}")
+        return tuple(found) if ndim else ()
+    return (dim_of(op, dim, ndim),) if ndim else (dim_of(op, dim, ndim),) * 0
+
+
+def reduced_shape(shape: Shape, dims: tuple[int, ...], keepdim: bool) -> Shape:
+    """The shape after a reduction over `dims`."""
+    if keepdim:
+        return tuple(1 if d in dims else n for d, n in enumerate(shape))
+    return tuple(n for d, n in enumerate(shape) if d not in dims)
+
+
+def sizes_of(op: str, sizes: tuple) -> tuple:
+    """The sizes in a call spelled f(2, 3), f((2, 3)) or f([2, 3])."""
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = tuple(sizes[0])
+    for n in sizes:
+        if isinstance(n, float) or not (isinstance(n, int) or hasattr(n, "__index__") or hasattr(n, "terms")):
+            raise ArgumentError(f"{op}: sizes must be ints, not {type(n).__name__} ({n!r})")
+    return tuple(int(n) if not isinstance(n, int) and hasattr(n, "__index__") else n for n in sizes)
+
+
+def filled_in(op: str, shape: Shape, sizes: tuple) -> Shape:
+    """`sizes` with its -1 computed so that it holds as many elements as `shape`.  Raises ShapeError."""
+    if -1 in sizes:
+        at = sizes.index(-1)
+        if -1 in sizes[at + 1 :]:
+            raise ShapeError(f"{op}: only one size can be -1, in {list(sizes)}")
+        total, rest = prod(shape), prod(sizes[:at] + sizes[at + 1 :])
+        if rest == 0 or not same(total % rest, 0):
+            raise ShapeError(f"{op}: {list(sizes)} can't hold the {total} elements of shape {list(shape)}")
+        sizes = (*sizes[:at], total // rest, *sizes[at + 1 :])
+    for n in sizes:
+        if not at_least(n, 0):
+            raise ShapeError(f"{op}: a size can't be negative: {list(sizes)}")
+    if not same(prod(sizes), prod(shape)):
+        raise ShapeError(
+            f"{op}: {list(sizes)} holds {prod(sizes)} elements, shape {list(shape)} has {prod(shape)}"
+        )
+    return sizes
+
+
+def window_size(op: str, size: Any, kernel: int, stride: int, padding: tuple[int, int], dilation: int) -> Any:
+    """The number of places of a sliding window along one dimension.  Raises ShapeError if there are none."""
+    reach = dilation * (kernel - 1) + 1
+    room = size + padding[0] + padding[1] - reach
+    if not at_least(room, 0):
+        raise ShapeError(
+            f"{op}: a window reaching over {reach} elements doesn't fit into {size} with padding {padding}"
+        )
+    return room // stride + 1
+
+
+def pair(op: str, name: str, value: int | Sequence[int], n: int = 2) -> tuple[int, ...]:
+    """An argument given once for all `n` spatial dimensions, or once for each."""
+    if isinstance(value, int):
+        return (value,) * n
+    values = tuple(value)
+    if len(values) == 1:
+        return values * n
+    if len(values) != n or not all(isinstance(v, int) for v in values):
+        raise ArgumentError(f"{op}: {name} must be an int or {n} ints, not {value!r}")
+    return values
+
+
+def elementwise_bool(t: Type) -> Type:
+    return t.with_dtype(bool_)

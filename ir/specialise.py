@@ -1,0 +1,50 @@
+"""Puts sizes in place of symbols, and one floating dtype in place of all, throughout a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .dims import Dim, substitute
+from .dtypes import DType
+from .graph import Constant, Graph, Node, Value
+from .types import Type, type_of
+
+
+def specialise(graph: Graph, sizes: Mapping[str, int | Dim], dtype: DType | None = None) -> Graph:
+    """The graph with `sizes` for its symbols: f32[n,3] -> f32[8,3] where n is 8.
+
+    dtype: makes every floating type this one, in constants and attrs too; f16[n] -> f64[8].
+    """
+    values: dict[Value, Value] = {}
+
+    def kind(t: Type) -> Type:
+        own = dtype if dtype and t.dtype.is_floating_point else t.dtype
+        return type_of(own, tuple(substitute(n, sizes) for n in t.shape), t.device)
+
+    def attr(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(attr, value))
+        if isinstance(value, Dim):
+            return substitute(value, sizes)
+        if isinstance(value, DType) and dtype and value.is_floating_point:
+            return dtype
+        return specialise(value, sizes, dtype) if isinstance(value, Graph) else value
+
+    def define(value: Value) -> Value:
+        made = values[value] = Value(kind(value.type), value.hint)
+        return made
+
+    def use(value: Value | None) -> Value | None:
+        if isinstance(value, Constant) and value not in values and kind(value.type) != value.type:
+            made = kind(value.type)
+            values[value] = Constant(value.data.astype(made.dtype.numpy), value.hint, made)
+        return None if value is None else values.get(value, value)
+
+    params = tuple(map(define, graph.params))
+    nodes = []
+    for node in graph.nodes:
+        inputs = tuple(map(use, node.inputs))
+        attrs = {k: attr(v) for k, v in node.attrs.items()}
+        nodes.append(Node(node.op, inputs, tuple(map(define, node.outputs)), attrs, node.where))
+    return Graph(graph.name, params, tuple(nodes), tuple(map(use, graph.results)))

@@ -1,0 +1,132 @@
+"""The type of a value: element type, shape and device.
+
+Types are interned: equal types are one object, so that "same kind" is an identity test and a type hashes as fast as
+any object.  A type lives as long as anything holds it; a bounded table in front keeps the recent ones at hand.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from math import prod
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+from .dtypes import DType, dtype_named
+from .errors import DeviceError
+
+if TYPE_CHECKING:
+    from .dims import Dim
+
+Shape = tuple["int | Dim", ...]
+
+# Up to this many elements a gradient rule is handed NumPy arrays: NumPy's own call is then the whole cost, and
+# the tensor's (allocation of the object, mode checks) is saved.  Beyond it the rule runs on tensors, which know
+# faster kernels than NumPy's.
+SMALL = 16_384
+TABLE_LIMIT = 65_536
+
+
+class Device:
+    """Where a value lives: a kind ("cpu", "cuda") and, for accelerators, an index."""
+
+    __slots__ = ("type", "index")
+
+    def __init__(self, type: str | Device, index: int | None = None):
+        if isinstance(type, Device):
+            type, index = type.type, type.index
+        spelled = re.fullmatch(r"(cpu|cuda|meta)(?::(\d+))?", type) if isinstance(type, str) else None
+        if not spelled or (index is not None and spelled[2]):
+            raise DeviceError(f"device(type): no such device: {type!r}", "known: 'cpu', 'cuda', 'cuda:0'")
+        self.type = spelled[1]
+        self.index = int(spelled[2]) if spelled[2] else index
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device) and (self.type, self.index) == (other.type, other.index)
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.index))
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __repr__(self) -> str:
+        index = "" if self.index is None else f", index={self.index}"
+        return f"device(type='{self.type}'{index})"
+
+    def __reduce__(self):
+        return (Device, (self.type, self.index))
+
+
+CPU = Device("cpu")
+
+
+class Type:
+    """dtype, shape and device of a value.  Make one with `type_of`.
+
+    `small`: a gradient rule may be handed the plain array of such a value.
+    """
+
+    __slots__ = ("dtype", "shape", "device", "ndim", "small", "scalars", "__weakref__")
+
+    dtype: DType
+    shape: Shape
+    device: Device
+    ndim: int
+    small: bool
+    scalars: dict
+
+    @property
+    def size(self) -> int:
+        """The number of elements, where every dimension is known."""
+        return prod(self.shape)
+
+    def with_dtype(self, dtype: DType) -> Type:
+        return type_of(dtype, self.shape, self.device)
+
+    def with_shape(self, shape: Shape) -> Type:
+        return type_of(self.dtype, shape, self.device)
+
+    def __str__(self) -> str:
+        place = "" if self.device is CPU or self.device == CPU else f"@{self.device}"
+        return f"{self.dtype.short}[{','.join(map(str, self.shape))}]{place}"
+
+    __repr__ = __str__
+
+    def __reduce__(self):
+        return (_restore, (self.dtype.name, self.shape, self.device))
+
+
+def _restore(dtype: str, shape: Shape, device: Device) -> Type:
+    return type_of(dtype_named(dtype), shape, device)
+
+
+_recent: dict[tuple, Type] = {}  # strong and quick; only ever a memo
+_alive: WeakValueDictionary[tuple, Type] = WeakValueDictionary()  # every type there is
+_making = threading.Lock()
+
+
+def type_of(dtype: DType, shape: Shape, device: Device = CPU) -> Type:
+    """The interned type of that element type, shape and device."""
+    key = (dtype, shape) if device is CPU else (dtype, shape, device)
+    found = _recent.get(key)
+    return found if found is not None else _intern(key, dtype, shape, device)
+
+
+def _intern(key: tuple, dtype: DType, shape: Shape, device: Device) -> Type:
+    if device is not CPU and device == CPU:
+        return type_of(dtype, shape, CPU)
+    with _making:
+        made = _alive.get(key)
+        if made is None:
+            made = object.__new__(Type)
+            made.dtype, made.shape, made.device, made.ndim = dtype, shape, device, len(shape)
+            known = all(isinstance(d, int) for d in shape)
+            floats = dtype.name in ("float32", "float64")
+            made.small = known and device is CPU and floats and prod(shape) <= SMALL
+            made.scalars = {}
+            _alive[key] = made
+        if len(_recent) >= TABLE_LIMIT:
+            _recent.clear()
+        _recent[key] = made
+        return made

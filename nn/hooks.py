@@ -1,0 +1,175 @@
+"""Functions that a module calls before and after its forward, its backward, and its loading and saving."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..ir.errors import ArgumentError
+from ..runtime import Tensor
+from ..runtime.function import Function
+
+if TYPE_CHECKING:
+    from .module import Module
+
+_numbers = count()
+
+
+class Hook(NamedTuple):
+    """A function, when it is called, and with what."""
+
+    kind: str
+    function: Callable
+    with_kwargs: bool = False
+    always_call: bool = False
+    with_module: bool = True
+
+
+class RemovableHandle:
+    """What registering a hook returns: `remove()` takes the hook away, as does leaving a `with` block."""
+
+    def __init__(self, hooks: dict[int, Hook]):
+        self.hooks, self.id = hooks, next(_numbers)
+
+    def remove(self) -> None:
+        """Take the hook away; a second time does nothing."""
+        self.hooks.pop(self.id, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+def add(hooks: dict[int, Hook], hook: Hook, prepend: bool = False) -> RemovableHandle:
+    """Enter a hook behind (or before) the others."""
+    if not callable(hook.function):
+        raise ArgumentError(f"a hook must be callable, not {type(hook.function).__name__}")
+    handle = RemovableHandle(hooks)
+    others = dict(hooks) if prepend else {}
+    for key in others:
+        del hooks[key]
+    hooks[handle.id] = hook
+    hooks.update(others)
+    return handle
+
+
+def call(module: Module, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Run a module's forward between its hooks."""
+    for hook in module.hooks("forward_pre"):
+        args, kwargs = before(module, hook, args, kwargs)
+    backward = module.hooks("backward"), module.hooks("backward_pre")
+    gate = Gate(module, *backward) if any(backward) else None
+    if gate is not None:
+        args = gate.enter(args)
+    waiting = module.hooks("forward")
+    try:
+        output = module.forward(*args, **kwargs)
+        while waiting:
+            hook = waiting.pop(0)
+            given = (module, args, kwargs, output) if hook.with_kwargs else (module, args, output)
+            replaced = hook.function(*given)
+            output = output if replaced is None else replaced
+    except Exception:
+        for hook in waiting:
+            if hook.always_call:
+                hook.function(*((module, args, kwargs, None) if hook.with_kwargs else (module, args, None)))
+        raise
+    return output if gate is None else gate.leave(output)
+
+
+def before(module: Module, hook: Hook, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """The arguments of forward after one pre-hook has seen them."""
+    if not hook.with_kwargs:
+        replaced = hook.function(module, args)
+        if replaced is None:
+            return args, kwargs
+        return replaced if isinstance(replaced, tuple) else (replaced,), kwargs
+    replaced = hook.function(module, args, kwargs)
+    if replaced is None:
+        return args, kwargs
+    if not isinstance(replaced, tuple) or len(replaced) != 2:
+        raise ArgumentError(
+            "a forward pre-hook with_kwargs must return None or a tuple (args, kwargs)", f"got: {replaced!r}"
+        )
+    return replaced
+
+
+class Pass(Function):
+    """Hand tensors on unchanged, and their cotangents, once all are there, to a function."""
+
+    @staticmethod
+    def forward(ctx: Any, seen: Callable, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.seen = seen
+        return tuple(x.view_as(x) for x in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple:
+        return (None, *ctx.seen(grads))
+
+
+class Gate:
+    """One call of a module that has backward hooks: its inputs and its outputs pass through a `Pass` each.
+
+    The cotangents of the outputs arrive first and are kept; when those of the inputs arrive, the hooks are called with
+    both.  Where no input wants a gradient, they are called as soon as those of the outputs are there.
+    """
+
+    def __init__(self, module: Module, after: list[Hook], ahead: list[Hook]):
+        self.module, self.after, self.ahead = module, after, ahead
+        self.grad_output: tuple = ()
+        self.positions: list[int] = []  # of the inputs that want gradients
+        self.count = 0
+
+    def enter(self, args: tuple) -> tuple:
+        """The inputs, so that their cotangents come by."""
+        self.count = len(args)
+        self.positions = [i for i, x in enumerate(args) if isinstance(x, Tensor) and x.requires_grad]
+        if not self.positions or not self.after:
+            return args
+        passed = list(args)
+        for i, x in zip(self.positions, Pass.apply(self.inputs, *(args[i] for i in self.positions))):
+            passed[i] = x
+        return tuple(passed)
+
+    def leave(self, output: Any) -> Any:
+        """The outputs, so that their cotangents come by."""
+        several = isinstance(output, tuple)
+        found = list(output) if several else [output]
+        at = [i for i, x in enumerate(found) if isinstance(x, Tensor) and x.requires_grad]
+        if not at:
+            return output
+        passed = Pass.apply(lambda grads: self.outputs(grads, at, len(found)), *(found[i] for i in at))
+        for i, x in zip(at, passed):
+            found[i] = x
+        return tuple(found) if several else found[0]
+
+    def outputs(self, grads: tuple, at: list[int], count: int) -> tuple:
+        """Keep the cotangents of the outputs, after the backward pre-hooks."""
+        every: list = [None] * count
+        for i, g in zip(at, grads):
+            every[i] = g
+        grad_output = tuple(every)
+        for hook in self.ahead:
+            replaced = hook.function(self.module, grad_output)
+            if replaced is not None:
+                grad_output = replaced if isinstance(replaced, tuple) else (replaced,)
+        self.grad_output = grad_output
+        if not self.positions:
+            for hook in self.after:
+                hook.function(self.module, (None,) * self.count, grad_output)
+        return tuple(grad_output[i] for i in at)
+
+    def inputs(self, grads: tuple) -> tuple:
+        """Hand the cotangents of inputs and outputs to the backward hooks."""
+        every: list = [None] * self.count
+        for i, g in zip(self.positions, grads):
+            every[i] = g
+        grad_input = tuple(every)
+        for hook in self.after:
+            replaced = hook.function(self.module, grad_input, self.grad_output)
+            if replaced is not None:
+                grad_input = replaced if isinstance(replaced, tuple) else (replaced,)
+        return tuple(grad_input[i] for i in self.positions)

@@ -1,0 +1,102 @@
+"""The dictionaries inside a module, which keep its instance dictionary and the epoch true to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from weakref import ref
+
+from .epoch import advance
+
+
+class Plain:
+    """What `Module` derives from, so that `fields` can reach the dictionary behind its `__dict__` property."""
+
+
+# The instance dictionary of a module, by Python's own descriptor.
+fields: Callable[[Any], dict[str, Any]] = Plain.__dict__["__dict__"].__get__
+
+
+class Tracked(dict):
+    """A dictionary whose every change advances the epoch."""
+
+    __slots__ = ()
+
+    def _put(self, key: Any, value: Any) -> None:
+        advance()
+
+    def _dropped(self, key: Any) -> None:
+        advance()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        dict.__setitem__(self, key, value)
+        self._put(key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        dict.__delitem__(self, key)
+        self._dropped(key)
+
+    def pop(self, key: Any, *default: Any) -> Any:
+        had = key in self
+        found = dict.pop(self, key, *default)
+        if had:
+            self._dropped(key)
+        return found
+
+    def popitem(self) -> tuple[Any, Any]:
+        key, value = dict.popitem(self)
+        self._dropped(key)
+        return key, value
+
+    def clear(self) -> None:
+        for key in list(self):
+            del self[key]
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        for key, value in dict(*args, **kwargs).items():
+            self[key] = value
+
+    def __ior__(self, other: Any) -> Tracked:
+        self.update(other)
+        return self
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def __reduce__(self):
+        return (type(self), (), None, None, iter(self.items()))
+
+
+class Members(Tracked):
+    """The parameters of a module by name, or its buffers, or its children; None for one that is left out.
+
+    Each also stands in the module's instance dictionary, where Python finds it as fast as any attribute: reading
+    `self.weight` there costs a tenth of a `__getattr__` written in Python.  The module is held weakly, or every
+    module would be a cycle that only the garbage collector frees.
+    """
+
+    __slots__ = ("owner",)
+
+    def __init__(self, *items: Any):
+        self.owner: Callable[[], Any] = lambda: None
+        dict.__init__(self, *items)
+
+    def belong(self, module: Any) -> Members:
+        """Make `module` the one whose attributes these are."""
+        self.owner = ref(module)
+        fields(module).update(self)
+        return self
+
+    def _put(self, key: str, value: Any) -> None:
+        module = self.owner()
+        if module is not None:
+            fields(module)[key] = value
+        advance()
+
+    def _dropped(self, key: str) -> None:
+        module = self.owner()
+        if module is not None:
+            fields(module).pop(key, None)
+        advance()

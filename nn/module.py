@@ -1,0 +1,524 @@
+"""The base of all modules: named parameters, buffers and children, and a forward."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ..ir.dtypes import DType, bfloat16, float16, float32, float64
+from ..ir.errors import ArgumentError, DTypeError
+from ..ir.types import Device
+from ..runtime import Parameter, Tensor
+from . import hooks as hooking
+from . import state
+from .epoch import advance
+from .hooks import Hook, RemovableHandle
+from .members import Members, Plain, Tracked, fields
+
+MEMBERS = ("_parameters", "_buffers", "_modules")
+
+
+class Module(Plain):
+    """A piece of a model: parameters, buffers and child modules under names, and `forward`, which computes.
+
+    Assigning a `Parameter` or a `Module` to an attribute registers it under that name.  Calling the module runs
+    `forward` between its hooks.
+
+    Every write to an attribute of any module advances one counter, `lamina.nn.epoch.value`: as long as that number
+    is the same, no module has changed, and a tracer need compare nothing else (see epoch.py for what it sees).
+    """
+
+    training: bool
+    # On the class while `__init__` of a subclass has not called ours.
+    _parameters: dict[str, Parameter | None] = None  # type: ignore[assignment]
+    _buffers: dict[str, Tensor | None] = None  # type: ignore[assignment]
+    _modules: dict[str, Module | None] = None  # type: ignore[assignment]
+    _non_persistent_buffers_set: set[str]
+    _call_hooks: dict[int, Hook]
+    _state_hooks: dict[int, Hook]
+    # Keys that a state may lack without an error.
+    _optional_state: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        own = fields(self)
+        own["training"] = True
+        for name in MEMBERS:
+            own[name] = Members().belong(self)
+        own["_non_persistent_buffers_set"] = set()
+        own["_call_hooks"], own["_state_hooks"] = Tracked(), Tracked()
+
+    # ---- running ----
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the module's outputs; each subclass has its own."""
+        raise ArgumentError(f"{type(self).__name__} can't be called: its class defines no forward()")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._call_hooks:
+            return hooking.call(self, args, kwargs)
+        return self.forward(*args, **kwargs)
+
+    # ---- attributes ----
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        advance()  # who asks for it may write into it
+        return fields(self)
+
+    def __getattr__(self, name: str) -> Any:
+        hint = "" if "_call_hooks" in fields(self) else "; call super().__init__() first"
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{hint}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, Parameter):
+            self._make_room("parameters", self._parameters, name)
+            self.register_parameter(name, value)
+            return
+        if isinstance(value, Module):
+            self._make_room("modules", self._modules, name)
+            self._modules[name] = value
+            return
+        if self._parameters:
+            if name in self._parameters:
+                if value is not None:
+                    raise ArgumentError(
+                        f"{type(self).__name__}.{name} is a parameter: only a Parameter or None can take its place, "
+                        f"not a {type(value).__name__}",
+                        f"to change its values, with no_grad(): module.{name}.copy_(values)",
+                    )
+                self._parameters[name] = None
+                return
+        if self._buffers and name in self._buffers:
+            if value is not None and not isinstance(value, Tensor):
+                raise ArgumentError(
+                    f"{type(self).__name__}.{name} is a buffer: only a tensor or None can take its place, "
+                    f"not a {type(value).__name__}"
+                )
+            self._buffers[name] = value
+            return
+        if self._modules and name in self._modules:
+            if value is not None:
+                raise ArgumentError(
+                    f"{type(self).__name__}.{name} is a module: only a Module or None can take its place, "
+                    f"not a {type(value).__name__}"
+                )
+            self._modules[name] = None
+            return
+        object.__setattr__(self, name, value)
+        advance()
+
+    def _make_room(self, kind: str, members: dict[str, Any], name: str) -> None:
+        """Take `name` away from whatever else it names, before it becomes one of `members`."""
+        if members is None:
+            raise AttributeError(f"cannot assign {kind} before Module.__init__() call")
+        for other in (self._parameters, self._buffers, self._modules):
+            if other is not members and name in other:
+                del other[name]
+        self._non_persistent_buffers_set.discard(name)
+        if name not in members:
+            fields(self).pop(name, None)
+
+    def __delattr__(self, name: str) -> None:
+        for members in (self._parameters, self._buffers, self._modules):
+            if members and name in members:
+                del members[name]
+                self._non_persistent_buffers_set.discard(name)
+                return
+        object.__delattr__(self, name)
+        advance()
+
+    def __dir__(self) -> list[str]:
+        return sorted({*dir(type(self)), *fields(self)})
+
+    def _check_name(self, kind: str, members: dict[str, Any], name: Any) -> None:
+        if members is None:
+            raise AttributeError(f"cannot assign {kind} before Module.__init__() call")
+        if not isinstance(name, str):
+            raise ArgumentError(f"the name of a {kind} must be a string, not {type(name).__name__}")
+        if "." in name or name == "":
+            raise KeyError(f"the name of a {kind} can't be empty or contain a dot: {name!r}")
+        if name not in members and (name in fields(self) or hasattr(type(self), name)):
+            raise KeyError(f"attribute {name!r} already exists")
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Add a parameter under `name`; None keeps the name for one that is left out.  Raises KeyError, ArgumentError."""
+        self._check_name("parameter", self._parameters, name)
+        if param is not None:
+            if not isinstance(param, Parameter):
+                raise ArgumentError(f"a parameter must be a Parameter or None, not {type(param).__name__}: {name!r}")
+            if not param.is_leaf:
+                raise ArgumentError(
+                    f"a parameter can't be the result of a computation: {name!r}",
+                    "make a new Parameter(x.detach()), or compute x in forward()",
+                )
+        self._parameters[name] = param
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Add a tensor that is state but no parameter; one that is not persistent is left out of the state dict."""
+        self._check_name("buffer", self._buffers, name)
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise ArgumentError(f"a buffer must be a tensor or None, not {type(tensor).__name__}: {name!r}")
+        self._buffers[name] = tensor
+        (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(name)
+
+    def register_module(self, name: str, module: Module | None) -> None:
+        """Add a child module under `name`."""
+        self.add_module(name, module)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Add a child module under `name`.  Raises KeyError for a name that is taken, ArgumentError for no module."""
+        self._check_name("module", self._modules, name)
+        if module is not None and not isinstance(module, Module):
+            raise ArgumentError(f"a child must be a Module or None, not {type(module).__name__}: {name!r}")
+        self._modules[name] = module
+
+    # ---- what is inside ----
+    def named_modules(
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """This module and all below it with their dotted names, each once unless `remove_duplicate` is False."""
+        memo = set() if memo is None else memo
+        if self in memo:
+            return
+        if remove_duplicate:
+            memo.add(self)
+        yield prefix, self
+        for name, child in self._modules.items():
+            if child is not None:
+                below = f"{prefix}.{name}" if prefix else name
+                yield from child.named_modules(memo, below, remove_duplicate)
+
+    def _named_members(
+        self, which: str, prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
+        seen: set[int] = set()
+        inside = self.named_modules(None, prefix, remove_duplicate) if recurse else [(prefix, self)]
+        for path, module in inside:
+            for name, value in getattr(module, which).items():
+                if value is None or id(value) in seen:
+                    continue
+                if remove_duplicate:
+                    seen.add(id(value))
+                yield (f"{path}.{name}" if path else name), value
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """Parameters with their dotted names; a shared one once unless `remove_duplicate` is False."""
+        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Buffers with their dotted names; a shared one once unless `remove_duplicate` is False."""
+        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The modules directly inside, with their names, each once."""
+        seen: set[int] = set()
+        for name, child in self._modules.items():
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                yield name, child
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """Parameters, each once."""
+        return (value for _, value in self.named_parameters(recurse=recurse))
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """Buffers, each once."""
+        return (value for _, value in self.named_buffers(recurse=recurse))
+
+    def children(self) -> Iterator[Module]:
+        """The modules directly inside, each once."""
+        return (child for _, child in self.named_children())
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all below it, each once."""
+        return (module for _, module in self.named_modules())
+
+    def get_submodule(self, target: str) -> Module:
+        """The module at a dotted path; "" is this one.  Raises AttributeError."""
+        found: Any = self
+        for name in target.split(".") if target else ():
+            inside = getattr(found, name, None)
+            if not isinstance(inside, Module):
+                raise AttributeError(f"{type(found).__name__} has no module {name!r}, asked for by {target!r}")
+            found = inside
+        return found
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter at a dotted path.  Raises AttributeError."""
+        return self._get_member("parameter", target)
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer at a dotted path.  Raises AttributeError."""
+        return self._get_member("buffer", target)
+
+    def _get_member(self, kind: str, target: str) -> Any:
+        path, _, name = target.rpartition(".")
+        owner = self.get_submodule(path)
+        members = owner._parameters if kind == "parameter" else owner._buffers
+        if name not in members:
+            raise AttributeError(f"{type(owner).__name__} has no {kind} {name!r}, asked for by {target!r}")
+        return members[name]
+
+    # ---- changing all of it ----
+    def apply(self, fn: Callable[[Module], Any]) -> Module:
+        """Call `fn` on every module below, then on this one; return it."""
+        for child in self.children():
+            child.apply(fn)
+        fn(self)
+        return self
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Module:
+        """Replace the data of every parameter, gradient and buffer by `fn` of it; parameters stay the same objects."""
+        for module in self.modules() if recurse else (self,):
+            for param in module._parameters.values():
+                if param is None:
+                    continue
+                grad = param.grad
+                changed = fn(param.data)
+                if changed._data is not param._data:
+                    param.data = changed
+                    if grad is not None:
+                        param.grad = fn(grad)
+            for name, buffer in list(module._buffers.items()):
+                if buffer is not None:
+                    module._buffers[name] = fn(buffer)
+        advance()
+        return self
+
+    def to(self, *args: Any, **kwargs: Any) -> Module:
+        """Move to a device, or floating parameters and buffers to a dtype, in place: `to(float64)`, `to("cpu")`,
+        `to(device, dtype)`, `to(other_tensor)`.  Raises DTypeError for a dtype that is not floating.
+        """
+        device, dtype = _destination(args, kwargs)
+        if dtype is not None and not dtype.is_floating_point:
+            raise DTypeError(f"{type(self).__name__}.to(dtype): parameters are floating, which {dtype} is not")
+
+        def moved(x: Tensor) -> Tensor:
+            wanted = dtype if dtype is not None and x.is_floating_point() else x.dtype
+            return x.to(wanted) if device is None else x.to(device, wanted)
+
+        return self._apply(moved)
+
+    def type(self, dst_type: DType) -> Module:
+        """Convert every parameter and buffer, whatever its dtype, in place."""
+        return self._apply(lambda x: x.to(dst_type))
+
+    def float(self) -> Module:
+        """Convert floating parameters and buffers to float32, in place."""
+        return self.to(float32)
+
+    def double(self) -> Module:
+        """Convert floating parameters and buffers to float64, in place."""
+        return self.to(float64)
+
+    def half(self) -> Module:
+        """Convert floating parameters and buffers to float16, in place."""
+        return self.to(float16)
+
+    def bfloat16(self) -> Module:
+        """Convert floating parameters and buffers to bfloat16, in place."""
+        return self.to(bfloat16)
+
+    def cpu(self) -> Module:
+        """Move to the CPU, in place."""
+        return self.to("cpu")
+
+    def cuda(self, device: Any = None) -> Module:
+        """Move to a GPU, in place."""
+        return self.to(Device("cuda", device) if isinstance(device, int) else Device(device or "cuda"))
+
+    def train(self, mode: bool = True) -> Module:
+        """Put this module and all below it into training mode, or into evaluation mode."""
+        if not isinstance(mode, bool):
+            raise ArgumentError(f"train(mode): a bool is wanted, not {type(mode).__name__}")
+        self.training = mode
+        for child in self.children():
+            child.train(mode)
+        return self
+
+    def eval(self) -> Module:
+        """Put this module and all below it into evaluation mode."""
+        return self.train(False)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Module:
+        """Ask (or stop asking) for the gradients of all parameters."""
+        for param in self.parameters():
+            param.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters, or fill them with zeros."""
+        for param in self.parameters():
+            grad = param.grad
+            if grad is not None:
+                if set_to_none:
+                    param.grad = None
+                else:
+                    param.grad = grad.detach().zero_()
+
+    # ---- hooks ----
+    def hooks(self, kind: str) -> list[Hook]:
+        """The hooks of one kind, in the order in which they are called."""
+        every = self._call_hooks if kind.startswith(("forward", "backward")) else self._state_hooks
+        return [hook for hook in every.values() if hook.kind == kind]
+
+    def register_forward_pre_hook(
+        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(module, args)` before forward; what it returns, unless None, takes the arguments' place.
+
+        with_kwargs: `hook(module, args, kwargs)`, which returns None or (args, kwargs).
+        """
+        return hooking.add(self._call_hooks, Hook("forward_pre", hook, with_kwargs), prepend)
+
+    def register_forward_hook(
+        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(module, args, output)` after forward; what it returns, unless None, takes the output's place.
+
+        with_kwargs: `hook(module, args, kwargs, output)`.  always_call: also, with None, when forward raised.
+        """
+        return hooking.add(self._call_hooks, Hook("forward", hook, with_kwargs, always_call), prepend)
+
+    def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+        """Call `hook(module, grad_input, grad_output)` when the gradients of the inputs are known.
+
+        Both are tuples; a returned tuple takes the place of grad_input.
+        """
+        return hooking.add(self._call_hooks, Hook("backward", hook), prepend)
+
+    register_backward_hook = register_full_backward_hook
+
+    def register_full_backward_pre_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+        """Call `hook(module, grad_output)` before the module's backward; a returned tuple takes grad_output's place."""
+        return hooking.add(self._call_hooks, Hook("backward_pre", hook), prepend)
+
+    def register_state_dict_pre_hook(self, hook: Callable) -> RemovableHandle:
+        """Call `hook(module, prefix, keep_vars)` before the state is taken."""
+        return hooking.add(self._state_hooks, Hook("save_pre", hook))
+
+    def register_state_dict_post_hook(self, hook: Callable) -> RemovableHandle:
+        """Call `hook(module, state_dict, prefix, local_metadata)` when the state was taken; it may change the dict."""
+        return hooking.add(self._state_hooks, Hook("save", hook))
+
+    def register_load_state_dict_pre_hook(self, hook: Callable) -> RemovableHandle:
+        """Call `hook(module, state_dict, prefix, local_metadata, strict, missing, unexpected, errors)` before loading.
+
+        It may change the state_dict, which is a copy, and the lists.
+        """
+        return hooking.add(self._state_hooks, Hook("load_pre", hook))
+
+    def _register_load_state_dict_pre_hook(self, hook: Callable, with_module: bool = False) -> RemovableHandle:
+        return hooking.add(self._state_hooks, Hook("load_pre", hook, with_module=with_module))
+
+    def register_load_state_dict_post_hook(self, hook: Callable) -> RemovableHandle:
+        """Call `hook(module, incompatible_keys)` after loading."""
+        return hooking.add(self._state_hooks, Hook("load", hook))
+
+    # ---- state ----
+    def state_dict(
+        self, *, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
+    ) -> dict[str, Any]:
+        """Parameters and persistent buffers by dotted name; they share the module's memory.
+
+        keep_vars: the parameters themselves, with their history, rather than detached tensors.
+        """
+        return state.save(self, OrderedDict() if destination is None else destination, prefix, keep_vars)
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        """Write this module's own state, without its children's, into `destination`."""
+        for slot in state.slots(self, prefix):
+            value = slot.members[slot.name]
+            destination[slot.key] = value if keep_vars else value.detach()
+        if self.has_extra_state():
+            destination[prefix + state.EXTRA] = self.get_extra_state()
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> state.IncompatibleKeys:
+        """Copy a state into the module's parameters and buffers; return the keys that had no partner.
+
+        strict: every key must have one.  assign: take the state's tensors in place of the module's rather than copying.
+        Raises StateError with all that does not fit, before anything was changed.
+        """
+        return state.load(self, state_dict, strict, assign)
+
+    def has_extra_state(self) -> bool:
+        """Whether the class defines `get_extra_state`, whose result goes into the state dict."""
+        return type(self).get_extra_state is not Module.get_extra_state
+
+    def get_extra_state(self) -> Any:
+        """What else belongs to the module's state; a subclass that has any defines this and `set_extra_state`."""
+        return None
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take back what `get_extra_state` gave.  Raises ArgumentError where a class defines only that."""
+        raise ArgumentError(f"{type(self).__name__} defines get_extra_state() but not set_extra_state(state)")
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = dict(fields(self))
+        for name in MEMBERS:
+            for member in own.get(name, ()):
+                own.pop(member, None)
+        return own
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        own = fields(self)
+        own.update(state)
+        for name in MEMBERS:
+            if name in own:
+                own[name] = Members(own[name]).belong(self)
+        for name in ("_call_hooks", "_state_hooks"):
+            if name in own:
+                own[name] = Tracked(own[name])
+        advance()
+
+    # ---- text ----
+    def _get_name(self) -> str:
+        return type(self).__name__
+
+    def extra_repr(self) -> str:
+        """What stands between the parentheses of this module's line."""
+        return ""
+
+    def __repr__(self) -> str:
+        lines = [f"({name}): {_indented(repr(child))}" for name, child in self._modules.items()]
+        return _framed(self._get_name(), self.extra_repr(), lines)
+
+
+def _indented(text: str) -> str:
+    """All lines but the first moved in by two columns."""
+    return text.replace("\n", "\n  ")
+
+
+def _framed(name: str, extra: str, lines: list[str]) -> str:
+    """PyTorch's layout: extra on the first line where nothing is inside, else a line for everything."""
+    extras = extra.split("\n") if extra else []
+    if len(extras) == 1 and not lines:
+        return f"{name}({extra})"
+    if not extras and not lines:
+        return f"{name}()"
+    return f"{name}(\n" + "".join(f"  {line}\n" for line in extras + lines) + ")"
+
+
+def _destination(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, DType | None]:
+    """The device and the dtype that the arguments of `to` name."""
+    device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
+    for ignored in ("non_blocking", "memory_format", "copy"):
+        kwargs.pop(ignored, None)
+    tensor = kwargs.pop("tensor", None)
+    for arg in (*args, tensor):
+        if isinstance(arg, DType):
+            dtype = arg
+        elif isinstance(arg, Tensor):
+            device, dtype = arg.device, arg.dtype
+        elif isinstance(arg, (str, Device)):
+            device = arg
+        elif arg is not None and not isinstance(arg, bool):  # a bool is non_blocking
+            raise ArgumentError(f"Module.to: takes a device, a dtype or a tensor, not {type(arg).__name__}")
+    if kwargs or (device is None and dtype is None):
+        raise ArgumentError(f"Module.to: takes device, dtype or tensor, got {', '.join(kwargs) or 'nothing'}")
+    return device, dtype

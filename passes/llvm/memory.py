@@ -1,0 +1,191 @@
+"""Loads and stores in LLVM: contiguous, strided, indirect, guarded, and transposed in registers."""
+
+from __future__ import annotations
+
+from ...ir.kernel.affine import Affine
+from ...ir.kernel.form import Buffer, Store
+from ...ir.kernel.scalar import Expr, Read, cast
+from ...ir.kernel.types import NUMPY
+from .expressions import Expressions
+from .schedule import can_transpose
+from .writer import ELEMENTS, Point, Value, literal, suffix
+
+
+class Memory(Expressions):
+    """Addresses are an affine base, a constant that folds into the instruction, and indirect parts."""
+
+    @staticmethod
+    def stored(dtype: str) -> str:
+        """The element type in memory; a bool is a byte there."""
+        return "u8" if dtype == "bool" else dtype
+
+    def offsets(self, buffer: Buffer, index: tuple[Affine | Expr, ...], point: Point):
+        """The offset in elements: (base, constant), the stride along the lanes, and a vector of further offsets."""
+        offset = buffer.offset(index)
+        base, constant = self.linear(offset, point)
+        spread: Value | None = None
+        for part, stride in zip(index, buffer.strides, strict=True):
+            if not isinstance(part, Expr) or stride == 0:
+                continue
+            value = self.emit(cast(part, "i64"), point)
+            if not value.lanes:
+                base = self.sum(base, self.times(value.text, stride))
+                continue
+            scaled = self.ssa(f"mul nsw {value}, {self.constant(stride, 'i64', True).text}", "i64", self.lanes)
+            spread = scaled if spread is None else self.ssa(f"add {spread}, {scaled.text}", "i64", self.lanes)
+        return base, constant, offset.coefficient(self.lane_axis), spread
+
+    # ---- loads
+    def load(self, access: Read, point: Point) -> Value:
+        buffer = self.kernel.buffers[access.buffer]
+        dtype = self.stored(buffer.dtype)
+        base, constant, lanes, spread = self.offsets(buffer, access.index, point)
+        scalar_guard, lane_guard = self.guards(access, point)
+        other = literal(access.other.value, dtype) if access.other is not None else literal(0, dtype)
+        start = f"%{buffer.name}.ptr"
+        if spread is None and lanes == 0 and lane_guard is None:
+            value = self.load_scalar(dtype, start, base, constant, scalar_guard, other)
+        elif spread is None and lanes > 1 and self.is_square(access, point):
+            return self.load_transposed(access, point)
+        else:
+            mask = self.both(lane_guard, self.mask)
+            if scalar_guard:
+                mask = self.both(mask, self.splat(Value(scalar_guard, "bool")).text)
+            address = self.address(ELEMENTS[dtype], start, base, constant)
+            value = self.load_vector(dtype, address, lanes, spread, mask, other)
+        return self.cast(value, "bool") if buffer.dtype == "bool" else value
+
+    def load_scalar(self, dtype, start, base, constant, guard, other) -> Value:
+        element = ELEMENTS[dtype]
+        align = NUMPY[dtype].itemsize
+        if guard is None:
+            return self.ssa(f"load {element}, ptr {self.address(element, start, base, constant)}, align {align}", dtype)
+        # out of bounds the buffer's first element may not exist either: the address is a slot of our own
+        address = self.address(element, start, base, constant)
+        safe = self.name(f"select i1 {guard}, ptr {address}, ptr %nowhere")
+        value = self.ssa(f"load {element}, ptr {safe}, align {align}", dtype)
+        return self.ssa(f"select i1 {guard}, {value}, {element} {other}", dtype)
+
+    def load_vector(self, dtype, address, lanes, spread, mask, other) -> Value:
+        element, align = ELEMENTS[dtype], NUMPY[dtype].itemsize
+        wide = self.vector(element)
+        if lanes == 1 and spread is None and mask is None:
+            return self.ssa(f"load {wide}, ptr {address}, align {align}", dtype, self.lanes)
+        default = (wide, f"splat ({element} {other})")
+        masked = (self.vector("i1"), mask or "splat (i1 true)")
+        shape = suffix(dtype, self.lanes)
+        if lanes == 1 and spread is None:
+            call = self.call(f"llvm.masked.load.{shape}.p0", wide, [("ptr", address), ("i32", str(align)), masked, default])
+        else:
+            pointers = (self.vector("ptr"), self.pointers(element, address, lanes, spread))
+            name = f"llvm.masked.gather.{shape}.v{self.lanes}p0"
+            call = self.call(name, wide, [pointers, ("i32", str(align)), masked, default])
+        return self.ssa(call, dtype, self.lanes)
+
+    def pointers(self, element: str, address: str, lanes: int, spread: Value | None) -> str:
+        """One address for each lane: a stride along them, plus further offsets."""
+        offsets = Value(self.ramp("i64", lanes), "i64", self.lanes)
+        if spread is not None:
+            offsets = self.ssa(f"add {spread}, {offsets.text}", "i64", self.lanes) if lanes else spread
+        return self.name(f"getelementptr {element}, ptr {address}, {offsets}")
+
+    def guards(self, access: Read, point: Point) -> tuple[str | None, str | None]:
+        """The tests the verifier could not settle: one i1 for the whole vector, and one for each lane."""
+        scalar, lane = None, None
+        for d in self.kernel.unproved(access):
+            part, size = access.index[d], self.kernel.buffers[access.buffer].shape[d]
+            if isinstance(part, Expr):
+                index = self.emit(cast(part, "i64"), point)
+            else:
+                index = Value(self.whole(part, point), "i64")
+                lanes = part.coefficient(self.lane_axis)
+                if lanes:
+                    index = self.ssa(f"add {self.splat(index)}, {self.ramp('i64', lanes)}", "i64", self.lanes)
+            if index.lanes:
+                test = self.name(f"icmp ult {index}, splat (i64 {size})")
+                lane = self.both(lane, test)
+            else:
+                test = self.integer(f"icmp ult {index}, {size}")
+                scalar = test if scalar is None else self.integer(f"and i1 {scalar}, {test}")
+        return scalar, lane
+
+    # ---- a square of registers transposed
+    def is_square(self, access: Read, point: Point) -> bool:
+        across = self.across(access)
+        return across is not None and can_transpose(self.kernel, access, self.lane_axis) and across in point
+
+    def across(self, access: Read) -> str | None:
+        offset = self.kernel.buffers[access.buffer].offset(access.index)
+        tiles = self.schedule.tile.items()
+        return next((a for a, size in tiles if size == self.lanes and offset.coefficient(a) == 1), None)
+
+    def load_transposed(self, access: Read, point: Point) -> Value:
+        """Load one vector along the contiguous axis for each lane, then swap blocks of 1, 2, 4, ...; all are kept."""
+        across, vector = self.across(access), self.lane_axis
+        assert across is not None  # is_square said so
+        buffer = self.kernel.buffers[access.buffer]
+        element, offset = ELEMENTS[buffer.dtype], buffer.offset(access.index)
+        rows = []
+        for lane in range(self.lanes):
+            corner = point | {
+                across: (point[across][0], 0),
+                vector: (point[vector][0], point[vector][1] + lane),
+            }
+            address = self.address(element, f"%{buffer.name}.ptr", *self.linear(offset, corner))
+            inside = None
+            if self.mask:
+                bit = self.ssa(f"extractelement {self.vector('i1')} {self.mask}, i32 {lane}", "bool")
+                inside = self.splat(bit).text
+            rows.append(self.load_vector(buffer.dtype, address, 1, None, inside, literal(0, buffer.dtype)))
+        block = 1
+        while block < self.lanes:
+            for low in (r for r in range(self.lanes) if not r & block):
+                pair, count = f"{rows[low]}, {rows[low + block]}", self.lanes
+                for row, picks in (
+                    (low, [lane + count - block if lane & block else lane for lane in range(count)]),
+                    (low + block, [lane + count if lane & block else lane + block for lane in range(count)]),
+                ):
+                    order = ", ".join(f"i32 {pick}" for pick in picks)
+                    text = f"shufflevector {pair}, <{count} x i32> <{order}>"
+                    rows[row] = self.ssa(text, buffer.dtype, self.lanes)
+            block *= 2
+        for number, row in enumerate(rows):
+            corner = point | {across: (point[across][0], number)}
+            self.scopes[-1][self.key(access, corner)] = row
+        return rows[point[across][1]]
+
+    # ---- stores
+    def store(self, stage: Store, points: list[Point]) -> None:
+        for point in points:
+            self.store_one(stage, point)
+
+    def store_one(self, stage: Store, point: Point) -> None:
+        buffer = self.kernel.buffers[stage.buffer]
+        value = self.emit(stage.value, point, buffer.dtype)
+        dtype = self.stored(buffer.dtype)
+        element, align = ELEMENTS[dtype], NUMPY[dtype].itemsize
+        base, constant, lanes, spread = self.offsets(buffer, stage.index, point)
+        address = self.address(element, f"%{buffer.name}.ptr", base, constant)
+        if spread is None and not lanes:
+            value = self.cast(self.lane(value, 0), dtype)  # a vector axis of extent 1 has one lane
+            if stage.combine not in (None, "set"):
+                old = self.ssa(f"load {element}, ptr {address}, align {align}", dtype)
+                value = self.named(stage.combine, old, value)
+            self.line(f"store {value}, ptr {address}, align {align}")
+            return
+        value = self.cast(self.splat(value), dtype)
+        if stage.combine not in (None, "set"):
+            old = self.load_vector(dtype, address, lanes, spread, self.mask, literal(0, dtype))
+            value = self.named(stage.combine, old, value)
+        if lanes == 1 and spread is None and self.mask is None:
+            self.line(f"store {value}, ptr {address}, align {align}")
+            return
+        masked = (self.vector("i1"), self.mask or "splat (i1 true)")
+        shape, operand = suffix(dtype, self.lanes), (value.type, value.text)
+        if lanes == 1 and spread is None:
+            arguments = [operand, ("ptr", address), ("i32", str(align)), masked]
+            self.line(self.call(f"llvm.masked.store.{shape}.p0", "void", arguments))
+        else:
+            pointers = (self.vector("ptr"), self.pointers(element, address, lanes, spread))
+            arguments = [operand, pointers, ("i32", str(align)), masked]
+            self.line(self.call(f"llvm.masked.scatter.{shape}.v{self.lanes}p0", "void", arguments))

@@ -1,0 +1,449 @@
+"""Backward: walks history once, from the outputs to the leaves.
+
+Counts and cotangents belong to the *run*, not to the nodes, so an exception, a second thread or a hook that runs
+another backward leaves everything usable.  The walk is iterative: a chain of a million nodes is no deeper than one.
+
+Cotangents are plain arrays where the operands of a step were small, on the CPU and of one floating dtype, and
+tensors otherwise (and always under create_graph, where they have a history of their own).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from sys import getrefcount
+from typing import Any
+
+import numpy as np
+
+from ..ir.dtypes import ALL
+from ..ir.errors import ArgumentError, DTypeError, GradError, InplaceError, ShapeError
+from ..ir.op import REGISTRY
+from ..ir.shapes import fitting
+from ..ir.types import Type, type_of
+from . import modes
+from .dispatch import run_general
+from .graph import Edge, Leaf, Node, Port
+from .places import line_of, spell
+from .tensor import Tensor, wrap
+
+ndarray, asarray = np.ndarray, np.asarray
+_accumulating = threading.Lock()  # held for one addition into a leaf's gradient
+
+
+def _references(x: Any) -> int:
+    return getrefcount(x)
+
+
+def _lone() -> int:
+    x = object()
+    return _references(x)
+
+
+# What `_references` says of an object that one local variable alone holds; differs between Python versions.
+LONE = _lone()
+
+
+# ---- checks --------------------------------------------------------------------------------------------------------
+def changed(node: Node) -> InplaceError | GradError:
+    """Why the saved values of `node` can't be used."""
+    if node.saved is None:
+        return GradError(
+            "backward through the same history a second time: what it saved was freed by the first",
+            f"saved by      {node.name:<8} {spell(node.place)}",
+            "to go through twice: pass retain_graph=True the first time",
+        )
+    store = next(s for s, v in zip(node.stores, node.versions, strict=True) if s.version != v)
+    writer, place = store.writer or ("an op", None)
+    line = f"before line {line_of(place)[1]}" if place is not None else "before that"
+    return InplaceError(
+        "a tensor saved for backward was changed in place",
+        f"saved by      {node.name:<8} {spell(node.place)}",
+        f"changed by    {writer:<8} {spell(place) if place is not None else 'an unknown line'}",
+        f"to keep both: write y = {_out_of_place(writer)}, or clone() {line}",
+    )
+
+
+def _out_of_place(writer: str) -> str:
+    plain = {"add_": "y + …", "sub_": "y - …", "mul_": "y * …", "div_": "y / …"}
+    return plain.get(writer, f"y.{writer.rstrip('_')}(…)" if writer.endswith("_") else "a new tensor")
+
+
+# ---- one step ------------------------------------------------------------------------------------------------------
+def fit_array(h: Any, kind: Type) -> ndarray:
+    """A cotangent in the shape and dtype of the operand it belongs to."""
+    if type(h) is not ndarray:
+        h = asarray(h)
+    if h.shape != kind.shape:
+        how = fitting(h.shape, kind.shape)
+        if how is not None:
+            dims, shape = how
+            h = np.add.reduce(h, axis=dims).reshape(shape) if dims else np.broadcast_to(h, shape)
+    if h.dtype is not kind.dtype.numpy:
+        h = h.astype(kind.dtype.numpy)
+    return h
+
+
+def fit_tensor(h: Tensor, kind: Type) -> Tensor:
+    """The same for a tensor, by ops, so that it has a history where gradients are on."""
+    if h._meta is kind:
+        return h
+    if h._meta.shape != kind.shape:
+        how = fitting(h._meta.shape, kind.shape)
+        if how is not None:
+            dims, shape = how
+            if dims:
+                h = REGISTRY["reshape"](REGISTRY["sum"](h, dim=dims), shape)
+            else:
+                h = REGISTRY["expand"](h, shape)
+    if h._meta.dtype is not kind.dtype:
+        h = REGISTRY["cast"](h, dtype=kind.dtype)
+    return h
+
+
+def unpack(n: Node, create: bool) -> tuple:
+    """What `n` saved, as tensors; with their histories where `create`."""
+    plan, found = n.plan, []
+    for value, (is_operand, at) in zip(n.saved or (), plan.sources, strict=True):
+        if value is None or isinstance(value, Tensor):
+            found.append(value)
+        elif type(value) is tuple:
+            found.append(
+                tuple(
+                    None if v is None else _rebuilt(v, plan.types[at + k], n.edges[at + k] if create else None)
+                    for k, v in enumerate(value)
+                )
+            )
+        elif is_operand:
+            found.append(_rebuilt(value, plan.types[at], n.edges[at] if create else None))
+        else:
+            kind = plan.outs[at]
+            edge = None
+            if create and kind.dtype.is_floating_point:
+                edge = n if len(plan.outs) == 1 else Port(n, at)
+            found.append(_rebuilt(value, kind, edge))
+    return tuple(found)
+
+
+def _rebuilt(data: ndarray, kind: Type, edge: Edge | None) -> Tensor:
+    made = wrap(data, kind)
+    made._node = edge
+    return made
+
+
+def as_tensor(g: Any) -> Tensor | None:
+    if g is None or isinstance(g, Tensor):
+        return g
+    from_dtype = _kinds[g.dtype]
+    return wrap(g, type_of(from_dtype, g.shape))
+
+
+_kinds = {d.numpy: d for d in ALL}
+
+
+def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
+    """The cotangents of the operands of `n`, fitted; `g` is its cotangent, or a list of one per output."""
+    plan, edges = n.plan, n.edges
+    types, needs = plan.types, [e is not None for e in edges]
+    gs = g if type(g) is list else [g]
+    if plan.small and not create:
+        gs = [x._data if isinstance(x, Tensor) else x for x in gs]
+        if plan.rules is not None:
+            hs: Iterable = [
+                rule(gs[0], n.saved) if need else None for rule, need in zip(plan.rules, needs, strict=True)
+            ]
+        else:
+            hs = plan.op.vjp(n.saved, tuple(gs), plan.attrs, tuple(needs))
+        return [
+            fit_array(h._data if isinstance(h, Tensor) else h, t) if need and h is not None else None
+            for h, t, need in zip(hs, types, needs, strict=True)
+        ]
+    gs = [as_tensor(x) for x in gs]
+    saved = unpack(n, create)
+    if plan.rules is not None:
+        hs = [rule(gs[0], saved) if need else None for rule, need in zip(plan.rules, needs, strict=True)]
+    else:
+        hs = plan.op.vjp(saved, tuple(gs), plan.attrs, tuple(needs))
+    return [
+        fit_tensor(as_tensor(h), t) if need and h is not None else None
+        for h, t, need in zip(hs, types, needs, strict=True)
+    ]
+
+
+def run_hooks(e: Edge, g: Any) -> Any:
+    """Hand a cotangent to the hooks of the value it belongs to; what they return takes its place."""
+    index = e.index if type(e) is Port else 0
+    for hook in tuple((e.hooks or {}).get(index, ())):
+        x = as_tensor(g)
+        new = hook(x)
+        if new is not None:
+            if not isinstance(new, Tensor):
+                raise ArgumentError(f"a gradient hook must return a tensor or None, not {type(new).__name__}")
+            if new._meta.shape != x._meta.shape:
+                raise ShapeError(
+                    "a gradient hook must keep the gradient's shape",
+                    f"got: {x._meta}",
+                    f"returned: {new._meta}",
+                )
+            g = new
+    return g
+
+
+def accumulate(e: Leaf, g: Any, create: bool) -> None:
+    """Add a cotangent into a leaf's gradient.  No two leaves, and no leaf and anything else, share the memory."""
+    if create:
+        g = as_tensor(g)
+        with _accumulating:
+            e.grad = run_general(REGISTRY["clone"], (g,), {}) if e.grad is None else e.grad + g
+    else:
+        array = g._data if isinstance(g, Tensor) else g
+        # Ours alone: one reference from our caller's variable, and no other array over the same memory.
+        alone = array.base is None and _references(g) <= LONE + 1 and _references(array) <= LONE + 2
+        with _accumulating:
+            old = e.grad
+            if old is None:
+                e.grad = wrap(array if alone and array.flags.writeable else array.copy(), e.kind)
+            elif old._node is not None:
+                e.grad = wrap(asarray(old._data + array), e.kind)
+            else:
+                np.add(old._data, array, out=old._data)
+                if old._storage is not None:
+                    old._storage.version += 1
+    for hook in tuple(e.after or ()):
+        owner = e.owner()
+        if owner is not None:
+            hook(owner)
+
+
+# ---- the walk ------------------------------------------------------------------------------------------------------
+def reachable(starts: Iterable[Edge]) -> dict[Edge, int]:
+    """Every edge that the starts lead to, with the number of cotangents that it waits for."""
+    counts: dict[Edge, int] = {}
+    stack: list[Edge] = []
+    for start in starts:
+        if start not in counts:
+            counts[start] = 0
+            stack.append(start)
+    pop, push = stack.pop, stack.append
+    while stack:
+        for e in pop().edges:
+            if e is not None:
+                if e in counts:
+                    counts[e] += 1
+                else:
+                    counts[e] = 1
+                    push(e)
+    return counts
+
+
+def towards(starts: Iterable[Edge], targets: set[Edge]) -> set[Edge]:
+    """The edges that lie between the starts and the targets, targets included."""
+    order: list[Edge] = []
+    seen: set[Edge] = set()
+    stack: list[tuple[Edge, bool]] = [(s, False) for s in starts]
+    while stack:
+        e, done = stack.pop()
+        if done:
+            order.append(e)
+        elif e not in seen:
+            seen.add(e)
+            stack.append((e, True))
+            stack.extend((x, False) for x in e.edges if x is not None)
+    found = set(targets)
+    for e in order:  # operands stand before what was made of them
+        if any(x is not None and x in found for x in e.edges):
+            found.add(e)
+    return found
+
+
+def walk(
+    seeds: Sequence[tuple[Edge, Any]], *, retain: bool, create: bool, targets: set[Edge] | None, leaves: bool
+) -> dict[Edge, Any]:
+    """Push the seeds' cotangents through history; return those that arrive at `targets`.
+
+    leaves: whether leaves accumulate them (those in `targets`, if any are given).
+    """
+    starts = [e for e, _ in seeds]
+    counts = reachable(starts)
+    needed = None if targets is None else towards(starts, targets)
+    captured: dict[Edge, Any] = {}
+    cotangents: dict[Edge, Any] = {}
+    for e, g in seeds:
+        cotangents[e] = g if e not in cotangents else plus(cotangents[e], g)
+    ready = [e for e in dict.fromkeys(starts) if not counts[e]]
+    while ready:
+        e = ready.pop()
+        g = cotangents.pop(e, None)
+        kind = type(e)
+        if g is not None and kind is not Node and e.hooks:
+            g = run_hooks(e, g)
+        if kind is Leaf:
+            if g is not None:
+                if targets is None or e in targets:
+                    captured[e] = g if targets is not None and not leaves else None
+                    if leaves:
+                        accumulate(e, g, create)
+            continue
+        if kind is Port:
+            if targets is not None and e in targets and g is not None:
+                captured[e] = g
+            below = e.node
+            if g is not None:
+                slots = cotangents.get(below)
+                if slots is None:
+                    slots = cotangents[below] = [None] * len(below.plan.outs)
+                slots[e.index] = g if slots[e.index] is None else plus(slots[e.index], g)
+            counts[below] -= 1
+            if not counts[below]:
+                ready.append(below)
+            continue
+        if g is not None and e.hooks and len(e.plan.outs) == 1:
+            g = run_hooks(e, g)
+        if targets is not None and e in targets and g is not None:
+            captured[e] = g
+        edges = e.edges
+        if g is None or (needed is not None and not any(x in needed for x in edges if x is not None)):
+            hs: Sequence[Any] = (None,) * len(edges)
+        else:
+            if e.saved is None:
+                raise changed(e)
+            for store, version in zip(e.stores, e.versions, strict=True):
+                if store.version != version:
+                    raise changed(e)
+            try:
+                hs = step(e, g, create)
+            except Exception as error:
+                if not any("while differentiating" in n for n in getattr(error, "__notes__", ())):
+                    error.add_note(f"while differentiating {e.name}  {spell(e.place)}")
+                raise
+            if not retain and e.stores:
+                e.saved = None
+        for x, h in zip(edges, hs, strict=True):
+            if x is not None:
+                if h is not None:
+                    c = cotangents.get(x)
+                    cotangents[x] = h if c is None else plus(c, h)
+                left = counts[x] - 1
+                counts[x] = left
+                if not left:
+                    ready.append(x)
+        hs = h = c = g = None  # so that a leaf can tell whether it alone holds its cotangent
+    return captured
+
+
+def plus(a: Any, b: Any) -> Any:
+    """The sum of two cotangents of one value."""
+    if type(a) is ndarray and type(b) is ndarray:
+        return asarray(a + b)
+    return as_tensor(a) + as_tensor(b)
+
+
+# ---- the public face -----------------------------------------------------------------------------------------------
+def _seed(output: Tensor, gradient: Any) -> Any:
+    """The cotangent to start with."""
+    if not isinstance(output, Tensor):
+        raise ArgumentError(f"backward starts from tensors, not {type(output).__name__}")
+    if output._node is None:
+        raise GradError(
+            "backward from a tensor that does not require gradients",
+            f"tensor: {output._meta}",
+            "no operand of what made it did, or it was made under no_grad() or detached",
+        )
+    if gradient is None:
+        if output._data.size != 1:
+            raise GradError(
+                "backward without a gradient can only start from one element",
+                f"tensor: {output._meta}",
+                "reduce it (x.sum().backward()) or pass gradient=…",
+            )
+        return np.ones(output._meta.shape, output._meta.dtype.numpy)
+    if not isinstance(gradient, Tensor):
+        raise ArgumentError(f"gradient must be a tensor or None, not {type(gradient).__name__}")
+    if gradient._meta.shape != output._meta.shape:
+        raise ShapeError(
+            "the gradient must have the shape of the output it belongs to",
+            f"output: {output._meta}",
+            f"gradient: {gradient._meta}",
+        )
+    if not gradient._meta.dtype.is_floating_point:
+        raise DTypeError("the gradient must be floating", f"gradient: {gradient._meta}")
+    return fit_tensor(gradient, output._meta)
+
+
+def _run(outputs, gradients, *, retain: bool | None, create: bool, targets, leaves: bool) -> dict:
+    if len(outputs) != len(gradients):
+        raise ArgumentError(f"{len(outputs)} outputs need as many gradients, not {len(gradients)}")
+    before = modes.local.grad
+    modes.update(grad=create)
+    try:
+        seeds = [(x._node, _seed(x, g)) if isinstance(x, Tensor) else _seed(x, g) for x, g in zip(outputs, gradients)]
+        retain = create if retain is None else retain
+        return walk(seeds, retain=retain, create=create, targets=targets, leaves=leaves)
+    finally:
+        modes.update(grad=before)
+
+
+def _listed(x: Any) -> tuple:
+    return (x,) if x is None or isinstance(x, Tensor) else tuple(x)
+
+
+def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, inputs=None) -> None:
+    """Add the gradients of `tensors` into the `.grad` of the leaves they came from.
+
+    grad_tensors: the cotangents, one per tensor; may be missing for tensors of one element.  inputs: only into these.
+    Raises GradError, ShapeError, InplaceError.
+    """
+    outputs = _listed(tensors)
+    gradients = _listed(grad_tensors) if grad_tensors is not None else (None,) * len(outputs)
+    targets = None
+    if inputs is not None:
+        inputs = _listed(inputs)
+        if not inputs:
+            raise ArgumentError("backward(inputs=[]): name at least one tensor, or leave it out")
+        targets = set()
+        for x in inputs:
+            if x._node is None:
+                raise GradError("backward(inputs=…): an input does not require gradients", f"input: {x._meta}")
+            if type(x._node) is not Leaf:
+                x.retain_grad()
+            targets.add(x._node)
+    _run(outputs, gradients, retain=retain_graph, create=create_graph, targets=targets, leaves=True)
+
+
+def grad(
+    outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True, allow_unused=None,
+    is_grads_batched=False, materialize_grads=False,
+) -> tuple:  # fmt: skip
+    """The gradients of `outputs` with respect to `inputs`, without touching any `.grad`.
+
+    allow_unused: return None for an input that the outputs do not depend on, in place of raising.
+    Raises GradError, ShapeError, InplaceError.
+    """
+    if is_grads_batched:
+        raise ArgumentError("grad(is_grads_batched=True) is not supported", "call grad once for each cotangent")
+    outputs, inputs = _listed(outputs), _listed(inputs)
+    gradients = _listed(grad_outputs) if grad_outputs is not None else (None,) * len(outputs)
+    for x in inputs:
+        if not isinstance(x, Tensor) or x._node is None:
+            shown = x._meta if isinstance(x, Tensor) else type(x).__name__
+            raise GradError("grad(outputs, inputs): an input does not require gradients", f"input: {shown}")
+    targets = {x._node for x in inputs}
+    found = _run(outputs, gradients, retain=retain_graph, create=create_graph, targets=targets, leaves=False)
+    results = []
+    for i, x in enumerate(inputs):
+        g = found.get(x._node)
+        if g is None and materialize_grads:
+            g = np.zeros(x._meta.shape, x._meta.dtype.numpy)
+        if g is None and not allow_unused:
+            raise GradError(
+                f"grad(outputs, inputs): the outputs do not depend on input {i}",
+                f"input: {x._meta}",
+                "pass allow_unused=True to get None for it",
+            )
+        if isinstance(g, ndarray) and not g.flags.writeable:
+            g = g.copy()
+        results.append(as_tensor(g))
+    return tuple(results)
+
+
+__all__ = ["backward", "grad"]

@@ -1,0 +1,110 @@
+"""Tensors from what is not one: numbers, lists, NumPy arrays, buffers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..ir import dtypes
+from ..ir.dtypes import DType
+from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
+from .dispatch import storage_of
+from .methods import require_cpu
+from .tensor import Tensor, tensor_of
+
+
+def _checked(name: str, dtype: Any) -> DType | None:
+    if dtype is not None and not isinstance(dtype, DType):
+        raise ArgumentError(f"{name}(dtype=…): takes a lamina dtype such as lamina.float32, not {dtype!r}")
+    return dtype
+
+
+def _array(name: str, data: Any, dtype: DType | None) -> np.ndarray:
+    """Nested sequences of numbers and tensors as a fresh array.  Raises ArgumentValueError where they are ragged."""
+    plain = _plain(data)
+    try:
+        array = np.array(plain)
+    except ValueError:
+        raise ArgumentValueError(f"{name}(data): the rows of the nested sequence differ in length") from None
+    if array.dtype.kind == "O" or (array.dtype.kind not in "biufV" and dtypes.from_numpy_dtype(array.dtype) is None):
+        raise ArgumentError(f"{name}(data): numbers are needed, not {_odd(data)}")
+    if dtype is None and array.dtype == np.float64 and not isinstance(data, (np.ndarray, np.generic)):
+        dtype = dtypes.default_dtype()  # Python floats, wherever they stand
+    if dtype is None and not array.size and not isinstance(data, np.ndarray):
+        dtype = dtypes.default_dtype()
+    return array if dtype is None else array.astype(dtype.numpy)
+
+
+def _plain(data: Any) -> Any:
+    if isinstance(data, Tensor):
+        return data.detach()._data
+    if isinstance(data, (list, tuple)) and any(isinstance(x, (Tensor, list, tuple)) for x in data):
+        return [_plain(x) for x in data]
+    return data
+
+
+def _odd(data: Any) -> str:
+    while isinstance(data, (list, tuple)) and data:
+        data = next((x for x in data if not isinstance(x, (int, float))), data[0])
+    return type(data).__name__
+
+
+def tensor(
+    data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
+) -> Tensor:
+    """A tensor holding a copy of `data`: a number, nested sequences of numbers, an array, a tensor.
+
+    Python floats become the default dtype, ints int64, bools bool; arrays keep theirs.  Raises ArgumentError,
+    ArgumentValueError for ragged sequences.
+    """
+    require_cpu(device)
+    made = tensor_of(_array("tensor", data, _checked("tensor", dtype)))
+    return made.requires_grad_() if requires_grad else made
+
+
+def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
+    """`data` as a tensor, sharing its memory where it is an array or tensor of that dtype already."""
+    require_cpu(device)
+    dtype = _checked("as_tensor", dtype)
+    if isinstance(data, Tensor):
+        return data if dtype is None or dtype is data.dtype else data.to(dtype)
+    if isinstance(data, np.ndarray) and (dtype is None or data.dtype == dtype.numpy):
+        return from_numpy(data)
+    return tensor_of(_array("as_tensor", data, dtype))
+
+
+asarray = as_tensor
+
+
+def from_numpy(array: np.ndarray) -> Tensor:
+    """A tensor that shares the memory of a NumPy array.  Raises ArgumentError, DTypeError."""
+    if not isinstance(array, np.ndarray):
+        raise ArgumentError(f"from_numpy(array): takes a NumPy array, not {type(array).__name__}")
+    if not array.dtype.isnative:
+        raise DTypeError(
+            "from_numpy(array): the array is in the other byte order, which can't be shared",
+            f"array: {array.dtype}",
+            "use lamina.tensor(array), which copies",
+        )
+    made = tensor_of(array)
+    storage_of(made).exposed = True
+    return made
+
+
+def frombuffer(
+    buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False
+) -> Tensor:
+    """A 1-d tensor over the memory of an object with the buffer protocol.  `offset` is in bytes."""
+    made = from_numpy(np.frombuffer(buffer, dtype.numpy, count, offset))
+    return made.requires_grad_() if requires_grad else made
+
+
+def scalar_tensor(value: int | float | bool, *, dtype: DType | None = None) -> Tensor:
+    """A 0-d tensor holding a number."""
+    return tensor(value, dtype=dtype or dtypes.default_dtype())
+
+
+def is_tensor(x: Any) -> bool:
+    """Whether `x` is a tensor."""
+    return isinstance(x, Tensor)

@@ -1,0 +1,178 @@
+"""Custom differentiable functions: forward and backward written by the user, PyTorch's `autograd.Function`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..ir.errors import ArgumentError, GradError
+from ..ir.lowering import extern
+from ..ir.op import Op
+from . import modes
+from .dispatch import storage_of
+from .graph import Node, Port
+from .places import here
+from .storage import Storage
+from .tensor import Tensor, wrap
+
+new = object.__new__
+
+
+class Context:
+    """What a Function's forward leaves for its backward.  Any attribute may be set on it."""
+
+    def __init__(self) -> None:
+        self._tensors: tuple = ()
+        self._saved: tuple = ()
+        self._without: set[int] = set()
+        self._dirty: tuple = ()
+        self.needs_input_grad: tuple[bool, ...] = ()
+        self.materialize_grads = True
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keep tensors for backward, which checks that nobody changed them in place meanwhile."""
+        for x in tensors:
+            if x is not None and not isinstance(x, Tensor):
+                raise ArgumentError(f"save_for_backward: takes tensors, not {type(x).__name__}", "set an attribute of ctx")
+        self._tensors = tensors
+
+    @property
+    def saved_tensors(self) -> tuple:
+        """What `save_for_backward` kept; under create_graph, with history."""
+        return self._saved
+
+    def mark_non_differentiable(self, *outputs: Tensor) -> None:
+        """Declare outputs that no gradient flows through."""
+        self._without = {id(x) for x in outputs}
+
+    def mark_dirty(self, *inputs: Tensor) -> None:
+        """Declare inputs that forward changed in place."""
+        self._dirty = inputs
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether backward sees zeros (True) or None (False) for an unused output."""
+        self.materialize_grads = bool(value)
+
+
+class _Call:
+    """One application of a Function: what a node asks of a plan."""
+
+    __slots__ = ("op", "attrs", "types", "outs", "small", "rules", "sources", "floats")
+
+    def __init__(self, op: Op, types: tuple, outs: tuple, sources: tuple):
+        self.op, self.types, self.outs, self.sources = op, types, outs, sources
+        self.attrs: dict = {}
+        self.small, self.rules = False, None
+        self.floats = tuple(t.dtype.is_floating_point for t in types)
+
+
+class Function:
+    """A differentiable function with its own backward.
+
+    Subclass it with static methods `forward(ctx, *args)` and `backward(ctx, *cotangents)`, which returns one
+    gradient or None for each argument of forward, and call `apply`.  Second order works where backward is written
+    with differentiable ops.
+    """
+
+    @staticmethod
+    def forward(ctx: Context, *args: Any, **kwargs: Any) -> Any:
+        raise GradError("a Function needs a static method forward(ctx, …)")
+
+    @staticmethod
+    def backward(ctx: Context, *cotangents: Tensor) -> Any:
+        raise GradError("a Function needs a static method backward(ctx, …) to be differentiated")
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        """Run forward, and note how to run backward."""
+        ctx = Context()
+        tensors = [(i, x) for i, x in enumerate(args) if isinstance(x, Tensor)]
+        wanted = modes.is_grad_enabled() and any(x._node is not None for _, x in tensors)
+        ctx.needs_input_grad = tuple(isinstance(x, Tensor) and x._node is not None for x in args)
+        own_setup = cls.__dict__.get("setup_context")
+        with modes.no_grad():
+            result = cls.forward(*args) if own_setup else cls.forward(ctx, *args)
+            if own_setup:
+                cls.setup_context(ctx, args, result)
+        outputs = result if isinstance(result, tuple) else (result,)
+        for x in ctx._dirty:
+            storage_of(x).written((cls.__name__, here(2)))
+        if not wanted:
+            return result
+        inputs = [x for _, x in tensors]
+        given = {id(x) for x in inputs}
+        dirty = {id(x) for x in ctx._dirty}
+        fresh = []
+        for out in outputs:
+            if isinstance(out, Tensor) and id(out) in given and id(out) not in dirty:
+                out = out.detach()  # an input handed through must not get this node as its history
+            fresh.append(out)
+        _record(cls, ctx, inputs, [i for i, _ in tensors], fresh, [id(x) for x in outputs])
+        return tuple(fresh) if isinstance(result, tuple) else fresh[0]
+
+
+def _record(cls: type, ctx: Context, inputs: list, positions: list[int], outputs: list, ids: list[int]) -> None:
+    """Give the outputs a node that runs `cls.backward`."""
+    tensors = [x for x in outputs if isinstance(x, Tensor)]
+    index_of_output = {id(x): k for k, x in enumerate(tensors)}
+    index_of_input = {id(x): i for i, x in enumerate(inputs)}
+    sources: list[tuple[bool, int]] = []
+    saved: list[Any] = []
+    stores: list[Storage] = []
+    for x in ctx._tensors:
+        if x is None:
+            saved.append(None)
+            sources.append((True, 0))
+            continue
+        stores.append(storage_of(x))
+        if id(x) in index_of_input:
+            saved.append(x._data)
+            sources.append((True, index_of_input[id(x)]))
+        elif id(x) in index_of_output:
+            saved.append(x._data)
+            sources.append((False, index_of_output[id(x)]))
+        else:
+            saved.append(wrap(x._data, x._meta))
+            sources.append((True, 0))
+    outs = tuple(x._meta for x in tensors)
+    ctx._tensors = ()
+
+    def vjp(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
+        ctx._saved = saved
+        if ctx.materialize_grads:
+            cotangents = tuple(_zeros(t) if g is None else g for g, t in zip(cotangents, outs, strict=True))
+        try:
+            grads = cls.backward(ctx, *cotangents)
+        finally:
+            ctx._saved = ()
+        grads = grads if isinstance(grads, tuple) else (grads,)
+        count = len(ctx.needs_input_grad)
+        if len(grads) < count or any(g is not None for g in grads[count:]):
+            raise GradError(f"{cls.__name__}.backward returned {len(grads)} gradients for {count} arguments of forward")
+        return tuple(grads[i] for i in positions)
+
+    op = Op(
+        cls.__name__,
+        operands=tuple(f"arg{i}" for i in positions),
+        attrs=(),
+        outputs=tuple(f"out{k}" for k in range(len(tensors))),
+        reference=cls.forward,
+        infer=lambda *types: outs,
+        lower=extern("a function of the user's"),
+        samples=tuple,
+        vjp=vjp,
+        doc=cls.__doc__,
+    )
+    n = new(Node)
+    n.plan = _Call(op, tuple(x._meta for x in inputs), outs, tuple(sources))
+    n.edges = tuple(x._node if f else None for x, f in zip(inputs, n.plan.floats, strict=True))
+    n.saved, n.stores, n.versions = tuple(saved), tuple(stores), tuple(s.version for s in stores)
+    n.place, n.hooks = here(3), None
+    for k, (x, original) in enumerate(zip(tensors, [i for i, o in zip(ids, outputs) if isinstance(o, Tensor)])):
+        if x._meta.dtype.is_floating_point and original not in ctx._without:
+            x._node = n if len(tensors) == 1 else Port(n, k)
+
+
+def _zeros(kind: Any) -> Tensor:
+    return wrap(np.zeros(kind.shape, kind.dtype.numpy), kind)

@@ -1,0 +1,108 @@
+"""Compares gradients with finite differences, PyTorch's `gradcheck` and `gradgradcheck`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir import dtypes
+from ..ir.errors import GradError
+from .autograd import grad
+from .creation import tensor
+from .tensor import Tensor, wrap
+
+
+class GradcheckError(GradError):
+    """An analytical gradient that differs from the numerical one."""
+
+
+def _outputs(function: Callable, inputs: Sequence[Any]) -> list[Tensor]:
+    result = function(*inputs)
+    outputs = result if isinstance(result, (tuple, list)) else (result,)
+    return [y for y in outputs if isinstance(y, Tensor) and y.dtype.is_floating_point]
+
+
+def _numerical(function: Callable, inputs: Sequence[Any], x: Tensor, eps: float) -> list[np.ndarray]:
+    """d output / d x by central differences: one matrix [elements of x, elements of the output] per output."""
+    columns: list[list[np.ndarray]] = []
+    flat = x._data.reshape(-1) if x._data.flags.c_contiguous else None
+    if flat is None:
+        raise GradError("gradcheck: inputs must be contiguous", "use x.contiguous()")
+    for i in range(flat.size):
+        kept = flat[i]
+        flat[i] = kept + eps
+        above = [y._data.astype(np.float64).ravel() for y in _outputs(function, inputs)]
+        flat[i] = kept - eps
+        below = [y._data.astype(np.float64).ravel() for y in _outputs(function, inputs)]
+        flat[i] = kept
+        columns.append([(a - b) / (2 * eps) for a, b in zip(above, below, strict=True)])
+    count = len(columns[0]) if columns else len(_outputs(function, inputs))
+    return [np.array([c[k] for c in columns]) for k in range(count)]
+
+
+def gradcheck(
+    func: Callable, inputs: Any, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3,
+    raise_exception: bool = True, nondet_tol: float = 0.0, check_undefined_grad: bool = True, **ignored: Any,
+) -> bool:  # fmt: skip
+    """Whether the gradients of `func` at float64 `inputs` agree with central differences.
+
+    Raises GradcheckError (or returns False) naming the input, the output and both matrices where they don't.
+    """
+    inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    wanted = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
+    if not wanted:
+        raise GradError("gradcheck: no input requires gradients", "pass tensors made with requires_grad=True")
+    for x in wanted:
+        if x.dtype is not dtypes.float64:
+            raise GradError(f"gradcheck: inputs must be float64, not {x.dtype}", "differences of float32 are noise")
+    outputs = _outputs(func, inputs)
+    for number, x in enumerate(wanted):
+        numerical = _numerical(func, inputs, x, eps)
+        for k, y in enumerate(outputs):
+            rows = []
+            for j in range(y.numel()):
+                if y._node is None:
+                    rows.append(np.zeros(x.numel()))
+                    continue
+                seed = np.zeros(y.numel())
+                seed[j] = 1.0
+                cotangent = wrap(seed.reshape(y._meta.shape), y._meta)
+                (g,) = grad(y, x, cotangent, retain_graph=True, allow_unused=True)
+                rows.append(np.zeros(x.numel()) if g is None else g._data.astype(np.float64).ravel())
+            analytical = np.array(rows).T.reshape(x.numel(), y.numel())
+            want = numerical[k].reshape(x.numel(), y.numel())
+            if not np.allclose(analytical, want, rtol, atol, equal_nan=True):
+                if not raise_exception:
+                    return False
+                raise GradcheckError(
+                    f"gradcheck: the gradient of output {k} to input {number} differs from central differences",
+                    f"analytical: {np.array2string(analytical, precision=6, prefix='  analytical: ')}",
+                    f"numerical:  {np.array2string(want, precision=6, prefix='  numerical:  ')}",
+                )
+    return True
+
+
+def gradgradcheck(
+    func: Callable, inputs: Any, grad_outputs: Any = None, *, eps: float = 1e-6, atol: float = 1e-5,
+    rtol: float = 1e-3, raise_exception: bool = True, **ignored: Any,
+) -> bool:  # fmt: skip
+    """`gradcheck` of the gradients of `func`, as functions of its inputs and of the cotangents."""
+    inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    outputs = [y for y in _outputs(func, inputs) if y.requires_grad]
+    if grad_outputs is None:
+        generator = np.random.default_rng(0)
+        grad_outputs = [tensor(generator.standard_normal(y._meta.shape), requires_grad=True) for y in outputs]
+    cotangents = (grad_outputs,) if isinstance(grad_outputs, Tensor) else tuple(grad_outputs)
+    count = len(inputs)
+
+    def gradients(*operands: Any) -> tuple:
+        xs, gs = operands[:count], operands[count:]
+        ys = [y for y in _outputs(func, xs) if y.requires_grad]
+        wanted = [x for x in xs if isinstance(x, Tensor) and x.requires_grad]
+        return tuple(g for g in grad(ys, wanted, gs, create_graph=True, allow_unused=True) if g is not None)
+
+    return gradcheck(
+        gradients, (*inputs, *cotangents), eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception
+    )

@@ -1,0 +1,112 @@
+"""History: nodes that remember how a tensor came about.
+
+There is no tape.  A tensor holds its own node, a node holds arrays and edges and never its output, so a dead part of
+the history is freed by reference counting at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .places import Place
+from .storage import Storage
+
+if TYPE_CHECKING:
+    from .plan import Plan
+    from .tensor import Tensor
+
+new = object.__new__
+
+
+class Node:
+    """One step of history.
+
+    plan: the op with its attrs and types.  edges: where each operand came from (None: no gradient wanted).
+    saved: the arrays that the gradient needs, by `plan.op.saves`; None once they were freed.  stores, versions: the
+    storage of each and its version when it was saved.  place: the user's line.  hooks: {output number: functions}.
+    """
+
+    __slots__ = ("plan", "edges", "saved", "stores", "versions", "place", "hooks", "__weakref__")
+
+    plan: Plan
+    edges: tuple
+    saved: tuple | None
+    stores: tuple[Storage | None, ...]
+    versions: tuple[int, ...]
+    place: Place
+    hooks: dict[int, list[Callable]] | None
+
+    @property
+    def name(self) -> str:
+        return self.plan.op.name
+
+    @property
+    def next_functions(self) -> tuple:
+        """PyTorch's spelling of `edges`: pairs of (node, which of its outputs)."""
+        return tuple((e.node, e.index) if type(e) is Port else (e, 0) for e in self.edges)
+
+    def __repr__(self) -> str:
+        return f"<node {self.name} at {hex(id(self))}>"
+
+
+class Leaf:
+    """Where history ends: the owner of a parameter's `.grad`.
+
+    kind: the type that a gradient must have.  owner: a weak reference to the tensor, for hooks that want it.
+    """
+
+    __slots__ = ("kind", "grad", "hooks", "after", "owner", "__weakref__")
+    edges = ()
+    name = "leaf"
+    next_functions = ()
+
+    kind: Any
+    grad: Tensor | None
+    hooks: dict[int, list[Callable]] | None
+    after: list[Callable] | None
+    owner: Callable[[], Tensor | None]
+
+    def __repr__(self) -> str:
+        return f"<leaf {self.kind}>"
+
+
+class Port:
+    """One output of a node that has several.  Two ports of one output are equal."""
+
+    __slots__ = ("node", "index")
+
+    def __init__(self, node: Node, index: int):
+        self.node, self.index = node, index
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def hooks(self) -> dict[int, list[Callable]] | None:
+        return self.node.hooks
+
+    @hooks.setter
+    def hooks(self, hooks: dict[int, list[Callable]]) -> None:
+        self.node.hooks = hooks
+
+    @property
+    def edges(self) -> tuple:
+        return (self.node,)
+
+    @property
+    def next_functions(self) -> tuple:
+        return ((self.node, self.index),)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Port and self.node is other.node and self.index == other.index
+
+    def __hash__(self) -> int:
+        return hash((id(self.node), self.index))
+
+    def __repr__(self) -> str:
+        return f"<output {self.index} of {self.node!r}>"
+
+
+Edge = Node | Leaf | Port

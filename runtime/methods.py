@@ -1,0 +1,377 @@
+"""What tensors can do: every op as a method, Python's operators, indexing, conversion, in-place forms.
+
+Importing this module hangs them on `Tensor`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..ir import dtypes
+from ..ir.dtypes import DType
+from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DimError, GradError
+from ..ir.op import COMPOSITES, REGISTRY, Op
+from ..ir.types import CPU, Device
+from . import autograd, ops
+from .dispatch import EAGER, eager, lift, operator, storage_of
+from .inplace import inplace, write
+from .tensor import Parameter, Retained, Size, Tensor, leaf, retained, tensor_of, wrap
+
+
+# ---- ops and operators ---------------------------------------------------------------------------------------------
+def apply_op(op: Op, args: tuple, kwargs: dict) -> Any:
+    """What it means to apply an op to a tensor: run it now."""
+    return (EAGER.get(op) or eager(op))(*args, **kwargs)
+
+
+def _swapped(fast: Callable) -> Callable:
+    def swapped(self, other):
+        if not isinstance(other, (int, float, np.generic, np.ndarray)):
+            return NotImplemented
+        return fast(lift(self._meta, other) if not isinstance(other, np.ndarray) else tensor_of(other), self)
+
+    return swapped
+
+
+def _guarded(fast: Callable) -> Callable:
+    """An operator that leaves foreign operands to their own class."""
+
+    def guarded(self, other):
+        if isinstance(other, (Tensor, int, float, np.generic, np.ndarray)):
+            return fast(self, other)
+        return NotImplemented
+
+    return guarded
+
+
+ARITHMETIC = {
+    "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floor_divide", "mod": "remainder",
+    "pow": "pow", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
+}  # fmt: skip
+COMPARISONS = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
+
+
+def _install_operators() -> None:
+    for spelled, name in ARITHMETIC.items():
+        op = REGISTRY[name]
+        fast = operator(op)
+        setattr(Tensor, f"__{spelled}__", fast)
+        setattr(Tensor, f"__r{spelled}__", _swapped(fast))
+        if op.traits.inplace:
+            setattr(Tensor, f"__i{spelled}__", inplace(op))
+    for spelled, name in COMPARISONS.items():
+        fast = operator(REGISTRY[name])
+        setattr(Tensor, f"__{spelled}__", fast if spelled not in ("eq", "ne") else _guarded(fast))
+    Tensor.__matmul__ = operator(REGISTRY["matmul"])
+    Tensor.__rmatmul__ = lambda self, other: REGISTRY["matmul"](tensor_of(other), self)
+    Tensor.__neg__, Tensor.__abs__ = eager(REGISTRY["neg"]), eager(REGISTRY["abs"])
+    Tensor.__invert__ = eager(REGISTRY["bitwise_not"])
+    Tensor.__pos__ = lambda self: self
+    Tensor.__hash__ = object.__hash__
+
+
+def _install_methods() -> None:
+    for name, op in REGISTRY.items():
+        for spelled in (name, *op.aliases):
+            if op.method and op.operands and not hasattr(Tensor, spelled):
+                setattr(Tensor, spelled, ops.FUNCTIONS[spelled])
+            if op.traits.inplace and not hasattr(Tensor, spelled + "_"):
+                setattr(Tensor, spelled + "_", inplace(op))
+    for name, composite in COMPOSITES.items():
+        for spelled in (name, *composite.aliases):
+            if composite.method and not hasattr(Tensor, spelled):
+                setattr(Tensor, spelled, composite.function)
+
+
+# ---- indexing ------------------------------------------------------------------------------------------------------
+def _key(item: Any) -> Any:
+    """An item of an index as something that can be hashed, or None where it is not a basic one."""
+    kind = type(item)
+    if kind is slice:
+        return ("slice", item.start, item.stop, item.step)
+    if kind is int or item is None or item is Ellipsis:
+        return item
+    raise TypeError
+
+
+def _getitem(self: Tensor, index: Any) -> Tensor:
+    """Part of the tensor: a view for ints, slices, None and Ellipsis; a copy for tensors, lists and masks."""
+    kind = type(index)
+    if kind is int:
+        if not self._meta.ndim:
+            raise DimError("an index into a 0-d tensor", "x.item() gives its value as a number")
+        return _basic(self, index)
+    if kind is slice:
+        step = index.step
+        try:
+            return _basic(self, ("slice", index.start, index.stop, step), plain=True)
+        except TypeError:  # a tensor among the bounds
+            return _basic(self, (index,))
+    if kind is tuple:
+        try:
+            return _basic(self, tuple([_key(item) for item in index]))
+        except TypeError:
+            pass
+    return COMPOSITES["getitem"].function(self, index)
+
+
+_basic_index = None
+
+
+def _basic(self: Tensor, index: Any, plain: bool = False) -> Tensor:
+    global _basic_index
+    if _basic_index is None:
+        _basic_index = eager(REGISTRY["basic_index"])
+    return _basic_index(self, (index,) if plain else index)
+
+
+def _setitem(self: Tensor, index: Any, value: Any) -> None:
+    """Write `value`, broadcast and cast, into part of the tensor."""
+    if not isinstance(value, Tensor):
+        dtype = self._meta.dtype.numpy
+        value = lift(self._meta, value) if isinstance(value, (int, float)) else tensor_of(np.asarray(value, dtype))
+    ops.FUNCTIONS["setitem_"](self, index, value)
+
+
+def _iterate(self: Tensor) -> Iterator[Tensor]:
+    if not self._meta.ndim:
+        raise ArgumentError("a 0-d tensor can't be iterated over", "x.item() gives its value as a number")
+    return iter(ops.unbind(self, 0))
+
+
+def _contains(self: Tensor, value: Any) -> bool:
+    if isinstance(value, (Tensor, int, float)):
+        return bool((self == value)._data.any())
+    raise ArgumentError(f"`in` looks for a tensor or a number, not {type(value).__name__}")
+
+
+# ---- to Python and NumPy -------------------------------------------------------------------------------------------
+def _item(self: Tensor) -> bool | int | float:
+    """The value of a tensor of one element, as a Python number.  Raises GradError otherwise (a RuntimeError)."""
+    if self._data.size != 1:
+        raise GradError(f"item(): the tensor has {self._data.size} elements, not one", f"tensor: {self._meta}")
+    return self._data.item() if self._meta.dtype.name != "bfloat16" else float(self._data.reshape(()))
+
+
+def _tolist(self: Tensor) -> Any:
+    """Nested lists of Python numbers."""
+    data = self._data
+    return data.astype(np.float32).tolist() if self._meta.dtype.name == "bfloat16" else data.tolist()
+
+
+def _truth(self: Tensor) -> bool:
+    if self._data.size != 1:
+        raise ArgumentValueError(
+            f"the truth of a tensor of {self._data.size} elements is ambiguous",
+            f"tensor: {self._meta}",
+            "use x.any() or x.all()",
+        )
+    return bool(self._data.reshape(())[()])
+
+
+def _number(kind: type) -> Callable:
+    def convert(self):
+        return kind(_item(self))
+
+    return convert
+
+
+def _index(self: Tensor) -> int:
+    if self._meta.dtype.is_floating_point or self._data.size != 1:
+        raise ArgumentError(f"only an integer tensor of one element can be an index, not {self._meta}")
+    return int(_item(self))
+
+
+def _numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
+    """The values as a NumPy array that shares this tensor's memory.  Raises GradError where it requires gradients.
+
+    force: a copy-free detached array even then.
+    """
+    if self._node is not None and not force:
+        raise GradError("numpy(): the tensor requires gradients, which an array can't follow", "use x.detach().numpy()")
+    storage_of(self).exposed = True
+    return self._data
+
+
+def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    data = _numpy(self)
+    if copy is False and dtype is not None and data.dtype != dtype:
+        raise ArgumentValueError(f"an array of {dtype} can't share the memory of {self._meta}")
+    return np.array(data, dtype=dtype, copy=copy)
+
+
+# ---- conversion ----------------------------------------------------------------------------------------------------
+def _to(self: Tensor, *args: Any, dtype=None, device=None, non_blocking=False, copy=False, memory_format=None) -> Tensor:
+    """The tensor in another dtype and on another device; itself where nothing changes.
+
+    Spelled x.to(dtype), x.to(device), x.to(device, dtype), x.to(other).  Raises DeviceError, ArgumentError.
+    """
+    for arg in args:
+        if isinstance(arg, DType):
+            dtype = arg
+        elif isinstance(arg, (str, Device)):
+            device = arg
+        elif isinstance(arg, Tensor):
+            dtype, device = arg._meta.dtype, arg._meta.device
+        elif isinstance(arg, bool):
+            non_blocking = arg
+        elif arg is not None:
+            raise ArgumentError(f"to(…): takes a dtype, a device or a tensor, not {type(arg).__name__}")
+    require_cpu(device)
+    if dtype is not None and dtype is not self._meta.dtype:
+        return REGISTRY["cast"](self, dtype=dtype)
+    return ops.clone(self) if copy else self
+
+
+def require_cpu(device: Any) -> None:
+    """Refuse a device that is not there.  Raises DeviceError."""
+    if device is not None and Device(device) != CPU and Device(device).type != "cpu":
+        raise DeviceError(f"there is no device {Device(device)} here", "use device='cpu'")
+
+
+def _type(self: Tensor, dtype: DType | None = None) -> Any:
+    """The dtype's name, or the tensor cast to `dtype`."""
+    return f"lamina.{self._meta.dtype.name}" if dtype is None else _to(self, dtype)
+
+
+# ---- in place, by hand ---------------------------------------------------------------------------------------------
+def _zero(self: Tensor) -> Tensor:
+    """Set every element to zero."""
+    return write(REGISTRY["fill"], (self,), {"value": 0})
+
+
+def _copy(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
+    """Write the values of `src`, broadcast and cast, into this tensor."""
+    return write(REGISTRY["copy"], (self, src), {})
+
+
+# ---- gradients -----------------------------------------------------------------------------------------------------
+def _backward(self: Tensor, gradient=None, retain_graph=None, create_graph=False, inputs=None) -> None:
+    """Add this tensor's gradients into the `.grad` of the leaves it came from.
+
+    gradient: the cotangent to start with; may be missing for one element.  Raises GradError, InplaceError.
+    """
+    autograd.backward(self, gradient, retain_graph, create_graph, inputs)
+
+
+class Handle:
+    """What registering a hook returns; `remove()` takes the hook away again."""
+
+    def __init__(self, hooks: list[Callable], hook: Callable):
+        self._hooks, self._hook = hooks, hook
+
+    def remove(self) -> None:
+        if self._hook in self._hooks:
+            self._hooks.remove(self._hook)
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+def _register_hook(self: Tensor, hook: Callable) -> Handle:
+    """Call `hook(gradient)` when this tensor's gradient is known; what it returns takes the gradient's place."""
+    node = self._node
+    if node is None:
+        raise GradError("register_hook: the tensor does not require gradients", f"tensor: {self._meta}")
+    if node.hooks is None:
+        node.hooks = {}
+    hooks = node.hooks.setdefault(self.output_nr, [])
+    hooks.append(hook)
+    return Handle(hooks, hook)
+
+
+def _register_after(self: Tensor, hook: Callable) -> Handle:
+    """Call `hook(tensor)` after a gradient was added into this leaf's `.grad`."""
+    node = self._node
+    if node is None or not self.is_leaf:
+        raise GradError("register_post_accumulate_grad_hook: the tensor is no leaf that requires gradients")
+    if node.after is None:
+        node.after = []
+    node.after.append(hook)
+    return Handle(node.after, hook)
+
+
+def _retain_grad(self: Tensor) -> None:
+    """Keep this tensor's gradient in `.grad` though it is no leaf."""
+    if self._node is None:
+        raise GradError("retain_grad: the tensor does not require gradients", f"tensor: {self._meta}")
+    if not self.is_leaf and retained(self) is None:
+        _register_hook(self, Retained())
+
+
+# ---- copies --------------------------------------------------------------------------------------------------------
+def _deepcopy(self: Tensor, memo: dict) -> Tensor:
+    if not self.is_leaf:
+        raise GradError("only leaves can be deep-copied", f"tensor: {self._meta}", "use x.detach().clone()")
+    if id(self) in memo:
+        return memo[id(self)]
+    data = wrap(self._data.copy(), self._meta)
+    made = Parameter(data, self.requires_grad) if isinstance(self, Parameter) else data
+    if self._node is not None:
+        made._node = leaf(made)
+        if self.grad is not None:
+            made.grad = _deepcopy(self.grad.detach(), memo)
+    memo[id(self)] = made
+    return made
+
+
+def _reduce(self: Tensor, protocol: int) -> tuple:
+    if not self.is_leaf:
+        raise GradError("only leaves can be pickled", f"tensor: {self._meta}", "use x.detach()")
+    if isinstance(self, Parameter):
+        return self.__reduce__()
+    data = self._data
+    raw = (data.tobytes(), self._meta.dtype.name, data.shape)
+    return (_restored, (*raw, self.requires_grad))
+
+
+def _restored(raw: bytes, dtype: str, shape: tuple, requires_grad: bool) -> Tensor:
+    array = np.frombuffer(bytearray(raw), dtypes.dtype_named(dtype).numpy).reshape(shape)
+    made = tensor_of(array)
+    return made.requires_grad_() if requires_grad else made
+
+
+def _cpu(self: Tensor) -> Tensor:
+    """The tensor on the CPU: itself."""
+    return self
+
+
+def _cuda(self: Tensor, device: Any = None) -> Tensor:
+    """The tensor on a CUDA device.  Raises DeviceError where there is none."""
+    require_cpu("cuda" if device is None else device)
+    return self
+
+
+
+def install() -> None:
+    """Hang everything on `Tensor`; done once, when the runtime is imported."""
+    Tensor.__lamina_op__ = staticmethod(apply_op)
+    named = {
+        "__getitem__": _getitem, "__setitem__": _setitem, "__iter__": _iterate, "__contains__": _contains,
+        "item": _item, "tolist": _tolist, "__bool__": _truth, "__int__": _number(int), "__float__": _number(float),
+        "__index__": _index, "numpy": _numpy, "__array__": _array, "to": _to, "type": _type, "zero_": _zero,
+        "copy_": _copy, "backward": _backward, "register_hook": _register_hook, "retain_grad": _retain_grad,
+        "register_post_accumulate_grad_hook": _register_after, "__deepcopy__": _deepcopy, "__reduce_ex__": _reduce,
+        "cpu": _cpu, "cuda": _cuda,
+        "retains_grad": property(lambda self: retained(self) is not None),
+        "T": property(lambda self: ops.permute(self, tuple(range(self._meta.ndim))[::-1])),
+        "mT": property(lambda self: ops.transpose(self, -2, -1)),
+        "H": property(lambda self: ops.transpose(self, -2, -1)),
+        "type_as": lambda self, other: _to(self, other._meta.dtype),
+    }  # fmt: skip
+    for name, method in named.items():
+        setattr(Tensor, name, method)
+    _install_operators()
+    _install_methods()
+
+
+install()
+
+__all__ = ["Handle", "Size", "install", "require_cpu"]

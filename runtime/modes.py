@@ -1,0 +1,164 @@
+"""What the current thread is doing besides plain computing: gradients on or off, recording, inference.
+
+`CHANGED` counts the threads whose state differs from the ordinary one (gradients on, nothing hooked in).  While it
+is zero an op asks nothing else; otherwise it consults its own thread's `local`.  So the ordinary path pays for one
+global, and every thread is right.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ..ir.errors import ArgumentError
+
+CHANGED = 0
+_lock = threading.Lock()
+
+
+class _Local(threading.local):
+    """A thread's state.  New threads start in the ordinary one.
+
+    grad: gradients are recorded.  inference: they are not, whatever `grad` says.  hook: called with
+    (op, attrs, operands, outputs) after each op: the one place where a recorder or a profiler listens.
+    """
+
+    grad = True
+    inference = False
+    hook: Callable | None = None
+    counted = False
+
+
+local = _Local()
+
+
+def update(**state: Any) -> None:
+    """Change this thread's state and keep `CHANGED` true to it."""
+    global CHANGED
+    for name, value in state.items():
+        setattr(local, name, value)
+    changed = not local.grad or local.inference or local.hook is not None
+    if changed != local.counted:
+        local.counted = changed
+        with _lock:
+            CHANGED += 1 if changed else -1
+
+
+def is_grad_enabled() -> bool:
+    """Whether ops on this thread record gradients now."""
+    return not CHANGED or (local.grad and not local.inference)
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether this thread is inside `inference_mode()`."""
+    return local.inference
+
+
+class _Mode:
+    """A change of state for the length of a `with` block or of a decorated function (generators included)."""
+
+    _changes: dict[str, Any]
+
+    def __enter__(self) -> None:
+        # A stack, as one object may be entered again inside itself (a decorated recursive function).
+        stack = self.__dict__.setdefault("_stack", [])
+        stack.append({name: getattr(local, name) for name in self._changes})
+        update(**self._changes)
+
+    def __exit__(self, *_: object) -> None:
+        update(**self._stack.pop())
+
+    def clone(self) -> _Mode:
+        """A fresh one of the same kind: each decorated call enters its own, so threads don't share a stack."""
+        return type(self)()
+
+    def __call__(self, function: Callable) -> Callable:
+        if inspect.isgeneratorfunction(function):
+
+            @functools.wraps(function)
+            def generator(*args, **kwargs):
+                inner, sent = function(*args, **kwargs), None
+                try:
+                    while True:
+                        with self.clone():
+                            item = inner.send(sent)
+                        sent = yield item
+                except StopIteration as stop:
+                    return stop.value
+                finally:
+                    inner.close()
+
+            return generator
+
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            with self.clone():
+                return function(*args, **kwargs)
+
+        return call
+
+
+class no_grad(_Mode):  # noqa: N801 - PyTorch's name
+    """Compute without recording gradients: `with no_grad():` or `@no_grad()`."""
+
+    _changes = {"grad": False}
+
+    def __new__(cls, function: Callable | None = None):
+        made = object.__new__(cls)
+        return made if function is None else made(function)
+
+
+class enable_grad(no_grad):  # noqa: N801
+    """Record gradients again inside a `no_grad` block."""
+
+    _changes = {"grad": True}
+
+
+class set_grad_enabled(_Mode):  # noqa: N801
+    """Record gradients or not, from here on, or for a `with` block."""
+
+    def __init__(self, mode: bool):
+        self._changes = {"grad": bool(mode)}
+        self._before = {"grad": local.grad}
+        update(**self._changes)
+
+    def __enter__(self) -> None:
+        self.__dict__.setdefault("_stack", []).append(self._before)
+        update(**self._changes)
+
+    def clone(self) -> _Mode:
+        return set_grad_enabled(self._changes["grad"])
+
+    def __call__(self, function: Callable) -> Callable:
+        update(**self._before)  # as a decorator it changes nothing where it stands
+        return super().__call__(function)
+
+
+class inference_mode(_Mode):  # noqa: N801
+    """Compute without gradients; unlike under `no_grad`, `enable_grad` inside does not turn them on again."""
+
+    def __new__(cls, mode: bool | Callable = True):
+        made = object.__new__(cls)
+        if callable(mode):
+            made._changes = {"inference": True}
+            return made(mode)
+        made._changes = {"inference": bool(mode)}
+        return made
+
+    def clone(self) -> _Mode:
+        return inference_mode(self._changes["inference"])
+
+
+class hooked(_Mode):  # noqa: N801
+    """Call `hook(op, attrs, operands, outputs)` after each op of this thread."""
+
+    def __init__(self, hook: Callable):
+        if not callable(hook):
+            raise ArgumentError(f"hooked(hook): hook must be callable, not {type(hook).__name__}")
+        self._changes = {"hook": hook}
+
+    def clone(self) -> _Mode:
+        return hooked(self._changes["hook"])

@@ -1,0 +1,53 @@
+"""Every public function that the op records and composites give: `ops.relu(x)`, `ops.zeros(3)`, `ops.einsum(…)`.
+
+Nothing is spelled here: names, aliases and docstrings are the records'.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ..ir import ops as _records  # noqa: F401 - importing them enters them into the registry
+from ..ir.errors import ArgumentError
+from ..ir.op import COMPOSITES, REGISTRY, Op
+from .dispatch import eager
+
+# What PyTorch's factories take besides the record's own arguments, and the only values Lamina has for them.
+_IGNORED = {"layout": (None, "strided"), "pin_memory": (False,), "memory_format": (None,), "out": (None,)}
+
+
+def _factory(op: Op) -> Callable:
+    """A creation op with `requires_grad`."""
+    run = eager(op)
+
+    @functools.wraps(run)
+    def make(*args: Any, requires_grad: bool = False, **kwargs: Any) -> Any:
+        for name, allowed in _IGNORED.items():
+            if name in kwargs and kwargs.pop(name) not in allowed:
+                raise ArgumentError(f"{op.name}({name}=…) is not supported")
+        made = run(*args, **kwargs)
+        return made.requires_grad_() if requires_grad else made
+
+    return make
+
+
+def _public() -> dict[str, Callable]:
+    found: dict[str, Callable] = {}
+    for name, op in REGISTRY.items():
+        function = _factory(op) if op.traits.creation else eager(op)
+        for spelled in (name, *op.aliases):
+            found[spelled] = function
+    for name, composite in COMPOSITES.items():
+        for spelled in (name, *composite.aliases):
+            found[spelled] = composite.function
+    return found
+
+
+FUNCTIONS = _public()
+globals().update(FUNCTIONS)
+
+
+def __getattr__(name: str) -> Callable:  # for type checkers, and for a clear error
+    raise AttributeError(f"there is no op {name!r}")

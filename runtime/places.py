@@ -1,0 +1,60 @@
+"""Where in the user's program something happened, cheaply enough to note it on every differentiable op.
+
+A place is (code object, instruction offset): two attribute reads.  The line number is worked out only when an error
+is printed.  Frames of the package itself are stepped over, so that a place is always the user's own line.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from types import CodeType
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# Demos, examples and tests stand in the same tree and yet are users.
+_USERS = tuple(PACKAGE + room + os.sep for room in ("tests", "examples", "benchmarks", "demo"))
+Place = tuple[CodeType, int]
+
+_internal: dict[str, bool] = {}
+
+
+def is_internal(filename: str) -> bool:
+    """Whether a source file belongs to the package's own machinery."""
+    known = _internal.get(filename)
+    if known is None:
+        known = filename.startswith(PACKAGE) and not filename.startswith(_USERS)
+        _internal[filename] = known
+    return known
+
+
+def here(depth: int = 2) -> Place:
+    """The innermost place outside the package, starting `depth` frames up."""
+    frame = sys._getframe(depth)
+    code = frame.f_code
+    while _internal.get(code.co_filename) is not False and is_internal(code.co_filename):
+        outer = frame.f_back
+        if outer is None:
+            break
+        frame = outer
+        code = frame.f_code
+    return code, frame.f_lasti
+
+
+def line_of(place: Place) -> tuple[str, int]:
+    """The file and the line number of a place."""
+    code, offset = place
+    for start, end, line in code.co_lines():
+        if line is not None and start <= offset < end:
+            return code.co_filename, line
+    return code.co_filename, code.co_firstlineno
+
+
+def spell(place: Place | None) -> str:
+    """A place as an error shows it: `model.py:41`, with the source line where it can be read."""
+    if place is None:
+        return "(its line is not known: it was made without gradients)"
+    filename, line = line_of(place)
+    source = linecache.getline(filename, line).strip()
+    shown = f"{os.path.basename(filename)}:{line}"
+    return f"{shown}  {source}" if source else shown

@@ -1,0 +1,107 @@
+"""A plan: everything about running one op on operands of given types that need not be worked out again.
+
+Plans are memoised per op by the operands' interned types and the attrs; the tables are bounded and only ever a memo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ..ir.errors import DeviceError, LaminaError
+from ..ir.execute import executor
+from ..ir.op import Op, Rule
+from ..ir.types import Type
+
+LIMIT = 4096  # entries of one op's memo; a program that makes more kinds than this starts over
+
+
+class Plan:
+    """How to run `op` with `attrs` on operands of `types`, and how to differentiate it.
+
+    kernel: arrays -> array (or a tuple of arrays, hidden outputs included).  out: the first output's type.
+    small: gradients may be taken on plain arrays.  rules: per operand f(cotangent, saved), or None, where the record
+    has the shorthand.  sources: for each of `op.saves`, (is it an operand, its position).  floats: per operand,
+    whether a gradient can flow to it.  link: what a view made by this plan is, as a chain of one.
+    """
+
+    __slots__ = ("op", "attrs", "types", "outs", "out", "kernel", "small", "rules", "sources", "floats", "link")
+
+    op: Op
+    attrs: dict[str, Any]
+    types: tuple[Type | None, ...]
+    outs: tuple[Type, ...]
+    out: Type
+    kernel: Callable
+    small: bool
+    rules: tuple[Callable | None, ...] | None
+    sources: tuple[tuple[bool, int], ...]
+    floats: tuple[bool, ...]
+    link: tuple
+
+    def __init__(self, op: Op, types: tuple[Type | None, ...], attrs: dict[str, Any]):
+        self.op, self.types, self.attrs = op, types, attrs
+        self.kernel, self.outs = executor(op, types, attrs)
+        self.out = self.outs[0]
+        if self.out.device.type != "cpu":
+            raise DeviceError(f"{op.name}: there is no device {self.out.device} here", "use device='cpu'")
+        everyone = [t for t in (*types, *self.outs) if t is not None]
+        floats = [t.dtype for t in everyone if t.dtype.is_floating_point]
+        self.small = all(t.small or (not t.dtype.is_floating_point and t.size <= 16_384) for t in everyone) and (
+            all(d is floats[0] for d in floats)
+        )
+        self.sources = tuple(
+            (n in op.operands, op.operands.index(n) if n in op.operands else op.all_outputs.index(n))
+            for n in op.saves
+        )
+        both = (*types, *self.outs)
+        self.rules = (
+            tuple(r and _compiled(r, op.saves, attrs, both) for r in op.rules) if op.rules else None
+        )
+        self.floats = tuple(
+            t is not None and t.dtype.is_floating_point and op.differentiates(min(i, len(op.operands) - 1))
+            for i, t in enumerate(types)
+        )
+        self.link = ((op.name, tuple(attrs.items())),)
+
+    def keeps(self, needs: tuple[bool, ...]) -> tuple[bool, ...]:
+        """Which of `op.saves` the gradients of the wanted operands look at."""
+        op = self.op
+        if op.vjp is not None:
+            return (True,) * len(op.saves)
+        wanted = {n for rule, need in zip(op.rules, needs, strict=True) if rule and need for n in rule.arrays}
+        return tuple(n in wanted for n in op.saves)
+
+
+def _compiled(rule: Rule, saves: tuple[str, ...], attrs: dict, types: tuple) -> Callable:
+    """The rule as f(cotangent, saved), with types and attrs bound: one call less in the backward loop."""
+    fixed = rule.fixed(attrs, types)
+    function = partial(rule.function, **fixed) if fixed else rule.function
+    at = tuple(saves.index(n) for n in rule.arrays)
+    if not at:
+        return lambda g, saved: function(g)
+    if len(at) == 1:
+        (a,) = at
+        return lambda g, saved: function(g, saved[a])
+    if len(at) == 2:
+        a, b = at
+        return lambda g, saved: function(g, saved[a], saved[b])
+    return lambda g, saved: function(g, *(saved[i] for i in at))
+
+
+def remember(memo: dict, key: Any, plan: Plan) -> Plan:
+    """Enter a plan into a bounded memo."""
+    if len(memo) >= LIMIT:
+        memo.clear()
+    memo[key] = plan
+    return plan
+
+
+def described(error: LaminaError, op: Op, operands: tuple, describe: Callable[[Any], str]) -> LaminaError:
+    """The error with a line for each operand between the rule and the way out."""
+    names = [*op.operands]
+    if op.variadic:
+        names[-1:] = [f"{op.operands[-1][1:]}[{i}]" for i in range(len(operands) - len(names) + 1)]
+    lines = [f"{name}: {describe(x)}" for name, x in zip(names, operands, strict=False) if x is not None]
+    return type(error)(error.rule, *lines, *error.details)

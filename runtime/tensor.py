@@ -1,0 +1,330 @@
+"""The tensor: an array, its interned type, and where it came from.
+
+This file holds what a tensor *is*; what can be done with one stands in the op records and is hung on by methods.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import ref
+
+import numpy as np
+
+from ..ir import dtypes
+from ..ir.dtypes import DType, from_numpy_dtype
+from ..ir.errors import ArgumentError, DTypeError, GradError, ShapeError
+from ..ir.types import CPU, Device, Type, type_of
+from .graph import Edge, Leaf, Node, Port
+from .storage import Storage
+
+new = object.__new__
+
+
+class Size(tuple):
+    """A shape: a tuple that prints as PyTorch's."""
+
+    def numel(self) -> int:
+        """The number of elements."""
+        total = 1
+        for n in self:
+            total *= n
+        return total
+
+    def __repr__(self) -> str:
+        return f"lamina.Size({list(self)})"
+
+    def __getitem__(self, at):
+        found = tuple.__getitem__(self, at)
+        return Size(found) if isinstance(at, slice) else found
+
+    def __add__(self, other):
+        return Size(tuple.__add__(self, tuple(other)))
+
+
+class Tensor:
+    """A multi-dimensional array that knows its history.  Made by `lamina.tensor` and its kin.
+
+    _data: the NumPy array.  _meta: its interned type.  _node: where it came from; None where no gradient is wanted.
+    _storage: what it shares with its views, once anything asked.  _view: (base, chain) where it is a view.
+    """
+
+    __slots__ = ("_data", "_meta", "_node", "_storage", "_view", "__weakref__")
+
+    _data: np.ndarray
+    _meta: Type
+    _node: Edge | None
+    _storage: Storage | None
+    _view: tuple[Tensor, tuple] | None
+
+    __array_priority__ = 1000  # so that array * tensor is the tensor's business
+    __array_ufunc__ = None
+
+    def __new__(cls, data: Any = (), *, dtype: DType | None = None):
+        return tensor_of(np.array(data, dtype=dtype.numpy if dtype else dtypes.default_dtype().numpy))
+
+    # ---- what it is ----
+    @property
+    def shape(self) -> Size:
+        return Size(self._meta.shape)
+
+    @property
+    def dtype(self) -> DType:
+        return self._meta.dtype
+
+    @property
+    def device(self) -> Device:
+        return self._meta.device
+
+    @property
+    def ndim(self) -> int:
+        return self._meta.ndim
+
+    @property
+    def itemsize(self) -> int:
+        return self._meta.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self._data.nbytes
+
+    @property
+    def layout(self) -> str:
+        return "strided"
+
+    is_cuda = is_sparse = is_quantized = is_meta = False
+
+    def size(self, dim: int | None = None) -> Size | int:
+        """The shape, or its entry `dim`."""
+        if dim is None:
+            return self.shape
+        rank = self._meta.ndim
+        if not -rank <= dim < rank:
+            from_to = f"[{-rank}, {rank - 1}]" if rank else "empty"
+            raise IndexError(f"size(dim): dim {dim} is out of range, which is {from_to}")
+        return self._meta.shape[dim]
+
+    def dim(self) -> int:
+        """The number of dimensions."""
+        return self._meta.ndim
+
+    ndimension = dim
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return self._data.size
+
+    nelement = numel
+
+    def element_size(self) -> int:
+        """Bytes of one element."""
+        return self._meta.dtype.itemsize
+
+    def stride(self, dim: int | None = None) -> tuple[int, ...] | int:
+        """Steps between neighbours of each dimension (or of `dim`), in elements."""
+        found = tuple(s // self._data.itemsize for s in self._data.strides)
+        return found if dim is None else found[dim]
+
+    def storage_offset(self) -> int:
+        """Elements between the start of the storage and this tensor's first element."""
+        root = self._view[0]._data if self._view else self._data
+        return (self._data.__array_interface__["data"][0] - root.__array_interface__["data"][0]) // root.itemsize
+
+    def data_ptr(self) -> int:
+        """The address of the first element."""
+        return self._data.__array_interface__["data"][0]
+
+    def is_contiguous(self, memory_format: Any = None) -> bool:
+        """Whether the elements lie row by row without gaps."""
+        return self._data.flags.c_contiguous
+
+    def is_floating_point(self) -> bool:
+        return self._meta.dtype.is_floating_point
+
+    def is_complex(self) -> bool:
+        return False
+
+    def is_signed(self) -> bool:
+        return self._meta.dtype.is_signed
+
+    # ---- history ----
+    @property
+    def requires_grad(self) -> bool:
+        return self._node is not None
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        self.requires_grad_(wanted)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Ask (or stop asking) for this tensor's gradient, in place.  Raises GradError where it is not a leaf."""
+        node = self._node
+        if requires_grad:
+            if node is None:
+                if not self._meta.dtype.is_floating_point:
+                    raise GradError(f"only floating tensors can require gradients, not {self._meta}")
+                self._node = leaf(self)
+        elif type(node) is Leaf:
+            self._node = None
+        elif node is not None:
+            raise GradError(
+                "requires_grad_(False): only a leaf can stop requiring gradients", "use x.detach() for a copy without"
+            )
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        return self._node is None or type(self._node) is Leaf
+
+    @property
+    def grad_fn(self) -> Node | None:
+        node = self._node
+        return None if node is None or type(node) is Leaf else node.node if type(node) is Port else node
+
+    @property
+    def output_nr(self) -> int:
+        return self._node.index if type(self._node) is Port else 0
+
+    @property
+    def grad(self) -> Tensor | None:
+        node = self._node
+        if type(node) is Leaf:
+            return node.grad
+        return kept.grad if (kept := retained(self)) else None
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        node = self._node
+        if value is not None:
+            if not isinstance(value, Tensor):
+                raise ArgumentError(f"grad must be a tensor or None, not {type(value).__name__}")
+            if value._meta.shape != self._meta.shape:
+                raise ShapeError(
+                    "grad must have the tensor's shape", f"tensor: {self._meta}", f"grad: {value._meta}"
+                )
+            if value._meta.dtype is not self._meta.dtype:
+                raise DTypeError(
+                    "grad must have the tensor's dtype", f"tensor: {self._meta}", f"grad: {value._meta}"
+                )
+        if type(node) is Leaf:
+            node.grad = value
+        elif value is not None:
+            raise GradError("only a leaf that requires grad holds a gradient", f"tensor: {self._meta}")
+
+    @property
+    def _version(self) -> int:
+        return self._storage.version if self._storage is not None else 0
+
+    @property
+    def _base(self) -> Tensor | None:
+        return self._view[0] if self._view is not None else None
+
+    def _is_view(self) -> bool:
+        return self._view is not None
+
+    @property
+    def data(self) -> Tensor:
+        """The same memory without history; writes through it are not seen by what was saved for backward."""
+        return wrap(self._data, self._meta)
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        if not isinstance(value, Tensor):
+            raise ArgumentError(f"data must be a tensor, not {type(value).__name__}")
+        self._data, self._meta, self._storage, self._view = value._data, value._meta, value._storage, None
+        if type(self._node) is Leaf:
+            self._node.kind = value._meta
+
+    def detach(self) -> Tensor:
+        """The same memory without history.  Writing into it counts as writing into this tensor."""
+        store = self._storage
+        if store is None:
+            store = self._storage = Storage()
+        made = wrap(self._data, self._meta)
+        made._storage = store
+        return made
+
+    def detach_(self) -> Tensor:
+        """Forget this tensor's history."""
+        if self._view is not None:
+            raise GradError("detach_(): a view can't be detached in place", "use x = x.detach()")
+        self._node = None
+        return self
+
+    __hash__ = object.__hash__
+
+    def __len__(self) -> int:
+        if not self._meta.ndim:
+            raise TypeError("len() of a 0-d tensor")
+        return self._meta.shape[0]
+
+
+class Parameter(Tensor):
+    """A tensor that a module owns and an optimizer updates."""
+
+    __slots__ = ("__dict__",)
+
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True):
+        made = new(cls)
+        if data is None:
+            data = tensor_of(np.zeros((0,), dtypes.default_dtype().numpy))
+        elif not isinstance(data, Tensor):
+            raise ArgumentError(f"Parameter(data): data must be a tensor, not {type(data).__name__}")
+        made._data, made._meta, made._storage, made._view = data._data, data._meta, data._storage, None
+        made._node = None
+        return made.requires_grad_(requires_grad)
+
+    def __reduce__(self):
+        return (_restore_parameter, (wrap(self._data, self._meta), self.requires_grad))
+
+
+def _restore_parameter(data: Tensor, requires_grad: bool) -> Parameter:
+    return Parameter(data, requires_grad)
+
+
+class Retained:
+    """A hook that keeps the gradient of a tensor that is not a leaf."""
+
+    __slots__ = ("grad",)
+
+    def __init__(self):
+        self.grad: Tensor | None = None
+
+    def __call__(self, grad: Tensor) -> None:
+        self.grad = grad if self.grad is None else self.grad + grad
+
+
+def retained(x: Tensor) -> Retained | None:
+    """The hook that `retain_grad` put on `x`, if it did."""
+    node = x._node
+    hooks = node.hooks if node is not None else None
+    for hook in (hooks or {}).get(x.output_nr, ()):
+        if type(hook) is Retained:
+            return hook
+    return None
+
+
+def leaf(owner: Tensor) -> Leaf:
+    made = new(Leaf)
+    made.kind, made.grad, made.hooks, made.after, made.owner = owner._meta, None, None, None, ref(owner)
+    return made
+
+
+def wrap(data: np.ndarray, kind: Type) -> Tensor:
+    """A tensor around an array that has exactly that type."""
+    made = new(Tensor)
+    made._data, made._meta, made._node, made._storage, made._view = data, kind, None, None, None
+    return made
+
+
+def tensor_of(data: Any) -> Tensor:
+    """A tensor around an array (not copied) or a number.  Raises DTypeError for an element type Lamina lacks."""
+    array = np.asarray(data)
+    if type(data) is float:
+        array = array.astype(dtypes.default_dtype().numpy)
+    dtype = from_numpy_dtype(array.dtype)
+    if dtype is None:
+        known = ", ".join(d.name for d in dtypes.ALL)
+        raise DTypeError(f"no tensor holds NumPy's {array.dtype}", f"convert it to one of: {known}")
+    if array.dtype != dtype.numpy:
+        array = array.astype(dtype.numpy)  # the other byte order
+    return wrap(array, type_of(dtype, array.shape, CPU))

@@ -1,0 +1,95 @@
+"""Configure every test: seeds, golden texts, hypothesis, and a run that must not be empty."""
+
+import os
+import random
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import pytest
+
+HERE = Path(__file__).parent
+
+# The same examples on every machine and every run, and no clock: a deadline or the "too slow" check would
+# fail tests for what else the machine does. `--hypothesis-profile=thorough` looks further (make slow).
+STEADY = {"deadline": None, "derandomize": True, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("quick", max_examples=30, **STEADY)
+hypothesis.settings.register_profile("thorough", max_examples=1000, **STEADY)
+hypothesis.settings.load_profile("quick")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("lamina")
+    group.addoption(
+        "--update-golden", action="store_true", help="rewrite tests/golden/*.txt with what the tests produced"
+    )
+    group.addoption(
+        "--require-passed", action="store_true", help="fail when no test passed, as when all were skipped"
+    )
+
+
+class RootIsNoTestPackage:
+    """Keep pytest from taking the repository's root, which has an `__init__.py`, for a package of tests.
+
+    It would import the root under its folder's name: a second Lamina, which the packages' guards refuse.
+    """
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collect_directory(self, path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+        return pytest.Dir.from_parent(parent, path=path) if path == HERE.parent else None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(RootIsNoTestPackage())
+    if config.getoption("--update-golden") and os.environ.get("CI") == "true":
+        raise pytest.UsageError(
+            "--update-golden is refused in CI: update on your machine and read the difference"
+        )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE / "peers"):
+            item.add_marker("peers")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if not session.config.getoption("--require-passed"):
+        return
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and not reporter.stats.get("passed"):  # a worker of xdist has no reporter
+        reporter.write_line("\nno test passed, and --require-passed was given", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(autouse=True)
+def seeded(request: pytest.FixtureRequest) -> None:
+    """Seed Python's and NumPy's generators from the test's name, so that neither order nor worker matters."""
+    seed = zlib.crc32(request.node.nodeid.encode())
+    random.seed(seed)
+    np.random.seed(seed)
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
+    """Return `golden(name, text)`, which compares str(text) with tests/golden/<name>.txt.
+
+    Under `--update-golden` it writes the file instead. A file ends in one newline, whatever the text does.
+    """
+
+    def compare(name: str, text: object) -> None:
+        file = HERE / "golden" / f"{name}.txt"
+        made = str(text).rstrip("\n") + "\n"
+        if request.config.getoption("--update-golden"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(made, encoding="utf-8")
+            return
+        if not file.exists():
+            pytest.fail(f"tests/golden/{name}.txt is missing; pytest --update-golden writes it:\n{made}")
+        assert made == file.read_text(encoding="utf-8"), (
+            f"tests/golden/{name}.txt differs; if the new text is right, pytest --update-golden writes it"
+        )
+
+    return compare

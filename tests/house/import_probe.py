@@ -1,0 +1,42 @@
+"""Measure what `import lamina` costs beyond NumPy, in a fresh interpreter; print it as JSON.
+
+Run by the wheel check with the interpreter of a bare environment, and by a test with the developer's own.
+"""
+
+import json
+import sys
+import time
+
+# Each is loaded when it is first needed, by one module. They are watched by name, not only looked up in
+# sys.modules, so that `try: import triton` is caught on a machine without Triton too.
+HEAVY = (
+    "cuda jax llvmlite matplotlib networkx onnx onnxruntime safetensors scipy sklearn sympy torch tqdm triton"
+).split()
+
+
+class Watcher:
+    """Note which top-level packages are asked for, and find none of them."""
+
+    def __init__(self) -> None:
+        self.asked: set[str] = set()
+
+    def find_spec(self, name, path=None, target=None):
+        self.asked.add(name.partition(".")[0])
+
+
+def main() -> None:
+    """Print {"seconds": the import's time, "heavy": the heavy libraries it asked for}."""
+    import numpy  # noqa: F401 - first, so that its own time doesn't count
+
+    watcher = Watcher()
+    sys.meta_path.insert(0, watcher)
+    begin = time.perf_counter()
+    import lamina  # noqa: F401
+
+    seconds = time.perf_counter() - begin
+    asked = watcher.asked | {name for name in HEAVY if name in sys.modules}
+    print(json.dumps({"seconds": seconds, "heavy": sorted(asked.intersection(HEAVY))}))
+
+
+if __name__ == "__main__":
+    main()

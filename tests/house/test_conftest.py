@@ -1,0 +1,90 @@
+"""See the tests' own tools fail: run pytest in a small tree that has this project's conftest and settings."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import package_tree
+import pytest
+
+CASE = """
+import random
+import numpy as np
+import pytest
+
+def test_text(golden):
+    golden("folder/text", "one\\ntwo\\n\\n")
+
+def test_seeds(golden):
+    golden("seeds", (random.random(), float(np.random.rand())))
+
+@pytest.mark.skip(reason="as where a peer is missing")
+def test_skipped():
+    pass
+"""
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """Make a tree whose root, as Lamina's, has an `__init__.py` that must not be imported by pytest."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "__init__.py").write_text("raise ImportError('imported under the name of its folder')\n")
+    (tmp_path / "tests" / "test_case.py").write_text(CASE)
+    shutil.copy(package_tree.ROOT / "tests" / "conftest.py", tmp_path / "tests")
+    shutil.copy(package_tree.ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def run(tree, *words, **environment):
+    """Run pytest in the tree; return (exit status, what it printed)."""
+    inherited = {name: value for name, value in os.environ.items() if name != "CI" and "PYTEST" not in name}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        cwd=tree,
+        env=inherited | environment,
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_golden_missing_updated_kept_and_changed(tree):
+    status, output = run(tree)
+    assert status == 1 and "tests/golden/seeds.txt is missing" in output
+    status, output = run(tree, "--update-golden")
+    assert status == 0, output
+    assert (tree / "tests" / "golden" / "folder" / "text.txt").read_text() == "one\ntwo\n"
+    status, output = run(tree, "-n", "2")  # the same random numbers, by whichever process
+    assert status == 0, output
+    (tree / "tests" / "golden" / "folder" / "text.txt").write_text("one\n")
+    status, output = run(tree)
+    assert status == 1 and "tests/golden/folder/text.txt differs" in output
+
+
+def test_update_golden_refused_in_ci(tree):
+    status, output = run(tree, "--update-golden", CI="true")
+    assert status == pytest.ExitCode.USAGE_ERROR and "--update-golden is refused in CI" in output
+    assert not (tree / "tests" / "golden").exists()
+
+
+def test_require_passed_refuses_a_run_of_skips(tree):
+    status, output = run(tree, "-k", "skipped")
+    assert status == 0, output
+    status, output = run(tree, "-k", "skipped", "--require-passed")
+    assert status == 1 and "no test passed" in output
+
+
+def test_peers_are_marked(tree):
+    (tree / "tests" / "peers").mkdir()
+    shutil.move(tree / "tests" / "test_case.py", tree / "tests" / "peers")
+    _, output = run(tree, "--collect-only", "-q", "-m", "peers")
+    assert "3 tests collected" in output
+
+
+def test_warnings_are_errors(tree):
+    (tree / "tests" / "test_case.py").write_text(
+        "import warnings\ndef test_warning():\n    warnings.warn('w')\n"
+    )
+    status, output = run(tree)
+    assert status == 1 and "UserWarning: w" in output

@@ -1,0 +1,72 @@
+"""Hold the root-as-package layout: every package listed, guarded, and importable under one name only."""
+
+import importlib.metadata
+import subprocess
+import sys
+
+import package_tree
+import pytest
+
+import lamina.ir.version
+
+NOT_SHIPPED = {"tests", "benchmarks", "examples", "docs", "build", "dist"}
+INNER = [name for name in package_tree.packages() if name != "lamina"]
+
+
+def packages_on_disk() -> list[str]:
+    """Find every folder with an `__init__.py`, as a dotted name, but for what is no part of the package."""
+    root = package_tree.ROOT
+    found = ["lamina"] if (root / "__init__.py").exists() else []
+    for top in root.iterdir():
+        if top.is_dir() and top.name not in NOT_SHIPPED and not top.name.startswith("."):
+            files = top.rglob("__init__.py")
+            found += [".".join(("lamina", *file.parent.relative_to(root).parts)) for file in files]
+    return sorted(found)
+
+
+def test_packages_list_matches_disk():
+    assert sorted(package_tree.packages()) == packages_on_disk()
+
+
+def test_packages_leave_no_module_outside():
+    """A folder with modules but no `__init__.py` would be missed by the list and by the wheel alike."""
+    packed = {package_tree.folder(name) for name in package_tree.packages()}
+    tops = {package_tree.ROOT / name.split(".")[1] for name in INNER}
+    assert {file.parent for top in tops for file in top.rglob("*.py")} <= packed
+
+
+def test_tests_are_no_package():
+    """With an `__init__.py` in tests/, pytest would import the root again, under its folder's name."""
+    assert not list((package_tree.ROOT / "tests").rglob("__init__.py"))
+
+
+@pytest.mark.parametrize("package", INNER)
+def test_guard_refuses_bare_import(package):
+    """From the root `import ir` must fail; so must `import ops` from within ir/."""
+    place = package_tree.folder(package)
+    command = [sys.executable, "-c", f"import {place.name}"]
+    done = subprocess.run(command, cwd=place.parent, capture_output=True, text=True)
+    assert done.returncode == 1
+    last = done.stderr.rstrip().splitlines()[-1]
+    assert last == f"ImportError: {place.name} is a folder of Lamina's repository: write import {package}"
+
+
+@pytest.mark.parametrize("package", INNER)
+def test_guard_is_first_statement(package):
+    """Nothing may run before the guard but the docstring, or the second copy is half made already."""
+    text = (package_tree.folder(package) / "__init__.py").read_text()
+    assert text.startswith('"""')
+    after = text.split('"""', 2)[2].lstrip()
+    assert after.startswith('if not __name__.startswith("lamina."):')
+
+
+def test_version_is_installed_version():
+    assert importlib.metadata.version("lamina") == lamina.ir.version.__version__
+    assert lamina.__version__ == lamina.ir.version.__version__
+
+
+def test_import_loads_nothing_heavy():
+    probe = package_tree.ROOT / "tests" / "house" / "import_probe.py"
+    done = subprocess.run([sys.executable, probe], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert '"heavy": []' in done.stdout

@@ -1,0 +1,15 @@
+"""Every op record, held to what ir/op.py promises of it.  One test for each op and check: `-k softmax` runs one op's."""
+
+import checks
+import pytest
+
+from lamina.ir.op import REGISTRY
+
+CHECKS = {name.removeprefix("check_"): check for name, check in vars(checks).items() if name.startswith("check_")}
+OPS = sorted(REGISTRY)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("name", OPS)
+def test_record(name, check):
+    CHECKS[check](REGISTRY[name])
