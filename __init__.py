@@ -1,8 +1,52 @@
 """Lamina: eager deep learning in Python, with an optional tracing compiler.
 
-This is the public face.  It hands names on and defines nothing.
+This is the public face.  It hands names on and defines nothing: ops stand in ir/ops, what runs them in runtime.
 """
 
-from . import runtime
+from . import autograd, runtime
+from .ir.dtypes import (
+    bfloat16,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+)
+from .ir.dtypes import DType as dtype
+from .ir.dtypes import bool_ as _bool
+from .ir.dtypes import default_dtype as get_default_dtype
+from .ir.dtypes import promote as promote_types
+from .ir.dtypes import set_default_dtype
+from .ir.errors import (
+    ArgumentError,
+    ArgumentValueError,
+    DeviceError,
+    DimError,
+    DTypeError,
+    GradError,
+    GraphError,
+    InplaceError,
+    KernelError,
+    LaminaError,
+    ShapeError,
+)
+from .ir.types import Device as device
 from .ir.version import __version__
-from .runtime import Parameter, Size, Tensor, as_tensor, from_numpy, tensor
+from .runtime import *  # noqa: F403 - every op, by its record's name
+from .runtime.random import (
+    Generator,
+    default_generator,
+    fork_rng,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    seed,
+    set_rng_state,
+)
+
+# The dtypes' short names.  Last, as the ops' methods of these names came with the star.
+float, double, half = float32, float64, float16
+short, int, long, bool = int16, int32, int64, _bool

@@ -11,8 +11,7 @@ where that can't be decided, the answer is yes on a `Condition`, which `with con
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from keyword import iskeyword
 from math import gcd, inf
@@ -285,19 +284,25 @@ def bounds(dim: int | Dim) -> tuple[float, float]:
     if not isinstance(dim, Dim):
         return dim, dim
     low, high = _interval(dim)
-    linear = [
-        m[0] for m, _ in dim.terms if len(m) == 1 and m[0].kind == "//" and isinstance(m[0].operands[1], int)
-    ]
-    if (
-        linear and len(dim.terms) > 1
-    ):  # n - n//2: a//k lies between (a-k+1)/k and a/k, and then terms may cancel
-        atom = linear[0]
-        a, k = atom.operands
-        c = dict(dim.terms)[(atom,)]
-        rest = (dim - c * _of_atom(atom)) * k
-        ends = [bounds(rest + c * a), bounds(rest + c * (a - k + 1))]
-        low = max(low, min(-((-e) // k) if e > -inf else e for e, _ in ends))
-        high = min(high, max(e // k if e < inf else e for _, e in ends))
+    if len(dim.terms) == 1:
+        return low, high
+    for monomial, c in dim.terms:  # with what an atom lies between in its place, terms may cancel: n - n//2
+        if len(monomial) != 1 or not monomial[0].operands:
+            continue
+        atom, rest = monomial[0], dim - c * _of_atom(monomial[0])
+        x, y = atom.operands
+        if atom.kind != "//":
+            ends = [bounds(rest + c * x), bounds(rest + c * y)]
+            below, above = zip(*ends, strict=True)
+            # c * min(x, y) is the smaller of c*x and c*y where c > 0, else the larger; of max, the other way
+            least = (atom.kind == "min") == (c > 0)
+            low = max(low, min(below) if least else max(below))
+            high = min(high, min(above) if least else max(above))
+        elif isinstance(y, int):  # x//y lies between (x-y+1)/y and x/y
+            ends = [bounds(rest * y + c * x), bounds(rest * y + c * (x - y + 1))]
+            low = max(low, min(e if e == -inf else -(-e // y) for e, _ in ends))
+            high = min(high, max(e if e == inf else e // y for _, e in ends))
+        break
     return low, high
 
 
@@ -403,15 +408,20 @@ class _Collecting(threading.local):
 _collecting = _Collecting()
 
 
-@contextmanager
-def conditions() -> Iterator[list[Condition]]:
-    """Collect what `same` and `at_least` can't decide in this block, instead of raising."""
-    outer, found = _collecting.into, []
-    _collecting.into = found
-    try:
-        yield found
-    finally:
-        _collecting.into = outer
+class conditions:
+    """Collects what `same` and `at_least` can't decide in its block, instead of their raising."""
+
+    def __init__(self, into: list[Condition] | None = None):
+        self.into: list[Condition] = [] if into is None else into
+        self.outer: list[list[Condition] | None] = []
+
+    def __enter__(self) -> list[Condition]:
+        self.outer.append(_collecting.into)
+        _collecting.into = self.into
+        return self.into
+
+    def __exit__(self, *_: object) -> None:
+        _collecting.into = self.outer.pop()
 
 
 def same(a: int | Dim, b: int | Dim) -> bool:

@@ -1,9 +1,9 @@
 """The gradient of a scalar body, derived from the body itself.
 
-Elementwise functions have diagonal Jacobians, so pushing a cotangent through each op's own gradient rule, forwards,
-gives what pulling it backwards would.  A `Dual` carries a value and the cotangent scaled by the derivative so far;
-running a body on duals is its vector-Jacobian product, for whatever kind of operand the values are.  A branch that
-`where` does not choose is never multiplied by 0, so it may hold inf or NaN.
+Elementwise functions have diagonal Jacobians, so pushing a cotangent through each op's own gradient rule,
+forwards, gives what pulling it backwards would.  A `Dual` carries a value and the cotangent scaled by the
+derivative so far; running a body on duals is its vector-Jacobian product, for whatever kind of operand the
+values are.  A branch that `where` does not choose is never multiplied by 0, so it may hold inf or NaN.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Dual(Operators):
     def __init__(self, value: Any, slope: Any):
         self.value, self.slope = value, slope
 
-    def __lamina_op__(op, args: tuple, kwargs: dict) -> Any:  # noqa: N805 - called on the type, as __array_ufunc__ is
+    def __lamina_op__(op, args: tuple, kwargs: dict) -> Any:
         operands, attrs = op.bind(*args, **kwargs)
         slopes = tuple(a.slope if isinstance(a, Dual) else None for a in operands)
         values = tuple(a.value if isinstance(a, Dual) else a for a in operands)
@@ -39,7 +39,7 @@ class Dual(Operators):
 
 
 def derived(body: Callable, position: int) -> Callable:
-    """The vjp of `body` for the operand at `position`: f(cotangent, operands, attrs), None where it does not vary."""
+    """The vjp of `body` for one operand: f(cotangent, operands, attrs), None where the body does not vary."""
 
     def vjp(g: Any, operands: tuple, attrs: dict) -> Any:
         duals = [x if x is None else Dual(x, g if i == position else None) for i, x in enumerate(operands)]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from . import dtypes, lowering
-from .dual import derived
 from .dtypes import DType
+from .dual import derived
 from .errors import DTypeError
 from .kernel import scalar
 from .op import Op, Traits, define
@@ -49,14 +49,17 @@ def elementwise(
 ) -> Op:
     """Enter an elementwise op.
 
-    body(*scalars, **attrs): its meaning, written with ops and operators; lowering, and unless given here the NumPy
-    reference and the gradient, all follow from it.  A string names a word of the kernel form's vocabulary; then
-    reference and grad are needed.  reference: the same in one NumPy call, where that is quicker or
-    the only spelling.  result: how the dtype follows from the operands' (see RESULTS), or a function of their types
-    and the attrs that gives (dtype computed in, or one for each operand; dtype returned).  grad: as in Op, or
-    "derived" from the body, or None for an op without one.  dtypes: what the dtype computed in may be; others raise
-    DTypeError.  lower: where one scalar body can't say it for every dtype.  Operands that are None are left out of
-    broadcasting and promotion.
+    body       (*scalars, **attrs): its meaning, written with ops and operators.  Lowering, and unless given
+               here the NumPy reference and the gradient, all follow from it.  A string names a word of the kernel
+               form's vocabulary; then reference and grad are needed.
+    reference  the same in one NumPy call, where that is quicker or the only spelling.
+    result     how the dtype follows from the operands' (see RESULTS), or a function of their types and the
+               attrs: (dtype computed in, or one for each operand; dtype returned).
+    grad       as in Op, or "derived" from the body, or None for an op that has none.
+    dtypes     what the dtype computed in may be; others raise DTypeError.
+    lower      where one scalar body can't say it for every dtype.
+
+    Operands that are None are left out of broadcasting and promotion.
     """
     rule = RESULTS[result] if isinstance(result, str) else result
     categories, remedy = TAKEN[dtypes]

@@ -32,6 +32,10 @@ def executor(
     inferred = op.infer(*types, **attrs)
     outs = inferred if isinstance(inferred, tuple) else (inferred,)
     conversions = operand_dtypes(op, types, attrs)
+    if op.quick is not None and not conversions:
+        quick = op.quick(types, attrs)
+        if quick is not None:
+            return quick, outs
     run = _with_attrs(op.reference, attrs)
     if conversions:
         run = _converting(run, conversions)

@@ -12,6 +12,7 @@ from .errors import GraphError
 from .graph import Graph, active
 from .interpret import interpret
 from .op import Op, Traits
+from .size import size
 from .types import Type
 
 
@@ -45,4 +46,5 @@ fused = Op(
     doc="Run a graph as one node.",
 )
 
-STRUCTURAL = {fused.name: fused}
+# The ops that graphs may hold beside those of the operator set.
+STRUCTURAL = {op.name: op for op in (fused, size)}

@@ -20,13 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from .dims import Condition, conditions
+from .dims import Condition, Dim, conditions
 from .dtypes import from_numpy_dtype, of_scalar
 from .errors import ArgumentError, GraphError, LaminaError
 from .op import Op
 from .operators import Operators
 from .printing import Namer, graph_text, node_text, scalar_text
 from .shapes import result_dtype, scalar_dtype
+from .size import size
 from .types import Device, Shape, Type, type_of
 
 Place = tuple[str, int]  # the user's file and line
@@ -200,7 +201,7 @@ def active() -> Builder:
 class Builder:
     """Makes a graph node by node, inferring types as it goes.
 
-    `conditions` gathers what the symbols must satisfy for the inferred shapes to be right; `where` is the
+    `conditions` gathers what the symbols must satisfy for the shapes to be right; `where` is the
     user's line that the next nodes belong to.
     """
 
@@ -208,6 +209,7 @@ class Builder:
         self.name = name
         self.where: Place | None = None
         self.conditions: list[Condition] = []
+        self._collecting = conditions(self.conditions)
         self._params: list[Value] = []
         self._nodes: list[Node] = []
         self._defined: set[Value] = set()
@@ -221,11 +223,13 @@ class Builder:
         return made
 
     def __enter__(self) -> Builder:
+        self._collecting.__enter__()
         _active.builders.append(self)
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *error: Any) -> None:
         _active.builders.remove(self)
+        self._collecting.__exit__(*error)
 
     def param(self, type: Type, hint: str | None = None) -> Value:
         """A further parameter of the graph."""
@@ -255,13 +259,11 @@ class Builder:
         inputs = self._lifted(op, operands)
         types = tuple(None if v is None else v.type for v in inputs)
         try:
-            with conditions() as found:
-                inferred = op.infer(*types, **attrs)
+            inferred = op.infer(*types, **attrs)
         except LaminaError as error:
             named = zip(operand_names(op, len(inputs)), inputs, strict=True)
             lines = (f"{name}: {v.type}" for name, v in named if v is not None)
             raise type(error)(error.rule, *lines, *error.details) from None
-        self.conditions.extend(c for c in found if c not in self.conditions)
         outs = inferred if isinstance(inferred, tuple) else (inferred,)
         outputs = tuple(Value(t, hint) for t in outs)
         ordered = {name: attrs[name] for name in op.attrs}
@@ -311,6 +313,8 @@ class Builder:
                 found.append(scalar_constant(x, tensors))
             elif isinstance(x, np.ndarray):
                 found.append(Constant(x))
+            elif isinstance(x, Dim):
+                found.append(self.emit(size, (), {"value": x}).outputs[0])
             else:
                 self._check_mine(x, f"operand {name} of {op.name}")
                 found.append(x)

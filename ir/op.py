@@ -70,6 +70,8 @@ class Op:
     samples     inputs for the generated tests (see sample.py).
     write       (arrays..., **attrs): the in-place form in NumPy, which changes the first array (or those that `mutates`
                 names) instead of returning; without it, an in-place op writes the reference's result over the operand.
+    quick       (types, attrs) -> a quicker spelling of the reference for operands of just these types, or None; it must
+                return an ndarray of the inferred dtype, 0-d results too.
     inapplicable  which of the standard sizes and layouts its samples leave out, and why: {"0-d": "needs a dim"}.
     method      whether it is also a method of tensors.  aliases: further public names.
     dtypes      the dtypes it takes: "all", "float", "number" (not bool), "int" (and bool).
@@ -77,7 +79,7 @@ class Op:
 
     __slots__ = (
         "name", "operands", "optional", "variadic", "attrs", "outputs", "hidden", "bind", "plain", "infer", "reference",
-        "casts", "rules", "vjp", "saves", "lower", "traits", "write", "samples", "inapplicable", "method", "aliases", "dtypes", "__dict__",
+        "casts", "rules", "vjp", "saves", "lower", "traits", "write", "quick", "samples", "inapplicable", "method", "aliases", "dtypes", "__dict__",
     )  # fmt: skip  (__dict__ holds a record's own __doc__, which a class with a docstring has no slot for)
 
     def __init__(
@@ -102,6 +104,7 @@ class Op:
         inapplicable: dict[str, str] | None = None,
         dtypes: str = "all",
         write: Callable | None = None,
+        quick: Callable[[tuple, dict], Callable | None] | None = None,
         method: bool = True,
         aliases: tuple[str, ...] = (),
         doc: str | None = None,
@@ -118,7 +121,7 @@ class Op:
         self.infer, self.reference, self.lower, self.casts = infer, reference, lower, casts
         self.traits, self.samples, self.method = traits, samples, method
         self.inapplicable = inapplicable or {}
-        self.dtypes, self.write, self.aliases = dtypes, write, aliases
+        self.dtypes, self.write, self.quick, self.aliases = dtypes, write, quick, aliases
         self.__doc__ = doc or self.bind.__doc__
         if grad is not None and vjp is not None:
             raise TypeError(f"op {name}: give grad or vjp, not both")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .op import REGISTRY
+from .op import COMPOSITES, REGISTRY
 
 
 def _binary(name: str):
@@ -44,7 +44,9 @@ class Operators:
     __lt__, __le__, __gt__, __ge__ = _binary("lt"), _binary("le"), _binary("gt"), _binary("ge")
     __and__, __or__, __xor__ = _binary("bitwise_and"), _binary("bitwise_or"), _binary("bitwise_xor")
     __neg__, __abs__, __invert__ = _unary("neg"), _unary("abs"), _unary("bitwise_not")
-    __getitem__ = _binary("getitem")
+
+    def __getitem__(self, index: Any) -> Any:
+        return COMPOSITES["getitem"].function(self, index)
 
     @property
     def mT(self) -> Any:

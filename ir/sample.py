@@ -35,7 +35,7 @@ class Operand:
         if self.category == "bool" or (dtype.kind == "b" and self.category == "any"):
             return generator.integers(0, 2, self.shape).astype(np.bool_)
         if self.category == "int" or (dtype.kind in "iu" and self.category == "any"):
-            dtype = dtype if dtype.kind in "iu" else np.dtype(np.int64)
+            dtype = dtype if self.category == "any" else np.dtype(np.int64)
             low = max(int(np.ceil(self.low)), 0) if dtype.kind == "u" else int(np.ceil(self.low))
             return generator.integers(low, max(int(self.high), low + 1), self.shape).astype(dtype)
         dtype = np.dtype(np.float32) if dtype.kind in "iub" else dtype

@@ -149,7 +149,8 @@ def filled_in(op: str, shape: Shape, sizes: tuple) -> Shape:
         if -1 in sizes[at + 1 :]:
             raise ShapeError(f"{op}: only one size can be -1, in {list(sizes)}")
         total, rest = prod(shape), prod(sizes[:at] + sizes[at + 1 :])
-        if rest == 0 or not same(total % rest, 0):
+        left = rest and total % rest
+        if rest == 0 or (isinstance(left, int) and left):
             raise ShapeError(f"{op}: {list(sizes)} can't hold the {total} elements of shape {list(shape)}")
         sizes = (*sizes[:at], total // rest, *sizes[at + 1 :])
     for n in sizes:

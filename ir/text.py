@@ -79,7 +79,11 @@ class _Reader:
 
     # ---- tokens --------------------------------------------------------------------------------------------
     def space(self) -> None:
-        self.at = SPACE.match(self.text, self.at).end()
+        self.at = self.after_space()
+
+    def after_space(self) -> int:
+        found = SPACE.match(self.text, self.at)
+        return found.end() if found else self.at
 
     def next_is(self, literal: str) -> bool:
         return self.text.startswith(literal, self.at)
@@ -96,14 +100,17 @@ class _Reader:
         if not self.take(literal):
             raise self.error(f"expected {literal!r}")
 
-    def match(self, pattern: re.Pattern, what: str = "") -> re.Match | None:
+    def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         found = pattern.match(self.text, self.at)
+        if found is not None:
+            self.at = found.end()
+            self.space()
+        return found
+
+    def need(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
+        found = self.match(pattern)
         if found is None:
-            if what:
-                raise self.error(f"expected {what}")
-            return None
-        self.at = found.end()
-        self.space()
+            raise self.error(f"expected {what}")
         return found
 
     def error(self, message: str, at: int | None = None) -> GraphError:
@@ -143,7 +150,7 @@ class _Reader:
     def graph(self) -> Graph:
         self.deeper()
         self.expect("graph ")
-        name = self.match(NAME, "the graph's name")[0]
+        name = self.need(NAME, "the graph's name")[0]
         names: dict[str, Value] = {}
         self.expect("(")
         params = self.listed(")", lambda: self.parameter(names))
@@ -173,7 +180,7 @@ class _Reader:
         return Graph(name, tuple(params), tuple(nodes), tuple(results))
 
     def parameter(self, names: dict[str, Value]) -> Value:
-        at, name = self.at, self.match(VALUE, "a parameter: %name")[1]
+        at, name = self.at, self.need(VALUE, "a parameter: %name")[1]
         self.expect(":")
         return self.define(name, self.type(), names, at)
 
@@ -198,11 +205,11 @@ class _Reader:
 
     def node(self, names: dict[str, Value]) -> Node:
         start = self.at
-        outputs = [(self.at, self.match(VALUE, "a node (%name = op(...)), or return")[1])]
+        outputs = [(self.at, self.need(VALUE, "a node (%name = op(...)), or return")[1])]
         while self.take(","):
-            outputs.append((self.at, self.match(VALUE, "a value: %name")[1]))
+            outputs.append((self.at, self.need(VALUE, "a value: %name")[1]))
         self.expect("=")
-        at, name = self.at, self.match(NAME, "the name of an op")[0]
+        at, name = self.at, self.need(NAME, "the name of an op")[0]
         op = self.ops.get(name)
         if op is None:
             raise self.error(f"no op is called {name!r}", at)
@@ -217,7 +224,7 @@ class _Reader:
             raise self.error("expected ':' and the types of the outputs")
         self.expect(":")
         types = [self.type(space=False)]
-        while self.text.startswith(",", SPACE.match(self.text, self.at).end()):
+        while self.text.startswith(",", self.after_space()):
             self.space()
             self.expect(",")
             types.append(self.type(space=False))
@@ -266,7 +273,7 @@ class _Reader:
             raise self.error(f"{spelled} is no number of dtype {dtype.short}", at) from None
 
     def attr(self, attrs: dict[str, Any]) -> None:
-        at, name = self.at, self.match(NAME, "an attr: name=value")[0]
+        at, name = self.at, self.need(NAME, "an attr: name=value")[0]
         if name in attrs:
             raise self.error(f"attr {name} is given twice", at)
         self.expect("=")

@@ -29,7 +29,7 @@ class _Verifier:
     def __init__(self, graph: Graph):
         self.graph = graph
         self.defined: set[Value] = set()
-        self.conditions: dict[Condition, None] = {}
+        self.collecting = conditions()
 
     def check(self) -> tuple[Condition, ...]:
         graph = self.graph
@@ -41,7 +41,8 @@ class _Verifier:
             self.defined.add(param)
         for node in graph.nodes:
             self.check_form(node)
-            self.check_types(node)
+            with self.collecting:
+                self.check_types(node)
             for value in node.outputs:
                 if isinstance(value, Constant):
                     raise self.error(f"{node.op.name} defines a constant", node)
@@ -51,7 +52,7 @@ class _Verifier:
         for value in graph.results:
             if not self.known(value):
                 raise self.error(f"the result {value!r} is not defined")
-        return tuple(self.conditions)
+        return tuple(self.collecting.into)
 
     def check_form(self, node: Node) -> None:
         """That the node is well made: a known op with the operands and attrs that its record names."""
@@ -96,7 +97,7 @@ class _Verifier:
                     "only scalars may stand in a nested graph, others are its params",
                     node,
                 )
-            self.conditions.update(dict.fromkeys(verify(value)))
+            self.collecting.into.extend(c for c in verify(value) if c not in self.collecting.into)
         elif type(value) not in ATTRS:
             raise self.error(
                 f"attr {name} is a {type(value).__name__}",
@@ -108,13 +109,11 @@ class _Verifier:
         """That the outputs have the types that the op's own rule infers."""
         types = tuple(None if v is None else v.type for v in node.inputs)
         try:
-            with conditions() as found:
-                inferred = node.op.infer(*types, **node.attrs)
+            inferred = node.op.infer(*types, **node.attrs)
         except LaminaError as error:
             raise self.error(
                 f"the operands of {node.op.name} break its rule", node, error.rule, *error.details
             ) from None
-        self.conditions.update(dict.fromkeys(found))
         outs = inferred if isinstance(inferred, tuple) else (inferred,)
         stated = tuple(v.type for v in node.outputs)
         if outs != stated:

@@ -129,7 +129,7 @@ def _saved(node: Node) -> tuple:
     """The values that the op's rule wants, as `saves` names them; an operand of any number is a tuple."""
     op = node.op
     fixed = len(op.operands) - op.variadic
-    by_name = dict(zip(op.operands[:fixed], node.inputs, strict=False)) | dict(
+    by_name: dict[str, Any] = dict(zip(op.operands[:fixed], node.inputs, strict=False)) | dict(
         zip(op.all_outputs, node.outputs, strict=False)
     )
     if op.variadic:

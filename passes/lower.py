@@ -63,7 +63,7 @@ def decompose(op: Op, types: Sequence[Type | None], attrs: Attrs) -> Graph:
     with Builder(op.name) as b:
         names = operand_names(op, len(types))
         params = [t and b.param(t, name) for t, name in zip(types, names, strict=True)]
-        operands = (x and as_dtype(x, reads.get(i, x.dtype)) for i, x in enumerate(params))
+        operands = (x if x is None else as_dtype(x, reads.get(i, x.dtype)) for i, x in enumerate(params))
         results = op.lower.function(*operands, **attrs)
         results = results if isinstance(results, tuple) else (results,)
         return b.finish([as_dtype(x, t.dtype) for x, t in zip(results, outputs, strict=True)])

@@ -8,20 +8,12 @@ import numpy as _numpy
 # Ops follow IEEE: a division by zero is an inf and no warning.  Once, here: `errstate` costs 800 ns a use.
 _numpy.seterr(all="ignore")
 
-from . import ops  # noqa: E402
-from .autograd import backward, grad  # noqa: E402
-from .creation import (  # noqa: E402
-    as_tensor,
-    asarray,
-    from_numpy,
-    frombuffer,
-    is_tensor,
-    scalar_tensor,
-    tensor,
-)
-from .function import Function  # noqa: E402
-from .gradcheck import gradcheck, gradgradcheck  # noqa: E402
-from .modes import (  # noqa: E402
+from . import methods, modes, ops, random
+from .autograd import backward, grad
+from .creation import as_tensor, asarray, from_numpy, frombuffer, is_tensor, scalar_tensor, tensor
+from .function import Function
+from .gradcheck import GradcheckError, gradcheck, gradgradcheck
+from .modes import (
     enable_grad,
     inference_mode,
     is_grad_enabled,
@@ -29,5 +21,12 @@ from .modes import (  # noqa: E402
     no_grad,
     set_grad_enabled,
 )
-from .tensor import Parameter, Size, Tensor  # noqa: E402
-from . import methods  # noqa: E402,F401,I001 - hangs the methods on Tensor
+from .tensor import Parameter, Size, Tensor
+
+globals().update(ops.FUNCTIONS)
+
+__all__ = [
+    "Parameter", "Size", "Tensor", "as_tensor", "asarray", "enable_grad", "from_numpy", "frombuffer",
+    "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "is_tensor", "no_grad", "scalar_tensor",
+    "set_grad_enabled", "tensor", *ops.FUNCTIONS,
+]  # fmt: skip

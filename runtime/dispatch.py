@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from sys import _getframe
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
 from ..ir.errors import ArgumentError, LaminaError
 from ..ir.op import Op
-from ..ir.shapes import scalar_dtype
+from ..ir.shapes import result_dtype, scalar_dtype
 from ..ir.types import Type, type_of
 from . import modes
-from .graph import Node, Port
+from .graph import Light, Node, Port
 from .places import _internal, here, spell
-from .plan import Plan, described, remember
+from .plan import LIMIT, OPERAND, OUTPUT, REST, Plan, described, remember
 from .storage import Storage
 from .tensor import Tensor, tensor_of, wrap
 
@@ -56,12 +57,16 @@ def lift(kind: Type, value: Any) -> Tensor:
 
 
 def lifted(op: Op, operands: Sequence[Any]) -> tuple[Tensor | None, ...]:
-    """Every operand as a tensor: numbers beside the first tensor, arrays as they are.  Raises ArgumentError."""
+    """Every operand as a tensor: numbers in the dtype that the tensors promote to, arrays as they are.
+
+    Raises ArgumentError.
+    """
     kind = None
-    for x in operands:
-        if isinstance(x, Tensor):
-            if kind is None or (x._meta.ndim and not kind.ndim):
-                kind = x._meta
+    kinds = [x._meta for x in operands if isinstance(x, Tensor)]
+    if kinds:
+        kind = next((k for k in kinds if k.ndim), kinds[0])
+        if len(kinds) > 1:  # where(mask, x, 0.1) is about x's dtype, not the mask's
+            kind = kind.with_dtype(result_dtype(*kinds))
     found: list[Tensor | None] = []
     for i, x in enumerate(operands):
         if isinstance(x, Tensor):
@@ -108,32 +113,9 @@ def storage_of(x: Tensor) -> Storage:
 
 def record(plan: Plan, operands: tuple, outputs: tuple, arrays: tuple, place: Any) -> None:
     """Give the outputs of a differentiable op their history.  `arrays` holds hidden outputs as well."""
-    edges = tuple([x._node if x is not None and f else None for x, f in zip(operands, plan.floats, strict=True)])
-    needs = tuple([e is not None for e in edges])
-    if True not in needs:
+    n = node_of(plan, operands, outputs, arrays, place)
+    if n is None:
         return
-    op = plan.op
-    n = new(Node)
-    n.plan, n.edges, n.place, n.hooks = plan, edges, place, None
-    saved: list[Any] = []
-    stores: list[Storage] = []
-    for keep, (is_operand, at) in zip(plan.keeps(needs), plan.sources, strict=True):
-        if not keep:
-            saved.append(None)
-        elif not is_operand:
-            saved.append(arrays[at])
-            if at < len(outputs):
-                stores.append(storage_of(outputs[at]))
-        elif op.variadic and at == len(op.operands) - 1:
-            saved.append(tuple([None if x is None else x._data for x in operands[at:]]))
-            stores.extend([storage_of(x) for x in operands[at:] if x is not None])
-        elif operands[at] is None:
-            saved.append(None)
-        else:
-            saved.append(operands[at]._data)
-            stores.append(storage_of(operands[at]))
-    n.saved, n.stores = tuple(saved), tuple(stores)
-    n.versions = tuple([s.version for s in stores])
     if len(arrays) == 1:
         outputs[0]._node = n
     else:
@@ -142,15 +124,68 @@ def record(plan: Plan, operands: tuple, outputs: tuple, arrays: tuple, place: An
                 out._node = Port(n, k)
 
 
+def node_of(
+    plan: Plan, operands: tuple, outputs: tuple, arrays: tuple | None, place: Any, replaced: np.ndarray | None = None
+) -> Node | None:
+    """The node of one call, holding what its gradients look at.  None where nothing wants a gradient.
+
+    For an op that is about to be written over its first operand, `replaced` is a copy of that operand's value and
+    `arrays` is None: what is saved of the outputs is filled in after the write.
+    """
+    edges = tuple([x._node if f and x is not None else None for x, f in zip(operands, plan.floats, strict=True)])
+    needs = tuple([e is not None for e in edges])
+    recipe = plan.recipes.get(needs)
+    if recipe is None:
+        recipe = plan.recipe(needs)
+    if recipe is False:
+        return None
+    if not recipe:
+        n = new(Light)
+        n.plan, n.edges, n.place, n.hooks = plan, edges, place, None
+        return n
+    saved: list[Any] = []
+    guards: list[Any] = []
+    for what, at in recipe:
+        if what == OPERAND:
+            x = operands[at]
+            if x is None:
+                saved.append(None)
+            elif replaced is not None and not at:
+                saved.append(replaced)
+            else:
+                store = x._storage
+                if store is None:
+                    store = x._storage = Storage()
+                saved.append(x._data)
+                guards += (store, store.version)
+        elif what == OUTPUT and arrays is not None:
+            saved.append(arrays[at])
+            if at < len(outputs):
+                store = storage_of(outputs[at])
+                guards += (store, store.version)
+        elif what == REST:
+            rest = operands[at:]
+            saved.append(tuple([None if x is None else x._data for x in rest]))
+            for x in rest:
+                if x is not None:
+                    guards += (storage_of(x), storage_of(x).version)
+        else:
+            saved.append(None)
+    n = new(Node)
+    n.plan, n.edges, n.saved, n.guards, n.place, n.hooks = plan, edges, tuple(saved), tuple(guards), place, None
+    return n
+
+
 def make_view(out: Tensor, base: Tensor, link: tuple) -> None:
     """Tie a view to the tensor whose memory it shares: same storage, and the way to get it from there again."""
-    store = base._storage
-    if store is None:
-        store = base._storage = Storage()
-    out._storage = store
+    store = out._storage = storage_of(base)
     parent = base._view
     out._view = (base, link) if parent is None else (parent[0], parent[1] + link)
-    store.add_view(out)
+    if store.views is None:
+        store.views = []
+    store.views.append(ref(out))
+    if not len(store.views) & 63:
+        store.prune()
 
 
 def run(op: Op, plan: Plan, operands: tuple, place: Any = None) -> Any:
@@ -190,12 +225,10 @@ def binary(op: Op) -> Callable:
     """A function of two operands and nothing else."""
     same: dict[Type, Plan] = {}
     mixed: dict[tuple[Type, Type], Plan] = {}
-    saves = op.saves
-    shorthand = bool(op.rules) and all(op.rules)
-    saves_both = shorthand and saves == op.operands and all(
-        r.arrays == (saves[1 - i],) or r.arrays == saves for i, r in enumerate(op.rules)
-    )  # fmt: skip
-    saves_none = shorthand and saves == ()
+    wants = tuple(r.arrays if r else None for r in op.rules) or (None, None)
+    first, second = op.operands
+    saves_none = wants == ((), ())
+    crossed = wants == ((second,), (first,))  # each gradient looks at the other operand, as that of mul
 
     def apply(input, other):
         if type(input) is not Tensor or type(other) is not Tensor:
@@ -213,32 +246,44 @@ def binary(op: Op) -> Callable:
         if modes.CHANGED and (modes.local.hook is not None or not modes.is_grad_enabled()):
             return run(op, plan, (input, other))
         x, y = input._data, other._data
-        data = plan.kernel(x, y)
         out = new(Tensor)
-        out._data, out._meta, out._storage, out._view = data, plan.out, None, None
+        out._data = data = plan.kernel(x, y)
+        out._meta = plan.out
+        out._storage = out._view = out._node = None
         a, b = input._node, other._node
         if a is None and b is None:
-            out._node = None
             return out
-        if saves_none:
-            saved = stores = versions = ()
-        elif saves_both and a is not None and b is not None:
-            saved = x, y
-            s, t = input._storage, other._storage
-            if s is None:
-                s = input._storage = Storage()
-            if t is None:
-                t = other._storage = Storage()
-            stores, versions = (s, t), (s.version, t.version)
-        else:
-            out._node = None
+        if not plan.flows:
             record(plan, (input, other), (out,), (data,), here(2))
             return out
-        n = out._node = new(Node)
-        n.plan, n.edges, n.saved, n.stores, n.versions, n.hooks = plan, (a, b), saved, stores, versions, None
+        if saves_none:
+            n = new(Light)
+        elif crossed:
+            n = new(Node)
+            if a is not None:
+                t = other._storage
+                if t is None:
+                    t = other._storage = Storage()
+                if b is not None:
+                    s = input._storage
+                    if s is None:
+                        s = input._storage = Storage()
+                    n.saved, n.guards = (x, y), (s, s.version, t, t.version)
+                else:
+                    n.saved, n.guards = (None, y), (t, t.version)
+            else:
+                s = input._storage
+                if s is None:
+                    s = input._storage = Storage()
+                n.saved, n.guards = (x, None), (s, s.version)
+        else:
+            record(plan, (input, other), (out,), (data,), here(2))
+            return out
+        n.plan, n.edges, n.hooks = plan, (a, b), None
         frame = _getframe(1)
         code = frame.f_code
         n.place = (code, frame.f_lasti) if _internal.get(code.co_filename) is False else here(2)
+        out._node = n
         return out
 
     return apply
@@ -247,9 +292,8 @@ def binary(op: Op) -> Callable:
 def unary(op: Op) -> Callable:
     """A function of one operand and nothing else."""
     plans: dict[Type, Plan] = {}
-    saves = op.saves
     shorthand = len(op.rules) == 1 and op.rules[0] is not None
-    saves_out, saves_in, saves_none = saves == op.outputs, saves == op.operands, saves == ()
+    saves_out, saves_in, saves_none = op.saves == op.outputs, op.saves == op.operands, op.saves == ()
 
     def apply(input):
         if type(input) is not Tensor and not isinstance(input, Tensor):
@@ -261,33 +305,37 @@ def unary(op: Op) -> Callable:
         if modes.CHANGED and (modes.local.hook is not None or not modes.is_grad_enabled()):
             return run(op, plan, (input,))
         x = input._data
-        data = plan.kernel(x)
         out = new(Tensor)
-        out._data, out._meta, out._storage, out._view, out._node = data, plan.out, None, None, None
+        out._data = data = plan.kernel(x)
+        out._meta = plan.out
+        out._storage = out._view = out._node = None
         a = input._node
         if a is None:
             return out
-        if not shorthand:
-            record(plan, (input,), (out,), (data,), here(2)) if op.differentiable else None
+        if not shorthand or not plan.flows:
+            if op.differentiable:
+                record(plan, (input,), (out,), (data,), here(2))
             return out
         if saves_out:
+            n = new(Node)
             s = out._storage = Storage()
-            saved, stores, versions = (data,), (s,), (0,)
+            n.saved, n.guards = (data,), (s, 0)
         elif saves_in:
+            n = new(Node)
             s = input._storage
             if s is None:
                 s = input._storage = Storage()
-            saved, stores, versions = (x,), (s,), (s.version,)
+            n.saved, n.guards = (x,), (s, s.version)
         elif saves_none:
-            saved = stores = versions = ()
+            n = new(Light)
         else:
             record(plan, (input,), (out,), (data,), here(2))
             return out
-        n = out._node = new(Node)
-        n.plan, n.edges, n.saved, n.stores, n.versions, n.hooks = plan, (a,), saved, stores, versions, None
+        n.plan, n.edges, n.hooks = plan, (a,), None
         frame = _getframe(1)
         code = frame.f_code
         n.place = (code, frame.f_lasti) if _internal.get(code.co_filename) is False else here(2)
+        out._node = n
         return out
 
     return apply
@@ -295,41 +343,68 @@ def unary(op: Op) -> Callable:
 
 def shaped(op: Op) -> Callable:
     """A function of one operand and arguments.  The memo is keyed by the arguments as the user spelled them."""
-    plans: dict[Any, Plan] = {}
+    plans: dict[Type, dict] = {}
+    named: dict[Type, dict] = {}
     bind, is_view = op.bind, op.traits.view
     exact = not op.traits.elementwise  # elementwise arguments may be floats, for which 0.0 == -0.0 and 1 == 1.0
 
-    def miss(input, key, args, kwargs):
+    def miss(input, args, kwargs):
         (operand,), attrs = bind(input, *args, **kwargs)
         plan = plan_for(op, (operand,), attrs)
-        if exact and key is not None:
-            remember(plans, key, plan)
+        if exact:
+            memo = named if kwargs else plans
+            key = (args, tuple(kwargs.items())) if kwargs else args
+            try:
+                hash(key)
+            except TypeError:  # a list among the arguments
+                return plan
+            if len(memo) >= LIMIT:
+                memo.clear()
+            remember(memo.setdefault(input._meta, {}), key, plan)
         return plan
+
+    def find(input, args, kwargs):
+        try:
+            if kwargs:
+                return named[input._meta][args, tuple(kwargs.items())]
+            return plans[input._meta][args]
+        except (KeyError, TypeError):
+            return miss(input, args, kwargs)
 
     def apply(input, *args, **kwargs):
         if type(input) is not Tensor and not isinstance(input, Tensor):
             (input,) = lifted(op, (input,))
         try:
-            key = (input._meta, args, tuple(kwargs.items())) if kwargs else (input._meta, args)
-            plan = plans.get(key)
-        except TypeError:  # a list among the arguments
-            key = plan = None
-        if plan is None:
-            plan = miss(input, key, args, kwargs)
+            plan = plans[input._meta][args] if not kwargs else find(input, args, kwargs)
+        except (KeyError, TypeError):
+            plan = miss(input, args, kwargs)
         if modes.CHANGED and (modes.local.hook is not None or not modes.is_grad_enabled()):
             return run(op, plan, (input,))
         x = input._data
-        data = plan.kernel(x)
         out = new(Tensor)
-        out._data, out._meta, out._storage, out._view, out._node = data, plan.out, None, None, None
+        out._data = data = plan.kernel(x)
+        out._meta = plan.out
+        out._storage = out._view = out._node = None
         if is_view:
             base = data.base
-            if data is x or (base is not None and (base is x or base is x.base)):
-                make_view(out, input, plan.link)
+            if base is not None and (base is x or base is x.base) or data is x:
+                store = input._storage
+                if store is None:
+                    store = input._storage = Storage()
+                out._storage = store
+                parent = input._view
+                out._view = (input, plan.link) if parent is None else (parent[0], parent[1] + plan.link)
+                views = store.views
+                if views is None:
+                    store.views = [ref(out)]
+                else:
+                    views.append(ref(out))
+                    if not len(views) & 63:
+                        store.prune()
         a = input._node
-        if a is not None and plan.floats[0]:
-            n = out._node = new(Node)
-            n.plan, n.edges, n.saved, n.stores, n.versions, n.hooks = plan, (a,), (), (), (), None
+        if a is not None and plan.flows:
+            n = out._node = new(Light)
+            n.plan, n.edges, n.hooks = plan, (a,), None
             frame = _getframe(1)
             code = frame.f_code
             n.place = (code, frame.f_lasti) if _internal.get(code.co_filename) is False else here(2)
@@ -338,12 +413,7 @@ def shaped(op: Op) -> Callable:
     def apply_saving(input, *args, **kwargs):
         if not isinstance(input, Tensor):
             (input,) = lifted(op, (input,))
-        try:
-            key = (input._meta, args, tuple(kwargs.items()))
-            plan = plans.get(key)
-        except TypeError:
-            key = plan = None
-        return run(op, plan or miss(input, key, args, kwargs), (input,))
+        return run(op, find(input, args, kwargs), (input,))
 
     saves_none = op.saves == () and len(op.all_outputs) == 1 and (not op.differentiable or bool(op.rules))
     return apply if saves_none else apply_saving

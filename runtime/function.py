@@ -13,7 +13,6 @@ from . import modes
 from .dispatch import storage_of
 from .graph import Node, Port
 from .places import here
-from .storage import Storage
 from .tensor import Tensor, wrap
 
 new = object.__new__
@@ -119,13 +118,13 @@ def _record(cls: type, ctx: Context, inputs: list, positions: list[int], outputs
     index_of_input = {id(x): i for i, x in enumerate(inputs)}
     sources: list[tuple[bool, int]] = []
     saved: list[Any] = []
-    stores: list[Storage] = []
+    guards: list[Any] = []
     for x in ctx._tensors:
         if x is None:
             saved.append(None)
             sources.append((True, 0))
             continue
-        stores.append(storage_of(x))
+        guards += (storage_of(x), storage_of(x).version)
         if id(x) in index_of_input:
             saved.append(x._data)
             sources.append((True, index_of_input[id(x)]))
@@ -167,7 +166,7 @@ def _record(cls: type, ctx: Context, inputs: list, positions: list[int], outputs
     n = new(Node)
     n.plan = _Call(op, tuple(x._meta for x in inputs), outs, tuple(sources))
     n.edges = tuple(x._node if f else None for x, f in zip(inputs, n.plan.floats, strict=True))
-    n.saved, n.stores, n.versions = tuple(saved), tuple(stores), tuple(s.version for s in stores)
+    n.saved, n.guards = tuple(saved), tuple(guards)
     n.place, n.hooks = here(3), None
     for k, (x, original) in enumerate(zip(tensors, [i for i, o in zip(ids, outputs) if isinstance(o, Tensor)])):
         if x._meta.dtype.is_floating_point and original not in ctx._without:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .places import Place
-from .storage import Storage
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -23,17 +22,17 @@ class Node:
     """One step of history.
 
     plan: the op with its attrs and types.  edges: where each operand came from (None: no gradient wanted).
-    saved: the arrays that the gradient needs, by `plan.op.saves`; None once they were freed.  stores, versions: the
-    storage of each and its version when it was saved.  place: the user's line.  hooks: {output number: functions}.
+    saved: the arrays that the gradient needs, by `plan.op.saves`; None once they were freed.  guards: storage, version,
+    storage, version …: of whatever is saved, as it was then.  place: the user's line.  hooks: {output number:
+    functions}.
     """
 
-    __slots__ = ("plan", "edges", "saved", "stores", "versions", "place", "hooks", "__weakref__")
+    __slots__ = ("plan", "edges", "saved", "guards", "place", "hooks")
 
     plan: Plan
     edges: tuple
     saved: tuple | None
-    stores: tuple[Storage | None, ...]
-    versions: tuple[int, ...]
+    guards: tuple
     place: Place
     hooks: dict[int, list[Callable]] | None
 
@@ -48,6 +47,13 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<node {self.name} at {hex(id(self))}>"
+
+
+class Light(Node):
+    """A step that saves nothing, which most are: two slots less to fill."""
+
+    __slots__ = ()
+    saved = guards = ()
 
 
 class Leaf:

@@ -16,10 +16,10 @@ from ..ir.dtypes import category_at_least
 from ..ir.errors import DTypeError, InplaceError, ShapeError
 from ..ir.op import REGISTRY, Op
 from . import modes
-from .dispatch import describe, lifted, plan_for, storage_of
+from .dispatch import describe, lifted, node_of, plan_for, storage_of
 from .graph import Leaf, Node, Port
 from .places import Place, here
-from .plan import Plan
+from .plan import OUTPUT
 from .tensor import Tensor
 
 new = object.__new__
@@ -52,38 +52,6 @@ def _overlaps(data: np.ndarray) -> bool:
     return any(stride == 0 and size > 1 for stride, size in zip(data.strides, data.shape, strict=True))
 
 
-def history(plan: Plan, operands: tuple, place: Place, replaced: np.ndarray | None) -> Node | None:
-    """The node of a functional op whose output is about to be written over its first operand.
-
-    replaced: a copy of that operand's value, for gradients that look at it.  An output that is saved is saved by
-    the caller, after the write.
-    """
-    edges = tuple([x._node if x is not None and f else None for x, f in zip(operands, plan.floats, strict=True)])
-    needs = tuple([e is not None for e in edges])
-    if True not in needs:
-        return None
-    n = new(Node)
-    n.plan, n.edges, n.place, n.hooks = plan, edges, place, None
-    saved: list[Any] = []
-    stores = []
-    for keep, (is_operand, at) in zip(plan.keeps(needs), plan.sources, strict=True):
-        if not keep or not is_operand:
-            saved.append(None)
-        elif plan.op.variadic and at == len(plan.op.operands) - 1:
-            saved.append(tuple([None if x is None else x._data for x in operands[at:]]))
-            stores.extend([storage_of(x) for x in operands[at:] if x is not None])
-        elif operands[at] is None:
-            saved.append(None)
-        elif at == 0:
-            saved.append(replaced)
-        else:
-            saved.append(operands[at]._data)
-            stores.append(storage_of(operands[at]))
-    n.saved, n.stores = tuple(saved), tuple(stores)
-    n.versions = tuple([s.version for s in stores])
-    return n
-
-
 def write(op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
     """Run `op` and leave its result in its first operand.  Raises InplaceError, ShapeError, DTypeError."""
     operands = lifted(op, operands)
@@ -110,7 +78,7 @@ def write(op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
     looked_at = needs and op.differentiable and op.operands[0] in op.saves
     node = None
     if needs and op.differentiable:
-        node = history(plan, operands, place, x._data.copy() if looked_at else None)
+        node = node_of(plan, operands, (), None, place, x._data.copy() if looked_at else None)
     data = x._data
     arrays = None
     if op.write is not None:
@@ -133,19 +101,16 @@ def write(op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
 
 def _save_outputs(node: Node, x: Tensor, arrays: Any) -> None:
     """Save what the gradient wants of the result, which now stands in `x`."""
-    plan = node.plan
-    keep = plan.keeps(tuple(e is not None for e in node.edges))
+    recipe = node.plan.recipes[tuple(e is not None for e in node.edges)]
     saved = list(node.saved or ())
-    for i, (wanted, (is_operand, at)) in enumerate(zip(keep, plan.sources, strict=True)):
-        if wanted and not is_operand:
+    for i, (what, at) in enumerate(recipe):
+        if what == OUTPUT:
+            saved[i] = x._data if at == 0 else arrays[at]
             if at == 0:
-                saved[i] = x._data
                 store = storage_of(x)
-                node.stores += (store,)
-                node.versions += (store.version,)
-            else:
-                saved[i] = arrays[at]
-    node.saved = tuple(saved)
+                node.guards += (store, store.version)
+    if recipe:
+        node.saved = tuple(saved)
 
 
 def _rebase(x: Tensor, node: Node | None, place: Place) -> None:
@@ -161,7 +126,7 @@ def _rebase(x: Tensor, node: Node | None, place: Place) -> None:
         value = new(Tensor)
         value._data, value._meta, value._node, value._storage, value._view = x._data, x._meta, edge, None, None
         plan = plan_for(scatter, (base, value), {"chain": x._view[1]})
-        base._node = history(plan, (base, value), place, None)
+        base._node = node_of(plan, (base, value), (), None, place)
     store = base._storage
     if store is None:
         return
@@ -180,7 +145,7 @@ def _derived(base: Tensor, chain: tuple, place: Place) -> Node | None:
         step = new(Tensor)
         step._data, step._meta, step._node, step._storage, step._view = base._data, kind, edge, None, None
         plan = plan_for(REGISTRY[name], (step,), dict(attrs))
-        made = history(plan, (step,), place, None)
+        made = node_of(plan, (step,), (), None, place)
         if made is None:
             return None
         edge, kind = made, plan.out

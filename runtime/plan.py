@@ -14,6 +14,7 @@ from ..ir.execute import executor
 from ..ir.op import Op, Rule
 from ..ir.types import Type
 
+OPERAND, OUTPUT, REST, NOTHING = range(4)  # what an entry of a recipe saves; REST: all of a variadic operand
 LIMIT = 4096  # entries of one op's memo; a program that makes more kinds than this starts over
 
 
@@ -23,10 +24,13 @@ class Plan:
     kernel: arrays -> array (or a tuple of arrays, hidden outputs included).  out: the first output's type.
     small: gradients may be taken on plain arrays.  rules: per operand f(cotangent, saved), or None, where the record
     has the shorthand.  sources: for each of `op.saves`, (is it an operand, its position).  floats: per operand,
-    whether a gradient can flow to it.  link: what a view made by this plan is, as a chain of one.
+    whether a gradient can flow to it; flows: to all of them; fits: the shape and dtype it must have.  recipes: per pattern of needs, what to save.  link: what a view made by this plan is, as a chain of one.
     """
 
-    __slots__ = ("op", "attrs", "types", "outs", "out", "kernel", "small", "rules", "sources", "floats", "link")
+    __slots__ = (
+        "op", "attrs", "types", "outs", "out", "kernel", "small", "rules", "sources", "floats", "flows", "fits",
+        "recipes", "link",
+    )  # fmt: skip
 
     op: Op
     attrs: dict[str, Any]
@@ -38,6 +42,9 @@ class Plan:
     rules: tuple[Callable | None, ...] | None
     sources: tuple[tuple[bool, int], ...]
     floats: tuple[bool, ...]
+    flows: bool
+    fits: tuple
+    recipes: dict[tuple[bool, ...], tuple | bool]
     link: tuple
 
     def __init__(self, op: Op, types: tuple[Type | None, ...], attrs: dict[str, Any]):
@@ -63,15 +70,32 @@ class Plan:
             t is not None and t.dtype.is_floating_point and op.differentiates(min(i, len(op.operands) - 1))
             for i, t in enumerate(types)
         )
+        self.fits = tuple(t and (t.shape, t.dtype.numpy) for t in types)
+        self.flows, self.recipes = all(self.floats), {}
         self.link = ((op.name, tuple(attrs.items())),)
 
-    def keeps(self, needs: tuple[bool, ...]) -> tuple[bool, ...]:
-        """Which of `op.saves` the gradients of the wanted operands look at."""
+    def recipe(self, needs: tuple[bool, ...]) -> tuple | bool:
+        """What to save where these operands want a gradient: (kind, position) per entry of `op.saves`.
+
+        () where nothing is looked at, False where no gradient can flow.
+        """
         op = self.op
-        if op.vjp is not None:
-            return (True,) * len(op.saves)
-        wanted = {n for rule, need in zip(op.rules, needs, strict=True) if rule and need for n in rule.arrays}
-        return tuple(n in wanted for n in op.saves)
+        made: tuple | bool
+        if True not in needs:
+            made = False
+        else:
+            wanted = set(op.saves)
+            if op.vjp is None:
+                pairs = zip(op.rules, needs, strict=True)
+                wanted = {n for rule, need in pairs if rule and need for n in rule.arrays}
+            made = tuple(
+                (NOTHING if n not in wanted else OUTPUT if not is_operand else REST if n[0] == "*" else OPERAND, at)
+                for n, (is_operand, at) in zip(op.saves, self.sources, strict=True)
+            )
+            if all(what == NOTHING for what, _ in made):
+                made = ()
+        self.recipes[needs] = made
+        return made
 
 
 def _compiled(rule: Rule, saves: tuple[str, ...], attrs: dict, types: tuple) -> Callable:

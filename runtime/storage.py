@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 from weakref import ref
 
@@ -9,6 +10,8 @@ from .places import Place
 
 if TYPE_CHECKING:
     from .tensor import Tensor
+
+_pruning = threading.Lock()
 
 
 class Storage:
@@ -27,15 +30,16 @@ class Storage:
     exposed = False
     views: list[ref[Tensor]] | None = None
 
-    def add_view(self, view: Tensor) -> None:
-        """Remember a view for as long as it lives."""
-        views = self.views
-        if views is None:
-            self.views = [ref(view)]
-            return
-        views.append(ref(view))
-        if len(views) >= 64 and not len(views) & (len(views) - 1):  # at each power of two: amortised constant time
-            self.views = [r for r in views if r() is not None]
+    def prune(self) -> None:
+        """Forget views that are gone.  Called each 64 new ones; works at powers of two, so at constant cost each."""
+        views = self.views or []
+        count = len(views)
+        if not count & (count - 1) and _pruning.acquire(blocking=False):
+            try:
+                # Cuts a prefix only, as another thread may be appending.
+                views[:count] = [r for r in views[:count] if r() is not None]
+            finally:
+                _pruning.release()
 
     def live_views(self) -> list[Tensor]:
         """The views that still exist, oldest first."""

@@ -47,7 +47,7 @@ class Affine:
         return Affine.of({n: c for n, c in self.terms if n not in symbols}, self.constant + known)
 
     def bounds(self, extents: Mapping[str, Extent]) -> tuple[Affine, Affine]:
-        """The least and the greatest value, inclusive, over the axes of `extents`; affine in the symbols left."""
+        """The least and the greatest value, inclusive, over the axes of `extents`, affine in the symbols."""
         low = high = Affine((), self.constant)
         for name, coefficient in self.terms:
             if name not in extents:

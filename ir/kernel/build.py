@@ -14,14 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..dtypes import DType, dtype_named
+from ..dtypes import DType
 from ..errors import KernelError
 from ..types import Type
 from .affine import Affine, as_affine
 from .form import COMBINE, Axis, Buffer, Fold, Kernel, Local, Reduce, Stage, Store, identity
 from .infer import dtype_of
-from .scalar import Const, Expr, cast, const, coordinate, op, read, ref
+from .scalar import Const, Expr, Op, cast, const, coordinate, op, read, ref
 from .types import greatest, is_floating, kind, least
+from .words import VOCABULARY
 
 
 class Index:
@@ -152,7 +153,7 @@ class Handle:
 
     def at(self, *index: Any, outside: bool | int | float) -> Expr:
         """The element, or `outside` where the index leaves the operand."""
-        return self._read(index, _fitting(outside, self.buffer.dtype))
+        return self._read(index, _fitting(outside, self.buffer.dtype) if index else None)
 
     def broadcast(self, *index: Any) -> Expr:
         """The element under NumPy's rule: dimensions from the right, those of size 1 stretched."""
@@ -327,9 +328,8 @@ class KernelBuilder:
 
     # ---- expressions
     def cast(self, value: Any, dtype: DType | str) -> Expr:
-        """`value` in another element type; a half stands for the f32 that it is computed in."""
-        wanted = dtype_named(dtype) if isinstance(dtype, str) else dtype
-        return self._as(self._expr(value), wanted.compute.short)
+        """`value` in another element type, which must be none of the halves if it is to be computed with."""
+        return self._as(self._expr(value), dtype if isinstance(dtype, str) else dtype.short)
 
     def truth(self, value: Any) -> Expr:
         """Whether a number is not zero."""
@@ -452,9 +452,12 @@ class KernelBuilder:
 
 
 def _cast(expr: Expr, dtype: str | None, wanted: str) -> Expr:
-    """An expression of `dtype` as the wanted one; a constant (None) is converted, further ones take their place's."""
-    if dtype is None:
-        return cast(_fitting(expr.value, wanted), wanted) if isinstance(expr, Const) else expr
+    """An expression of `dtype` as the wanted one; untyped constants (None) take it."""
+    if isinstance(expr, Const) and dtype is None:
+        return cast(_fitting(expr.value, wanted), wanted)
+    if isinstance(expr, Op) and dtype is None:  # made of constants alone
+        pattern = VOCABULARY[expr.name].pattern
+        return op(expr.name, *(_cast(x, None, wanted) if p == "t" else x for p, x in zip(pattern, expr.args, strict=False)))
     if dtype == wanted:
         return expr
     return op("ne", expr, 0) if wanted == "bool" else cast(expr, wanted)

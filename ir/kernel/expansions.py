@@ -1,7 +1,7 @@
-"""Words written in simpler words, for float32: polynomials whose error is stated and can be measured in NumPy.
+"""Words written in simpler words, for float32: polynomials whose error can be measured in NumPy.
 
-Source of the coefficients: minimax polynomials after N. Juffa (exp, log, erf); the errors were measured against
-float64 over the float32 range.
+Source of the coefficients: minimax polynomials after N. Juffa (exp, log, erf); the errors were measured
+against float64 over the float32 range.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def expm1(x: Expr) -> Expr:
     # 2^127 at most: 2^128 overflows, though 2^128 (p + 1) - 1 need not
     whole = op("scale2", const(1.0), n - 1.0)
     grown = op("fma", p, whole, whole - 0.5) * 2.0
-    return op("select", op("eq", n, 0.0), op("copysign", p, x), op("select", x > 88.72284, x * float("inf"), grown))
+    return op(
+        "select", op("eq", n, 0.0), op("copysign", p, x), op("select", x > 88.72284, x * float("inf"), grown)
+    )
 
 
 def log(x: Expr) -> Expr:
@@ -90,12 +92,32 @@ _ERF_NEAR = (-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76
 def erf(x: Expr) -> Expr:
     """Two polynomials, split at |x| = 0.93.  0.99 ulp."""
     t, s = op("abs", x), x * x
-    tail = op("fma", op("fma", const(-1.72853470e-5), t, 3.83197126e-4), s, op("fma", const(-3.88396438e-3), t, 2.42546219e-2))
+    tail = op(
+        "fma",
+        op("fma", const(-1.72853470e-5), t, 3.83197126e-4),
+        s,
+        op("fma", const(-3.88396438e-3), t, 2.42546219e-2),
+    )
     for coefficient in _ERF_TAIL:
         tail = op("fma", tail, t, coefficient)
     tail = op("max", op("fma", tail, t, op("neg", t)), -88.0)
     far = op("copysign", 1.0 - op("exp", tail), x)
     return op("select", t > 0.927734375, far, op("fma", polynomial(s, _ERF_NEAR), x, x))
+
+
+_ERFINV_CENTRE = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087)
+_ERFINV_CENTRE += (-0.00125372503, -0.00417768164, 0.246640727, 1.50140941)
+_ERFINV_TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773)
+_ERFINV_TAIL += (-0.0076224613, 0.00943887047, 1.00167406, 2.83297682)
+
+
+def erfinv(x: Expr) -> Expr:
+    """Two polynomials in w = -log(1 - x^2).  Source: M. Giles, "Approximating the erfinv function", 2012."""
+    w = op("neg", op("log", (1.0 - x) * (x + 1.0)))
+    centre = polynomial(w - 2.5, _ERFINV_CENTRE)
+    tail = polynomial(op("sqrt", w) - 3.0, _ERFINV_TAIL)
+    inside = op("select", w < 5.0, centre, tail) * x
+    return op("select", op("eq", op("abs", x), 1.0), x * float("inf"), inside)
 
 
 def sigmoid(x: Expr) -> Expr:
@@ -112,10 +134,16 @@ def tanh(x: Expr) -> Expr:
 
 
 def scale2(p: Expr, n: Expr) -> Expr:
-    """p * 2^n as two factors of half the exponent each, so that neither overflows where the product does not."""
+    """p * 2^n by two factors of half the exponent: neither overflows where the product does not."""
     whole = cast(n, "i32")
     half = whole >> 1
     return p * _power_of_two(half) * _power_of_two(whole - half)
+
+
+def scale2_double(p: Expr, n: Expr) -> Expr:
+    """p * 2^n in float64, whose powers of two the C library gives exactly."""
+    half = op("floor", n * 0.5)
+    return p * op("exp2", half) * op("exp2", n - half)
 
 
 def _power_of_two(n: Expr) -> Expr:
@@ -123,8 +151,8 @@ def _power_of_two(n: Expr) -> Expr:
 
 
 def sign(x: Expr) -> Expr:
-    """-1, 0 or 1; NaN stays NaN."""
-    return op("select", x > 0, 1, op("select", x < 0, -1, op("select", op("eq", x, 0), 0, x)))
+    """-1, 0 or 1; 0 for NaN."""
+    return op("select", x > 0, 1, op("select", x < 0, -1, 0))
 
 
 def remainder(x: Expr, y: Scalar) -> Expr:

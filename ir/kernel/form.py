@@ -8,8 +8,8 @@
       y[i, j] = (e[j] / z) for j:1000
     }
 
-Every point of the parallel axes is computed alone, its stages in order.  How it is done (vectors, tiles, threads) is
-the schedule's business, which stands apart.
+Every point of the parallel axes is computed alone, its stages in order.  How it is done (vectors, tiles,
+threads) is the schedule's business, which stands apart.
 """
 
 from __future__ import annotations
@@ -22,8 +22,22 @@ from functools import cached_property
 from ..errors import KernelError
 from .affine import Affine, Extent
 from .infer import dtype_of
-from .scalar import Cast, Coordinate, Expr, Op, Read, Ref
-from .scalar import bitcast, cast, children, coordinate, op, read, ref, walk
+from .scalar import (
+    Cast,
+    Coordinate,
+    Expr,
+    Op,
+    Read,
+    Ref,
+    bitcast,
+    cast,
+    children,
+    coordinate,
+    op,
+    read,
+    ref,
+    walk,
+)
 from .types import NUMPY, greatest, least
 
 
@@ -55,7 +69,9 @@ class Buffer:
     def __post_init__(self) -> None:
         if self.dtype not in NUMPY:
             raise KernelError(
-                f"there is no element type {self.dtype!r}", f"buffer: {self.name}", f"the types are {', '.join(NUMPY)}"
+                f"there is no element type {self.dtype!r}",
+                f"buffer: {self.name}",
+                f"the types are {', '.join(NUMPY)}",
             )
         if self.layout is not None and len(self.layout) != len(self.shape):
             raise KernelError("a buffer has one stride for each dimension", f"buffer: {self}")
@@ -104,6 +120,10 @@ class Reduce:
     value: Expr
 
     @property
+    def defines(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    @property
     def exprs(self) -> tuple[Expr, ...]:
         return (self.value,)
 
@@ -113,11 +133,12 @@ class Reduce:
 
 @dataclass(frozen=True)
 class Fold:
-    """A tuple of state carried over `axes` in row-major order: argmax, Welford's moments, online softmax, scans.
+    """A tuple of state carried over `axes` in row-major order: argmax, Welford's moments, scans.
 
     init:  the first state.  step: the next one, written with the states' own names for the state before.
-    merge: two states into one, `right.name` being the second; it must be associative and commutative, since a
-           schedule may deal the points out in any order.  Without it the fold runs in sequence.
+    merge: two states into one, `right.name` being the second; it must be associative and commutative, and
+           init neutral for it, since a schedule may deal the points out in any order.  Without it the fold runs
+           in sequence.
     scan:  every step's state is kept and later stages read it as name[axis]; one axis, no merge.
     """
 
@@ -127,6 +148,10 @@ class Fold:
     step: tuple[Expr, ...]
     merge: tuple[Expr, ...] | None = None
     scan: bool = False
+
+    @property
+    def defines(self) -> tuple[str, ...]:
+        return self.names
 
     @property
     def exprs(self) -> tuple[Expr, ...]:
@@ -153,6 +178,10 @@ class Local:
     value: Expr
 
     @property
+    def defines(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    @property
     def exprs(self) -> tuple[Expr, ...]:
         return (self.value,)
 
@@ -164,10 +193,10 @@ class Local:
 class Store:
     """buffer[index] = value for every point of the parallel axes and of `axes`.
 
-    Without `combine` each element of the buffer is written exactly once (at most once if the buffer is in place), and
-    that is verified.  With it, index parts may be integer expressions and several points may meet in one element:
-    "add", "mul", "max", "min" accumulate there, "set" keeps the last point.  The runner fills the buffer with the
-    identity of the word (0 for "set") before, unless it is in place.
+    Without `combine` each element of the buffer is written exactly once (at most once if the buffer is in
+    place), and that is verified.  With it, index parts may be integer expressions and several points may meet
+    in one element: "add", "mul", "max", "min" accumulate there, "set" keeps the last point.  The runner fills
+    the buffer with the identity of the word (0 for "set") before, unless it is in place.
     """
 
     buffer: str
@@ -175,6 +204,10 @@ class Store:
     value: Expr
     axes: tuple[Axis, ...] = ()
     combine: str | None = None
+
+    @property
+    def defines(self) -> tuple[str, ...]:
+        return ()
 
     @property
     def exprs(self) -> tuple[Expr, ...]:
@@ -198,7 +231,10 @@ def _loops(axes: tuple[Axis, ...]) -> str:
 
 @dataclass(frozen=True)
 class Kernel:
-    """Inputs, outputs, parallel axes and stages.  `symbols` are integers given when the kernel is bound or run."""
+    """Inputs, outputs, parallel axes and stages.
+
+    `symbols` are integers given when the kernel is bound or run.
+    """
 
     name: str
     inputs: tuple[Buffer, ...]
@@ -248,7 +284,9 @@ class Kernel:
         dtype = dtype_of(value, self.buffers, known, self._dtype_memo)
         if dtype is None:
             raise KernelError(
-                "a stage's value needs an element type", f"stage: {stage}", "give a constant its type: f32(1.0)"
+                "a stage's value needs an element type",
+                f"stage: {stage}",
+                "give a constant its type: f32(1.0)",
             )
         return dtype
 
@@ -268,7 +306,7 @@ class Kernel:
         return {}
 
     def free_axes(self, expr: Expr) -> frozenset[str]:
-        """The axes an expression varies over; a reference to a stage counts as varying over all parallel axes."""
+        """The axes an expression varies over; a reference to a stage varies over all parallel axes."""
         found = self._free.get(expr)
         if found is None:
             own: set[str] = set()
@@ -308,13 +346,38 @@ class Kernel:
                 if isinstance(expr, Read):
                     yield stage, expr
 
+    def needs(self, stage: Stage) -> set[str]:
+        """The stages whose results a stage reads, those that its inner Locals read in place of the Locals."""
+        found: set[str] = set()
+        waiting, seen = list(stage.exprs), set()
+        while waiting:
+            for expr in walk(waiting.pop()):
+                if not isinstance(expr, Ref) or expr.name in seen:
+                    continue
+                seen.add(expr.name)
+                local = self.locals.get(expr.name)
+                if local is not None and local.axes:
+                    waiting.append(local.value)
+                else:
+                    found.add(expr.name)
+        return found
+
+    def scan_stores(self, number: int) -> list[int]:
+        """The stores over the axis of the scan, stage `number`, that can stand in its loop."""
+        scan, made = self.stages[number], {name for s in self.stages[: number + 1] for name in s.defines}
+        later = list(enumerate(self.stages))[number + 1 :]
+        return [n for n, s in later if isinstance(s, Store) and s.axes == scan.axes and self.needs(s) <= made]
+
     @property
     def is_order_free(self) -> bool:
         """Whether the parallel points may run in any order and at once: no Store lets two of them meet."""
         return all(store.combine is None for store in self.stores)
 
     def bind(self, **symbols: int) -> Kernel:
-        """The kernel with every symbol replaced by its number.  Raises KernelError if one is missing or unknown."""
+        """The kernel with every symbol replaced by its number.
+
+        Raises KernelError if one is missing or unknown.
+        """
         if set(symbols) != set(self.symbols):
             raise KernelError(
                 f"{self.name} is bound with exactly its symbols",
@@ -381,7 +444,9 @@ class _Binding:
             merge = None if stage.merge is None else tuple(map(self.expr, stage.merge))
             return replace(stage, axes=axes, init=init, step=step, merge=merge)
         if isinstance(stage, Store):
-            return replace(stage, axes=axes, index=tuple(map(self.part, stage.index)), value=self.expr(stage.value))
+            return replace(
+                stage, axes=axes, index=tuple(map(self.part, stage.index)), value=self.expr(stage.value)
+            )
         return replace(stage, axes=axes, value=self.expr(stage.value))
 
     def kernel(self, kernel: Kernel) -> Kernel:

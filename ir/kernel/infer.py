@@ -1,7 +1,7 @@
 """The element type that an expression computes in.
 
-Operands must agree: mixed types are cast explicitly.  Halves are stored, moved, compared and cast, but arithmetic on
-them is refused: it is done in f32 and rounded once.
+Operands must agree: mixed types are cast explicitly.  Halves are stored, moved, compared and cast, but
+arithmetic on them is refused: it is done in f32 and rounded once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 def dtype_of(
     expr: Expr, buffers: Mapping[str, Buffer], stages: Mapping[str, str], memo: dict[Expr, str | None]
 ) -> str | None:
-    """The element type of `expr`; None for constants without one.  Raises KernelError where operands disagree."""
+    """The element type of `expr`; None for constants without one.
+
+    Raises KernelError where operands disagree.
+    """
     if expr not in memo:
         memo[expr] = _infer(expr, buffers, stages, memo)
     return memo[expr]
@@ -31,7 +34,7 @@ def _infer(
     expr: Expr, buffers: Mapping[str, Buffer], stages: Mapping[str, str], memo: dict[Expr, str | None]
 ) -> str | None:
     match expr:
-        case Const(value, dtype):
+        case Const(_, dtype):
             if dtype is not None:
                 check_constants(expr, dtype)
             return dtype
@@ -49,7 +52,9 @@ def _infer(
             source = dtype_of(arg, buffers, stages, memo)
             if as_bits and (source is None or bits(source) != bits(dtype)):
                 raise KernelError(
-                    "bits are read as another type of the same width", f"expression: {expr}", f"operand: {source}"
+                    "bits are read as another type of the same width",
+                    f"expression: {expr}",
+                    f"operand: {source}",
                 )
             return dtype
         case Op(name, args):
@@ -65,7 +70,11 @@ def _result(expr: Op, word: Word, given: list[str | None]) -> str | None:
         raise KernelError(f"{word.name} takes {word.arity} operands, got {len(given)}", f"expression: {expr}")
     operands, result = word.pattern.split(":")
     for pattern, dtype, arg in zip(operands, given, expr.args, strict=True):
-        if pattern == "b" and dtype != "bool" and not (isinstance(arg, Const) and isinstance(arg.value, bool)):
+        if (
+            pattern == "b"
+            and dtype != "bool"
+            and not (isinstance(arg, Const) and isinstance(arg.value, bool))
+        ):
             raise KernelError("a condition is bool", f"expression: {expr}", f"condition: {arg} is {dtype}")
     agreed = {dtype for pattern, dtype in zip(operands, given, strict=True) if pattern == "t" and dtype}
     if len(agreed) > 1:
@@ -86,8 +95,8 @@ def _result(expr: Op, word: Word, given: list[str | None]) -> str | None:
     if kind(dtype) not in word.kinds:
         remedy = "cast it: f32(x)" if kind(dtype) != "f" else "cast it: i64(x)"
         raise KernelError(f"{word.name} does not take {dtype}", f"expression: {expr}", remedy)
-    if word.name == "mulhi" and dtype != "u32":
-        raise KernelError(f"mulhi does not take {dtype}", f"expression: {expr}", "cast it: u32(x)")
+    if word.name in ("mulhi", "random_bits") and dtype != "u32":
+        raise KernelError(f"{word.name} does not take {dtype}", f"expression: {expr}", "cast it: u32(x)")
     for pattern, own, arg in zip(operands, given, expr.args, strict=True):
         if pattern == "t" and own is None:
             check_constants(arg, dtype)
@@ -108,7 +117,9 @@ def check_constants(expr: Expr, dtype: str) -> None:
     if letter in "iu" and fits:
         fits = isinstance(value, int) and _least(dtype) <= value <= _greatest(dtype)
     if not fits:
-        raise KernelError(f"{dtype} does not hold the constant {expr}", "cast the operands, or write another constant")
+        raise KernelError(
+            f"{dtype} does not hold the constant {expr}", "cast the operands, or write another constant"
+        )
 
 
 def _least(dtype: str) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import KernelError
 from .affine import Affine
-from .form import COMBINE, Axis, Fold, Kernel, Local, Reduce, Stage, Store, identity, names
+from .form import COMBINE, Axis, Fold, Kernel, Reduce, Stage, Store, identity, names
 from .scalar import Cast, Const, Coordinate, Expr, Op, Read, Ref, walk
 from .types import NUMPY, is_floating
 from .words import VOCABULARY
@@ -77,10 +77,14 @@ def _is_indirect(kernel: Kernel) -> bool:
 class _Run:
     """One interpretation: what the stages so far have left."""
 
-    def __init__(self, kernel: Kernel, arrays: tuple[np.ndarray, ...], exact: bool, expanded: bool, merged: bool):
+    def __init__(
+        self, kernel: Kernel, arrays: tuple[np.ndarray, ...], exact: bool, expanded: bool, merged: bool
+    ):
         self.kernel, self.exact, self.expanded, self.merged = kernel, exact, expanded, merged
         self.inputs = {b.name: self.widened(a) for b, a in zip(kernel.inputs, arrays, strict=False)}
-        self.values: dict[str, np.ndarray] = {}  # one dimension for each parallel axis, then for each local one
+        self.values: dict[
+            str, np.ndarray
+        ] = {}  # one dimension for each parallel axis, then for each local one
         self.results = {buffer.name: self.blank(buffer) for buffer in kernel.outputs}
 
     def widened(self, array: np.ndarray) -> np.ndarray:
@@ -104,8 +108,10 @@ class _Run:
     def grid(self, axes: tuple[Axis, ...]) -> dict[str, np.ndarray]:
         """Each axis as an array along its own dimension."""
         rank = len(axes)
-        return {a.name: np.arange(a.extent).reshape([-1 if d == k else 1 for d in range(rank)])
-                for k, a in enumerate(axes)}  # fmt: skip
+        return {
+            a.name: np.arange(a.extent).reshape([-1 if d == k else 1 for d in range(rank)])
+            for k, a in enumerate(axes)
+        }
 
     def stage(self, stage: Stage) -> None:
         axes = self.kernel.parallel + stage.axes
@@ -139,6 +145,8 @@ class _Run:
         evaluator.check_range(stage, stage.index, parts, target.shape)
         index = tuple(np.broadcast_to(part, shape) for part in parts)
         value = value.astype(target.dtype)
+        if not index:  # a 0-d buffer, which a point of axes of size 1 may reach
+            target, index = target.reshape(1), (np.zeros(shape, np.intp),)
         if stage.combine in (None, "set"):
             target[index] = value
         else:
@@ -155,7 +163,7 @@ class _Run:
 
     def fold(self, stage: Fold) -> None:
         points = list(np.ndindex(*(axis.extent for axis in stage.axes)))
-        grid = {name: array for name, array in self.grid(self.kernel.parallel).items()}
+        grid = self.grid(self.kernel.parallel)
         shape = tuple(axis.extent for axis in self.kernel.parallel)
         half = len(points) // 2 if self.merged and stage.merge is not None else len(points)
         steps: list[dict[str, np.ndarray]] = []
@@ -180,7 +188,9 @@ class _Run:
             steps.append(state)
         return state
 
-    def states(self, stage: Fold, exprs: tuple[Expr, ...], evaluator: _Evaluator, shape: tuple[int, ...]) -> dict:
+    def states(
+        self, stage: Fold, exprs: tuple[Expr, ...], evaluator: _Evaluator, shape: tuple[int, ...]
+    ) -> dict:
         return {
             name: np.broadcast_to(evaluator.value(expr, self.kernel.dtypes[name]), shape)
             for name, expr in zip(stage.names, exprs, strict=True)
@@ -222,7 +232,9 @@ class _Evaluator:
             case Coordinate(index):
                 return self.part(index)
             case Cast(target, arg, as_bits):
-                return self.bitcast(arg, target) if as_bits else self.value(arg).astype(self.run.numpy(target))
+                return (
+                    self.bitcast(arg, target) if as_bits else self.value(arg).astype(self.run.numpy(target))
+                )
             case Read():
                 return self.load(expr)
             case Op(name, args):
@@ -236,13 +248,21 @@ class _Evaluator:
 
     def operation(self, name: str, args: tuple[Expr, ...], dtype: str | None) -> np.ndarray:
         word = VOCABULARY[name]
-        agreed = next((d for p, a in zip(word.pattern, args, strict=False) if p == "t"
-                       and (d := self.kernel.dtype_of(a))), dtype)  # fmt: skip
+        agreed = next(
+            (
+                d
+                for p, a in zip(word.pattern, args, strict=False)
+                if p == "t" and (d := self.kernel.dtype_of(a))
+            ),
+            dtype,
+        )
         if self.run.expanded:
             simpler = word.expansion(agreed or "", args)
             if simpler is not None:
                 return self.value(simpler, agreed)
-        values = [self.value(a, agreed if p == "t" else "bool") for p, a in zip(word.pattern, args, strict=False)]
+        values = [
+            self.value(a, agreed if p == "t" else "bool") for p, a in zip(word.pattern, args, strict=False)
+        ]
         return np.asarray(word.numpy(*values))
 
     def load(self, access: Read) -> np.ndarray:
@@ -262,12 +282,14 @@ class _Evaluator:
         nearest = tuple(np.clip(part, 0, size - 1) for part, size in zip(parts, array.shape, strict=True))
         return np.where(inside, array[nearest], other)
 
-    def check_range(self, place: object, index: tuple, parts: list[np.ndarray], shape: tuple[int, ...]) -> None:
+    def check_range(
+        self, place: object, index: tuple, parts: list[np.ndarray], shape: tuple[int, ...]
+    ) -> None:
         for d, (part, values) in enumerate(zip(index, parts, strict=True)):
             if isinstance(part, Expr) and values.size and (values.min() < 0 or values.max() >= shape[d]):
                 bad = values.min() if values.min() < 0 else values.max()
                 raise KernelError(
-                    f"{self.kernel.name}: the index {bad} is out of range for dimension {d} of size {shape[d]}",
+                    f"{self.kernel.name}: index {bad} is out of range for dimension {d} of size {shape[d]}",
                     f"at: {place}",
                     "the caller checks indices before a kernel runs, or the read says 'else value'",
                 )

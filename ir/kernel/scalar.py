@@ -1,8 +1,8 @@
 """Scalar expressions: one hash-consed DAG, so that equal expressions are the same object.
 
-Expressions are built by the functions below (`const`, `ref`, `coordinate`, `read`, `cast`, `bitcast`, `op`), by the
-words of `words.py`, and by Python's operators: `x * sigmoid(x)` works on them as it does on numbers.  `==` stays
-identity; the word for equality is `eq`.
+Expressions are built by the functions below (`const`, `ref`, `coordinate`, `read`, `cast`, `bitcast`, `op`),
+by the words of `words.py`, and by Python's operators: `x * sigmoid(x)` works on them as it does on numbers.
+`==` stays identity; the word for equality is `eq`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from ..errors import KernelError
 from .affine import Affine, as_affine
-from .types import NUMPY
+from .types import KINDS, NUMPY
 
 
 class Expr:
@@ -117,11 +117,13 @@ class Expr:
             "use select(condition, a, b) in place of `if`, and the words max and min in place of Python's",
         )
 
-    def __lamina_op__(applied: Any, args: tuple, kwargs: dict) -> Any:  # noqa: N805 - called on the type
+    def __lamina_op__(applied: Any, args: tuple, kwargs: dict) -> Any:
         """Apply an op's record to scalars: run its body.  Raises KernelError for an op that has none."""
         body = getattr(applied.lower, "body", None)
         if body is None:
-            raise KernelError(f"{applied.name} is not elementwise, so it can't be applied to the scalars of a kernel")
+            raise KernelError(
+                f"{applied.name} is not elementwise, so it can't be applied to the scalars of a kernel"
+            )
         operands, attrs = applied.bind(*args, **kwargs)
         return body(*operands, **attrs)
 
@@ -134,7 +136,10 @@ Scalar = Expr | bool | int | float
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Const(Expr):
-    """A number.  Without a dtype it takes that of the operands beside it, or of the buffer it is stored to."""
+    """A number.
+
+    Without a dtype it takes that of the operands beside it, or of the buffer it is stored to.
+    """
 
     value: bool | int | float
     dtype: str | None = None
@@ -169,8 +174,9 @@ class Coordinate(Expr):
 class Read(Expr):
     """buffer[index]; each part of the index is an Affine, or an integer Expr (an indirect read).
 
-    `other` is the value out of bounds.  Without it, the verifier must prove an affine part in bounds; an indirect
-    part is then trusted: the host checks it before the kernel is entered, and so does the interpreter.
+    `other` is the value out of bounds.  Without it, the verifier must prove an affine part in bounds; an
+    indirect part is then trusted: the host checks it before the kernel is entered, and so does the
+    interpreter.
     """
 
     buffer: str
@@ -184,7 +190,7 @@ class Read(Expr):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Cast(Expr):
-    """The operand's value as another element type, or (`bits`) its bits read as another type of the same width."""
+    """The operand's value as another element type, or (`bits`) its bits read as a type of that width."""
 
     dtype: str
     arg: Expr
@@ -211,7 +217,8 @@ class Op(Expr):
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 INFIX |= {"eq": "==", "ne": "!=", "bit_and": "&", "bit_or": "|", "bit_xor": "^", "shl": "<<", "shr": ">>"}
 
-# Weak: an expression lives as long as something uses it.  The lock keeps "equal means identical" across threads.
+# Weak: an expression lives as long as something uses it.  The lock keeps "equal means identical" across
+# threads.
 _interned: WeakValueDictionary[tuple, Expr] = WeakValueDictionary()
 _lock = threading.Lock()
 
@@ -255,14 +262,26 @@ def read(
 
 
 def cast(value: Scalar, dtype: str) -> Expr:
-    """`value` as `dtype`; a constant simply takes the type."""
-    if isinstance(value, Const) and value.dtype is None:
-        return const(value.value, dtype)
+    """`value` as `dtype`; a constant takes the type, converted where that has no such number (0 as bool)."""
     if not isinstance(value, Expr):
-        return const(value, dtype)
+        value = const(value)
+    if isinstance(value, Const) and value.dtype is None:
+        return const(_number_as(value.value, dtype), dtype)
     if dtype not in NUMPY:
         raise KernelError(f"there is no element type {dtype!r}", f"the types are {', '.join(NUMPY)}")
     return _intern(Cast, dtype, value, False)
+
+
+def _number_as(value: bool | int | float, dtype: str) -> bool | int | float:
+    """A number in the category of `dtype`.  A whole number among floats stays as it is written."""
+    letter = KINDS.get(dtype, "")
+    if letter == "b":
+        return bool(value)
+    if letter in "iu":
+        if value in (float("inf"), -float("inf")) or value != value:
+            raise KernelError(f"{dtype} does not hold the constant {value}")
+        return int(value)
+    return float(value) if isinstance(value, bool) else value
 
 
 def bitcast(value: Expr, dtype: str) -> Cast:

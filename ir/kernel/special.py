@@ -1,7 +1,7 @@
 """Special functions that NumPy lacks, vectorised and to float64 accuracy: erf, erfc, erfinv, lgamma, digamma.
 
-Each takes an array (or a number) of any floating type and gives that type back; float32 and the halves are computed
-in float64 and rounded once.
+Each takes an array (or a number) of any floating type and gives that type back; float32 and the halves are
+computed in float64 and rounded once.
 """
 
 from __future__ import annotations
@@ -12,21 +12,56 @@ import numpy as np
 
 # W. J. Cody, "Rational Chebyshev approximation for the error function", Math. Comp. 23 (1969): three ranges.
 _NEAR = (
-    (1.85777706184603153e-1, 3.16112374387056560, 1.13864154151050156e2, 3.77485237685302021e2, 3.20937758913846947e3),
+    (
+        1.85777706184603153e-1,
+        3.16112374387056560,
+        1.13864154151050156e2,
+        3.77485237685302021e2,
+        3.20937758913846947e3,
+    ),
     (1.0, 2.36012909523441209e1, 2.44024637934444173e2, 1.28261652607737228e3, 2.84423683343917062e3),
 )
 _MIDDLE = (
-    (2.15311535474403846e-8, 5.64188496988670089e-1, 8.88314979438837594, 6.61191906371416295e1,
-     2.98635138197400131e2, 8.81952221241769090e2, 1.71204761263407058e3, 2.05107837782607147e3,
-     1.23033935479799725e3),
-    (1.0, 1.57449261107098347e1, 1.17693950891312499e2, 5.37181101862009858e2, 1.62138957456669019e3,
-     3.29079923573345963e3, 4.36261909014324716e3, 3.43936767414372164e3, 1.23033935480374942e3),
+    (
+        2.15311535474403846e-8,
+        5.64188496988670089e-1,
+        8.88314979438837594,
+        6.61191906371416295e1,
+        2.98635138197400131e2,
+        8.81952221241769090e2,
+        1.71204761263407058e3,
+        2.05107837782607147e3,
+        1.23033935479799725e3,
+    ),
+    (
+        1.0,
+        1.57449261107098347e1,
+        1.17693950891312499e2,
+        5.37181101862009858e2,
+        1.62138957456669019e3,
+        3.29079923573345963e3,
+        4.36261909014324716e3,
+        3.43936767414372164e3,
+        1.23033935480374942e3,
+    ),
 )
 _FAR = (
-    (1.63153871373020978e-2, 3.05326634961232344e-1, 3.60344899949804439e-1, 1.25781726111229246e-1,
-     1.60837851487422766e-2, 6.58749161529837803e-4),
-    (1.0, 2.56852019228982242, 1.87295284992346725, 5.27905102951428412e-1, 6.05183413124413191e-2,
-     2.33520497626869185e-3),
+    (
+        1.63153871373020978e-2,
+        3.05326634961232344e-1,
+        3.60344899949804439e-1,
+        1.25781726111229246e-1,
+        1.60837851487422766e-2,
+        6.58749161529837803e-4,
+    ),
+    (
+        1.0,
+        2.56852019228982242,
+        1.87295284992346725,
+        5.27905102951428412e-1,
+        6.05183413124413191e-2,
+        2.33520497626869185e-3,
+    ),
 )
 
 
@@ -74,16 +109,41 @@ def erfc(x: np.ndarray) -> np.ndarray:
 
 
 def erfinv(x: np.ndarray) -> np.ndarray:
-    """The inverse of erf: +-inf at +-1, NaN beyond.  A rational start (M. Giles 2012), then three Halley steps."""
+    """The inverse of erf: +-inf at +-1, NaN beyond.
+
+    A rational start (M. Giles 2012), then three Halley steps.
+    """
     x, kept = _widened(x)
     with np.errstate(all="ignore"):
         w = -np.log((1 - x) * (1 + x))
         centre = np.polyval(
-            (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
-             -0.00417768164, 0.246640727, 1.50140941), np.minimum(w, 5) - 2.5)
+            (
+                2.81022636e-08,
+                3.43273939e-07,
+                -3.5233877e-06,
+                -4.39150654e-06,
+                0.00021858087,
+                -0.00125372503,
+                -0.00417768164,
+                0.246640727,
+                1.50140941,
+            ),
+            np.minimum(w, 5) - 2.5,
+        )
         tail = np.polyval(
-            (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
-             0.00943887047, 1.00167406, 2.83297682), np.sqrt(np.maximum(w, 5)) - 3)
+            (
+                -0.000200214257,
+                0.000100950558,
+                0.00134934322,
+                -0.00367342844,
+                0.00573950773,
+                -0.0076224613,
+                0.00943887047,
+                1.00167406,
+                2.83297682,
+            ),
+            np.sqrt(np.maximum(w, 5)) - 3,
+        )
         y = np.where(w < 5, centre, tail) * x
         for _ in range(3):
             # erf(y) - x through erfc in the tail, where erf has no bits left
@@ -94,13 +154,17 @@ def erfinv(x: np.ndarray) -> np.ndarray:
         return np.where(np.abs(x) > 1, np.nan, np.where(x == 0, x, y)).astype(kept)
 
 
-_log_gamma = np.frompyfunc(lambda v: math.inf if math.isinf(v) or (v <= 0 and v == int(v)) else math.lgamma(v), 1, 1)
+_log_gamma = np.frompyfunc(
+    lambda v: math.inf if math.isinf(v) or (v <= 0 and v == int(v)) else math.lgamma(v), 1, 1
+)
 
 
 def lgamma(x: np.ndarray) -> np.ndarray:
     """log |gamma(x)|; inf at 0, at the negative integers and at +-inf."""
     x, kept = _widened(x)
-    return np.where(np.isnan(x), x, np.asarray(_log_gamma(np.where(np.isnan(x), 1, x)), np.float64)).astype(kept)
+    return np.where(np.isnan(x), x, np.asarray(_log_gamma(np.where(np.isnan(x), 1, x)), np.float64)).astype(
+        kept
+    )
 
 
 # B_2k / 2k for the asymptotic series of digamma, Abramowitz and Stegun 6.3.18

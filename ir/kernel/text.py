@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from ..errors import KernelError
-from .affine import Affine, Extent
+from .affine import Affine, Extent, as_affine
 from .form import COMBINE, Axis, Buffer, Fold, Kernel, Local, Reduce, Stage, Store
 from .scalar import INFIX, Const, Expr, Read, Ref, bitcast, cast, const, coordinate, read, ref
 from .types import NUMPY
@@ -23,7 +23,10 @@ _LEVELS = (("<", "<=", ">", ">=", "==", "!="), ("|",), ("^",), ("&",), ("<<", ">
 
 
 def parse(text: str) -> Kernel:
-    """The kernel that `text` says.  It isn't verified.  Raises KernelError with the line where reading stopped."""
+    """The kernel that `text` says.
+
+    It isn't verified.  Raises KernelError with the line where reading stopped.
+    """
     lines = [line.strip() for line in text.strip().splitlines()]
     reader = _Reader(lines[0])
     reader.expect("kernel")
@@ -223,7 +226,9 @@ class _Reader:
     def expr(self) -> Expr:
         value = self.binary(0, False)
         if isinstance(value, Affine):
-            raise KernelError(f"a coordinate is no value by itself: write coord({value})", f"line: {self.line}")
+            raise KernelError(
+                f"a coordinate is no value by itself: write coord({value})", f"line: {self.line}"
+            )
         return value
 
     def binary(self, level: int, index: bool) -> Expr | Affine:
@@ -279,7 +284,9 @@ class _Reader:
             return const(_CONSTANTS[token])
         if token in self.scope.axes or token in self.scope.symbols:
             if not index and token in self.scope.axes:
-                raise KernelError(f"a coordinate is no value by itself: write coord({token})", f"line: {self.line}")
+                raise KernelError(
+                    f"a coordinate is no value by itself: write coord({token})", f"line: {self.line}"
+                )
             return Affine(((token, 1),)) if index else coordinate(token)
         return ref(token)
 
@@ -315,9 +322,10 @@ class _Reader:
         self.expect("]")
         if name in self.scope.buffers:
             return read(name, tuple(index), other)
-        if not all(isinstance(part, Affine) and len(part.terms) == 1 and part.names for part in index):
+        axes = [part.terms[0][0] for part in index if isinstance(part, Affine) and part.terms]
+        if index != [as_affine(axis) for axis in axes]:
             raise KernelError(f"a stage is read at its own axes: {name}", f"line: {self.line}")
-        return ref(name, tuple(part.terms[0][0] for part in index if isinstance(part, Affine)))
+        return ref(name, tuple(axes))
 
     def number(self) -> Const:
         value = self.unary(False)

@@ -12,7 +12,8 @@ from .. import dtypes
 NUMPY: dict[str, np.dtype] = {dtype.short: dtype.numpy for dtype in dtypes.ALL}
 NUMPY |= {"u32": np.dtype(np.uint32), "u64": np.dtype(np.uint64)}
 
-# One letter for what a word must know of a type: h for the halves, which are stored and cast but not computed in.
+# One letter for what a word must know of a type: h for the halves, which are stored and cast but not
+# computed in.
 KINDS = {"f64": "f", "f32": "f", "f16": "h", "bf16": "h", "i64": "i", "i32": "i", "i16": "i", "i8": "i"}
 KINDS |= {"u8": "u", "u32": "u", "u64": "u", "bool": "b"}
 

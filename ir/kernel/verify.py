@@ -11,10 +11,14 @@ from .affine import Affine, Extent, as_affine
 from .form import ACCUMULATE, COMBINE, Axis, Buffer, Fold, Kernel, Local, Reduce, Stage, Store, names
 from .infer import check_constants, is_integer
 from .scalar import Coordinate, Expr, Read, Ref, walk
+from .types import kind
 
 
 def verify(kernel: Kernel) -> Kernel:
-    """Check every rule of the form and give the kernel back.  Raises KernelError with the stage that breaks one."""
+    """Check every rule of the form and give the kernel back.
+
+    Raises KernelError with the stage that breaks one.
+    """
     _check_names(kernel)
     scope = _Scope(kernel)
     for stage in kernel.stages:
@@ -30,11 +34,9 @@ def verify(kernel: Kernel) -> Kernel:
 # ---- names ----------------------------------------------------------------------------------------
 def _check_names(kernel: Kernel) -> None:
     """One meaning for each name; one extent for each axis; symbols declared."""
-    stages = [stage.names if isinstance(stage, Fold) else () if isinstance(stage, Store) else (stage.name,)
-              for stage in kernel.stages]  # fmt: skip
     meanings = [buffer.name for buffer in kernel.inputs + kernel.outputs]
     meanings += [*kernel.symbols, *dict.fromkeys(axis.name for axis in kernel.axes)]
-    meanings += [name for group in stages for name in group]
+    meanings += [name for stage in kernel.stages for name in stage.defines]
     for name, count in Counter(meanings).items():
         if count > 1:
             raise KernelError(f"{kernel.name}: {name} is defined twice")
@@ -45,14 +47,20 @@ def _check_names(kernel: Kernel) -> None:
     for axis in kernel.axes:
         if axis.extent != kernel.extents[axis.name]:
             raise KernelError(
-                f"{kernel.name}: an axis has one extent", f"axis {axis.name}: {kernel.extents[axis.name]}, {axis.extent}"
+                f"{kernel.name}: an axis has one extent",
+                f"axis {axis.name}: {kernel.extents[axis.name]}, {axis.extent}",
             )
     extents = [axis.extent for axis in kernel.axes]
     extents += [e for b in kernel.buffers.values() for e in (*b.shape, *(b.layout or ()))]
     for extent in extents:
         if isinstance(extent, str) and extent not in kernel.symbols:
-            raise KernelError(f"{kernel.name}: the symbol {extent} is not declared", f"declare it: {kernel.name}[{extent}]")
-    for extent in (*(axis.extent for axis in kernel.axes), *(e for b in kernel.buffers.values() for e in b.shape)):
+            raise KernelError(
+                f"{kernel.name}: the symbol {extent} is not declared", f"declare it: {kernel.name}[{extent}]"
+            )
+    for extent in (
+        *(axis.extent for axis in kernel.axes),
+        *(e for b in kernel.buffers.values() for e in b.shape),
+    ):
         if isinstance(extent, int) and extent < 0:
             raise KernelError(f"{kernel.name}: an extent is negative: {extent}")
 
@@ -71,11 +79,12 @@ class _Scope:
             case Reduce(name, combine, own):
                 if combine not in COMBINE or not own:
                     raise KernelError(
-                        f"{self.kernel.name}: a reduction is one of {', '.join(COMBINE)} over at least one axis", f"at: {stage}"
+                        f"{self.kernel.name}: a reduction is {', '.join(COMBINE)}, over at least one axis",
+                        f"at: {stage}",
                     )
                 self.check_expr(stage, stage.value, axes)
                 dtype = self.kernel.dtypes[name]
-                if (combine in ("any", "all")) != (dtype == "bool"):
+                if (combine in ("any", "all")) != (dtype == "bool") or kind(dtype) == "h":
                     raise KernelError(f"{self.kernel.name}: {combine} does not take {dtype}", f"at: {stage}")
                 self.defined[name] = ()
             case Local(name, own):
@@ -93,7 +102,9 @@ class _Scope:
         for expr in walk(root):
             if isinstance(expr, Ref):
                 if expr.name not in self.defined:
-                    raise KernelError(f"{kernel.name}: {expr} is not in scope: no earlier stage defines it", f"at: {stage}")
+                    raise KernelError(
+                        f"{kernel.name}: {expr} is not in scope: no earlier stage defines it", f"at: {stage}"
+                    )
                 own = self.defined[expr.name]
                 if expr.axes != own or not set(own) <= axes:
                     raise KernelError(f"{kernel.name}: {expr} is not in scope: not its axes", f"at: {stage}")
@@ -115,38 +126,55 @@ class _Scope:
         kernel = self.kernel
         buffer = kernel.buffers.get(access.buffer)
         if buffer is None:
-            raise KernelError(f"{kernel.name}: {access} reads {access.buffer}, which is no buffer", f"at: {stage}")
+            raise KernelError(
+                f"{kernel.name}: {access} reads {access.buffer}, which is no buffer", f"at: {stage}"
+            )
         if buffer in kernel.outputs:
-            raise KernelError(f"{kernel.name}: {access} reads an output; define a stage and use its name", f"at: {stage}")
+            raise KernelError(
+                f"{kernel.name}: {access} reads an output; define a stage and use its name", f"at: {stage}"
+            )
         self.check_index(stage, access, access.index, buffer, inside)
         if access.other is None:
             for d in () if _is_empty(kernel, stage) else kernel.unproved(access):
                 raise KernelError(
-                    f"{kernel.name}: {access} may leave dimension {d} of {buffer}", f"at: {stage}", "add 'else value'"
+                    f"{kernel.name}: {access} may leave dimension {d} of {buffer}",
+                    f"at: {stage}",
+                    "add 'else value'",
                 )
         elif access.other.dtype not in (None, buffer.dtype):
             raise KernelError(f"{kernel.name}: the else of {access} is not {buffer.dtype}", f"at: {stage}")
         else:
             check_constants(access.other, buffer.dtype)
 
-    def check_index(self, stage: Stage, place: object, index: tuple, buffer: Buffer, inside: frozenset[str]) -> None:
+    def check_index(
+        self, stage: Stage, place: object, index: tuple, buffer: Buffer, inside: frozenset[str]
+    ) -> None:
         if len(index) != len(buffer.shape):
-            raise KernelError(f"{self.kernel.name}: {place} has {len(index)} indices for {buffer}", f"at: {stage}")
+            raise KernelError(
+                f"{self.kernel.name}: {place} has {len(index)} indices for {buffer}", f"at: {stage}"
+            )
         for part in index:
             if isinstance(part, Affine):
                 self.check_part(stage, place, part, inside)  # type: ignore[arg-type]
             elif not is_integer(self.kernel.dtype_of(part)):
                 raise KernelError(
-                    f"{self.kernel.name}: an index is an integer", f"index: {part} is {self.kernel.dtype_of(part)}", f"at: {stage}"
+                    f"{self.kernel.name}: an index is an integer",
+                    f"index: {part} is {self.kernel.dtype_of(part)}",
+                    f"at: {stage}",
                 )
 
     def check_fold(self, stage: Fold, axes: frozenset[str]) -> None:
         kernel, width = self.kernel, len(stage.names)
-        if not width or not stage.axes or len(stage.init) != width or len(stage.step) != width or (
-            stage.merge is not None and len(stage.merge) != width
-        ):  # fmt: skip
+        if (
+            not width
+            or not stage.axes
+            or len(stage.init) != width
+            or len(stage.step) != width
+            or (stage.merge is not None and len(stage.merge) != width)
+        ):
             raise KernelError(
-                f"{kernel.name}: a fold has axes, and one init, step and merge for each of its names", f"at: {stage}"
+                f"{kernel.name}: a fold has axes, and one init, step and merge for each of its names",
+                f"at: {stage}",
             )
         if stage.scan and (len(stage.axes) != 1 or stage.merge is not None):
             raise KernelError(f"{kernel.name}: a scan has one axis and no merge", f"at: {stage}")
@@ -170,7 +198,9 @@ class _Scope:
             check_constants(value, dtype)
         elif found != dtype:
             raise KernelError(
-                f"{self.kernel.name}: {what} is {dtype}, its value is {found}", f"at: {stage}", f"cast it: {dtype}(value)"
+                f"{self.kernel.name}: {what} is {dtype}, its value is {found}",
+                f"at: {stage}",
+                f"cast it: {dtype}(value)",
             )
 
     def check_store(self, stage: Store, axes: frozenset[str]) -> None:
@@ -185,7 +215,9 @@ class _Scope:
         self.check_index(stage, buffer.name, stage.index, buffer, axes | set(kernel.symbols))
         self.check_typed(stage, stage.value, buffer.dtype, f"the buffer {buffer.name}")
         if stage.combine is not None and stage.combine not in ACCUMULATE:
-            raise KernelError(f"{kernel.name}: a store combines with one of {', '.join(ACCUMULATE)}", f"at: {stage}")
+            raise KernelError(
+                f"{kernel.name}: a store combines with one of {', '.join(ACCUMULATE)}", f"at: {stage}"
+            )
         if stage.combine is None and any(isinstance(part, Expr) for part in stage.index):
             raise KernelError(
                 f"{kernel.name}: several points may meet in one element of an indirect store",
@@ -211,7 +243,7 @@ def _product(extents: tuple[Extent, ...]) -> Count:
 
 
 def _check_written(kernel: Kernel, output: Buffer, stores: list[Store]) -> None:
-    """Each element exactly once; at most once in place; any number of times where a store says how they combine."""
+    """Each element once; at most once in place; any number of times where a store says how to combine."""
     combines = {store.combine for store in stores}
     if len(combines) > 1:
         raise KernelError(f"{kernel.name}: the stores to {output.name} do not agree on how they combine")
@@ -225,23 +257,30 @@ def _check_written(kernel: Kernel, output: Buffer, stores: list[Store]) -> None:
             total[monomial] = total.get(monomial, 0) + number
     for one, two in combinations(stores, 2):
         if not (_is_empty(kernel, one) or _is_empty(kernel, two) or _disjoint(kernel, one, two)):
-            raise KernelError(f"{kernel.name}: two stores may write one element of {output}", f"at: {one}", f"at: {two}")
+            raise KernelError(
+                f"{kernel.name}: two stores may write one element of {output}", f"at: {one}", f"at: {two}"
+            )
     if output.inplace is None and total != _product(output.shape):
         raise KernelError(
-            f"{kernel.name}: {_count_text(total)} of {_count_text(_product(output.shape))} elements of {output} are written"
+            f"{kernel.name}: every element of an output is written",
+            f"output: {output}",
+            f"written: {_count_text(total)} of {_count_text(_product(output.shape))} elements",
         )
 
 
 def _count_text(count: Count) -> str:
-    terms = ["*".join(([str(n)] if n != 1 or not monomial else []) + list(monomial)) for monomial, n in count.items()]
+    terms = [
+        "*".join(([str(n)] if n != 1 or not monomial else []) + list(monomial))
+        for monomial, n in count.items()
+    ]
     return " + ".join(terms) or "0"
 
 
 def _hits_once(kernel: Kernel, output: Buffer, store: Store) -> bool:
     """Whether no two points write one element.
 
-    Bound buffers: offsets form a mixed-radix system.  With symbols: each dimension has its own axes, and in each
-    dimension they do.
+    Bound buffers: offsets form a mixed-radix system.  With symbols: each dimension has its own axes, and in
+    each dimension they do.
     """
     axes = kernel.parallel + store.axes
     shape = (*output.shape, *(output.layout or ()), *(axis.extent for axis in axes))
@@ -256,7 +295,9 @@ def _hits_once(kernel: Kernel, output: Buffer, store: Store) -> bool:
 def _is_mixed_radix(index: Affine, axes: tuple[Axis, ...]) -> bool:
     if any(axis.extent == 0 for axis in axes):
         return True
-    steps = sorted(((abs(index.coefficient(a.name)), a) for a in axes if a.extent != 1), key=lambda pair: pair[0])
+    steps = sorted(
+        ((abs(index.coefficient(a.name)), a) for a in axes if a.extent != 1), key=lambda pair: pair[0]
+    )
     reach = Affine()
     for coefficient, axis in steps:
         if not (Affine((), coefficient - 1) - reach).is_nonnegative():
@@ -266,12 +307,14 @@ def _is_mixed_radix(index: Affine, axes: tuple[Axis, ...]) -> bool:
 
 
 def _disjoint(kernel: Kernel, one: Store, two: Store) -> bool:
-    """Whether some dimension keeps two stores apart: by their bounds, or by their remainders of a common step."""
+    """Whether a dimension keeps two stores apart: by bounds, or by remainders of a common step."""
     positive = {extent for extent in kernel.extents.values() if isinstance(extent, str)}
     for left, right in zip(one.index, two.index, strict=True):
         (low, high), (other_low, other_high) = left.bounds(kernel.extents), right.bounds(kernel.extents)
         gap = Affine((), -1)
-        if (low - other_high + gap).is_nonnegative(positive) or (other_low - high + gap).is_nonnegative(positive):
+        if (low - other_high + gap).is_nonnegative(positive) or (other_low - high + gap).is_nonnegative(
+            positive
+        ):
             return True
         step = math.gcd(*(c for _, c in left.terms + right.terms))
         if step > 1 and (left.constant - right.constant) % step:
@@ -299,7 +342,8 @@ def _check_inplace(kernel: Kernel, output: Buffer, stores: list[Store]) -> None:
         for access in (a for a in _all_reads(kernel, stage) if a.buffer == source.name):
             if any(access.index != store.index for store in stores):
                 raise KernelError(
-                    f"{kernel.name}: {access} is read while {output.name} is written at another index", f"at: {stage}"
+                    f"{kernel.name}: {access} is read while {output.name} is written at another index",
+                    f"at: {stage}",
                 )
             if access.index in written:
                 raise KernelError(f"{kernel.name}: {access} is read after it was overwritten", f"at: {stage}")
@@ -308,7 +352,7 @@ def _check_inplace(kernel: Kernel, output: Buffer, stores: list[Store]) -> None:
 
 
 def _all_reads(kernel: Kernel, stage: Stage) -> list[Read]:
-    """The reads that a stage may make when it runs, those of Locals it refers to among them (they may be recomputed)."""
+    """The reads a stage may make when it runs, with those of its Locals, which may be recomputed."""
     found, waiting, seen = [], list(stage.exprs), set()
     while waiting:
         for expr in walk(waiting.pop()):

@@ -1,8 +1,8 @@
-"""The one scalar vocabulary: every word with its types, its NumPy, LLVM and Triton spellings, and its expansion.
+"""The one scalar vocabulary: each word's types, its NumPy, LLVM and Triton spellings, and its expansion.
 
 A word is a function on expressions: `sigmoid(x) * x` builds them.  A backend takes its own spelling, else the
-expansion, else (LLVM) the C library's function lane by lane.  Composites such as gelu are no words: they are bodies
-written with these.
+expansion, else (LLVM) the C library's function lane by lane.  Composites such as gelu are no words: they are
+bodies written with these.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ Spelling = str | Mapping[str, str]
 class Word:
     """One operation of the vocabulary.
 
-    pattern: operands and result, `t` being the one type of the operands that agree, `b` bool: "btt:t" is select.
+    pattern: operands and result, `t` being the one type of the operands that agree, `b` bool: "btt:t" is
+             select.
     kinds:   the kinds that t may be of; halves (h) only where the word moves or compares values.
     numpy:   a function on arrays of the type.  llvm: an instruction; {t} its type, {0} {1} operands, {s} the
              type's suffix for intrinsics, {m} bool of the same width.  triton: Python source.
     libm:    the C function, for LLVM where there is neither an instruction nor an expansion.
-    expand:  the same in simpler words, for types in `expands`; by kind where floats and integers differ.
+    expand:  the same in simpler words, for types in `expands`; by kind or by
+             type where they differ.
 
     Integers divided by zero give no trap and no promised number: the host refuses them before.
     """
@@ -58,7 +60,9 @@ class Word:
         """The word in simpler words at this element type, or None."""
         if self.expand is None or dtype not in self.expands:
             return None
-        return (self.expand[kind(dtype)] if isinstance(self.expand, Mapping) else self.expand)(*args)
+        if not isinstance(self.expand, Mapping):
+            return self.expand(*args)
+        return self.expand[dtype if dtype in self.expand else kind(dtype)](*args)
 
     def spelling(self, target: str, kind: str) -> str | None:
         """How `target` ("llvm" or "triton") says the word for this kind of type, or None."""
@@ -99,6 +103,8 @@ def _numpy_scale2(p: np.ndarray, n: np.ndarray) -> np.ndarray:
 
 
 def _numpy_trunc_div(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype.kind == "f":
+        return np.trunc(a / b)
     return np.asarray((a - np.fmod(a, b)) // b, dtype=np.result_type(a, b))
 
 
@@ -107,19 +113,16 @@ def _numpy_sigmoid(x: np.ndarray) -> np.ndarray:
     return (np.where(x < 0, e, 1) / (e + 1)).astype(x.dtype)
 
 
-def _numpy_philox(*operands: np.ndarray) -> np.ndarray:
-    """The expansion, directly on u32 arrays."""
-    m = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
-    k0, k1, c0, c1, c2, c3 = (np.asarray(operand, np.uint32) for operand in np.broadcast_arrays(*operands))
-    for _ in range(philox.ROUNDS):
-        p0, p1 = c0.astype(np.uint64) * m[0], c2.astype(np.uint64) * m[1]
-        high0, high1 = (p0 >> np.uint64(32)).astype(np.uint32), (p1 >> np.uint64(32)).astype(np.uint32)
-        c0, c1, c2, c3 = high1 ^ c1 ^ k0, p1.astype(np.uint32), high0 ^ c3 ^ k1, p0.astype(np.uint32)
-        k0, k1 = k0 + np.uint32(0x9E3779B9), k1 + np.uint32(0xBB67AE85)
-    return c0
+def _numpy_sign(x: np.ndarray) -> np.ndarray:
+    return (
+        ((x > 0).astype(x.dtype) - (x < 0)).astype(x.dtype)
+        if x.dtype.kind in "fi"
+        else (x != 0).astype(x.dtype)
+    )
 
 
 _INTEGERS = ("i64", "i32", "i16", "i8", "u8", "u32", "u64")
+_UNSIGNED = ("u8", "u32", "u64")
 _FLOATS = ("f32", "f64")
 _PROPAGATE = ", propagate_nan=tl.PropagateNan.ALL)"
 _NUMBER_MAX = {"f": _intrinsic("maximum", 2), "i": _intrinsic("smax", 2), "u": _intrinsic("umax", 2)}
@@ -131,48 +134,155 @@ def _number(instruction: str, floating: str) -> dict[str, str]:
     return {"f": f"{floating} {{t}} {{0}}, {{1}}", "i": integer, "u": integer}
 
 
+def _itself(x: Expr) -> Expr:
+    return x
+
+
+def _truth(number: Spelling, instruction: str, symbol: str = "") -> dict[str, str]:
+    """The spellings of a word that is a logical one on bools: the sum is `or`, the product `and`."""
+    on_bool = f"({{0}} {symbol} {{1}})" if symbol else f"{instruction} {{t}} {{0}}, {{1}}"
+    return (dict.fromkeys("fiu", number) if isinstance(number, str) else dict(number)) | {"b": on_bool}
+
+
+def _whole(name: str, function: Callable, llvm: str, triton: str) -> Word:
+    """A rounding to whole numbers: integers are whole already."""
+
+    def rounded(x: np.ndarray) -> np.ndarray:
+        return x.copy() if x.dtype.kind in "iu" else function(x)
+
+    return Word(name, "t:t", "fiu", rounded, {"f": llvm}, {"f": triton}, None, lambda x: x, _INTEGERS)
+
+
 def _both(instruction: str) -> dict[str, str]:
     return dict.fromkeys("iub", f"{instruction} {{t}} {{0}}, {{1}}")
 
 
 # ---- arithmetic
-add = Word("add", "tt:t", "fiu", np.add, _number("add", "fadd"), "({0} + {1})")
+add = Word(
+    "add", "tt:t", "fiub", np.add, _truth(_number("add", "fadd"), "or"), _truth("({0} + {1})", "", "|")
+)
 sub = Word("sub", "tt:t", "fiu", np.subtract, _number("sub", "fsub"), "({0} - {1})")
-mul = Word("mul", "tt:t", "fiu", np.multiply, _number("mul", "fmul"), "({0} * {1})")
+mul = Word(
+    "mul", "tt:t", "fiub", np.multiply, _truth(_number("mul", "fmul"), "and"), _truth("({0} * {1})", "", "&")
+)
 div = Word("div", "tt:t", "f", np.divide, "fdiv {t} {0}, {1}", "tl.div_rn({0}, {1})")
 fma = Word("fma", "ttt:t", "f", _numpy_fma, _intrinsic("fma", 3), "tl.fma({0}, {1}, {2})")
-neg = Word("neg", "t:t", "fiu", np.negative, {"f": "fneg {t} {0}", "i": "sub {t} zeroinitializer, {0}",
-           "u": "sub {t} zeroinitializer, {0}"}, "(-{0})")  # fmt: skip
-abs = Word("abs", "t:t", "fi", np.abs, {"f": _intrinsic("fabs", 1), "i": "call {t} @llvm.abs.{s}({t} {0}, i1 false)"},
-           "tl.abs({0})")  # fmt: skip
-max = Word("max", "tt:t", "fiu", np.maximum, _NUMBER_MAX, {"f": "tl.maximum({0}, {1}" + _PROPAGATE,
-           "i": "tl.maximum({0}, {1})", "u": "tl.maximum({0}, {1})"})  # fmt: skip
-min = Word("min", "tt:t", "fiu", np.minimum, _NUMBER_MIN, {"f": "tl.minimum({0}, {1}" + _PROPAGATE,
-           "i": "tl.minimum({0}, {1})", "u": "tl.minimum({0}, {1})"})  # fmt: skip
-sign = Word("sign", "t:t", "fi", np.sign, expand=expansions.sign, expands=_INTEGERS + _FLOATS)
-trunc_div = Word("trunc_div", "tt:t", "iu", _numpy_trunc_div,
-                 {"i": "sdiv {t} {0}, {1}", "u": "udiv {t} {0}, {1}"}, "({0} // {1})")  # fmt: skip
-fmod = Word("fmod", "tt:t", "fiu", np.fmod, {"i": "srem {t} {0}, {1}", "u": "urem {t} {0}, {1}"},
-            {"f": "libdevice.fmod({0}, {1})", "i": "({0} % {1})", "u": "({0} % {1})"}, "fmod")  # fmt: skip
-floor_div = Word("floor_div", "tt:t", "fiu", np.floor_divide, expands=_INTEGERS + _FLOATS,
-                 expand={"f": expansions.floor_div_floating, "i": expansions.floor_div, "u": trunc_div})  # fmt: skip
-remainder = Word("remainder", "tt:t", "fiu", np.remainder, expand=expansions.remainder,
-                 expands=_INTEGERS + _FLOATS)  # fmt: skip
+neg = Word(
+    "neg",
+    "t:t",
+    "fiu",
+    np.negative,
+    {"f": "fneg {t} {0}", "i": "sub {t} zeroinitializer, {0}", "u": "sub {t} zeroinitializer, {0}"},
+    "(-{0})",
+)
+abs = Word(
+    "abs",
+    "t:t",
+    "fiu",
+    np.abs,
+    {"f": _intrinsic("fabs", 1), "i": "call {t} @llvm.abs.{s}({t} {0}, i1 false)"},
+    {"f": "tl.abs({0})", "i": "tl.abs({0})"},
+    None,
+    {"u": _itself},
+    _UNSIGNED,
+)
+max = Word(
+    "max",
+    "tt:t",
+    "fiub",
+    np.maximum,
+    _truth(_NUMBER_MAX, "or"),
+    {
+        "f": "tl.maximum({0}, {1}" + _PROPAGATE,
+        "i": "tl.maximum({0}, {1})",
+        "u": "tl.maximum({0}, {1})",
+        "b": "({0} | {1})",
+    },
+)
+min = Word(
+    "min",
+    "tt:t",
+    "fiub",
+    np.minimum,
+    _truth(_NUMBER_MIN, "and"),
+    {
+        "f": "tl.minimum({0}, {1}" + _PROPAGATE,
+        "i": "tl.minimum({0}, {1})",
+        "u": "tl.minimum({0}, {1})",
+        "b": "({0} & {1})",
+    },
+)
+sign = Word(
+    "sign",
+    "t:t",
+    "fiub",
+    _numpy_sign,
+    expands=(*_INTEGERS, *_FLOATS, "bool"),
+    expand={"f": expansions.sign, "i": expansions.sign, "u": lambda x: min(x, 1), "b": _itself},
+)
+trunc_div = Word(
+    "trunc_div",
+    "tt:t",
+    "fiu",
+    _numpy_trunc_div,
+    {"i": "sdiv {t} {0}, {1}", "u": "udiv {t} {0}, {1}"},
+    {"i": "({0} // {1})", "u": "({0} // {1})"},
+    None,
+    lambda x, y: trunc(div(x, y)),
+    _FLOATS,
+)
+fmod = Word(
+    "fmod",
+    "tt:t",
+    "fiu",
+    np.fmod,
+    {"i": "srem {t} {0}, {1}", "u": "urem {t} {0}, {1}"},
+    {"f": "libdevice.fmod({0}, {1})", "i": "({0} % {1})", "u": "({0} % {1})"},
+    "fmod",
+)
+floor_div = Word(
+    "floor_div",
+    "tt:t",
+    "fiu",
+    np.floor_divide,
+    expands=_INTEGERS + _FLOATS,
+    expand={"f": expansions.floor_div_floating, "i": expansions.floor_div, "u": trunc_div},
+)
+remainder = Word(
+    "remainder", "tt:t", "fiu", np.remainder, expand=expansions.remainder, expands=_INTEGERS + _FLOATS
+)
 mulhi = Word("mulhi", "tt:t", "u", _numpy_mulhi, triton="tl.umulhi({0}, {1})")
 
 # ---- rounding and signs
-round = Word("round", "t:t", "f", np.rint, _intrinsic("rint", 1), "libdevice.rint({0})")
-floor = Word("floor", "t:t", "f", np.floor, _intrinsic("floor", 1), "tl.floor({0})")
-ceil = Word("ceil", "t:t", "f", np.ceil, _intrinsic("ceil", 1), "tl.ceil({0})")
-trunc = Word("trunc", "t:t", "f", np.trunc, _intrinsic("trunc", 1), "libdevice.trunc({0})")
-copysign = Word("copysign", "tt:t", "f", np.copysign, _intrinsic("copysign", 2), "libdevice.copysign({0}, {1})")
-scale2 = Word("scale2", "tt:t", "f", _numpy_scale2, None, "libdevice.ldexp({0}, ({1}).to(tl.int32))",
-              None, expansions.scale2)  # fmt: skip
+round = _whole("round", np.rint, _intrinsic("rint", 1), "libdevice.rint({0})")
+floor = _whole("floor", np.floor, _intrinsic("floor", 1), "tl.floor({0})")
+ceil = _whole("ceil", np.ceil, _intrinsic("ceil", 1), "tl.ceil({0})")
+trunc = _whole("trunc", np.trunc, _intrinsic("trunc", 1), "libdevice.trunc({0})")
+copysign = Word(
+    "copysign", "tt:t", "f", np.copysign, _intrinsic("copysign", 2), "libdevice.copysign({0}, {1})"
+)
+# p * 2^n for a whole n
+scale2 = Word(
+    "scale2",
+    "tt:t",
+    "f",
+    _numpy_scale2,
+    None,
+    "libdevice.ldexp({0}, ({1}).to(tl.int32))",
+    expand={"f32": expansions.scale2, "f64": expansions.scale2_double},
+    expands=_FLOATS,
+)
 
 # ---- transcendental
 sqrt = Word("sqrt", "t:t", "f", np.sqrt, _intrinsic("sqrt", 1), "tl.sqrt_rn({0})")
-rsqrt = Word("rsqrt", "t:t", "f", lambda x: (1 / np.sqrt(x)).astype(x.dtype),
-             expand=lambda x: 1.0 / sqrt(x), expands=_FLOATS)  # fmt: skip
+rsqrt = Word(
+    "rsqrt",
+    "t:t",
+    "f",
+    lambda x: (1 / np.sqrt(x)).astype(x.dtype),
+    expand=lambda x: 1.0 / sqrt(x),
+    expands=_FLOATS,
+)
 exp = _math("exp", np.exp, "tl.exp({0})", expansions.exp)
 exp2 = _math("exp2", np.exp2, "tl.exp2({0})", expansions.exp2)
 expm1 = _math("expm1", np.expm1, "libdevice.expm1({0})", expansions.expm1)
@@ -194,13 +304,12 @@ acosh = _math("acosh", np.arccosh, "libdevice.acosh({0})")
 atanh = _math("atanh", np.arctanh, "libdevice.atanh({0})")
 erf = _math("erf", special.erf, "tl.erf({0})", expansions.erf)
 erfc = _math("erfc", special.erfc, "libdevice.erfc({0})")
-erfinv = Word("erfinv", "t:t", "f", special.erfinv, None, "libdevice.erfinv({0})")
+erfinv = Word("erfinv", "t:t", "f", special.erfinv, None, "libdevice.erfinv({0})", None, expansions.erfinv)
 lgamma = _math("lgamma", special.lgamma, "libdevice.lgamma({0})")
 digamma = Word("digamma", "t:t", "f", special.digamma)
 atan2 = Word("atan2", "tt:t", "f", np.arctan2, None, "libdevice.atan2({0}, {1})", "atan2")
 pow = Word("pow", "tt:t", "fiu", np.power, None, {"f": "libdevice.pow({0}, {1})"}, "pow")
-sigmoid = Word("sigmoid", "t:t", "f", _numpy_sigmoid,
-               expand=expansions.sigmoid, expands=_FLOATS)  # fmt: skip
+sigmoid = Word("sigmoid", "t:t", "f", _numpy_sigmoid, expand=expansions.sigmoid, expands=_FLOATS)
 
 # ---- comparison and choice
 lt = _compare("lt", "<", np.less, "olt", "slt", "ult")
@@ -210,19 +319,37 @@ ge = _compare("ge", ">=", np.greater_equal, "oge", "sge", "uge")
 eq = _compare("eq", "==", np.equal, "oeq", "eq", "eq")
 ne = _compare("ne", "!=", np.not_equal, "une", "ne", "ne")
 isnan = Word("isnan", "t:b", "fh", np.isnan, "fcmp uno {t} {0}, {0}", "({0} != {0})")
-select = Word("select", "btt:t", "fhiub", np.where, "select {m} {0}, {t} {1}, {t} {2}", "tl.where({0}, {1}, {2})")
+select = Word(
+    "select", "btt:t", "fhiub", np.where, "select {m} {0}, {t} {1}, {t} {2}", "tl.where({0}, {1}, {2})"
+)
 
 # ---- bits; on bool they are the logical and, or, xor, not
 bit_and = Word("bit_and", "tt:t", "iub", np.bitwise_and, _both("and"), "({0} & {1})")
 bit_or = Word("bit_or", "tt:t", "iub", np.bitwise_or, _both("or"), "({0} | {1})")
 bit_xor = Word("bit_xor", "tt:t", "iub", np.bitwise_xor, _both("xor"), "({0} ^ {1})")
-bit_not = Word("bit_not", "t:t", "iub", np.invert, dict.fromkeys("iub", "xor {t} {0}, {ones}"),
-               {"i": "(~{0})", "u": "(~{0})", "b": "({0} == 0)"})  # fmt: skip
+bit_not = Word(
+    "bit_not",
+    "t:t",
+    "iub",
+    np.invert,
+    dict.fromkeys("iub", "xor {t} {0}, {ones}"),
+    {"i": "(~{0})", "u": "(~{0})", "b": "({0} == 0)"},
+)
 shl = Word("shl", "tt:t", "iu", np.left_shift, dict.fromkeys("iu", "shl {t} {0}, {1}"), "({0} << {1})")
-shr = Word("shr", "tt:t", "iu", np.right_shift, {"i": "ashr {t} {0}, {1}", "u": "lshr {t} {0}, {1}"},
-           "({0} >> {1})")  # fmt: skip
+shr = Word(
+    "shr", "tt:t", "iu", np.right_shift, {"i": "ashr {t} {0}, {1}", "u": "lshr {t} {0}, {1}"}, "({0} >> {1})"
+)
 
-# ---- random numbers: k0 k1 c0 c1 c2 c3, all u32
-random_bits = Word("random_bits", "tttttt:t", "u", _numpy_philox, expand=philox.random_bits, expands=("u32",))
+# ---- random numbers: k0 k1 c0 c1 c2 c3 and which of the four words, all u32
+random_bits = Word(
+    "random_bits",
+    "ttttttt:t",
+    "u",
+    philox.numpy_random_bits,
+    expand=philox.random_bits,
+    expands=("u32",),
+)
 
-VOCABULARY: dict[str, Word] = {word.name: word for word in tuple(globals().values()) if isinstance(word, Word)}
+VOCABULARY: dict[str, Word] = {
+    word.name: word for word in tuple(globals().values()) if isinstance(word, Word)
+}

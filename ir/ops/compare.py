@@ -21,7 +21,9 @@ _EQUALS = binary_samples({"low": -2, "high": 2, "category": "int"})
 _ODDITIES = unary_samples(low=-3.0, high=3.0)
 
 
-def _comparison(name: str, ufunc: np.ufunc, aliases: tuple[str, ...], sign: str, commutative: bool = False) -> Op:
+def _comparison(
+    name: str, ufunc: np.ufunc, aliases: tuple[str, ...], sign: str, commutative: bool = False
+) -> Op:
     return elementwise(
         name,
         name,
@@ -55,7 +57,8 @@ def _logical(name: str, ufunc: np.ufunc, word: str) -> Op:
         grad=None,
         commutative=True,
         samples=_EQUALS,
-        doc=f"Combine the truth of two tensors by {name[8:]}, elementwise with broadcasting.  Whatever isn't 0 is true.",
+        doc=f"Combine the truth of two tensors by {name[8:]}, elementwise with broadcasting.  Whatever "
+        f"isn't 0 is true.",
     )
 
 
@@ -129,14 +132,18 @@ where = elementwise(
     ),
     inplace=False,
     samples=_where_samples,
-    doc="Take `input` where `condition` (bool) is true and `other` elsewhere.  The three broadcast; either value may "
+    doc="Take `input` where `condition` (bool) is true and `other` elsewhere.  The three broadcast; either "
+    "value may "
     "be a number.  No gradient flows to the value not taken.  Raises DTypeError.",
 )
 
 
 @composite()
 def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
-    """Tell where |input - other| <= atol + rtol * |other|, or the two are equal (also inf), or both NaN if `equal_nan`."""
+    """Tell where |input - other| <= atol + rtol * |other|, or the two are equal (also inf).
+
+    equal_nan: NaN counts as equal to NaN.
+    """
     near = logical_and(abs(input - other) <= atol + abs(rtol * other), isfinite(other))
     near = logical_or(near, eq(input, other))
     return logical_or(near, logical_and(isnan(input), isnan(other))) if equal_nan else near
@@ -144,7 +151,10 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 
 @composite()
 def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
-    """Tell, as a Python bool, whether `isclose` holds for every element.  Reads the values: a wait for the device."""
+    """Tell, as a Python bool, whether `isclose` holds for every element.
+
+    Reads the values: a wait for the device.
+    """
     return bool(isclose(input, other, rtol, atol, equal_nan).all())
 
 

@@ -13,6 +13,7 @@ from ..op import Traits, define
 from ..sample import sample, unary_samples
 from ..shapes import broadcast_shapes
 from ..types import Type
+from .create import zeros_like
 
 _WRITES = Traits(inplace=True, elementwise=True)
 
@@ -66,6 +67,7 @@ fill = define(
     reference=lambda input, *, value: np.full(input.shape, np.asarray(value).astype(input.dtype)),
     infer=lambda input, *, value: input,
     write=_write_fill,
+    grad=lambda g: zeros_like(g),
     lower=lowering.pointwise(lambda input, *, value: input * 0 + value),
     traits=_WRITES,
     samples=lambda: [s.__class__(s.args, {"value": 1}) for s in unary_samples()()],

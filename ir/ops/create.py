@@ -1,4 +1,4 @@
-"""New tensors: of given sizes (zeros, arange, eye …), and of the sizes of another (zeros_like, new_full …)."""
+"""New tensors: of given sizes (zeros, arange, eye …), and of the sizes of another (zeros_like …)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ Number = bool | int | float
 
 def _dtype(op: str, dtype: Any) -> DType:
     if not isinstance(dtype, DType):
-        raise ArgumentError(f"{op}: dtype must be a lamina dtype, not {dtype!r}", "lamina.float32, for example")
+        raise ArgumentError(
+            f"{op}: dtype must be a lamina dtype, not {dtype!r}", "lamina.float32, for example"
+        )
     return dtype
 
 
@@ -64,7 +66,7 @@ def _size_samples(**more: Any) -> list[Sample]:
     return [sample(size=size, **more) for size in ((), (0,), (1,), (17,), (33,), (3, 17), (2, 0, 3))]
 
 
-NO_OPERAND = {layout: "has no operand" for layout in ("transposed", "strided", "broadcast")}
+NO_OPERAND = dict.fromkeys(("transposed", "strided", "broadcast"), "has no operand")
 CREATION: dict[str, Any] = {"traits": Traits(creation=True), "method": False, "inapplicable": NO_OPERAND}
 ONE_DIMENSION = CREATION | {"inapplicable": NO_OPERAND | {"0-d": "its result has one dimension"}}
 
@@ -72,11 +74,12 @@ ONE_DIMENSION = CREATION | {"inapplicable": NO_OPERAND | {"0-d": "its result has
 def _constant(name: str, value: Number, make: Callable, doc: str) -> Op:
     """Enter zeros, ones or empty."""
 
-    def bind(*size: Any, dtype: DType | None = None, device: Any = None, **named: Any) -> tuple[tuple, dict]:
-        if named.keys() - {"size"} or bool(named) == bool(size):
-            if size or named:
-                raise ArgumentError(f"{name}(*size, dtype, device): sizes are given once, and nothing else")
-        sizes = _sizes(name, size or ((tuple(named["size"]),) if named else ()))
+    def bind(
+        *args: Any, size: Any = None, dtype: DType | None = None, device: Any = None
+    ) -> tuple[tuple, dict]:
+        if args and size is not None:
+            raise ArgumentError(f"{name}(*size): the sizes are given twice, {args} and size={size}")
+        sizes = _sizes(name, args if size is None else (tuple(size),))
         made = default_dtype() if dtype is None else _dtype(name, dtype)
         return (), {"size": sizes, "dtype": made, "device": _device(device)}
 
@@ -97,7 +100,10 @@ def _constant(name: str, value: Number, make: Callable, doc: str) -> Op:
 zeros = _constant("zeros", 0, np.zeros, "Make a tensor of zeros.  The dtype is the default one unless given.")
 ones = _constant("ones", 1, np.ones, "Make a tensor of ones.  The dtype is the default one unless given.")
 empty = _constant(
-    "empty", 0, np.zeros, "Make a tensor whose values don't matter.  They are zeros, so that runs can be repeated."
+    "empty",
+    0,
+    np.zeros,
+    "Make a tensor whose values don't matter.  They are zeros, so that runs can be repeated.",
 )
 
 
@@ -119,7 +125,11 @@ full = define(
     infer=_made,
     reference=lambda *, size, fill_value, dtype, device: _fill(size, fill_value, dtype.numpy),
     lower=lowering.kernel(build_full),
-    samples=lambda: [*_size_samples(fill_value=2.5), sample(size=(3,), fill_value=7), sample(size=(2,), fill_value=True)],
+    samples=lambda: [
+        *_size_samples(fill_value=2.5),
+        sample(size=(3,), fill_value=7),
+        sample(size=(2,), fill_value=True),
+    ],
     **CREATION,
 )
 
@@ -132,16 +142,16 @@ def _fill(size: tuple, value: Number, dtype: np.dtype) -> np.ndarray:
 
 
 def bind_arange(start, end=None, step=1, *, dtype=None, device=None):
-    """Make the numbers start, start + step, … below end (`arange(end)` starts at 0).  Shapes: [ceil((end - start) / step)].
+    """Make the numbers start, start + step, … below end; `arange(end)` starts at 0.
 
-    int64 if all three are ints, else the default float.  Values are start + i * step in float64, rounded once.
+    Shapes: [ceil((end - start) / step)].  int64 if all three are ints, else the default float.  Values are
+    start + i * step in float64, rounded once.
+
     Raises ArgumentValueError for a step of 0 or one that leads away from `end`.
     """
     if end is None:
         start, end = 0, start
-    start, end, step = (
-        _number("arange", n, v) for n, v in (("start", start), ("end", end), ("step", step))
-    )
+    start, end, step = (_number("arange", n, v) for n, v in (("start", start), ("end", end), ("step", step)))
     if step == 0:
         raise ArgumentValueError("arange: step must not be 0")
     if (end - start) * step < 0:
@@ -153,7 +163,9 @@ def bind_arange(start, end=None, step=1, *, dtype=None, device=None):
         raise DTypeError("arange: does not make bool")
     if dtype.category == "int":
         start, end, step = int(start), int(end), int(step)
-        size = -((start - end) // step) if step else 0
+        if step == 0:
+            raise ArgumentValueError(f"arange: the step is 0 as {dtype.name}")
+        size = max(-((start - end) // step), 0)
     else:
         size = ceil((end - start) / step)
     attrs = {"start": start, "step": step, "size": (size,), "dtype": dtype, "device": _device(device)}
@@ -182,8 +194,8 @@ arange = define(
     reference=reference_arange,
     lower=lowering.kernel(build_arange),
     samples=lambda: [
-        sample(0), sample(1), sample(17), sample(33), sample(2, 20, 3), sample(5, -5, -2), sample(0.5, 3.0, 0.25),
-        sample(0, 1, 0.1),
+        sample(0), sample(1), sample(17), sample(33), sample(2, 20, 3), sample(5, -5, -2), sample(0, 1, 0.1),
+        sample(0.5, 3.0, 0.25),
     ],
     **ONE_DIMENSION,
 )  # fmt: skip
@@ -253,9 +265,9 @@ logspace = define(
     "logspace",
     bind=bind_logspace,
     infer=_made,
-    reference=lambda *, start, end, size, base, dtype, device: np.power(base, _points(start, end, *size)).astype(
-        dtype.numpy
-    ),
+    reference=lambda *, start, end, size, base, dtype, device: np.power(
+        base, _points(start, end, *size)
+    ).astype(dtype.numpy),
     lower=lowering.kernel(build_logspace),
     samples=lambda: [sample(-1.0, 1.0, n) for n in (0, 1, 17, 33)] + [sample(0, 4, 5, base=2.0)],
     **ONE_DIMENSION,
@@ -288,7 +300,9 @@ eye = define(
 def _triangle(name: str, lower: bool) -> Op:
     """Enter tril_indices or triu_indices."""
 
-    def bind(row: int, col: int, offset: int = 0, *, dtype: DType = int64, device: Any = None) -> tuple[tuple, dict]:
+    def bind(
+        row: int, col: int, offset: int = 0, *, dtype: DType = int64, device: Any = None
+    ) -> tuple[tuple, dict]:
         if min(row, col) < 0:
             raise ArgumentValueError(f"{name}: row and col can't be negative: {row}, {col}")
         starts = [min(max(i + offset + (1 if lower else 0), 0), col) for i in range(row)]
@@ -297,7 +311,9 @@ def _triangle(name: str, lower: bool) -> Op:
         attrs = {"row": row, "col": col, "offset": offset, "size": (2, count), "dtype": made}
         return (), attrs | {"device": _device(device)}
 
-    def reference(*, row: int, col: int, offset: int, size: tuple, dtype: DType, device: Device) -> np.ndarray:
+    def reference(
+        *, row: int, col: int, offset: int, size: tuple, dtype: DType, device: Device
+    ) -> np.ndarray:
         i, j = np.arange(row)[:, None], np.arange(col)
         inside = j - i <= offset if lower else j - i >= offset
         return np.stack(np.nonzero(np.broadcast_to(inside, (row, col)))).astype(dtype.numpy)
@@ -308,10 +324,13 @@ def _triangle(name: str, lower: bool) -> Op:
         bind=bind,
         infer=_made,
         reference=reference,
-        lower=lowering.extern("a row's start among the results is a root, which floats get wrong for large sizes"),
+        lower=lowering.extern(
+            "a row's start among the results is a root, which floats get wrong for large sizes"
+        ),
         samples=lambda: [sample(0, 0), sample(1, 1), sample(3, 17), sample(5, 4, -1), sample(4, 6, 2)],
-        doc=f"Give the row and column of every element on and {part} the diagonal, row by row.  Shapes: [2, count].",
-        **CREATION | {"inapplicable": NO_OPERAND | {s: "its result is [2, count]" for s in ("0-d", "1", "17", "33")}},
+        doc=f"Give row and column of all elements on and {part} the diagonal, row by row.  Shapes: [2, count].",
+        **CREATION
+        | {"inapplicable": NO_OPERAND | dict.fromkeys(("0-d", "1", "17", "33"), "its result is [2, count]")},
     )
 
 
@@ -319,7 +338,7 @@ tril_indices = _triangle("tril_indices", lower=True)
 triu_indices = _triangle("triu_indices", lower=False)
 
 
-# --- of the sizes of another ---------------------------------------------------------------------------------------
+# --- of the sizes of another --------------------------------------------------------------------------------
 
 LIKE = Traits(elementwise=True, movement=True)
 
@@ -335,13 +354,17 @@ def _like(name: str, value: Number) -> Op:
         operands=("input",),
         attrs=("dtype", "device"),
         bind=bind,
-        infer=lambda input, *, dtype, device: type_of(dtype or input.dtype, input.shape, device or input.device),
-        reference=lambda input, *, dtype, device: _fill(input.shape, value, dtype.numpy if dtype else input.dtype),
+        infer=lambda input, *, dtype, device: type_of(
+            dtype or input.dtype, input.shape, device or input.device
+        ),
+        reference=lambda input, *, dtype, device: _fill(
+            input.shape, value, dtype.numpy if dtype else input.dtype
+        ),
         lower=lowering.pointwise(lambda input, *, dtype, device: value),
         traits=LIKE,
         method=False,
         samples=lambda: [*unary_samples()(), sample((2, 3), dtype=int64)],
-        doc=f"Make a tensor of the input's shape, dtype and device, filled with {value}; dtype and device can be given.",
+        doc=f"Make a tensor of the input's shape, filled with {value}, of its dtype and device by default.",
     )
 
 
@@ -358,7 +381,7 @@ empty_like = _like("empty_like", 0)
 
 
 def bind_full_like(input, fill_value, *, dtype=None, device=None):
-    """Make a tensor of the input's shape, dtype and device, filled with one number; dtype and device can be given."""
+    """Make a tensor of the input's shape, filled with one number, with its dtype and device unless given."""
     value = _number("full_like", "fill_value", fill_value)
     return (input,), {"fill_value": value} | _like_attrs("full_like", dtype, device)
 
@@ -375,7 +398,10 @@ full_like = define(
     lower=lowering.pointwise(lambda input, *, fill_value, dtype, device: fill_value),
     traits=LIKE,
     method=False,
-    samples=lambda: [*(sample(s.args[0], fill_value=2) for s in unary_samples()()), sample((3,), fill_value=True)],
+    samples=lambda: [
+        *(sample(s.args[0], fill_value=2) for s in unary_samples()()),
+        sample((3,), fill_value=True),
+    ],
 )
 
 
@@ -390,12 +416,16 @@ def _new(name: str, value: Number) -> Op:
         operands=("input",),
         attrs=("size", "dtype", "device"),
         bind=bind,
-        infer=lambda input, *, size, dtype, device: type_of(dtype or input.dtype, size, device or input.device),
-        reference=lambda input, *, size, dtype, device: _fill(size, value, dtype.numpy if dtype else input.dtype),
+        infer=lambda input, *, size, dtype, device: type_of(
+            dtype or input.dtype, size, device or input.device
+        ),
+        reference=lambda input, *, size, dtype, device: _fill(
+            size, value, dtype.numpy if dtype else input.dtype
+        ),
         lower=lowering.kernel(lambda k, input, *, size, **_: k.store(value, at=k.parallel(*size))),
         traits=Traits(movement=True),
         samples=lambda: [sample((2, 3), 3, 2), *(Sample(s.args, {}) for s in _new_samples())],
-        doc=f"Make a tensor of the given size, filled with {value}, with the input's dtype and device unless given.",
+        doc=f"Make a tensor of the given size, of {value}, with the input's dtype and device unless given.",
     )
 
 
@@ -409,7 +439,10 @@ new_empty = _new("new_empty", 0)
 
 
 def bind_new_full(input, size, fill_value, *, dtype=None, device=None):
-    """Make a tensor of the given size, filled with one number, with the input's dtype and device unless given."""
+    """Make a tensor of the given size, filled with one number, with the input's dtype and device by default.
+
+    Raises ShapeError for negative sizes.
+    """
     sizes = _sizes("new_full", tuple(size) if isinstance(size, (tuple, list)) else (size,))
     value = _number("new_full", "fill_value", fill_value)
     return (input,), {"size": sizes, "fill_value": value} | _like_attrs("new_full", dtype, device)

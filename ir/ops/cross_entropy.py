@@ -1,4 +1,4 @@
-"""cross_entropy over class indices as one op, and its gradient as another, because training calls them at every step.
+"""cross_entropy over class indices as one op, and its gradient as another: training calls them at every step.
 
 With p = softmax(x) over the classes, the loss of a sample is  L = A lse(x) - sum_c a_c x_c,  A = sum_c a_c,
 where a is what the target asks of each class:  a_c = (1 - s) w_t [c = t] + s w_c / C  for smoothing s and
@@ -71,8 +71,8 @@ def check_classes(op: str, input: Type, target: Type, weight: Type | None) -> No
     wanted = input.shape[:dim] + input.shape[dim + 1 :]
     if target.ndim != len(wanted) or not all(same(a, b) for a, b in zip(target.shape, wanted)):
         raise ShapeError(
-            f"{op}: target must have the shape of input without its classes, {list(wanted)}, not {list(target.shape)}",
-            f"the classes are dimension {dim} of {list(input.shape)}",
+            f"{op}: target must have the shape of input without its classes",
+            f"the classes are dimension {dim} of {list(input.shape)}: {list(wanted)}, not {list(target.shape)}",
         )
     if weight is not None and (weight.ndim != 1 or not same(weight.shape[0], input.shape[dim])):
         raise ShapeError(f"{op}: one weight for each of {input.shape[dim]} classes, not {list(weight.shape)}")
@@ -193,19 +193,20 @@ def _vjp(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
     return to_input, None, None
 
 
-def _loss_samples() -> list:
-    def classes(shape: tuple, high: int) -> Operand:
-        return Operand(shape, low=0, high=high, category="int")
+def _classes(shape: tuple, high: int) -> Operand:
+    return Operand(shape, low=0, high=high, category="int")
 
+
+def _loss_samples() -> list:
     weight = Operand((3,), low=1, high=4, category="int")  # weights and totals have no gradient
     return [
-        sample((17,), classes((), 17)),
-        sample((1, 1), classes((1,), 1)),
-        sample((3, 33), classes((3,), 33), reduction="sum"),
-        sample((5, 3), classes((5,), 3), weight, label_smoothing=0.2),
-        sample((5, 3), classes((5,), 3), ignore_index=1, reduction="none"),
-        sample((2, 3, 4), classes((2, 4), 3), weight, ignore_index=0, label_smoothing=0.1),
-        sample((0, 3), classes((0,), 3), reduction="sum"),
+        sample((17,), _classes((), 17)),
+        sample((1, 1), _classes((1,), 1)),
+        sample((3, 33), _classes((3,), 33), reduction="sum"),
+        sample((5, 3), _classes((5,), 3), weight, label_smoothing=0.2),
+        sample((5, 3), _classes((5,), 3), ignore_index=1, reduction="none"),
+        sample((2, 3, 4), _classes((2, 4), 3), weight, ignore_index=0, label_smoothing=0.1),
+        sample((0, 3), _classes((0,), 3), reduction="sum"),
     ]
 
 
@@ -242,6 +243,13 @@ def bind_softmax_cross_entropy_grad(
         "ignore_index": ignore_index, "reduction": reduction, "label_smoothing": label_smoothing,
         "subtract": subtract,
     }  # fmt: skip
+
+
+def _infer_grad(
+    g: Type, input: Type, target: Type, weight: Type | None, lse: Type, total: Type, **_: Any
+) -> Type:
+    check_classes("softmax_cross_entropy_grad", input, target, weight)
+    return input
 
 
 def _grad_reference(
@@ -316,28 +324,26 @@ def _grad_vjp(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tup
 
 
 def _grad_samples() -> list:
-    def classes(shape: tuple, high: int) -> Operand:
-        return Operand(shape, low=0, high=high, category="int")
-
-    weight, total = Operand((3,), low=1, high=4, category="int"), Operand((), low=1, high=4, category="int")
+    weight, total = (Operand(shape, low=1, high=4, category="int") for shape in ((3,), ()))
     plain: dict[str, Any] = {"ignore_index": -100, "label_smoothing": 0.0}
+    skip: dict[str, Any] = {"ignore_index": 1, "label_smoothing": 0.0}
     return [
-        sample((), (17,), classes((), 17), None, (), total, **plain, reduction="mean"),
-        sample((), (3, 33), classes((3,), 33), None, (3,), total, **plain, reduction="sum"),
-        sample((5,), (5, 3), classes((5,), 3), None, (5,), total, **(plain | {"ignore_index": 1}), reduction="none"),
+        sample((), (17,), _classes((), 17), None, (), total, **plain, reduction="mean"),
+        sample((), (3, 33), _classes((3,), 33), None, (3,), total, **plain, reduction="sum"),
+        sample((5,), (5, 3), _classes((5,), 3), None, (5,), total, **skip, reduction="none"),
         sample(
-            (), (2, 3, 4), classes((2, 4), 3), weight, (2, 4), total,
+            (), (2, 3, 4), _classes((2, 4), 3), weight, (2, 4), total,
             ignore_index=0, label_smoothing=0.1, reduction="mean",
         ),
-        sample((1,), (1, 3), classes((1,), 3), None, (1,), total, **plain, reduction="none", subtract=False),
-        sample((0,), (0, 3), classes((0,), 3), None, (0,), total, **plain, reduction="none"),
+        sample((1,), (1, 3), _classes((1,), 3), None, (1,), total, **plain, reduction="none", subtract=False),
+        sample((0,), (0, 3), _classes((0,), 3), None, (0,), total, **plain, reduction="none"),
     ]  # fmt: skip
 
 
 softmax_cross_entropy_grad = define(
     "softmax_cross_entropy_grad",
     bind=bind_softmax_cross_entropy_grad,
-    infer=lambda g, input, target, weight, lse, total, **_: input,
+    infer=_infer_grad,
     casts=lambda g, input, target, weight, lse, total, **_: (
         input.dtype.compute,
         input.dtype,

@@ -16,11 +16,12 @@ from .. import lowering
 from ..dims import same
 from ..dtypes import float32, float64
 from ..errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
-from ..op import REGISTRY, composite, define
+from ..op import composite, define
 from ..sample import Operand, sample
 from ..shapes import sizes_of
 from ..types import Shape, Type, type_of
 from .arithmetic import clamp_min, rsqrt
+from .join import pad
 from .reduce import mean, sum
 from .spread import linalg_vector_norm
 from .view import expand, reshape
@@ -39,7 +40,7 @@ def _matches(op: str, name: str, t: Type | None, shape: Shape) -> None:
 
 
 def _rows(k: Any, input: Any, first: int) -> tuple[tuple, tuple, tuple]:
-    """Lay out a norm over the dims from `first` on: (the element's index, its local part, that of statistics)."""
+    """Lay out a norm over the dims from `first` on: the index of an element, its local part, that of a mean."""
     outer, inner = k.parallel(*input.shape[:first]), k.axes(*input.shape[first:])
     return (*outer, *inner), inner, (*outer, *(0 for _ in inner))
 
@@ -335,7 +336,8 @@ batch_norm_train = define(
         sample((2, 2, 2, 3), (2,), (2,), eps=0.1),
     ],
     inapplicable={
-        "0-d": "needs a batch and channels", "empty": "a batch of nothing has no mean", "broadcast": "sizes are one a channel",
+        "0-d": "needs a batch and channels", "empty": "a batch of nothing has no mean",
+        "broadcast": "sizes are one a channel",
     },
     method=False,
     dtypes="float",
@@ -528,7 +530,7 @@ def local_response_norm(input, size, alpha=0.0001, beta=0.75, k=1.0):
             f"local_response_norm: the input is [N, C, ...] of 3 or more dimensions, not {input.ndim}"
         )
     spatial = (0, 0) * (input.ndim - 2)
-    padded = REGISTRY["constant_pad_nd"](input * input, (*spatial, size // 2, (size - 1) // 2), 0.0)
+    padded = pad(input * input, (*spatial, size // 2, (size - 1) // 2))
     return input / (mean(unfold(padded, 1, size, 1), -1) * alpha + k) ** beta
 
 

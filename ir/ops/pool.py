@@ -1,22 +1,21 @@
-"""Pooling: the greatest or the mean of windows that slide, or that divide a size into a given number of parts."""
+"""Pooling by the greatest element of sliding windows, and what all pools share."""
 
 from __future__ import annotations
 
 from itertools import product
-from math import inf, prod
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from .. import lowering
 from ..dtypes import int64
-from ..errors import ArgumentValueError, DTypeError, ShapeError
+from ..errors import DTypeError, ShapeError
 from ..op import Op, define
 from ..sample import Operand, sample
-from ..shapes import pair
-from ..types import Type, type_of
-from .compare import maximum
-from .places import pick_at, spread_at
+from ..types import Type
+from .arithmetic import maximum
+from .places import flat, spread_at, unflat
 from .sliding import SAMPLE_SIZES, Window, padded, positive
 
 # ---- arguments and shapes
@@ -41,7 +40,7 @@ def pool_window(op: str, n: int, kernel_size: Any, stride: Any, padding: Any, di
 def pool_places(op: str, sizes: tuple, window: Window, ceil_mode: bool) -> tuple:
     """The number of windows along each dimension.
 
-    With `ceil_mode` a last one may reach beyond the end, if it starts within the input or the padding before it.
+    With `ceil_mode` a last one may reach beyond the end, if it starts within the input or before it.
     """
     if not ceil_mode:
         return window.places(op, sizes)
@@ -54,7 +53,9 @@ def pool_places(op: str, sizes: tuple, window: Window, ceil_mode: bool) -> tuple
 def pooled_type(op: str, input: Type, n: int, places: Any) -> Type:
     """The type of the result.  Raises ShapeError for an input of another rank."""
     if input.ndim not in (n + 1, n + 2):
-        raise ShapeError(f"{op}(input): input needs {n + 1} dimensions, or {n + 2} with a batch, not {input.ndim}")
+        raise ShapeError(
+            f"{op}(input): input needs {n + 1} dimensions, or {n + 2} with a batch, not {input.ndim}"
+        )
     return input.with_shape((*input.shape[:-n], *places(input.shape[-n:])))
 
 
@@ -94,23 +95,6 @@ def max_windows(x: np.ndarray, window: Window, places: tuple) -> tuple[np.ndarra
     return out, indices
 
 
-def flat(index: Any, sizes: tuple) -> Any:
-    """The row-major place of `index` in `sizes`."""
-    place: Any = 0
-    for i, n in zip(index, sizes, strict=True):
-        place = i + place * n if not isinstance(place, int) else i
-    return place
-
-
-def unflat(place: Any, sizes: tuple) -> list:
-    """The index of row-major `place` in `sizes`, the other way of `flat`."""
-    index: list = []
-    for n in reversed(sizes[1:]):
-        index.insert(0, place % n)
-        place = place // n
-    return [place, *index]
-
-
 def make_max_pool(n: int, returned: bool) -> Op:
     op = f"max_pool{n}d" + "_with_indices" * returned
 
@@ -120,7 +104,9 @@ def make_max_pool(n: int, returned: bool) -> Op:
 
     bind.__doc__ = f"""Take the greatest element of each window over the last {n} dimension{"s" * (n > 1)}.
 
-    Shapes: [n, c, sizes...] -> [n, c, places...]{", and the same of int64" * returned}; the batch may be missing.
+    Shapes: [n, c, sizes...] -> [n, c, places...]{
+        ", and the same of int64" * returned
+    }; the batch may be missing.
     stride: that of the windows, by default their size.  ceil_mode: let a last window reach beyond the end.
     A NaN is greater than any number; among equals the first counts.{
         "  indices: places in the flattened sizes." * returned
@@ -141,10 +127,6 @@ def make_max_pool(n: int, returned: bool) -> Op:
         out, indices = max_windows(x, window, pool_places(op, x.shape[2:], window, ceil_mode))
         return (out, indices) if input.ndim == n + 2 else (out[0], indices[0])
 
-    def vjp(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
-        input_sizes = saved[1].shape[-n:]
-        return (spread_at(cotangents[0], saved[0], size=tuple(input_sizes)),)
-
     def build(k, input, *, kernel, stride, padding, dilation, ceil_mode):
         window, sizes = Window(kernel, stride, padding, dilation), input.shape[-n:]
         axes = k.parallel(*input.shape[:-n], *pool_places(op, sizes, window, ceil_mode))
@@ -161,15 +143,12 @@ def make_max_pool(n: int, returned: bool) -> Op:
 
     return define(
         op,
-        operands=("input",),
-        attrs=("kernel", "stride", "padding", "dilation", "ceil_mode"),
         outputs=("out", "indices") if returned else ("out",),
         hidden=() if returned else ("indices",),
         bind=bind,
         infer=infer,
         reference=reference,
-        vjp=vjp,
-        saves=("indices", "input"),
+        grad=lambda g, indices, input_type: spread_at(g, indices, size=input_type.shape[-n:]),
         lower=lowering.kernel(build),
         samples=max_samples(n),
         inapplicable=SAMPLE_SIZES,

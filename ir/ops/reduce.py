@@ -59,18 +59,14 @@ def stages(k: Any, input: Any, dim: Dims, keepdim: bool) -> tuple[Any, tuple, tu
     return element, tuple(inner.values()), at
 
 
-def reduction_samples(first: tuple[Sample, ...] = (), **domain: Any):
+def reduction_samples() -> list[Sample]:
     """Samples of a reduction over any dims."""
-
-    def samples() -> list[Sample]:
-        calls = [
-            ((), {}), ((0,), {}), ((1,), {}), ((17,), {}), ((33,), {"dim": 0}), ((17,), {"dim": -1, "keepdim": True}),
-            ((3, 17), {"dim": 1}), ((3, 17), {"dim": 0}), ((2, 3, 4), {"dim": (0, 2)}),
-            ((2, 3, 4), {"dim": 1, "keepdim": True}), ((2, 0, 3), {"dim": 2}),
-        ]  # fmt: skip
-        return [Sample((Operand(shape, **domain),), kwargs) for shape, kwargs in calls] + list(first)
-
-    return samples
+    calls: list[tuple[tuple[int, ...], dict]] = [
+        ((), {}), ((0,), {}), ((1,), {}), ((17,), {}), ((33,), {"dim": 0}), ((3, 17), {"dim": 1}),
+        ((17,), {"dim": -1, "keepdim": True}), ((3, 17), {"dim": 0}), ((2, 3, 4), {"dim": (0, 2)}),
+        ((2, 3, 4), {"dim": 1, "keepdim": True}), ((2, 0, 3), {"dim": 2}),
+    ]  # fmt: skip
+    return [Sample((Operand(shape),), kwargs, differentiable=0 not in shape) for shape, kwargs in calls]
 
 
 def reduced(t: Type, dim: Dims, keepdim: bool, dtype: DType | None = None) -> Type:
@@ -116,7 +112,7 @@ sum = define(
     ),
     grad=lambda g, input_type, dim, keepdim: restore(g, input_type.shape, dim, keepdim),
     lower=lowering.kernel(_build_sum),
-    samples=reduction_samples(),
+    samples=reduction_samples,
 )
 
 
@@ -156,7 +152,7 @@ mean = define(
         g / count(input_type.shape, dim), input_type.shape, dim, keepdim
     ),
     lower=lowering.kernel(_build_mean),
-    samples=reduction_samples(),
+    samples=reduction_samples,
     dtypes="float",
 )
 
@@ -199,8 +195,8 @@ def _build_prod(k: Any, input: Any, *, dim: Dims, keepdim: bool, dtype: DType | 
 
 def _prod_samples() -> list[Sample]:
     calls: list[tuple[Any, dict]] = [
-        ((), {}), ((0,), {}), ((1,), {}), ((17,), {}), ((33,), {"dim": 0}), ((3, 17), {"dim": 1}), ((3, 4), {}),
-        ((2, 3, 4), {"dim": 1, "keepdim": True}), ((2, 0, 3), {"dim": 1}),
+        ((), {}), ((0,), {}), ((1,), {}), ((17,), {}), ((33,), {"dim": 0}), ((3, 17), {"dim": 1}),
+        ((3, 4), {}), ((2, 3, 4), {"dim": 1, "keepdim": True}), ((2, 0, 3), {"dim": 1}),
     ]  # fmt: skip
     return [Sample((Operand(shape, low=0.5, high=1.5),), kwargs) for shape, kwargs in calls]
 
@@ -232,16 +228,20 @@ def _truth(name: str, ufunc: np.ufunc):
     def bind(input, dim=None, keepdim=False):
         return (input,), {"dim": dims_of(name, dim, input.ndim), "keepdim": bool(keepdim)}
 
+    def reference(input: Any, *, dim: Dims, keepdim: bool) -> Any:
+        found = ufunc.reduce(input, axis=dim, keepdims=keepdim)
+        return found.astype(np.uint8) if input.dtype == np.uint8 else found
+
     return define(
         name,
         bind=bind,
         infer=lambda input, *, dim, keepdim: reduced(
             input, dim, keepdim, uint8 if input.dtype is uint8 else bool_
         ),
-        reference=lambda input, *, dim, keepdim: ufunc.reduce(input, axis=dim, keepdims=keepdim),
+        reference=reference,
         lower=lowering.kernel(build),
-        samples=reduction_samples(),
-        doc=f"""Tell whether {name} of the elements over `dim` (an int, several, or None: all of them) differ from 0.
+        samples=reduction_samples,
+        doc=f"""Tell whether {name} of the elements over `dim` (an int, several, or None: all) differ from 0.
 
         Shapes: [..., n, ...] -> bool [...], or [..., 1, ...] with `keepdim`; uint8 stays uint8.  A NaN is
         true.  Of nothing, any is False and all is True.  Raises DimError.
@@ -267,5 +267,5 @@ def nansum(input, dim=None, keepdim=False, *, dtype=None):
 
 @composite()
 def nanmean(input, dim=None, keepdim=False, *, dtype=None):
-    """Average the elements over `dim` (an int, several, or None: all) that are not NaN; NaN where there are none."""
+    """Average the elements over `dim` (an int, several, or None: all) that are not NaN."""
     return nansum(input, dim, keepdim, dtype=dtype) / sum(logical_not(isnan(input)), dim, keepdim)

@@ -1,4 +1,4 @@
-"""Running reductions along one dimension: cumsum, cumprod, cummax, cummin, logcumsumexp, linear recurrences."""
+"""Running reductions along one dimension: sums, products, extrema, log-sums, linear recurrences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import lowering
 from ..dtypes import DType, bool_, int64, uint8
-from ..errors import ShapeError
+from ..errors import DTypeError, ShapeError
 from ..kernel.types import greatest, least
 from ..op import REGISTRY, define
 from ..sample import Operand, Sample, sample
@@ -25,10 +25,7 @@ from .view import narrow
 
 
 def lines(k: Any, shape: Shape, dim: int) -> tuple[tuple, Any]:
-    """Lay out a scan: (an index with every axis, the local axis that runs along `dim`).  0-d has one step."""
-    if not shape:
-        k.parallel()
-        return (), k.axes(1)[0]
+    """Lay out a scan: (an index with every axis, the local axis that runs along `dim`).  Not for 0-d."""
     outer = list(k.parallel(*(n for d, n in enumerate(shape) if d != dim)))
     (along,) = k.axes(shape[dim])
     return tuple(along if d == dim else outer.pop(0) for d in range(len(shape))), along
@@ -90,6 +87,8 @@ def _running(name: str, ufunc: np.ufunc, word: str, bind: Any, grad: Any, sample
         return ufunc.accumulate(input, axis=dim, dtype=dtype and dtype.compute.numpy)
 
     def build(k: Any, input: Any, *, dim: int, dtype: DType | None) -> None:
+        if not input.shape:
+            return k.store(input[()], at=k.parallel())
         at, along = lines(k, input.shape, dim)
         k.store(k.scan(word, input[at], along=along)[along], at=at, over=(along,))
 
@@ -112,7 +111,7 @@ def _grad_cumsum(g: Any, dim: int) -> Any:
 
 
 def _grad_cumprod(g: Any, input: Any, out: Any, input_type: Type, dim: int) -> Any:
-    """(the product of what comes before) * s, where s[j] = g[j] + x[j+1] s[j+1]: no division, so zeros are safe."""
+    """(the product before j) * s[j], where s[j] = g[j] + x[j+1] s[j+1]: no division, so zeros are safe."""
     if not input_type.shape or input_type.shape[dim] == 0:
         return g
     size, flip = input_type.shape[dim], REGISTRY["flip"]
@@ -140,6 +139,10 @@ def bind_linear_recurrence(decay, input, dim=-1):
 
 
 def _infer_recurrence(decay: Type, input: Type, *, dim: int) -> Type:
+    if not result_dtype(decay, input).is_floating_point:
+        raise DTypeError(
+            "linear_recurrence(decay, input): takes floating operands", "convert first: x.float()"
+        )
     if decay.shape != input.shape:
         raise ShapeError(
             "linear_recurrence(decay, input): there is one decay for each element",
@@ -162,6 +165,8 @@ def _recurrence(decay: Any, input: Any, *, dim: int) -> Any:
 
 
 def _build_recurrence(k: Any, decay: Any, input: Any, *, dim: int) -> None:
+    if not input.shape:
+        return k.store(input[()], at=k.parallel())
     at, along = lines(k, input.shape, dim)
     (state,) = k.scan_fold((0.0,), lambda s: (decay[at] * s[0] + input[at],), along=along)
     k.store(state[along], at=at, over=(along,))
@@ -235,6 +240,9 @@ def _running_extremum(name: str, ufunc: np.ufunc, better: np.ufunc, adjective: s
         return values, np.maximum.accumulate(np.where(new, places, 0), axis=dim)
 
     def build(k: Any, input: Any, *, dim: int) -> None:
+        if not input.shape:
+            k.store(input[()], at=k.parallel())
+            return k.store(0, at=(), output=1)
         at, along = lines(k, input.shape, dim)
         dtype = uint8 if input.dtype is bool_ else input.dtype
         value, place = k.cast(input[at], dtype), k.coordinate(along)
@@ -276,11 +284,16 @@ cummin = _running_extremum("cummin", np.minimum, np.less_equal, "smallest")
 
 
 def bind_logcumsumexp(input, dim):
-    """Compute log(exp(x[0]) + ... + exp(x[j])) along `dim` without overflow.  Shapes: the same.  Raises DimError."""
+    """Compute log(exp(x[0]) + ... + exp(x[j])) along `dim` without overflow.
+
+    Shapes: the same.  Raises DimError.
+    """
     return (input,), {"dim": dim_of("logcumsumexp", dim, input.ndim)}
 
 
 def _build_logcumsumexp(k: Any, input: Any, *, dim: int) -> None:
+    if not input.shape:
+        return k.store(input[()], at=k.parallel())
     at, along = lines(k, input.shape, dim)
     value = input[at]
 

@@ -59,6 +59,8 @@ def _log_softmax(input: Any, *, dim: int, dtype: DType | None) -> Any:
 
 
 def _build_softmax(k: Any, input: Any, *, dim: int, dtype: DType | None) -> None:
+    if not input.shape:
+        return k.store(exp(input[()] - input[()]), at=k.parallel())  # 1, and NaN for inf and NaN
     at, along = lines(k, input.shape, dim)
     high = k.max(input[at], over=(along,))
     e = k.local(exp(input[at] - high), over=(along,))
@@ -66,6 +68,8 @@ def _build_softmax(k: Any, input: Any, *, dim: int, dtype: DType | None) -> None
 
 
 def _build_log_softmax(k: Any, input: Any, *, dim: int, dtype: DType | None) -> None:
+    if not input.shape:
+        return k.store(input[()] - input[()], at=k.parallel())  # 0, and NaN for inf and NaN
     at, along = lines(k, input.shape, dim)
     high = k.max(input[at], over=(along,))
     total = k.sum(exp(input[at] - high), over=(along,))

@@ -21,6 +21,8 @@ from .extremum import share
 from .math import exp, log
 from .reduce import Dims, count, keep, mean, not_empty, reduced, stages
 
+_SPREAD = {"var": "variance", "std": "standard deviation"}
+
 
 def _spread(name: str):
     """The bind of var or std: the newer `correction` and the older `unbiased` spell the same divisor."""
@@ -35,8 +37,7 @@ def _spread(name: str):
         dims = dims_of(name, dim, input.ndim)
         return (input,), {"dim": dims, "correction": correction, "keepdim": bool(keepdim)}
 
-    bind.__doc__ = f"""Compute the {"variance" if name == "var" else "standard deviation"} over `dim` (an int, \
-several, or None: all).
+    bind.__doc__ = f"""Compute the {_SPREAD[name]} over `dim` (an int, several, or None: all).
 
     The squared distances from the mean add up and are divided by n - `correction` (`unbiased=False` is the
     older spelling of correction=0).  Shapes: [..., n, ...] -> [...], or [..., 1, ...] with `keepdim`.  NaN
@@ -48,8 +49,9 @@ several, or None: all).
 def _spread_samples() -> list[Sample]:
     alone = [sample(s, differentiable=False) for s in ((), (0,), (1,))]  # NaN: nothing is left to divide by
     return alone + [
-        sample((17,)), sample((33,), dim=0), sample((3, 17), dim=1), sample((2, 3, 4), dim=(0, 2), keepdim=True),
-        sample((3, 5), dim=1, correction=0), sample((2, 4), dim=0, unbiased=False), sample((5,), correction=2),
+        sample((17,)), sample((33,), dim=0), sample((3, 17), dim=1), sample((5,), correction=2),
+        sample((2, 3, 4), dim=(0, 2), keepdim=True), sample((3, 5), dim=1, correction=0),
+        sample((2, 4), dim=0, unbiased=False),
     ]  # fmt: skip
 
 
@@ -85,7 +87,7 @@ var = define(
     infer=_infer_spread,
     reference=_var,
     grad=lambda g, input, input_type, dim, correction, keepdim: (
-        keep(g * (2.0 / _freedom(input_type.shape, dim, correction)), input_type.shape, dim, keepdim)
+        keep(g * 2.0 / _freedom(input_type.shape, dim, correction), input_type.shape, dim, keepdim)
         * (input - mean(input, dim, True))
     ),
     lower=lowering.kernel(_build_var),
@@ -174,8 +176,9 @@ logsumexp = define(
     ),
     lower=lowering.kernel(_build_logsumexp),
     samples=lambda: [
-        sample((), dim=0), sample((0,), dim=0), sample((1,), dim=0), sample((17,), dim=0), sample((33,), dim=-1),
-        sample((3, 17), dim=1), sample((3, 4), dim=(0, 1)), sample((2, 3, 4), dim=1, keepdim=True),
+        sample((), dim=0), sample((0,), dim=0, differentiable=False), sample((1,), dim=0), sample((17,), dim=0),
+        sample((33,), dim=-1), sample((3, 17), dim=1), sample((3, 4), dim=(0, 1)),
+        sample((2, 3, 4), dim=1, keepdim=True),
     ],
 )  # fmt: skip
 
@@ -221,7 +224,7 @@ def _build_vector_norm(k: Any, x: Any, *, ord: float, dim: Dims, keepdim: bool, 
     if ord in (inf, -inf):
         out = (k.max if ord > 0 else k.min)(size, over=over)
     elif ord == 0:
-        out = k.sum(where(k.truth(size), 1.0, 0.0), over=over)
+        out = k.sum(k.cast(k.truth(size), x.dtype), over=over)
     elif ord == 2:
         out = sqrt(k.sum(element * element, over=over))
     else:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dims import same
+from ..dims import Dim, same
 from ..errors import ArgumentError, ArgumentValueError, DimError, ShapeError
 from ..indices import canonical, indexed_shape, numpy_index, place, whole
 from ..op import Op, Traits, composite
@@ -72,7 +72,7 @@ def _reshape_op(name: str, bind: Callable, reference: Callable, inapplicable: di
     return view_op(
         name,
         bind=bind,
-        shape=lambda input_shape, *, shape: shape,
+        shape=lambda input_shape, *, shape: filled_in(name, input_shape, shape),
         places=_same_elements,
         reference=reference,
         grad=lambda g, input_type: reshape(g, input_type.shape),
@@ -403,7 +403,8 @@ def narrow(input, dim, start, length):
     dim = dim_of("narrow", dim, input.ndim)
     if not input.ndim:
         return part("narrow", input, dim, ())
-    start, length, n = int(start), int(length), input.shape[dim]
+    start, length = (v if isinstance(v, Dim) else int(v) for v in (start, length))
+    n = input.shape[dim]
     if start < -n or start > n:
         raise DimError(f"narrow: start {start} is out of range for dimension {dim} with size {n}")
     start = start + n if start < 0 else start

@@ -61,7 +61,7 @@ class Compiled:
             module.verify()
         except RuntimeError as error:
             raise KernelError(f"{kernel.name}: LLVM refuses the emitted text", str(error).strip()) from error
-        # LLVM's pass pipeline is left out: on explicit vectors it gives the same speed for 2-10 times the time
+        # without LLVM's pass pipeline: on explicit vectors it gives the same speed for 2-10 times the wait
         self._engine = llvm.create_mcjit_compiler(module, _machine())
         self._engine.finalize_object()
         pointers = [ctypes.c_void_p] * len(kernel.buffers)
@@ -72,8 +72,8 @@ class Compiled:
     def __call__(self, *arrays: np.ndarray, part: tuple[int, int] | None = None) -> None:
         """Run on arrays, inputs then outputs, written in place; `part` is a range of the units of work.
 
-        Raises KernelError before native code is entered if an array does not fit its buffer in dtype, shape, strides
-        or writability, or if an index that the code trusts is out of range.
+        Raises KernelError before native code is entered if an array does not fit its buffer in dtype, shape,
+        strides or writability, or if an index that the code trusts is out of range.
         """
         kernel = self.kernel
         count = len(kernel.inputs)
@@ -83,7 +83,9 @@ class Compiled:
         _check_sharing(kernel, arrays)
         low, high = part or (0, self.units)
         if not 0 <= low <= high <= self.units:
-            raise KernelError(f"{kernel.name}: there are {self.units} units of work", f"asked for: {low} to {high}")
+            raise KernelError(
+                f"{kernel.name}: there are {self.units} units of work", f"asked for: {low} to {high}"
+            )
         if self._indirect:
             check_indices(kernel, *arrays[:count])
         if low == 0:
@@ -95,7 +97,7 @@ class Compiled:
 def run(
     kernel: Kernel, schedule: Schedule | None, *arrays: np.ndarray, target: Target | None = None
 ) -> list[np.ndarray]:
-    """Compile, run on the inputs, and give the outputs: new arrays, or the inputs' own memory where in place."""
+    """Compile, run on the inputs, and give the outputs: new arrays, or the inputs' own where in place."""
     compiled = Compiled(kernel, schedule, target)
     inputs = dict(zip((buffer.name for buffer in kernel.inputs), arrays, strict=False))
     outputs = [inputs[b.inplace] if b.inplace else _allocate(b) for b in kernel.outputs]
@@ -105,7 +107,11 @@ def run(
 
 def _allocate(buffer: Buffer) -> np.ndarray:
     """An array with the buffer's shape and strides.  Poisoned, so that a hole is seen."""
-    span = 1 + sum((n - 1) * s for n, s in zip(buffer.shape, buffer.strides, strict=True)) if 0 not in buffer.shape else 0
+    span = (
+        1 + sum((n - 1) * s for n, s in zip(buffer.shape, buffer.strides, strict=True))
+        if 0 not in buffer.shape
+        else 0
+    )
     memory = np.empty(span, NUMPY[buffer.dtype])
     memory.view(np.uint8)[...] = 1 if buffer.dtype == "bool" else 0xFF
     strides = tuple(stride * memory.itemsize for stride in buffer.strides)
@@ -127,7 +133,9 @@ def _trusts_indices(kernel: Kernel) -> bool:
 def _check_memory(kernel: Kernel, array: np.ndarray, buffer: Buffer) -> None:
     """Raise KernelError unless the array lies in memory as the buffer says."""
     wanted = tuple(stride * array.itemsize for stride in buffer.strides)
-    same = all(n == 1 or have == want for n, have, want in zip(array.shape, array.strides, wanted, strict=True))
+    same = all(
+        n == 1 or have == want for n, have, want in zip(array.shape, array.strides, wanted, strict=True)
+    )
     if not same and math.prod(array.shape):
         raise KernelError(
             f"{kernel.name}: an array has the strides of its buffer",
@@ -135,7 +143,9 @@ def _check_memory(kernel: Kernel, array: np.ndarray, buffer: Buffer) -> None:
             f"array: strides ({', '.join(map(str, array.strides))})",
         )
     if not array.flags.aligned:
-        raise KernelError(f"{kernel.name}: an array's address is a multiple of its element size", f"buffer: {buffer}")
+        raise KernelError(
+            f"{kernel.name}: an array's address is a multiple of its element size", f"buffer: {buffer}"
+        )
     if buffer in kernel.outputs and not array.flags.writeable:
         raise KernelError(f"{kernel.name}: an output is read-only", f"buffer: {buffer}")
 
@@ -148,8 +158,11 @@ def _check_sharing(kernel: Kernel, arrays: tuple[np.ndarray, ...]) -> None:
             one, two = buffers[k], buffers[other]
             if one.inplace == two.name and other < len(kernel.inputs):
                 if arrays[k].ctypes.data != arrays[other].ctypes.data:
-                    raise KernelError(f"{kernel.name}: {one.name} is in place of {two.name}: they are one memory")
+                    raise KernelError(
+                        f"{kernel.name}: {one.name} is in place of {two.name}: they are one memory"
+                    )
             elif np.may_share_memory(arrays[k], arrays[other]):
                 raise KernelError(
-                    f"{kernel.name}: {one.name} and {two.name} overlap in memory", "an output overlaps no other array"
+                    f"{kernel.name}: {one.name} and {two.name} overlap in memory",
+                    "an output overlaps no other array",
                 )

@@ -1,7 +1,8 @@
 """Kernel + schedule -> LLVM text, with explicit vectors.
 
-The function is `void lamina_name(ptr inputs..., ptr outputs..., i64 lo, i64 hi)`: it does the units of work lo..hi of
-`schedule.units`.  A unit is one tile of the parallel axes, times one chunk of the vector axis when that is parallel.
+The function is `void lamina_name(ptr inputs..., ptr outputs..., i64 lo, i64 hi)`: it does the units of work
+lo..hi of `schedule.units`.  A unit is one tile of the parallel axes, times one chunk of the vector axis when
+that is parallel.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from itertools import product
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import COMBINE, Axis, Fold, Kernel, Local, Reduce, Store, identity, names
-from ...ir.kernel.scalar import Expr, Op, Ref, ref, walk
+from ...ir.kernel.scalar import Op, Ref, ref
 from ...ir.kernel.types import kind
 from .memory import Memory
 from .schedule import Schedule, default_schedule, unit_axes, units
@@ -40,7 +41,9 @@ class Emitter(Memory):
 
     def __init__(self, kernel: Kernel, schedule: Schedule, target: Target):
         super().__init__(kernel, schedule, target)
-        self.scratch: dict[tuple, tuple[str, str]] = {}  # (a kept Local, parallel point) -> its array and type
+        self.scratch: dict[
+            tuple, tuple[str, str]
+        ] = {}  # (a kept Local, parallel point) -> its array and type
 
     # ---- stages
     def stages(self, points: list[Point]) -> None:
@@ -72,11 +75,13 @@ class Emitter(Memory):
         if expr.name in self.schedule.keep:
             dtype = self.kernel.dtypes[expr.name]
             wide = self.vector(ELEMENTS[dtype])
-            return self.ssa(f"load {wide}, ptr {self.scratch_address(expr, point)}, align 64", dtype, self.lanes)
+            return self.ssa(
+                f"load {wide}, ptr {self.scratch_address(expr, point)}, align 64", dtype, self.lanes
+            )
         local = self.kernel.locals.get(expr.name)
         if local is None:
             raise KernelError(
-                f"{self.kernel.name}: LLVM reads the states of a scan in stores over its axis, directly after it",
+                f"{self.kernel.name}: LLVM reads a scan's states in stores over its axis, directly after it",
                 f"at: {expr}",
             )
         return self.emit(local.value, point)
@@ -103,7 +108,9 @@ class Emitter(Memory):
         wide = across or self.lane_axis in self.kernel.free_axes(stage.value)
         copies = self.schedule.unroll if across else 1
         start = self.constant(identity(word, dtype), dtype, wide)
-        fused = isinstance(stage.value, Op) and stage.value.name == "mul" and word == "add" and kind(dtype) == "f"
+        fused = (
+            isinstance(stage.value, Op) and stage.value.name == "mul" and word == "add" and kind(dtype) == "f"
+        )
 
         def combined(total: Value, point: Point) -> Value:
             if fused and isinstance(stage.value, Op):
@@ -144,7 +151,9 @@ class Emitter(Memory):
             first = self.constant(-0.0 if name == "fadd" else 1.0, dtype)
             arguments.insert(0, (first.type, first.text))
         flags = "reassoc " if letter == "f" else ""  # a tree over the lanes
-        call = self.call(f"llvm.vector.reduce.{name}.{suffix(dtype, self.lanes)}", ELEMENTS[dtype], arguments, flags)
+        call = self.call(
+            f"llvm.vector.reduce.{name}.{suffix(dtype, self.lanes)}", ELEMENTS[dtype], arguments, flags
+        )
         return self.ssa(call, dtype)
 
     # ---- folds
@@ -152,7 +161,9 @@ class Emitter(Memory):
         across = self.lane_axis in names(stage.axes)
         if across and stage.merge is None:
             raise KernelError(
-                f"{self.kernel.name}: a fold without merge runs in sequence", f"at: {stage}", "choose another vector axis"
+                f"{self.kernel.name}: a fold without merge runs in sequence",
+                f"at: {stage}",
+                "choose another vector axis",
             )
         states = self.folded(stage, points, across, lambda at, states: None)
         if across:
@@ -212,18 +223,13 @@ class Emitter(Memory):
         return total
 
     def scan(self, number: int, stage: Fold, points: list[Point]) -> set[int]:
-        """Run a scan with the stores over its axis that follow it inside its loop; give those stages' numbers."""
+        """Run a scan, the stores over its axis inside its loop; give those stages' numbers."""
         axes = names(stage.axes)
         if self.lane_axis in axes:
             raise KernelError(
                 f"{self.kernel.name}: a scan runs in sequence", f"at: {stage}", "choose another vector axis"
             )
-        earlier = {name for s in self.kernel.stages[:number] for name in _results(s)} | set(stage.names)
-        inside = [
-            n
-            for n, other in enumerate(self.kernel.stages[number + 1 :], number + 1)
-            if isinstance(other, Store) and other.axes == stage.axes and self.references(other) <= earlier
-        ]
+        inside = self.kernel.scan_stores(number)
 
         def seen(at: list[Point], states: list[list[Value]]) -> None:
             self.scopes.append({})
@@ -238,21 +244,10 @@ class Emitter(Memory):
         self.folded(stage, points, False, seen)
         return set(inside)
 
-    def references(self, stage: Store) -> set[str]:
-        """The stages whose results a store needs, those that its Locals need among them."""
-        found: set[str] = set()
-        waiting: list[Expr] = list(stage.exprs)
-        while waiting:
-            for expr in walk(waiting.pop()):
-                if isinstance(expr, Ref) and expr.name not in found:
-                    if expr.name in self.kernel.locals and self.kernel.locals[expr.name].axes:
-                        waiting.append(self.kernel.locals[expr.name].value)
-                    else:
-                        found.add(expr.name)
-        return found
-
     # ---- loops
-    def over(self, axes: tuple[Axis, ...], points: list[Point], carried: list[Value], body: Body) -> list[Value]:
+    def over(
+        self, axes: tuple[Axis, ...], points: list[Point], carried: list[Value], body: Body
+    ) -> list[Value]:
         """Loops over `axes`, the vector axis innermost; body(points, carried) -> carried."""
         ordered = sorted(axes, key=lambda axis: axis.name == self.lane_axis)
         if not ordered:
@@ -302,19 +297,17 @@ class Emitter(Memory):
         if units(self.kernel, self.schedule):
             self.loop("%lo", "%hi", 1, [], lambda unit, _: self.unit(unit) or [], nonempty=False)
         shared = {b.inplace for b in self.kernel.outputs} | {b.name for b in self.kernel.outputs if b.inplace}
-        arguments = [
-            f"ptr {'' if name in shared else 'noalias '}%{name}.ptr" for name in self.kernel.buffers
-        ]
+        arguments = [f"ptr {'' if name in shared else 'noalias '}%{name}.ptr" for name in self.kernel.buffers]
         arrays = ["  %nowhere = alloca i64, align 8"]
         for name, element in self.scratch.values():
             extent = int(self.kernel.extents[self.lane_axis])
             length = -(-extent // self.lanes) * self.lanes
             arrays.append(f"  {name} = alloca [{length} x {element}], align 64")
         width = 512 if self.target.lanes == 16 else 256
+        header = f"define void @{symbol(self.kernel)}({', '.join([*arguments, 'i64 %lo', 'i64 %hi'])})"
         return "\n".join(
             [
-                f"define void @{symbol(self.kernel)}({', '.join([*arguments, 'i64 %lo', 'i64 %hi'])}) nounwind "
-                f'"prefer-vector-width"="{width}" {{',
+                f'{header} nounwind "prefer-vector-width"="{width}" {{',
                 "entry:",
                 *arrays,
                 *self.lines,
@@ -381,10 +374,6 @@ class Emitter(Memory):
             self.loop(low, full, block, [], lambda index, _: once(index, block), nonempty=exact)
         if not exact:
             self.loop(full, high, self.lanes, [], tail, nonempty=False)
-
-
-def _results(stage) -> tuple[str, ...]:
-    return stage.names if isinstance(stage, Fold) else () if isinstance(stage, Store) else (stage.name,)
 
 
 def symbol(kernel: Kernel) -> str:

@@ -20,7 +20,8 @@ _INTRINSIC = re.compile(r"@([\w.{}]+)\((.*)\)$")
 class Expressions(Writer, ABC):
     """Emits an expression at a point, once for each coordinates of its free axes.
 
-    That memo is register tiling: points that share coordinates share loads and whatever is computed from them.
+    That memo is register tiling: points that share coordinates share loads and whatever is computed from
+    them.
     """
 
     def __init__(self, kernel: Kernel, schedule: Schedule, target: Target):
@@ -149,8 +150,9 @@ class Expressions(Writer, ABC):
         first, second = operands
         known = not second.text.startswith("%") and first.text.startswith("%")
         if kind(first.dtype) != "f" or not known or "7FF8" in second.text:
-            return self.instruction(VOCABULARY[name].spelling("llvm", kind(first.dtype)) or "", operands,
-                                    first.dtype, first.dtype)  # fmt: skip
+            return self.instruction(
+                VOCABULARY[name].spelling("llvm", kind(first.dtype)) or "", operands, first.dtype, first.dtype
+            )
         order = "olt" if name == "max" else "ogt"
         beyond = self.ssa(f"fcmp {order} {first}, {second.text}", "bool", first.lanes)
         return self.ssa(f"select {beyond}, {second}, {first}", first.dtype, first.lanes)
@@ -158,12 +160,20 @@ class Expressions(Writer, ABC):
     def mulhi(self, operands: list[Value]) -> Value:
         left, right = (self.convert("zext", operand, "u64") for operand in operands)
         product = self.ssa(f"mul {left}, {right.text}", "u64", left.lanes)
-        high = self.ssa(f"lshr {product}, {self.constant(32, 'u64', bool(left.lanes)).text}", "u64", left.lanes)
+        high = self.ssa(
+            f"lshr {product}, {self.constant(32, 'u64', bool(left.lanes)).text}", "u64", left.lanes
+        )
         return self.convert("trunc", high, "u32")
 
     def scalef(self, operands: list[Value]) -> Value:
         p, n = (self.splat(operand) for operand in operands)
-        arguments = [(p.type, p.text), (p.type, n.text), (p.type, "zeroinitializer"), ("i16", "-1"), ("i32", "4")]
+        arguments = [
+            (p.type, p.text),
+            (p.type, n.text),
+            (p.type, "zeroinitializer"),
+            ("i16", "-1"),
+            ("i32", "4"),
+        ]
         return self.ssa(self.call("llvm.x86.avx512.mask.scalef.ps.512", p.type, arguments), "f32", self.lanes)
 
     def integer_division(self, name: str, operands: list[Value]) -> Value:
@@ -188,7 +198,9 @@ class Expressions(Writer, ABC):
         division = ("s" if signed else "u") + ("div" if name == "trunc_div" else "rem")
         result = self.ssa(f"{division} {left}, {safe.text}", dtype, lanes)
         if signed and name == "trunc_div":
-            result = pick(by_minus, self.ssa(f"sub {left.type} {zero.text}, {left.text}", dtype, lanes), result)
+            result = pick(
+                by_minus, self.ssa(f"sub {left.type} {zero.text}, {left.text}", dtype, lanes), result
+            )
         return pick(by_zero, zero, result) if name == "trunc_div" else result
 
     def library(self, name: str, operands: list[Value]) -> Value:
@@ -236,7 +248,9 @@ class Expressions(Writer, ABC):
             return self.convert("fpext" if bits(dtype) > bits(source) else "fptrunc", value, dtype)
         if is_floating(dtype):
             return self.convert("sitofp" if kind(source) == "i" else "uitofp", value, dtype)
-        if is_floating(source):  # through a wider signed integer, so that -1.0 wraps instead of being undefined
+        if is_floating(
+            source
+        ):  # through a wider signed integer, so that -1.0 wraps instead of being undefined
             through = "i64" if bits(dtype) > 32 or dtype == "u32" else "i32"
             return self.cast(self.convert("fptosi", value, through), dtype)
         if bits(dtype) <= bits(source) and source != "bool":
@@ -246,7 +260,9 @@ class Expressions(Writer, ABC):
     def widened(self, value: Value) -> Value:
         """bf16 is the upper half of an f32."""
         wide = self.convert("zext", Value(value.text, "i16", value.lanes), "i32")
-        moved = self.ssa(f"shl {wide}, {self.constant(16, 'i32', bool(value.lanes)).text}", "i32", value.lanes)
+        moved = self.ssa(
+            f"shl {wide}, {self.constant(16, 'i32', bool(value.lanes)).text}", "i32", value.lanes
+        )
         return self.bitcast(moved, "f32")
 
     def narrowed(self, value: Value) -> Value:

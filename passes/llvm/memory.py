@@ -20,7 +20,7 @@ class Memory(Expressions):
         return "u8" if dtype == "bool" else dtype
 
     def offsets(self, buffer: Buffer, index: tuple[Affine | Expr, ...], point: Point):
-        """The offset in elements: (base, constant), the stride along the lanes, and a vector of further offsets."""
+        """The offset in elements: base, constant, stride along the lanes, and a vector of further offsets."""
         offset = buffer.offset(index)
         base, constant = self.linear(offset, point)
         spread: Value | None = None
@@ -31,7 +31,9 @@ class Memory(Expressions):
             if not value.lanes:
                 base = self.sum(base, self.times(value.text, stride))
                 continue
-            scaled = self.ssa(f"mul nsw {value}, {self.constant(stride, 'i64', True).text}", "i64", self.lanes)
+            scaled = self.ssa(
+                f"mul nsw {value}, {self.constant(stride, 'i64', True).text}", "i64", self.lanes
+            )
             spread = scaled if spread is None else self.ssa(f"add {spread}, {scaled.text}", "i64", self.lanes)
         return base, constant, offset.coefficient(self.lane_axis), spread
 
@@ -59,7 +61,9 @@ class Memory(Expressions):
         element = ELEMENTS[dtype]
         align = NUMPY[dtype].itemsize
         if guard is None:
-            return self.ssa(f"load {element}, ptr {self.address(element, start, base, constant)}, align {align}", dtype)
+            return self.ssa(
+                f"load {element}, ptr {self.address(element, start, base, constant)}, align {align}", dtype
+            )
         # out of bounds the buffer's first element may not exist either: the address is a slot of our own
         address = self.address(element, start, base, constant)
         safe = self.name(f"select i1 {guard}, ptr {address}, ptr %nowhere")
@@ -75,7 +79,9 @@ class Memory(Expressions):
         masked = (self.vector("i1"), mask or "splat (i1 true)")
         shape = suffix(dtype, self.lanes)
         if lanes == 1 and spread is None:
-            call = self.call(f"llvm.masked.load.{shape}.p0", wide, [("ptr", address), ("i32", str(align)), masked, default])
+            call = self.call(
+                f"llvm.masked.load.{shape}.p0", wide, [("ptr", address), ("i32", str(align)), masked, default]
+            )
         else:
             pointers = (self.vector("ptr"), self.pointers(element, address, lanes, spread))
             name = f"llvm.masked.gather.{shape}.v{self.lanes}p0"
@@ -120,7 +126,7 @@ class Memory(Expressions):
         return next((a for a, size in tiles if size == self.lanes and offset.coefficient(a) == 1), None)
 
     def load_transposed(self, access: Read, point: Point) -> Value:
-        """Load one vector along the contiguous axis for each lane, then swap blocks of 1, 2, 4, ...; all are kept."""
+        """Load a vector along the contiguous axis for each lane, then swap blocks of 1, 2, 4..."""
         across, vector = self.across(access), self.lane_axis
         assert across is not None  # is_square said so
         buffer = self.kernel.buffers[access.buffer]

@@ -64,8 +64,14 @@ def _size(kernel: Kernel, axis: str) -> int:
 
 def _tile(kernel: Kernel, axis: str, sizes: tuple[int, ...]) -> int:
     """The first of `sizes` that the axis holds, and divides where points must not be computed twice."""
-    return next((n for n in sizes if n <= _size(kernel, axis) and not (
-        _size(kernel, axis) % n and runs_once(kernel))), 1)  # fmt: skip
+    return next(
+        (
+            n
+            for n in sizes
+            if n <= _size(kernel, axis) and not (_size(kernel, axis) % n and runs_once(kernel))
+        ),
+        1,
+    )
 
 
 def runs_once(kernel: Kernel) -> bool:
@@ -74,7 +80,7 @@ def runs_once(kernel: Kernel) -> bool:
 
 
 def _vector_axes(kernel: Kernel) -> list[str]:
-    """The axes that may be the vector axis: not those of a fold that must run in sequence, or of a `set` store."""
+    """The axes that may be the vector axis: not those that a fold or a `set` store runs in sequence."""
     if any(store.combine == "set" for store in kernel.stores):
         return []
     sequential = {
@@ -107,7 +113,7 @@ def _points(stage: Stage) -> int:
 
 
 def _most_vectors(kernel: Kernel, vector: str) -> int:
-    """Independent vectors that hide the latency of additions: few where the body needs many registers itself."""
+    """Independent vectors to hide the latency of additions: few where the body needs registers itself."""
     reduces = any(isinstance(stage, (Reduce, Fold)) for stage in kernel.stages)
     return 1 if not reduces else 4 if vector not in kernel.parallel_names else 8
 
@@ -148,7 +154,7 @@ def _kept(kernel: Kernel, vector: str) -> frozenset[str]:
 
 
 def units(kernel: Kernel, schedule: Schedule) -> int:
-    """The number of independent units of work: tiles of the parallel axes, times chunks of the vector axis."""
+    """The number of units of work: tiles of the parallel axes, times chunks of the vector axis."""
     return math.prod(count for _, count in unit_axes(kernel, schedule))
 
 
@@ -158,9 +164,7 @@ def unit_axes(kernel: Kernel, schedule: Schedule) -> list[tuple[str, int]]:
     for axis in kernel.parallel:
         extent = int(axis.extent)
         size = schedule.chunk if axis.name == schedule.vector else schedule.tile.get(axis.name, 1)
-        if axis.name != schedule.vector and extent and (
-            size > extent or extent % size and runs_once(kernel)
-        ):  # fmt: skip
+        if axis.name != schedule.vector and extent and (size > extent or extent % size and runs_once(kernel)):
             raise KernelError(
                 f"{kernel.name}: a tile fits its axis, and divides it where points must run once",
                 f"axis: {axis}",

@@ -12,7 +12,15 @@ import numpy as np
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.types import bits, kind
 
-ELEMENTS = {"f64": "double", "f32": "float", "f16": "half", "bf16": "i16", "bool": "i1", "u32": "i32", "u64": "i64"}
+ELEMENTS = {
+    "f64": "double",
+    "f32": "float",
+    "f16": "half",
+    "bf16": "i16",
+    "bool": "i1",
+    "u32": "i32",
+    "u64": "i64",
+}
 ELEMENTS |= {"i64": "i64", "i32": "i32", "i16": "i16", "i8": "i8", "u8": "i8"}
 
 Point = dict[str, tuple[str, int]]  # axis -> (SSA base, constant offset): where an expression is computed
@@ -220,7 +228,10 @@ class Writer:
         return self.ssa(f"extractelement {value}, i32 {number}", value.dtype)
 
     def address(self, element: str, start: str, base: str, constant: int) -> str:
-        """start + base + constant, in elements.  Not `inbounds`: under a mask it may lie outside the buffer."""
+        """start + base + constant, in elements.
+
+        Not `inbounds`: under a mask it may lie outside the buffer.
+        """
         if base != "0":
             start = self.integer(f"getelementptr {element}, ptr {start}, i64 {base}")
         return self.integer(f"getelementptr {element}, ptr {start}, i64 {constant}") if constant else start

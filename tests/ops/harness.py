@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -183,7 +184,8 @@ def bound(case: Case, exact: Sequence[np.ndarray], dtype: DType) -> list[np.ndar
     A backward-stable computation gives the exact outputs of operands that are off by one rounding for each of its
     steps.  So: the number of roundings (a sum of n terms, in any order, takes n - 1; 8 for what comes around it) times
     what one unit changes: eps of the output itself, and what the output moves by when the operands move by eps.
-    Elementwise ops are held to each element, others to the largest one (their intermediate values are of that size).
+    Elementwise ops are held to each element's own size or its operands' (x - tanh(x) cancels), others to that of the
+    largest element, as their intermediate values are of that size.
     Halves are computed in float32 and rounded once.
     """
     eps = EPS[dtype.compute]
@@ -200,7 +202,9 @@ def bound(case: Case, exact: Sequence[np.ndarray], dtype: DType) -> list[np.ndar
     bounds = []
     for y, change in zip(exact, moved, strict=True):
         size = np.abs(np.nan_to_num(np.asarray(y, np.float64), posinf=0.0, neginf=0.0))
-        scale = size if case.op.traits.elementwise else np.max(size, initial=0.0)
+        scale = np.max(size, initial=0.0)
+        if case.op.traits.elementwise:
+            scale = reduce(np.maximum, [np.abs(x.astype(np.float64)) for x in case.operands if is_float(x)], size)
         once = EPS[dtype] * size + float(np.finfo(np.float16).smallest_subnormal) if dtype is not dtype.compute else 0.0
         bounds.append((8 + terms) * (eps * scale + change) + once + float(np.finfo(np.float32).tiny))
     return bounds

@@ -2,10 +2,16 @@
 
 import checks
 import pytest
+import tensor_checks
 
 from lamina.ir.op import REGISTRY
 
-CHECKS = {name.removeprefix("check_"): check for name, check in vars(checks).items() if name.startswith("check_")}
+CHECKS = {
+    name.removeprefix("check_"): check
+    for module in (checks, tensor_checks)
+    for name, check in vars(module).items()
+    if name.startswith("check_")
+}
 OPS = sorted(REGISTRY)
 
 

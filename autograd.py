@@ -1,0 +1,25 @@
+"""Hand on what differentiates: `backward`, `grad`, custom functions, checks of gradients, gradient modes."""
+
+from .runtime import (
+    Function,
+    backward,
+    enable_grad,
+    grad,
+    gradcheck,
+    gradgradcheck,
+    inference_mode,
+    no_grad,
+    set_grad_enabled,
+)
+
+__all__ = [
+    "Function",
+    "backward",
+    "enable_grad",
+    "grad",
+    "gradcheck",
+    "gradgradcheck",
+    "inference_mode",
+    "no_grad",
+    "set_grad_enabled",
+]

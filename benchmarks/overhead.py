@@ -1,0 +1,194 @@
+"""What an eager op costs beside PyTorch's, on tensors so small that the framework is the whole cost.
+
+    python benchmarks/overhead.py [--rounds 30] [--write]
+
+Every figure is measured for Lamina and for torch in turn, many rounds in one process, one thread; the ratio is that of
+the minima (the median ratio of the rounds stands beside it).  --write puts the table into benchmarks/results/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import lamina
+
+RESULTS = Path(__file__).parent / "results"
+FORWARD = ("add", "mul", "relu", "matmul", "sum", "view", "transpose", "slice")
+BACKWARD = ("add", "mul", "matmul", "relu")
+OPS: dict[str, Callable] = {
+    "add": lambda x, y: x + y,
+    "mul": lambda x, y: x * y,
+    "relu": lambda x, y: x.relu(),
+    "matmul": lambda x, y: x @ y,
+    "sum": lambda x, y: x.sum(),
+    "view": lambda x, y: x.view(16),
+    "transpose": lambda x, y: x.transpose(0, 1),
+    "slice": lambda x, y: x[1:3],
+    "x * 2.5": lambda x, y: x * 2.5,
+    "sub": lambda x, y: x - y,
+    "exp": lambda x, y: x.exp(),
+    "add row": lambda x, y: x + y[0],
+    "mean(1)": lambda x, y: x.mean(1),
+    "softmax": lambda x, y: x.softmax(1),
+    "x > y": lambda x, y: x > y,
+}
+
+
+def timed(run: Callable[[], object], count: int) -> float:
+    """Seconds of one call, over `count` calls."""
+    start = time.perf_counter()
+    for _ in range(count):
+        run()
+    return (time.perf_counter() - start) / count
+
+
+def duel(ours: Callable[[], object], theirs: Callable[[], object], count: int, rounds: int) -> tuple[float, ...]:
+    """(minimum of ours, of theirs, ratio of the minima, median ratio of the rounds); in turn, collector off."""
+    ours(), theirs()
+    mine, other = [], []
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            mine.append(timed(ours, count))
+            other.append(timed(theirs, count))
+    finally:
+        gc.enable()
+    ratios = [a / b for a, b in zip(mine, other, strict=True)]
+    return min(mine), min(other), min(mine) / min(other), statistics.median(ratios)
+
+
+def forward(name: str, grad: bool, rounds: int) -> tuple[float, ...]:
+    run, a, b = OPS[name], *np.random.default_rng(0).standard_normal((2, 4, 4)).astype(np.float32)
+    ours = [lamina.tensor(v, requires_grad=grad) for v in (a, b)]
+    theirs = [torch.tensor(v, requires_grad=grad) for v in (a, b)]
+    return duel(lambda: run(*ours), lambda: run(*theirs), 1000, rounds)
+
+
+def chain(library, name: str, length: int = 100) -> Callable[[], float]:
+    """Builds a chain of `length` ops, both operands differentiated, and returns the seconds per node of backward."""
+    run, a = OPS[name], (np.random.default_rng(0).standard_normal((4, 4)) * 0.5).astype(np.float32)
+
+    def once() -> float:
+        x, y = library.tensor(a, requires_grad=True), library.tensor(a, requires_grad=True)
+        z = x
+        for _ in range(length):
+            z = run(z, y)
+        z = z.sum()
+        start = time.perf_counter()
+        z.backward()
+        return (time.perf_counter() - start) / length
+
+    return once
+
+
+def backward(name: str, rounds: int) -> tuple[float, ...]:
+    ours, theirs = chain(lamina, name), chain(torch, name)
+    ours(), theirs()
+    mine, other = [], []
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(rounds * 10):
+            mine.append(ours())
+            other.append(theirs())
+    finally:
+        gc.enable()
+    return min(mine), min(other), min(mine) / min(other), statistics.median(a / b for a, b in zip(mine, other))
+
+
+def mlp_step(library) -> Callable[[], object]:
+    """A training step of a 16-32-32-4 network on a batch of 8: nn modules, cross entropy, SGD with momentum."""
+    library.manual_seed(0)
+    nn = library.nn
+    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
+    optimizer = library.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    loss_of = nn.CrossEntropyLoss()
+    generator = np.random.default_rng(0)
+    x = library.tensor(generator.standard_normal((8, 16)).astype(np.float32))
+    y = library.tensor(generator.integers(0, 4, 8))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss_of(model(x), y).backward()
+        optimizer.step()
+
+    return step
+
+
+def lstm_step(library) -> Callable[[], object]:
+    """Ten steps of an LSTM cell, 16 -> 16 on a batch of 4, and backward through them."""
+    library.manual_seed(0)
+    cell = library.nn.LSTMCell(16, 16)
+    x = library.tensor(np.random.default_rng(0).standard_normal((10, 4, 16)).astype(np.float32))
+
+    def step() -> None:
+        h = c = library.zeros(4, 16)
+        for t in range(10):
+            h, c = cell(x[t], (h, c))
+        h.sum().backward()
+
+    return step
+
+
+def row(name: str, figures: tuple[float, ...]) -> str:
+    mine, other, ratio, median = figures
+    return f"{name:<28}{mine * 1e6:>10.2f}{other * 1e6:>10.2f}{ratio:>9.2f}{median:>9.2f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--write", action="store_true", help="write benchmarks/results/overhead.{txt,json}")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    head = f"{'microseconds':<28}{'lamina':>10}{'torch':>10}{'ratio':>9}{'median':>9}"
+    where = (
+        f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, "
+        f"NumPy {np.__version__}, torch {torch.__version__}, 1 thread, {date.today()}"
+    )
+    lines, figures = [where, "", head], {}
+
+    def note(name: str, found: tuple[float, ...]) -> None:
+        figures[name] = found
+        lines.append(row(name, found))
+        print(lines[-1], flush=True)
+
+    print(where, "", head, sep="\n")
+    for name in OPS:
+        note(f"{name}, forward", forward(name, False, arguments.rounds))
+        if name != "x > y":
+            note(f"{name}, forward with grad", forward(name, True, arguments.rounds))
+    for name in BACKWARD:
+        note(f"{name}, backward per node", backward(name, arguments.rounds))
+    note("MLP step", duel(mlp_step(lamina), mlp_step(torch), 50, arguments.rounds))
+    note("LSTM cell x 10 and backward", duel(lstm_step(lamina), lstm_step(torch), 20, arguments.rounds))
+    ahead = statistics.median(figures[f"{name}, forward with grad"][2] for name in FORWARD)
+    behind = statistics.median(figures[f"{name}, backward per node"][2] for name in BACKWARD)
+    summary = [
+        "",
+        f"forward with grad, median of {len(FORWARD)} ops   {ahead:.2f}   (first stage: 0.60)",
+        f"backward per node, median of {len(BACKWARD)} ops   {behind:.2f}   (first stage: 0.60)",
+        f"MLP step                             {figures['MLP step'][2]:.2f}   (first stage: 0.50)",
+    ]
+    print(*summary, sep="\n")
+    if arguments.write:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / "overhead.txt").write_text("\n".join(lines + summary) + "\n")
+        (RESULTS / "overhead.json").write_text(json.dumps({"where": where, "figures": figures}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,348 @@
+"""Reading and writing whole slices of a dimension by places: index_select and its kin, embedding, take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import lowering
+from ..dims import same
+from ..dtypes import int64
+from ..errors import ArgumentError, ArgumentValueError, DimError, DTypeError, ShapeError
+from ..op import REGISTRY, Traits, composite, define
+from ..sample import Operand, Sample
+from ..shapes import broadcast_shapes, dim_of
+from ..types import Shape, Type
+from .gather import gather
+from .index import add_at, check_index_dtype, check_places, flat_places, index_put, unindex
+from .index import index as pick
+from .view import expand, reshape, unsqueeze
+
+
+def _named(op: str, input: Any, dim: int) -> int:
+    if not input.ndim:
+        raise DimError(f"{op}: a 0-d operand has no dimension to index")
+    return dim_of(op, dim, input.ndim)
+
+
+def _line(op: str, index: Type) -> None:
+    """Check that an index is a list of places."""
+    check_index_dtype(op, index)
+    if index.ndim > 1:
+        raise ShapeError(f"{op}: index must have one dimension, not {index.ndim}")
+
+
+def _at(dim: int, index: Any) -> tuple:
+    """The index tuple that picks `index` in `dim`."""
+    return (None,) * dim + (index,)
+
+
+def _places(shape: tuple) -> Operand:
+    return Operand(shape, 0, 2, category="int")
+
+
+# One more dimension's slices: (input, dim, index, source) of every sample below
+_CASES = (
+    ((0, 2), 1, (0,), (0, 0)), ((2,), 0, (1,), (1,)), ((17,), 0, (3,), (3,)), ((33,), -1, (5,), (5,)),
+    ((3, 4), 1, (2,), (3, 2)), ((2, 3, 4), -2, (1,), (2, 1, 4)), ((1, 1), 0, (0,), (0, 1)),
+)  # fmt: skip
+_ZERO_D = {"0-d": "needs a dimension to index"}
+
+
+def bind_index_select(input, dim, index):
+    """Take slices of a dimension in the order of a list of places.  Shapes: [..., n, ...], [k] -> [..., k, ...].
+
+    Raises DimError for a place outside of [0, n), ShapeError, DTypeError.
+    """
+    return (input, index), {"dim": _named("index_select", input, dim)}
+
+
+def _infer_select(input: Type, index: Type, *, dim: int) -> Type:
+    _line("index_select", index)
+    size = index.shape[0] if index.ndim else 1
+    return input.with_shape((*input.shape[:dim], size, *input.shape[dim + 1 :]))
+
+
+def _selected(input: np.ndarray, index: np.ndarray, *, dim: int) -> np.ndarray:
+    index = np.reshape(index, (-1,))
+    check_places("index_select", index, dim, input.shape[dim])
+    return input.take(index, dim)
+
+
+def _build_select(k: Any, input: Any, index: Any, *, dim: int) -> None:
+    size = index.shape[0] if index.ndim else 1
+    axes = k.parallel(*input.shape[:dim], size, *input.shape[dim + 1 :])
+    place = index[axes[dim]] if index.ndim else index[()]
+    k.store(input[(*axes[:dim], place, *axes[dim + 1 :])], at=axes)
+
+
+index_select = define(
+    "index_select",
+    bind=bind_index_select,
+    infer=_infer_select,
+    casts=lambda input, index, *, dim: (None, int64),
+    reference=_selected,
+    grad=(lambda g, index, input_type, dim: unindex(g, input_type.shape, _at(dim, reshape(index, (-1,)))), None),
+    lower=lowering.kernel(_build_select),
+    traits=Traits(movement=True),
+    samples=lambda: [Sample((Operand(shape), dim, _places(k))) for shape, dim, k, _ in _CASES],
+    inapplicable=_ZERO_D,
+)
+
+
+def _infer_written(op: str):
+    def infer(input: Type, index: Type, source: Type, *, dim: int, **_: Any) -> Type:
+        _line(op, index)
+        size = index.shape[0] if index.ndim else 1
+        wanted = (*input.shape[:dim], size, *input.shape[dim + 1 :])
+        given = source.shape or (1,)
+        if len(given) != len(wanted) or not all(map(same, given, wanted)):
+            raise ShapeError(
+                f"{op}: source must have shape {list(wanted)}, that of input with {size} places in dimension {dim}",
+                f"source has shape {list(source.shape)}",
+            )
+        return input
+
+    return infer
+
+
+def _source_casts(input: Type, index: Type, source: Type, **_: Any) -> tuple:
+    return None, int64, input.dtype
+
+
+def _write_add(input: np.ndarray, index: np.ndarray, source: np.ndarray, *, dim: int, alpha: Any) -> None:
+    index = np.reshape(index, (-1,)).astype(np.int64, copy=False)
+    check_places("index_add", index, dim, input.shape[dim])
+    source = np.reshape(source if alpha == 1 else source * alpha, (*input.shape[:dim], index.size, *input.shape[dim + 1 :]))
+    source = source.astype(input.dtype, copy=False)
+    if input.flags.c_contiguous:
+        add_at(input, flat_places(input.shape, (dim,), (index,)), source)
+    else:
+        np.add.at(input, (np.s_[:],) * dim + (index,), source)
+
+
+def _added(input: np.ndarray, index: np.ndarray, source: np.ndarray, *, dim: int, alpha: Any) -> np.ndarray:
+    out = np.array(input, order="C")
+    _write_add(out, index, source, dim=dim, alpha=alpha)
+    return out
+
+
+def bind_index_add(input, dim, index, source, *, alpha=1):
+    """Add `alpha` times slices of `source` to the slices of a dimension at a list of places, repeated ones each time.
+
+    Raises DimError for a place outside of the dimension, ShapeError, DTypeError.
+    """
+    return (input, index, source), {"dim": _named("index_add", input, dim), "alpha": alpha}
+
+
+index_add = define(
+    "index_add",
+    bind=bind_index_add,
+    infer=_infer_written("index_add"),
+    casts=_source_casts,
+    reference=_added,
+    write=_write_add,
+    grad=(
+        lambda g: g,
+        None,
+        lambda g, index, source_type, dim, alpha: reshape(index_select(g, dim, index) * alpha, source_type.shape),
+    ),
+    lower=lowering.decomposition(
+        lambda input, index, source, *, dim, alpha: (
+            input + unindex(source * alpha, input.shape, _at(dim, reshape(index, (-1,))))
+        )
+    ),
+    traits=Traits(inplace=True),
+    samples=lambda: [
+        Sample((Operand(shape), dim, _places(k), Operand(source)), {"alpha": alpha})
+        for (shape, dim, k, source), alpha in zip(_CASES, (1, 1, 2, 0.5, 1, -1, 1), strict=True)
+    ],
+    inapplicable=_ZERO_D,
+)
+
+
+def bind_index_copy(input, dim, index, source):
+    """Replace the slices of a dimension at a list of places by those of `source`.
+
+    Raises DimError for a place outside of the dimension, ShapeError, DTypeError.
+    """
+    return (input, index, source), {"dim": _named("index_copy", input, dim)}
+
+
+def _write_copy(input: np.ndarray, index: np.ndarray, source: np.ndarray, *, dim: int) -> None:
+    index = np.reshape(index, (-1,)).astype(np.int64, copy=False)
+    check_places("index_copy", index, dim, input.shape[dim])
+    shape = (*input.shape[:dim], index.size, *input.shape[dim + 1 :])
+    input[(np.s_[:],) * dim + (index,)] = np.reshape(source, shape)
+
+
+def _copied(input: np.ndarray, index: np.ndarray, source: np.ndarray, *, dim: int) -> np.ndarray:
+    out = np.array(input, order="C")
+    _write_copy(out, index, source, dim=dim)
+    return out
+
+
+index_copy = define(
+    "index_copy",
+    bind=bind_index_copy,
+    infer=_infer_written("index_copy"),
+    casts=_source_casts,
+    reference=_copied,
+    write=_write_copy,
+    grad=(
+        lambda g, index, dim: index_fill(g, dim, index, 0.0),
+        None,
+        lambda g, index, source_type, dim: reshape(index_select(g, dim, index), source_type.shape),
+    ),
+    lower=lowering.decomposition(
+        lambda input, index, source, *, dim: index_put(input, _at(dim, reshape(index, (-1,))), source)
+    ),
+    traits=Traits(inplace=True, movement=True),
+    samples=lambda: [
+        # one place each: which of two equal places stays is not defined
+        Sample((Operand(shape), dim, _places((n,)), Operand(source)))
+        for shape, dim, n, source in (
+            ((0, 2), 1, 1, (0, 1)), ((1,), 0, 0, (0,)), ((17,), 0, 1, (1,)), ((33,), 0, 1, (1,)), ((3, 4), 1, 1, (3, 1)),
+        )
+    ],
+    inapplicable=_ZERO_D,
+)  # fmt: skip
+
+
+def bind_index_fill(input, dim, index, value):
+    """Fill the slices of a dimension at a list of places with a number.
+
+    Raises DimError for a place outside of the dimension, ShapeError, DTypeError.
+    """
+    if hasattr(value, "item"):
+        value = value.item()
+    return (input, index), {"dim": _named("index_fill", input, dim), "value": value}
+
+
+def _infer_fill(input: Type, index: Type, *, dim: int, value: Any) -> Type:
+    _line("index_fill", index)
+    return input
+
+
+def _write_fill(input: np.ndarray, index: np.ndarray, *, dim: int, value: Any) -> None:
+    index = np.reshape(index, (-1,)).astype(np.int64, copy=False)
+    check_places("index_fill", index, dim, input.shape[dim])
+    input[(np.s_[:],) * dim + (index,)] = value
+
+
+def _filled(input: np.ndarray, index: np.ndarray, *, dim: int, value: Any) -> np.ndarray:
+    out = np.array(input, order="C")
+    _write_fill(out, index, dim=dim, value=value)
+    return out
+
+
+index_fill = define(
+    "index_fill",
+    bind=bind_index_fill,
+    infer=_infer_fill,
+    casts=lambda input, index, **_: (None, int64),
+    reference=_filled,
+    write=_write_fill,
+    grad=(lambda g, index, dim: index_fill(g, dim, index, 0.0), None),
+    lower=lowering.decomposition(
+        lambda input, index, *, dim, value: index_put(
+            input, _at(dim, reshape(index, (-1,))), REGISTRY["new_full"](input, (), value)
+        )
+    ),
+    traits=Traits(inplace=True, movement=True),
+    samples=lambda: [
+        Sample((Operand(shape), dim, _places(k)), {"value": 3})
+        for shape, dim, k in (
+            ((0, 2), 1, (2,)), ((1,), 0, (0,)), ((17,), 0, (2,)), ((33,), 0, ()), ((3, 4), 1, (1,)), ((2, 3, 4), -2, (3,)),
+        )
+    ],
+    inapplicable=_ZERO_D,
+)  # fmt: skip
+
+
+# embedding
+
+
+def bind_embedding(
+    input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False
+):
+    """Look up rows of `weight`.  Shapes: [...], [n, d] -> [..., d].
+
+    padding_idx: a row whose gradient is zero.  Raises DimError for an index outside of [0, n), ShapeError,
+    DTypeError; ArgumentValueError for max_norm, scale_grad_by_freq and sparse, which are not supported.
+    """
+    for name, value in (("max_norm", max_norm), ("scale_grad_by_freq", scale_grad_by_freq), ("sparse", sparse)):
+        if value:
+            raise ArgumentValueError(f"embedding({name}={value}) is not supported")
+    if weight.ndim != 2:
+        raise ShapeError(f"embedding: weight must have two dimensions, not {weight.ndim}")
+    if padding_idx is not None:
+        n = weight.shape[0]
+        if not -n <= padding_idx < n:
+            raise DimError(f"embedding: padding_idx {padding_idx} is out of range for {n} rows")
+        padding_idx = padding_idx % n
+    return (input, weight), {"padding_idx": padding_idx}
+
+
+def _infer_embedding(input: Type, weight: Type, *, padding_idx: int | None) -> Type:
+    check_index_dtype("embedding", input)
+    return weight.with_shape((*input.shape, weight.shape[1]))
+
+
+def _embedded(input: np.ndarray, weight: np.ndarray, *, padding_idx: int | None) -> np.ndarray:
+    check_places("embedding", input, 0, weight.shape[0])
+    return weight.take(input, 0)
+
+
+def _embedding_to_weight(g, input, weight_type, padding_idx):
+    if padding_idx is not None:
+        g = REGISTRY["where"](unsqueeze(input == padding_idx, -1), 0.0, g)
+    return unindex(g, weight_type.shape, (input,))
+
+
+def _build_embedding(k: Any, input: Any, weight: Any, *, padding_idx: int | None) -> None:
+    axes = k.parallel(*input.shape, weight.shape[1])
+    k.store(weight[input[axes[:-1]], axes[-1]], at=axes)
+
+
+embedding = define(
+    "embedding",
+    bind=bind_embedding,
+    infer=_infer_embedding,
+    casts=lambda input, weight, *, padding_idx: (int64, None),
+    reference=_embedded,
+    grad=(None, _embedding_to_weight),
+    lower=lowering.kernel(_build_embedding),
+    traits=Traits(movement=True),
+    method=False,
+    samples=lambda: [
+        Sample((Operand(shape, 0, rows, category="int"), Operand((rows, width))), {"padding_idx": padding})
+        for shape, rows, width, padding in (
+            ((), 3, 2, None), ((0,), 3, 2, 0), ((1,), 3, 2, -1), ((17,), 4, 3, 1), ((33,), 2, 1, None), ((2, 3), 5, 4, 2),
+        )
+    ],
+)  # fmt: skip
+
+
+# take
+
+
+@composite()
+def take(input, index):
+    """Pick elements by their places in row-major order; negative ones count from the end.  The shape is index's."""
+    return pick(reshape(input, (-1,)), (index,))
+
+
+@composite()
+def take_along_dim(input, indices, dim=None):
+    """Pick elements along a dimension as `gather` does, the other dimensions broadcast; without dim, of all elements."""
+    if dim is None:
+        return gather(reshape(input, (-1,)), 0, reshape(indices, (-1,)))
+    if input.ndim != indices.ndim:
+        raise ShapeError(f"take_along_dim: {input.ndim} and {indices.ndim} dimensions must be as many")
+    dim = dim_of("take_along_dim", dim, input.ndim)
+    thin = [tuple(1 if d == dim else n for d, n in enumerate(x.shape)) for x in (input, indices)]
+    shape: Shape = broadcast_shapes("take_along_dim", *thin)
+    wide = [(*shape[:dim], x.shape[dim], *shape[dim + 1 :]) for x in (input, indices)]
+    return gather(expand(input, wide[0]), dim, expand(indices, wide[1]))

@@ -1,0 +1,353 @@
+"""Reading and writing single elements along one dimension: gather and the scatters.
+
+Their places count from 0; unlike x[index], negative ones are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import lowering
+from ..dims import at_least
+from ..dtypes import int64
+from ..errors import ArgumentError, ArgumentValueError, GradError, ShapeError
+from ..op import REGISTRY, Traits, define
+from ..sample import Operand, Sample
+from ..shapes import broadcast_shapes, dim_of
+from ..types import Shape, Type
+from ..views import row_major
+from .index import add_at, check_index_dtype, check_places
+from .join import constant_pad
+from .view import basic_index, expand
+
+
+def _places(shape: tuple) -> Operand:
+    """Places that the dimension of each sample has."""
+    return Operand(shape, 0, 2 if shape else 1, category="int")
+
+
+# gather and its transpose
+
+
+def bind_gather(input, dim, index, *, sparse_grad=False):
+    """Pick an element of a dimension for each place of `index`: out[i][j] = input[index[i][j]][j] for dim 0.
+
+    Shapes: [..., n, ...], [..., k, ...] -> [..., k, ...]; in other dimensions index may be smaller than input.
+    Raises DimError for an index outside of [0, n), ShapeError, DTypeError.
+    """
+    if sparse_grad:
+        raise ArgumentValueError("gather(sparse_grad=True) is not supported: there are no sparse tensors")
+    return (input, index), {"dim": dim_of("gather", dim, input.ndim)}
+
+
+def _check_index(op: str, shape: Shape, index: Type, dim: int) -> None:
+    check_index_dtype(op, index)
+    if (index.ndim or 1) != (len(shape) or 1):
+        raise ShapeError(f"{op}: index must have as many dimensions as input, {len(shape)}, not {index.ndim}")
+    for d, (n, k) in enumerate(zip(shape, index.shape, strict=False)):
+        if d != dim and not at_least(n, k):
+            raise ShapeError(f"{op}: index has size {k} in dimension {d}, where input has only {n}")
+
+
+def _infer_gather(input: Type, index: Type, *, dim: int) -> Type:
+    _check_index("gather", input.shape, index, dim)
+    return input.with_shape(index.shape)
+
+
+def _along(index: np.ndarray, dim: int) -> tuple:
+    """The NumPy key of the places that gather reads."""
+    key = [np.arange(n).reshape((-1,) + (1,) * (index.ndim - 1 - d)) for d, n in enumerate(index.shape)]
+    key[dim] = index
+    return tuple(key)
+
+
+def _flat_along(op: str, shape: Shape, index: np.ndarray, dim: int) -> np.ndarray:
+    """Where in a contiguous array of `shape` the places stand.  Raises DimError."""
+    check_places(op, index, dim, shape[dim])
+    places: Any = 0
+    for part, stride in zip(_along(index, dim), row_major(shape), strict=True):
+        places = places + part * stride
+    return places.reshape(-1)
+
+
+def _lined(x: np.ndarray) -> np.ndarray:
+    """A 0-d array as one of one dimension."""
+    return x if x.ndim else np.reshape(x, (1,))
+
+
+def _gather(input: np.ndarray, index: np.ndarray, *, dim: int) -> np.ndarray:
+    shape, input, index = index.shape, _lined(input), _lined(index)
+    check_places("gather", index, dim, input.shape[dim])
+    return input[_along(index, dim)].reshape(shape)
+
+
+def _axes_along(axes: tuple, dim: int, place: Any, ndim: int) -> tuple:
+    return (*axes[:dim], place, *axes[dim + 1 :]) if axes else (place,) * ndim
+
+
+def _build_gather(k: Any, input: Any, index: Any, *, dim: int) -> None:
+    axes = k.parallel(*index.shape)
+    k.store(input[_axes_along(axes, dim, index[axes], input.ndim)], at=axes)
+
+
+def _gather_samples() -> list[Sample]:
+    return [
+        Sample((Operand(shape), dim, _places(index)))
+        for shape, dim, index in (
+            ((), 0, ()), ((0,), 0, (0,)), ((1,), -1, (0,)), ((17,), 0, (33,)), ((33,), 0, (5,)),
+            ((3, 17), 1, (3, 4)),
+            ((2, 3, 4), -2, (2, 5, 1)), ((0, 3), 1, (0, 2)),
+        )
+    ]  # fmt: skip
+
+
+gather = define(
+    "gather",
+    operands=("input", "index"),
+    attrs=("dim",),
+    bind=bind_gather,
+    infer=_infer_gather,
+    casts=lambda input, index, *, dim: (None, int64),
+    reference=_gather,
+    grad=(lambda g, index, input_type, dim: ungather(g, index, dim, input_type.shape), None),
+    lower=lowering.kernel(_build_gather),
+    traits=Traits(movement=True),
+    samples=_gather_samples,
+)
+
+
+def bind_ungather(input, index, dim, shape, combine="add"):
+    """Put elements into zeros of `shape` at the places that gather reads: the transpose of `gather`.
+
+    combine: how elements that meet are combined: "add", "set" (the last one stays), or "mul", "max", "min", which
+    start from their identity and not from zero.  Raises DimError, ShapeError.
+    """
+    return (input, index), {
+        "dim": dim_of("ungather", dim, len(shape)),
+        "shape": tuple(shape),
+        "combine": combine,
+    }
+
+
+_COMBINE: dict[str, Callable] = {"mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def _identity(combine: str, dtype: np.dtype) -> Any:
+    """What combines with x to x."""
+    if combine in ("add", "set", "mul"):
+        return int(combine == "mul")
+    if dtype.kind == "b":
+        return combine == "min"
+    lowest, highest = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return lowest if combine == "max" else highest
+
+
+def _combine_at(out: np.ndarray, places: np.ndarray, values: np.ndarray, combine: str) -> None:
+    """Combine values into flat places of a contiguous array, in order."""
+    if combine == "add":
+        add_at(out, places, values)
+    elif combine == "set":
+        out.reshape(-1)[places] = values.reshape(-1)
+    else:
+        _COMBINE[combine].at(out.reshape(-1), places, values.reshape(-1))
+
+
+def _ungather(input: np.ndarray, index: np.ndarray, *, dim: int, shape: Shape, combine: str) -> np.ndarray:
+    out = np.full(shape, _identity(combine, input.dtype), input.dtype)
+    places = _flat_along("scatter", shape or (1,), _lined(index), dim)
+    _combine_at(out, places, np.broadcast_to(input, index.shape), combine)
+    return out
+
+
+def _build_ungather(k: Any, input: Any, index: Any, *, dim: int, shape: Shape, combine: str) -> None:
+    axes = k.parallel(*index.shape)
+    k.scatter(input.broadcast(*axes), at=_axes_along(axes, dim, index[axes], len(shape)), combine=combine)
+
+
+def _infer_ungather(input: Type, index: Type, *, dim: int, shape: Shape, combine: str) -> Type:
+    _check_index("ungather", shape, index, dim)
+    if broadcast_shapes("ungather", input.shape, index.shape) != index.shape:
+        raise ShapeError(
+            f"ungather: shape {list(input.shape)} doesn't broadcast to that of index, {list(index.shape)}"
+        )
+    return input.with_shape(shape)
+
+
+ungather = define(
+    "ungather",
+    operands=("input", "index"),
+    attrs=("dim", "shape", "combine"),
+    bind=bind_ungather,
+    infer=_infer_ungather,
+    casts=lambda input, index, **_: (None, int64),
+    reference=_ungather,
+    grad=(lambda g, index, dim: gather(g, dim, index), None),
+    lower=lowering.kernel(_build_ungather),
+    method=False,
+    samples=lambda: [
+        Sample((Operand(values), _places(values)), {"dim": dim, "shape": shape})
+        for values, dim, shape in (
+            ((), 0, ()), ((0,), 0, (3,)), ((1,), 0, (3,)), ((17,), 0, (5,)), ((33,), 0, (2,)),
+            ((3, 4), 1, (3, 2)),
+            ((2, 5, 1), 1, (2, 3, 4)),
+        )
+    ],
+)  # fmt: skip
+
+
+# scatter
+
+
+def _source(op: str, src: Type, index: Type) -> None:
+    """Check that src holds an element for each place (a 0-d one holds it for all)."""
+    if src.ndim and src.ndim != index.ndim:
+        raise ShapeError(f"{op}: src must have as many dimensions as index, {index.ndim}, not {src.ndim}")
+    for d, (n, k) in enumerate(zip(src.shape, index.shape, strict=False)):
+        if not at_least(n, k):
+            raise ShapeError(f"{op}: index has size {k} in dimension {d}, where src has only {n}")
+
+
+def _infer_scatter(op: str) -> Callable:
+    def infer(input: Type, index: Type, src: Type, *, dim: int, **_: Any) -> Type:
+        _check_index(op, input.shape, index, dim)
+        _source(op, src, index)
+        return input
+
+    return infer
+
+
+def _used_part(src: np.ndarray, shape: Shape) -> np.ndarray:
+    """What of src the places of an index of `shape` ask for."""
+    return src[tuple(np.s_[:n] for n in shape)] if src.ndim else np.broadcast_to(src, shape)
+
+
+def _scatter_into(
+    op: str, input: np.ndarray, index: np.ndarray, src: np.ndarray, dim: int, combine: str
+) -> np.ndarray:
+    out = np.array(input, order="C")
+    places = _flat_along(op, out.shape or (1,), _lined(index), dim)
+    _combine_at(out, places, _used_part(src, index.shape), combine)
+    return out
+
+
+def _to_source(g: Any, dim: int, index: Any, src_type: Type) -> Any:
+    """The cotangent of src: what stands at its places, and zeros for the elements that index doesn't ask for."""
+    found = gather(g, dim, index)
+    if not src_type.ndim or src_type.shape == index.shape:
+        return found
+    pads = tuple((0, n - k) for n, k in zip(src_type.shape, index.shape, strict=True))
+    return constant_pad(found, pads, 0)
+
+
+def _cropped(src: Any, index: Any) -> Any:
+    """What of src the places ask for, as an op."""
+    if not src.ndim:
+        return expand(src, index.shape)
+    if tuple(src.shape) == tuple(index.shape):
+        return src
+    return basic_index(src, tuple(("slice", 0, n, 1) for n in index.shape))
+
+
+def _casts(input: Type, index: Type, src: Type, **_: Any) -> tuple:
+    return None, int64, input.dtype
+
+
+def _scatter_samples(**more: Any) -> Callable[[], list[Sample]]:
+    return lambda: [
+        Sample((Operand(shape), dim, _places(index), Operand(src)), more)
+        for shape, dim, index, src in (
+            ((), 0, (), ()), ((0,), 0, (0,), (0,)), ((1,), 0, (0,), (2,)), ((17,), 0, (33,), (33,)),
+            ((33,), 0, (5,), (7,)),
+            ((3, 4), 1, (2, 4), (2, 4)), ((2, 3, 4), -2, (2, 5, 1), (2, 6, 3)),
+        )
+    ]  # fmt: skip
+
+
+def bind_scatter_add(input, dim, index, src):
+    """Add the elements of `src` to `input` at places of a dimension: input[index[i][j]][j] += src[i][j] for dim 0.
+
+    Raises DimError for an index outside of the dimension, ShapeError, DTypeError.
+    """
+    return (input, index, src), {"dim": dim_of("scatter_add", dim, input.ndim)}
+
+
+scatter_add = define(
+    "scatter_add",
+    operands=("input", "index", "src"),
+    attrs=("dim",),
+    bind=bind_scatter_add,
+    infer=_infer_scatter("scatter_add"),
+    casts=_casts,
+    reference=lambda input, index, src, *, dim: _scatter_into("scatter_add", input, index, src, dim, "add"),
+    grad=(lambda g: g, None, lambda g, index, src_type, dim: _to_source(g, dim, index, src_type)),
+    lower=lowering.decomposition(
+        lambda input, index, src, *, dim: input + ungather(_cropped(src, index), index, dim, input.shape)
+    ),
+    traits=Traits(inplace=True),
+    samples=_scatter_samples(),
+)
+
+
+def bind_scatter(input, dim, index, src=None, *, value=None, reduce=None):
+    """Write the elements of `src`, or one value, to places of a dimension.
+
+    For dim 0: input[index[i][j]][j] = src[i][j].  Where places repeat, the last element stays.  reduce: "add" or
+    "multiply" combine with what is there.  Raises DimError for an index outside of the dimension, ShapeError,
+    DTypeError.
+    """
+    if (src is None) == (value is None):
+        raise ArgumentError("scatter: give either src or value")
+    if reduce not in (None, "add", "multiply"):
+        raise ArgumentValueError(f"scatter: reduce must be 'add' or 'multiply', not {reduce!r}")
+    source = value if src is None else src
+    return (input, index, source), {"dim": dim_of("scatter", dim, input.ndim), "reduce": reduce}
+
+
+_SCATTER = {None: "set", "add": "add", "multiply": "mul"}
+
+
+def _check_differentiable(reduce: str | None) -> None:
+    if reduce == "multiply":
+        raise GradError(
+            "scatter(reduce='multiply') has no gradient",
+            "scatter_reduce(input, dim, index, src, 'prod') has one",
+        )
+
+
+def _scatter_to_input(g, index, dim, reduce):
+    _check_differentiable(reduce)
+    return g if reduce == "add" else scatter(g, dim, index, 0.0)
+
+
+def _scatter_to_source(g, index, src_type, dim, reduce):
+    _check_differentiable(reduce)
+    return _to_source(g, dim, index, src_type)
+
+
+def _scattered(input: Any, index: Any, src: Any, *, dim: int, reduce: str | None) -> Any:
+    src = _cropped(src, index)
+    placed = ungather(src, index, dim, input.shape, _SCATTER[reduce])
+    if reduce:
+        return input + placed if reduce == "add" else input * placed
+    inside = ungather(REGISTRY["ones_like"](src), index, dim, input.shape, "set") != 0
+    return REGISTRY["where"](inside, placed, input)
+
+
+scatter = define(
+    "scatter",
+    operands=("input", "index", "src"),
+    attrs=("dim", "reduce"),
+    bind=bind_scatter,
+    infer=_infer_scatter("scatter"),
+    casts=_casts,
+    reference=lambda input, index, src, *, dim, reduce: _scatter_into(
+        "scatter", input, index, src, dim, _SCATTER[reduce]
+    ),
+    grad=(_scatter_to_input, None, _scatter_to_source),
+    lower=lowering.decomposition(_scattered),
+    traits=Traits(inplace=True),
+    samples=_scatter_samples(reduce="add"),
+)

@@ -1,0 +1,148 @@
+"""x[index] and x[index] = value, in all of NumPy's forms.
+
+An index falls into a basic part, which is a view, and tensors that pick places of that view's dimensions.
+"""
+
+from __future__ import annotations
+
+from operator import index as as_int
+from typing import Any
+
+import numpy as np
+
+from ..dims import Dim
+from ..dtypes import DType, from_numpy_dtype
+from ..errors import ArgumentError, DimError
+from ..op import REGISTRY, composite
+from ..types import Shape
+from .index import index as pick
+from .index import picked, result_shape
+from .view import basic_index, reshape, squeeze
+
+_WHOLE = ("slice", None, None, None)
+
+
+@composite(method=False)
+def getitem(input, index):
+    """Take the part that ints, slices, None, Ellipsis, integer tensors and bool masks select: x[index].
+
+    Without tensors and masks the result is a view.  A mask must have the sizes of the dimensions that it
+    stands for, and is read by the host.  Raises DimError for what is out of range, ArgumentValueError for a
+    step that is not positive, DTypeError for a tensor that is neither integer nor bool.
+    """
+    part, indices = split_index(input, index)
+    return pick(part, indices) if indices else part
+
+
+@composite(method=False)
+def setitem_(input, index, value):
+    """Write `value`, broadcast, to the part that `index` selects, in place: x[index] = value."""
+    part, indices = split_index(input, index)
+    if indices:
+        shape = result_shape(part.shape, *picked(indices))
+        surplus = max(value.ndim - len(shape), 0)
+        if surplus and all(
+            n == 1 for n in value.shape[:surplus]
+        ):  # x[0] = row of shape [1, n], as copy_ takes it
+            value = reshape(value, value.shape[surplus:])
+        part.index_put_(indices, value)
+    else:
+        surplus = max(value.ndim - part.ndim, 0)
+        part.copy_(reshape(value, value.shape[surplus:]) if surplus else value)
+
+
+def split_index(input: Any, index: Any) -> tuple[Any, tuple]:
+    """The view of the basic part, and for each of its leading dimensions the tensor that picks, or None."""
+    basic: list[Any] = []
+    picks: list[Any] = []  # along the view's dimensions
+    for item in _spread(input, index):
+        if item is None or isinstance(item, tuple):
+            basic.append(item)
+            picks.append(None)
+        elif isinstance(item, (int, Dim)) and not isinstance(item, bool):
+            basic.append(item)
+        elif item is True or item is False:
+            basic.append(None)
+            picks.append(np.zeros(int(item), np.int64))
+        elif not _is_mask(item):
+            basic.append(_WHOLE)
+            picks.append(item)
+        elif item.ndim == 0:
+            basic.append(None)
+            picks.append(REGISTRY["argwhere"](reshape(item, (1,)))[:, 0])
+        else:
+            _check_mask(item, input.shape, _used(basic))
+            basic.extend([_WHOLE] * item.ndim)
+            picks.extend(REGISTRY["argwhere"](item)[:, d] for d in range(item.ndim))
+    while picks and picks[-1] is None:
+        picks.pop()
+    plain = all(item == _WHOLE for item in basic)
+    view = input if plain and picks else basic_index(input, tuple(basic))
+    # A 0-d index among others is an int: it doesn't count when the others' places are told to be neighbours.
+    points = [d for d, p in enumerate(picks) if p is not None and p.ndim == 0]
+    if points and len(points) < sum(p is not None for p in picks):
+        for d in reversed(points):
+            view = squeeze(pick(view, (None,) * d + (reshape(picks.pop(d), (1,)),)), d)
+    return view, tuple(picks)
+
+
+def _used(basic: list) -> int:
+    """How many of the operand's dimensions the items so far stand for."""
+    return sum(item is not None for item in basic)
+
+
+def _spread(input: Any, index: Any) -> list:
+    """The items of an index: Ellipsis written out, lists as arrays, slices as tuples that can be hashed."""
+    items = []
+    for item in index if isinstance(index, tuple) else (index,):
+        if isinstance(item, slice):
+            bounds = (
+                None if b is None else b if isinstance(b, Dim) else as_int(b) for b in (item.start, item.stop)
+            )
+            item = ("slice", *bounds, None if item.step is None else as_int(item.step))
+        elif isinstance(item, (list, range)):
+            item = np.asarray(item) if len(item) else np.zeros(0, np.int64)
+        elif isinstance(item, (np.bool_, np.integer)):
+            item = item.item()
+        items.append(item)
+    dots = [at for at, item in enumerate(items) if item is Ellipsis]
+    if len(dots) > 1:
+        raise DimError(f"x[index]: an index can hold one Ellipsis (...), not {len(dots)}")
+    named = sum(_width(item) for item in items)
+    if named > input.ndim:
+        raise DimError(f"x[index]: too many indices: {named} for {input.ndim} dimensions")
+    if dots:
+        items[dots[0] : dots[0] + 1] = [_WHOLE] * (input.ndim - named)
+    return items
+
+
+def _bound(bound: Any) -> Any:
+    return bound if bound is None or isinstance(bound, Dim) else as_int(bound)
+
+
+def _width(item: Any) -> int:
+    """How many dimensions an item stands for."""
+    if item is None or item is Ellipsis or isinstance(item, bool):
+        return 0
+    if isinstance(item, (int, Dim, tuple)):
+        return 1
+    if not hasattr(item, "dtype"):
+        raise ArgumentError(
+            f"x[index]: an index can't be a {type(item).__name__}",
+            "it takes ints, slices, None, Ellipsis, integer and bool tensors, lists, and tuples of these",
+        )
+    return item.ndim if _is_mask(item) else 1
+
+
+def _is_mask(item: Any) -> bool:
+    dtype = item.dtype if isinstance(item.dtype, DType) else from_numpy_dtype(item.dtype)
+    return dtype is not None and dtype.category == "bool"
+
+
+def _check_mask(mask: Any, shape: Shape, at: int) -> None:
+    for d, n in enumerate(mask.shape):
+        if n != shape[at + d]:
+            raise DimError(
+                f"x[mask]: the mask has size {n} where dimension {at + d} has size {shape[at + d]}",
+                f"shapes: {list(mask.shape)} and {list(shape)}",
+            )

@@ -1,0 +1,231 @@
+"""Pooling by the mean of sliding windows, and its transpose, which is its gradient."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from .. import lowering
+from ..errors import ArgumentValueError, ShapeError
+from ..op import Op, define
+from ..sample import sample
+from ..types import Type
+from .arithmetic import maximum, minimum
+from .compare import eq, where
+from .pool import need_float, pool_places, pool_window, pooled_type
+from .sliding import SAMPLE_SIZES, Window
+
+ATTRS = ("kernel", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
+
+
+def bind_mean(
+    op: str,
+    n: int,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> dict:
+    """The canonical attributes of a mean over windows of `n` dimensions."""
+    window = pool_window(op, n, kernel_size, stride, padding)
+    if divisor_override == 0:
+        raise ArgumentValueError(f"{op}: divisor_override must not be 0")
+    values = (*window[:3], bool(ceil_mode), bool(count_include_pad), divisor_override)
+    return dict(zip(ATTRS, values, strict=True))
+
+
+def windows_of(n: int, kernel: tuple, stride: tuple, padding: tuple, **_: Any) -> Window:
+    return Window(kernel, stride, padding, (1,) * n)
+
+
+def divisors(sizes: tuple, places: tuple, window: Window, include_pad: bool, override: int | None) -> list:
+    """What the sums of windows are divided by: factors that are numbers, or arrays along one dimension."""
+    if override is not None:
+        return [override]
+    factors: list[Any] = []
+    for d, (n, o, r, s, (p, _)) in enumerate(zip(sizes, places, *window[:3], strict=True)):
+        start = np.arange(o) * s - p
+        low, high = (-p, n + p) if include_pad else (0, n)
+        inside = np.minimum(start + r, high) - np.maximum(start, low)
+        factors.append(r if np.all(inside == r) else inside.reshape(-1, *(1,) * (len(sizes) - 1 - d)))
+    return factors
+
+
+def divisor_at(places: Any, sizes: tuple, window: Window, include_pad: bool, override: int | None) -> Any:
+    """The same at one place, in the kernel form: a number or an integer expression."""
+    if override is not None:
+        return override
+    total: Any = 1
+    for i, n, r, s, (p, _) in zip(places, sizes, *window[:3], strict=True):
+        start = i * s - p
+        low, high = (-p, n + p) if include_pad else (0, n)
+        total = (minimum(start + r, high) - maximum(start, low)) * total
+    return total
+
+
+def make_avg_pool(n: int) -> Op:
+    op = f"avg_pool{n}d"
+
+    def bind(
+        input,
+        kernel_size,
+        stride=None,
+        padding=0,
+        ceil_mode=False,
+        count_include_pad=True,
+        divisor_override=None,
+    ):
+        rest = (stride, padding, ceil_mode, count_include_pad, divisor_override)
+        return (input,), bind_mean(op, n, kernel_size, *rest)
+
+    bind.__doc__ = f"""Take the mean of each window over the last {n} dimension{"s" * (n > 1)}.
+
+    Shapes: [n, c, sizes...] -> [n, c, places...]; the batch may be missing.
+    stride: that of the windows, by default their size.  ceil_mode: let a last window reach beyond the end.
+    count_include_pad: whether padding counts as elements.  divisor_override: divide by this instead.
+    Raises ShapeError, DTypeError, ArgumentValueError.
+    """
+
+    def infer(input: Type, *, ceil_mode, **attrs) -> Type:
+        need_float(op, input)
+        window = windows_of(n, **attrs)
+        return pooled_type(op, input, n, lambda sizes: pool_places(op, sizes, window, ceil_mode))
+
+    def reference(input, *, ceil_mode, count_include_pad, divisor_override, **attrs):
+        window = windows_of(n, **attrs)
+        x = input if input.ndim == n + 2 else input[None]
+        places = pool_places(op, x.shape[2:], window, ceil_mode)
+        taps = window.view(x, places)
+        out = np.zeros(x.shape[:2] + places, x.dtype)
+        for tap in product(*map(range, window.kernel)):
+            out += taps[(slice(None), slice(None), *tap)]
+        for factor in divisors(x.shape[2:], places, window, count_include_pad, divisor_override):
+            out /= factor
+        return out if input.ndim == n + 2 else out[0]
+
+    def grad(g, input_type, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override):
+        rest = (kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
+        return avg_pool_grad(g, input_type.shape[-n:], *rest)
+
+    def build(k, input, *, ceil_mode, count_include_pad, divisor_override, **attrs):
+        window, sizes = windows_of(n, **attrs), input.shape[-n:]
+        axes = k.parallel(*input.shape[:-n], *pool_places(op, sizes, window, ceil_mode))
+        taps, places = k.axes(*window.kernel), axes[-n:]
+        total = k.sum(input.at(*axes[:-n], *window.index(places, taps), outside=0), over=taps)
+        divisor = divisor_at(places, sizes, window, count_include_pad, divisor_override)
+        k.store(total / k.cast(divisor, input.dtype), at=axes)
+
+    x = (5, 4, 3)[:n]
+    return define(
+        op,
+        operands=("input",),
+        attrs=ATTRS,
+        bind=bind,
+        infer=infer,
+        reference=reference,
+        grad=grad,
+        lower=lowering.kernel(build),
+        samples=lambda: [
+            sample((2, 2, *x), kernel_size=2),
+            sample((0, 2, *x), kernel_size=2),
+            sample((2, *x), kernel_size=3, stride=2, padding=1, ceil_mode=True),
+            sample((1, 1, *x), kernel_size=3, stride=2, padding=1, count_include_pad=False),
+            sample((1, 1, *x), kernel_size=2, stride=1, divisor_override=3),
+        ],
+        inapplicable=SAMPLE_SIZES,
+        dtypes="float",
+        method=False,
+    )
+
+
+avg_pool1d, avg_pool2d, avg_pool3d = (make_avg_pool(n) for n in (1, 2, 3))
+AVG_POOL = {1: avg_pool1d, 2: avg_pool2d, 3: avg_pool3d}
+
+
+def bind_avg_pool_grad(
+    g,
+    size,
+    kernel_size,
+    stride=None,
+    padding=0,
+    ceil_mode=False,
+    count_include_pad=True,
+    divisor_override=None,
+):
+    """Give each element of a window its part of the mean's cotangent: `avg_pool{n}d` transposed.
+
+    size: that of the pool's input.  Shapes: [..., places...] -> [..., *size].  Raises ShapeError, DTypeError.
+    """
+    rest = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return (g,), {"size": tuple(size)} | bind_mean("avg_pool_grad", len(size), *rest)
+
+
+def infer_avg_pool_grad(g: Type, *, size, ceil_mode, **attrs) -> Type:
+    n = len(size)
+    places = pool_places("avg_pool_grad", size, windows_of(n, **attrs), ceil_mode)
+    if g.shape[-n:] != places:
+        raise ShapeError(f"avg_pool_grad: there are {list(places)} windows, and g has {list(g.shape[-n:])}")
+    need_float("avg_pool_grad", g)
+    return g.with_shape((*g.shape[:-n], *size))
+
+
+def avg_pool_grad_reference(g, *, size, ceil_mode, count_include_pad, divisor_override, **attrs):
+    n = len(size)
+    window = windows_of(n, **attrs)
+    part = g if g.ndim == n + 2 else g[None]
+    lead, places = part.shape[:2], part.shape[2:]
+    for factor in divisors(size, places, window, count_include_pad, divisor_override):
+        part = part / np.asarray(factor, g.dtype)
+    part = part.reshape(*lead, *(1,) * n, *places)
+    x = window.overlap(np.broadcast_to(part, (*lead, *window.kernel, *places)), size)
+    return x if g.ndim == n + 2 else x[0]
+
+
+def build_avg_pool_grad(k, g, *, size, ceil_mode, count_include_pad, divisor_override, **attrs):
+    n = len(size)
+    window = windows_of(n, **attrs)
+    axes = k.parallel(*g.shape[:-n], *size)
+    taps = k.axes(*window.kernel)
+    places, whole = [], []
+    for i, r, s, (p, _) in zip(axes[-n:], taps, window.stride, window.padding, strict=True):
+        reached = i + p - r  # stride times the place of the window whose tap r lies here, if there is one
+        places.append(reached // s)
+        if s > 1:
+            whole.append(eq(reached % s, 0))
+    divisor = divisor_at(places, size, window, count_include_pad, divisor_override)
+    part = g.at(*axes[:-n], *places, outside=0)
+    part = part / k.cast(divisor if isinstance(divisor, int) else maximum(divisor, 1), g.dtype)
+    for condition in whole:
+        part = where(condition, part, 0)
+    k.store(k.sum(part, over=taps), at=axes)
+
+
+def grad_avg_pool_grad(g, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override):
+    rest = (kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return AVG_POOL[len(kernel)](g, *rest)
+
+
+avg_pool_grad = define(
+    "avg_pool_grad",
+    operands=("g",),
+    attrs=("size", *ATTRS),
+    bind=bind_avg_pool_grad,
+    infer=infer_avg_pool_grad,
+    reference=avg_pool_grad_reference,
+    grad=grad_avg_pool_grad,
+    lower=lowering.kernel(build_avg_pool_grad),
+    samples=lambda: [
+        sample((2, 2, 2), size=(5,), kernel_size=2),
+        sample((0, 2, 2), size=(5,), kernel_size=2),
+        sample((2, 3, 3), size=(5, 4), kernel_size=3, stride=2, padding=1, ceil_mode=True),
+        sample((1, 1, 3, 2), size=(5, 4), kernel_size=3, stride=2, padding=1, count_include_pad=False),
+        sample((1, 2, 2, 2, 2), size=(3, 3, 3), kernel_size=2, stride=1, divisor_override=3),
+    ],
+    inapplicable=SAMPLE_SIZES,
+    dtypes="float",
+    method=False,
+)

@@ -1,0 +1,397 @@
+"""Recurrent networks: RNN, LSTM and GRU over whole sequences, and their cells for single steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import sqrt
+from typing import Any
+
+from ..ir.errors import ArgumentValueError, ShapeError
+from ..runtime import Function, Parameter, Tensor, ops
+from . import functional as F
+from . import init
+from .module import Module
+from .utils.rnn import PackedSequence
+
+State = tuple[Tensor, ...]
+
+
+class Rows(Function):
+    """Cut a matrix into blocks of rows.  The gradient is one `cat`, where slices would each fill a whole matrix."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
+        return tuple(ops.split(input, sizes))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple:
+        return ops.cat(grads), None
+
+
+# One step: the inputs' share of the gates [B, gates * H], the state before, weight and bias of the hidden part.
+def _step_tanh(projected: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+    return (ops.tanh(projected + ops.linear(state[0], weight, bias)),)
+
+
+def _step_relu(projected: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+    return (ops.relu(projected + ops.linear(state[0], weight, bias)),)
+
+
+def _step_lstm(projected: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+    return tuple(ops.lstm_cell(projected + ops.linear(state[0], weight, bias), state[1]))
+
+
+def _step_gru(projected: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+    return (ops.gru_cell(projected, ops.linear(state[0], weight, bias), state[0]),)
+
+
+class _Gates:
+    """What tells the kinds of recurrent networks apart: how many gates, how many tensors of state, and a step."""
+
+    def __init__(self, count: int, states: int, step: Callable[..., State]):
+        self.count, self.states, self.step = count, states, step
+
+
+TANH, RELU = _Gates(1, 1, _step_tanh), _Gates(1, 1, _step_relu)
+LSTM_GATES, GRU_GATES = _Gates(4, 2, _step_lstm), _Gates(3, 1, _step_gru)
+
+
+def _shape_error(name: str, what: str, wanted: tuple, got: Tensor) -> ShapeError:
+    return ShapeError(f"{name}: {what} must have shape {list(wanted)}, not {list(got.shape)}", f"{what}: {got._meta}")
+
+
+class RNNBase(Module):
+    """What RNN, LSTM and GRU share: layers, directions, weights under PyTorch's names, and the walk over time.
+
+    Shapes: input [T, B, input_size], [B, T, input_size] with `batch_first`, [T, input_size] without a batch, or a
+    PackedSequence; state [layers * directions, B, H] -> output [T, B, directions * H] and the last state.
+    """
+
+    gates: _Gates
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
+    ):
+        super().__init__()
+        name = type(self).__name__
+        if not 0 <= dropout <= 1:
+            raise ArgumentValueError(f"{name}: dropout is a probability between 0 and 1, not {dropout}")
+        for what, value in (("hidden_size", hidden_size), ("num_layers", num_layers)):
+            if not isinstance(value, int) or value <= 0:
+                raise ArgumentValueError(f"{name}: {what} must be a positive int, not {value!r}")
+        if not 0 <= proj_size < hidden_size or (proj_size and self.gates.states == 1):
+            raise ArgumentValueError(f"{name}: only an LSTM has a proj_size, less than hidden_size; got {proj_size}")
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
+        self.bidirectional, self.proj_size = bidirectional, proj_size
+        rows, given = self.gates.count * hidden_size, proj_size or hidden_size
+
+        def empty(*shape: int) -> Parameter:
+            return Parameter(ops.empty(*shape, device=device, dtype=dtype))
+
+        for layer in range(num_layers):
+            inputs = input_size if layer == 0 else given * self.directions
+            for end in self._ends(layer):
+                setattr(self, f"weight_ih{end}", empty(rows, inputs))
+                setattr(self, f"weight_hh{end}", empty(rows, given))
+                if bias:
+                    setattr(self, f"bias_ih{end}", empty(rows))
+                    setattr(self, f"bias_hh{end}", empty(rows))
+                if proj_size:
+                    setattr(self, f"weight_hr{end}", empty(proj_size, hidden_size))
+        self.reset_parameters()
+
+    @property
+    def directions(self) -> int:
+        """2 where the network also walks backwards."""
+        return 2 if self.bidirectional else 1
+
+    def _ends(self, layer: int) -> list[str]:
+        return [f"_l{layer}", f"_l{layer}_reverse"][: self.directions]
+
+    def reset_parameters(self) -> None:
+        """Draw everything uniformly within 1 / sqrt(hidden_size)."""
+        bound = 1 / sqrt(self.hidden_size)
+        for weight in self.parameters():
+            init.uniform_(weight, -bound, bound)
+
+    def flatten_parameters(self) -> None:
+        """Do nothing: PyTorch lays the weights out for cuDNN here."""
+
+    @property
+    def all_weights(self) -> list[list[Parameter]]:
+        """The parameters of each layer and direction."""
+        kinds = ["weight_ih", "weight_hh", *(["bias_ih", "bias_hh"] if self.bias else [])]
+        kinds += ["weight_hr"] if self.proj_size else []
+        ends = [end for layer in range(self.num_layers) for end in self._ends(layer)]
+        return [[getattr(self, kind + end) for kind in kinds] for end in ends]
+
+    # ---- one direction of one layer ----
+    def _walk(self, rows: Tensor, sizes: list[int], state: State, weights: list[Parameter], back: bool) -> tuple:
+        """The outputs, flat as `rows`, and the last state.  sizes: how many sequences reach each step."""
+        weight_ih, weight_hh = weights[:2]
+        bias_ih, bias_hh = weights[2:4] if self.bias else (None, None)
+        narrow = weights[-1] if self.proj_size else None
+        step, first = self.gates.step, state
+        blocks = Rows.apply(ops.linear(rows, weight_ih, bias_ih), sizes)
+        times = range(len(sizes))
+        outputs: list = [None] * len(sizes)
+        ended: list[State] = []
+        for t in reversed(times) if back else times:
+            wanted, have = sizes[t], state[0].shape[0]
+            if back and t == len(sizes) - 1 and wanted < have:
+                state = tuple(s[:wanted] for s in state)
+            elif wanted < have:
+                ended.append(tuple(s[wanted:] for s in state))
+                state = tuple(s[:wanted] for s in state)
+            elif wanted > have:
+                state = tuple(ops.cat([s, f[have:wanted]]) for s, f in zip(state, first))
+            state = step(blocks[t], state, weight_hh, bias_hh)
+            if narrow is not None:
+                state = (ops.linear(state[0], narrow), state[1])
+            outputs[t] = state[0]
+        if ended:
+            state = tuple(ops.cat(parts) for parts in zip(state, *reversed(ended)))
+        return ops.cat(outputs), state
+
+    def _layers(self, rows: Tensor, sizes: list[int], states: State) -> tuple[Tensor, State]:
+        """The outputs of the last layer, and the last states stacked."""
+        every, last = self.all_weights, []
+        for layer in range(self.num_layers):
+            outputs = []
+            for way in range(self.directions):
+                at = layer * self.directions + way
+                out, state = self._walk(rows, sizes, tuple(s[at] for s in states), every[at], way == 1)
+                outputs.append(out)
+                last.append(state)
+            rows = outputs[0] if len(outputs) == 1 else ops.cat(outputs, 1)
+            if self.dropout and layer < self.num_layers - 1:
+                rows = F.dropout(rows, self.dropout, self.training)
+        return rows, tuple(ops.stack(parts) for parts in zip(*last))
+
+    # ---- the call ----
+    def _widths(self) -> list[int]:
+        """The features of each tensor of the state."""
+        return [self.proj_size or self.hidden_size, self.hidden_size][: self.gates.states]
+
+    def _start(self, input: Tensor, batch: int, hx: Any, alone: bool, order: Tensor | None) -> State:
+        """The first states [layers * directions, B, H], zeros unless given.  Raises ShapeError."""
+        count, name = self.num_layers * self.directions, type(self).__name__
+        if hx is None:
+            return tuple(ops.zeros(count, batch, n, dtype=input.dtype, device=input.device) for n in self._widths())
+        given = hx if self.gates.states > 1 else (hx,)
+        if not isinstance(given, (tuple, list)) or len(given) != self.gates.states:
+            raise ArgumentValueError(f"{name}: hx must be a tuple (h_0, c_0)")
+        for what, state, n in zip(("h_0", "c_0"), given, self._widths()):
+            wanted = (count, n) if alone else (count, batch, n)
+            if tuple(state.shape) != wanted:
+                raise _shape_error(name, what, wanted, state)
+        states = tuple(s.unsqueeze(1) for s in given) if alone else tuple(given)
+        return states if order is None else tuple(s.index_select(1, order) for s in states)
+
+    def _result(self, output: Any, states: State) -> tuple:
+        return output, states if self.gates.states > 1 else states[0]
+
+    def forward(self, input: Any, hx: Any = None) -> tuple:
+        name = type(self).__name__
+        if isinstance(input, PackedSequence):
+            sizes = input.batch_sizes.tolist()
+            self._check_features(input.data)
+            states = self._start(input.data, sizes[0], hx, False, input.sorted_indices)
+            rows, states = self._layers(input.data, sizes, states)
+            if input.unsorted_indices is not None:
+                states = tuple(s.index_select(1, input.unsorted_indices) for s in states)
+            return self._result(input._replace(data=rows), states)
+        if input.ndim not in (2, 3):
+            raise ShapeError(f"{name} takes an input of 2 or 3 dimensions, not {input.ndim}", f"input: {input._meta}")
+        self._check_features(input)
+        alone = input.ndim == 2
+        swapped = self.batch_first and not alone
+        x = input.unsqueeze(1) if alone else input.transpose(0, 1) if swapped else input
+        time, batch = x.shape[:2]
+        if not time:
+            raise ShapeError(f"{name}: a sequence must have at least one step", f"input: {input._meta}")
+        states = self._start(x, batch, hx, alone, None)
+        rows, states = self._layers(x.reshape(time * batch, x.shape[2]), [batch] * time, states)
+        output = rows.reshape(time, batch, rows.shape[1])
+        if alone:
+            return self._result(output.squeeze(1), tuple(s.squeeze(1) for s in states))
+        return self._result(output.transpose(0, 1) if swapped else output, states)
+
+    def _check_features(self, input: Tensor) -> None:
+        if input.shape[-1] != self.input_size:
+            raise ShapeError(
+                f"{type(self).__name__}: the input must have {self.input_size} features, not {input.shape[-1]}",
+                f"input: {input._meta}",
+            )
+
+    def extra_repr(self) -> str:
+        parts = [
+            f"{self.input_size}, {self.hidden_size}",
+            f"proj_size={self.proj_size}" if self.proj_size else "",
+            f"num_layers={self.num_layers}" if self.num_layers != 1 else "",
+            "" if self.bias else "bias=False",
+            "batch_first=True" if self.batch_first else "",
+            f"dropout={self.dropout}" if self.dropout else "",
+            "bidirectional=True" if self.bidirectional else "",
+        ]
+        return ", ".join(part for part in parts if part)
+
+
+class RNN(RNNBase):
+    """h' = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu for tanh; see RNNBase for arguments and shapes."""
+
+    gates = TANH
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ):
+        _nonlinearity("RNN", nonlinearity)
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype
+        )
+        self.nonlinearity = nonlinearity
+        if nonlinearity == "relu":
+            self.gates = RELU
+
+
+class LSTM(RNNBase):
+    """Long short-term memory; the state is (h, c).  See RNNBase for arguments and shapes.
+
+    Source: Hochreiter and Schmidhuber 1997, with forget gates; gates stand in the order i, f, g, o.
+    """
+
+    gates = LSTM_GATES
+
+
+class GRU(RNNBase):
+    """Gated recurrent units; see RNNBase for arguments and shapes.
+
+    Source: Cho et al. 2014, with the reset after the matrix product; gates stand in the order r, z, n.
+    """
+
+    gates = GRU_GATES
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ):
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype
+        )
+
+
+def _nonlinearity(name: str, given: str) -> None:
+    if given not in ("tanh", "relu"):
+        raise ArgumentValueError(f"{name}: nonlinearity must be 'tanh' or 'relu', not {given!r}")
+
+
+class RNNCellBase(Module):
+    """One step of a recurrent network.  Shapes: input [B, input_size] or [input_size], state [B, H] or [H]."""
+
+    gates: _Gates
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None):
+        super().__init__()
+        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+        rows, kind = self.gates.count * hidden_size, {"device": device, "dtype": dtype}
+        self.weight_ih = Parameter(ops.empty(rows, input_size, **kind))
+        self.weight_hh = Parameter(ops.empty(rows, hidden_size, **kind))
+        self.register_parameter("bias_ih", Parameter(ops.empty(rows, **kind)) if bias else None)
+        self.register_parameter("bias_hh", Parameter(ops.empty(rows, **kind)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw everything uniformly within 1 / sqrt(hidden_size)."""
+        bound = 1 / sqrt(self.hidden_size) if self.hidden_size else 0
+        for weight in self.parameters():
+            init.uniform_(weight, -bound, bound)
+
+    def forward(self, input: Tensor, hx: Any = None) -> Any:
+        name, several = type(self).__name__, self.gates.states > 1
+        if input.ndim not in (1, 2):
+            raise ShapeError(f"{name} takes an input of 1 or 2 dimensions, not {input.ndim}", f"input: {input._meta}")
+        alone = input.ndim == 1
+        x = input.unsqueeze(0) if alone else input
+        if hx is None:
+            zeros = ops.zeros(x.shape[0], self.hidden_size, dtype=x.dtype, device=x.device)
+            state: State = (zeros,) * self.gates.states
+        else:
+            state = tuple(hx) if several else (hx,)
+            wanted = (self.hidden_size,) if alone else (x.shape[0], self.hidden_size)
+            for what, s in zip(("h", "c"), state):
+                if tuple(s.shape) != wanted:
+                    raise _shape_error(name, what, wanted, s)
+            state = tuple(s.unsqueeze(0) for s in state) if alone else state
+        projected = ops.linear(x, self.weight_ih, self.bias_ih)
+        state = self.gates.step(projected, state, self.weight_hh, self.bias_hh)
+        state = tuple(s.squeeze(0) for s in state) if alone else state
+        return state if several else state[0]
+
+    def extra_repr(self) -> str:
+        return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
+
+
+class RNNCell(RNNCellBase):
+    """h' = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu for tanh."""
+
+    gates = TANH
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: Any = None,
+        dtype: Any = None,
+    ):
+        _nonlinearity("RNNCell", nonlinearity)
+        super().__init__(input_size, hidden_size, bias, device, dtype)
+        self.nonlinearity = nonlinearity
+        if nonlinearity == "relu":
+            self.gates = RELU
+
+    def extra_repr(self) -> str:
+        shown = "" if self.nonlinearity == "tanh" else f", nonlinearity={self.nonlinearity}"
+        return super().extra_repr() + shown
+
+
+class LSTMCell(RNNCellBase):
+    """One step of an LSTM: (h, c) -> (h', c')."""
+
+    gates = LSTM_GATES
+
+
+class GRUCell(RNNCellBase):
+    """One step of a GRU: h -> h'."""
+
+    gates = GRU_GATES

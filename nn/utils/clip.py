@@ -1,0 +1,70 @@
+"""Keep gradients from growing without bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...ir.errors import GradError
+from ...runtime import Tensor, no_grad, ops
+
+
+def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    found = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    return [p.grad for p in found if p.grad is not None]
+
+
+def get_total_norm(
+    tensors: Tensor | Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """The norm of all tensors taken as one vector.  Raises GradError for one that is not finite, if asked to."""
+    found = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    if not found:
+        return ops.zeros(())
+    norms = [ops.linalg_vector_norm(x, float(norm_type)) for x in found]
+    total = ops.linalg_vector_norm(ops.stack(norms), float(norm_type))
+    if error_if_nonfinite and not bool(ops.isfinite(total)):
+        raise GradError(
+            f"the total norm of order {norm_type} of the gradients is {total.item()}, so it can't be clipped",
+            "pass error_if_nonfinite=False to scale by it all the same",
+        )
+    return total
+
+
+def clip_grads_with_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
+    """Scale all gradients, in place, by max_norm / total_norm where that is less than 1."""
+    with no_grad():
+        scale = (float(max_norm) / (total_norm + 1e-6)).clamp(max=1.0)
+        for grad in _gradients(parameters):
+            grad.mul_(scale)
+
+
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """Scale all gradients, in place, so that their norm taken as one vector is at most `max_norm`.
+
+    Returns the norm before.  Source: Pascanu et al. 2013, algorithm 1.
+    """
+    found = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    with no_grad():
+        total = get_total_norm(_gradients(found), norm_type, error_if_nonfinite)
+    clip_grads_with_norm_(found, max_norm, total)
+    return total
+
+
+def clip_grad_value_(
+    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
+) -> None:
+    """Move every element of the gradients, in place, into [-clip_value, clip_value]."""
+    with no_grad():
+        for grad in _gradients(parameters):
+            grad.clamp_(min=-float(clip_value), max=float(clip_value))

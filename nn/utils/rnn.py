@@ -1,0 +1,132 @@
+"""Sequences of different lengths in one tensor: padded, or packed without the padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...ir.errors import ArgumentError, ArgumentValueError
+from ...runtime import Tensor, as_tensor, ops
+
+
+class PackedSequence(NamedTuple):
+    """Sequences without padding, step by step: `data` holds all first elements, then all second ones, ...
+
+    batch_sizes: how many sequences reach each step (int64, never growing).  sorted_indices: the order, longest first,
+    in which the sequences stand; unsorted_indices: the way back; None where they were sorted already.
+    """
+
+    data: Tensor
+    batch_sizes: Tensor
+    sorted_indices: Tensor | None = None
+    unsorted_indices: Tensor | None = None
+
+    def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        """The same with `data` on another device or of another dtype."""
+        return self._replace(data=self.data.to(*args, **kwargs))
+
+
+def _backwards(order: np.ndarray) -> np.ndarray:
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return back
+
+
+def pack_padded_sequence(
+    input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
+) -> PackedSequence:
+    """Pack padded sequences.  Shapes: [T, B, ...], or [B, T, ...] with `batch_first`; lengths [B].
+
+    Raises ArgumentValueError for lengths outside 1 to T, or not falling while `enforce_sorted`.
+    """
+    if batch_first:
+        input = input.transpose(0, 1)
+    sizes = np.array(lengths.tolist() if isinstance(lengths, Tensor) else list(lengths), np.int64)
+    steps, batch = input.shape[0], input.shape[1]
+    if len(sizes) != batch or (len(sizes) and not (0 < sizes.min() and sizes.max() <= steps)):
+        raise ArgumentValueError(
+            f"pack_padded_sequence: a length between 1 and {steps} is wanted for each of {batch} sequences",
+            f"lengths: {sizes.tolist()}",
+        )
+    order = None
+    if not enforce_sorted:
+        order = np.argsort(-sizes, kind="stable")
+        sizes, input = sizes[order], input.index_select(1, as_tensor(order))
+    elif (np.diff(sizes) > 0).any():
+        raise ArgumentValueError(
+            "pack_padded_sequence: lengths must not grow along the batch",
+            f"lengths: {sizes.tolist()}",
+            "pass enforce_sorted=False to have the sequences sorted",
+        )
+    reach = [int((sizes > t).sum()) for t in range(int(sizes.max()))]
+    data = ops.cat([input[t, :n] for t, n in enumerate(reach)])
+    indices = () if order is None else (as_tensor(order), as_tensor(_backwards(order)))
+    return PackedSequence(data, as_tensor(np.array(reach, np.int64)), *indices)
+
+
+def pad_packed_sequence(
+    sequence: PackedSequence,
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    total_length: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Pad packed sequences again.  Returns the tensor [T, B, ...], or [B, T, ...] with `batch_first`, and the lengths."""
+    if not isinstance(sequence, PackedSequence):
+        raise ArgumentError(f"pad_packed_sequence: a PackedSequence is wanted, not {type(sequence).__name__}")
+    reach = np.array(sequence.batch_sizes.tolist(), np.int64)
+    steps = len(reach) if total_length is None else total_length
+    if steps < len(reach):
+        raise ArgumentValueError(
+            f"pad_packed_sequence: total_length must be at least the longest length ({steps} < {len(reach)})"
+        )
+    batch = int(reach[0])
+    lengths = (reach[:, None] > np.arange(batch)).sum(0)
+    rows, at = [], 0
+    for n in reach.tolist():
+        row = sequence.data[at : at + n]
+        at += n
+        missing = ops.full((batch - n, *row.shape[1:]), padding_value, dtype=row.dtype)
+        rows.append(ops.cat([row, missing]) if n < batch else row)
+    if steps > len(rows):
+        rows += [ops.full_like(rows[0], padding_value).detach()] * (steps - len(rows))
+    padded, dim = ops.stack(rows), 1
+    if sequence.unsorted_indices is not None:
+        padded = padded.index_select(dim, sequence.unsorted_indices)
+        lengths = lengths[sequence.unsorted_indices.numpy()]
+    return (padded.transpose(0, 1) if batch_first else padded), as_tensor(lengths)
+
+
+def pad_sequence(
+    sequences: Sequence[Tensor],
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> Tensor:
+    """Stack tensors [T_i, ...] as [T, B, ...], or [B, T, ...] with `batch_first`, padded to the longest."""
+    if padding_side not in ("left", "right"):
+        raise ArgumentValueError(f"pad_sequence: padding_side must be 'left' or 'right', not {padding_side!r}")
+    longest = max(x.shape[0] for x in sequences)
+    padded = []
+    for x in sequences:
+        missing = ops.full((longest - x.shape[0], *x.shape[1:]), padding_value, dtype=x.dtype)
+        padded.append(ops.cat([x, missing] if padding_side == "right" else [missing, x]))
+    return ops.stack(padded, 0 if batch_first else 1)
+
+
+def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
+    """Pack tensors [T_i, ...]."""
+    lengths = [x.shape[0] for x in sequences]
+    return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
+
+
+def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Tensor]:
+    """The tensors [T_i, ...] that `pad_sequence` padded."""
+    rows = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
+    return [row[:n] for row, n in zip(ops.unbind(rows), lengths.tolist())]
+
+
+def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
+    """The tensors [T_i, ...] that `pack_sequence` packed."""
+    return unpad_sequence(*pad_packed_sequence(packed_sequences, batch_first=True), batch_first=True)

@@ -1,0 +1,363 @@
+"""Every op record against the PyTorch function of the same name: values, dtypes, gradients, and what is refused."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is the peer here: pip install lamina[peers]")
+sys.path.insert(0, str(Path(__file__).parent.parent / "ops"))  # the harness of the generated tests
+
+from checks import differentiable, first_dtype, taken  # noqa: E402
+from harness import (  # noqa: E402
+    EPS,
+    TAKES,
+    Case,
+    assert_near,
+    bound,
+    cases,
+    cotangents_for,
+    interest,
+    is_float,
+    needs_of,
+    tensors_of,
+)
+from tensor_checks import applied, tensors  # noqa: E402
+
+import lamina  # noqa: E402
+from lamina.ir import dtypes  # noqa: E402
+from lamina.ir.dtypes import DType  # noqa: E402
+from lamina.ir.errors import LaminaError  # noqa: E402
+from lamina.ir.op import REGISTRY, Op  # noqa: E402
+from lamina.runtime.ops import FUNCTIONS  # noqa: E402
+from lamina.runtime.tensor import tensor_of  # noqa: E402
+
+functional = torch.nn.functional
+TORCH_DTYPES = {d: getattr(torch, d.name) for d in dtypes.ALL}
+
+
+
+def _pad(x, pads, value=0):
+    return functional.pad(x, [n for pair in reversed(pads) for n in pair], value=value)
+
+
+def _ungather(x, index, dim, shape, combine="add"):
+    zeros = torch.zeros(shape, dtype=x.dtype)
+    return zeros.scatter_add(dim, index, x) if combine == "add" else zeros.scatter(dim, index, x)
+
+
+def _conv_input_grad(g, weight, *, size, **how):
+    n = weight.ndim - 2
+    function = getattr(torch.nn.grad, f"conv{n}d_input")
+    return function((g.shape[0], weight.shape[1] * how["groups"], *size), weight, g, **how)
+
+
+def _conv_weight_grad(g, input, *, size, **how):
+    function = getattr(torch.nn.grad, f"conv{input.ndim - 2}d_weight")
+    return function(input, (g.shape[1], input.shape[1] // how["groups"], *size), g, **how)
+
+
+# Records that PyTorch spells otherwise.
+SPELLED: dict[str, Callable] = {
+    "_prelu": lambda x, weight: torch.where(x > 0, x, weight * x),
+    "basic_index": lambda x, index: x[index],
+    "batch_norm_eval": lambda x, mean, var, weight=None, bias=None, eps=1e-5: functional.batch_norm(
+        x, mean, var, weight, bias, False, 0.1, eps
+    ),
+    "binary_cross_entropy_elements": lambda x, target: functional.binary_cross_entropy(x, target, reduction="none"),
+    "cast": lambda x, dtype: x.to(dtype),
+    "constant_pad": _pad,
+    "conv_input_grad": _conv_input_grad,
+    "conv_weight_grad": _conv_weight_grad,
+    "copy": lambda x, src: x.clone().copy_(src),
+    "fill": lambda x, value: torch.full_like(x, value),
+    "index": lambda x, indices: x[tuple(indices)],
+    "linalg_vector_norm": torch.linalg.vector_norm,
+    "linalg_norm": torch.linalg.norm,
+    "max_dim": torch.max,
+    "median_all": torch.median,
+    "median_dim": lambda x, dim=-1, keepdim=False: torch.median(x, dim, keepdim),
+    "min_dim": torch.min,
+    "softmax_cross_entropy": functional.cross_entropy,
+    "trigamma": lambda x: torch.polygamma(1, x),
+    "trunc_divide": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+    "unfold": torch.Tensor.unfold,
+    "ungather": _ungather,
+    "view": lambda x, *sizes, shape=None: x.view(shape or sizes),
+}
+# Records that have no counterpart in PyTorch.  tests/ops holds them to their references and to finite differences.
+_INNER = "PyTorch has it as an inner kernel only"
+_STEP = "PyTorch's optimizers are classes: the tests of optim compare those"
+WITHOUT: dict[str, str] = {
+    "avg_pool_grad": _INNER,
+    "batch_norm_train": "PyTorch's batch_norm also updates the running statistics; the tests of nn compare it",
+    "linear_recurrence": "PyTorch has no such scan",
+    "pick_at": _INNER,
+    "softmax_cross_entropy_grad": _INNER,
+    "spread_at": _INNER,
+    "unindex": _INNER,
+    "unview": _INNER,
+    "view_scatter": "PyTorch has slice_scatter and the like, not for chains of views",
+    **dict.fromkeys(
+        ("adadelta_update", "adagrad_update", "adam_update", "adamax_update", "rmsprop_update", "sgd_update"), _STEP
+    ),
+}
+# What PyTorch itself can't do or gets wrong: part of its message, and why that is no fault of the record.
+FAILS_IN_TORCH = {
+    "linear": ("mat2 must be a matrix", "it takes a 1-D weight for some inputs only"),
+    "scatter": ("derivative for aten::scatter is not implemented", "its scatter with reduce has no gradient"),
+    "scatter_add": ("returned an invalid gradient", "its gradient to the source needs an index of the same shape"),
+}
+INEXACT_IN_TORCH = {
+    "digamma": (1e-9, "its trigamma, the gradient, ends its series early"),
+    "hardsigmoid": (1e-7, "its gradient has the constant 1/6 in float32"),
+    "trigamma": (1e-9, "its series ends early"),
+}
+HALVES_IN_TORCH = {"logit": "it rounds x / (1 - x) to the half type before the logarithm"}
+TIES = dict.fromkeys(("sort", "topk", "kthvalue", "mode", "median_dim"), "which of equal elements is named is left open")
+NARROWER = {
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), "PyTorch also convolves integers"),
+    **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), "PyTorch also averages int64, rounding down"),
+}
+
+
+def counterpart(op: Op) -> Callable | None:
+    """PyTorch's function of that name, else its method."""
+    if op.name in SPELLED:
+        return SPELLED[op.name]
+    for place in (functional, torch, torch.special, torch.linalg, torch.Tensor):
+        if hasattr(place, op.name):
+            return getattr(place, op.name)
+    return None
+
+
+def to_torch(x: Any) -> Any:
+    if isinstance(x, np.ndarray):
+        if x.dtype == dtypes.bfloat16.numpy:
+            return torch.from_numpy(x.copy().view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(np.array(x))
+    if isinstance(x, DType):
+        return TORCH_DTYPES[x]
+    return type(x)(map(to_torch, x)) if type(x) in (tuple, list) else x
+
+
+def to_lamina(x: Any) -> Any:
+    if isinstance(x, np.ndarray):
+        return tensor_of(x.copy())
+    return type(x)(map(to_lamina, x)) if type(x) in (tuple, list) else x
+
+
+def to_numpy(x: Any) -> np.ndarray:
+    x = x.detach()
+    if x.dtype is torch.bfloat16:
+        return x.contiguous().view(torch.int16).numpy().view(dtypes.bfloat16.numpy)
+    return x.numpy()
+
+
+def listed(x: Any) -> list:
+    return list(x) if isinstance(x, (tuple, list)) else [x]
+
+
+class Missing(Exception):
+    """PyTorch has no kernel of this op for a dtype on the CPU, or no gradient."""
+
+
+def guarded(name: str, call: Callable) -> Any:
+    """PyTorch's call without its warnings.  Raises Missing for what it can't do."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            return call()
+    except RuntimeError as error:
+        known = ("not implemented for", "not supported", *FAILS_IN_TORCH.get(name, ())[:1])
+        if any(text in str(error) for text in known):
+            raise Missing(str(error)) from None
+        raise
+
+
+def by_torch(case: Case, function: Callable) -> list:
+    args, kwargs = list(map(to_torch, case.args)), {n: to_torch(x) for n, x in case.kwargs.items()}
+    return listed(guarded(case.op.name, lambda: function(*args, **kwargs)))
+
+
+def by_lamina(case: Case) -> list:
+    function = FUNCTIONS.get(case.op.name) if case.op.traits.creation else case.op
+    return listed(function(*map(to_lamina, case.args), **{n: to_lamina(x) for n, x in case.kwargs.items()}))
+
+
+NAMES = sorted(REGISTRY)
+COMPARED = [
+    n for n in NAMES if counterpart(REGISTRY[n]) is not None and n not in WITHOUT and not REGISTRY[n].traits.random
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_record_has_a_counterpart_or_a_reason(name):
+    op = REGISTRY[name]
+    found = counterpart(op) is not None
+    if op.traits.random:
+        return  # other generator, other numbers: tests/ops holds them to the distribution
+    assert found != (name in WITHOUT), (
+        f"{name}: PyTorch has it too, take it out of WITHOUT" if found else f"{name}: no PyTorch function, no reason in WITHOUT"
+    )
+
+
+def compared_cases(op: Op):
+    """All samples in the wide dtypes, further dtypes on two."""
+    for dtype in taken(op, (dtypes.float64, dtypes.float32)) or (first_dtype(op),):
+        for case in cases(op, dtype):
+            yield case, dtype
+    for dtype in taken(op):
+        for case in cases(op, dtype, count=2):
+            yield case, dtype
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_record_values_and_dtypes_are_torchs(name):
+    op = REGISTRY[name]
+    function, compared = counterpart(op), 0
+    for case, dtype in compared_cases(op):
+        if name in HALVES_IN_TORCH and dtype is not dtype.compute:
+            continue
+        try:
+            wanted = by_torch(case, function)
+        except Missing:
+            continue
+        compared += 1
+        found = by_lamina(case)
+        assert len(found) == len(wanted), f"{case}: {len(found)} outputs, PyTorch gives {len(wanted)}"
+        exact = case.widened().run()
+        for n, (x, y, z) in enumerate(zip(found, wanted, exact, strict=False)):
+            assert TORCH_DTYPES[x.dtype] is y.dtype, f"{case}: output {n} is {x.dtype}, PyTorch's {y.dtype}"
+            if op.name.startswith("empty") or op.name == "new_empty":
+                assert tuple(x.shape) == tuple(y.shape), f"{case}: shape {tuple(x.shape)}, PyTorch's {tuple(y.shape)}"
+                continue
+            limit: Any = 0.0
+            if is_float(z) and not op.traits.movement:
+                own = x.dtype if dtype not in EPS else dtype
+                limit = 2 * bound(case, [e.astype(np.float64) for e in exact], own)[n]  # either may be off by it
+                limit = np.maximum(limit, INEXACT_IN_TORCH.get(name, (0.0,))[0] * np.abs(z))
+            elif n and name in TIES and not dtype.is_floating_point:
+                continue
+            assert_near(x._data, to_numpy(y), limit, f"{case}: output {n} against PyTorch")
+    assert compared, f"{name}: PyTorch took none of the samples"
+
+
+@pytest.mark.parametrize("name", [n for n in COMPARED if REGISTRY[n].differentiable])
+def test_record_gradients_are_torchs(name):
+    op, function = REGISTRY[name], counterpart(REGISTRY[name])
+    for case in differentiable(op):
+        if op.traits.creation or any(isinstance(x, (tuple, list)) and needs_list(x) for x in case.args):
+            continue
+        given = {id(x): to_torch(x) for x in case.operands if x is not None}
+        needs = needs_of(case)
+        for x, need in zip(case.operands, needs, strict=True):
+            if need:
+                given[id(x)].requires_grad_()
+        args = [given.get(id(x), to_torch(x)) for x in case.args]
+        kwargs = {n: given.get(id(x), to_torch(x)) for n, x in case.kwargs.items()}
+        used = {id(x) for x in (*case.args, *case.kwargs.values())}
+        chosen = [i for i, (x, need) in enumerate(zip(case.operands, needs, strict=True)) if need and id(x) in used]
+        cotangents = [c for c in cotangents_for(case, case.run()) if c is not None]
+        try:
+            outs = [y for y in listed(guarded(name, lambda f=function, a=args, k=kwargs: f(*a, **k))) if y.requires_grad]
+            if not chosen or not outs:
+                continue
+            starts, weights = [given[id(case.operands[i])] for i in chosen], list(map(to_torch, cotangents))
+            wanted = guarded(name, lambda o=outs, s=starts, w=weights: torch.autograd.grad(o, s, w, allow_unused=True))
+        except Missing:
+            continue
+        xs = tensors(case.operands, [i in chosen for i in range(len(needs))])
+        mine = [y for y in applied(case, xs) if y.requires_grad]
+        found = lamina.runtime.grad(mine, [xs[i] for i in chosen], list(map(tensor_of, cotangents)), allow_unused=True)
+        for i, g, h in zip(chosen, found, wanted, strict=True):
+            g = np.zeros(case.operands[i].shape) if g is None else g._data
+            h = np.zeros(case.operands[i].shape) if h is None else to_numpy(h)
+            # two float64 evaluations of the same sums of products, each term with up to 32 roundings
+            terms = 64 + sum(x.size for x in case.operands if x is not None)
+            limit = max(terms * EPS[dtypes.float64], INEXACT_IN_TORCH.get(name, (0.0,))[0]) * np.max(np.abs(h), initial=1.0)
+            assert_near(g, h, limit, f"{case}: gradient of operand {i} against PyTorch")
+
+
+def needs_list(x: Any) -> bool:
+    return any(isinstance(y, np.ndarray) for y in x)
+
+
+@pytest.mark.parametrize("name", [n for n in COMPARED if REGISTRY[n].dtypes != "all"])
+def test_record_refuses_only_dtypes_that_torch_refuses(name):
+    op, function = REGISTRY[name], counterpart(REGISTRY[name])
+    for dtype in set(dtypes.ALL) - set(TAKES[op.dtypes]):
+        if name in NARROWER:
+            continue
+        for case in cases(op, dtype, count=2):
+            if not interest(case.sample) or all(x.category != "any" for x in tensors_of(case.sample)):
+                continue
+            try:
+                by_torch(case, function)
+            except (Missing, RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
+                continue
+            raise AssertionError(f"{case}: the record takes {op.dtypes!r} only, PyTorch takes {dtype.name} too")
+
+
+# Calls that must fail in both: (name, arguments).  Arrays are made from shapes; "i" stands for integers.
+BAD_CALLS: list[tuple[str, tuple, dict]] = [
+    ("add", ((2, 3), (4,)), {}),
+    ("matmul", ((2, 3), (4, 5)), {}),
+    ("matmul", ((), (3,)), {}),
+    ("sum", ((2, 3),), {"dim": 2}),
+    ("sum", ((2, 3),), {"dim": (0, 0)}),
+    ("mean", ("i",), {}),
+    ("softmax", ((2, 3),), {"dim": 5}),
+    ("cat", (((2, 3), (2, 4)),), {"dim": 0}),
+    ("reshape", ((2, 3), (4, 2)), {}),
+    ("transpose", ((2, 3), 0, 3), {}),
+    ("squeeze", ((2, 3),), {"dim": 4}),
+    ("unsqueeze", ((2, 3),), {"dim": 4}),
+    ("argmax", ((0,),), {}),
+    ("amax", ((0, 3),), {"dim": 0}),
+    ("max", ((0,),), {}),
+    ("gather", ((2, 3), 0, "i"), {}),
+    ("index_select", ((2, 3), 2, "i"), {}),
+    ("conv2d", ((1, 3, 8, 8), (4, 2, 3, 3)), {}),
+    ("conv2d", ((1, 3, 2, 2), (4, 3, 3, 3)), {}),
+    ("layer_norm", ((2, 3), (4,)), {}),
+    ("bitwise_and", ((2,), (2,)), {}),
+    ("sub", ("b", "b"), {}),
+    ("stack", (((2,), (3,)),), {}),
+    ("cumsum", ((2, 3),), {"dim": 2}),
+    ("permute", ((2, 3), (0, 0)), {}),
+]
+
+
+@pytest.mark.parametrize("name, args, kwargs", BAD_CALLS, ids=lambda value: str(value))
+def test_bad_call_fails_as_in_torch(name, args, kwargs):
+    op = FUNCTIONS.get(name)
+    if op is None:
+        pytest.fail(f"there is no op {name}")
+    shapes_as_sizes = {"reshape": 1, "layer_norm": 1, "permute": 1}
+
+    def array(x: Any, position: int) -> Any:
+        if x == "i":
+            return np.array([0, 5])
+        if x == "b":
+            return np.array([True, False])
+        if isinstance(x, tuple) and x and isinstance(x[0], tuple):
+            return [np.ones(s) for s in x]
+        if isinstance(x, tuple) and shapes_as_sizes.get(name) != position:
+            return np.ones(x)
+        return x
+
+    made = [array(x, i) for i, x in enumerate(args)]
+    place = torch if hasattr(torch, name) else functional
+    with pytest.raises((RuntimeError, IndexError, TypeError, ValueError, NotImplementedError)) as theirs:
+        getattr(place, name)(*map(to_torch, made), **kwargs)
+    with pytest.raises(LaminaError) as ours:
+        op(*map(to_lamina, made), **kwargs)
+    family = next(kind for kind in (IndexError, TypeError, ValueError, RuntimeError) if isinstance(theirs.value, kind))
+    assert isinstance(ours.value, family), f"PyTorch raises {type(theirs.value).__name__}, Lamina {type(ours.value).__name__}"

@@ -1,0 +1,219 @@
+"""Writing in place: histories, views, versions, and the errors that name both lines."""
+
+import numpy as np
+import pytest
+
+import lamina
+from lamina.ir.errors import DTypeError, InplaceError, ShapeError
+from lamina.runtime import grad
+
+
+def leaf(*values: float) -> lamina.Tensor:
+    return lamina.tensor(list(values), requires_grad=True)
+
+
+def test_the_error_names_both_lines_and_the_way_out():
+    y = leaf(1.0, 2.0) * 1.0
+    z = y * y  # saved here
+    y.add_(1)  # changed here
+    with pytest.raises(InplaceError) as caught:
+        z.sum().backward()
+    text = str(caught.value)
+    assert text.splitlines()[0] == "a tensor saved for backward was changed in place"
+    assert "saved by      mul" in text and "# saved here" in text
+    assert "changed by    add_" in text and "# changed here" in text
+    assert "to keep both: write y = y + …, or clone() before line" in text
+
+
+def test_a_write_before_the_save_is_fine():
+    x = leaf(1.0, 2.0)
+    y = x * 1.0
+    y.add_(1.0)
+    (y * y).sum().backward()
+    assert x.grad.tolist() == [4.0, 6.0]
+
+
+def test_a_write_through_a_view_is_seen_by_what_saved_the_base():
+    y = leaf(1.0, 2.0) * 1.0
+    z = y * y
+    y[0].add_(1.0)
+    with pytest.raises(InplaceError, match="changed in place"):
+        z.sum().backward()
+
+
+def test_a_write_through_detach_is_seen():
+    y = leaf(1.0, 2.0) * 1.0
+    z = y * y
+    y.detach().add_(1.0)
+    with pytest.raises(InplaceError):
+        z.sum().backward()
+
+
+def test_a_write_through_data_is_not_seen():
+    x = leaf(1.0, 2.0)
+    y = x * 1.0
+    z = y * y
+    y.data.add_(1.0)
+    z.sum().backward()
+    assert x.grad.tolist() == [4.0, 6.0]
+
+
+def test_a_saved_output_that_is_changed_is_noticed():
+    y = leaf(1.0, 2.0).exp()
+    y.mul_(2.0)
+    with pytest.raises(InplaceError, match="changed in place"):
+        y.sum().backward()
+
+
+def test_an_in_place_op_that_saves_its_own_output_differentiates():
+    x = leaf(0.5, -0.5)
+    y = x * 1.0
+    y.tanh_()
+    y.sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), 1 - np.tanh([0.5, -0.5]) ** 2, rtol=1e-6)
+
+
+def test_an_in_place_product_differentiates_both_operands():
+    x, w = leaf(2.0, 3.0), leaf(5.0, 7.0)
+    y = x * 1.0
+    y.mul_(w)
+    y.sum().backward()
+    assert x.grad.tolist() == [5.0, 7.0] and w.grad.tolist() == [2.0, 3.0]
+
+
+def test_a_leaf_is_not_written():
+    with pytest.raises(InplaceError, match="a leaf that requires gradients"):
+        leaf(1.0).add_(1.0)
+    with pytest.raises(InplaceError, match="a view of a leaf"):
+        leaf(1.0, 2.0)[0].add_(1.0)
+
+
+def test_a_leaf_is_written_under_no_grad():
+    x = leaf(1.0, 2.0)
+    with lamina.no_grad():
+        x.add_(1.0)
+        x[0] = 7.0
+    assert x.tolist() == [7.0, 3.0] and x.requires_grad and x.is_leaf
+    assert x._version == 2
+
+
+# ---- views ---------------------------------------------------------------------------------------------------------
+def test_writing_a_view_rebases_the_base():
+    x = leaf(1.0, 2.0, 3.0)
+    y = x * 1.0
+    y[1:].mul_(10.0)
+    y.sum().backward()
+    assert x.grad.tolist() == [1.0, 10.0, 10.0]
+
+
+def test_writing_a_view_gives_other_views_new_histories():
+    x = lamina.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    y = x * 1.0
+    row, turned = y[0], y.t()
+    row.mul_(row * 2.0)
+    (turned * turned).sum().backward()
+    # turned[:, 0] = 2 x²: d/dx (2x²)² = 16 x³; the rest is x²
+    assert x.grad.tolist() == [[16.0, 128.0], [6.0, 8.0]]
+
+
+def test_writing_the_base_gives_its_views_new_histories():
+    x = leaf(1.0, 2.0)
+    y = x * 1.0
+    v = y[:1]
+    y.mul_(3.0)
+    v.sum().backward()
+    assert x.grad.tolist() == [3.0, 0.0]
+
+
+def test_a_view_of_a_view_is_written():
+    x = lamina.ones(2, 3, requires_grad=True)
+    y = x * 1.0
+    y.t()[1:][0].mul_(5.0)
+    y.sum().backward()
+    assert x.grad.tolist() == [[1.0, 5.0, 1.0]] * 2
+
+
+def test_a_base_without_history_gets_one_from_a_write():
+    base, w = lamina.zeros(2, 2), leaf(5.0, 6.0)
+    base[1] = w * 2
+    assert base.requires_grad
+    (base * base).sum().backward()
+    assert w.grad.tolist() == [40.0, 48.0]
+
+
+def test_a_value_written_over_gets_no_gradient():
+    x = leaf(1.0, 2.0)
+    y = x * 1.0
+    y[0] = 9.0
+    (y * y).sum().backward()
+    assert x.grad.tolist() == [0.0, 4.0]
+
+
+def test_a_rebased_history_differentiates_to_second_order():
+    x = leaf(1.0, 2.0)
+    y = x * 1.0
+    y[0].mul_(y[1].clone())
+    (g,) = grad((y * y).sum(), x, create_graph=True)
+    # (x0 x1)² + x1²
+    assert g.tolist() == [8.0, 8.0]
+    (h,) = grad(g.sum(), x)
+    # d/dx0 (2 x0 x1² + 2 x0² x1 + 2 x1) = 2 x1² + 4 x0 x1;  d/dx1 = 4 x0 x1 + 2 x0² + 2
+    assert h.tolist() == [16.0, 12.0]
+
+
+def test_an_op_between_the_view_and_the_write_keeps_the_old_history():
+    x = leaf(1.0, 2.0)
+    y = x * 1.0
+    v = y[0]
+    before = v * 1.0
+    v.mul_(10.0)
+    (before + v).backward()
+    assert x.grad.tolist() == [11.0, 0.0]
+
+
+# ---- refusals ------------------------------------------------------------------------------------------------------
+def test_a_result_of_another_shape_is_not_written():
+    with pytest.raises(ShapeError, match="is not that of the tensor written"):
+        lamina.ones(3).add_(lamina.ones(2, 3))
+
+
+def test_a_float_result_is_not_written_into_ints():
+    with pytest.raises(DTypeError, match="can't be written into"):
+        lamina.tensor([1, 2]).mul_(0.5)
+
+
+def test_an_expanded_tensor_is_not_written():
+    with pytest.raises(InplaceError, match="share one place in memory"):
+        lamina.ones(1, 3).expand(2, 3).add_(1.0)
+
+
+def test_a_refused_write_changes_nothing():
+    x = lamina.ones(3)
+    for wrong in (lambda: x.add_(lamina.ones(2)), lambda: x.add_(lamina.ones(2, 3)), lambda: x.copy_(lamina.ones(4))):
+        with pytest.raises(ShapeError):
+            wrong()
+    assert x.tolist() == [1.0, 1.0, 1.0] and x._version == 0
+
+
+def test_versions_are_shared_by_views():
+    x = lamina.ones(4)
+    v = x[1:]
+    v.add_(1.0)
+    x.zero_()
+    assert x._version == v._version == 2
+
+
+def test_python_assignment_operators_write_in_place():
+    x = lamina.ones(2)
+    kept = x
+    x += 1.0
+    x *= 3.0
+    assert kept is x and x.tolist() == [6.0, 6.0] and x._version == 2
+
+
+def test_masked_and_indexed_assignment():
+    x = lamina.arange(5, dtype=lamina.float32)
+    x[x > 2] = 0.0
+    x[lamina.tensor([0, 1])] = lamina.tensor([7.0, 8.0])
+    x[-1] = 5
+    assert x.tolist() == [7.0, 8.0, 2.0, 0.0, 5.0]
