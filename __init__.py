@@ -36,16 +36,6 @@ from .ir.errors import (
 from .ir.types import Device as device
 from .ir.version import __version__
 from .runtime import *  # noqa: F403 - every op, by its record's name
-from .runtime.random import (
-    Generator,
-    default_generator,
-    fork_rng,
-    get_rng_state,
-    initial_seed,
-    manual_seed,
-    seed,
-    set_rng_state,
-)
 
 # The dtypes' short names.  Last, as the ops' methods of these names came with the star.
 float, double, half = float32, float64, float16

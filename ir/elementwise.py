@@ -50,8 +50,8 @@ def elementwise(
     """Enter an elementwise op.
 
     body       (*scalars, **attrs): its meaning, written with ops and operators.  Lowering, and unless given
-               here the NumPy reference and the gradient, all follow from it.  A string names a word of the kernel
-               form's vocabulary; then reference and grad are needed.
+               here the NumPy reference and the gradient, all follow from it.  A string names a word of the
+               kernel form's vocabulary; then reference and grad are needed.
     reference  the same in one NumPy call, where that is quicker or the only spelling.
     result     how the dtype follows from the operands' (see RESULTS), or a function of their types and the
                attrs: (dtype computed in, or one for each operand; dtype returned).

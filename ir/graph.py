@@ -23,7 +23,7 @@ import numpy as np
 from .dims import Condition, Dim, conditions
 from .dtypes import from_numpy_dtype, of_scalar
 from .errors import ArgumentError, GraphError, LaminaError
-from .op import Op
+from .op import REGISTRY, Op
 from .operators import Operators
 from .printing import Namer, graph_text, node_text, scalar_text
 from .shapes import result_dtype, scalar_dtype
@@ -35,7 +35,11 @@ NO_ATTRS: Mapping[str, Any] = MappingProxyType({})
 
 
 class Value(Operators):
-    """What a graph computes at one place: a type, and a hint for its name.  Equal if identical."""
+    """What a graph computes at one place: a type, and a hint for its name.
+
+    `==` is the op, as on tensors, so that rules mean the same; as keys, values are told apart by identity
+    (`in` on sets and dicts).  `in` on a tuple of values asks for a truth that isn't known, and raises.
+    """
 
     __slots__ = ("type", "hint")
     __iter__ = None  # without this, `for v in value` would index it for ever
@@ -58,6 +62,14 @@ class Value(Operators):
     @property
     def device(self) -> Device:
         return self.type.device
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: Any) -> Any:
+        return REGISTRY["eq"](self, other)
+
+    def __ne__(self, other: Any) -> Any:
+        return REGISTRY["ne"](self, other)
 
     def __bool__(self) -> bool:
         raise GraphError(

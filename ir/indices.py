@@ -17,7 +17,7 @@ from operator import index as as_int
 from typing import Any
 
 from .dims import Dim, maximum, minimum
-from .errors import ArgumentError, ArgumentValueError, DimError
+from .errors import ArgumentValueError, DimError
 from .types import Shape
 
 Index = tuple[tuple, ...]
@@ -34,8 +34,8 @@ def canonical(op: str, index: Any, shape: Shape) -> Index:
     """The canonical form of a basic index as the user writes it; a canonical one passes through.
 
     Slices may be spelled as tuples ("slice", start, stop, step) with None and negative bounds, which can be
-    hashed where Python's own can't.  Raises DimError for too many indices or an int out of range,
-    ArgumentValueError for a step that is not positive, ArgumentError for anything that is no basic index.
+    hashed where Python's own can't.  Raises DimError for too many indices, an int out of range or what is no basic index,
+    ArgumentValueError for a step that is not positive.
     """
     items = list(index) if isinstance(index, (tuple, list)) else [index]
     named = sum(item is not None and item is not Ellipsis and item != NEW for item in items)
@@ -69,7 +69,7 @@ def place(op: str, i: Any, dim: int, n: int | Dim) -> int | Dim:
     """The place that `i`, counted from the end where negative, names in a dimension.  Raises DimError."""
     if not isinstance(i, (int, Dim)):
         if not hasattr(i, "__index__"):
-            raise ArgumentError(
+            raise DimError(
                 f"{op}: an index can't be a {type(i).__name__}",
                 "it takes ints, slices, None, Ellipsis, integer and bool tensors, and tuples of these",
             )

@@ -155,6 +155,8 @@ class Op:
             apply = getattr(type(arg), "__lamina_op__", None)
             if apply is not None:
                 return apply(self, args, kwargs)
+        if self.plain and not kwargs and len(args) == len(self.operands) and not self.variadic:
+            return self.reference(*args)  # gradient rules on arrays: the bind would double their time
         for arg in args:
             if isinstance(arg, (tuple, list)):
                 for item in arg:

@@ -168,7 +168,7 @@ class _Reader:
         while results and self.take(","):
             results.append(self.operand(names))
         self.expect("}")
-        if None in results:
+        if any(v is None for v in results):
             raise self.error("none can't be returned", start)
         types = [v.type for v in results]
         if types != declared:

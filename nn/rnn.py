@@ -38,11 +38,11 @@ def _step_relu(projected: Tensor, state: State, weight: Tensor, bias: Tensor | N
 
 
 def _step_lstm(projected: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
-    return tuple(ops.lstm_cell(projected + ops.linear(state[0], weight, bias), state[1]))
+    return tuple(ops.lstm_gates(projected, ops.linear(state[0], weight, bias), state[1]))
 
 
 def _step_gru(projected: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
-    return (ops.gru_cell(projected, ops.linear(state[0], weight, bias), state[0]),)
+    return (ops.gru_gates(projected, ops.linear(state[0], weight, bias), state[0]),)
 
 
 class _Gates:

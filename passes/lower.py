@@ -37,8 +37,8 @@ def lower(op: Op, types: Sequence[Type | None], attrs: Attrs) -> Kernel:
     outputs = inferred(op, types, attrs)
     k = KernelBuilder(
         op.name,
-        list(zip(operand_names(op, len(types)), types, strict=True)),
-        list(zip(op.all_outputs, outputs, strict=True)),
+        list(zip(numbered(op.operands, len(types)), types, strict=True)),
+        list(zip(numbered(op.all_outputs, len(outputs)), outputs, strict=True)),
         read_dtypes(op, types, attrs),
     )
     if isinstance(op.lower, KernelForm):
@@ -61,7 +61,7 @@ def decompose(op: Op, types: Sequence[Type | None], attrs: Attrs) -> Graph:
         raise KernelError(f"{op.name} is not stated as a graph of other ops", f"its lowering: {op.lower}")
     outputs, reads = inferred(op, types, attrs), read_dtypes(op, types, attrs)
     with Builder(op.name) as b:
-        names = operand_names(op, len(types))
+        names = numbered(op.operands, len(types))
         params = [t and b.param(t, name) for t, name in zip(types, names, strict=True)]
         operands = (x if x is None else as_dtype(x, reads.get(i, x.dtype)) for i, x in enumerate(params))
         results = op.lower.function(*operands, **attrs)
@@ -117,9 +117,9 @@ def as_dtype(x: Value, dtype: DType) -> Value:
     return x if x.dtype is dtype else REGISTRY["cast"](x, dtype=dtype)
 
 
-def operand_names(op: Op, count: int) -> tuple[str, ...]:
-    """A name for each of `count` operands: those of a variadic op are numbered."""
-    if not op.variadic:
-        return op.operands
-    fixed, last = op.operands[:-1], op.operands[-1][1:]
+def numbered(names: tuple[str, ...], count: int) -> tuple[str, ...]:
+    """A name for each of `count` operands or outputs: those that a last "*name" stands for are numbered."""
+    if not names or not names[-1].startswith("*"):
+        return names
+    fixed, last = names[:-1], names[-1][1:]
     return (*fixed, *(f"{last}{n}" for n in range(count - len(fixed))))

@@ -23,10 +23,12 @@ from .modes import (
 )
 from .tensor import Parameter, Size, Tensor
 
-globals().update(ops.FUNCTIONS)
+from .random import Generator, default_generator, fork_rng
+
+globals().update(ops.FUNCTIONS | random.FUNCTIONS)
 
 __all__ = [
     "Parameter", "Size", "Tensor", "as_tensor", "asarray", "enable_grad", "from_numpy", "frombuffer",
     "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "is_tensor", "no_grad", "scalar_tensor",
-    "set_grad_enabled", "tensor", *ops.FUNCTIONS,
+    "set_grad_enabled", "tensor", "Generator", "default_generator", "fork_rng", *ops.FUNCTIONS, *random.FUNCTIONS,
 ]  # fmt: skip

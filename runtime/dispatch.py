@@ -36,7 +36,10 @@ def lift(kind: Type, value: Any) -> Tensor:
 
     Kept per kind, as a bare float costs NumPy 280 ns.  Only where the key says all: -0.0 equals 0.0, 1 equals True.
     """
-    exact = value and type(value) is (float if kind.dtype.category == "float" else int)
+    floating = kind.dtype.category == "float"
+    if floating and type(value) is int and -(1 << 53) < value < 1 << 53:  # x ** 2, x / 2: kept as well
+        value = float(value)
+    exact = value and type(value) is (float if floating else int)
     if exact:
         known = kind.scalars.get(value)
         if known is not None:
@@ -193,7 +196,10 @@ def run(op: Op, plan: Plan, operands: tuple, place: Any = None) -> Any:
     arrays = plan.kernel(*[None if x is None else x._data for x in operands])
     if type(arrays) is not tuple:
         arrays = (arrays,)
-    outputs = tuple([wrap(a, t) for a, t in zip(arrays, plan.outs, strict=True)][: len(op.outputs)])
+    outs = plan.outs
+    if op.traits.host:  # only the values tell the sizes
+        outs = [type_of(t.dtype, a.shape, t.device) for a, t in zip(arrays, outs, strict=True)]
+    outputs = tuple([wrap(a, t) for a, t in zip(arrays, outs, strict=True)][: len(op.outputs)])
     if op.traits.view:
         base = operands[0]._data
         a = arrays[0]
@@ -463,7 +469,7 @@ def eager(op: Op) -> Callable:
 
 
 def _function(op: Op) -> Callable:
-    if op.variadic or op.optional or len(op.operands) not in (1, 2) or len(op.all_outputs) > 1:
+    if op.variadic or op.optional or len(op.operands) not in (1, 2) or len(op.all_outputs) > 1 or op.traits.host:
         return general(op)
     if op.attrs:
         return shaped(op) if len(op.operands) == 1 else general(op)

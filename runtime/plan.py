@@ -55,8 +55,9 @@ class Plan:
             raise DeviceError(f"{op.name}: there is no device {self.out.device} here", "use device='cpu'")
         everyone = [t for t in (*types, *self.outs) if t is not None]
         floats = [t.dtype for t in everyone if t.dtype.is_floating_point]
-        self.small = all(t.small or (not t.dtype.is_floating_point and t.size <= 16_384) for t in everyone) and (
-            all(d is floats[0] for d in floats)
+        self.small = not op.traits.host and (
+            all(t.small or (not t.dtype.is_floating_point and t.size <= 16_384) for t in everyone)
+            and all(d is floats[0] for d in floats)
         )
         self.sources = tuple(
             (n in op.operands, op.operands.index(n) if n in op.operands else op.all_outputs.index(n))

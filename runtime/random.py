@@ -1,140 +1,232 @@
-"""Random numbers: generators hand out counter ranges, and pure ops turn (seed, offset) into numbers.
-
-A generator's whole state is a seed and an offset into the Philox counter space.  A draw reserves as many counters as
-its shape needs, under a lock, so that the numbers of a program do not depend on how many threads compute them.
-"""
+"""Random tensors: each function takes a stretch of a generator's counters and runs a pure op on it."""
 
 from __future__ import annotations
 
-import os
-import threading
+import builtins
+from math import prod
 from typing import Any
 
-import numpy as np
-
-from ..ir.dtypes import int64, uint8
-from ..ir.errors import ArgumentError, ArgumentValueError
-from ..ir.types import CPU, Device, type_of
-from .tensor import Tensor, wrap
-
-_STATE = type_of(int64, (2,))
-_MASK = (1 << 64) - 1
-
-
-def _signed(value: int) -> int:
-    """The 64 bits of `value` as a signed integer."""
-    value &= _MASK
-    return value - (1 << 64) if value >> 63 else value
-
-
-class Generator:
-    """A source of random numbers with a seed and a position of its own."""
-
-    def __init__(self, device: Any = "cpu"):
-        self.device = Device(device)
-        if self.device != CPU:
-            raise ArgumentError(f"Generator(device): there is no device {self.device} here", "use 'cpu'")
-        self._lock = threading.Lock()
-        self._seed, self._offset = 67280421310721, 0
-
-    def manual_seed(self, seed: int) -> Generator:
-        """Start over from `seed`, any integer of 64 bits."""
-        if isinstance(seed, bool) or not hasattr(seed, "__index__"):
-            raise ArgumentError(f"manual_seed(seed): seed must be an int, not {type(seed).__name__}")
-        seed = seed.__index__()
-        if not -(1 << 63) <= seed < 1 << 64:
-            raise ArgumentValueError(f"manual_seed(seed): {seed} does not fit into 64 bits")
-        with self._lock:
-            self._seed, self._offset = seed & _MASK, 0
-        return self
-
-    def seed(self) -> int:
-        """Start over from a seed that the operating system draws; return it."""
-        seed = int.from_bytes(os.urandom(8), "little") >> 1
-        self.manual_seed(seed)
-        return seed
-
-    def initial_seed(self) -> int:
-        """The seed that the numbers are drawn from."""
-        return self._seed
-
-    def get_state(self) -> Tensor:
-        """Seed and offset, as 16 bytes; `set_state` continues from there."""
-        with self._lock:
-            raw = np.array([self._seed, self._offset], np.uint64)
-        return wrap(raw.view(np.uint8).copy(), type_of(uint8, (16,)))
-
-    def set_state(self, state: Tensor) -> Generator:
-        """Continue from where `get_state` was called.  Raises ArgumentValueError for anything else."""
-        if not isinstance(state, Tensor) or state._meta is not type_of(uint8, (16,)):
-            raise ArgumentValueError("set_state(state): takes what get_state() returned, 16 bytes")
-        seed, offset = np.ascontiguousarray(state._data).view(np.uint64).tolist()
-        with self._lock:
-            self._seed, self._offset = seed, offset
-        return self
-
-    def clone_state(self) -> Generator:
-        """Another generator that stands where this one stands."""
-        made = Generator()
-        made.set_state(self.get_state())
-        return made
-
-    def reserve(self, counters: int) -> Tensor:
-        """Take the next `counters` Philox counters; returns the state operand [seed, offset] that random ops read."""
-        with self._lock:
-            seed, offset = self._seed, self._offset
-            self._offset = (offset + counters) & _MASK
-        return wrap(np.array([_signed(seed), _signed(offset)], np.int64), _STATE)
+from ..ir import dtypes
+from ..ir.dtypes import DType
+from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
+from ..ir.op import REGISTRY
+from ..ir.ops.random import draws
+from ..ir.shapes import sizes_of
+from .creation import as_tensor
+from .dispatch import run_general
+from .generator import (
+    Generator,
+    default_generator,
+    fork_rng,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    seed,
+    set_rng_state,
+    source,
+)
+from .inplace import write
+from .methods import require_cpu
+from .tensor import Tensor
 
 
-default_generator = Generator()
+def draw(name: str, *args: Any, generator: Generator | None = None, operand: Tensor | None = None, **kwargs: Any) -> Any:
+    """Run a random op with a fresh state operand; `operand` is what stands before the state, if anything does."""
+    op = REGISTRY[name]
+    chosen = source(generator, name)
+    before = () if operand is None else (operand,)
+    operands, attrs = op.bind(*before, chosen.reserve(0), *args, **kwargs)
+    count = draws(op, *(x._meta for x in operands), **attrs)
+    return run_general(op, (*before, chosen.reserve(count)), attrs)
 
 
-def manual_seed(seed: int) -> Generator:
-    """Seed the default generator; every random function that is given none draws from it."""
-    return default_generator.manual_seed(seed)
+def _finish(made: Tensor, requires_grad: bool) -> Tensor:
+    return made.requires_grad_() if requires_grad else made
 
 
-def seed() -> int:
-    """Seed the default generator from the operating system; return the seed."""
-    return default_generator.seed()
+def _sizes(name: str, size: tuple, given: Any) -> tuple:
+    found = sizes_of(name, size if given is None else (given,))
+    if builtins.any(n < 0 for n in found):
+        raise ArgumentValueError(f"{name}: a size can't be negative: {list(found)}")
+    return found
 
 
-def initial_seed() -> int:
-    """The default generator's seed."""
-    return default_generator.initial_seed()
+def _check(device: Any, layout: Any) -> None:
+    require_cpu(device)
+    if layout not in (None, "strided"):
+        raise ArgumentError(f"layout {layout!r} is not supported")
 
 
-def get_rng_state() -> Tensor:
-    """The default generator's state."""
-    return default_generator.get_state()
+def rand(
+    *size, generator=None, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False
+) -> Tensor:
+    """Numbers drawn uniformly from [0, 1).  Shapes: rand(2, 3) and rand((2, 3)) are [2, 3]."""
+    _check(device, layout)
+    return _finish(draw("random_uniform", _sizes("rand", size, None), dtype=dtype, generator=generator), requires_grad)
 
 
-def set_rng_state(state: Tensor) -> None:
-    """Put the default generator into a state that `get_rng_state` returned."""
-    default_generator.set_state(state)
+def randn(
+    *size, generator=None, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False
+) -> Tensor:
+    """Numbers drawn from the standard normal distribution.  Shapes: randn(2, 3) and randn((2, 3)) are [2, 3]."""
+    _check(device, layout)
+    return _finish(draw("random_normal", _sizes("randn", size, None), dtype=dtype, generator=generator), requires_grad)
 
 
-class fork_rng:  # noqa: N801 - PyTorch's name
-    """Give the default generator its state back at the end of a `with` block."""
-
-    def __init__(self, devices: Any = None, enabled: bool = True):
-        self._enabled = enabled
-
-    def __enter__(self) -> None:
-        self._state = default_generator.get_state()
-
-    def __exit__(self, *_: object) -> None:
-        if self._enabled:
-            default_generator.set_state(self._state)
-
-
-def source(generator: Generator | None, of: str) -> Generator:
-    """The generator to draw from.  Raises ArgumentError for anything else."""
-    if generator is None:
-        return default_generator
-    if not isinstance(generator, Generator):
-        raise ArgumentError(f"{of}(generator=…): takes a lamina.Generator, not {type(generator).__name__}")
-    return generator
+def randint(
+    low, high=None, size=None, *, generator=None, dtype=None, device=None, requires_grad=False, layout=None
+) -> Tensor:
+    """Integers drawn uniformly from low ... high - 1; randint(high, size) starts at 0."""
+    if size is None:
+        low, high, size = 0, low, high
+    _check(device, layout)
+    if size is None or isinstance(size, int):
+        raise ArgumentError("randint(low=0, high, size): size must be a tuple of ints")
+    dtype = dtype or dtypes.int64
+    whole = dtypes.int64 if dtype.is_floating_point else dtype
+    made = draw("random_integers", int(low), int(high), tuple(size), dtype=whole, generator=generator)
+    return _finish(made.to(dtype), requires_grad)
 
 
+def randperm(n, *, generator=None, dtype=None, device=None, requires_grad=False, layout=None) -> Tensor:
+    """A random permutation of 0 ... n - 1."""
+    _check(device, layout)
+    return _finish(draw("random_permutation", int(n), dtype=dtype, generator=generator), requires_grad)
+
+
+def rand_like(input: Tensor, *, dtype=None, device=None, generator=None, requires_grad=False, **ignored) -> Tensor:
+    """`rand` with the shape and dtype of `input`."""
+    return rand(tuple(input.shape), dtype=dtype or input.dtype, device=device, generator=generator, requires_grad=requires_grad)
+
+
+def randn_like(input: Tensor, *, dtype=None, device=None, generator=None, requires_grad=False, **ignored) -> Tensor:
+    """`randn` with the shape and dtype of `input`."""
+    return randn(tuple(input.shape), dtype=dtype or input.dtype, device=device, generator=generator, requires_grad=requires_grad)
+
+
+def randint_like(input: Tensor, low, high=None, *, dtype=None, generator=None, **ignored) -> Tensor:
+    """`randint` with the shape and dtype of `input`."""
+    low, high = (0, low) if high is None else (low, high)
+    return randint(low, high, tuple(input.shape), dtype=dtype or input.dtype, generator=generator)
+
+
+def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator=None, dtype=None, **ignored) -> Tensor:
+    """Normal numbers with the given means and standard deviations, tensors (then broadcast) or numbers with `size`."""
+    if isinstance(std, Tensor) and bool((std < 0).any()) or not isinstance(std, Tensor) and std < 0:
+        raise ArgumentValueError("normal: a standard deviation can't be negative")
+    if size is None:
+        given = [x for x in (mean, std) if isinstance(x, Tensor)]
+        if not given:
+            raise ArgumentError("normal(mean, std, size): size is needed where mean and std are numbers")
+        size, dtype = tuple((mean + std).shape), dtype or given[0].dtype
+    return randn(tuple(size), dtype=dtype, generator=generator) * std + mean
+
+
+def bernoulli(input: Tensor, p: float | None = None, *, generator=None) -> Tensor:
+    """Ones with the probabilities in `input` (or all with probability p), and zeros."""
+    if p is not None:
+        return empty_of(input).bernoulli_(p, generator=generator)
+    if not bool(((input >= 0) & (input <= 1)).all()):
+        raise ArgumentValueError("bernoulli: probabilities must lie in [0, 1]")
+    return draw("random_bernoulli", generator=generator, operand=input)
+
+
+def empty_of(input: Tensor) -> Tensor:
+    """Fresh memory of the shape and dtype of `input`, without history."""
+    return REGISTRY["zeros_like"](input.detach())
+
+
+def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator=None) -> Tensor:
+    """Places of the last dimension, drawn with probabilities proportional to its weights.  [m, n] -> int64[m, k]."""
+    return draw("random_multinomial", num_samples, replacement, generator=generator, operand=as_tensor(input))
+
+
+def dropout(input: Tensor, p: float = 0.5, train: bool = True, *, generator=None) -> Tensor:
+    """Zero elements with probability p and scale the others by 1 / (1 - p); in evaluation, `input` itself."""
+    if not 0.0 <= p <= 1.0:
+        raise ArgumentValueError(f"dropout: p must lie in [0, 1], not {p}")
+    return draw("random_dropout", p, generator=generator, operand=input) if train and p else input
+
+
+# ---- in place ------------------------------------------------------------------------------------------------------
+def _floating(self: Tensor, name: str) -> DType:
+    if not self.dtype.is_floating_point:
+        raise DTypeError(f"{name}: a floating tensor is needed", f"tensor: {self._meta}")
+    return self.dtype
+
+
+def _fill(self: Tensor, value: Tensor) -> Tensor:
+    return write(REGISTRY["copy"], (self, value), {})
+
+
+def uniform_(self: Tensor, from_: float = 0.0, to: float = 1.0, *, generator=None, **given: float) -> Tensor:
+    """Fill with numbers drawn uniformly from [from, to)."""
+    low = given.pop("from", from_)
+    if given or low > to:
+        raise ArgumentValueError(f"uniform_(from, to): from must not be greater than to ({low} > {to})")
+    dtype = _floating(self, "uniform_")
+    return _fill(self, draw("random_uniform", tuple(self.shape), dtype=dtype, generator=generator) * (to - low) + low)
+
+
+def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator=None) -> Tensor:
+    """Fill with normal numbers."""
+    if std < 0:
+        raise ArgumentValueError(f"normal_: the standard deviation can't be negative: {std}")
+    dtype = _floating(self, "normal_")
+    return _fill(self, draw("random_normal", tuple(self.shape), dtype=dtype, generator=generator) * std + mean)
+
+
+def exponential_(self: Tensor, lambd: float = 1.0, *, generator=None) -> Tensor:
+    """Fill with exponential numbers of rate `lambd`."""
+    if lambd <= 0:
+        raise ArgumentValueError(f"exponential_: the rate must be greater than 0, not {lambd}")
+    dtype = _floating(self, "exponential_")
+    return _fill(self, draw("random_exponential", tuple(self.shape), dtype=dtype, generator=generator) / lambd)
+
+
+def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator=None) -> Tensor:
+    """Fill with numbers whose logarithms are normal."""
+    dtype = _floating(self, "log_normal_")
+    made = draw("random_normal", tuple(self.shape), dtype=dtype, generator=generator)
+    return _fill(self, REGISTRY["exp"](made * std + mean))
+
+
+def bernoulli_(self: Tensor, p: Any = 0.5, *, generator=None) -> Tensor:
+    """Fill with ones with probability p (a number or a tensor of them), and zeros."""
+    if isinstance(p, Tensor):
+        return _fill(self, bernoulli(REGISTRY["expand"](p, tuple(self.shape)), generator=generator))
+    if not 0.0 <= p <= 1.0:
+        raise ArgumentValueError(f"bernoulli_: p must lie in [0, 1], not {p}")
+    return _fill(self, draw("random_uniform", tuple(self.shape), dtype=dtypes.float64, generator=generator) < p)
+
+
+def random_(self: Tensor, from_: int = 0, to: int | None = None, *, generator=None, **given: int) -> Tensor:
+    """Fill with integers drawn from [from, to); without `to`, from 0 up to what the dtype holds exactly."""
+    low = given.pop("from", from_)
+    if to is None and not given and "from" not in given and low:
+        low, to = 0, low  # random_(to)
+    if to is None:
+        exact = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "bool": 1}
+        name = self.dtype.name
+        bits = exact.get(name, 8 * self.dtype.itemsize - self.dtype.is_signed)
+        to = (1 << bits) + (name in exact and name != "bool")
+        to = min(to, (1 << 63) - 1)
+    return _fill(self, draw("random_integers", int(low), int(to), tuple(self.shape), generator=generator))
+
+
+METHODS = {
+    f.__name__: f
+    for f in (uniform_, normal_, exponential_, log_normal_, bernoulli_, random_, bernoulli, multinomial)
+}
+for _name, _method in METHODS.items():
+    setattr(Tensor, _name, _method)
+
+FUNCTIONS = {
+    f.__name__: f
+    for f in (
+        rand, randn, randint, randperm, rand_like, randn_like, randint_like, normal, bernoulli, multinomial, dropout,
+        manual_seed, seed, initial_seed, get_rng_state, set_rng_state,
+    )
+}  # fmt: skip
+
+__all__ = [*FUNCTIONS, "Generator", "default_generator", "fork_rng"]

@@ -15,4 +15,4 @@ from .scalar import Expr, bitcast, cast, const, coordinate, op, read, ref, walk
 from .text import parse
 from .types import NUMPY
 from .verify import verify
-from .words import VOCABULARY
+from .words import VOCABULARY, Word

@@ -7,6 +7,7 @@ computed in float64 and rounded once.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -71,6 +72,15 @@ def _widened(x: np.ndarray) -> tuple[np.ndarray, np.dtype]:
     return x.astype(np.float64), kept
 
 
+# Up to this many elements a loop over the C library is quicker than two dozen calls of NumPy (25 us against 0.1 us
+# an element).
+_FEW = 256
+
+
+def _each(function: Callable[[float], float], x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    return np.array([function(v) for v in x.ravel().tolist()], np.float64).reshape(x.shape).astype(dtype)
+
+
 def _ratio(table: tuple[tuple[float, ...], tuple[float, ...]], x: np.ndarray) -> np.ndarray:
     return np.polyval(table[0], x) / np.polyval(table[1], x)
 
@@ -88,6 +98,8 @@ def _erfc_positive(y: np.ndarray) -> np.ndarray:
 def erf(x: np.ndarray) -> np.ndarray:
     """The error function.  Within 4 ulp of float64; odd; NaN stays NaN.  Source: Cody 1969."""
     x, kept = _widened(x)
+    if x.size <= _FEW:
+        return _each(math.erf, x, kept)
     y = np.abs(x)
     near = np.minimum(y, 0.46875)
     with np.errstate(all="ignore"):
@@ -99,6 +111,8 @@ def erf(x: np.ndarray) -> np.ndarray:
 def erfc(x: np.ndarray) -> np.ndarray:
     """1 - erf(x), within 7 ulp of float64, the right tail included.  Source: Cody 1969."""
     x, kept = _widened(x)
+    if x.size <= _FEW:
+        return _each(math.erfc, x, kept)
     y = np.abs(x)
     with np.errstate(all="ignore"):
         tail = _erfc_positive(np.where(np.isnan(y), 1, y))

@@ -1,4 +1,4 @@
-"""Activations: one scalar body each, from which the lowering and, unless it is written out, the gradient follow.
+"""Activations: one scalar body each, from which the lowering and often the gradient follow.
 
 No branch that is not taken may overflow: a gradient of the gradient would meet 0 * inf.  So a branch is given
 the input where it is taken and a harmless number elsewhere.
@@ -13,12 +13,13 @@ import numpy as np
 
 from ..elementwise import elementwise
 from ..errors import ArgumentValueError, ShapeError
-from ..op import REGISTRY, composite
+from ..op import composite
 from ..sample import Operand, Sample, unary_samples
 from ..shapes import dim_of
 from .arithmetic import maximum, minimum, square
-from .compare import ge, gt, le, logical_and, logical_or, lt, where
+from .compare import where
 from .math import erf, exp, expm1, log1p, sigmoid, tanh
+from .view import narrow, reshape
 
 Attrs = tuple[str, ...]
 
@@ -45,7 +46,7 @@ relu = elementwise(
     reference=lambda input: np.maximum(input, 0),
     dtypes="number",
     samples=_samples(0.0),
-    grad=lambda g, out: where(le(out, 0), 0.0, g),
+    grad=lambda g, out: where(out <= 0, 0.0, g),
     doc="Compute max(input, 0).  NaN stays NaN; the gradient at 0 is 0.",
 )
 
@@ -57,26 +58,26 @@ def bind_leaky_relu(input, negative_slope=0.01):
 
 leaky_relu = elementwise(
     "leaky_relu",
-    lambda input, *, negative_slope: where(gt(input, 0.0), input, input * negative_slope),
+    lambda input, *, negative_slope: where(input > 0.0, input, input * negative_slope),
     bind=bind_leaky_relu,
     reference=lambda input, *, negative_slope: np.where(input > 0, input, input * negative_slope),
     attrs=("negative_slope",),
     dtypes="float",
     method=False,
     samples=_samples(0.0, negative_slope=-0.5),
-    grad=lambda g, input, negative_slope: where(gt(input, 0.0), g, g * negative_slope),
+    grad=lambda g, input, negative_slope: where(input > 0.0, g, g * negative_slope),
 )
 
 _prelu = elementwise(
     "_prelu",
-    lambda input, weight: where(gt(input, 0.0), input, input * weight),
+    lambda input, weight: where(input > 0.0, input, input * weight),
     operands=("input", "weight"),
     dtypes="float",
     method=False,
     inplace=False,
     grad=(
-        lambda g, input, weight: where(gt(input, 0.0), g, g * weight),
-        lambda g, input: where(gt(input, 0.0), 0.0, g * input),
+        lambda g, input, weight: where(input > 0.0, g, g * weight),
+        lambda g, input: where(input > 0.0, 0.0, g * input),
     ),
     samples=lambda: [
         Sample((Operand(s, away_from=(0.0,)), Operand(t)))
@@ -100,9 +101,7 @@ def prelu(input, weight):
             f"weight's shape: {list(weight.shape)}",
         )
     if weight.ndim and input.ndim != 1:
-        weight = REGISTRY["reshape"](
-            weight, (1, weight.shape[0], *(1,) * (input.ndim - 2)) if input.ndim else ()
-        )
+        weight = reshape(weight, (1, weight.shape[0], *(1,) * (input.ndim - 2)) if input.ndim else ())
     return _prelu(input, weight)
 
 
@@ -116,7 +115,7 @@ def bind_threshold(input, threshold, value):
 
 threshold = elementwise(
     "threshold",
-    lambda input, *, threshold, value: where(le(input, threshold), value, input),
+    lambda input, *, threshold, value: where(input <= threshold, value, input),
     bind=bind_threshold,
     attrs=("threshold", "value"),
     dtypes="float",
@@ -124,7 +123,7 @@ threshold = elementwise(
     samples=lambda: [
         Sample((Operand(s, away_from=(1.0,)), 1, -3)) for s in ((), (0,), (1,), (17,), (33,), (3, 17))
     ],
-    grad=lambda g, input, threshold: where(le(input, threshold), 0.0, g),
+    grad=lambda g, input, threshold: where(input <= threshold, 0.0, g),
 )
 
 # --- exponential below zero ---------------------------------------------------------------------------------
@@ -132,13 +131,13 @@ threshold = elementwise(
 
 def _elu(input: Any, alpha: float, rate: float, scale: float) -> Any:
     """scale * input above 0, scale * alpha * (e^(rate * input) - 1) elsewhere."""
-    above = gt(input, 0.0)
+    above = input > 0.0
     below = expm1(where(above, 0.0, input) * rate) * (alpha * scale)
     return where(above, input * scale if scale != 1.0 else input, below)
 
 
 def _elu_grad(g: Any, input: Any, alpha: float, rate: float, scale: float) -> Any:
-    above = gt(input, 0.0)
+    above = input > 0.0
     below = exp(where(above, 0.0, input) * rate) * (alpha * rate * scale)
     return where(above, g * scale if scale != 1.0 else g, g * below)
 
@@ -248,6 +247,7 @@ def _silu_grad(g: Any, input: Any) -> Any:
 silu = elementwise(
     "silu",
     lambda input: input * sigmoid(input),
+    reference=lambda input: input / (np.exp(-input) + 1),
     dtypes="float",
     method=False,
     samples=_samples(),
@@ -264,18 +264,25 @@ def bind_softplus(input, beta=1.0, threshold=20.0):
 def _softplus_body(input: Any, *, beta: float, threshold: float) -> Any:
     scaled = input if beta == 1 else input * beta
     smooth = maximum(scaled, 0.0) + log1p(exp(-abs(scaled)))
-    return where(gt(scaled, threshold), input, smooth if beta == 1 else smooth / beta)
+    return where(scaled > threshold, input, smooth if beta == 1 else smooth / beta)
+
+
+def _softplus(input: np.ndarray, *, beta: float, threshold: float) -> np.ndarray:
+    scaled = input if beta == 1 else input * beta
+    smooth = np.logaddexp(scaled, 0)
+    return np.where(scaled > threshold, input, smooth if beta == 1 else smooth / beta)
 
 
 def _softplus_grad(g: Any, input: Any, beta: float, threshold: float) -> Any:
     scaled = input * beta
-    return where(gt(scaled, threshold), g, g * sigmoid(scaled))
+    return where(scaled > threshold, g, g * sigmoid(scaled))
 
 
 softplus = elementwise(
     "softplus",
     _softplus_body,
     bind=bind_softplus,
+    reference=_softplus,
     attrs=("beta", "threshold"),
     dtypes="float",
     method=False,
@@ -352,9 +359,7 @@ hardtanh = elementwise(
     dtypes="float",
     method=False,
     samples=_samples(-1.0, 1.0, min_val=-2.0, max_val=0.5),
-    grad=lambda g, input, min_val, max_val: where(
-        logical_and(gt(input, min_val), lt(input, max_val)), g, 0.0
-    ),
+    grad=lambda g, input, min_val, max_val: where((input > min_val) & (input < max_val), g, 0.0),
 )
 
 
@@ -369,7 +374,7 @@ relu6 = elementwise(
     dtypes="number",
     method=False,
     samples=_samples(0.0, 6.0),
-    grad=lambda g, input: where(logical_and(gt(input, 0), lt(input, 6)), g, 0.0),
+    grad=lambda g, input: where((input > 0) & (input < 6), g, 0.0),
     doc="Limit to the range from 0 to 6.  The gradient is 0 at the limits.",
 )
 
@@ -379,7 +384,7 @@ hardsigmoid = elementwise(
     dtypes="float",
     method=False,
     samples=_samples(-3.0, 3.0),
-    grad=lambda g, input: where(logical_and(gt(input, -3.0), lt(input, 3.0)), g / 6.0, 0.0),
+    grad=lambda g, input: where((input > -3.0) & (input < 3.0), g / 6.0, 0.0),
     doc="Compute (input + 3) / 6, limited to the range from 0 to 1.",
 )
 
@@ -389,7 +394,7 @@ hardswish = elementwise(
     dtypes="float",
     method=False,
     samples=_samples(-3.0, 3.0),
-    grad=lambda g, input: where(ge(input, 3.0), g, where(le(input, -3.0), 0.0, g * (input / 3.0 + 0.5))),
+    grad=lambda g, input: where(input >= 3.0, g, where(input <= -3.0, 0.0, g * (input / 3.0 + 0.5))),
     doc="Compute input * hardsigmoid(input).  Source: Howard et al. 2019.",
 )
 
@@ -400,12 +405,12 @@ def bind_hardshrink(input, lambd=0.5):
 
 
 def _shrunk_grad(g: Any, input: Any, lambd: float) -> Any:
-    return where(logical_or(lt(input, -lambd), gt(input, lambd)), g, 0.0)
+    return where((input < -lambd) | (input > lambd), g, 0.0)
 
 
 hardshrink = elementwise(
     "hardshrink",
-    lambda input, *, lambd: where(logical_and(ge(input, -lambd), le(input, lambd)), 0.0, input),
+    lambda input, *, lambd: where((input >= -lambd) & (input <= lambd), 0.0, input),
     bind=bind_hardshrink,
     attrs=("lambd",),
     dtypes="float",
@@ -427,7 +432,7 @@ def bind_softshrink(input, lambd=0.5):
 softshrink = elementwise(
     "softshrink",
     lambda input, *, lambd: where(
-        gt(input, lambd), input - lambd, where(lt(input, -lambd), input + lambd, input * 0.0)
+        input > lambd, input - lambd, where(input < -lambd, input + lambd, input * 0.0)
     ),
     bind=bind_softshrink,
     attrs=("lambd",),
@@ -450,5 +455,4 @@ def glu(input, dim=-1):
     half, odd = divmod(input.shape[dim], 2)
     if odd:
         raise ShapeError(f"glu: size {input.shape[dim]} of dimension {dim} can't be halved")
-    narrow = REGISTRY["narrow"]
     return narrow(input, dim, 0, half) * sigmoid(narrow(input, dim, half, half))

@@ -9,7 +9,7 @@ import numpy as np
 from .. import lowering
 from ..dims import same
 from ..dtypes import int64
-from ..errors import ArgumentError, ArgumentValueError, DimError, DTypeError, ShapeError
+from ..errors import ArgumentValueError, DimError, ShapeError
 from ..op import REGISTRY, Traits, composite, define
 from ..sample import Operand, Sample
 from ..shapes import broadcast_shapes, dim_of
@@ -51,7 +51,8 @@ _ZERO_D = {"0-d": "needs a dimension to index"}
 
 
 def bind_index_select(input, dim, index):
-    """Take slices of a dimension in the order of a list of places.  Shapes: [..., n, ...], [k] -> [..., k, ...].
+    """Take slices of a dimension in the order of a list of places.  Shapes: [..., n, ...], [k] -> [..., k,
+    ...].
 
     Raises DimError for a place outside of [0, n), ShapeError, DTypeError.
     """
@@ -83,7 +84,10 @@ index_select = define(
     infer=_infer_select,
     casts=lambda input, index, *, dim: (None, int64),
     reference=_selected,
-    grad=(lambda g, index, input_type, dim: unindex(g, input_type.shape, _at(dim, reshape(index, (-1,)))), None),
+    grad=(
+        lambda g, index, input_type, dim: unindex(g, input_type.shape, _at(dim, reshape(index, (-1,)))),
+        None,
+    ),
     lower=lowering.kernel(_build_select),
     traits=Traits(movement=True),
     samples=lambda: [Sample((Operand(shape), dim, _places(k))) for shape, dim, k, _ in _CASES],
@@ -114,7 +118,9 @@ def _source_casts(input: Type, index: Type, source: Type, **_: Any) -> tuple:
 def _write_add(input: np.ndarray, index: np.ndarray, source: np.ndarray, *, dim: int, alpha: Any) -> None:
     index = np.reshape(index, (-1,)).astype(np.int64, copy=False)
     check_places("index_add", index, dim, input.shape[dim])
-    source = np.reshape(source if alpha == 1 else source * alpha, (*input.shape[:dim], index.size, *input.shape[dim + 1 :]))
+    source = np.reshape(
+        source if alpha == 1 else source * alpha, (*input.shape[:dim], index.size, *input.shape[dim + 1 :])
+    )
     source = source.astype(input.dtype, copy=False)
     if input.flags.c_contiguous:
         add_at(input, flat_places(input.shape, (dim,), (index,)), source)
@@ -129,7 +135,8 @@ def _added(input: np.ndarray, index: np.ndarray, source: np.ndarray, *, dim: int
 
 
 def bind_index_add(input, dim, index, source, *, alpha=1):
-    """Add `alpha` times slices of `source` to the slices of a dimension at a list of places, repeated ones each time.
+    """Add `alpha` times slices of `source` to the slices of a dimension at a list of places, repeated ones
+    each time.
 
     Raises DimError for a place outside of the dimension, ShapeError, DTypeError.
     """
@@ -146,7 +153,9 @@ index_add = define(
     grad=(
         lambda g: g,
         None,
-        lambda g, index, source_type, dim, alpha: reshape(index_select(g, dim, index) * alpha, source_type.shape),
+        lambda g, index, source_type, dim, alpha: reshape(
+            index_select(g, dim, index) * alpha, source_type.shape
+        ),
     ),
     lower=lowering.decomposition(
         lambda input, index, source, *, dim, alpha: (
@@ -272,7 +281,11 @@ def bind_embedding(
     padding_idx: a row whose gradient is zero.  Raises DimError for an index outside of [0, n), ShapeError,
     DTypeError; ArgumentValueError for max_norm, scale_grad_by_freq and sparse, which are not supported.
     """
-    for name, value in (("max_norm", max_norm), ("scale_grad_by_freq", scale_grad_by_freq), ("sparse", sparse)):
+    for name, value in (
+        ("max_norm", max_norm),
+        ("scale_grad_by_freq", scale_grad_by_freq),
+        ("sparse", sparse),
+    ):
         if value:
             raise ArgumentValueError(f"embedding({name}={value}) is not supported")
     if weight.ndim != 2:
@@ -297,7 +310,7 @@ def _embedded(input: np.ndarray, weight: np.ndarray, *, padding_idx: int | None)
 
 def _embedding_to_weight(g, input, weight_type, padding_idx):
     if padding_idx is not None:
-        g = REGISTRY["where"](unsqueeze(input == padding_idx, -1), 0.0, g)
+        g = REGISTRY["where"](unsqueeze(REGISTRY["eq"](input, padding_idx), -1), 0.0, g)
     return unindex(g, weight_type.shape, (input,))
 
 
@@ -317,7 +330,11 @@ embedding = define(
     traits=Traits(movement=True),
     method=False,
     samples=lambda: [
-        Sample((Operand(shape, 0, rows, category="int"), Operand((rows, width))), {"padding_idx": padding})
+        Sample(
+            (Operand(shape, 0, rows, category="int"), Operand((rows, width))),
+            {"padding_idx": padding},
+            differentiable=padding is None,  # its row's gradient is zero on purpose
+        )
         for shape, rows, width, padding in (
             ((), 3, 2, None), ((0,), 3, 2, 0), ((1,), 3, 2, -1), ((17,), 4, 3, 1), ((33,), 2, 1, None), ((2, 3), 5, 4, 2),
         )

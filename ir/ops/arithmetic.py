@@ -365,7 +365,7 @@ def _power(input: np.ndarray, other: np.ndarray) -> np.ndarray:
     if input.dtype.kind in "iub":
         return _whole_power(input, other)
     if other.ndim == 0 or other.size == 1 and other.ndim <= input.ndim:
-        known = _KNOWN.get(float(other.reshape(())))
+        known = _KNOWN.get(other.item())
         if known is not None:
             return known(input)
     return np.power(input, other)
@@ -386,6 +386,10 @@ def _whole_power(input: np.ndarray, other: np.ndarray) -> np.ndarray:
     below = np.less(other, 0)
     if not below.any():
         return np.power(input, other)
+    if other.ndim == 0:
+        raise ArgumentValueError(
+            f"pow: an integer to the power of {other} is no integer", "use floats: x.float() ** y"
+        )
     odd = np.where(np.bitwise_and(other, 1) == 1, input, input * input)
     return np.where(below, np.where(odd * odd == 1, odd, 0), np.power(input, np.where(below, 0, other)))
 
@@ -404,19 +408,18 @@ pow = elementwise(
         ),
     ),
     doc="Raise to a power, with broadcasting and type promotion.  Integers stay integers, and "
-    "a negative power of one is 0 unless it is 1 or -1.",
+    "a tensor of negative powers of them holds 0 but for 1 and -1; one negative number raises "
+    "ArgumentValueError.",
 )
 
 
 # --- extremes -----------------------------------------------------------------------------------------------
 
 
-def _winner(before: Any) -> Any:
-    """The gradient to an operand that wins unless `before(mine, other)`; two equal ones share it."""
-    return lambda g, mine, other: where(eq(mine, other), g * 0.5, where(before(mine, other), 0.0, g))
+def _share(g: Any, mine: Any, other: Any, loses: Any) -> Any:
+    """The gradient to an operand unless it loses; two equal ones share it."""
+    return where(eq(mine, other), g * 0.5, where(loses, 0.0, g))
 
-
-_least, _greatest = _winner(lt), _winner(gt)
 
 maximum = elementwise(
     "maximum",
@@ -425,7 +428,10 @@ maximum = elementwise(
     operands=BOTH,
     commutative=True,
     samples=_DISTINCT,
-    grad=(lambda g, input, other: _least(g, input, other), lambda g, input, other: _least(g, other, input)),
+    grad=(
+        lambda g, input, other: _share(g, input, other, input < other),
+        lambda g, input, other: _share(g, other, input, other < input),
+    ),
     doc="Take the greater of two, elementwise; NaN where either is.  Equal ones share the gradient.",
 )
 
@@ -437,8 +443,8 @@ minimum = elementwise(
     commutative=True,
     samples=_DISTINCT,
     grad=(
-        lambda g, input, other: _greatest(g, input, other),
-        lambda g, input, other: _greatest(g, other, input),
+        lambda g, input, other: _share(g, input, other, input > other),
+        lambda g, input, other: _share(g, other, input, other > input),
     ),
     doc="Take the lesser of two, elementwise; NaN where either is.  Equal ones share the gradient.",
 )

@@ -26,7 +26,7 @@ def check_attention(query: Any, key: Any, value: Any) -> None:
             raise ShapeError(f"{call}: {name} needs 2 dimensions or more, not {x.ndim}")
     if not same(query.shape[-1], key.shape[-1]):
         raise ShapeError(
-            f"{call}: the last dimensions of query and key must be equal ({query.shape[-1]} != {key.shape[-1]})"
+            f"{call}: the widths of query and key must be equal ({query.shape[-1]} != {key.shape[-1]})"
         )
     if not same(key.shape[-2], value.shape[-2]):
         raise ShapeError(
@@ -39,7 +39,7 @@ def repeated_heads(x: Any, heads: int) -> Any:
     count = x.shape[-3]
     if heads % count:
         raise ShapeError(
-            "scaled_dot_product_attention(enable_gqa=True): the heads of key and value must divide the query's "
+            "scaled_dot_product_attention(enable_gqa=True): the heads of key and value must divide query's "
             f"({heads} % {count} != 0)"
         )
     lead, rest = tuple(x.shape[:-3]), tuple(x.shape[-2:])
@@ -91,9 +91,10 @@ def scaled_dot_product_attention(
     """Take the mean of the values, weighted by softmax(query @ key.mT * scale + mask).
 
     Shapes: [..., l, e], [..., s, e], [..., s, v] -> [..., l, v]; leading dimensions broadcast.
-    attn_mask: broadcasts to [..., l, s]; bool (True takes part) or of query's dtype (added).  is_causal: query i
-    sees keys 0 .. i.  scale: 1 / sqrt(e) by default.  enable_gqa: key and value have fewer heads, in dimension
-    -3, and each serves several of the query's.  A query that sees no key gives zeros.
+    attn_mask: broadcasts to [..., l, s]; bool (True takes part) or of query's dtype (added).
+    is_causal: query i sees keys 0 .. i.  scale: 1 / sqrt(e) by default.
+    enable_gqa: key and value have fewer heads, in dimension -3, and each serves several of the query's.
+    A query that sees no key gives zeros.
     dropout_p: must be 0 here; nn.functional's function of this name drops weights.
     Raises ShapeError, ArgumentError, ArgumentValueError.
     Source: Vaswani et al., Attention is all you need, 2017.

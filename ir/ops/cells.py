@@ -19,7 +19,7 @@ from .matmul import linear
 
 
 def check_gates(op: str, count: int, state: str, **types: Type) -> Type:
-    """The state's type.  Raises ShapeError, DTypeError unless each other operand holds `count` gates for it."""
+    """The state's type.  Raises ShapeError, DTypeError unless the others hold `count` gates for it."""
     kept = types[state]
     for name, t in types.items():
         if t.dtype is not kept.dtype or not t.dtype.is_floating_point:

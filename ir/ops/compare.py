@@ -15,6 +15,7 @@ from ..op import Op, composite
 from ..sample import Operand, Sample, binary_samples, unary_samples
 from ..shapes import float_dtype, result_dtype
 from ..types import Type
+from .cast import dtype_of
 
 # Small whole numbers, so that pairs of equal elements occur in every dtype.
 _EQUALS = binary_samples({"low": -2, "high": 2, "category": "int"})
@@ -144,8 +145,10 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 
     equal_nan: NaN counts as equal to NaN.
     """
-    near = logical_and(abs(input - other) <= atol + abs(rtol * other), isfinite(other))
-    near = logical_or(near, eq(input, other))
+    near = eq(input, other)
+    if dtype_of(input).category != "bool":
+        within = abs(input - other) <= atol + abs(rtol * other)
+        near = logical_or(near, logical_and(within, isfinite(other)))
     return logical_or(near, logical_and(isnan(input), isnan(other))) if equal_nan else near
 
 

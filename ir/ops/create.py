@@ -49,6 +49,14 @@ def _number(op: str, name: str, value: Any) -> Number:
     raise ArgumentError(f"{op}: {name} must be a number, not {type(value).__name__}")
 
 
+def _fits(op: str, value: Number, dtype: DType) -> None:
+    """Raise ArgumentValueError for a number too large for an integer type; one below 0 wraps if unsigned."""
+    if dtype.category == "int":
+        limits = np.iinfo(dtype.numpy)
+        if not min(limits.min, -limits.max) <= value <= limits.max:
+            raise ArgumentValueError(f"{op}: {value} does not fit into {dtype.name}")
+
+
 def _made(*, size: tuple, dtype: DType, device: Device, **_: Any) -> Type:
     return type_of(dtype, size, device)
 
@@ -112,6 +120,7 @@ def bind_full(size, fill_value, *, dtype=None, device=None):
     value = _number("full", "fill_value", fill_value)
     sizes = _sizes("full", tuple(size) if isinstance(size, (tuple, list)) else (size,))
     made = of_scalar(value) if dtype is None else _dtype("full", dtype)
+    _fits("full", value, made)
     return (), {"size": sizes, "fill_value": value, "dtype": made, "device": _device(device)}
 
 
@@ -218,11 +227,13 @@ def bind_logspace(start, end, steps, base=10.0, *, dtype=None, device=None):
 def _spaced(op: str, start: Any, end: Any, steps: Any, dtype: DType | None, device: Any) -> dict[str, Any]:
     if not isinstance(steps, int) or steps < 0:
         raise ArgumentValueError(f"{op}: steps must be an int and not negative, not {steps!r}")
+    if dtype is not None and _dtype(op, dtype).category == "bool":
+        raise DTypeError(f"{op}: does not make bool")
     return {
         "start": float(_number(op, "start", start)),
         "end": float(_number(op, "end", end)),
         "size": (steps,),
-        "dtype": default_dtype() if dtype is None else _dtype(op, dtype),
+        "dtype": default_dtype() if dtype is None else dtype,
         "device": _device(device),
     }
 
@@ -297,53 +308,28 @@ eye = define(
 )
 
 
-def _triangle(name: str, lower: bool) -> Op:
-    """Enter tril_indices or triu_indices."""
-
-    def bind(
-        row: int, col: int, offset: int = 0, *, dtype: DType = int64, device: Any = None
-    ) -> tuple[tuple, dict]:
-        if min(row, col) < 0:
-            raise ArgumentValueError(f"{name}: row and col can't be negative: {row}, {col}")
-        starts = [min(max(i + offset + (1 if lower else 0), 0), col) for i in range(row)]
-        count = sum(starts) if lower else row * col - sum(starts)
-        made = _dtype(name, dtype)
-        attrs = {"row": row, "col": col, "offset": offset, "size": (2, count), "dtype": made}
-        return (), attrs | {"device": _device(device)}
-
-    def reference(
-        *, row: int, col: int, offset: int, size: tuple, dtype: DType, device: Device
-    ) -> np.ndarray:
-        i, j = np.arange(row)[:, None], np.arange(col)
-        inside = j - i <= offset if lower else j - i >= offset
-        return np.stack(np.nonzero(np.broadcast_to(inside, (row, col)))).astype(dtype.numpy)
-
-    part = "below" if lower else "above"
-    return define(
-        name,
-        bind=bind,
-        infer=_made,
-        reference=reference,
-        lower=lowering.extern(
-            "a row's start among the results is a root, which floats get wrong for large sizes"
-        ),
-        samples=lambda: [sample(0, 0), sample(1, 1), sample(3, 17), sample(5, 4, -1), sample(4, 6, 2)],
-        doc=f"Give row and column of all elements on and {part} the diagonal, row by row.  Shapes: [2, count].",
-        **CREATION
-        | {"inapplicable": NO_OPERAND | dict.fromkeys(("0-d", "1", "17", "33"), "its result is [2, count]")},
-    )
-
-
-tril_indices = _triangle("tril_indices", lower=True)
-triu_indices = _triangle("triu_indices", lower=False)
-
-
 # --- of the sizes of another --------------------------------------------------------------------------------
 
 LIKE = Traits(elementwise=True, movement=True)
 
 
-def _like(name: str, value: Number) -> Op:
+def _like_attrs(op: str, dtype: Any, device: Any) -> dict[str, Any]:
+    return {
+        "dtype": None if dtype is None else _dtype(op, dtype),
+        "device": None if device is None else Device(device),
+    }
+
+
+def _like_type(
+    input: Type, size: tuple, dtype: DType | None, device: Device | None, name: str = "", value: Number = 0
+) -> Type:
+    """The dtype and device of the input where none are given.  Raises ArgumentValueError."""
+    made = dtype or input.dtype
+    _fits(name, value, made)
+    return type_of(made, size, device or input.device)
+
+
+def _like(name: str, value: Number, make: Callable) -> Op:
     """Enter zeros_like, ones_like or empty_like."""
 
     def bind(input: Any, *, dtype: DType | None = None, device: Any = None) -> tuple[tuple, dict]:
@@ -354,12 +340,8 @@ def _like(name: str, value: Number) -> Op:
         operands=("input",),
         attrs=("dtype", "device"),
         bind=bind,
-        infer=lambda input, *, dtype, device: type_of(
-            dtype or input.dtype, input.shape, device or input.device
-        ),
-        reference=lambda input, *, dtype, device: _fill(
-            input.shape, value, dtype.numpy if dtype else input.dtype
-        ),
+        infer=lambda input, *, dtype, device: _like_type(input, input.shape, dtype, device),
+        reference=lambda input, *, dtype, device: make(input.shape, dtype.numpy if dtype else input.dtype),
         lower=lowering.pointwise(lambda input, *, dtype, device: value),
         traits=LIKE,
         method=False,
@@ -368,20 +350,16 @@ def _like(name: str, value: Number) -> Op:
     )
 
 
-def _like_attrs(op: str, dtype: Any, device: Any) -> dict[str, Any]:
-    return {
-        "dtype": None if dtype is None else _dtype(op, dtype),
-        "device": None if device is None else Device(device),
-    }
-
-
-zeros_like = _like("zeros_like", 0)
-ones_like = _like("ones_like", 1)
-empty_like = _like("empty_like", 0)
+zeros_like = _like("zeros_like", 0, np.zeros)
+ones_like = _like("ones_like", 1, np.ones)
+empty_like = _like("empty_like", 0, np.zeros)
 
 
 def bind_full_like(input, fill_value, *, dtype=None, device=None):
-    """Make a tensor of the input's shape, filled with one number, with its dtype and device unless given."""
+    """Make a tensor of the input's shape, filled with one number, of its dtype and device by default.
+
+    Raises ArgumentValueError for a number that does not fit the dtype.
+    """
     value = _number("full_like", "fill_value", fill_value)
     return (input,), {"fill_value": value} | _like_attrs("full_like", dtype, device)
 
@@ -389,8 +367,8 @@ def bind_full_like(input, fill_value, *, dtype=None, device=None):
 full_like = define(
     "full_like",
     bind=bind_full_like,
-    infer=lambda input, *, fill_value, dtype, device: type_of(
-        dtype or input.dtype, input.shape, device or input.device
+    infer=lambda input, *, fill_value, dtype, device: _like_type(
+        input, input.shape, dtype, device, "full_like", fill_value
     ),
     reference=lambda input, *, fill_value, dtype, device: _fill(
         input.shape, fill_value, dtype.numpy if dtype else input.dtype
@@ -405,7 +383,11 @@ full_like = define(
 )
 
 
-def _new(name: str, value: Number) -> Op:
+def _new_samples(*more: Any) -> list[Sample]:
+    return [Sample((Operand(shape), [4, 2], *more)) for shape in ((), (0,), (1,), (17,), (33,), (2, 3))]
+
+
+def _new(name: str, value: Number, make: Callable) -> Op:
     """Enter new_zeros, new_ones or new_empty."""
 
     def bind(input: Any, *size: Any, dtype: DType | None = None, device: Any = None) -> tuple[tuple, dict]:
@@ -416,32 +398,24 @@ def _new(name: str, value: Number) -> Op:
         operands=("input",),
         attrs=("size", "dtype", "device"),
         bind=bind,
-        infer=lambda input, *, size, dtype, device: type_of(
-            dtype or input.dtype, size, device or input.device
-        ),
-        reference=lambda input, *, size, dtype, device: _fill(
-            size, value, dtype.numpy if dtype else input.dtype
-        ),
+        infer=lambda input, *, size, dtype, device: _like_type(input, size, dtype, device),
+        reference=lambda input, *, size, dtype, device: make(size, dtype.numpy if dtype else input.dtype),
         lower=lowering.kernel(lambda k, input, *, size, **_: k.store(value, at=k.parallel(*size))),
         traits=Traits(movement=True),
-        samples=lambda: [sample((2, 3), 3, 2), *(Sample(s.args, {}) for s in _new_samples())],
-        doc=f"Make a tensor of the given size, of {value}, with the input's dtype and device unless given.",
+        samples=_new_samples,
+        doc=f"Make a tensor of the given size, of {value}, with the input's dtype and device by default.",
     )
 
 
-def _new_samples() -> list[Sample]:
-    return [Sample((Operand(shape), [4, 2])) for shape in ((), (0,), (1,), (17,), (33,))]
-
-
-new_zeros = _new("new_zeros", 0)
-new_ones = _new("new_ones", 1)
-new_empty = _new("new_empty", 0)
+new_zeros = _new("new_zeros", 0, np.zeros)
+new_ones = _new("new_ones", 1, np.ones)
+new_empty = _new("new_empty", 0, np.zeros)
 
 
 def bind_new_full(input, size, fill_value, *, dtype=None, device=None):
     """Make a tensor of the given size, filled with one number, with the input's dtype and device by default.
 
-    Raises ShapeError for negative sizes.
+    Raises ShapeError for negative sizes, ArgumentValueError for a number that does not fit the dtype.
     """
     sizes = _sizes("new_full", tuple(size) if isinstance(size, (tuple, list)) else (size,))
     value = _number("new_full", "fill_value", fill_value)
@@ -451,8 +425,8 @@ def bind_new_full(input, size, fill_value, *, dtype=None, device=None):
 new_full = define(
     "new_full",
     bind=bind_new_full,
-    infer=lambda input, *, size, fill_value, dtype, device: type_of(
-        dtype or input.dtype, size, device or input.device
+    infer=lambda input, *, size, fill_value, dtype, device: _like_type(
+        input, size, dtype, device, "new_full", fill_value
     ),
     reference=lambda input, *, size, fill_value, dtype, device: _fill(
         size, fill_value, dtype.numpy if dtype else input.dtype
@@ -461,5 +435,5 @@ new_full = define(
         lambda k, input, *, size, fill_value, **_: k.store(fill_value, at=k.parallel(*size))
     ),
     traits=Traits(movement=True),
-    samples=lambda: [Sample((*s.args, 3)) for s in _new_samples()],
+    samples=lambda: _new_samples(3),
 )

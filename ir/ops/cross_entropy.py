@@ -72,7 +72,7 @@ def check_classes(op: str, input: Type, target: Type, weight: Type | None) -> No
     if target.ndim != len(wanted) or not all(same(a, b) for a, b in zip(target.shape, wanted)):
         raise ShapeError(
             f"{op}: target must have the shape of input without its classes",
-            f"the classes are dimension {dim} of {list(input.shape)}: {list(wanted)}, not {list(target.shape)}",
+            f"{list(wanted)}, as the classes are dimension {dim} of {list(input.shape)}",
         )
     if weight is not None and (weight.ndim != 1 or not same(weight.shape[0], input.shape[dim])):
         raise ShapeError(f"{op}: one weight for each of {input.shape[dim]} classes, not {list(weight.shape)}")
@@ -257,30 +257,37 @@ def _grad_reference(
 ) -> Any:
     dim = 0 if input.ndim == 1 else 1
     s, classes = label_smoothing, input.shape[dim]
+    row = (
+        *input.shape[:dim],
+        1,
+        *input.shape[dim + 1 :],
+    )  # the shape of one number a sample, beside the input
     kept = target != ignore_index
-    ignored = not kept.all()
-    at = np.expand_dims(np.where(kept, target, 0) if ignored else target, dim)
-    out = np.exp(input - np.expand_dims(lse, dim))
-    row = chosen = None
+    ignored = not np.logical_and.reduce(kept, axis=None)
+    if ignored:
+        target = np.where(kept, target, 0)
+    out = np.exp(input - lse.reshape(row))
+    asked: Any = 1 - s
     if weight is not None:
-        row = weight.reshape((-1,) + (1,) * (input.ndim - 1 - dim))
-        chosen = weight[at]
-        out *= chosen if not s else chosen * (1 - s) + (np.add.reduce(weight) * (s / classes))
+        weights = weight.reshape((-1,) + (1,) * (input.ndim - 1 - dim))
+        chosen = weight[target].reshape(row)
+        asked = chosen * (1 - s)
+        out *= asked + np.add.reduce(weight) * (s / classes) if s else chosen
     if subtract:
         if s:
-            out -= s / classes if row is None else row * (s / classes)
-        asked = (1 - s) if chosen is None else chosen * (1 - s)
+            out -= s / classes if weight is None else weights * (s / classes)
         if input.ndim == 2:
-            out[np.arange(len(target)), at[:, 0]] -= asked if chosen is None else asked[:, 0]
+            out[np.arange(len(target)), target] -= asked if weight is None else asked[:, 0]
         else:
+            at = target.reshape(row)
             np.put_along_axis(out, at, np.take_along_axis(out, at, dim) - asked, dim)
     scale = g / total if reduction == "mean" else g
     if reduction == "none":
-        scale = np.expand_dims(scale, dim)
-    if ignored:
-        scale = np.where(np.expand_dims(kept, dim), scale, 0)
-        out = np.where(scale == 0, 0, out)  # an ignored sample may hold inf
-    return out * scale
+        scale = scale.reshape(row)
+    if not ignored:
+        out *= scale
+        return out
+    return np.where(kept.reshape(row), out * scale, 0)  # where, as an ignored sample may hold inf
 
 
 def _build_grad(
@@ -308,7 +315,7 @@ def _build_grad(
 
 
 def _grad_vjp(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
-    """To g: <u, the gradient for g = 1>.  To input: u * (scale A p).  To lse: minus its sum over the classes."""
+    """To g: <u, the gradient for g = 1>.  To input: u * (scale A p).  To lse: minus its sum over classes."""
     g, input, target, weight, lse, total = saved
     (u,) = cotangents
     dim = class_dim(input)

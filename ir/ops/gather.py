@@ -35,8 +35,8 @@ def _places(shape: tuple) -> Operand:
 def bind_gather(input, dim, index, *, sparse_grad=False):
     """Pick an element of a dimension for each place of `index`: out[i][j] = input[index[i][j]][j] for dim 0.
 
-    Shapes: [..., n, ...], [..., k, ...] -> [..., k, ...]; in other dimensions index may be smaller than input.
-    Raises DimError for an index outside of [0, n), ShapeError, DTypeError.
+    Shapes: [..., n, ...], [..., k, ...] -> [..., k, ...]; in other dimensions index may be smaller than
+    input. Raises DimError for an index outside of [0, n), ShapeError, DTypeError.
     """
     if sparse_grad:
         raise ArgumentValueError("gather(sparse_grad=True) is not supported: there are no sparse tensors")
@@ -122,8 +122,8 @@ gather = define(
 def bind_ungather(input, index, dim, shape, combine="add"):
     """Put elements into zeros of `shape` at the places that gather reads: the transpose of `gather`.
 
-    combine: how elements that meet are combined: "add", "set" (the last one stays), or "mul", "max", "min", which
-    start from their identity and not from zero.  Raises DimError, ShapeError.
+    combine: how elements that meet are combined: "add", "set" (the last one stays), or "mul", "max", "min",
+    which start from their identity and not from zero.  Raises DimError, ShapeError.
     """
     return (input, index), {
         "dim": dim_of("ungather", dim, len(shape)),
@@ -267,7 +267,8 @@ def _scatter_samples(**more: Any) -> Callable[[], list[Sample]]:
 
 
 def bind_scatter_add(input, dim, index, src):
-    """Add the elements of `src` to `input` at places of a dimension: input[index[i][j]][j] += src[i][j] for dim 0.
+    """Add the elements of `src` to `input` at places of a dimension: input[index[i][j]][j] += src[i][j] for
+    dim 0.
 
     Raises DimError for an index outside of the dimension, ShapeError, DTypeError.
     """

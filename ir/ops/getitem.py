@@ -12,12 +12,12 @@ import numpy as np
 
 from ..dims import Dim
 from ..dtypes import DType, from_numpy_dtype
-from ..errors import ArgumentError, DimError
+from ..errors import DimError
 from ..op import REGISTRY, composite
 from ..types import Shape
 from .index import index as pick
 from .index import picked, result_shape
-from .view import basic_index, reshape, squeeze
+from .view import basic_index, reshape
 
 _WHOLE = ("slice", None, None, None)
 
@@ -37,18 +37,19 @@ def getitem(input, index):
 @composite(method=False)
 def setitem_(input, index, value):
     """Write `value`, broadcast, to the part that `index` selects, in place: x[index] = value."""
+    if hasattr(index, "dtype") and value.ndim == 0 and input.ndim and is_mask(index):
+        if tuple(index.shape) == tuple(input.shape):  # no need to know where the mask is true
+            input.masked_fill_(index, value)
+            return
     part, indices = split_index(input, index)
+    shape = result_shape(part.shape, *picked(indices)) if indices else part.shape
+    surplus = max(value.ndim - len(shape), 0)
+    if surplus and all(n == 1 for n in value.shape[:surplus]):  # x[0] = a value of shape [1, n]
+        value = reshape(value, value.shape[surplus:])
     if indices:
-        shape = result_shape(part.shape, *picked(indices))
-        surplus = max(value.ndim - len(shape), 0)
-        if surplus and all(
-            n == 1 for n in value.shape[:surplus]
-        ):  # x[0] = row of shape [1, n], as copy_ takes it
-            value = reshape(value, value.shape[surplus:])
         part.index_put_(indices, value)
     else:
-        surplus = max(value.ndim - part.ndim, 0)
-        part.copy_(reshape(value, value.shape[surplus:]) if surplus else value)
+        part.copy_(value)
 
 
 def split_index(input: Any, index: Any) -> tuple[Any, tuple]:
@@ -64,7 +65,7 @@ def split_index(input: Any, index: Any) -> tuple[Any, tuple]:
         elif item is True or item is False:
             basic.append(None)
             picks.append(np.zeros(int(item), np.int64))
-        elif not _is_mask(item):
+        elif not is_mask(item):
             basic.append(_WHOLE)
             picks.append(item)
         elif item.ndim == 0:
@@ -78,11 +79,6 @@ def split_index(input: Any, index: Any) -> tuple[Any, tuple]:
         picks.pop()
     plain = all(item == _WHOLE for item in basic)
     view = input if plain and picks else basic_index(input, tuple(basic))
-    # A 0-d index among others is an int: it doesn't count when the others' places are told to be neighbours.
-    points = [d for d, p in enumerate(picks) if p is not None and p.ndim == 0]
-    if points and len(points) < sum(p is not None for p in picks):
-        for d in reversed(points):
-            view = squeeze(pick(view, (None,) * d + (reshape(picks.pop(d), (1,)),)), d)
     return view, tuple(picks)
 
 
@@ -96,15 +92,16 @@ def _spread(input: Any, index: Any) -> list:
     items = []
     for item in index if isinstance(index, tuple) else (index,):
         if isinstance(item, slice):
-            bounds = (
-                None if b is None else b if isinstance(b, Dim) else as_int(b) for b in (item.start, item.stop)
-            )
-            item = ("slice", *bounds, None if item.step is None else as_int(item.step))
+            item = ("slice", *map(_bound, (item.start, item.stop, item.step)))
         elif isinstance(item, (list, range)):
             item = np.asarray(item) if len(item) else np.zeros(0, np.int64)
         elif isinstance(item, (np.bool_, np.integer)):
             item = item.item()
         items.append(item)
+    if any(hasattr(item, "dtype") and item.ndim for item in items):
+        # a 0-d index among others is an int: it doesn't count when the others' places are told to be
+        # neighbours
+        items = [as_int(item) if _is_point(item) else item for item in items]
     dots = [at for at, item in enumerate(items) if item is Ellipsis]
     if len(dots) > 1:
         raise DimError(f"x[index]: an index can hold one Ellipsis (...), not {len(dots)}")
@@ -127,14 +124,20 @@ def _width(item: Any) -> int:
     if isinstance(item, (int, Dim, tuple)):
         return 1
     if not hasattr(item, "dtype"):
-        raise ArgumentError(
+        raise DimError(
             f"x[index]: an index can't be a {type(item).__name__}",
             "it takes ints, slices, None, Ellipsis, integer and bool tensors, lists, and tuples of these",
         )
-    return item.ndim if _is_mask(item) else 1
+    return item.ndim if is_mask(item) else 1
 
 
-def _is_mask(item: Any) -> bool:
+def _is_point(item: Any) -> bool:
+    """Whether an item is a 0-d integer tensor."""
+    return hasattr(item, "dtype") and item.ndim == 0 and not is_mask(item)
+
+
+def is_mask(item: Any) -> bool:
+    """Whether a tensor's elements are bools."""
     dtype = item.dtype if isinstance(item.dtype, DType) else from_numpy_dtype(item.dtype)
     return dtype is not None and dtype.category == "bool"
 

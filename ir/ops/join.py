@@ -26,7 +26,7 @@ def _several(op: str, tensors: Any) -> tuple:
     if not isinstance(tensors, (tuple, list)):
         raise ArgumentError(f"{op}(tensors): takes a tuple or list of tensors, not {type(tensors).__name__}")
     if not tensors:
-        raise ArgumentValueError(f"{op}(tensors): needs at least one tensor")
+        raise ShapeError(f"{op}(tensors): needs at least one tensor")
     return tuple(tensors)
 
 
@@ -330,7 +330,7 @@ def pad(input, pad, mode="constant", value=None):
     """
     widths = tuple(pad)
     if len(widths) % 2 or len(widths) > 2 * input.ndim:
-        raise ArgumentValueError(
+        raise ShapeError(
             f"pad: {len(widths)} numbers for {input.ndim} dimensions",
             "it takes two for each dimension padded",
         )

@@ -1,4 +1,4 @@
-"""Choosing elements by truth, and what is found by looking at values: masks, nonzero, bincount, binary search."""
+"""Choosing elements by truth, and what is found by looking at values: masks, nonzero, binary search."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import numpy as np
 from .. import lowering
 from ..dims import symbol
 from ..dtypes import DType, bool_, float64, int32, int64
-from ..errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
+from ..errors import ArgumentValueError, DTypeError, ShapeError
 from ..kernel import scalar
 from ..op import REGISTRY, Traits, composite, define
 from ..sample import Operand, Sample, sample
 from ..shapes import broadcast_shapes, common_device
 from ..types import CPU, Device, Type, type_of
+from .getitem import is_mask
 from .index import index as pick
-from .view import expand, reshape, unbind
+from .split import unbind
+from .view import expand, reshape
 
 # A size that only the values tell.
 _COUNT = symbol("count")
@@ -57,7 +59,8 @@ masked_fill = define(
     samples=lambda: [
         Sample((Operand(shape), Operand(mask, category="bool"), Operand(())))
         for shape, mask in (
-            ((), ()), ((0,), (0,)), ((1,), ()), ((17,), (17,)), ((33,), (1,)), ((3, 17), (17,)), ((3, 1), (3, 4)),
+            ((), ()), ((0,), (0,)), ((1,), ()), ((17,), (17,)), ((33,), (1,)),
+            ((3, 17), (17,)), ((3, 1), (3, 4)),
         )
     ],
 )  # fmt: skip
@@ -65,7 +68,7 @@ masked_fill = define(
 
 argwhere = define(
     "argwhere",
-    doc="""Give the places of the elements that are not zero, one row each.  Shapes: [...n dims] -> int64[count, n].""",
+    doc="Give the places of the elements that are not zero, a row for each.  Shapes: [...] -> int64[count, ndim].",
     operands=("input",),
     attrs=(),
     infer=lambda input: type_of(int64, (_COUNT, input.ndim), input.device),
@@ -78,7 +81,7 @@ argwhere = define(
 
 @composite()
 def nonzero(input, *, as_tuple=False):
-    """Give the places of the elements that are not zero: one row each, or (as_tuple) a tuple of one tensor a dimension."""
+    """Give the places of the elements that are not zero: a row for each, or (as_tuple) a tensor a dimension."""
     if not as_tuple:
         return argwhere(input)
     return unbind(argwhere(input if input.ndim else reshape(input, (1,))), 1)
@@ -88,6 +91,8 @@ def nonzero(input, *, as_tuple=False):
 def masked_select(input, mask):
     """Take the elements where `mask`, broadcast, is true, as one dimension.  Raises DTypeError, ShapeError."""
     shape = broadcast_shapes("masked_select", input.shape, mask.shape)
+    if not is_mask(mask):
+        raise DTypeError("masked_select: mask must be bool", "mask != 0 makes a mask")
     places = argwhere(reshape(expand(mask, shape), (-1,)))
     return pick(reshape(expand(input, shape), (-1,)), (reshape(places, (-1,)),))
 
@@ -109,7 +114,7 @@ def masked_scatter(input, mask, source):
 
 
 def bind_bincount(input, weights=None, minlength=0):
-    """Count how often each integer occurs, or add up its weights.  Shapes: int[n] -> int64[max(input) + 1 or minlength].
+    """Count how often each integer occurs, or add up its weights.  Shapes: int[n] -> int64[k].
 
     Raises ArgumentValueError for negative elements, ShapeError, DTypeError.
     """
@@ -161,7 +166,9 @@ def bind_searchsorted(sorted_sequence, input, *, out_int32=False, right=False, s
     [..., n], [..., k] -> int64[..., k] row by row.  Raises ShapeError, ArgumentValueError.
     """
     if sorter is not None:
-        raise ArgumentValueError("searchsorted(sorter) is not supported", "gather the sequence in order first")
+        raise ArgumentValueError(
+            "searchsorted(sorter) is not supported", "gather the sequence in order first"
+        )
     if side not in (None, "left", "right") or (side == "left" and right):
         raise ArgumentValueError(f"searchsorted: side={side!r} with right={right}")
     return (sorted_sequence, input), {"right": right or side == "right", "out_int32": bool(out_int32)}
@@ -171,7 +178,9 @@ def _infer_searchsorted(sorted_sequence: Type, input: Type, *, right: bool, out_
     if not sorted_sequence.ndim:
         raise ShapeError("searchsorted: sorted_sequence needs a dimension")
     if sorted_sequence.ndim > 1 and sorted_sequence.shape[:-1] != input.shape[:-1]:
-        raise ShapeError("searchsorted: sorted_sequence and input must be equal in all dimensions but the last")
+        raise ShapeError(
+            "searchsorted: sorted_sequence and input must be equal in all dimensions but the last"
+        )
     device = common_device("searchsorted", sorted_sequence, input)
     return type_of(int32 if out_int32 else int64, input.shape, device)
 
@@ -218,6 +227,9 @@ def bucketize(input, boundaries, *, out_int32=False, right=False):
 # Places of a matrix's triangles
 
 
+_SIZES = ("0-d", "empty", "1", "17", "33")
+
+
 def _triangle_places(name: str, words: str, find: Any) -> Any:
     def bind(row, col, offset=0, *, dtype=int64, device=None):
         if row < 0 or col < 0:
@@ -241,8 +253,8 @@ def _triangle_places(name: str, words: str, find: Any) -> Any:
         lower=lowering.extern("a list known when it is asked for, which no kernel need compute"),
         traits=Traits(creation=True),
         method=False,
-        samples=lambda: [sample(row=r, col=c, offset=k) for r, c, k in ((3, 4, 0), (0, 2, 0), (17, 3, -1), (2, 33, 1))],
-        inapplicable=dict.fromkeys(("0-d", "1", "17", "33", "empty", "transposed", "strided", "broadcast"), "no operand"),
+        samples=lambda: [sample(row=3, col=4), sample(row=0, col=2), sample(row=7, col=3, offset=-1)],
+        inapplicable=dict.fromkeys((*_SIZES, "transposed", "strided", "broadcast"), "no operand"),
     )
 
 

@@ -157,8 +157,8 @@ sigmoid = _function(
 def bind_logit(input, eps=None):
     """Compute log(input / (1 - input)), the inverse of sigmoid.
 
-    The input is first limited to [eps, 1 - eps], unless eps is None.  The gradient is 0 beyond the limits, and
-    NaN outside [0, 1] where there are none.
+    The input is first limited to [eps, 1 - eps], unless eps is None.  The gradient is 0 beyond the limits
+    and NaN outside [0, 1] where there are none.
     """
     return (input,), {"eps": eps}
 

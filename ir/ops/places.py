@@ -63,7 +63,8 @@ def infer_spread_at(input: Type, indices: Type, *, size, add) -> Type:
     check_places("spread_at", input, indices)
     if indices.shape != input.shape or input.ndim < len(size):
         raise ShapeError(
-            f"spread_at: input and indices must have one shape ({list(input.shape)} and {list(indices.shape)})"
+            "spread_at: input and indices must have one shape "
+            f"({list(input.shape)} and {list(indices.shape)})"
         )
     return input.with_shape((*input.shape[: input.ndim - len(size)], *size))
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import lowering
-from ..errors import ArgumentError, ArgumentValueError, DimError, ShapeError
+from ..errors import DimError, ShapeError
 from ..kernel import scalar
 from ..op import REGISTRY, Traits, composite, define
 from ..sample import sample
@@ -55,17 +55,17 @@ flip = define(
 
 @composite()
 def fliplr(input):
-    """Reverse the columns.  Raises DimError for fewer than two dimensions."""
+    """Reverse the columns.  Raises ShapeError for fewer than two dimensions."""
     if input.ndim < 2:
-        raise DimError(f"fliplr: takes at least 2 dimensions, not {input.ndim}")
+        raise ShapeError(f"fliplr: takes at least 2 dimensions, not {input.ndim}")
     return flip(input, (1,))
 
 
 @composite()
 def flipud(input):
-    """Reverse the rows.  Raises DimError for a 0-d operand."""
+    """Reverse the rows.  Raises ShapeError for a 0-d operand."""
     if not input.ndim:
-        raise DimError("flipud: takes at least 1 dimension, not 0")
+        raise ShapeError("flipud: takes at least 1 dimension, not 0")
     return flip(input, (0,))
 
 
@@ -73,10 +73,10 @@ def flipud(input):
 def rot90(input, k=1, dims=(0, 1)):
     """Rotate in the plane of two dimensions by k quarter turns, from the first towards the second."""
     if len(dims) != 2:
-        raise ArgumentError(f"rot90: dims must name two dimensions, not {list(dims)}")
+        raise ShapeError(f"rot90: dims must name two dimensions, not {list(dims)}")
     a, b = (dim_of("rot90", d, input.ndim) for d in dims)
     if a == b or input.ndim < 2:
-        raise DimError(f"rot90: dims must be two dimensions, not {list(dims)}")
+        raise ShapeError(f"rot90: dims must be two dimensions, not {list(dims)}")
     turns = k % 4
     if turns == 1:
         return transpose(flip(input, (b,)), a, b)
@@ -89,16 +89,16 @@ def rot90(input, k=1, dims=(0, 1)):
 def roll(input, shifts, dims=None):
     """Move elements by `shifts` places along dimensions, those beyond the end to the start.
 
-    Without dims, all elements are rolled as one dimension.  Raises ArgumentValueError, DimError.
+    Without dims, all elements are rolled as one dimension.  Raises ShapeError, DimError.
     """
     shifts = tuple(shifts) if isinstance(shifts, (tuple, list)) else (shifts,)
     if dims is None or dims == ():
         if len(shifts) != 1:
-            raise ArgumentValueError(f"roll: {len(shifts)} shifts without dims")
+            raise ShapeError(f"roll: {len(shifts)} shifts without dims")
         return reshape(roll(reshape(input, (-1,)), shifts, (0,)), input.shape)
     dims = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
     if len(shifts) != len(dims):
-        raise ArgumentValueError(f"roll: {len(shifts)} shifts for {len(dims)} dims")
+        raise ShapeError(f"roll: {len(shifts)} shifts for {len(dims)} dims")
     join = REGISTRY["cat"]
     for shift, d in zip(shifts, (dim_of("roll", d, input.ndim) for d in dims), strict=True):
         n = input.shape[d] if input.ndim else 1
@@ -161,7 +161,7 @@ def repeat(input, *sizes, repeats=None):
     if new < 0:
         raise ShapeError(f"repeat: {list(sizes)} has fewer sizes than shape {list(input.shape)}")
     if any(k < 0 for k in sizes):
-        raise ArgumentValueError(f"repeat: sizes can't be negative: {list(sizes)}")
+        raise ShapeError(f"repeat: sizes can't be negative: {list(sizes)}")
     shape = (1,) * new + tuple(input.shape)
     if all(k == 1 for k in sizes):
         return REGISTRY["clone"](reshape(input, shape))
@@ -180,11 +180,15 @@ def tile(input, *dims):
 
 
 @composite()
-def repeat_interleave(input, repeats, dim=None, *, output_size=None):
+def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     """Repeat each element along a dimension (all elements as one dimension if None).
 
-    repeats: how often, an int, or one for each place: then a host reads them.  Raises ShapeError.
+    repeats: how often, an int, or one for each place: then the host reads them.  With `repeats` alone, the
+    places themselves are repeated.  Raises ShapeError.
     """
+    if repeats is None:
+        places = REGISTRY["cumsum"](REGISTRY["ones_like"](input), 0) - 1
+        return repeat_interleave(places, input, 0)
     if dim is None:
         input, dim = reshape(input, (-1,)), 0
     dim = dim_of("repeat_interleave", dim, input.ndim)
@@ -201,7 +205,7 @@ def repeat_interleave(input, repeats, dim=None, *, output_size=None):
         else:
             return REGISTRY["index_select"](input, dim, np.repeat(np.arange(len(counts)), counts))
     if repeats < 0:
-        raise ArgumentValueError(f"repeat_interleave: repeats can't be negative: {repeats}")
+        raise ShapeError(f"repeat_interleave: repeats can't be negative: {repeats}")
     wide = expand(unsqueeze(input, dim + 1), (*shape[: dim + 1], repeats, *shape[dim + 1 :]))
     out = reshape(wide, (*shape[:dim], shape[dim] * repeats, *shape[dim + 1 :]))
     return REGISTRY["clone"](out) if repeats == 1 else out

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..dims import same
-from ..errors import ArgumentValueError, DimError
+from ..errors import ShapeError
 from ..op import composite
 from ..shapes import dim_of
 from .view import part
@@ -38,19 +38,19 @@ def _sums(sizes: Sequence) -> list:
 def split(tensor, split_size_or_sections, dim=0):
     """Cut a dimension into views of one size (the last may be smaller), or of the sizes given.
 
-    Raises DimError; ArgumentValueError where the sizes don't add up to the dimension's.
+    Raises DimError; ShapeError where the sizes don't add up to the dimension's.
     """
     dim = dim_of("split", dim, tensor.ndim)
     n = tensor.shape[dim] if tensor.ndim else 0
     size = split_size_or_sections
     if isinstance(size, (tuple, list)):
         if not same(sum(size), n) or any(part < 0 for part in size):
-            raise ArgumentValueError(
+            raise ShapeError(
                 f"split: sizes {list(size)} must be at least 0 and add up to {n}, the size of dim {dim}"
             )
         return _cut("split", tensor, dim, _sums(size))
     if size < 0 or (size == 0 and n != 0):
-        raise ArgumentValueError(f"split: split_size must be greater than 0, not {size}")
+        raise ShapeError(f"split: split_size must be greater than 0, not {size}")
     return _cut("split", tensor, dim, [*range(0, n, size), n] if n else [0, 0])
 
 
@@ -64,7 +64,7 @@ def split_with_sizes(input, split_sizes, dim=0):
 def chunk(input, chunks, dim=0):
     """Cut a dimension into at most `chunks` views of one size, the last of which may be smaller."""
     if chunks <= 0:
-        raise ArgumentValueError(f"chunk: chunks must be greater than 0, not {chunks}")
+        raise ShapeError(f"chunk: chunks must be greater than 0, not {chunks}")
     dim = dim_of("chunk", dim, input.ndim)
     n = input.shape[dim] if input.ndim else 0
     if n == 0:
@@ -86,33 +86,33 @@ def tensor_split(input, indices_or_sections, dim=0):
         return tuple(part("tensor_split", input, dim, ("slice", a, b, 1)) for a, b in pairs)
     sections = indices_or_sections
     if sections <= 0:
-        raise ArgumentValueError(f"tensor_split: sections must be greater than 0, not {sections}")
+        raise ShapeError(f"tensor_split: sections must be greater than 0, not {sections}")
     size, longer = divmod(n, sections)
     return _cut("tensor_split", input, dim, _sums([size + (i < longer) for i in range(sections)]))
 
 
 def _split_along(op: str, input: Any, indices_or_sections: Any, dim: int, least: int) -> tuple:
     if input.ndim < least:
-        raise DimError(f"{op}: takes at least {least} dimensions, not {input.ndim}")
+        raise ShapeError(f"{op}: takes at least {least} dimensions, not {input.ndim}")
     n, parts = input.shape[dim], indices_or_sections
     if isinstance(parts, int) and parts > 0 and n % parts:
-        raise ArgumentValueError(f"{op}: dimension {dim} with size {n} can't be cut into {parts} equal parts")
+        raise ShapeError(f"{op}: dimension {dim} with size {n} can't be cut into {parts} equal parts")
     return tensor_split(input, parts, dim)
 
 
 @composite()
 def hsplit(input, indices_or_sections):
-    """Cut columns apart (the elements of one dimension).  Raises DimError, ArgumentValueError."""
+    """Cut columns apart (the elements of one dimension).  Raises ShapeError."""
     return _split_along("hsplit", input, indices_or_sections, 1 if input.ndim > 1 else 0, 1)
 
 
 @composite()
 def vsplit(input, indices_or_sections):
-    """Cut rows apart.  Raises DimError, ArgumentValueError."""
+    """Cut rows apart.  Raises ShapeError."""
     return _split_along("vsplit", input, indices_or_sections, 0, 2)
 
 
 @composite()
 def dsplit(input, indices_or_sections):
-    """Cut the third dimension.  Raises DimError, ArgumentValueError."""
+    """Cut the third dimension.  Raises ShapeError."""
     return _split_along("dsplit", input, indices_or_sections, 2, 3)

@@ -176,7 +176,8 @@ logsumexp = define(
     ),
     lower=lowering.kernel(_build_logsumexp),
     samples=lambda: [
-        sample((), dim=0), sample((0,), dim=0, differentiable=False), sample((1,), dim=0), sample((17,), dim=0),
+        sample((), dim=0), sample((0,), dim=0, differentiable=False), sample((1,), dim=0),
+        sample((17,), dim=0),
         sample((33,), dim=-1), sample((3, 17), dim=1), sample((3, 4), dim=(0, 1)),
         sample((2, 3, 4), dim=1, keepdim=True),
     ],

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from ..dims import Dim, same
-from ..errors import ArgumentError, ArgumentValueError, DimError, ShapeError
+from ..errors import DimError, ShapeError
 from ..indices import canonical, indexed_shape, numpy_index, place, whole
-from ..op import Op, Traits, composite
+from ..op import Op, composite
 from ..sample import sample
 from ..shapes import dim_of, dims_of, filled_in, sizes_of
 from ..types import Shape
@@ -94,7 +94,7 @@ def flatten(input, start_dim=0, end_dim=-1):
     """Make one dimension of `start_dim` to `end_dim`.  A 0-d operand gives one element.  Raises DimError."""
     first, last = dim_of("flatten", start_dim, input.ndim), dim_of("flatten", end_dim, input.ndim)
     if first > last:
-        raise DimError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
+        raise ShapeError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
     shape = input.shape
     return reshape(input, (*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :]))
 
@@ -131,14 +131,14 @@ def reshape_as(input, other):
 def bind_permute(input, *dims_given, dims=None):
     """Reorder the dimensions: dimension j of the result is dimension dims[j] of the operand.
 
-    Shapes: [s0, s1, ...] -> [s_dims[0], s_dims[1], ...].  Raises DimError unless `dims` names each once.
+    Shapes: [s0, s1, ...] -> [s_dims[0], s_dims[1], ...].  Raises ShapeError unless `dims` names each once.
     """
     given = dims if dims is not None else dims_given
     if len(given) == 1 and isinstance(given[0], (tuple, list)):
         given = given[0]
     dims = tuple(dim_of("permute", d, input.ndim) for d in given)
     if len(dims) != input.ndim or len(set(dims)) != len(dims):
-        raise DimError(f"permute: dims must name each of {input.ndim} dimensions once, not {list(given)}")
+        raise ShapeError(f"permute: dims must name each of {input.ndim} dimensions once, not {list(given)}")
     return (input,), {"dims": dims}
 
 
@@ -182,7 +182,6 @@ transpose = view_op(
     places=lambda axes, shape, *, dim0, dim1: _exchanged(axes, dim0, dim1),
     reference=lambda input, *, dim0, dim1: input.swapaxes(dim0, dim1) if input.ndim else input.view(),
     grad=lambda g, dim0, dim1: transpose(g, dim0, dim1),
-    traits=Traits(view=True, movement=True, inplace=True),
     aliases=("swapaxes", "swapdims"),
     samples=lambda: [
         sample((), dim0=0, dim1=-1), sample((0,), dim0=0, dim1=0), sample((1,), dim0=0, dim1=0),
@@ -194,9 +193,9 @@ transpose = view_op(
 
 @composite()
 def t(input):
-    """Transpose a matrix; fewer dimensions stay as they are.  Raises DimError for more than two."""
+    """Transpose a matrix; fewer dimensions stay as they are.  Raises ShapeError for more than two."""
     if input.ndim > 2:
-        raise DimError(
+        raise ShapeError(
             f"t(input): takes at most 2 dimensions, not {input.ndim}",
             "transpose(input, dim0, dim1) exchanges any two",
         )
@@ -211,16 +210,16 @@ def adjoint(input):
 
 @composite(aliases=("moveaxis",))
 def movedim(input, source, destination):
-    """Move dimensions to other places; those not named keep their order.  Raises DimError, ArgumentError."""
+    """Move dimensions to other places; those not named keep their order.  Raises DimError, ShapeError."""
     sources = source if isinstance(source, (tuple, list)) else (source,)
     targets = destination if isinstance(destination, (tuple, list)) else (destination,)
     if len(sources) != len(targets):
-        raise ArgumentError(f"movedim: {len(sources)} sources and {len(targets)} destinations")
+        raise ShapeError(f"movedim: {len(sources)} sources and {len(targets)} destinations")
     moved = {}
     for s, d in zip(sources, targets, strict=True):
         s, d = dim_of("movedim", s, input.ndim), dim_of("movedim", d, input.ndim)
         if d in moved or s in moved.values():
-            raise DimError(f"movedim: a dim appears twice in {tuple(sources)} or {tuple(targets)}")
+            raise ShapeError(f"movedim: a dim appears twice in {tuple(sources)} or {tuple(targets)}")
         moved[d] = s
     if not input.ndim:
         return permute(input, ())
@@ -309,7 +308,6 @@ squeeze = view_op(
     places=_with_zeros,
     reference=lambda input, *, dim: np.asarray(input).squeeze(dim),
     grad=lambda g, input_type: view(g, input_type.shape),
-    traits=Traits(view=True, movement=True, inplace=True),
     samples=lambda: [
         sample(()), sample((0,)), sample((1,)), sample((17,), dim=0), sample((33,)), sample((1, 3, 1)),
         sample((1, 3, 1), dim=-1), sample((1, 3, 1, 2), dim=(0, 1)),
@@ -332,7 +330,6 @@ unsqueeze = view_op(
     places=lambda axes, shape, *, dim: (*axes[:dim], *axes[dim + 1 :]),
     reference=lambda input, *, dim: np.asarray(input)[(_ALL,) * dim + (None, ...)],
     grad=lambda g, dim: squeeze(g, dim),
-    traits=Traits(view=True, movement=True, inplace=True),
     samples=lambda: [
         sample((), dim=0), sample((0,), dim=-1), sample((1,), dim=1), sample((17,), dim=0),
         sample((33,), dim=-2), sample((2, 3, 4), dim=2),
@@ -384,7 +381,7 @@ basic_index = view_op(
 def part(op: str, input: Any, dim: int, item: tuple) -> Any:
     """The view that one item selects in dimension `dim`."""
     if not input.ndim:
-        raise DimError(f"{op}: a 0-d operand has no dimension to take a part of")
+        raise ShapeError(f"{op}: a 0-d operand has no dimension to take a part of")
     return basic_index(input, (*map(whole, input.shape[:dim]), item))
 
 
@@ -399,7 +396,7 @@ def select(input, dim, index):
 
 @composite()
 def narrow(input, dim, start, length):
-    """Take `length` places of a dimension from `start` on.  Raises DimError, ArgumentValueError."""
+    """Take `length` places of a dimension from `start` on.  Raises DimError, ShapeError."""
     dim = dim_of("narrow", dim, input.ndim)
     if not input.ndim:
         return part("narrow", input, dim, ())
@@ -409,9 +406,7 @@ def narrow(input, dim, start, length):
         raise DimError(f"narrow: start {start} is out of range for dimension {dim} with size {n}")
     start = start + n if start < 0 else start
     if length < 0 or start + length > n:
-        raise ArgumentValueError(
-            f"narrow: start {start} and length {length} leave dimension {dim} with size {n}"
-        )
+        raise ShapeError(f"narrow: start {start} and length {length} leave dimension {dim} with size {n}")
     return part("narrow", input, dim, ("slice", start, start + length, 1))
 
 

@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 from numpy.lib.stride_tricks import as_strided as numpy_as_strided
 
-from ..errors import ArgumentValueError, DimError, ShapeError
+from ..errors import ShapeError
 from ..sample import sample
 from ..shapes import dim_of, sizes_of
 from ..types import Shape
@@ -19,7 +19,7 @@ def bind_diagonal(input, offset=0, dim1=0, dim2=1):
     """Take the diagonal of two dimensions, as a last dimension; `offset` > 0: above it.  Raises DimError."""
     a, b = dim_of("diagonal", dim1, input.ndim), dim_of("diagonal", dim2, input.ndim)
     if a == b or input.ndim < 2:
-        raise DimError(f"diagonal: dim1 and dim2 must be two dimensions, not {dim1} and {dim2}")
+        raise ShapeError(f"diagonal: dim1 and dim2 must be two dimensions, not {dim1} and {dim2}")
     return (input,), {"offset": int(offset), "dim1": a, "dim2": b}
 
 
@@ -60,14 +60,14 @@ diagonal = view_op(
 def bind_unfold(input, dimension, size, step):
     """Take all windows of `size` places of a dimension, `step` apart; a last dimension holds their elements.
 
-    Shapes: [..., n, ...] -> [..., (n - size) // step + 1, ..., size].  Raises DimError, ArgumentValueError.
+    Shapes: [..., n, ...] -> [..., (n - size) // step + 1, ..., size].  Raises DimError, ShapeError.
     """
     dim = dim_of("unfold", dimension, input.ndim)
     n = input.shape[dim] if input.ndim else 1
     if not 0 <= size <= n:
-        raise ArgumentValueError(f"unfold: windows of {size} don't fit into dimension {dim} with size {n}")
+        raise ShapeError(f"unfold: windows of {size} don't fit into dimension {dim} with size {n}")
     if step <= 0:
-        raise ArgumentValueError(f"unfold: step must be greater than 0, not {step}")
+        raise ShapeError(f"unfold: step must be greater than 0, not {step}")
     return (input,), {"dimension": dim, "size": int(size), "step": int(step)}
 
 

@@ -76,6 +76,19 @@ def test_error_of_an_op_shows_the_operands():
     assert "input: f32[2]\n  other: f32[3]" in str(error.value)
 
 
+def test_comparing_values_is_an_op_and_keys_go_by_identity():
+    with Builder("g") as b:
+        x, y = b.param(type_of(float32, (3,)), "x"), b.param(type_of(float32, (3,)), "y")
+        graph = b.finish([x == y, x != 2.0])
+        assert {x: 1, y: 2}[y] == 2 and x in {x} and y not in {x}
+        with pytest.raises(GraphError, match="no truth"):
+            (y,).index(x)
+    verify(graph)
+    equal, other = interpret(graph, np.float32([1, 2, np.nan]), np.float32([1, 3, np.nan]))
+    np.testing.assert_array_equal(equal, [True, False, False])
+    np.testing.assert_array_equal(other, [True, False, True])
+
+
 def test_value_has_no_truth_and_no_length():
     x = Value(type_of(float32, (3,)), "x")
     with pytest.raises(GraphError, match="no truth before the graph runs"):

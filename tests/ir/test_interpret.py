@@ -1,5 +1,7 @@
 """Running graphs in NumPy, and the contract under which references are run."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from graphs import OPS, graphs, inputs, small, split_sign
@@ -51,6 +53,17 @@ def test_interpret_in_another_dtype(graph):
     for a, b in zip(wide, again, strict=True):
         assert a.dtype == np.float64
         np.testing.assert_array_equal(a, b)
+
+
+def test_casts_and_constants_follow_the_dtype_asked_for():
+    with Builder("g") as b:
+        x = b.param(type_of(float64, (1,)), "x")
+        narrow = REGISTRY["cast"](x, dtype=float16)
+        graph = b.finish(
+            REGISTRY["sum"](narrow * b.constant(np.array([3], np.float16)), dim=0, dtype=float32)
+        )
+    assert interpret(graph, np.array([0.1]), dtype=float64)[0] == 0.1 * 3
+    assert interpret(graph, np.array([0.1]))[0] == np.float16(0.1) * np.float16(3)
 
 
 def test_arrays_must_be_what_the_params_say():
@@ -115,6 +128,31 @@ def test_executor_returns_arrays_of_the_inferred_type(dtype, shape):
 def test_executor_is_the_reference_where_nothing_needs_doing():
     t = type_of(float32, (3,))
     assert executor(REGISTRY["add"], (t, t), {})[0] is np.add
+
+
+def test_attrs_reach_references_of_every_signature():
+    def named(x, *, scale, shift):
+        return x * scale + shift
+
+    def collected(x, **attrs):
+        return named(x, **attrs)
+
+    def positional(x, scale, shift):
+        return named(x, scale=scale, shift=shift)
+
+    t, attrs = type_of(float32, (2,)), {"scale": 3, "shift": 1}
+    for reference in (named, collected, positional, partial(named)):
+        op = Op(
+            "scaled",
+            operands=("x",),
+            attrs=("scale", "shift"),
+            reference=reference,
+            infer=lambda x, *, scale, shift: x,
+            lower=lowering.extern(""),
+            samples=list,
+        )
+        run, _ = executor(op, (t,), attrs)
+        np.testing.assert_array_equal(run(np.ones(2, np.float32)), [4, 4])
 
 
 def seen_by(types, casts=None, movement=False):

@@ -99,6 +99,17 @@ def test_float32_constants_keep_their_bits(bits):
     assert read.data.tobytes() == scalar.data.tobytes() or np.isnan(scalar.data)
 
 
+@pytest.mark.parametrize("dtype", [float16, bfloat16], ids=str)
+def test_every_half_keeps_its_bits(dtype):
+    halves = np.arange(2**16, dtype=np.uint16).view(dtype.numpy)
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        halves = halves[~np.isnan(halves)]
+    graph = Builder("g").finish([Constant(np.asarray(h)) for h in halves[::7]])
+    read = parse(str(graph), graph.constants)
+    for one, two in zip(graph.results, read.results, strict=True):
+        assert one.data.tobytes() == two.data.tobytes()
+
+
 def test_values_of_one_hint_get_distinct_names():
     with Builder("g") as b:
         x, y, z = (b.param(type_of(float32, ()), hint) for hint in ("h", "h", "2 h"))

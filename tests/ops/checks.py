@@ -97,12 +97,14 @@ def check_infer(op: Op) -> None:
         with np.errstate(all="ignore"):
             found = op.reference(*operands, **case.attrs)
         found = found if isinstance(found, tuple) else (found,)
-        assert len(found) == len(op.all_outputs), f"{case}: {len(found)} outputs, not {op.all_outputs}"
         outs = case.outs
-        assert len(outs) == len(found), f"{case}: infer gives {len(outs)} types for {op.all_outputs}"
-        for name, array, t in zip(op.all_outputs, found, outs, strict=True):
+        assert len(outs) == len(found) == len(case.names), f"{case}: {len(found)} outputs, infer says {outs}"
+        for name, array, t in zip(case.names, found, outs, strict=True):
             array = np.asarray(array)
-            assert array.shape == t.shape, f"{case}: {name} has shape {array.shape}, infer says {t}"
+            known = t.shape if not op.traits.host else tuple(
+                n if isinstance(n, int) else m for n, m in zip(t.shape, array.shape, strict=True)
+            )  # fmt: skip
+            assert array.shape == known, f"{case}: {name} has shape {array.shape}, infer says {t}"
             made = dtypes.from_numpy_dtype(array.dtype)
             assert made is not None, f"{case}: {name} has NumPy's {array.dtype}"
             converted = op.traits.movement and made is t.dtype
@@ -163,7 +165,7 @@ def check_precision(op: Op) -> None:
     for dtype in taken(op, (dtypes.float32, dtypes.float16, dtypes.bfloat16)):
         for case in cases(op, dtype, count=None if dtype is dtypes.float32 else 3):
             found, exact = case.run(), case.widened().run()
-            for name, y, z, limit in zip(op.all_outputs, found, exact, bound(case, exact, dtype), strict=True):
+            for name, y, z, limit in zip(case.names, found, exact, bound(case, exact, dtype), strict=True):
                 with np.errstate(over="ignore"):
                     z = z.astype(y.dtype) if is_float(y) else z  # what overflows the dtype is inf there
                 assert_near(y, z, limit, f"{case}: {name} against float64")
@@ -176,9 +178,28 @@ def check_layouts(op: Op) -> None:
         for case in cases(op, dtype, layout):
             plain = case.run([x if x is None else x.copy() for x in case.operands])
             limits = bound(case, plain, dtype) if dtype in EPS else [0.0] * len(plain)
-            for name, y, z, limit in zip(op.all_outputs, case.run(), plain, limits, strict=True):
+            for name, y, z, limit in zip(case.names, case.run(), plain, limits, strict=True):
                 assert y.dtype == z.dtype, f"{case}: {name} is {y.dtype}, contiguous {z.dtype}"
                 assert_near(y, z, limit, f"{case}: {name} against contiguous operands")
+
+
+def check_write(op: Op) -> None:
+    """An op that writes operands (an optimizer's step) leaves in the last of them what its reference returns."""
+    if not op.traits.mutates:
+        return
+    assert op.write is not None, f"{op.name}: mutates {op.traits.mutates}, and has no write"
+    for dtype in taken(op, (*WIDE, dtypes.bfloat16)):
+        for case in cases(op, dtype):
+            wanted = case.run()
+            copies = [x if x is None else x.copy() for x in case.operands]
+            with np.errstate(all="ignore"):
+                op.write(*copies, **case.attrs)
+            written = len(copies) - len(wanted)
+            for x, y in zip(copies[:written], case.operands, strict=False):
+                assert x is None or x.tobytes() == y.tobytes(), f"{case}: write changed an operand that it only reads"
+            limits = bound(case, case.widened().run(), dtype)
+            for name, x, y, limit in zip(case.names, copies[written:], wanted, limits, strict=True):
+                assert_near(x, y, limit, f"{case}: {name} written against the reference")
 
 
 # ---- gradients ---------------------------------------------------------------------------------------------------
@@ -187,7 +208,7 @@ def differentiable(op: Op, dtype: DType = dtypes.float64) -> Iterator[Case]:
     if not op.differentiable or dtype not in TAKES[op.dtypes]:
         return
     for sample, case in zip(samples(op), cases(op, dtype), strict=True):
-        outs = [t.dtype for t in case.outs[: len(op.outputs)] if t.dtype.is_floating_point]
+        outs = [t.dtype for t in case.outs[: case.visible] if t.dtype.is_floating_point]
         # an output of lower precision, as a cast has it, is a staircase to finite differences
         if sample.differentiable and any(needs_of(case)) and outs and all(d is dtype for d in outs):
             if all(np.isfinite(y).all() for y in case.run() if is_float(y)):  # the mean of nothing is NaN
@@ -301,7 +322,7 @@ def check_lowering(op: Op) -> None:
             limits = bound(case, [y.astype(np.float64) for y in wanted], dtypes.float32)
         for how in ways:
             found = interpret_lowered(op, case.operands, case.attrs, **how)
-            for name, y, z, limit in zip(op.all_outputs, found, wanted, limits, strict=True):
+            for name, y, z, limit in zip(case.names, found, wanted, limits, strict=True):
                 assert y.dtype == z.dtype, f"{case}: {name} lowered is {y.dtype}, the reference {z.dtype}"
                 limit = 0.0 if op.traits.movement or not is_float(z) else 2 * limit  # both may be off
                 assert_near(y, z, limit, f"{case}: {name} lowered against the reference")

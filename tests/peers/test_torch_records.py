@@ -53,13 +53,15 @@ def _ungather(x, index, dim, shape, combine="add"):
 
 
 def _conv_input_grad(g, weight, *, size, **how):
-    n = weight.ndim - 2
-    function = getattr(torch.nn.grad, f"conv{n}d_input")
-    return function((g.shape[0], weight.shape[1] * how["groups"], *size), weight, g, **how)
+    function = getattr(functional, f"conv_transpose{len(size)}d")
+    reached = function(g, weight, **how).shape[-len(size) :]
+    return function(g, weight, output_padding=tuple(n - m for n, m in zip(size, reached, strict=True)), **how)
 
 
 def _conv_weight_grad(g, input, *, size, **how):
-    function = getattr(torch.nn.grad, f"conv{input.ndim - 2}d_weight")
+    if g.ndim == len(size) + 1:
+        g, input = g[None], input[None]
+    function = getattr(torch.nn.grad, f"conv{len(size)}d_weight")
     return function(input, (g.shape[1], input.shape[1] // how["groups"], *size), g, **how)
 
 
@@ -70,14 +72,16 @@ SPELLED: dict[str, Callable] = {
     "batch_norm_eval": lambda x, mean, var, weight=None, bias=None, eps=1e-5: functional.batch_norm(
         x, mean, var, weight, bias, False, 0.1, eps
     ),
-    "binary_cross_entropy_elements": lambda x, target: functional.binary_cross_entropy(x, target, reduction="none"),
+    "binary_cross_entropy_elements": lambda *both: functional.binary_cross_entropy(
+        *torch.broadcast_tensors(*both), reduction="none"
+    ),
     "cast": lambda x, dtype: x.to(dtype),
     "constant_pad": _pad,
     "conv_input_grad": _conv_input_grad,
     "conv_weight_grad": _conv_weight_grad,
     "copy": lambda x, src: x.clone().copy_(src),
     "fill": lambda x, value: torch.full_like(x, value),
-    "index": lambda x, indices: x[tuple(indices)],
+    "index": lambda x, indices: x[tuple(slice(None) if i is None else i for i in indices)],
     "linalg_vector_norm": torch.linalg.vector_norm,
     "linalg_norm": torch.linalg.norm,
     "max_dim": torch.max,
@@ -96,6 +100,8 @@ _INNER = "PyTorch has it as an inner kernel only"
 _STEP = "PyTorch's optimizers are classes: the tests of optim compare those"
 WITHOUT: dict[str, str] = {
     "avg_pool_grad": _INNER,
+    "gru_gates": _INNER,
+    "lstm_gates": _INNER,
     "batch_norm_train": "PyTorch's batch_norm also updates the running statistics; the tests of nn compare it",
     "linear_recurrence": "PyTorch has no such scan",
     "pick_at": _INNER,
@@ -110,6 +116,7 @@ WITHOUT: dict[str, str] = {
 }
 # What PyTorch itself can't do or gets wrong: part of its message, and why that is no fault of the record.
 FAILS_IN_TORCH = {
+    "constant_pad": ("length must be non-negative", "it cuts no more than there is"),
     "linear": ("mat2 must be a matrix", "it takes a 1-D weight for some inputs only"),
     "scatter": ("derivative for aten::scatter is not implemented", "its scatter with reduce has no gradient"),
     "scatter_add": ("returned an invalid gradient", "its gradient to the source needs an index of the same shape"),
@@ -122,7 +129,8 @@ INEXACT_IN_TORCH = {
 HALVES_IN_TORCH = {"logit": "it rounds x / (1 - x) to the half type before the logarithm"}
 TIES = dict.fromkeys(("sort", "topk", "kthvalue", "mode", "median_dim"), "which of equal elements is named is left open")
 NARROWER = {
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), "PyTorch also convolves integers"),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "conv_input_grad"), "PyTorch also convolves integers"),
+    "_prelu": "PyTorch's prelu takes floats only too; it is spelled with where here",
     **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), "PyTorch also averages int64, rounding down"),
 }
 
@@ -242,7 +250,8 @@ def test_record_values_and_dtypes_are_torchs(name):
             if is_float(z) and not op.traits.movement:
                 own = x.dtype if dtype not in EPS else dtype
                 limit = 2 * bound(case, [e.astype(np.float64) for e in exact], own)[n]  # either may be off by it
-                limit = np.maximum(limit, INEXACT_IN_TORCH.get(name, (0.0,))[0] * np.abs(z))
+                if name in INEXACT_IN_TORCH:
+                    limit = np.maximum(limit, INEXACT_IN_TORCH[name][0] * np.abs(z))
             elif n and name in TIES and not dtype.is_floating_point:
                 continue
             assert_near(x._data, to_numpy(y), limit, f"{case}: output {n} against PyTorch")

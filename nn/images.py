@@ -1,0 +1,228 @@
+"""Resize images, and sample them at any places."""
+
+from __future__ import annotations
+
+from math import floor
+from typing import Any
+
+import numpy as np
+
+from ..ir.errors import ArgumentValueError, ShapeError
+from ..runtime import Tensor, as_tensor, ops
+
+# A tap: for each place of the output along one dimension, an index into the input and its weight.
+Tap = tuple[np.ndarray, np.ndarray]
+
+MODES = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}  # and their numbers of spatial dimensions
+
+
+def _nearest(size: int, out: int, scale: float | None, exact: bool) -> np.ndarray:
+    """The input's index for each place; in float32, as PyTorch computes it, for the same choice at ties."""
+    if out == size:
+        return np.arange(size)
+    step = np.float32(1.0 / scale if scale else size / out)
+    places = np.arange(out).astype(np.float32) + np.float32(0.5 if exact else 0.0)
+    return np.minimum(np.floor(places * step).astype(np.int64), size - 1)
+
+
+def _sources(size: int, out: int, scale: float | None, align_corners: bool, cubic: bool) -> np.ndarray:
+    """Where each place of the output lies in the input, in float64."""
+    if align_corners:
+        return np.arange(out) * ((size - 1) / (out - 1) if out > 1 else 0.0)
+    found = (np.arange(out) + 0.5) * (1.0 / scale if scale else size / out) - 0.5
+    return found if cubic else np.maximum(found, 0.0)
+
+
+def _linear_taps(at: np.ndarray, size: int) -> list[Tap]:
+    below = np.minimum(np.floor(at).astype(np.int64), size - 1)
+    share = np.minimum(at - below, 1.0)
+    return [(below, 1.0 - share), (np.minimum(below + 1, size - 1), share)]
+
+
+def _cubic_weights(share: Any) -> list[Any]:
+    """Weights of the four neighbours, a = -0.75.  Source: Keys 1981, eq. 4."""
+    a = -0.75
+
+    def near(d: Any) -> Any:
+        return ((a + 2) * d - (a + 3)) * d * d + 1
+
+    def far(d: Any) -> Any:
+        return ((d - 5) * d + 8) * d * a - 4 * a
+
+    return [far(share + 1), near(share), near(1 - share), far(2 - share)]
+
+
+def _cubic_taps(at: np.ndarray, size: int) -> list[Tap]:
+    below = np.floor(at).astype(np.int64)
+    weights = _cubic_weights(at - below)
+    return [(np.clip(below + k - 1, 0, size - 1), w) for k, w in enumerate(weights)]
+
+
+def _resized(x: Tensor, dim: int, taps: list[Tap]) -> Tensor:
+    """The weighted sum of what lies at the taps' indices along `dim`."""
+    row = (-1, *(1,) * (x.ndim - 1 - dim))
+    found = None
+    for index, weight in taps:
+        part = x.index_select(dim, as_tensor(index)) * as_tensor(weight).to(x.dtype).reshape(row)
+        found = part if found is None else found + part
+    return found
+
+
+def _output_sizes(sizes: tuple, size: Any, scale_factor: Any) -> tuple[tuple, tuple]:
+    """The sizes of the output, and the scale factors that were given (None where none was)."""
+    n = len(sizes)
+    if (size is None) == (scale_factor is None):
+        raise ArgumentValueError("interpolate: give either size or scale_factor")
+    given = size if size is not None else scale_factor
+    every = tuple(given) if isinstance(given, (tuple, list)) else (given,) * n
+    if len(every) != n:
+        raise ArgumentValueError(f"interpolate: one value or {n} are wanted for {n} spatial dimensions: {given!r}")
+    if size is not None:
+        return every, (None,) * n
+    return tuple(floor(a * s) for a, s in zip(sizes, every)), every
+
+
+def interpolate(
+    input: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
+    """Resize the spatial dimensions of [N, C, ...] to `size` or by `scale_factor`.
+
+    mode: "nearest", "nearest-exact", "area", "linear" (1-d), "bilinear", "bicubic" (2-d), "trilinear" (3-d).
+    align_corners: the corner elements' centres stay where they are.  Raises ShapeError, ArgumentValueError.
+    """
+    n = input.ndim - 2
+    if n not in (1, 2, 3):
+        raise ShapeError("interpolate takes an input of 3 to 5 dimensions", f"input: {input._meta}")
+    if antialias:
+        raise ArgumentValueError("interpolate: antialias=True is not offered")
+    sizes = tuple(input.shape[2:])
+    out, scales = _output_sizes(sizes, size, scale_factor)
+    if recompute_scale_factor:
+        scales = (None,) * n
+    if mode in ("nearest", "nearest-exact", "area"):
+        if align_corners is not None:
+            raise ArgumentValueError(f"interpolate: align_corners says nothing for mode {mode!r}")
+    elif MODES.get(mode) != n:
+        known = ["nearest", "nearest-exact", "area"] + [m for m, dims in MODES.items() if dims == n]
+        raise ArgumentValueError(
+            f"interpolate: {mode!r} is no mode for {n} spatial dimensions", f"known: {', '.join(known)}"
+        )
+    if mode == "area":
+        return (ops.adaptive_avg_pool1d, ops.adaptive_avg_pool2d, ops.adaptive_avg_pool3d)[n - 1](input, out)
+    x = input
+    for dim, a, b, scale in zip(range(2, n + 2), sizes, out, scales):
+        if mode.startswith("nearest"):
+            x = x.index_select(dim, as_tensor(_nearest(a, b, scale, mode == "nearest-exact")))
+        elif a != b or scale not in (None, 1):
+            at = _sources(a, b, scale, bool(align_corners), mode == "bicubic")
+            x = _resized(x, dim, _cubic_taps(at, a) if mode == "bicubic" else _linear_taps(at, a))
+    return x
+
+
+def upsample(
+    input: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """The older name of `interpolate`."""
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+def affine_grid(theta: Tensor, size: Any, align_corners: bool | None = None) -> Tensor:
+    """The places, for `grid_sample`, at which an affine map takes the pixels of an output of `size`.
+
+    Shapes: theta [N, 2, 3] and size (N, C, H, W) -> [N, H, W, 2], or [N, 3, 4] and (N, C, D, H, W) -> [N, D, H, W, 3].
+    """
+    size = tuple(size)
+    n = len(size) - 2
+    if n not in (2, 3) or tuple(theta.shape) != (size[0], n, n + 1):
+        raise ShapeError(
+            f"affine_grid: theta must have shape [N, 2, 3] for (N, C, H, W) or [N, 3, 4], size is {list(size)}",
+            f"theta: {theta._meta}",
+        )
+
+    def line(k: int) -> np.ndarray:
+        if align_corners:
+            return np.linspace(-1.0, 1.0, k) if k > 1 else np.zeros(1)
+        return (np.arange(k) * 2.0 + 1.0) / k - 1.0
+
+    axes = np.meshgrid(*(line(k) for k in size[2:]), indexing="ij")[::-1]  # x first
+    base = np.stack([*axes, np.ones(size[2:])], -1).reshape(1, -1, n + 1)
+    places = ops.matmul(as_tensor(base).to(theta.dtype), theta.transpose(1, 2))
+    return places.reshape(size[0], *size[2:], n)
+
+
+def _reflected(at: Tensor, low: float, high: float) -> Tensor:
+    """Mirror places at both ends until they lie inside."""
+    if low == high:
+        return at * 0.0
+    span = high - low
+    away = ops.remainder((at - low).abs(), 2 * span)
+    return ops.where(away > span, 2 * span - away, away) + low
+
+
+def _places(at: Tensor, size: int, padding_mode: str, align: bool) -> Tensor:
+    """Coordinates from -1 to 1 as places in the input, moved inside as `padding_mode` says."""
+    x = (at + 1) * ((size - 1) / 2) if align else ((at + 1) * size - 1) * 0.5
+    if padding_mode == "reflection":
+        x = _reflected(x, 0.0, size - 1.0) if align else _reflected(x, -0.5, size - 0.5)
+    return x if padding_mode == "zeros" else x.clamp(0, size - 1)
+
+
+def grid_sample(
+    input: Tensor,
+    grid: Tensor,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """Read an image at places between -1 and 1, x before y, as seen from its centre.
+
+    Shapes: [N, C, H, W], [N, h, w, 2] -> [N, C, h, w]; with a depth [N, C, D, H, W], [N, d, h, w, 3].
+    mode: "bilinear" or "nearest".  padding_mode, for places outside: "zeros", "border" or "reflection".
+    Raises ShapeError, ArgumentValueError.
+    """
+    n = input.ndim - 2
+    if mode not in ("bilinear", "nearest") or padding_mode not in ("zeros", "border", "reflection"):
+        raise ArgumentValueError(
+            f"grid_sample: mode is 'bilinear' or 'nearest', padding_mode 'zeros', 'border' or 'reflection', "
+            f"not {mode!r} and {padding_mode!r}"
+        )
+    if n not in (2, 3) or grid.ndim != n + 2 or grid.shape[-1] != n or grid.shape[0] != input.shape[0]:
+        raise ShapeError(
+            "grid_sample takes [N, C, H, W] and [N, h, w, 2], or [N, C, D, H, W] and [N, d, h, w, 3]",
+            f"input: {input._meta}",
+            f"grid: {grid._meta}",
+        )
+    batch, channels, sizes = input.shape[0], input.shape[1], tuple(input.shape[2:])
+    count = grid.numel() // (batch * n) if batch else 0
+    flat = input.reshape(batch, channels, -1)
+    corners: list[tuple[Any, Any]] = [(None, None)]  # (place in the flattened image, weight)
+    for d, size in enumerate(sizes):
+        at = _places(grid[..., n - 1 - d].reshape(batch, 1, count), size, padding_mode, bool(align_corners))
+        base = (at.round() if mode == "nearest" else at.floor()).detach()
+        taps = [(base, None)] if mode == "nearest" else [(base, 1.0 - (at - base)), (base + 1.0, at - base)]
+        found = []
+        for index, weight in taps:
+            inside = ((index >= 0) & (index <= size - 1)).to(input.dtype)
+            weight = inside if weight is None else weight * inside
+            place = index.clamp(0, size - 1).long()
+            for before, so_far in corners:
+                found.append((
+                    place if before is None else before * size + place,
+                    weight if so_far is None else so_far * weight,
+                ))  # fmt: skip
+        corners = found
+    total = None
+    for place, weight in corners:
+        part = flat.gather(2, place.expand(batch, channels, count)) * weight
+        total = part if total is None else total + part
+    return total.reshape(batch, channels, *grid.shape[1:-1])

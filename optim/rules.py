@@ -1,0 +1,237 @@
+"""The optimizers: each names its update record, its hyper-parameters and its states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..ir.errors import ArgumentError, ArgumentValueError
+from ..ir.op import REGISTRY
+from ..runtime import Tensor, ops
+from .optimizer import Optimizer, require
+
+Rate = float | Tensor
+
+
+def _common(lr: Rate, eps: float | None, weight_decay: float) -> None:
+    require(float(lr) >= 0.0, "learning rate", lr)
+    require(eps is None or eps >= 0.0, "epsilon value", eps)
+    require(weight_decay >= 0.0, "weight_decay value", weight_decay)
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent, with momentum and Nesterov's look-ahead on request.
+
+    Source: Sutskever et al., On the importance of initialization and momentum in deep learning, 2013.
+    """
+
+    update = REGISTRY["sgd_update"]
+    counts = False
+
+    def __init__(
+        self, params: Iterable, lr: Rate = 1e-3, momentum: float = 0, dampening: float = 0, weight_decay: float = 0,
+        nesterov: bool = False, *, maximize: bool = False, **hints: Any,
+    ):  # fmt: skip
+        _common(lr, None, weight_decay)
+        require(momentum >= 0.0, "momentum value", momentum)
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ArgumentValueError("Nesterov momentum requires a momentum and zero dampening")
+        super().__init__(
+            params,
+            dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov,
+                 maximize=maximize, **_hints(hints)),
+        )  # fmt: skip
+
+    def states(self, group):
+        return ("momentum_buffer",) if group["momentum"] else ()
+
+    def numbers(self, group):
+        # Whether it is a buffer's first step only matters to dampening, which that step does without.
+        return {
+            "lr": group["lr"], "weight_decay": group["weight_decay"], "momentum": group["momentum"],
+            "dampening": group["dampening"], "nesterov": group["nesterov"], "maximize": group["maximize"], "step": 2,
+        }  # fmt: skip
+
+    def _step_group(self, group):
+        if not group["momentum"] or not group["dampening"]:
+            return super()._step_group(group)
+        first = [p for p in group["params"] if p.grad is not None and p not in self.state]
+        for p in first:  # dampening / (1 - dampening) ahead, so that the buffer comes out as the gradient
+            self.state[p]["momentum_buffer"] = _undampened(p, group)
+        return super()._step_group(group)
+
+
+def _undampened(p: Tensor, group: dict[str, Any]) -> Tensor:
+    """The buffer b for which momentum * b + (1 - dampening) * g is g, the first step's direction."""
+    g = p.grad.detach()
+    g = -g if group["maximize"] else g
+    if group["weight_decay"]:
+        g = g + p.detach() * group["weight_decay"]
+    return g * (group["dampening"] / group["momentum"])
+
+
+class Adam(Optimizer):
+    """Adam: steps along a mean of gradients, scaled by the root of their mean square.
+
+    Source: Kingma and Ba, Adam: a method for stochastic optimization, 2015; amsgrad: Reddi et al., 2018.
+    """
+
+    update = REGISTRY["adam_update"]
+    decoupled = False
+
+    def __init__(
+        self, params: Iterable, lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0, amsgrad: bool = False, *, maximize: bool = False,
+        decoupled_weight_decay: bool = False, **hints: Any,
+    ):  # fmt: skip
+        _common(lr, eps, weight_decay)
+        for i, beta in enumerate(betas):
+            require(0.0 <= float(beta) < 1.0, f"beta parameter at index {i}", beta)
+        super().__init__(
+            params,
+            dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize,
+                 decoupled_weight_decay=self.decoupled or decoupled_weight_decay, **_hints(hints)),
+        )  # fmt: skip
+
+    def states(self, group):
+        return ("exp_avg", "exp_avg_sq") + (("max_exp_avg_sq",) if group["amsgrad"] else ())
+
+    def numbers(self, group):
+        beta1, beta2 = group["betas"]
+        return {
+            "lr": group["lr"], "beta1": beta1, "beta2": beta2, "eps": group["eps"],
+            "weight_decay": group["weight_decay"], "amsgrad": group["amsgrad"], "maximize": group["maximize"],
+            "decoupled": group["decoupled_weight_decay"],
+        }  # fmt: skip
+
+
+class AdamW(Adam):
+    """Adam with weight decay applied to the weights themselves.
+
+    Source: Loshchilov and Hutter, Decoupled weight decay regularization, 2019.
+    """
+
+    decoupled = True
+
+    def __init__(
+        self, params: Iterable, lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False, **hints: Any,
+    ):  # fmt: skip
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, **hints)
+
+
+class Adamax(Optimizer):
+    """Adam with the greatest gradient so far in place of the mean square.  Source: Kingma and Ba, 2015, section 7."""
+
+    update = REGISTRY["adamax_update"]
+
+    def __init__(
+        self, params: Iterable, lr: Rate = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0, *, maximize: bool = False, **hints: Any,
+    ):  # fmt: skip
+        _common(lr, eps, weight_decay)
+        for i, beta in enumerate(betas):
+            require(0.0 <= float(beta) < 1.0, f"beta parameter at index {i}", beta)
+        super().__init__(
+            params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize, **_hints(hints))
+        )
+
+    def states(self, group):
+        return ("exp_avg", "exp_inf")
+
+    def numbers(self, group):
+        beta1, beta2 = group["betas"]
+        return {"beta1": beta1, "beta2": beta2, **_picked(group, "lr", "eps", "weight_decay", "maximize")}
+
+
+class RMSprop(Optimizer):
+    """Steps along the gradient over the root of its mean square.
+
+    Source: Tieleman and Hinton, 2012; centered: Graves, Generating sequences with recurrent neural networks, 2013.
+    """
+
+    update = REGISTRY["rmsprop_update"]
+    takes_step = False
+
+    def __init__(
+        self, params: Iterable, lr: Rate = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
+        momentum: float = 0, centered: bool = False, *, maximize: bool = False, **hints: Any,
+    ):  # fmt: skip
+        _common(lr, eps, weight_decay)
+        require(momentum >= 0.0, "momentum value", momentum)
+        require(alpha >= 0.0, "alpha value", alpha)
+        super().__init__(
+            params,
+            dict(lr=lr, momentum=momentum, alpha=alpha, eps=eps, centered=centered, weight_decay=weight_decay,
+                 maximize=maximize, **_hints(hints)),
+        )  # fmt: skip
+
+    def states(self, group):
+        centered = ("grad_avg",) if group["centered"] else ()
+        return ("square_avg", *centered, *(("momentum_buffer",) if group["momentum"] else ()))
+
+    def numbers(self, group):
+        return _picked(group, "lr", "alpha", "eps", "weight_decay", "momentum", "centered", "maximize")
+
+
+class Adagrad(Optimizer):
+    """Steps along the gradient over the root of the sum of its squares.  Source: Duchi, Hazan and Singer, 2011."""
+
+    update = REGISTRY["adagrad_update"]
+
+    def __init__(
+        self, params: Iterable, lr: Rate = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
+        initial_accumulator_value: float = 0, eps: float = 1e-10, *, maximize: bool = False, **hints: Any,
+    ):  # fmt: skip
+        _common(lr, eps, weight_decay)
+        require(lr_decay >= 0.0, "lr_decay value", lr_decay)
+        require(initial_accumulator_value >= 0.0, "initial_accumulator_value value", initial_accumulator_value)
+        super().__init__(
+            params,
+            dict(lr=lr, lr_decay=lr_decay, eps=eps, weight_decay=weight_decay,
+                 initial_accumulator_value=initial_accumulator_value, maximize=maximize, **_hints(hints)),
+        )  # fmt: skip
+
+    def states(self, group):
+        return ("sum",)
+
+    def initial(self, name, group, p):
+        return ops.full_like(p.detach(), float(group["initial_accumulator_value"]))
+
+    def numbers(self, group):
+        return _picked(group, "lr", "lr_decay", "eps", "weight_decay", "maximize")
+
+
+class Adadelta(Optimizer):
+    """Adagrad with means in place of sums, and steps in the parameters' own units.  Source: Zeiler, 2012."""
+
+    update = REGISTRY["adadelta_update"]
+    takes_step = False
+
+    def __init__(
+        self, params: Iterable, lr: Rate = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0, *,
+        maximize: bool = False, **hints: Any,
+    ):  # fmt: skip
+        _common(lr, eps, weight_decay)
+        require(0.0 <= rho <= 1.0, "rho value", rho)
+        super().__init__(
+            params, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize, **_hints(hints))
+        )
+
+    def states(self, group):
+        return ("square_avg", "acc_delta")
+
+    def numbers(self, group):
+        return _picked(group, "lr", "rho", "eps", "weight_decay", "maximize")
+
+
+def _picked(group: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: group[name] for name in names}
+
+
+def _hints(hints: dict[str, Any]) -> dict[str, Any]:
+    """PyTorch's switches between implementations, kept so that they show in the groups."""
+    unknown = hints.keys() - {"foreach", "fused", "capturable", "differentiable"}
+    if unknown:
+        raise ArgumentError(f"unknown arguments: {', '.join(sorted(unknown))}")
+    return hints

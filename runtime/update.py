@@ -1,0 +1,32 @@
+"""Applies an optimizer's update: one op over many tensors, which it writes in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..ir.errors import InplaceError
+from ..ir.op import Op
+from . import modes
+from .dispatch import lifted, storage_of
+from .places import here
+from .tensor import Tensor
+
+
+def apply_update(op: Op, params: Sequence[Tensor], grads: Sequence[Tensor], *states: Any, **numbers: Any) -> None:
+    """Run an update record (see ir/ops/update.py) over `params` and `states`, and note the writes.
+
+    Raises InplaceError, before anything is written, for a parameter whose memory can't be.
+    """
+    for p in params:
+        if not p._data.flags.writeable:
+            raise InplaceError(f"{op.name}: a parameter's memory is read-only", f"parameter: {p._meta}")
+    operands, attrs = op.bind(params, grads, *states, **numbers)
+    op.write(*[x._data if isinstance(x, Tensor) else x for x in operands], **attrs)
+    writer = (op.name, here(2))
+    for group in (params, *states):
+        for x in group:
+            storage_of(x).written(writer)
+    if modes.CHANGED and modes.local.hook is not None:
+        written = tuple(x for group in (params, *states) for x in group)
+        modes.local.hook(op, attrs | {"inplace": True}, lifted(op, operands), written)
