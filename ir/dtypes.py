@@ -6,6 +6,8 @@ before widths and lets 0-d tensors and Python numbers only raise the category.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 
@@ -83,6 +85,7 @@ def of_scalar(value: bool | int | float) -> DType:
 
 
 _default = float32
+on_default_change: list[Callable[[], None]] = []  # whoever remembers what was inferred empties its memory here
 
 
 def default_dtype() -> DType:
@@ -96,6 +99,8 @@ def set_default_dtype(dtype: DType) -> None:
     if dtype.category != "float":
         raise TypeError(f"set_default_dtype(dtype): a floating type is needed, not {dtype}")
     _default = dtype
+    for forget in on_default_change:
+        forget()
 
 
 def promote(a: DType, b: DType) -> DType:

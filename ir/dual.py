@@ -22,7 +22,9 @@ class Dual(Operators):
     def __init__(self, value: Any, slope: Any):
         self.value, self.slope = value, slope
 
-    def __lamina_op__(op, args: tuple, kwargs: dict) -> Any:
+    def __lamina_op__(
+        op: Any, args: tuple, kwargs: dict
+    ) -> Any:  # called on the type: op takes the first place
         operands, attrs = op.bind(*args, **kwargs)
         slopes = tuple(a.slope if isinstance(a, Dual) else None for a in operands)
         values = tuple(a.value if isinstance(a, Dual) else a for a in operands)

@@ -34,8 +34,8 @@ def canonical(op: str, index: Any, shape: Shape) -> Index:
     """The canonical form of a basic index as the user writes it; a canonical one passes through.
 
     Slices may be spelled as tuples ("slice", start, stop, step) with None and negative bounds, which can be
-    hashed where Python's own can't.  Raises DimError for too many indices, an int out of range or what is no basic index,
-    ArgumentValueError for a step that is not positive.
+    hashed where Python's own can't.  Raises DimError for too many indices, an int out of range or what is no
+    basic index, ArgumentValueError for a step that is not positive.
     """
     items = list(index) if isinstance(index, (tuple, list)) else [index]
     named = sum(item is not None and item is not Ellipsis and item != NEW for item in items)

@@ -46,6 +46,20 @@ class Traits:
         return not self.mutates
 
 
+SEQUENCE: Any = object()  # stands in _kinds for tuples and lists, whose items say what kind of operand they are
+_kinds: dict[type, Any] = {tuple: SEQUENCE, list: SEQUENCE}
+
+
+def _kind(kind: type) -> Any:
+    """What applying an op to an operand of this class means, None for arrays and numbers; remembered."""
+    if issubclass(kind, (tuple, list)):
+        return SEQUENCE
+    apply = getattr(kind, "__lamina_op__", None)
+    if len(_kinds) < 1024:
+        _kinds[kind] = apply
+    return apply
+
+
 class Op:
     """One operation.
 
@@ -72,6 +86,8 @@ class Op:
                 names) instead of returning; without it, an in-place op writes the reference's result over the operand.
     quick       (types, attrs) -> a quicker spelling of the reference for operands of just these types, or None; it must
                 return an ndarray of the inferred dtype, 0-d results too.
+    quick_grad  (types of operands then outputs, attrs) -> per operand f(cotangent, saved), a quicker spelling of the
+                gradients where all of these are plain arrays, or None.  Must agree with `grad`, as a test checks.
     inapplicable  which of the standard sizes and layouts its samples leave out, and why: {"0-d": "needs a dim"}.
     method      whether it is also a method of tensors.  aliases: further public names.
     dtypes      the dtypes it takes: "all", "float", "number" (not bool), "int" (and bool).
@@ -79,7 +95,7 @@ class Op:
 
     __slots__ = (
         "name", "operands", "optional", "variadic", "attrs", "outputs", "hidden", "bind", "plain", "infer", "reference",
-        "casts", "rules", "vjp", "saves", "lower", "traits", "write", "quick", "samples", "inapplicable", "method", "aliases", "dtypes", "__dict__",
+        "casts", "rules", "vjp", "saves", "lower", "traits", "write", "quick", "quick_grad", "samples", "inapplicable", "method", "aliases", "dtypes", "__dict__",
     )  # fmt: skip  (__dict__ holds a record's own __doc__, which a class with a docstring has no slot for)
 
     def __init__(
@@ -105,6 +121,7 @@ class Op:
         dtypes: str = "all",
         write: Callable | None = None,
         quick: Callable[[tuple, dict], Callable | None] | None = None,
+        quick_grad: Callable[[tuple, dict], tuple | None] | None = None,
         method: bool = True,
         aliases: tuple[str, ...] = (),
         doc: str | None = None,
@@ -121,7 +138,8 @@ class Op:
         self.infer, self.reference, self.lower, self.casts = infer, reference, lower, casts
         self.traits, self.samples, self.method = traits, samples, method
         self.inapplicable = inapplicable or {}
-        self.dtypes, self.write, self.quick, self.aliases = dtypes, write, quick, aliases
+        self.dtypes, self.write, self.aliases = dtypes, write, aliases
+        self.quick, self.quick_grad = quick, quick_grad
         self.__doc__ = doc or self.bind.__doc__
         if grad is not None and vjp is not None:
             raise TypeError(f"op {name}: give grad or vjp, not both")
@@ -151,18 +169,23 @@ class Op:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Apply to operands of any one kind; arrays are bound, cast as `infer` says, and run by the reference."""
+        sequence = None
         for arg in args:
-            apply = getattr(type(arg), "__lamina_op__", None)
+            kind = type(arg)
+            apply = _kinds[kind] if kind in _kinds else _kind(kind)
             if apply is not None:
-                return apply(self, args, kwargs)
-        if self.plain and not kwargs and len(args) == len(self.operands) and not self.variadic:
-            return self.reference(*args)  # gradient rules on arrays: the bind would double their time
-        for arg in args:
-            if isinstance(arg, (tuple, list)):
-                for item in arg:
-                    apply = getattr(type(item), "__lamina_op__", None)
-                    if apply is not None:
-                        return apply(self, args, kwargs)
+                if apply is not SEQUENCE:
+                    return apply(self, args, kwargs)
+                sequence = arg
+        if sequence is not None:
+            for arg in args:
+                if isinstance(arg, (tuple, list)):
+                    for item in arg:
+                        apply = _kind(type(item))
+                        if apply is not None and apply is not SEQUENCE:
+                            return apply(self, args, kwargs)
+        elif not self.attrs and not kwargs and len(args) == len(self.operands):
+            return self.reference(*args)
         operands, attrs = self.bind(*args, **kwargs)
         return self.reference(*operands, **attrs)
 

@@ -1,7 +1,7 @@
 """Philox 4x32-10 in NumPy, in bulk: the 32-bit words that every random op is a function of.
 
-The key is the seed; counter number i of a draw is offset + i.  Word w of a draw is word w % 4 of its counter w // 4,
-eager, compiled, on any device and for any number of threads.
+The key is the seed; counter number i of a draw is offset + i.  Word w of a draw is word w % 4 of its counter
+w // 4: eager, compiled, on any device and for any number of threads.
 
 Source: J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
@@ -33,8 +33,9 @@ def philox(seed: int, offset: int, count: int) -> np.ndarray:
 
 
 def philox_rounds(seed: int, counter: tuple, out: np.ndarray) -> None:
-    """Write the words of counters, four uint64 arrays of 32-bit values that are used up, to uint32[n, 4]
-    `out`.
+    """Write the words of counters to `out`, uint32[n, 4].
+
+    counter: four uint64 arrays of 32-bit values, which are used up.
 
     Values stay below 2^32 in 64-bit words, so that a product has room.
     """
@@ -70,7 +71,7 @@ def _kept(seed: int, number: int) -> np.ndarray:
 
 
 def words(state: np.ndarray, count: int) -> np.ndarray:
-    """The first `count` words of the draw that starts at `state`, int64 [seed, offset]: uint32[count], not to be written."""
+    """The first `count` words of the draw at `state`, int64 [seed, offset]: uint32[count], read-only."""
     seed, offset, counters = int(state[0]), int(state[1]) & _MASK, -(-count // 4)
     block, start = divmod(offset, _KEPT)
     if start + counters <= _KEPT:

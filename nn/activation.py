@@ -37,9 +37,6 @@ class ReLU6(_Inplace):
     def forward(self, input: Tensor) -> Tensor:
         return F.relu6(input, self.inplace)
 
-    def extra_repr(self) -> str:
-        return self._settings("min_val=0.0, max_val=6.0")
-
 
 class SiLU(_Inplace):
     """x sigmoid(x)."""
@@ -125,7 +122,7 @@ class LeakyReLU(_Inplace):
 
 
 class RReLU(_Inplace):
-    """x where positive, else a x with a drawn from [lower, upper) in training and their mean in evaluation."""
+    """x where positive, else a x; a is drawn from [lower, upper) in training, and their mean otherwise."""
 
     def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False):
         super().__init__(inplace)

@@ -24,10 +24,10 @@ class NonDynamicallyQuantizableLinear(Linear):
 class MultiheadAttention(Module):
     """Let each query look at all keys, in `num_heads` parts of the features, and sum the values it finds.
 
-    Shapes: query [L, N, E], key [S, N, kdim], value [S, N, vdim] -> output [L, N, E], weights [N, L, S] (of each head
-    unless `average_attn_weights`: [N, heads, L, S]); [N, L, E] with `batch_first`; the batch may be missing.
-    Masks of bools say what must not be looked at; masks of floats are added.
-    Source: Vaswani et al., Attention Is All You Need, section 3.2.
+    Shapes: query [L, N, E], key [S, N, kdim], value [S, N, vdim] -> output [L, N, E], weights [N, L, S] (of
+    each head unless `average_attn_weights`: [N, heads, L, S]); [N, L, E] with `batch_first`; the batch may be
+    missing. Masks of bools say what must not be looked at; masks of floats are added. Source: Vaswani et al.,
+    Attention Is All You Need, section 3.2.
     """
 
     def __init__(
@@ -145,7 +145,8 @@ def _activation(given: str | Callable) -> Callable:
 class TransformerEncoderLayer(Module):
     """Self-attention, then two linear layers, each with dropout, a residual sum and a layer norm.
 
-    Shapes: [S, N, E] -> the same, [N, S, E] with `batch_first`.  norm_first: normalise before rather than after each.
+    Shapes: [S, N, E] -> the same, [N, S, E] with `batch_first`.  norm_first: normalise before rather than
+    after each.
     """
 
     def __init__(
@@ -201,8 +202,9 @@ class TransformerEncoderLayer(Module):
 
 
 class TransformerDecoderLayer(Module):
-    """Self-attention, attention to `memory`, then two linear layers; each with dropout, residual sum and layer norm.
+    """Self-attention, attention to `memory`, then two linear layers.
 
+    Each has dropout, a residual sum and a layer norm.
     Shapes: tgt [T, N, E], memory [S, N, E] -> [T, N, E]; batch first with `batch_first`.
     """
 
@@ -248,7 +250,9 @@ class TransformerDecoderLayer(Module):
     ) -> Tensor:
         own = {"attn_mask": tgt_mask, "key_padding_mask": tgt_key_padding_mask, "is_causal": tgt_is_causal}
         outer = {
-            "attn_mask": memory_mask, "key_padding_mask": memory_key_padding_mask, "is_causal": memory_is_causal
+            "attn_mask": memory_mask,
+            "key_padding_mask": memory_key_padding_mask,
+            "is_causal": memory_is_causal,
         }  # fmt: skip
 
         def attend(x: Tensor) -> Tensor:
@@ -352,7 +356,8 @@ class Transformer(Module):
         super().__init__()
         kind = {"device": device, "dtype": dtype}
         shape = (
-            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias
+            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first,
+            bias,
         )  # fmt: skip
         norm = {"eps": layer_norm_eps, "bias": bias, **kind}
         self.encoder = custom_encoder or TransformerEncoder(
@@ -382,7 +387,9 @@ class Transformer(Module):
     ) -> Tensor:
         if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
             raise ArgumentError(
-                f"Transformer: src and tgt must have {self.d_model} features", f"src: {src._meta}", f"tgt: {tgt._meta}"
+                f"Transformer: src and tgt must have {self.d_model} features",
+                f"src: {src._meta}",
+                f"tgt: {tgt._meta}",
             )
         memory = self.encoder(
             src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal

@@ -1,12 +1,14 @@
-"""Functions on class numbers: one-hot vectors, and embeddings of bags of rows."""
+"""Functions on numbers of classes and rows: one-hot vectors, embeddings of rows and of bags of rows."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 from ..ir.dtypes import int64
 from ..ir.errors import ArgumentValueError, DTypeError, ShapeError
-from ..runtime import Tensor, as_tensor, ops
+from ..runtime import Function, Tensor, as_tensor, no_grad, ops
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
@@ -18,16 +20,66 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         raise DTypeError("one_hot(tensor): class numbers must be int64", f"tensor: {tensor._meta}")
     if not tensor.numel():
         if num_classes <= 0:
-            raise ArgumentValueError("one_hot(tensor): an empty tensor does not say how many classes there are")
+            raise ArgumentValueError(
+                "one_hot(tensor): an empty tensor does not say how many classes there are"
+            )
         return ops.zeros(*tensor.shape, num_classes, dtype=int64)
     least, most = int(tensor.min()), int(tensor.max())
     if num_classes == -1:
         num_classes = most + 1
     if least < 0 or most >= num_classes:
         raise ArgumentValueError(
-            f"one_hot(tensor): classes lie between 0 and {num_classes - 1}, not {least if least < 0 else most}"
+            f"one_hot(tensor): class {least if least < 0 else most} is not between 0 and {num_classes - 1}"
         )
     return ops.eq(tensor.unsqueeze(-1), ops.arange(num_classes)).to(int64)
+
+
+class _GradientTimes(Function):
+    """Hand `input` on, and its cotangent times `factor`."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, factor: Tensor) -> Tensor:
+        ctx.factor = factor
+        return input.view_as(input)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple:
+        return grads[0] * ctx.factor, None
+
+
+def embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """Look up rows of `weight`.  Shapes: [...] of ints, [V, E] -> [..., E].
+
+    padding_idx: a row that gets no gradient.  max_norm: rows that are used are first scaled down to this norm
+    (of order norm_type), in place.  scale_grad_by_freq: divide gradients by how often a row is used.  sparse:
+    accepted; gradients are dense all the same.  Raises DimError, ShapeError, DTypeError.
+    """
+    if max_norm is not None:
+        _renorm_rows(weight, input, float(max_norm), norm_type)
+    rows = ops.embedding(input, weight, padding_idx)
+    if scale_grad_by_freq and rows.requires_grad:
+        used = np.array(input.tolist(), np.int64)
+        often = np.bincount(used.reshape(-1), minlength=1)[used]
+        rows = _GradientTimes.apply(rows, as_tensor(1.0 / often).to(rows.dtype).unsqueeze(-1))
+    return rows
+
+
+def _renorm_rows(weight: Tensor, input: Tensor, max_norm: float, norm_type: float) -> None:
+    """Scale the rows of `weight` at `input` down to `max_norm`, in place."""
+    with no_grad():
+        used = as_tensor(np.unique(np.array(input.tolist(), np.int64)))
+        rows = weight.index_select(0, used)
+        norms = ops.linalg_vector_norm(rows, norm_type, 1, True)
+        factors = ops.where(norms > max_norm, max_norm / (norms + 1e-7), 1.0)
+        weight.copy_(weight.index_copy(0, used, rows * factors))
 
 
 def _bags(input: Tensor, offsets: Tensor | None, include_last_offset: bool) -> tuple[np.ndarray, int]:
@@ -40,7 +92,9 @@ def _bags(input: Tensor, offsets: Tensor | None, include_last_offset: bool) -> t
         raise ShapeError("embedding_bag: the input is [B, n], or [n] with offsets", f"input: {input._meta}")
     starts = np.array(offsets.tolist(), np.int64)
     if not len(starts) or starts[0] != 0 or (np.diff(starts) < 0).any() or starts[-1] > input.shape[0]:
-        raise ArgumentValueError(f"embedding_bag: offsets start at 0 and grow up to {input.shape[0]}: {starts.tolist()}")
+        raise ArgumentValueError(
+            f"embedding_bag: offsets start at 0 and grow up to {input.shape[0]}: {starts.tolist()}"
+        )
     if include_last_offset:
         starts = starts[:-1]
     return np.searchsorted(starts, np.arange(input.shape[0]), side="right") - 1, len(starts)
@@ -61,8 +115,8 @@ def embedding_bag(
 ) -> Tensor:
     """The sum, mean or max of the rows of `weight` in each bag; 0 for an empty bag.
 
-    Shapes: input [B, n], or [n] with offsets [B]; weight [V, E] -> [B, E].  Rows of `padding_idx` don't count.
-    per_sample_weights: a factor for each row, only for mode "sum".
+    Shapes: input [B, n], or [n] with offsets [B]; weight [V, E] -> [B, E].  Rows of `padding_idx` don't
+    count. per_sample_weights: a factor for each row, only for mode "sum".
     """
     if mode not in ("sum", "mean", "max"):
         raise ArgumentValueError(f"embedding_bag: mode must be 'sum', 'mean' or 'max', not {mode!r}")
@@ -76,7 +130,7 @@ def embedding_bag(
         flat = flat.index_select(0, places)
         if per_sample_weights is not None:
             per_sample_weights = per_sample_weights.reshape(-1).index_select(0, places)
-    rows = ops.embedding(flat, weight, None, max_norm, norm_type, scale_grad_by_freq, sparse)
+    rows = embedding(flat, weight, None, max_norm, norm_type, scale_grad_by_freq, sparse)
     zeros = ops.zeros(count, weight.shape[1], dtype=weight.dtype)
     if mode == "max":
         found = []

@@ -7,7 +7,8 @@ from typing import Any
 
 from ..ir.errors import ArgumentError, DimError
 from ..runtime import Parameter, Tensor
-from .module import Module, _framed, _indented
+from .module import Module
+from .text import framed, indented
 
 
 def _at(container: Any, index: Any, size: int) -> int:
@@ -66,7 +67,9 @@ class _Numbered(Module):
         """Add a module before position `index`; return the container."""
         children = list(self._modules.values())
         if not -len(children) <= index <= len(children):
-            raise DimError(f"{type(self).__name__} has {len(children)} items: nothing can be inserted at {index}")
+            raise DimError(
+                f"{type(self).__name__} has {len(children)} items: nothing can be inserted at {index}"
+            )
         children.insert(index, module)
         self._refill(children)
         return self
@@ -110,7 +113,9 @@ class Sequential(_Numbered):
     def insert(self, index: int, module: Module) -> Sequential:
         """Add a module before position `index`; return the container."""
         if not isinstance(module, Module):
-            raise ArgumentError(f"a child must be a Module or None, not {type(module).__name__}: {str(index)!r}")
+            raise ArgumentError(
+                f"a child must be a Module or None, not {type(module).__name__}: {str(index)!r}"
+            )
         return super().insert(index, module)
 
     def __add__(self, other: Any) -> Sequential:
@@ -120,7 +125,9 @@ class Sequential(_Numbered):
 
     def __iadd__(self, other: Any) -> Sequential:
         if not isinstance(other, Sequential):
-            raise ArgumentError(f"Sequential += other: other must be a Sequential, not {type(other).__name__}")
+            raise ArgumentError(
+                f"Sequential += other: other must be a Sequential, not {type(other).__name__}"
+            )
         return self.extend(other)
 
     def forward(self, input: Any) -> Any:
@@ -152,10 +159,12 @@ class ModuleList(_Numbered):
             else:
                 groups.append((i, i, text))
         lines = [
-            f"({first}): {_indented(text)}" if first == last else f"({first}-{last}): {last - first + 1} x {_indented(text)}"
+            f"({first}): {indented(text)}"
+            if first == last
+            else f"({first}-{last}): {last - first + 1} x {indented(text)}"
             for first, last, text in groups
         ]
-        return _framed(self._get_name(), self.extra_repr(), lines)
+        return framed(self._get_name(), self.extra_repr(), lines)
 
 
 class ModuleDict(Module):
@@ -258,17 +267,19 @@ class ParameterList(Module):
     def extend(self, values: Iterable[Any]) -> ParameterList:
         """Add values at the end; return the list."""
         if not isinstance(values, Iterable) or isinstance(values, Tensor):
-            raise ArgumentError(f"ParameterList.extend: an iterable of values is wanted, not {type(values).__name__}")
+            raise ArgumentError(
+                f"ParameterList.extend: an iterable of values is wanted, not {type(values).__name__}"
+            )
         for value in list(values):
             self.append(value)
         return self
 
     def __repr__(self) -> str:
-        return _framed(self._get_name(), "", [_line(i, value) for i, value in enumerate(self)])
+        return framed(self._get_name(), "", [_line(i, value) for i, value in enumerate(self)])
 
 
 class ParameterDict(Module):
-    """A dictionary, in order of insertion, whose tensors are registered as parameters; it may hold other things too."""
+    """A dictionary, in order of insertion, whose tensors are registered as parameters."""
 
     def __init__(self, parameters: Any = None):
         super().__init__()
@@ -363,4 +374,4 @@ class ParameterDict(Module):
             self[key] = value
 
     def __repr__(self) -> str:
-        return _framed(self._get_name(), "", [_line(key, value) for key, value in self.items()])
+        return framed(self._get_name(), "", [_line(key, value) for key, value in self.items()])

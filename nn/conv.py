@@ -40,14 +40,19 @@ class _Conv(Module):
         name, n = type(self).__name__, self.sizes
         if groups <= 0 or in_channels % groups or out_channels % groups:
             raise ArgumentValueError(
-                f"{name}: groups must be positive and divide the channels (in {in_channels}, out {out_channels}, "
-                f"groups {groups})"
+                f"{name}: groups must be positive and divide the channels "
+                f"(in {in_channels}, out {out_channels}, groups {groups})"
             )
         modes = ("zeros",) if self.transposed else PADDING_MODES
         if padding_mode not in modes:
-            raise ArgumentValueError(f"{name}: padding_mode must be one of {', '.join(modes)}, not {padding_mode!r}")
+            raise ArgumentValueError(
+                f"{name}: padding_mode must be one of {', '.join(modes)}, not {padding_mode!r}"
+            )
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
-        self.kernel_size, self.stride = pair(name, "kernel_size", kernel_size, n), pair(name, "stride", stride, n)
+        self.kernel_size, self.stride = (
+            pair(name, "kernel_size", kernel_size, n),
+            pair(name, "stride", stride, n),
+        )
         self.dilation = pair(name, "dilation", dilation, n)
         if isinstance(padding, str):
             if padding not in ("same", "valid"):
@@ -59,7 +64,11 @@ class _Conv(Module):
             self.padding = pair(name, "padding", padding, n)
         self.output_padding = pair(name, "output_padding", output_padding, n)
         self.padding_mode = padding_mode
-        channels = (in_channels, out_channels // groups) if self.transposed else (out_channels, in_channels // groups)
+        channels = (
+            (in_channels, out_channels // groups)
+            if self.transposed
+            else (out_channels, in_channels // groups)
+        )
         self.weight = Parameter(ops.empty(*channels, *self.kernel_size, device=device, dtype=dtype))
         self.register_parameter(
             "bias", Parameter(ops.empty(out_channels, device=device, dtype=dtype)) if bias else None
@@ -132,7 +141,10 @@ class _ConvForward(_Conv):
 
 
 class Conv1d(_ConvForward):
-    """Slide a weight along the last dimension.  Shapes: [N, C_in, L] -> [N, C_out, L_out]; the batch may be missing."""
+    """Slide a weight along the last dimension.
+
+    Shapes: [N, C_in, L] -> [N, C_out, L_out]; the batch may be missing.
+    """
 
     sizes, run = 1, staticmethod(ops.conv1d)
 
@@ -144,7 +156,10 @@ class Conv2d(_ConvForward):
 
 
 class Conv3d(_ConvForward):
-    """Slide a weight over three dimensions.  Shapes: [N, C_in, D, H, W] -> [N, C_out, D_out, H_out, W_out]."""
+    """Slide a weight over three dimensions.
+
+    Shapes: [N, C_in, D, H, W] -> [N, C_out, D_out, H_out, W_out].
+    """
 
     sizes, run = 3, staticmethod(ops.conv3d)
 

@@ -12,7 +12,9 @@ class _Dropout(Module):
     def __init__(self, p: float = 0.5, inplace: bool = False):
         super().__init__()
         if not 0 <= p <= 1:
-            raise ArgumentValueError(f"{type(self).__name__}(p): a probability lies between 0 and 1, not at {p}")
+            raise ArgumentValueError(
+                f"{type(self).__name__}(p): a probability lies between 0 and 1, not at {p}"
+            )
         self.p, self.inplace = p, inplace
 
     def extra_repr(self) -> str:

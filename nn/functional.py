@@ -5,8 +5,6 @@ Most are the ops themselves.  The others say what an op does not: `inplace`, `tr
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..ir.errors import ArgumentValueError
 from ..runtime import Tensor, ops
 from ..runtime import random as draws
@@ -31,7 +29,6 @@ from ..runtime.ops import (
     cosine_embedding_loss,
     cosine_similarity,
     cross_entropy,
-    embedding,
     gaussian_nll_loss,
     gelu,
     glu,
@@ -79,7 +76,7 @@ from ..runtime.ops import (
 )
 from ..runtime.ops import col2im as fold
 from ..runtime.ops import im2col as unfold
-from .bags import embedding_bag, one_hot
+from .bags import embedding, embedding_bag, one_hot
 from .images import affine_grid, grid_sample, interpolate, upsample
 from .margins import multi_margin_loss, multilabel_margin_loss, triplet_margin_with_distance_loss
 from .multihead import multi_head_attention_forward, scaled_dot_product_attention
@@ -192,7 +189,7 @@ def _check_p(call: str, p: float) -> None:
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Zero each element with probability p and divide the others by 1 - p; the input itself unless `training`."""
+    """Zero each element with probability p and divide the others by 1 - p; nothing unless `training`."""
     _check_p("dropout", p)
     if not training or p == 0:
         return input
@@ -208,7 +205,7 @@ def _keep(input: Tensor, shape: tuple, p: float) -> Tensor:
 def _drop_channels(
     call: str, sizes: int, input: Tensor, p: float, training: bool, inplace: bool, batched: bool
 ) -> Tensor:
-    """Zero whole channels: of [C, ...] where there are `sizes` dimensions more and no batch, else of [N, C, ...]."""
+    """Zero whole channels of [N, C, ...]; unless `batched`, of [C, ...] where `sizes` dimensions follow."""
     _check_p(call, p)
     if not training or p == 0:
         return input
@@ -238,7 +235,7 @@ _SELU_LIMIT = -1.7580993408473766
 
 
 def _drop_to_limit(input: Tensor, p: float, shape: tuple, inplace: bool) -> Tensor:
-    """Set elements to SELU's limit with probability p, then scale and shift to the mean and variance before."""
+    """Set elements to SELU's limit with probability p; scale and shift to the mean and variance before."""
     if p == 1:
         return input.mul_(0.0) if inplace else input * 0.0
     keep = _keep(input, shape, p)
@@ -249,7 +246,10 @@ def _drop_to_limit(input: Tensor, p: float, shape: tuple, inplace: bool) -> Tens
 
 
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
-    """Dropout for SELU networks: mean 0 and variance 1 remain.  Source: Klambauer et al. 2017, appendix L.4."""
+    """Dropout for SELU networks: mean 0 and variance 1 remain.
+
+    Source: Klambauer et al. 2017, appendix L.4.
+    """
     _check_p("alpha_dropout", p)
     return _drop_to_limit(input, p, tuple(input.shape), inplace) if training and p else input
 

@@ -113,8 +113,9 @@ class Pass(Function):
 class Gate:
     """One call of a module that has backward hooks: its inputs and its outputs pass through a `Pass` each.
 
-    The cotangents of the outputs arrive first and are kept; when those of the inputs arrive, the hooks are called with
-    both.  Where no input wants a gradient, they are called as soon as those of the outputs are there.
+    The cotangents of the outputs arrive first and are kept; when those of the inputs arrive, the hooks are
+    called with both.  Where no input wants a gradient, they are called as soon as those of the outputs are
+    there.
     """
 
     def __init__(self, module: Module, after: list[Hook], ahead: list[Hook]):

@@ -76,7 +76,9 @@ def _output_sizes(sizes: tuple, size: Any, scale_factor: Any) -> tuple[tuple, tu
     given = size if size is not None else scale_factor
     every = tuple(given) if isinstance(given, (tuple, list)) else (given,) * n
     if len(every) != n:
-        raise ArgumentValueError(f"interpolate: one value or {n} are wanted for {n} spatial dimensions: {given!r}")
+        raise ArgumentValueError(
+            f"interpolate: one value or {n} are wanted for {n} spatial dimensions: {given!r}"
+        )
     if size is not None:
         return every, (None,) * n
     return tuple(floor(a * s) for a, s in zip(sizes, every)), every
@@ -139,13 +141,14 @@ def upsample(
 def affine_grid(theta: Tensor, size: Any, align_corners: bool | None = None) -> Tensor:
     """The places, for `grid_sample`, at which an affine map takes the pixels of an output of `size`.
 
-    Shapes: theta [N, 2, 3] and size (N, C, H, W) -> [N, H, W, 2], or [N, 3, 4] and (N, C, D, H, W) -> [N, D, H, W, 3].
+    Shapes: theta [N, 2, 3] and size (N, C, H, W) -> [N, H, W, 2], or [N, 3, 4] and (N, C, D, H, W) -> [N, D,
+    H, W, 3].
     """
     size = tuple(size)
     n = len(size) - 2
     if n not in (2, 3) or tuple(theta.shape) != (size[0], n, n + 1):
         raise ShapeError(
-            f"affine_grid: theta must have shape [N, 2, 3] for (N, C, H, W) or [N, 3, 4], size is {list(size)}",
+            f"affine_grid: theta is [N, 2, 3] for a size (N, C, H, W), else [N, 3, 4]; size is {list(size)}",
             f"theta: {theta._meta}",
         )
 

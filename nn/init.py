@@ -1,13 +1,12 @@
 """Fill parameters: constants, draws scaled to the layer's size, orthogonal and sparse matrices.
 
-Every function writes into its tensor without history and returns it.  `generator`: where random numbers come from;
-None is the default generator.
+Every function writes into its tensor without history and returns it.  `generator`: where random numbers come
+from; None is the default generator.
 """
 
 from __future__ import annotations
 
 from math import erf, prod, sqrt
-from typing import Any
 
 import numpy as np
 
@@ -15,13 +14,23 @@ from ..ir.errors import ArgumentValueError, ShapeError
 from ..runtime import Tensor, as_tensor, no_grad, ops
 from ..runtime.random import Generator
 
-_LINEAR = ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "sigmoid")
+_LINEAR = (
+    "linear",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "sigmoid",
+)
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """The factor by which weights must grow so that a signal keeps its variance through `nonlinearity`.
 
-    param: the negative slope, for "leaky_relu" (0.01 unless given).  Raises ArgumentValueError for other names.
+    param: the negative slope, for "leaky_relu" (0.01 unless given).  Raises ArgumentValueError for other
+    names.
     """
     if nonlinearity in _LINEAR:
         return 1.0
@@ -32,7 +41,9 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     if nonlinearity == "leaky_relu":
         slope = 0.01 if param is None else param
         if isinstance(slope, bool) or not isinstance(slope, (int, float)):
-            raise ArgumentValueError(f"calculate_gain('leaky_relu', param): a number is wanted, not {slope!r}")
+            raise ArgumentValueError(
+                f"calculate_gain('leaky_relu', param): a number is wanted, not {slope!r}"
+            )
         return sqrt(2.0 / (1 + slope**2))
     if nonlinearity == "selu":
         return 3.0 / 4
@@ -46,7 +57,9 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generato
         return tensor.uniform_(a, b, generator=generator)
 
 
-def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
+def normal_(
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
+) -> Tensor:
     """Draw from the normal distribution of that mean and standard deviation."""
     with no_grad():
         return tensor.normal_(mean, std, generator=generator)
@@ -97,10 +110,12 @@ def eye_(tensor: Tensor) -> Tensor:
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """Make a convolution's weight hand on as many channels of each group as it can.  Raises ShapeError."""
     if tensor.ndim not in (3, 4, 5):
-        raise ShapeError("dirac_(tensor): the tensor must have three to five dimensions", f"tensor: {tensor._meta}")
+        raise ShapeError(
+            "dirac_(tensor): the tensor must have three to five dimensions", f"tensor: {tensor._meta}"
+        )
     if tensor.shape[0] % groups:
         raise ArgumentValueError(
-            f"dirac_(tensor, groups): the first size must be divisible by groups ({tensor.shape[0]} by {groups})"
+            f"dirac_(tensor, groups): groups must divide the first size ({tensor.shape[0]} % {groups} != 0)"
         )
     values = np.zeros(tensor.shape)
     each = tensor.shape[0] // groups
@@ -117,21 +132,32 @@ def _write(tensor: Tensor, values: np.ndarray) -> Tensor:
 
 
 def _fans(call: str, tensor: Tensor) -> tuple[int, int]:
-    """How many inputs each output sees and how many outputs each input reaches.  Raises ShapeError below 2 dims."""
+    """How many inputs each output sees and how many outputs each input reaches.
+
+    Raises ShapeError below 2 dims.
+    """
     if tensor.ndim < 2:
-        raise ShapeError(f"{call}(tensor): the tensor must have at least two dimensions", f"tensor: {tensor._meta}")
+        raise ShapeError(
+            f"{call}(tensor): the tensor must have at least two dimensions", f"tensor: {tensor._meta}"
+        )
     window = prod(tensor.shape[2:])
     return tensor.shape[1] * window, tensor.shape[0] * window
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Draw uniformly so that signals and gradients keep their variance.  Source: Glorot & Bengio 2010, eq. 16."""
+    """Draw uniformly so that signals and gradients keep their variance.
+
+    Source: Glorot & Bengio 2010, eq. 16.
+    """
     bound = gain * sqrt(6.0 / sum(_fans("xavier_uniform_", tensor)))
     return uniform_(tensor, -bound, bound, generator)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Draw normally so that signals and gradients keep their variance.  Source: Glorot & Bengio 2010, eq. 12."""
+    """Draw normally so that signals and gradients keep their variance.
+
+    Source: Glorot & Bengio 2010, eq. 12.
+    """
     return normal_(tensor, 0.0, gain * sqrt(2.0 / sum(_fans("xavier_normal_", tensor))), generator)
 
 
@@ -177,8 +203,8 @@ def kaiming_normal_(
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
     """Fill with an orthogonal matrix (dims after the first flattened), times `gain`.
 
-    The Q of a normal matrix's QR decomposition, with signs that make R's diagonal positive, so that it is uniform
-    over all of them.  Source: Saxe et al. 2013.
+    The Q of a normal matrix's QR decomposition, with signs that make R's diagonal positive, so that it is
+    uniform over all of them.  Source: Saxe et al. 2013.
     """
     _fans("orthogonal_", tensor)
     if 0 in tensor.shape:

@@ -1,4 +1,4 @@
-"""Losses as modules; each calls the function of `functional` that bears its name."""
+"""Losses and distances as modules; each calls the function of `functional` that bears its name."""
 
 from __future__ import annotations
 
@@ -10,6 +10,28 @@ from ..ir.ops.loss import reduction_of
 from ..runtime import Tensor
 from . import functional as F
 from .module import Module
+
+
+class CosineSimilarity(Module):
+    """The cosine of the angle between x1 and x2 along `dim`."""
+
+    def __init__(self, dim: int = 1, eps: float = 1e-8):
+        super().__init__()
+        self.dim, self.eps = dim, eps
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return F.cosine_similarity(x1, x2, self.dim, self.eps)
+
+
+class PairwiseDistance(Module):
+    """The p-norm of x1 - x2 + eps along the last dimension."""
+
+    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False):
+        super().__init__()
+        self.norm, self.eps, self.keepdim = p, eps, keepdim
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
 
 
 class _Loss(Module):
@@ -77,7 +99,10 @@ class HuberLoss(_Loss):
 
 
 class CrossEntropyLoss(_WeightedLoss):
-    """-log softmax(input)[target].  Shapes: [N, C, ...] of logits, [N, ...] of classes or [N, C, ...] of shares."""
+    """-log softmax(input)[target].
+
+    Shapes: [N, C, ...] of logits, [N, ...] of classes or [N, C, ...] of shares.
+    """
 
     def __init__(
         self,
@@ -189,7 +214,12 @@ class PoissonNLLLoss(_Loss):
 
     def forward(self, log_input: Tensor, target: Tensor) -> Tensor:
         return F.poisson_nll_loss(
-            log_input, target, log_input=self.log_input, full=self.full, eps=self.eps, reduction=self.reduction
+            log_input,
+            target,
+            log_input=self.log_input,
+            full=self.full,
+            eps=self.eps,
+            reduction=self.reduction,
         )
 
 
@@ -340,7 +370,7 @@ class TripletMarginWithDistanceLoss(_Loss):
         reduction: str = "mean",
     ):
         super().__init__(reduction=reduction)
-        self.distance_function = distance_function or F.pairwise_distance
+        self.distance_function = distance_function or PairwiseDistance()
         self.margin, self.swap = margin, swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
@@ -353,25 +383,3 @@ class TripletMarginWithDistanceLoss(_Loss):
             swap=self.swap,
             reduction=self.reduction,
         )
-
-
-class CosineSimilarity(Module):
-    """The cosine of the angle between x1 and x2 along `dim`."""
-
-    def __init__(self, dim: int = 1, eps: float = 1e-8):
-        super().__init__()
-        self.dim, self.eps = dim, eps
-
-    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        return F.cosine_similarity(x1, x2, self.dim, self.eps)
-
-
-class PairwiseDistance(Module):
-    """The p-norm of x1 - x2 + eps along the last dimension."""
-
-    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False):
-        super().__init__()
-        self.norm, self.eps, self.keepdim = p, eps, keepdim
-
-    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)

@@ -52,7 +52,7 @@ def multilabel_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """The sum of max(0, 1 - (input[y] - input[i])) over labels y and other classes i, by the number of classes.
+    """The sum of max(0, 1 - (input[y] - input[i])) over labels y and other classes i, divided by C.
 
     Shapes: input [N, C] or [C], target the same of ints: labels, then -1, after which nothing counts.
     """
@@ -82,7 +82,10 @@ def triplet_margin_with_distance_loss(
     swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """max(0, d(anchor, positive) - d(anchor, negative) + margin); swap: the lesser of both distances to negative."""
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin).
+
+    swap: take the lesser of both distances to negative.
+    """
     reduction = reduction_of("triplet_margin_with_distance_loss", None, None, reduction)
     distance = distance_function or ops.pairwise_distance
     far = distance(anchor, negative)

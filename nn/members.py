@@ -10,7 +10,7 @@ from .epoch import advance
 
 
 class Plain:
-    """What `Module` derives from, so that `fields` can reach the dictionary behind its `__dict__` property."""
+    """What `Module` derives from, so that `fields` reaches the dictionary behind its `__dict__` property."""
 
 
 # The instance dictionary of a module, by Python's own descriptor.
@@ -72,9 +72,9 @@ class Tracked(dict):
 class Members(Tracked):
     """The parameters of a module by name, or its buffers, or its children; None for one that is left out.
 
-    Each also stands in the module's instance dictionary, where Python finds it as fast as any attribute: reading
-    `self.weight` there costs a tenth of a `__getattr__` written in Python.  The module is held weakly, or every
-    module would be a cycle that only the garbage collector frees.
+    Each also stands in the module's instance dictionary, where Python finds it as fast as any attribute:
+    reading `self.weight` there costs a tenth of a `__getattr__` written in Python.  The module is held
+    weakly, or every module would be a cycle that only the garbage collector frees.
     """
 
     __slots__ = ("owner",)

@@ -15,6 +15,7 @@ from . import state
 from .epoch import advance
 from .hooks import Hook, RemovableHandle
 from .members import Members, Plain, Tracked, fields
+from .text import framed, indented
 
 MEMBERS = ("_parameters", "_buffers", "_modules")
 
@@ -22,11 +23,12 @@ MEMBERS = ("_parameters", "_buffers", "_modules")
 class Module(Plain):
     """A piece of a model: parameters, buffers and child modules under names, and `forward`, which computes.
 
-    Assigning a `Parameter` or a `Module` to an attribute registers it under that name.  Calling the module runs
-    `forward` between its hooks.
+    Assigning a `Parameter` or a `Module` to an attribute registers it under that name.  Calling the module
+    runs `forward` between its hooks.
 
-    Every write to an attribute of any module advances one counter, `lamina.nn.epoch.value`: as long as that number
-    is the same, no module has changed, and a tracer need compare nothing else (see epoch.py for what it sees).
+    Every write to an attribute of any module advances one counter, `lamina.nn.epoch.value`: as long as that
+    number is the same, no module has changed, and a tracer need compare nothing else (see epoch.py for what
+    it sees).
     """
 
     training: bool
@@ -81,8 +83,8 @@ class Module(Plain):
             if name in self._parameters:
                 if value is not None:
                     raise ArgumentError(
-                        f"{type(self).__name__}.{name} is a parameter: only a Parameter or None can take its place, "
-                        f"not a {type(value).__name__}",
+                        f"{type(self).__name__}.{name} is a parameter: only a Parameter or None can take its "
+                        f"place, not a {type(value).__name__}",
                         f"to change its values, with no_grad(): module.{name}.copy_(values)",
                     )
                 self._parameters[name] = None
@@ -140,11 +142,16 @@ class Module(Plain):
             raise KeyError(f"attribute {name!r} already exists")
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Add a parameter under `name`; None keeps the name for one that is left out.  Raises KeyError, ArgumentError."""
+        """Add a parameter under `name`.
+
+        None keeps the name for one that is left out.  Raises KeyError, ArgumentError.
+        """
         self._check_name("parameter", self._parameters, name)
         if param is not None:
             if not isinstance(param, Parameter):
-                raise ArgumentError(f"a parameter must be a Parameter or None, not {type(param).__name__}: {name!r}")
+                raise ArgumentError(
+                    f"a parameter must be a Parameter or None, not {type(param).__name__}: {name!r}"
+                )
             if not param.is_leaf:
                 raise ArgumentError(
                     f"a parameter can't be the result of a computation: {name!r}",
@@ -153,19 +160,24 @@ class Module(Plain):
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Add a tensor that is state but no parameter; one that is not persistent is left out of the state dict."""
+        """Add a tensor that is state but no parameter; the state dict has those that are persistent."""
         self._check_name("buffer", self._buffers, name)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise ArgumentError(f"a buffer must be a tensor or None, not {type(tensor).__name__}: {name!r}")
         self._buffers[name] = tensor
-        (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(name)
+        (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(
+            name
+        )
 
     def register_module(self, name: str, module: Module | None) -> None:
         """Add a child module under `name`."""
         self.add_module(name, module)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Add a child module under `name`.  Raises KeyError for a name that is taken, ArgumentError for no module."""
+        """Add a child module under `name`.
+
+        Raises KeyError for a name that is taken, ArgumentError for no module.
+        """
         self._check_name("module", self._modules, name)
         if module is not None and not isinstance(module, Module):
             raise ArgumentError(f"a child must be a Module or None, not {type(module).__name__}: {name!r}")
@@ -175,7 +187,7 @@ class Module(Plain):
     def named_modules(
         self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
-        """This module and all below it with their dotted names, each once unless `remove_duplicate` is False."""
+        """This module and all below it with dotted names, each once unless `remove_duplicate` is False."""
         memo = set() if memo is None else memo
         if self in memo:
             return
@@ -242,7 +254,9 @@ class Module(Plain):
         for name in target.split(".") if target else ():
             inside = getattr(found, name, None)
             if not isinstance(inside, Module):
-                raise AttributeError(f"{type(found).__name__} has no module {name!r}, asked for by {target!r}")
+                raise AttributeError(
+                    f"{type(found).__name__} has no module {name!r}, asked for by {target!r}"
+                )
             found = inside
         return found
 
@@ -271,7 +285,7 @@ class Module(Plain):
         return self
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Module:
-        """Replace the data of every parameter, gradient and buffer by `fn` of it; parameters stay the same objects."""
+        """Replace the data of parameters, gradients and buffers by `fn` of it, in place."""
         for module in self.modules() if recurse else (self,):
             for param in module._parameters.values():
                 if param is None:
@@ -289,12 +303,16 @@ class Module(Plain):
         return self
 
     def to(self, *args: Any, **kwargs: Any) -> Module:
-        """Move to a device, or floating parameters and buffers to a dtype, in place: `to(float64)`, `to("cpu")`,
-        `to(device, dtype)`, `to(other_tensor)`.  Raises DTypeError for a dtype that is not floating.
+        """Move to a device, or floating parameters and buffers to a dtype, in place.
+
+        `to(float64)`, `to("cpu")`, `to(device, dtype)`, `to(tensor)`.  Raises DTypeError for a dtype that is not
+        floating.
         """
         device, dtype = _destination(args, kwargs)
         if dtype is not None and not dtype.is_floating_point:
-            raise DTypeError(f"{type(self).__name__}.to(dtype): parameters are floating, which {dtype} is not")
+            raise DTypeError(
+                f"{type(self).__name__}.to(dtype): parameters are floating, which {dtype} is not"
+            )
 
         def moved(x: Tensor) -> Tensor:
             wanted = dtype if dtype is not None and x.is_floating_point() else x.dtype
@@ -377,7 +395,7 @@ class Module(Plain):
     def register_forward_hook(
         self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
     ) -> RemovableHandle:
-        """Call `hook(module, args, output)` after forward; what it returns, unless None, takes the output's place.
+        """Call `hook(module, args, output)` after forward; what it returns, unless None, replaces the output.
 
         with_kwargs: `hook(module, args, kwargs, output)`.  always_call: also, with None, when forward raised.
         """
@@ -393,7 +411,7 @@ class Module(Plain):
     register_backward_hook = register_full_backward_hook
 
     def register_full_backward_pre_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
-        """Call `hook(module, grad_output)` before the module's backward; a returned tuple takes grad_output's place."""
+        """Call `hook(module, grad_output)` before its backward; a returned tuple replaces grad_output."""
         return hooking.add(self._call_hooks, Hook("backward_pre", hook), prepend)
 
     def register_state_dict_pre_hook(self, hook: Callable) -> RemovableHandle:
@@ -401,17 +419,19 @@ class Module(Plain):
         return hooking.add(self._state_hooks, Hook("save_pre", hook))
 
     def register_state_dict_post_hook(self, hook: Callable) -> RemovableHandle:
-        """Call `hook(module, state_dict, prefix, local_metadata)` when the state was taken; it may change the dict."""
+        """Call `hook(module, state_dict, prefix, metadata)` with the state taken, which it may change."""
         return hooking.add(self._state_hooks, Hook("save", hook))
 
     def register_load_state_dict_pre_hook(self, hook: Callable) -> RemovableHandle:
-        """Call `hook(module, state_dict, prefix, local_metadata, strict, missing, unexpected, errors)` before loading.
+        """Call a hook before loading; it may change the state_dict, which is a copy, and the lists.
 
-        It may change the state_dict, which is a copy, and the lists.
+        `hook(module, state_dict, prefix, metadata, strict, missing_keys, unexpected_keys, errors)`.
         """
         return hooking.add(self._state_hooks, Hook("load_pre", hook))
 
-    def _register_load_state_dict_pre_hook(self, hook: Callable, with_module: bool = False) -> RemovableHandle:
+    def _register_load_state_dict_pre_hook(
+        self, hook: Callable, with_module: bool = False
+    ) -> RemovableHandle:
         return hooking.add(self._state_hooks, Hook("load_pre", hook, with_module=with_module))
 
     def register_load_state_dict_post_hook(self, hook: Callable) -> RemovableHandle:
@@ -441,8 +461,8 @@ class Module(Plain):
     ) -> state.IncompatibleKeys:
         """Copy a state into the module's parameters and buffers; return the keys that had no partner.
 
-        strict: every key must have one.  assign: take the state's tensors in place of the module's rather than copying.
-        Raises StateError with all that does not fit, before anything was changed.
+        strict: every key must have one.  assign: take the state's tensors in place of the module's rather
+        than copying. Raises StateError with all that does not fit, before anything was changed.
         """
         return state.load(self, state_dict, strict, assign)
 
@@ -451,7 +471,7 @@ class Module(Plain):
         return type(self).get_extra_state is not Module.get_extra_state
 
     def get_extra_state(self) -> Any:
-        """What else belongs to the module's state; a subclass that has any defines this and `set_extra_state`."""
+        """What else belongs to the state; a subclass that has any defines this and `set_extra_state`."""
         return None
 
     def set_extra_state(self, state: Any) -> None:
@@ -485,23 +505,8 @@ class Module(Plain):
         return ""
 
     def __repr__(self) -> str:
-        lines = [f"({name}): {_indented(repr(child))}" for name, child in self._modules.items()]
-        return _framed(self._get_name(), self.extra_repr(), lines)
-
-
-def _indented(text: str) -> str:
-    """All lines but the first moved in by two columns."""
-    return text.replace("\n", "\n  ")
-
-
-def _framed(name: str, extra: str, lines: list[str]) -> str:
-    """PyTorch's layout: extra on the first line where nothing is inside, else a line for everything."""
-    extras = extra.split("\n") if extra else []
-    if len(extras) == 1 and not lines:
-        return f"{name}({extra})"
-    if not extras and not lines:
-        return f"{name}()"
-    return f"{name}(\n" + "".join(f"  {line}\n" for line in extras + lines) + ")"
+        lines = [f"({name}): {indented(repr(child))}" for name, child in self._modules.items()]
+        return framed(self._get_name(), self.extra_repr(), lines)
 
 
 def _destination(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, DType | None]:

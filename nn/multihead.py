@@ -49,7 +49,7 @@ def _mask(
     sizes: tuple[int, int, int, int],
     added: int,
 ) -> Tensor | None:
-    """Both masks as one to add, [N or 1, heads or 1, L, S + added]; the keys added at the end may be looked at.
+    """Both masks as one to add, [N or 1, heads or 1, L, S + added]; the added keys may be looked at.
 
     Raises ShapeError.
     """
@@ -106,9 +106,9 @@ def multi_head_attention_forward(
 ) -> tuple[Tensor, Tensor | None]:
     """Project queries, keys and values, attend in `num_heads` parts of the features, project what was found.
 
-    Shapes: query [L, N, E], key [S, N, *], value [S, N, *] -> [L, N, E] and the weights [N, L, S], of each head
-    [N, heads, L, S] unless averaged; without N everywhere for inputs of two dimensions.  Masks of bools say what
-    must not be looked at.  static_k, static_v: [N * heads, S, head size], used as they are.
+    Shapes: query [L, N, E], key [S, N, *], value [S, N, *] -> [L, N, E] and the weights [N, L, S], of each
+    head [N, heads, L, S] unless averaged; without N everywhere for inputs of two dimensions.  Masks of bools
+    say what must not be looked at.  static_k, static_v: [N * heads, S, head size], used as they are.
     is_causal only says what attn_mask is, and needs one.  Raises ShapeError, ArgumentValueError.
     """
     alone = query.ndim == 2
@@ -124,9 +124,13 @@ def multi_head_attention_forward(
         )
     length, batch, width = query.shape
     if width != embed_dim_to_check:
-        raise ShapeError(f"multi_head_attention_forward: the queries have {width} features, not {embed_dim_to_check}")
+        raise ShapeError(
+            f"multi_head_attention_forward: the queries have {width} features, not {embed_dim_to_check}"
+        )
     if is_causal and attn_mask is None:
-        raise ArgumentValueError("multi_head_attention_forward: is_causal is a word about attn_mask; pass one too")
+        raise ArgumentValueError(
+            "multi_head_attention_forward: is_causal is a word about attn_mask; pass one too"
+        )
     head = width // num_heads
     q, k, v = _projections(
         query, key, value, in_proj_bias, in_proj_weight, (q_proj_weight, k_proj_weight, v_proj_weight),

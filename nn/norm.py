@@ -37,7 +37,9 @@ class _ByChannel(Module):
         self.affine, self.track_running_stats = affine, track_running_stats
         kind = {"device": device, "dtype": dtype}
         self.register_parameter("weight", Parameter(ops.ones(num_features, **kind)) if affine else None)
-        self.register_parameter("bias", Parameter(ops.zeros(num_features, **kind)) if affine and bias else None)
+        self.register_parameter(
+            "bias", Parameter(ops.zeros(num_features, **kind)) if affine and bias else None
+        )
         tracked = track_running_stats
         self.register_buffer("running_mean", ops.zeros(num_features, **kind) if tracked else None)
         self.register_buffer("running_var", ops.ones(num_features, **kind) if tracked else None)
@@ -71,7 +73,7 @@ class _ByChannel(Module):
     def extra_repr(self) -> str:
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"track_running_stats={self.track_running_stats}"
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
         )
 
 
@@ -176,7 +178,10 @@ class InstanceNorm2d(_InstanceNorm):
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Normalise each channel of each sample.  Shapes: [N, C, D, H, W] -> the same; the batch may be missing."""
+    """Normalise each channel of each sample.
+
+    Shapes: [N, C, D, H, W] -> the same; the batch may be missing.
+    """
 
     ranks = (4, 5)
 
@@ -213,11 +218,17 @@ class LayerNorm(Module):
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, "
+            f"bias={self.bias is not None}"
+        )
 
 
 class RMSNorm(Module):
-    """Divide by the root of the mean square over the last dimensions.  Shapes: [..., *normalized_shape] -> the same."""
+    """Divide by the root of the mean square over the last dimensions.
+
+    Shapes: [..., *normalized_shape] -> the same.
+    """
 
     def __init__(
         self,
@@ -246,7 +257,10 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Normalise each of `num_groups` groups of channels, sample by sample.  Shapes: [N, C, ...] -> the same."""
+    """Normalise each of `num_groups` groups of channels, sample by sample.
+
+    Shapes: [N, C, ...] -> the same.
+    """
 
     def __init__(
         self,
@@ -267,7 +281,9 @@ class GroupNorm(Module):
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
         kind = {"device": device, "dtype": dtype}
         self.register_parameter("weight", Parameter(ops.ones(num_channels, **kind)) if affine else None)
-        self.register_parameter("bias", Parameter(ops.zeros(num_channels, **kind)) if affine and bias else None)
+        self.register_parameter(
+            "bias", Parameter(ops.zeros(num_channels, **kind)) if affine and bias else None
+        )
 
     def reset_parameters(self) -> None:
         """Set the scale to 1 and the shift to 0."""
@@ -280,11 +296,17 @@ class GroupNorm(Module):
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+        return (
+            f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
+            f"bias={self.bias is not None}"
+        )
 
 
 class LocalResponseNorm(Module):
-    """Divide by a power of the mean square of `size` neighbouring channels.  Shapes: [N, C, ...] -> the same."""
+    """Divide by a power of the mean square of `size` neighbouring channels.
+
+    Shapes: [N, C, ...] -> the same.
+    """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0):
         super().__init__()

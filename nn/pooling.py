@@ -46,7 +46,10 @@ class _MaxPool(Module):
 
 
 class MaxPool1d(_MaxPool):
-    """The greatest of each window.  Shapes: [N, C, L] -> [N, C, L_out]; `return_indices`: and where it stood."""
+    """The greatest of each window.
+
+    Shapes: [N, C, L] -> [N, C, L_out]; `return_indices`: and where it stood.
+    """
 
     function = staticmethod(F.max_pool1d)
 
@@ -174,7 +177,12 @@ class _LPPool(Module):
 
     def __init__(self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False):
         super().__init__()
-        self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
+        self.norm_type, self.kernel_size, self.stride, self.ceil_mode = (
+            norm_type,
+            kernel_size,
+            stride,
+            ceil_mode,
+        )
 
     def forward(self, input: Tensor) -> Tensor:
         return self.function(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
@@ -258,6 +266,9 @@ class AdaptiveMaxPool2d(_AdaptiveMax):
 
 
 class AdaptiveMaxPool3d(_AdaptiveMax):
-    """The greatest of windows chosen so that `output_size` of them cover [N, C, D, H, W]; None keeps a size."""
+    """The greatest of windows chosen so that `output_size` of them cover [N, C, D, H, W].
+
+    None keeps a size.
+    """
 
     function = staticmethod(F.adaptive_max_pool3d)

@@ -26,7 +26,9 @@ def max_pool1d(
     return_indices: bool = False,
 ) -> Any:
     """The greatest of each window of [N, C, L], and with `return_indices` its place in L."""
-    return (_INDEXED if return_indices else _PLAIN)[1](input, kernel_size, stride, padding, dilation, ceil_mode)
+    return (_INDEXED if return_indices else _PLAIN)[1](
+        input, kernel_size, stride, padding, dilation, ceil_mode
+    )
 
 
 def max_pool2d(
@@ -38,8 +40,10 @@ def max_pool2d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """The greatest of each window of [N, C, H, W], and with `return_indices` its place in the flattened H W."""
-    return (_INDEXED if return_indices else _PLAIN)[2](input, kernel_size, stride, padding, dilation, ceil_mode)
+    """The greatest of each window of [N, C, H, W], and with `return_indices` its place in H W, flattened."""
+    return (_INDEXED if return_indices else _PLAIN)[2](
+        input, kernel_size, stride, padding, dilation, ceil_mode
+    )
 
 
 def max_pool3d(
@@ -51,8 +55,10 @@ def max_pool3d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """The greatest of each window of [N, C, D, H, W], and with `return_indices` its place in the flattened D H W."""
-    return (_INDEXED if return_indices else _PLAIN)[3](input, kernel_size, stride, padding, dilation, ceil_mode)
+    """The greatest of each window of [N, C, D, H, W], and with `return_indices` its place in D H W."""
+    return (_INDEXED if return_indices else _PLAIN)[3](
+        input, kernel_size, stride, padding, dilation, ceil_mode
+    )
 
 
 def adaptive_max_pool1d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:

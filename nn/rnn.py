@@ -17,7 +17,10 @@ State = tuple[Tensor, ...]
 
 
 class Rows(Function):
-    """Cut a matrix into blocks of rows.  The gradient is one `cat`, where slices would each fill a whole matrix."""
+    """Cut a matrix into blocks of rows.
+
+    The gradient is one `cat`, where slices would each fill a whole matrix.
+    """
 
     @staticmethod
     def forward(ctx: Any, input: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
@@ -28,7 +31,8 @@ class Rows(Function):
         return ops.cat(grads), None
 
 
-# One step: the inputs' share of the gates [B, gates * H], the state before, weight and bias of the hidden part.
+# One step takes the inputs' share of the gates [B, gates * H], the state before, and the hidden part's weight
+# and bias.
 def _step_tanh(projected: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
     return (ops.tanh(projected + ops.linear(state[0], weight, bias)),)
 
@@ -46,7 +50,7 @@ def _step_gru(projected: Tensor, state: State, weight: Tensor, bias: Tensor | No
 
 
 class _Gates:
-    """What tells the kinds of recurrent networks apart: how many gates, how many tensors of state, and a step."""
+    """What tells recurrent networks apart: how many gates, how many tensors of state, and a step."""
 
     def __init__(self, count: int, states: int, step: Callable[..., State]):
         self.count, self.states, self.step = count, states, step
@@ -57,14 +61,17 @@ LSTM_GATES, GRU_GATES = _Gates(4, 2, _step_lstm), _Gates(3, 1, _step_gru)
 
 
 def _shape_error(name: str, what: str, wanted: tuple, got: Tensor) -> ShapeError:
-    return ShapeError(f"{name}: {what} must have shape {list(wanted)}, not {list(got.shape)}", f"{what}: {got._meta}")
+    return ShapeError(
+        f"{name}: {what} must have shape {list(wanted)}, not {list(got.shape)}", f"{what}: {got._meta}"
+    )
 
 
 class RNNBase(Module):
-    """What RNN, LSTM and GRU share: layers, directions, weights under PyTorch's names, and the walk over time.
+    """What RNN, LSTM and GRU share: layers, directions, weights by PyTorch's names, and the walk over time.
 
-    Shapes: input [T, B, input_size], [B, T, input_size] with `batch_first`, [T, input_size] without a batch, or a
-    PackedSequence; state [layers * directions, B, H] -> output [T, B, directions * H] and the last state.
+    Shapes: input [T, B, input_size], [B, T, input_size] with `batch_first`, [T, input_size] without a batch,
+    or a PackedSequence; state [layers * directions, B, H] -> output [T, B, directions * H] and the last
+    state.
     """
 
     gates: _Gates
@@ -90,7 +97,9 @@ class RNNBase(Module):
             if not isinstance(value, int) or value <= 0:
                 raise ArgumentValueError(f"{name}: {what} must be a positive int, not {value!r}")
         if not 0 <= proj_size < hidden_size or (proj_size and self.gates.states == 1):
-            raise ArgumentValueError(f"{name}: only an LSTM has a proj_size, less than hidden_size; got {proj_size}")
+            raise ArgumentValueError(
+                f"{name}: only an LSTM has a proj_size, less than hidden_size; got {proj_size}"
+            )
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
         self.bidirectional, self.proj_size = bidirectional, proj_size
@@ -137,7 +146,9 @@ class RNNBase(Module):
         return [[getattr(self, kind + end) for kind in kinds] for end in ends]
 
     # ---- one direction of one layer ----
-    def _walk(self, rows: Tensor, sizes: list[int], state: State, weights: list[Parameter], back: bool) -> tuple:
+    def _walk(
+        self, rows: Tensor, sizes: list[int], state: State, weights: list[Parameter], back: bool
+    ) -> tuple:
         """The outputs, flat as `rows`, and the last state.  sizes: how many sequences reach each step."""
         weight_ih, weight_hh = weights[:2]
         bias_ih, bias_hh = weights[2:4] if self.bias else (None, None)
@@ -188,7 +199,9 @@ class RNNBase(Module):
         """The first states [layers * directions, B, H], zeros unless given.  Raises ShapeError."""
         count, name = self.num_layers * self.directions, type(self).__name__
         if hx is None:
-            return tuple(ops.zeros(count, batch, n, dtype=input.dtype, device=input.device) for n in self._widths())
+            return tuple(
+                ops.zeros(count, batch, n, dtype=input.dtype, device=input.device) for n in self._widths()
+            )
         given = hx if self.gates.states > 1 else (hx,)
         if not isinstance(given, (tuple, list)) or len(given) != self.gates.states:
             raise ArgumentValueError(f"{name}: hx must be a tuple (h_0, c_0)")
@@ -213,7 +226,9 @@ class RNNBase(Module):
                 states = tuple(s.index_select(1, input.unsorted_indices) for s in states)
             return self._result(input._replace(data=rows), states)
         if input.ndim not in (2, 3):
-            raise ShapeError(f"{name} takes an input of 2 or 3 dimensions, not {input.ndim}", f"input: {input._meta}")
+            raise ShapeError(
+                f"{name} takes an input of 2 or 3 dimensions, not {input.ndim}", f"input: {input._meta}"
+            )
         self._check_features(input)
         alone = input.ndim == 2
         swapped = self.batch_first and not alone
@@ -231,7 +246,7 @@ class RNNBase(Module):
     def _check_features(self, input: Tensor) -> None:
         if input.shape[-1] != self.input_size:
             raise ShapeError(
-                f"{type(self).__name__}: the input must have {self.input_size} features, not {input.shape[-1]}",
+                f"{type(self).__name__}: {self.input_size} features are wanted, not {input.shape[-1]}",
                 f"input: {input._meta}",
             )
 
@@ -315,11 +330,16 @@ def _nonlinearity(name: str, given: str) -> None:
 
 
 class RNNCellBase(Module):
-    """One step of a recurrent network.  Shapes: input [B, input_size] or [input_size], state [B, H] or [H]."""
+    """One step of a recurrent network.
+
+    Shapes: input [B, input_size] or [input_size], state [B, H] or [H].
+    """
 
     gates: _Gates
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None):
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ):
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
         rows, kind = self.gates.count * hidden_size, {"device": device, "dtype": dtype}
@@ -338,7 +358,9 @@ class RNNCellBase(Module):
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         name, several = type(self).__name__, self.gates.states > 1
         if input.ndim not in (1, 2):
-            raise ShapeError(f"{name} takes an input of 1 or 2 dimensions, not {input.ndim}", f"input: {input._meta}")
+            raise ShapeError(
+                f"{name} takes an input of 1 or 2 dimensions, not {input.ndim}", f"input: {input._meta}"
+            )
         alone = input.ndim == 1
         x = input.unsqueeze(0) if alone else input
         if hx is None:

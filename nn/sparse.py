@@ -50,7 +50,8 @@ class _Table(Module):
         else:
             if tuple(weight.shape) != (num_embeddings, embedding_dim):
                 raise ShapeError(
-                    f"{name}: the weight must have shape {[num_embeddings, embedding_dim]}", f"weight: {weight._meta}"
+                    f"{name}: the weight must have shape {[num_embeddings, embedding_dim]}",
+                    f"weight: {weight._meta}",
                 )
             self.weight = Parameter(weight, requires_grad=not frozen)
 
@@ -63,9 +64,14 @@ class _Table(Module):
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **settings: Any) -> Any:
-        """Make one around a given table, which does not learn unless `freeze` is False.  Raises ShapeError."""
+        """Make one around a given table, which does not learn unless `freeze` is False.
+
+        Raises ShapeError.
+        """
         if embeddings.ndim != 2:
-            raise ShapeError(f"{cls.__name__}.from_pretrained: a matrix is wanted", f"embeddings: {embeddings._meta}")
+            raise ShapeError(
+                f"{cls.__name__}.from_pretrained: a matrix is wanted", f"embeddings: {embeddings._meta}"
+            )
         rows, columns = embeddings.shape
         return cls(rows, columns, _weight=embeddings, _freeze=freeze, **settings)
 
@@ -73,8 +79,8 @@ class _Table(Module):
 class Embedding(_Table):
     """Look up rows: input[...] of ints -> [..., embedding_dim].
 
-    padding_idx: a row that gets no gradient.  max_norm: rows that are used are first scaled down to this norm, in
-    place.  scale_grad_by_freq: divide gradients by how often a row was used.
+    padding_idx: a row that gets no gradient.  max_norm: rows that are used are first scaled down to this
+    norm, in place.  scale_grad_by_freq: divide gradients by how often a row was used.
     """
 
     def __init__(
@@ -92,8 +98,8 @@ class Embedding(_Table):
         dtype: Any = None,
     ):
         super().__init__(
-            num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight,
-            _freeze, device, dtype,
+            num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse,
+            _weight, _freeze, device, dtype,
         )  # fmt: skip
 
     def forward(self, input: Tensor) -> Tensor:
@@ -142,8 +148,8 @@ class EmbeddingBag(_Table):
         _freeze: bool = False,
     ):
         super().__init__(
-            num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight,
-            _freeze, device, dtype,
+            num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse,
+            _weight, _freeze, device, dtype,
         )  # fmt: skip
         self.mode, self.include_last_offset = mode, include_last_offset
 

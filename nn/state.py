@@ -67,7 +67,10 @@ def slots(module: Module, prefix: str) -> Iterator[Slot]:
 
 
 def load(module: Module, state: Mapping[str, Any], strict: bool, assign: bool) -> IncompatibleKeys:
-    """Check the whole state against the whole module, then copy.  Raises StateError, and then copies nothing."""
+    """Check the whole state against the whole module, then copy.
+
+    Raises StateError, and then copies nothing.
+    """
     if not isinstance(state, Mapping):
         raise ArgumentError(f"load_state_dict(state_dict): a mapping is wanted, not {type(state).__name__}")
     state = OrderedDict(state)
@@ -120,4 +123,6 @@ def misfit(module: Module, missing: list[str], unexpected: list[str], wrong: lis
     if not wrong:
         lines.append("load_state_dict(state, strict=False) loads what both have")
     name = type(module).__name__
-    return StateError(f"{name}.load_state_dict: the state does not fit the module; nothing was loaded", *lines)
+    return StateError(
+        f"{name}.load_state_dict: the state does not fit the module; nothing was loaded", *lines
+    )

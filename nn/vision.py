@@ -101,7 +101,8 @@ class _Windows(Module):
 
     def extra_repr(self) -> str:
         return (
-            f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, stride={self.stride}"
+            f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, "
+            f"stride={self.stride}"
         )
 
 
@@ -118,7 +119,9 @@ class Unfold(_Windows):
 class Fold(_Windows):
     """Add columns up as windows of an image.  Shapes: [N, C kh kw, L] -> [N, C, *output_size]."""
 
-    def __init__(self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1):
+    def __init__(
+        self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+    ):
         super().__init__(kernel_size, dilation, padding, stride)
         self.output_size = output_size
 

@@ -27,13 +27,15 @@ def lower(op: Op, types: Sequence[Type | None], attrs: Attrs) -> Kernel:
 
     add(i64[3], f32[2,3]) -> out[i, i1] = (f32(input[i1]) + other[i, i1])
 
-    Raises KernelError for symbolic sizes, and where the record states no kernel: extern and host-only ops (with the
-    record's reason), and decompositions, which `decompose` turns into a graph.
+    Raises KernelError for symbolic sizes, and where the record states no kernel: extern and host-only ops
+    (with the record's reason), and decompositions, which `decompose` turns into a graph.
     """
     if isinstance(op.lower, NotLowered):
         raise KernelError(f"{op.name} has no kernel, it is {op.lower.kind}", op.lower.reason)
     if isinstance(op.lower, Decomposition):
-        raise KernelError(f"{op.name} is a graph of other ops, not one kernel", "decompose(op, types, attrs) makes it")
+        raise KernelError(
+            f"{op.name} is a graph of other ops, not one kernel", "decompose(op, types, attrs) makes it"
+        )
     outputs = inferred(op, types, attrs)
     k = KernelBuilder(
         op.name,
@@ -52,10 +54,11 @@ def lower(op: Op, types: Sequence[Type | None], attrs: Attrs) -> Kernel:
 
 
 def decompose(op: Op, types: Sequence[Type | None], attrs: Attrs) -> Graph:
-    """The graph of other ops that a decomposed op stands for; its results are the op's outputs, hidden ones too.
+    """The graph of other ops that a decomposed op stands for; its results are the op's outputs, hidden ones
+    too.
 
-    Operands are converted as for the reference (halves to f32), results to the inferred dtypes.  Raises KernelError
-    for an op that is not a decomposition.
+    Operands are converted as for the reference (halves to f32), results to the inferred dtypes.  Raises
+    KernelError for an op that is not a decomposition.
     """
     if not isinstance(op.lower, Decomposition):
         raise KernelError(f"{op.name} is not stated as a graph of other ops", f"its lowering: {op.lower}")
@@ -72,7 +75,8 @@ def decompose(op: Op, types: Sequence[Type | None], attrs: Attrs) -> Graph:
 def interpret_lowered(op: Op, arrays: Sequence[np.ndarray | None], attrs: Attrs, **how: bool) -> tuple:
     """Run the lowering in NumPy: the kernel's interpreter, or that of each node's kernel in a decomposition.
 
-    how: as `interpret` takes it.  A node that is extern runs its reference.  Raises KernelError as `lower` does.
+    how: as `interpret` takes it.  A node that is extern runs its reference.  Raises KernelError as `lower`
+    does.
     """
     types = tuple(x if x is None else type_of(dtype_of(x), x.shape) for x in arrays)
     if not isinstance(op.lower, Decomposition):

@@ -8,7 +8,7 @@ import numpy as _numpy
 # Ops follow IEEE: a division by zero is an inf and no warning.  Once, here: `errstate` costs 800 ns a use.
 _numpy.seterr(all="ignore")
 
-from . import methods, modes, ops, random
+from . import methods, modes, ops, printing, random
 from .autograd import backward, grad
 from .creation import as_tensor, asarray, from_numpy, frombuffer, is_tensor, scalar_tensor, tensor
 from .function import Function
@@ -21,6 +21,7 @@ from .modes import (
     no_grad,
     set_grad_enabled,
 )
+from .printing import set_printoptions
 from .tensor import Parameter, Size, Tensor
 
 from .random import Generator, default_generator, fork_rng
@@ -30,5 +31,5 @@ globals().update(ops.FUNCTIONS | random.FUNCTIONS)
 __all__ = [
     "Parameter", "Size", "Tensor", "as_tensor", "asarray", "enable_grad", "from_numpy", "frombuffer",
     "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "is_tensor", "no_grad", "scalar_tensor",
-    "set_grad_enabled", "tensor", "Generator", "default_generator", "fork_rng", *ops.FUNCTIONS, *random.FUNCTIONS,
+    "set_grad_enabled", "set_printoptions", "tensor", "Generator", "default_generator", "fork_rng", *ops.FUNCTIONS, *random.FUNCTIONS,
 ]  # fmt: skip

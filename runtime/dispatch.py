@@ -14,14 +14,16 @@ from weakref import ref
 
 import numpy as np
 
+from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, LaminaError
 from ..ir.op import Op
 from ..ir.shapes import result_dtype, scalar_dtype
-from ..ir.types import Type, type_of
+from ..ir.types import Device, Type, type_of
 from . import modes
 from .graph import Light, Node, Port
 from .places import _internal, here, spell
-from .plan import LIMIT, OPERAND, OUTPUT, REST, Plan, described, remember
+from .plan import LIMIT, OPERAND, OUTPUT, REST, Plan, described, memo, remember
+from .return_types import return_type
 from .storage import Storage
 from .tensor import Tensor, tensor_of, wrap
 
@@ -34,13 +36,10 @@ EAGER: dict[Op, Callable] = {}
 def lift(kind: Type, value: Any) -> Tensor:
     """A Python number as a 0-d tensor of the dtype it takes beside an operand of `kind`.
 
-    Kept per kind, as a bare float costs NumPy 280 ns.  Only where the key says all: -0.0 equals 0.0, 1 equals True.
+    Those beside floating kinds are kept, as a bare one costs NumPy 280 ns a call; but no zero, as -0.0 == 0.0.
     """
-    floating = kind.dtype.category == "float"
-    if floating and type(value) is int and -(1 << 53) < value < 1 << 53:  # x ** 2, x / 2: kept as well
-        value = float(value)
-    exact = value and type(value) is (float if floating else int)
-    if exact:
+    kept = type(value) in (float, int) and value and kind.dtype.category == "float"
+    if kept:
         known = kind.scalars.get(value)
         if known is not None:
             return known
@@ -52,7 +51,7 @@ def lift(kind: Type, value: Any) -> Tensor:
     except OverflowError:
         raise ArgumentError(f"the number {value} does not fit into {dtype}") from None
     made = wrap(data, type_of(dtype, (), kind.device))
-    if exact:
+    if kept:
         if len(kind.scalars) >= 256:
             kind.scalars.clear()
         kind.scalars[value] = made
@@ -60,16 +59,11 @@ def lift(kind: Type, value: Any) -> Tensor:
 
 
 def lifted(op: Op, operands: Sequence[Any]) -> tuple[Tensor | None, ...]:
-    """Every operand as a tensor: numbers in the dtype that the tensors promote to, arrays as they are.
-
-    Raises ArgumentError.
-    """
-    kind = None
+    """Every operand as a tensor: numbers in the dtype they take beside the tensors.  Raises ArgumentError."""
     kinds = [x._meta for x in operands if isinstance(x, Tensor)]
-    if kinds:
-        kind = next((k for k in kinds if k.ndim), kinds[0])
-        if len(kinds) > 1:  # where(mask, x, 0.1) is about x's dtype, not the mask's
-            kind = kind.with_dtype(result_dtype(*kinds))
+    kind = kinds[0] if kinds else None
+    if kind is not None and len(kinds) > 1:
+        kind = type_of(result_dtype(*kinds), kind.shape, kind.device)
     found: list[Tensor | None] = []
     for i, x in enumerate(operands):
         if isinstance(x, Tensor):
@@ -199,7 +193,7 @@ def run(op: Op, plan: Plan, operands: tuple, place: Any = None) -> Any:
     outs = plan.outs
     if op.traits.host:  # only the values tell the sizes
         outs = [type_of(t.dtype, a.shape, t.device) for a, t in zip(arrays, outs, strict=True)]
-    outputs = tuple([wrap(a, t) for a, t in zip(arrays, outs, strict=True)][: len(op.outputs)])
+    outputs = tuple([wrap(a, t) for a, t in zip(arrays, outs, strict=True)][: len(arrays) - len(op.hidden)])
     if op.traits.view:
         base = operands[0]._data
         a = arrays[0]
@@ -210,7 +204,9 @@ def run(op: Op, plan: Plan, operands: tuple, place: Any = None) -> Any:
             record(plan, operands, outputs, arrays, place or here(2))
     if modes.CHANGED and modes.local.hook is not None:
         modes.local.hook(op, plan.attrs, operands, outputs)
-    return outputs[0] if len(outputs) == 1 else named(op)(*outputs)
+    if len(outputs) == 1:
+        return outputs[0]
+    return named(op)(*outputs) if len(op.outputs) == len(outputs) else outputs  # "*updated": any number
 
 
 _named: dict[Op, Callable] = {}
@@ -220,17 +216,15 @@ def named(op: Op) -> Callable:
     """The tuple type that an op of several outputs returns: fields by the record's names, as `max(x, 0).indices`."""
     made = _named.get(op)
     if made is None:
-        from collections import namedtuple
-
-        made = _named[op] = namedtuple(op.name, op.outputs)
+        made = _named[op] = return_type(op.name, op.outputs)
     return made
 
 
 # ---- the shapes of functions ---------------------------------------------------------------------------------------
 def binary(op: Op) -> Callable:
     """A function of two operands and nothing else."""
-    same: dict[Type, Plan] = {}
-    mixed: dict[tuple[Type, Type], Plan] = {}
+    same: dict[Type, Plan] = memo()
+    mixed: dict[tuple[Type, Type], Plan] = memo()
     wants = tuple(r.arrays if r else None for r in op.rules) or (None, None)
     first, second = op.operands
     saves_none = wants == ((), ())
@@ -238,7 +232,10 @@ def binary(op: Op) -> Callable:
 
     def apply(input, other):
         if type(input) is not Tensor or type(other) is not Tensor:
-            if not isinstance(input, Tensor) or not isinstance(other, Tensor):
+            if type(other) in (float, int) and isinstance(input, Tensor):
+                known = input._meta.scalars.get(other)
+                other = known if known is not None else lift(input._meta, other)
+            elif not isinstance(input, Tensor) or not isinstance(other, Tensor):
                 input, other = lifted(op, (input, other))
         m, p = input._meta, other._meta
         if m is p:
@@ -297,7 +294,7 @@ def binary(op: Op) -> Callable:
 
 def unary(op: Op) -> Callable:
     """A function of one operand and nothing else."""
-    plans: dict[Type, Plan] = {}
+    plans: dict[Type, Plan] = memo()
     shorthand = len(op.rules) == 1 and op.rules[0] is not None
     saves_out, saves_in, saves_none = op.saves == op.outputs, op.saves == op.operands, op.saves == ()
 
@@ -349,20 +346,18 @@ def unary(op: Op) -> Callable:
 
 def shaped(op: Op) -> Callable:
     """A function of one operand and arguments.  The memo is keyed by the arguments as the user spelled them."""
-    plans: dict[Type, dict] = {}
-    named: dict[Type, dict] = {}
+    plans: dict[Type, dict] = memo()
+    named: dict[Type, dict] = memo()
     bind, is_view = op.bind, op.traits.view
     exact = not op.traits.elementwise  # elementwise arguments may be floats, for which 0.0 == -0.0 and 1 == 1.0
 
     def miss(input, args, kwargs):
-        (operand,), attrs = bind(input, *args, **kwargs)
+        (operand,), attrs = bind(input, *args, **_torch_names(kwargs))
         plan = plan_for(op, (operand,), attrs)
-        if exact:
+        if exact or not (args or kwargs):
             memo = named if kwargs else plans
             key = (args, tuple(kwargs.items())) if kwargs else args
-            try:
-                hash(key)
-            except TypeError:  # a list among the arguments
+            if not _constant(key):  # a list; or a tensor, whose value may be another next time
                 return plan
             if len(memo) >= LIMIT:
                 memo.clear()
@@ -431,7 +426,7 @@ def run_general(op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         operands = lifted(op, operands)
     plans = _general.get(op)
     if plans is None:
-        plans = _general[op] = {}
+        plans = _general[op] = memo()
     key: Any = tuple([None if x is None else x._meta for x in operands])
     if attrs:
         key = (key, tuple(attrs.values()))
@@ -451,10 +446,24 @@ def general(op: Op) -> Callable:
     bind = op.bind
 
     def apply(*args, **kwargs):
-        operands, attrs = bind(*args, **kwargs)
+        operands, attrs = bind(*args, **_torch_names(kwargs))
         return run_general(op, operands, attrs)
 
     return apply
+
+
+def _constant(key: Any) -> bool:
+    """Whether an argument will always mean what it means now."""
+    if isinstance(key, tuple):
+        return all(_constant(item) for item in key)
+    return key is None or key is Ellipsis or isinstance(key, (int, float, str, DType, Device))
+
+
+def _torch_names(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments by their names in PyTorch, which takes NumPy's `axis` and `keepdims` as well."""
+    if "axis" in kwargs or "keepdims" in kwargs:
+        return {{"axis": "dim", "keepdims": "keepdim"}.get(name, name): value for name, value in kwargs.items()}
+    return kwargs
 
 
 def eager(op: Op) -> Callable:

@@ -88,45 +88,38 @@ def _install_methods() -> None:
 
 
 # ---- indexing ------------------------------------------------------------------------------------------------------
+class NotBasic(Exception):
+    """An item that is no int, slice, None or Ellipsis."""
+
+
 def _key(item: Any) -> Any:
-    """An item of an index as something that can be hashed, or None where it is not a basic one."""
+    """An item of an index as something that can be hashed.  Raises NotBasic."""
     kind = type(item)
     if kind is slice:
         return ("slice", item.start, item.stop, item.step)
     if kind is int or item is None or item is Ellipsis:
         return item
-    raise TypeError
+    raise NotBasic
+
+
+_basic_index = eager(REGISTRY["basic_index"])
 
 
 def _getitem(self: Tensor, index: Any) -> Tensor:
     """Part of the tensor: a view for ints, slices, None and Ellipsis; a copy for tensors, lists and masks."""
     kind = type(index)
+    if kind is slice:
+        return _basic_index(self, (("slice", index.start, index.stop, index.step),))
     if kind is int:
         if not self._meta.ndim:
             raise DimError("an index into a 0-d tensor", "x.item() gives its value as a number")
-        return _basic(self, index)
-    if kind is slice:
-        step = index.step
-        try:
-            return _basic(self, ("slice", index.start, index.stop, step), plain=True)
-        except TypeError:  # a tensor among the bounds
-            return _basic(self, (index,))
+        return _basic_index(self, index)
     if kind is tuple:
         try:
-            return _basic(self, tuple([_key(item) for item in index]))
-        except TypeError:
+            return _basic_index(self, tuple([_key(item) for item in index]))
+        except NotBasic:
             pass
     return COMPOSITES["getitem"].function(self, index)
-
-
-_basic_index = None
-
-
-def _basic(self: Tensor, index: Any, plain: bool = False) -> Tensor:
-    global _basic_index
-    if _basic_index is None:
-        _basic_index = eager(REGISTRY["basic_index"])
-    return _basic_index(self, (index,) if plain else index)
 
 
 def _setitem(self: Tensor, index: Any, value: Any) -> None:

@@ -40,7 +40,7 @@ def _public() -> dict[str, Callable]:
         for spelled in (name, *op.aliases):
             found[spelled] = function
     for name, composite in COMPOSITES.items():
-        for spelled in (name, *composite.aliases):
+        for spelled in (name, *composite.aliases) if composite.public else ():
             found[spelled] = composite.function
     return found
 

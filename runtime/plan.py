@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ..ir.dtypes import on_default_change
 from ..ir.errors import DeviceError, LaminaError
 from ..ir.execute import executor
 from ..ir.op import Op, Rule
@@ -24,12 +25,13 @@ class Plan:
     kernel: arrays -> array (or a tuple of arrays, hidden outputs included).  out: the first output's type.
     small: gradients may be taken on plain arrays.  rules: per operand f(cotangent, saved), or None, where the record
     has the shorthand.  sources: for each of `op.saves`, (is it an operand, its position).  floats: per operand,
-    whether a gradient can flow to it; flows: to all of them; fits: the shape and dtype it must have.  recipes: per pattern of needs, what to save.  link: what a view made by this plan is, as a chain of one.
+    whether a gradient can flow to it; flows: to all of them; fits: the shape and dtype it must have.  recipes: per pattern of needs, what to save.  quick: the rules where
+    backward may take the short way, on plain arrays.  link: what a view made by this plan is, as a chain of one.
     """
 
     __slots__ = (
         "op", "attrs", "types", "outs", "out", "kernel", "small", "rules", "sources", "floats", "flows", "fits",
-        "recipes", "link",
+        "recipes", "link", "quick",
     )  # fmt: skip
 
     op: Op
@@ -46,6 +48,7 @@ class Plan:
     fits: tuple
     recipes: dict[tuple[bool, ...], tuple | bool]
     link: tuple
+    quick: tuple[Callable | None, ...] | None
 
     def __init__(self, op: Op, types: tuple[Type | None, ...], attrs: dict[str, Any]):
         self.op, self.types, self.attrs = op, types, attrs
@@ -67,6 +70,10 @@ class Plan:
         self.rules = (
             tuple(r and _compiled(r, op.saves, attrs, both) for r in op.rules) if op.rules else None
         )
+        self.quick = None
+        if self.small and len(self.outs) == 1:
+            self.quick = op.quick_grad(both, attrs) if op.quick_grad else None
+            self.quick = self.quick or self.rules
         self.floats = tuple(
             t is not None and t.dtype.is_floating_point and op.differentiates(min(i, len(op.operands) - 1))
             for i, t in enumerate(types)
@@ -115,11 +122,28 @@ def _compiled(rule: Rule, saves: tuple[str, ...], attrs: dict, types: tuple) -> 
     return lambda g, saved: function(g, *(saved[i] for i in at))
 
 
-def remember(memo: dict, key: Any, plan: Plan) -> Plan:
+_memos: list[dict] = []
+
+
+def memo() -> dict:
+    """A table of plans, which a change of the default dtype empties: inference depends on that."""
+    _memos.append(made := {})
+    return made
+
+
+def _forget() -> None:
+    for table in _memos:
+        table.clear()
+
+
+on_default_change.append(_forget)
+
+
+def remember(table: dict, key: Any, plan: Plan) -> Plan:
     """Enter a plan into a bounded memo."""
-    if len(memo) >= LIMIT:
-        memo.clear()
-    memo[key] = plan
+    if len(table) >= LIMIT:
+        table.clear()
+    table[key] = plan
     return plan
 
 

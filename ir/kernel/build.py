@@ -1,4 +1,5 @@
-"""State one op as a kernel: what `lowering.kernel(build)` hands to the record's `build(k, *operands, **attrs)`.
+"""State one op as a kernel: what `lowering.kernel(build)` hands to the record's `build(k, *operands,
+**attrs)`.
 
     def build_softmax(k, x):
         (i,), (j,) = k.parallel(x.shape[0]), k.axes(x.shape[1])
@@ -26,7 +27,9 @@ from .words import VOCABULARY
 
 
 class Index:
-    """An affine index over the axes, `2*i + r - 1`; anything further makes it the integer expression it stands for."""
+    """An affine index over the axes, `2*i + r - 1`; anything further makes it the integer expression it
+    stands for.
+    """
 
     __slots__ = ("affine",)
 
@@ -83,7 +86,7 @@ class Index:
 
     __hash__ = object.__hash__
 
-    def __lamina_op__(applied, args: tuple, kwargs: dict) -> Any:  # noqa: N805 - called on the type, as in op.py
+    def __lamina_op__(applied, args: tuple, kwargs: dict) -> Any:
         return applied(*(_scalar(arg) for arg in args), **kwargs)
 
     def __str__(self) -> str:
@@ -129,7 +132,7 @@ class Kept:
             )
         return self.expr
 
-    def __lamina_op__(applied, args: tuple, kwargs: dict) -> Any:  # noqa: N805 - called on the type
+    def __lamina_op__(applied, args: tuple, kwargs: dict) -> Any:
         return applied(*(_scalar(arg) for arg in args), **kwargs)
 
 
@@ -168,7 +171,9 @@ class Handle:
                 f"indices: {', '.join(map(str, index)) or 'none'}",
             )
         return _cast(
-            read(self.buffer.name, tuple(_part(part) for part in index), other), self.buffer.dtype, self.dtype.short
+            read(self.buffer.name, tuple(_part(part) for part in index), other),
+            self.buffer.dtype,
+            self.dtype.short,
         )
 
 
@@ -180,7 +185,9 @@ def _part(part: Any) -> Affine | Expr:
 
 
 def _fitting(value: bool | int | float, dtype: str) -> Const:
-    """`value` as a constant of `dtype`: -inf is the least integer, 0.0 among integers is 0, among bools False."""
+    """`value` as a constant of `dtype`: -inf is the least integer, 0.0 among integers is 0, among bools
+    False.
+    """
     if kind(dtype) == "b":
         return const(bool(value))
     if is_floating(dtype):
@@ -193,8 +200,8 @@ def _fitting(value: bool | int | float, dtype: str) -> Const:
 class KernelBuilder:
     """Collects the stages of one kernel.
 
-    operands: their names and types, None for an optional one that is absent.  reads: by position, what the elements
-    of an operand are converted to as they are read.
+    operands: their names and types, None for an optional one that is absent.  reads: by position, what the
+    elements of an operand are converted to as they are read.
     """
 
     def __init__(
@@ -221,7 +228,9 @@ class KernelBuilder:
 
     # ---- axes
     def parallel(self, *extents: int) -> tuple[Index, ...]:
-        """The axes of the result grid, each point of which is computed alone.  Called once, before any stage."""
+        """The axes of the result grid, each point of which is computed alone.  Called once, before any
+        stage.
+        """
         if self._parallel is not None:
             raise KernelError(f"{self.name}: the parallel axes are laid out once")
         self._parallel = tuple(self._axis("i", extent) for extent in extents)
@@ -257,7 +266,9 @@ class KernelBuilder:
         return self._reduce("all", self.truth(value), over)
 
     def argmax(self, value: Any, over: Sequence[Index]) -> tuple[Expr, Expr]:
-        """The greatest value and the place of its first occurrence, counted over the axes in row-major order."""
+        """The greatest value and the place of its first occurrence, counted over the axes in row-major
+        order.
+        """
         return self._first_best("gt", least, value, over)
 
     def argmin(self, value: Any, over: Sequence[Index]) -> tuple[Expr, Expr]:
@@ -298,7 +309,8 @@ class KernelBuilder:
         value = self._expr(value)
         dtype = self._dtype(value)
         names, (first, following) = self._carried(
-            (cast(identity(COMBINE[combine], dtype), dtype),), lambda state: (op(COMBINE[combine], state[0], value),)
+            (cast(identity(COMBINE[combine], dtype), dtype),),
+            lambda state: (op(COMBINE[combine], state[0], value),),
         )
         axes = self._over((along,))
         self._add(Fold(names, axes, first, following, scan=True))
@@ -307,7 +319,9 @@ class KernelBuilder:
     def scan_fold(
         self, init: Sequence[Any], step: Callable[[tuple[Expr, ...]], Sequence[Any]], along: Index
     ) -> tuple[Kept, ...]:
-        """`fold` along one axis with the state after every step kept: `s[j]`.  For running extrema with indices."""
+        """`fold` along one axis with the state after every step kept: `s[j]`.  For running extrema with
+        indices.
+        """
         names, (first, following) = self._carried(init, step)
         axes = self._over((along,))
         self._add(Fold(names, axes, first, following, scan=True))
@@ -320,7 +334,8 @@ class KernelBuilder:
     def scatter(
         self, value: Any, at: Sequence[Any], over: Sequence[Index] = (), combine: str = "add", output: int = 0
     ) -> None:
-        """Write where integer expressions say; points that meet are combined ("add", "mul", "max", "min", "set").
+        """Write where integer expressions say; points that meet are combined ("add", "mul", "max", "min",
+        "set").
 
         The output starts as the identity of `combine`, as 0 for "set".
         """
@@ -349,7 +364,9 @@ class KernelBuilder:
 
     def _name(self, stem: str) -> str:
         """The stem if it is free, else with the first number that is."""
-        name = next(n for n in (stem, *(f"{stem}{k}" for k in range(1, len(self._taken) + 2))) if n not in self._taken)
+        name = next(
+            n for n in (stem, *(f"{stem}{k}" for k in range(1, len(self._taken) + 2))) if n not in self._taken
+        )
         self._taken.add(name)
         return name
 
@@ -402,7 +419,7 @@ class KernelBuilder:
         names = tuple(self._name("t") for _ in init)
         following = tuple(map(self._expr, step(tuple(map(ref, names)))))
         first = [self._expr(value) for value in init]
-        known: dict[str, Any] = {name: None for name in names}  # None: as a constant, whose context types it
+        known: dict[str, Any] = dict.fromkeys(names)  # None: as a constant, whose context types it
         for _ in names:
             for name, value, after in zip(names, first, following, strict=True):
                 known[name] = (
@@ -418,7 +435,9 @@ class KernelBuilder:
         following = tuple(self._as(value, known[name]) for name, value in zip(names, following, strict=True))
         return names, (typed, following)
 
-    def _first_best(self, better: str, worst: Callable, value: Any, over: Sequence[Index]) -> tuple[Expr, Expr]:
+    def _first_best(
+        self, better: str, worst: Callable, value: Any, over: Sequence[Index]
+    ) -> tuple[Expr, Expr]:
         value = self._expr(value)
         dtype, place = self._dtype(value), Index(Affine())
         for axis in self._over(over):
@@ -439,13 +458,17 @@ class KernelBuilder:
             return op("select", take, right[0], left[0]), op("select", take, right[1], left[1])
 
         if dtype == "bool":
-            raise KernelError(f"{self.name}: argmax and argmin compare numbers", "cast the bools: k.cast(x, 'u8')")
+            raise KernelError(
+                f"{self.name}: argmax and argmin compare numbers", "cast the bools: k.cast(x, 'u8')"
+            )
         if not over:
             return value, const(0, "i64")
         best, at = self.fold((cast(worst(dtype), dtype), const(0, "i64")), step, over, merge)
         return best, at
 
-    def _store(self, value: Any, at: Sequence[Any], over: Sequence[Index], output: int, combine: str | None) -> None:
+    def _store(
+        self, value: Any, at: Sequence[Any], over: Sequence[Index], output: int, combine: str | None
+    ) -> None:
         buffer = self._outputs[output]
         value = self._as(self._expr(value), buffer.dtype)
         self._add(Store(buffer.name, tuple(map(_part, at)), value, self._over(over), combine))
@@ -457,7 +480,10 @@ def _cast(expr: Expr, dtype: str | None, wanted: str) -> Expr:
         return cast(_fitting(expr.value, wanted), wanted)
     if isinstance(expr, Op) and dtype is None:  # made of constants alone
         pattern = VOCABULARY[expr.name].pattern
-        return op(expr.name, *(_cast(x, None, wanted) if p == "t" else x for p, x in zip(pattern, expr.args, strict=False)))
+        return op(
+            expr.name,
+            *(_cast(x, None, wanted) if p == "t" else x for p, x in zip(pattern, expr.args, strict=False)),
+        )
     if dtype == wanted:
         return expr
     return op("ne", expr, 0) if wanted == "bool" else cast(expr, wanted)

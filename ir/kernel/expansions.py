@@ -7,15 +7,16 @@ against float64 over the float32 range.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 
-from .scalar import Expr, Scalar, bitcast, cast, const, op
+from .scalar import Const, Expr, Scalar, bitcast, cast, const, op
 
 
 def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
     """Horner's rule with fused multiply-adds, highest power first."""
-    first, *rest = coefficients
-    return reduce(lambda total, c: op("fma", total, x, c), rest, const(first))
+    total: Expr = const(coefficients[0])
+    for coefficient in coefficients[1:]:
+        total = op("fma", total, x, coefficient)
+    return total
 
 
 def _between(low: float, x: Expr, high: float) -> Expr:
@@ -153,6 +154,20 @@ def _power_of_two(n: Expr) -> Expr:
 def sign(x: Expr) -> Expr:
     """-1, 0 or 1; 0 for NaN."""
     return op("select", x > 0, 1, op("select", x < 0, -1, 0))
+
+
+def power(x: Expr, y: Expr) -> Expr | None:
+    """x^y as products where y is a small whole constant: 2 roundings at most for floats up to x^4."""
+    if not isinstance(y, Const) or y.value not in range(1, 5 if isinstance(y.value, float) else 64):
+        return None
+    result: Expr | None = None
+    exponent = int(y.value)
+    while exponent:
+        if exponent & 1:
+            result = x if result is None else result * x
+        exponent >>= 1
+        x = x * x
+    return result
 
 
 def remainder(x: Expr, y: Scalar) -> Expr:

@@ -18,6 +18,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from ..errors import KernelError
 from .affine import Affine, Extent
@@ -135,10 +136,11 @@ class Reduce:
 class Fold:
     """A tuple of state carried over `axes` in row-major order: argmax, Welford's moments, scans.
 
-    init:  the first state.  step: the next one, written with the states' own names for the state before.
+    init:  the first state.
+    step:  the next one, written with the states' own names for the state before.
     merge: two states into one, `right.name` being the second; it must be associative and commutative, and
-           init neutral for it, since a schedule may deal the points out in any order.  Without it the fold runs
-           in sequence.
+           init neutral for it, since a schedule may deal the points out in any order.  Without it the fold
+           runs in sequence.
     scan:  every step's state is kept and later stages read it as name[axis]; one axis, no merge.
     """
 
@@ -311,12 +313,12 @@ class Kernel:
         if found is None:
             own: set[str] = set()
             if isinstance(expr, Ref):
-                own = self.parallel_names | set(expr.axes)
+                own = {*self.parallel_names, *expr.axes}
             elif isinstance(expr, Coordinate):
                 own = set(expr.index.names)
             elif isinstance(expr, Read):
                 own = {name for part in expr.index if isinstance(part, Affine) for name in part.names}
-            found = frozenset(own - set(self.symbols)).union(*map(self.free_axes, children(expr)))
+            found = frozenset(own.difference(self.symbols).union(*map(self.free_axes, children(expr))))
             self._free[expr] = found
         return found
 
@@ -386,9 +388,9 @@ class Kernel:
             )
         return _Binding(symbols).kernel(self) if symbols else self
 
-    def replace(self, **changes: object) -> Kernel:
+    def replace(self, **changes: Any) -> Kernel:
         """A copy with some fields changed."""
-        return replace(self, **changes)  # type: ignore[arg-type]
+        return replace(self, **changes)
 
     def __str__(self) -> str:
         symbols = f"[{', '.join(self.symbols)}]" if self.symbols else ""

@@ -243,7 +243,7 @@ class _Evaluator:
 
     def bitcast(self, arg: Expr, target: str) -> np.ndarray:
         """Bits are those of the declared types: an exact run rounds here, and widens again."""
-        source = NUMPY[self.kernel.dtype_of(arg)]
+        source = NUMPY[self.kernel.dtype_of(arg) or target]
         return self.run.widened(np.ascontiguousarray(self.value(arg).astype(source)).view(NUMPY[target]))
 
     def operation(self, name: str, args: tuple[Expr, ...], dtype: str | None) -> np.ndarray:

@@ -155,7 +155,7 @@ class _Scope:
             )
         for part in index:
             if isinstance(part, Affine):
-                self.check_part(stage, place, part, inside)  # type: ignore[arg-type]
+                self.check_part(stage, place, part, inside)
             elif not is_integer(self.kernel.dtype_of(part)):
                 raise KernelError(
                     f"{self.kernel.name}: an index is an integer",

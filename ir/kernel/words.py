@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..errors import KernelError
 from . import expansions, philox, special
-from .scalar import Expr, Op, Scalar, op
+from .scalar import Const, Expr, Op, Scalar, cast, op
 from .types import kind
 
 # Spellings by kind of element type: f floating, i signed, u unsigned, b bool (types.kind).
@@ -28,11 +29,13 @@ class Word:
     pattern: operands and result, `t` being the one type of the operands that agree, `b` bool: "btt:t" is
              select.
     kinds:   the kinds that t may be of; halves (h) only where the word moves or compares values.
-    numpy:   a function on arrays of the type.  llvm: an instruction; {t} its type, {0} {1} operands, {s} the
-             type's suffix for intrinsics, {m} bool of the same width.  triton: Python source.
+    numpy:   a ufunc, or a function on arrays of the type.
+    llvm:    an instruction; {t} its type, {0} {1} operands, {s} the type's suffix for intrinsics, {m} bool of the
+             same width.
+    triton:  Python source.
     libm:    the C function, for LLVM where there is neither an instruction nor an expansion.
-    expand:  the same in simpler words, for types in `expands`; by kind or by
-             type where they differ.
+    expand:  the same in simpler words, for types in `expands`, by kind or type where they differ; it may decline
+             with None.
 
     Integers divided by zero give no trap and no promised number: the host refuses them before.
     """
@@ -40,11 +43,11 @@ class Word:
     name: str
     pattern: str
     kinds: str
-    numpy: Callable
+    numpy: Any
     llvm: Spelling | None = None
     triton: Spelling | None = None
     libm: str | None = None
-    expand: Callable[..., Expr] | Mapping[str, Callable[..., Expr]] | None = None
+    expand: Callable[..., Expr | None] | Mapping[str, Callable[..., Expr]] | None = None
     expands: tuple[str, ...] = ("f32",)
 
     def __call__(self, *args: Scalar) -> Op:
@@ -57,17 +60,22 @@ class Word:
         return self.pattern.index(":")
 
     def expansion(self, dtype: str, args: tuple[Expr, ...]) -> Expr | None:
-        """The word in simpler words at this element type, or None."""
+        """The word in simpler words at this element type, or None; constants are given the type first."""
         if self.expand is None or dtype not in self.expands:
             return None
+        typed = (cast(a, dtype) if _is_untyped(p, a) else a for p, a in zip(self.pattern, args))
         if not isinstance(self.expand, Mapping):
-            return self.expand(*args)
-        return self.expand[dtype if dtype in self.expand else kind(dtype)](*args)
+            return self.expand(*typed)
+        return self.expand[dtype if dtype in self.expand else kind(dtype)](*typed)
 
     def spelling(self, target: str, kind: str) -> str | None:
         """How `target` ("llvm" or "triton") says the word for this kind of type, or None."""
         spelling = self.llvm if target == "llvm" else self.triton
         return spelling if spelling is None or isinstance(spelling, str) else spelling.get(kind)
+
+
+def _is_untyped(letter: str, arg: Expr) -> bool:
+    return letter == "t" and isinstance(arg, Const) and arg.dtype is None
 
 
 def _intrinsic(name: str, arity: int) -> str:
@@ -308,7 +316,17 @@ erfinv = Word("erfinv", "t:t", "f", special.erfinv, None, "libdevice.erfinv({0})
 lgamma = _math("lgamma", special.lgamma, "libdevice.lgamma({0})")
 digamma = Word("digamma", "t:t", "f", special.digamma)
 atan2 = Word("atan2", "tt:t", "f", np.arctan2, None, "libdevice.atan2({0}, {1})", "atan2")
-pow = Word("pow", "tt:t", "fiu", np.power, None, {"f": "libdevice.pow({0}, {1})"}, "pow")
+pow = Word(
+    "pow",
+    "tt:t",
+    "fiu",
+    np.power,
+    None,
+    {"f": "libdevice.pow({0}, {1})"},
+    "pow",
+    expansions.power,
+    _INTEGERS + _FLOATS,
+)
 sigmoid = Word("sigmoid", "t:t", "f", _numpy_sigmoid, expand=expansions.sigmoid, expands=_FLOATS)
 
 # ---- comparison and choice

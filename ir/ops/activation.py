@@ -21,14 +21,12 @@ from .compare import where
 from .math import erf, exp, expm1, log1p, sigmoid, tanh
 from .view import narrow, reshape
 
-Attrs = tuple[str, ...]
-
 
 def _samples(*kinks: float, **attrs: Any) -> Any:
     """Samples away from the kinks, the last few with arguments that are not the defaults."""
 
     def made() -> list[Sample]:
-        wide = unary_samples(low=-4.0, high=4.0, away_from=kinks)()
+        wide = list(unary_samples(low=-4.0, high=4.0, away_from=kinks)())
         if not attrs:
             return wide
         moved = tuple(abs(v) for v in attrs.values() if isinstance(v, float))
@@ -40,6 +38,17 @@ def _samples(*kinks: float, **attrs: Any) -> Any:
 
 # --- rectifiers ---------------------------------------------------------------------------------------------
 
+
+def _quick_relu(types, attrs):
+    zero = np.zeros((), types[0].dtype.numpy)  # an array: a bare 0 costs NumPy more than the op
+    return (lambda input: np.maximum(input, zero)) if types[0].ndim else None
+
+
+def _quick_grad_relu(types, attrs):
+    zero = np.zeros((), types[0].dtype.numpy)
+    return (lambda g, saved: np.where(np.less_equal(saved[0], zero), zero, g),)
+
+
 relu = elementwise(
     "relu",
     lambda input: maximum(input, 0),
@@ -47,6 +56,8 @@ relu = elementwise(
     dtypes="number",
     samples=_samples(0.0),
     grad=lambda g, out: where(out <= 0, 0.0, g),
+    quick=_quick_relu,
+    quick_grad=_quick_grad_relu,
     doc="Compute max(input, 0).  NaN stays NaN; the gradient at 0 is 0.",
 )
 
@@ -60,7 +71,11 @@ leaky_relu = elementwise(
     "leaky_relu",
     lambda input, *, negative_slope: where(input > 0.0, input, input * negative_slope),
     bind=bind_leaky_relu,
-    reference=lambda input, *, negative_slope: np.where(input > 0, input, input * negative_slope),
+    reference=lambda input, *, negative_slope: (
+        np.maximum(input, input * negative_slope)  # half the time of np.where
+        if 0 < negative_slope <= 1
+        else np.where(input > 0, input, input * negative_slope)
+    ),
     attrs=("negative_slope",),
     dtypes="float",
     method=False,

@@ -9,13 +9,13 @@ import numpy as np
 from .. import lowering
 from ..dims import same
 from ..dtypes import int64
-from ..errors import ArgumentValueError, DimError, ShapeError
+from ..errors import ArgumentValueError, DimError, DTypeError, ShapeError
 from ..op import REGISTRY, Traits, composite, define
 from ..sample import Operand, Sample
 from ..shapes import broadcast_shapes, dim_of
 from ..types import Shape, Type
 from .gather import gather
-from .index import add_at, check_index_dtype, check_places, flat_places, index_put, unindex
+from .index import add_into, check_index_dtype, check_places, index_put, unindex
 from .index import index as pick
 from .view import expand, reshape, unsqueeze
 
@@ -51,9 +51,9 @@ _ZERO_D = {"0-d": "needs a dimension to index"}
 
 
 def bind_index_select(input, dim, index):
-    """Take slices of a dimension in the order of a list of places.  Shapes: [..., n, ...], [k] -> [..., k,
-    ...].
+    """Take slices of a dimension in the order of a list of places.
 
+    Shapes: [..., n, ...], [k] -> [..., k, ...].
     Raises DimError for a place outside of [0, n), ShapeError, DTypeError.
     """
     return (input, index), {"dim": _named("index_select", input, dim)}
@@ -103,7 +103,7 @@ def _infer_written(op: str):
         given = source.shape or (1,)
         if len(given) != len(wanted) or not all(map(same, given, wanted)):
             raise ShapeError(
-                f"{op}: source must have shape {list(wanted)}, that of input with {size} places in dimension {dim}",
+                f"{op}: source must have shape {list(wanted)}: {size} places in dimension {dim}",
                 f"source has shape {list(source.shape)}",
             )
         return input
@@ -115,17 +115,19 @@ def _source_casts(input: Type, index: Type, source: Type, **_: Any) -> tuple:
     return None, int64, input.dtype
 
 
+def _infer_add(input: Type, index: Type, source: Type, *, dim: int, alpha: Any) -> Type:
+    if isinstance(alpha, float) and not input.dtype.is_floating_point:
+        raise DTypeError(f"index_add: alpha must be an integer for {input.dtype.name}, not {alpha}")
+    return _infer_written("index_add")(input, index, source, dim=dim)
+
+
 def _write_add(input: np.ndarray, index: np.ndarray, source: np.ndarray, *, dim: int, alpha: Any) -> None:
     index = np.reshape(index, (-1,)).astype(np.int64, copy=False)
     check_places("index_add", index, dim, input.shape[dim])
-    source = np.reshape(
-        source if alpha == 1 else source * alpha, (*input.shape[:dim], index.size, *input.shape[dim + 1 :])
-    )
-    source = source.astype(input.dtype, copy=False)
-    if input.flags.c_contiguous:
-        add_at(input, flat_places(input.shape, (dim,), (index,)), source)
-    else:
-        np.add.at(input, (np.s_[:],) * dim + (index,), source)
+    shape = (*input.shape[:dim], index.size, *input.shape[dim + 1 :])
+    if alpha != 1:
+        source = source * np.asarray(alpha).astype(source.dtype)  # -1 is 255 among uint8, as in PyTorch
+    add_into(input, np.reshape(source, shape), (dim,), (index,))
 
 
 def _added(input: np.ndarray, index: np.ndarray, source: np.ndarray, *, dim: int, alpha: Any) -> np.ndarray:
@@ -135,10 +137,10 @@ def _added(input: np.ndarray, index: np.ndarray, source: np.ndarray, *, dim: int
 
 
 def bind_index_add(input, dim, index, source, *, alpha=1):
-    """Add `alpha` times slices of `source` to the slices of a dimension at a list of places, repeated ones
-    each time.
+    """Add `alpha` times slices of `source` to the slices of a dimension at a list of places.
 
-    Raises DimError for a place outside of the dimension, ShapeError, DTypeError.
+    A place that repeats is added to each time.  Raises DimError for a place outside of the dimension,
+    ShapeError, DTypeError.
     """
     return (input, index, source), {"dim": _named("index_add", input, dim), "alpha": alpha}
 
@@ -146,7 +148,7 @@ def bind_index_add(input, dim, index, source, *, alpha=1):
 index_add = define(
     "index_add",
     bind=bind_index_add,
-    infer=_infer_written("index_add"),
+    infer=_infer_add,
     casts=_source_casts,
     reference=_added,
     write=_write_add,
@@ -159,13 +161,14 @@ index_add = define(
     ),
     lower=lowering.decomposition(
         lambda input, index, source, *, dim, alpha: (
-            input + unindex(source * alpha, input.shape, _at(dim, reshape(index, (-1,))))
+            input
+            + unindex(source if alpha == 1 else source * alpha, input.shape, _at(dim, reshape(index, (-1,))))
         )
     ),
     traits=Traits(inplace=True),
     samples=lambda: [
         Sample((Operand(shape), dim, _places(k), Operand(source)), {"alpha": alpha})
-        for (shape, dim, k, source), alpha in zip(_CASES, (1, 1, 2, 0.5, 1, -1, 1), strict=True)
+        for (shape, dim, k, source), alpha in zip(_CASES, (1, 1, 2, 3, 1, 2, 1), strict=True)
     ],
     inapplicable=_ZERO_D,
 )
@@ -212,7 +215,8 @@ index_copy = define(
         # one place each: which of two equal places stays is not defined
         Sample((Operand(shape), dim, _places((n,)), Operand(source)))
         for shape, dim, n, source in (
-            ((0, 2), 1, 1, (0, 1)), ((1,), 0, 0, (0,)), ((17,), 0, 1, (1,)), ((33,), 0, 1, (1,)), ((3, 4), 1, 1, (3, 1)),
+            ((0, 2), 1, 1, (0, 1)), ((1,), 0, 0, (0,)), ((17,), 0, 1, (1,)), ((33,), 0, 1, (1,)),
+            ((3, 4), 1, 1, (3, 1)),
         )
     ],
     inapplicable=_ZERO_D,
@@ -263,7 +267,8 @@ index_fill = define(
     samples=lambda: [
         Sample((Operand(shape), dim, _places(k)), {"value": 3})
         for shape, dim, k in (
-            ((0, 2), 1, (2,)), ((1,), 0, (0,)), ((17,), 0, (2,)), ((33,), 0, ()), ((3, 4), 1, (1,)), ((2, 3, 4), -2, (3,)),
+            ((0, 2), 1, (2,)), ((1,), 0, (0,)), ((17,), 0, (2,)), ((33,), 0, ()), ((3, 4), 1, (1,)),
+            ((2, 3, 4), -2, (3,)),
         )
     ],
     inapplicable=_ZERO_D,
@@ -336,7 +341,8 @@ embedding = define(
             differentiable=padding is None,  # its row's gradient is zero on purpose
         )
         for shape, rows, width, padding in (
-            ((), 3, 2, None), ((0,), 3, 2, 0), ((1,), 3, 2, -1), ((17,), 4, 3, 1), ((33,), 2, 1, None), ((2, 3), 5, 4, 2),
+            ((), 3, 2, None), ((0,), 3, 2, 0), ((1,), 3, 2, -1), ((17,), 4, 3, 1), ((33,), 2, 1, None),
+            ((2, 3), 5, 4, 2),
         )
     ],
 )  # fmt: skip
@@ -347,13 +353,13 @@ embedding = define(
 
 @composite()
 def take(input, index):
-    """Pick elements by their places in row-major order; negative ones count from the end.  The shape is index's."""
+    """Pick elements by their places in row-major order, negative ones from the end.  The shape is index's."""
     return pick(reshape(input, (-1,)), (index,))
 
 
 @composite()
 def take_along_dim(input, indices, dim=None):
-    """Pick elements along a dimension as `gather` does, the other dimensions broadcast; without dim, of all elements."""
+    """Pick elements along a dimension as `gather` does, the others broadcast; without dim, among all."""
     if dim is None:
         return gather(reshape(input, (-1,)), 0, reshape(indices, (-1,)))
     if input.ndim != indices.ndim:

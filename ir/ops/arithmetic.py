@@ -1,7 +1,8 @@
-"""Arithmetic between numbers: sums, products, powers, extremes, rounding."""
+"""Arithmetic between numbers: sums, products, powers, extremes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from ..sample import Operand, Sample, binary_samples, unary_samples
 from ..shapes import result_dtype
 from ..types import Type
 from .cast import dtype_of
-from .compare import eq, ge, gt, le, logical_and, logical_or, lt, ne, where
+from .compare import eq, logical_and, logical_or, ne, where
 from .create import zeros_like
 
 BOTH = ("input", "other")
@@ -371,7 +372,7 @@ def _power(input: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.power(input, other)
 
 
-_KNOWN = {
+_KNOWN: dict[float, Callable] = {
     2.0: np.square,
     3.0: lambda x: x * x * x,
     0.5: np.sqrt,
@@ -404,7 +405,7 @@ pow = elementwise(
     grad=(
         lambda g, input, exponent: where(eq(exponent, 0), 0.0, g * (exponent * input ** (exponent - 1))),
         lambda g, input, exponent, out: where(
-            logical_and(eq(input, 0), ge(exponent, 0)), 0.0, g * (out * REGISTRY["log"](input))
+            logical_and(eq(input, 0), exponent >= 0), 0.0, g * (out * REGISTRY["log"](input))
         ),
     ),
     doc="Raise to a power, with broadcasting and type promotion.  Integers stay integers, and "
@@ -451,7 +452,7 @@ minimum = elementwise(
 
 fmax = elementwise(
     "fmax",
-    lambda input, other: where(logical_or(ge(input, other), ne(other, other)), input, other),
+    lambda input, other: where(logical_or(input >= other, ne(other, other)), input, other),
     reference=np.fmax,
     operands=BOTH,
     samples=_DISTINCT,
@@ -460,7 +461,7 @@ fmax = elementwise(
 
 fmin = elementwise(
     "fmin",
-    lambda input, other: where(logical_or(le(input, other), ne(other, other)), input, other),
+    lambda input, other: where(logical_or(input <= other, ne(other, other)), input, other),
     reference=np.fmin,
     operands=BOTH,
     samples=_DISTINCT,
@@ -484,16 +485,21 @@ def _clamp_body(input: Any, min: Any, max: Any) -> Any:
     return held if max is None else minimum(held, max)
 
 
+def _limited(input: np.ndarray, min: np.ndarray | None, max: np.ndarray | None) -> np.ndarray:
+    held = input if min is None else np.maximum(input, min)
+    return held if max is None else np.minimum(held, max)
+
+
 def _clamp_vjp(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
     (g,), (x, low, high) = cotangents, saved
     below = above = inside = None
     if low is not None:
-        inside, below = ge(x, low), lt(x, low)
+        inside, below = x >= low, x < low
     if high is not None:
-        fits = le(x, high)
-        inside, above = fits if inside is None else logical_and(inside, fits), gt(x, high)
+        fits = x <= high
+        inside, above = fits if inside is None else logical_and(inside, fits), x > high
     if low is not None and high is not None:
-        below, above = logical_and(below, lt(low, high)), logical_or(above, lt(high, low))
+        below, above = logical_and(below, low < high), logical_or(above, high < low)
     return tuple(
         where(mask, g, 0.0) if need and mask is not None else None
         for mask, need in zip((inside, below, above), needs, strict=True)
@@ -520,7 +526,7 @@ clamp = elementwise(
     "clamp",
     _clamp_body,
     bind=bind_clamp,
-    reference=lambda input, min, max: _limited(input, min, max),
+    reference=_limited,
     operands=("input", "min", "max"),
     optional=("min", "max"),
     dtypes="number",
@@ -530,11 +536,6 @@ clamp = elementwise(
     saves=("input", "min", "max"),
     samples=_clamp_samples,
 )
-
-
-def _limited(input: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> np.ndarray:
-    held = input if low is None else np.maximum(input, low)
-    return held if high is None else np.minimum(held, high)
 
 
 @composite()

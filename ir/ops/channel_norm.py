@@ -14,6 +14,7 @@ from ..op import composite, define
 from ..sample import Operand, sample
 from ..types import Shape, Type, type_of
 from .arithmetic import rsqrt
+from .cast import type_as
 from .join import pad
 from .norm import layer_norm, need_float, need_shape, sum_of
 from .reduce import mean, sum
@@ -88,6 +89,7 @@ def _vjp_batch_norm_train(saved: tuple, cotangents: tuple, attrs: dict, needs: t
     scaled = distance * rstd
     to_input = to_weight = to_bias = None
     if g is not None:
+        g = type_as(g, variance)  # the sum of many halves may be no half
         shift, scale = sum(g, dim), sum(g * scaled, dim)
         to_weight, to_bias = scale if needs[1] else None, shift if needs[2] else None
         if needs[0]:
@@ -187,7 +189,7 @@ batch_norm_eval = define(
         None,
         None,
         _eval_to_weight,
-        lambda g, input_type: sum(g, _channels(input_type.shape)[1]),
+        lambda g, running_var, input_type: sum(type_as(g, running_var), _channels(input_type.shape)[1]),
     ),
     lower=lowering.kernel(_build_batch_norm_eval),
     samples=lambda: [
@@ -279,7 +281,7 @@ def instance_norm(
     """Normalise each channel of each sample: by its own statistics, or by running ones.
 
     Shapes: input [N, C, ...], the others [C] -> as input.  With `use_input_stats` the running statistics,
-    where given, move by `momentum` towards the mean of the samples' statistics, in place. Raises
+    where given, move by `momentum` towards the mean of the samples' statistics, in place.  Raises
     ArgumentValueError where a channel has one value only.
     """
     if not use_input_stats:

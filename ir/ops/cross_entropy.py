@@ -48,7 +48,7 @@ def bind_softmax_cross_entropy(
 
     Shapes: input [C], [N, C] or [N, C, d1, ...] of logits, target the same without C of ints, weight [C] ->
     [] or, with reduction "none", as target.  "mean" divides by the weights of the targets that are not
-    `ignore_index`. Raises ShapeError, DTypeError, and DimError for a target outside [0, C).
+    `ignore_index`.  Raises ShapeError, DTypeError, and DimError for a target outside [0, C).
     """
     if not 0.0 <= label_smoothing <= 1.0:
         raise ArgumentValueError(f"cross_entropy: label_smoothing lies in [0, 1], not {label_smoothing}")
@@ -143,44 +143,36 @@ def _reference(input, target, weight, *, ignore_index: int, reduction: str, labe
     return losses, lse + high.reshape(lse.shape), total
 
 
-def _asked(input_shape: tuple, target: Any, weight: Any, attrs: dict) -> tuple[Any, Any, Any]:
-    """(the weight of each target, 0 where it is ignored; A; the target to look up), in ops."""
-    dim = 0 if len(input_shape) == 1 else 1
-    classes, s = input_shape[dim], attrs["label_smoothing"]
-    kept = ne(target, attrs["ignore_index"])
-    safe = where(kept, target, 0)
-    if weight is None:
-        return kept, kept, safe
-    chosen = where(kept, reshape(REGISTRY["gather"](weight, 0, reshape(safe, (-1,))), target.shape), 0.0)
-    asked = chosen
-    if s:
-        asked = chosen * (1 - s) + where(kept, sum(weight) * (s / classes), 0.0)
-    return chosen, asked, safe
-
-
-def _decomposition(input: Any, target: Any, weight: Any, **attrs: Any) -> tuple:
+def _decomposition(
+    input: Any, target: Any, weight: Any, *, ignore_index, reduction, label_smoothing
+) -> tuple:
     """Its outputs with other ops."""
-    dim, s = class_dim(input), attrs["label_smoothing"]
-    classes = input.shape[dim]
-    chosen, asked, safe = _asked(input.shape, target, weight, attrs)
+    dim, gather = class_dim(input), REGISTRY["gather"]
+    kept = ne(target, ignore_index)
+    safe = where(kept, target, 0)
     lse = logsumexp(input, dim)
-    picked = reshape(REGISTRY["gather"](input, dim, unsqueeze(safe, dim)), target.shape)
-    losses = asked * lse - chosen * (1 - s) * picked
-    if s:
-        row = input if weight is None else input * reshape(weight, (-1,) + (1,) * (input.ndim - 1 - dim))
-        losses = losses - where(ne(target, attrs["ignore_index"]), sum(row, dim) * (s / classes), 0.0)
-    total = sum(where(ne(target, attrs["ignore_index"]), chosen, 0.0) if weight is not None else chosen * 1.0)
-    if attrs["reduction"] == "none":
+    losses = lse - reshape(gather(input, dim, unsqueeze(safe, dim)), target.shape)
+    total = sum(kept)
+    if weight is not None:
+        chosen = where(kept, reshape(gather(weight, 0, reshape(safe, (-1,))), target.shape), 0.0)
+        losses, total = losses * chosen, sum(chosen)
+    if label_smoothing:
+        smooth = unsqueeze(lse, dim) - input
+        if weight is not None:
+            smooth = smooth * reshape(weight, (-1,) + (1,) * (input.ndim - 1 - dim))
+        share = label_smoothing / input.shape[dim]
+        losses = losses * (1 - label_smoothing) + sum(smooth, dim) * share
+    losses = where(kept, losses, 0.0)
+    if reduction == "none":
         return losses, lse, total
-    out = sum(losses)
-    return out / total if attrs["reduction"] == "mean" else out, lse, total
+    return sum(losses) / total if reduction == "mean" else sum(losses), lse, total
 
 
 def _vjp(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
     input, target, weight, lse, total = saved
     g, to_lse = (*cotangents, None)[:2]  # hidden outputs may be left out
     if needs[2]:
-        raise GradError("cross_entropy: the weight of the classes has no gradient", "weight.detach()")
+        raise GradError("cross_entropy: the weight of the classes has no gradient", "pass weight.detach()")
     if not needs[0]:
         return None, None, None
     to_input = None
@@ -205,6 +197,7 @@ def _loss_samples() -> list:
         sample((3, 33), _classes((3,), 33), reduction="sum"),
         sample((5, 3), _classes((5,), 3), weight, label_smoothing=0.2),
         sample((5, 3), _classes((5,), 3), ignore_index=1, reduction="none"),
+        sample((5, 3), _classes((5,), 3), ignore_index=2, label_smoothing=0.3),
         sample((2, 3, 4), _classes((2, 4), 3), weight, ignore_index=0, label_smoothing=0.1),
         sample((0, 3), _classes((0,), 3), reduction="sum"),
     ]

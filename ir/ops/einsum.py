@@ -21,7 +21,7 @@ Term = tuple[Any, tuple[Label, ...]]  # a tensor, and the label of each of its d
 
 @composite(method=False)
 def einsum(equation, *operands):
-    """Multiply tensors whose dimensions are named by letters, adding up over those that the result leaves out.
+    """Multiply tensors whose dimensions are named by letters, adding up over those the result leaves out.
 
     einsum("bij,bjk->bik", x, y).  A letter twice in one operand takes the diagonal.  `...` stands for further
     dimensions, which broadcast, as do named ones of size 1.  Without `->` the result has `...` and then, in

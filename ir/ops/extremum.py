@@ -60,7 +60,7 @@ def _extremum(name: str, ufunc: np.ufunc):
         doc=f"""Find the {adjective} element over `dim` (an int, several, or (): all).  A NaN wins.
 
         Shapes: [..., n, ...] -> [...], or [..., 1, ...] with `keepdim`.  At ties the gradient is shared
-        evenly. Raises DimError and ShapeError where there is nothing to choose from.
+        evenly.  Raises DimError and ShapeError where there is nothing to choose from.
         """,
     )
 

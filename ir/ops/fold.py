@@ -7,8 +7,8 @@ from typing import Any
 
 from .. import lowering
 from ..dims import same
-from ..errors import ShapeError
-from ..op import composite, define
+from ..errors import DTypeError, ShapeError
+from ..op import Traits, composite, define
 from ..sample import sample
 from ..shapes import pair
 from ..types import Type
@@ -87,8 +87,8 @@ im2col = define(
         sample((1, 2, 5, 4), kernel_size=2, dilation=2, padding=1),
         sample((0, 3, 4, 5), kernel_size=2),
     ],
+    traits=Traits(movement=True),
     inapplicable=SAMPLE_SIZES,
-    dtypes="number",
     method=False,
 )
 
@@ -114,6 +114,8 @@ def infer_col2im(input: Type, *, size, **attrs: Any) -> Type:
             f"col2im(input): input must be [n, c * {taps}, {places}] or [c * {taps}, {places}], "
             f"not {list(input.shape)}"
         )
+    if input.dtype.category == "bool":
+        raise DTypeError("col2im(input): bools don't add up", "cast with .int()")
     return input.with_shape((*input.shape[:-2], input.shape[-2] // taps, *size))
 
 

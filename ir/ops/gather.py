@@ -64,7 +64,7 @@ def _along(index: np.ndarray, dim: int) -> tuple:
     return tuple(key)
 
 
-def _flat_along(op: str, shape: Shape, index: np.ndarray, dim: int) -> np.ndarray:
+def flat_along(op: str, shape: Shape, index: np.ndarray, dim: int) -> np.ndarray:
     """Where in a contiguous array of `shape` the places stand.  Raises DimError."""
     check_places(op, index, dim, shape[dim])
     places: Any = 0
@@ -73,13 +73,13 @@ def _flat_along(op: str, shape: Shape, index: np.ndarray, dim: int) -> np.ndarra
     return places.reshape(-1)
 
 
-def _lined(x: np.ndarray) -> np.ndarray:
+def lined(x: np.ndarray) -> np.ndarray:
     """A 0-d array as one of one dimension."""
     return x if x.ndim else np.reshape(x, (1,))
 
 
 def _gather(input: np.ndarray, index: np.ndarray, *, dim: int) -> np.ndarray:
-    shape, input, index = index.shape, _lined(input), _lined(index)
+    shape, input, index = index.shape, lined(input), lined(index)
     check_places("gather", index, dim, input.shape[dim])
     return input[_along(index, dim)].reshape(shape)
 
@@ -135,7 +135,7 @@ def bind_ungather(input, index, dim, shape, combine="add"):
 _COMBINE: dict[str, Callable] = {"mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
-def _identity(combine: str, dtype: np.dtype) -> Any:
+def identity(combine: str, dtype: np.dtype) -> Any:
     """What combines with x to x."""
     if combine in ("add", "set", "mul"):
         return int(combine == "mul")
@@ -145,7 +145,7 @@ def _identity(combine: str, dtype: np.dtype) -> Any:
     return lowest if combine == "max" else highest
 
 
-def _combine_at(out: np.ndarray, places: np.ndarray, values: np.ndarray, combine: str) -> None:
+def combine_at(out: np.ndarray, places: np.ndarray, values: np.ndarray, combine: str) -> None:
     """Combine values into flat places of a contiguous array, in order."""
     if combine == "add":
         add_at(out, places, values)
@@ -156,9 +156,9 @@ def _combine_at(out: np.ndarray, places: np.ndarray, values: np.ndarray, combine
 
 
 def _ungather(input: np.ndarray, index: np.ndarray, *, dim: int, shape: Shape, combine: str) -> np.ndarray:
-    out = np.full(shape, _identity(combine, input.dtype), input.dtype)
-    places = _flat_along("scatter", shape or (1,), _lined(index), dim)
-    _combine_at(out, places, np.broadcast_to(input, index.shape), combine)
+    out = np.full(shape, identity(combine, input.dtype), input.dtype)
+    places = flat_along("scatter", shape or (1,), lined(index), dim)
+    combine_at(out, places, np.broadcast_to(input, index.shape), combine)
     return out
 
 
@@ -210,7 +210,7 @@ def _source(op: str, src: Type, index: Type) -> None:
             raise ShapeError(f"{op}: index has size {k} in dimension {d}, where src has only {n}")
 
 
-def _infer_scatter(op: str) -> Callable:
+def infer_scatter(op: str) -> Callable:
     def infer(input: Type, index: Type, src: Type, *, dim: int, **_: Any) -> Type:
         _check_index(op, input.shape, index, dim)
         _source(op, src, index)
@@ -221,28 +221,26 @@ def _infer_scatter(op: str) -> Callable:
 
 def _used_part(src: np.ndarray, shape: Shape) -> np.ndarray:
     """What of src the places of an index of `shape` ask for."""
-    return src[tuple(np.s_[:n] for n in shape)] if src.ndim else np.broadcast_to(src, shape)
+    return src[tuple(np.s_[:n] for n in shape)] if np.ndim(src) else np.broadcast_to(src, shape)
 
 
 def _scatter_into(
     op: str, input: np.ndarray, index: np.ndarray, src: np.ndarray, dim: int, combine: str
 ) -> np.ndarray:
     out = np.array(input, order="C")
-    places = _flat_along(op, out.shape or (1,), _lined(index), dim)
-    _combine_at(out, places, _used_part(src, index.shape), combine)
+    places = flat_along(op, out.shape or (1,), lined(index), dim)
+    combine_at(out, places, _used_part(src, index.shape), combine)
     return out
 
 
-def _to_source(g: Any, dim: int, index: Any, src_type: Type) -> Any:
-    """The cotangent of src: what stands at its places, and zeros for the elements that index doesn't ask for."""
-    found = gather(g, dim, index)
-    if not src_type.ndim or src_type.shape == index.shape:
-        return found
-    pads = tuple((0, n - k) for n, k in zip(src_type.shape, index.shape, strict=True))
-    return constant_pad(found, pads, 0)
+def padded_to(x: Any, src: Any) -> Any:
+    """A cotangent of the elements of src that index asks for, with zeros for the others."""
+    if not src.ndim or tuple(src.shape) == tuple(x.shape):
+        return x
+    return constant_pad(x, tuple((0, n - k) for n, k in zip(src.shape, x.shape, strict=True)), 0)
 
 
-def _cropped(src: Any, index: Any) -> Any:
+def cropped(src: Any, index: Any) -> Any:
     """What of src the places ask for, as an op."""
     if not src.ndim:
         return expand(src, index.shape)
@@ -251,7 +249,7 @@ def _cropped(src: Any, index: Any) -> Any:
     return basic_index(src, tuple(("slice", 0, n, 1) for n in index.shape))
 
 
-def _casts(input: Type, index: Type, src: Type, **_: Any) -> tuple:
+def source_casts(input: Type, index: Type, src: Type, **_: Any) -> tuple:
     return None, int64, input.dtype
 
 
@@ -267,9 +265,9 @@ def _scatter_samples(**more: Any) -> Callable[[], list[Sample]]:
 
 
 def bind_scatter_add(input, dim, index, src):
-    """Add the elements of `src` to `input` at places of a dimension: input[index[i][j]][j] += src[i][j] for
-    dim 0.
+    """Add the elements of `src` to `input` at places of a dimension.
 
+    For dim 0: input[index[i][j]][j] += src[i][j].
     Raises DimError for an index outside of the dimension, ShapeError, DTypeError.
     """
     return (input, index, src), {"dim": dim_of("scatter_add", dim, input.ndim)}
@@ -280,12 +278,12 @@ scatter_add = define(
     operands=("input", "index", "src"),
     attrs=("dim",),
     bind=bind_scatter_add,
-    infer=_infer_scatter("scatter_add"),
-    casts=_casts,
+    infer=infer_scatter("scatter_add"),
+    casts=source_casts,
     reference=lambda input, index, src, *, dim: _scatter_into("scatter_add", input, index, src, dim, "add"),
-    grad=(lambda g: g, None, lambda g, index, src_type, dim: _to_source(g, dim, index, src_type)),
+    grad=(lambda g: g, None, lambda g, index, src_type, dim: padded_to(gather(g, dim, index), src_type)),
     lower=lowering.decomposition(
-        lambda input, index, src, *, dim: input + ungather(_cropped(src, index), index, dim, input.shape)
+        lambda input, index, src, *, dim: input + ungather(cropped(src, index), index, dim, input.shape)
     ),
     traits=Traits(inplace=True),
     samples=_scatter_samples(),
@@ -295,9 +293,9 @@ scatter_add = define(
 def bind_scatter(input, dim, index, src=None, *, value=None, reduce=None):
     """Write the elements of `src`, or one value, to places of a dimension.
 
-    For dim 0: input[index[i][j]][j] = src[i][j].  Where places repeat, the last element stays.  reduce: "add" or
-    "multiply" combine with what is there.  Raises DimError for an index outside of the dimension, ShapeError,
-    DTypeError.
+    For dim 0: input[index[i][j]][j] = src[i][j].  Where places repeat, the last element stays.  reduce: "add"
+    or "multiply" combine with what is there.  Raises DimError for an index outside of the dimension,
+    ShapeError, DTypeError.
     """
     if (src is None) == (value is None):
         raise ArgumentError("scatter: give either src or value")
@@ -323,13 +321,13 @@ def _scatter_to_input(g, index, dim, reduce):
     return g if reduce == "add" else scatter(g, dim, index, 0.0)
 
 
-def _scatter_to_source(g, index, src_type, dim, reduce):
+def _scatter_to_src(g, index, src_type, dim, reduce):
     _check_differentiable(reduce)
-    return _to_source(g, dim, index, src_type)
+    return padded_to(gather(g, dim, index), src_type)
 
 
 def _scattered(input: Any, index: Any, src: Any, *, dim: int, reduce: str | None) -> Any:
-    src = _cropped(src, index)
+    src = cropped(src, index)
     placed = ungather(src, index, dim, input.shape, _SCATTER[reduce])
     if reduce:
         return input + placed if reduce == "add" else input * placed
@@ -342,12 +340,12 @@ scatter = define(
     operands=("input", "index", "src"),
     attrs=("dim", "reduce"),
     bind=bind_scatter,
-    infer=_infer_scatter("scatter"),
-    casts=_casts,
+    infer=infer_scatter("scatter"),
+    casts=source_casts,
     reference=lambda input, index, src, *, dim, reduce: _scatter_into(
         "scatter", input, index, src, dim, _SCATTER[reduce]
     ),
-    grad=(_scatter_to_input, None, _scatter_to_source),
+    grad=(_scatter_to_input, None, _scatter_to_src),
     lower=lowering.decomposition(_scattered),
     traits=Traits(inplace=True),
     samples=_scatter_samples(reduce="add"),

@@ -64,7 +64,7 @@ def _wrapped(index: np.ndarray, dim: int, n: int) -> np.ndarray:
     return np.where(index < 0, index + n, index)
 
 
-def _key(ndim: int, dims: tuple[int, ...], indices: tuple) -> tuple:
+def _key(dims: tuple[int, ...], indices: tuple) -> tuple:
     key: list[Any] = [np.s_[:]] * (dims[-1] + 1)
     for d, i in zip(dims, indices, strict=True):
         key[d] = i
@@ -106,6 +106,18 @@ def add_at(out: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
     ms with an index of rows.
     """
     np.add.at(out.reshape(-1), places, values.reshape(-1))
+
+
+def add_into(out: np.ndarray, values: np.ndarray, dims: tuple[int, ...], indices: tuple) -> None:
+    """Add values, broadcast, to the places that indices pick, in place.  Halves are added up in float32."""
+    if out.dtype.kind not in "fiub" or out.dtype == np.float16 or not out.flags.c_contiguous:
+        wide = np.float32 if out.dtype.itemsize == 2 and out.dtype.kind not in "iu" else out.dtype
+        sums = np.array(out, wide, order="C")
+        add_into(sums, values, dims, indices)
+        out[...] = sums
+        return
+    picked = result_shape(out.shape, dims, tuple(i.shape for i in indices))
+    add_at(out, flat_places(out.shape, dims, indices), np.broadcast_to(values, picked).astype(out.dtype))
 
 
 # index and its transpose
@@ -151,7 +163,7 @@ def _index(input: np.ndarray, *indices: np.ndarray, dims: tuple, shape: Shape) -
     try:
         if len(dims) == 1:
             return input.take(indices[0], dims[0])
-        return np.array(input[_key(input.ndim, dims, indices)])
+        return np.array(input[_key(dims, indices)])
     except IndexError:
         raise _first_bad(input.shape, dims, indices) from None
 
@@ -290,10 +302,10 @@ unindex = define(
 
 
 def bind_index_put(input, indices, values, accumulate=False):
-    """Replace the elements that index(input, indices) picks by `values`, broadcast; or add to them
-    (`accumulate`).
+    """Replace the elements that index(input, indices) picks by `values`, or add to them (`accumulate`).
 
-    Where places repeat, the last value stays, or all are added.  Raises DimError, ShapeError, DTypeError.
+    The values are broadcast.  Where places repeat, the last one stays, or all are added.
+    Raises DimError, ShapeError, DTypeError.
     """
     tensors, dims = _operands("index_put", indices)
     if dims[-1] >= input.ndim:
@@ -313,14 +325,10 @@ def _infer_index_put(input: Type, values: Type, *indices: Type, dims: tuple, acc
 
 def _write(out: np.ndarray, values: np.ndarray, *indices: np.ndarray, dims: tuple, accumulate: bool) -> None:
     try:
-        if not accumulate:
-            out[_key(out.ndim, dims, indices)] = values
-        elif out.flags.c_contiguous:
-            places = flat_places(out.shape, dims, indices)
-            picked = result_shape(out.shape, dims, tuple(i.shape for i in indices))
-            add_at(out, places, np.broadcast_to(values, picked).astype(out.dtype, copy=False))
+        if accumulate:
+            add_into(out, values, dims, indices)
         else:
-            np.add.at(out, _key(out.ndim, dims, indices), values)
+            out[_key(dims, indices)] = values
     except IndexError:
         raise _first_bad(out.shape, dims, indices) from None
 
@@ -371,6 +379,7 @@ index_put = define(
         Sample((Operand((4, 3)), (Operand((), 0, 4, category="int"),), Operand((3,)))),
         Sample((Operand((17, 2)), (Operand((1,), -17, 17, category="int"),), Operand(()))),
         Sample((Operand((33,)), (Operand((1,), 0, 33, category="int"),), Operand((1,)))),
+        Sample((Operand((1,)), (Operand((1,), -1, 1, category="int"),), Operand((1,)))),
     ],
     inapplicable={"0-d": "needs a dimension to pick from", "empty": "nothing could be put"},
 )

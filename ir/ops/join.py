@@ -26,7 +26,7 @@ def _several(op: str, tensors: Any) -> tuple:
     if not isinstance(tensors, (tuple, list)):
         raise ArgumentError(f"{op}(tensors): takes a tuple or list of tensors, not {type(tensors).__name__}")
     if not tensors:
-        raise ShapeError(f"{op}(tensors): needs at least one tensor")
+        raise ArgumentValueError(f"{op}(tensors): needs at least one tensor")
     return tuple(tensors)
 
 

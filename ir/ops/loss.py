@@ -135,7 +135,7 @@ def cross_entropy(
     Shapes: input [C], [N, C] or [N, C, d1, ...] of logits; target the same without C, of class indices, or
     the same, of probabilities; weight [C].  The mean is over the weights of the targets that are not
     `ignore_index`, or, for probabilities, over samples.  Raises ShapeError, DTypeError, and DimError for an
-    index outside [0, C). Source of label_smoothing: Szegedy et al., Rethinking the Inception Architecture,
+    index outside [0, C).  Source of label_smoothing: Szegedy et al., Rethinking the Inception Architecture,
     section 7.
     """
     reduction = reduction_of("cross_entropy", size_average, reduce, reduction)
@@ -226,7 +226,7 @@ def binary_cross_entropy_with_logits(
     """Compute binary_cross_entropy(sigmoid(input), target) without overflow: its mean, sum or all.
 
     Shapes: input and target the same; `weight` and `pos_weight`, which multiplies the loss of positives,
-    broadcast. Raises ShapeError.
+    broadcast.  Raises ShapeError.
     """
     _same_shape("binary_cross_entropy_with_logits", input, target)
     positive = logsigmoid(input)
@@ -291,7 +291,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-06, reduction="mean
 
     Shapes: input and target broadcast; var is a number, has the shape of input, or 1 as its last size, or
     lacks it. No variance counts below `eps`; the gradient passes there all the same.  With `full`, log(2 pi)
-    / 2 is added. Raises ShapeError.
+    / 2 is added.  Raises ShapeError.
     """
     if not hasattr(var, "shape"):
         var = full_like(input, var)
@@ -372,7 +372,7 @@ def triplet_margin_loss(
     """Compute max(0, margin + d(anchor, positive) - d(anchor, negative)): its mean, sum or all.
 
     d is pairwise_distance.  With `swap`, the lesser of the negative's distances to anchor and positive
-    counts. Source: Balntas et al., Learning shallow convolutional feature descriptors with triplet losses,
+    counts.  Source: Balntas et al., Learning shallow convolutional feature descriptors with triplet losses,
     eq. 4.
     """
     near, far = pairwise_distance(anchor, positive, p, eps), pairwise_distance(anchor, negative, p, eps)

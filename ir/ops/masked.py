@@ -68,7 +68,7 @@ masked_fill = define(
 
 argwhere = define(
     "argwhere",
-    doc="Give the places of the elements that are not zero, a row for each.  Shapes: [...] -> int64[count, ndim].",
+    doc="Give the places of the elements that are not zero, a row each.  Shapes: [...] -> int64[k, ndim].",
     operands=("input",),
     attrs=(),
     infer=lambda input: type_of(int64, (_COUNT, input.ndim), input.device),
@@ -81,7 +81,7 @@ argwhere = define(
 
 @composite()
 def nonzero(input, *, as_tuple=False):
-    """Give the places of the elements that are not zero: a row for each, or (as_tuple) a tensor a dimension."""
+    """Give the places of the elements that are not zero: a row each, or (as_tuple) a tensor a dimension."""
     if not as_tuple:
         return argwhere(input)
     return unbind(argwhere(input if input.ndim else reshape(input, (1,))), 1)
@@ -89,7 +89,7 @@ def nonzero(input, *, as_tuple=False):
 
 @composite()
 def masked_select(input, mask):
-    """Take the elements where `mask`, broadcast, is true, as one dimension.  Raises DTypeError, ShapeError."""
+    """Take the elements where `mask`, broadcast, is true, as a list.  Raises DTypeError, ShapeError."""
     shape = broadcast_shapes("masked_select", input.shape, mask.shape)
     if not is_mask(mask):
         raise DTypeError("masked_select: mask must be bool", "mask != 0 makes a mask")

@@ -100,6 +100,17 @@ def matmul_reference(a, b):
     return a.dot(b)  # half the overhead of the matmul ufunc
 
 
+def quick_matmul(types, attrs):
+    a, b = types
+    return np.dot if a.ndim == b.ndim == 2 and a.dtype is b.dtype and a.dtype.numpy.kind == "f" else None
+
+
+def quick_grad_matmul(types, attrs):
+    if types[0].ndim != 2 or types[1].ndim != 2:
+        return None
+    return (lambda g, saved: g.dot(saved[1].T), lambda g, saved: saved[0].T.dot(g))
+
+
 def grad_matmul_a(g, b, a_type, b_type):
     if b_type.ndim == 1:
         return g * b if a_type.ndim == 1 else g[..., None] * b
@@ -146,6 +157,8 @@ matmul = define(
     infer=infer_matmul,
     reference=matmul_reference,
     grad=(grad_matmul_a, grad_matmul_b),
+    quick=quick_matmul,
+    quick_grad=quick_grad_matmul,
     lower=lowering.kernel(build_matmul),
     dtypes="number",
     samples=lambda: [

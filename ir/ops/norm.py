@@ -21,6 +21,7 @@ from ..sample import sample
 from ..shapes import sizes_of
 from ..types import Shape, Type, type_of
 from .arithmetic import clamp_min, rsqrt
+from .cast import type_as
 from .reduce import mean
 from .spread import linalg_vector_norm
 from .view import expand
@@ -124,6 +125,7 @@ def _vjp_layer_norm(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) 
     g, to_center, to_rstd = (*cotangents, None, None)[:3]  # hidden outputs may be left out
     dim = attrs["dim"]
     n = prod(input.shape[d] for d in dim)
+    g = g if g is None else type_as(g, rstd)  # halves: sums to weight and bias are rounded once
     scaled = (input - center) * rstd
     to_input = None
     if needs[0]:
@@ -166,7 +168,7 @@ def bind_rms_norm(input, normalized_shape, weight=None, eps=None):
     """Divide by the root of the mean square over the last dims: x / sqrt(mean(x^2) + eps) * weight.
 
     Shapes: input [..., *normalized_shape], weight normalized_shape -> as input.  `eps` of None is the
-    resolution of the type computed in.  Raises ShapeError, and DTypeError for integers. Source: Zhang and
+    resolution of the type computed in.  Raises ShapeError, and DTypeError for integers.  Source: Zhang and
     Sennrich, Root Mean Square Layer Normalization, eq. 4.
     """
     dims = _normalized("rms_norm", input, normalized_shape)
@@ -202,6 +204,7 @@ def _vjp_rms_norm(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) ->
     input, weight, rstd = saved
     g, to_rstd = (*cotangents, None)[:2]  # hidden outputs may be left out
     dim = attrs["dim"]
+    g = g if g is None else type_as(g, rstd)  # halves: the sum to the weight is rounded once
     scaled = input * rstd
     to_input = None
     if needs[0]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import lowering
 from ..errors import DTypeError, ShapeError
-from ..op import define
+from ..op import Traits, define
 from ..sample import Operand, sample
 from ..types import Type
 
@@ -61,6 +61,8 @@ def bind_spread_at(input, indices, *, size, add=True):
 
 def infer_spread_at(input: Type, indices: Type, *, size, add) -> Type:
     check_places("spread_at", input, indices)
+    if input.dtype.category == "bool":
+        raise DTypeError("spread_at: bools don't add up", "cast with .int()")
     if indices.shape != input.shape or input.ndim < len(size):
         raise ShapeError(
             "spread_at: input and indices must have one shape "
@@ -160,6 +162,6 @@ pick_at = define(
         sample((1,), Operand((1,), 0, 1, "int"), dims=1, add=False),
     ],
     inapplicable={"0-d": "a place is one in a dimension", "broadcast": "nothing is broadcast"},
-    dtypes="number",
+    traits=Traits(movement=True),
     method=False,
 )

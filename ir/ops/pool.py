@@ -68,7 +68,7 @@ def need_float(op: str, t: Type) -> None:
 
 
 def max_windows(x: np.ndarray, window: Window, places: tuple) -> tuple[np.ndarray, np.ndarray]:
-    """The greatest of each window, and the flat place of its first occurrence.  NaN is greater than all else."""
+    """The greatest of each window, and the flat place of its first occurrence; NaN is the greatest of all."""
     sizes = x.shape[2:]
     floating = x.dtype.kind == "f"
     least = -inf if floating else np.iinfo(x.dtype).min

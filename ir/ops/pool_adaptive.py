@@ -14,7 +14,6 @@ from ..op import Op, composite, define
 from ..sample import Operand, sample
 from ..shapes import pair
 from ..types import Type
-from .activation import relu
 from .compare import lt, where
 from .join import cat
 from .places import flat, spread_at, unflat
@@ -140,7 +139,8 @@ def make_adaptive_max(n: int, returned: bool) -> Op:
             within = lt(r + begin, end)
             inside = within if inside is None else inside & within
         at = [r + begin for begin, r in zip(begins, taps, strict=True)]
-        x = where(inside, input.at(*axes[:lead], *at, outside=-inf), -inf)
+        least = -inf if input.dtype.is_floating_point else np.iinfo(input.dtype.numpy).min
+        x = where(inside, input.at(*axes[:lead], *at, outside=least), least)
         value, best = k.argmax(x, over=taps)
         index = [begin + tap for begin, tap in zip(begins, unflat(best, tuple(longest)), strict=True)]
         k.store(value, at=axes)
@@ -180,10 +180,10 @@ adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices, adaptive_max
 
 
 def norm_pool(n: int, input, norm_type, kernel_size, stride, ceil_mode) -> Any:
-    """The norm of each window, (sum of x ** p) ** (1 / p); a sum that is negative counts as 0."""
+    """The norm of each window, (sum of x ** p) ** (1 / p); NaN where that sum is negative."""
     count = prod(pair(f"lp_pool{n}d", "kernel_size", kernel_size, n))
     means = AVG_POOL[n](input**norm_type, kernel_size, stride, 0, ceil_mode)
-    return (relu(means) * count) ** (1.0 / norm_type)
+    return (means * count) ** (1.0 / norm_type)
 
 
 @composite(method=False)

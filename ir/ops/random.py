@@ -325,7 +325,7 @@ def _input_samples(*shapes: tuple, high: float = 1.0, **more: Any) -> Callable[[
 random_bernoulli = _random(
     "random_bernoulli",
     takes=lambda input, state: input.size,
-    doc="Draw 1 with the probabilities `input` (to 2^-24), else 0.  Raises ArgumentValueError outside of [0, 1].",
+    doc="Draw 1 with the probabilities `input` (to 2^-24), else 0.  Raises ArgumentValueError.",
     operands=("input", "state"),
     attrs=(),
     infer=lambda input, state: _floating("bernoulli", input),
@@ -444,7 +444,7 @@ random_multinomial = _random(
     dtypes="float",
     samples=lambda: [
         Sample((Operand(shape, 0.1, 1.0), _STATE), {"num_samples": k, "replacement": again})
-        for shape, k, again in (((1,), 1, False), ((17,), 5, False), ((33,), 40, True), ((3, 17), 4, True), ((2, 5), 5, False))
+        for shape, k, again in (((1,), 1, False), ((17,), 5, False), ((33,), 40, True), ((3, 17), 4, True))
     ],
     inapplicable={"0-d": "needs a dimension to draw from", "empty": "needs a weight"},
 )  # fmt: skip

@@ -11,7 +11,7 @@ from .. import lowering
 from ..dtypes import DType, bool_, int64, uint8
 from ..errors import DTypeError, ShapeError
 from ..kernel.types import greatest, least
-from ..op import REGISTRY, define
+from ..op import define
 from ..sample import Operand, Sample, sample
 from ..shapes import common_device, dim_of, float_dtype, result_dtype
 from ..types import Shape, Type, type_of
@@ -21,6 +21,7 @@ from .create import ones_like, zeros_like
 from .extremum import to_index
 from .join import cat
 from .math import exp, log1p
+from .rearrange import flip
 from .view import narrow
 
 
@@ -36,21 +37,14 @@ def shifted(input: Any, size: Any, dim: int, first: Any) -> Any:
     return cat((first, narrow(input, dim, 0, size - 1)), dim)
 
 
-def _scan_samples(**domain: Any):
-    def samples() -> list[Sample]:
-        calls = [
-            ((), 0),
-            ((0,), 0),
-            ((1,), 0),
-            ((17,), 0),
-            ((33,), -1),
-            ((3, 17), 1),
-            ((5, 3), 0),
-            ((2, 3, 4), 1),
-        ]
-        return [Sample((Operand(shape, **domain),), {"dim": dim}) for shape, dim in calls]
+# Shapes and dims of the samples.
+_CALLS: tuple[tuple[tuple[int, ...], int], ...] = (
+    ((), 0), ((0,), 0), ((1,), 0), ((17,), 0), ((33,), -1), ((3, 17), 1), ((5, 3), 0), ((2, 3, 4), 1),
+)  # fmt: skip
 
-    return samples
+
+def _scan_samples(**domain: Any):
+    return lambda: [Sample((Operand(shape, **domain),), {"dim": dim}) for shape, dim in _CALLS]
 
 
 # Sums and products
@@ -60,7 +54,7 @@ def bind_cumsum(input, dim, *, dtype=None):
     """Add up the elements along `dim`, keeping every step: out[j] = x[0] + ... + x[j].
 
     Shapes: the same.  Integers and bools add up in int64; `dtype` is what the elements are converted to
-    beforehand. Raises DimError.
+    beforehand.  Raises DimError.
     """
     return (input,), {"dim": dim_of("cumsum", dim, input.ndim), "dtype": dtype}
 
@@ -69,7 +63,7 @@ def bind_cumprod(input, dim, *, dtype=None):
     """Multiply the elements along `dim`, keeping every step: out[j] = x[0] ... x[j].
 
     Shapes: the same.  Integers and bools multiply in int64; `dtype` is what the elements are converted to
-    beforehand. Gradients are right where elements are zero, to any order.  Raises DimError.
+    beforehand.  Gradients are right where elements are zero, to any order.  Raises DimError.
     """
     return (input,), {"dim": dim_of("cumprod", dim, input.ndim), "dtype": dtype}
 
@@ -106,7 +100,6 @@ def _running(name: str, ufunc: np.ufunc, word: str, bind: Any, grad: Any, sample
 
 def _grad_cumsum(g: Any, dim: int) -> Any:
     """The sum of the cotangents from each place on."""
-    flip = REGISTRY["flip"]
     return flip(cumsum(flip(g, (dim,)), dim), (dim,)) if g.ndim else g
 
 
@@ -114,7 +107,7 @@ def _grad_cumprod(g: Any, input: Any, out: Any, input_type: Type, dim: int) -> A
     """(the product before j) * s[j], where s[j] = g[j] + x[j+1] s[j+1]: no division, so zeros are safe."""
     if not input_type.shape or input_type.shape[dim] == 0:
         return g
-    size, flip = input_type.shape[dim], REGISTRY["flip"]
+    size = input_type.shape[dim]
     backwards, last = flip(input, (dim,)), narrow(input, dim, 0, 1)
     after = linear_recurrence(shifted(backwards, size, dim, zeros_like(last)), flip(g, (dim,)), dim)
     return shifted(out, size, dim, ones_like(last)) * flip(after, (dim,))
@@ -174,7 +167,6 @@ def _build_recurrence(k: Any, decay: Any, input: Any, *, dim: int) -> None:
 
 def _backwards(g: Any, decay: Any, size: Any, dim: int) -> Any:
     """s[j] = g[j] + decay[j+1] s[j+1]: the cotangent of each state."""
-    flip = REGISTRY["flip"]
     turned = flip(decay, (dim,))
     after = shifted(turned, size, dim, zeros_like(narrow(turned, dim, 0, 1)))
     return flip(linear_recurrence(after, flip(g, (dim,)), dim), (dim,))
@@ -202,19 +194,7 @@ linear_recurrence = define(
     reference=_recurrence,
     grad=(_grad_decay, _grad_recurrence),
     lower=lowering.kernel(_build_recurrence),
-    samples=lambda: [
-        sample(Operand(s, low=-1.0, high=1.0), s, dim=d)
-        for s, d in (
-            ((), 0),
-            ((0,), 0),
-            ((1,), 0),
-            ((17,), 0),
-            ((33,), -1),
-            ((3, 5), 1),
-            ((5, 3), 0),
-            ((2, 3, 4), 1),
-        )
-    ],
+    samples=lambda: [sample(Operand(s, low=-1.0, high=1.0), s, dim=d) for s, d in _CALLS],
     inapplicable={"broadcast": "there is one decay for each element"},
     method=False,
     dtypes="float",

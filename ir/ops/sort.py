@@ -90,7 +90,7 @@ def bind_topk(input, k, dim=-1, largest=True, sorted=True):
     """Find the `k` largest (or smallest) elements along `dim`, the best first.
 
     Returns (values, int64 indices).  Shapes: [..., n, ...] -> [..., k, ...].  NaN counts as the greatest;
-    which of equal elements come out is not said. The gradient goes to where the values came from.  Raises
+    which of equal elements come out is not said.  The gradient goes to where the values came from.  Raises
     DimError, ShapeError for k outside [0, n].
     """
     dim = dim_of("topk", dim, input.ndim)

@@ -96,11 +96,17 @@ var = define(
 )
 
 
+def ratio_or_zero(g: Any, length: Any) -> Any:
+    """g / length, and 0 where the length is, to any order: nothing is divided by 0 on the way."""
+    zero = eq(length, 0.0)
+    return where(zero, 0.0, g / where(zero, 1.0, length))
+
+
 def _grad_std(
     g: Any, input: Any, out: Any, input_type: Type, dim: Dims, correction: float, keepdim: bool
 ) -> Any:
     """g (x - mean) / ((n - correction) std), and 0 where all elements are equal."""
-    scale = where(eq(out, 0.0), 0.0, g / (out * _freedom(input_type.shape, dim, correction)))
+    scale = ratio_or_zero(g, out) / _freedom(input_type.shape, dim, correction)
     return keep(scale, input_type.shape, dim, keepdim) * (input - mean(input, dim, True))
 
 
@@ -140,7 +146,7 @@ def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     )
 
 
-# Norms
+# Lengths
 
 
 def _bind_logsumexp(input, dim, keepdim=False):
@@ -177,8 +183,7 @@ logsumexp = define(
     lower=lowering.kernel(_build_logsumexp),
     samples=lambda: [
         sample((), dim=0), sample((0,), dim=0, differentiable=False), sample((1,), dim=0),
-        sample((17,), dim=0),
-        sample((33,), dim=-1), sample((3, 17), dim=1), sample((3, 4), dim=(0, 1)),
+        sample((17,), dim=0), sample((33,), dim=-1), sample((3, 17), dim=1), sample((3, 4), dim=(0, 1)),
         sample((2, 3, 4), dim=1, keepdim=True),
     ],
 )  # fmt: skip
@@ -242,7 +247,7 @@ def _grad_vector_norm(g: Any, x: Any, out: Any, x_type: Type, ord: float, dim: D
     if ord == 1:
         return g * sign(x)
     if ord == 2:
-        return x * where(eq(out, 0.0), 0.0, g / out)
+        return x * ratio_or_zero(g, out)
     if ord in (inf, -inf):
         return sign(x) * share(g, abs(x), out, dim)
     kept = ne(x, 0.0) if ord < 2 else ne(out, 0.0)
@@ -275,9 +280,7 @@ linalg_vector_norm = define(
 def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
     """Compute the `p`-norm over `dim`, as of one vector ("fro" and None: 2).  See linalg_vector_norm."""
     if p == "nuc":
-        raise ArgumentValueError(
-            "norm: the nuclear norm is the sum of the singular values", "see linalg.svdvals"
-        )
+        raise ArgumentValueError("norm: takes vector norms only; the nuclear norm is one of matrices")
     return linalg_vector_norm(input, 2 if p in ("fro", None) else p, dim, keepdim, dtype=dtype)
 
 

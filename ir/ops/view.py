@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from operator import itemgetter, methodcaller
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,11 @@ def _viewed(input: np.ndarray, *, shape: Shape) -> np.ndarray:
             "use reshape(input, shape), which copies where it must",
         )
     return out
+
+
+def _on_arrays(function: Callable | None) -> tuple | None:
+    """A quick gradient that looks at the cotangent alone."""
+    return function and (lambda g, saved: function(g),)
 
 
 def bind_view(input, *sizes, size=None, shape=None):
@@ -76,6 +82,7 @@ def _reshape_op(name: str, bind: Callable, reference: Callable, inapplicable: di
         places=_same_elements,
         reference=reference,
         grad=lambda g, input_type: reshape(g, input_type.shape),
+        quick_grad=lambda types, attrs: _on_arrays(methodcaller("reshape", types[0].shape)),
         samples=_reshape_samples,
         inapplicable=inapplicable,
     )
@@ -149,6 +156,8 @@ def inverse(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 permute = view_op(
     "permute",
+    quick=lambda types, attrs: methodcaller("transpose", attrs["dims"]),
+    quick_grad=lambda types, attrs: _on_arrays(methodcaller("transpose", inverse(attrs["dims"]))),
     bind=bind_permute,
     shape=lambda shape, *, dims: tuple(shape[d] for d in dims),
     places=lambda axes, shape, *, dims: tuple(axes[j] for j in inverse(dims)),
@@ -175,8 +184,14 @@ def _exchanged(sequence: Sequence, dim0: int, dim1: int) -> tuple:
     return tuple(items)
 
 
+def _quick_transpose(types, attrs):
+    return methodcaller("swapaxes", attrs["dim0"], attrs["dim1"]) if types[0].ndim else None
+
+
 transpose = view_op(
     "transpose",
+    quick=_quick_transpose,
+    quick_grad=lambda types, attrs: _on_arrays(_quick_transpose(types, attrs)),
     bind=bind_transpose,
     shape=lambda shape, *, dim0, dim1: _exchanged(shape, dim0, dim1),
     places=lambda axes, shape, *, dim0, dim1: _exchanged(axes, dim0, dim1),
@@ -361,8 +376,38 @@ def _indexed_places(axes: tuple, shape: Shape, *, index: tuple) -> tuple:
     return tuple(found)
 
 
+def _least_index(types: tuple, attrs: dict) -> Any:
+    """The index without the whole dimensions at its end, where it can't come out as a scalar: half of NumPy's work."""
+    index = list(attrs["index"])
+    shape, kept = types[0].shape, sum(item[0] != "new" for item in attrs["index"])
+    while len(index) > 1 and index[-1] == whole(shape[kept - 1]):
+        index.pop()
+        kept -= 1
+    found = numpy_index(tuple(index))
+    if kept == len(shape) and all(item[0] == "int" for item in index):
+        return found
+    return found[0] if len(found) == 2 else found[:-1]
+
+
+def _quick_index(types, attrs):
+    return itemgetter(_least_index(types, attrs)) if types[0].ndim else None
+
+
+def _quick_grad_index(types, attrs):
+    shape, dtype, index = types[0].shape, types[0].dtype.numpy, numpy_index(attrs["index"])
+
+    def padded(g, saved):
+        h = np.zeros(shape, dtype)
+        h[index] = g
+        return h
+
+    return (padded,)
+
+
 basic_index = view_op(
     "basic_index",
+    quick=_quick_index,
+    quick_grad=_quick_grad_index,
     bind=bind_basic_index,
     shape=lambda shape, *, index: indexed_shape(index),
     places=_indexed_places,

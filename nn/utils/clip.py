@@ -19,7 +19,10 @@ def get_total_norm(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """The norm of all tensors taken as one vector.  Raises GradError for one that is not finite, if asked to."""
+    """The norm of all tensors taken as one vector.
+
+    Raises GradError for one that is not finite, if asked to.
+    """
     found = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     if not found:
         return ops.zeros(())

@@ -14,8 +14,9 @@ from ...runtime import Tensor, as_tensor, ops
 class PackedSequence(NamedTuple):
     """Sequences without padding, step by step: `data` holds all first elements, then all second ones, ...
 
-    batch_sizes: how many sequences reach each step (int64, never growing).  sorted_indices: the order, longest first,
-    in which the sequences stand; unsorted_indices: the way back; None where they were sorted already.
+    batch_sizes: how many sequences reach each step (int64, never growing).  sorted_indices: the order,
+    longest first, in which the sequences stand; unsorted_indices: the way back; None where they were sorted
+    already.
     """
 
     data: Tensor
@@ -72,7 +73,10 @@ def pad_packed_sequence(
     padding_value: float = 0.0,
     total_length: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Pad packed sequences again.  Returns the tensor [T, B, ...], or [B, T, ...] with `batch_first`, and the lengths."""
+    """Pad packed sequences again.
+
+    Returns the tensor [T, B, ...], or [B, T, ...] with `batch_first`, and the lengths.
+    """
     if not isinstance(sequence, PackedSequence):
         raise ArgumentError(f"pad_packed_sequence: a PackedSequence is wanted, not {type(sequence).__name__}")
     reach = np.array(sequence.batch_sizes.tolist(), np.int64)
@@ -106,7 +110,9 @@ def pad_sequence(
 ) -> Tensor:
     """Stack tensors [T_i, ...] as [T, B, ...], or [B, T, ...] with `batch_first`, padded to the longest."""
     if padding_side not in ("left", "right"):
-        raise ArgumentValueError(f"pad_sequence: padding_side must be 'left' or 'right', not {padding_side!r}")
+        raise ArgumentValueError(
+            f"pad_sequence: padding_side must be 'left' or 'right', not {padding_side!r}"
+        )
     longest = max(x.shape[0] for x in sequences)
     padded = []
     for x in sequences:

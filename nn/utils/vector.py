@@ -14,7 +14,10 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Copy slices of a vector into the parameters.  Raises ShapeError unless it has as many elements as they."""
+    """Copy slices of a vector into the parameters.
+
+    Raises ShapeError unless it has as many elements as they.
+    """
     if not isinstance(vec, Tensor):
         raise ArgumentError(f"vector_to_parameters(vec): a tensor is wanted, not {type(vec).__name__}")
     found = list(parameters)

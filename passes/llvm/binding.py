@@ -107,15 +107,11 @@ def run(
 
 def _allocate(buffer: Buffer) -> np.ndarray:
     """An array with the buffer's shape and strides.  Poisoned, so that a hole is seen."""
-    span = (
-        1 + sum((n - 1) * s for n, s in zip(buffer.shape, buffer.strides, strict=True))
-        if 0 not in buffer.shape
-        else 0
-    )
+    shape, strides = tuple(map(int, buffer.shape)), buffer.strides
+    span = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
     memory = np.empty(span, NUMPY[buffer.dtype])
     memory.view(np.uint8)[...] = 1 if buffer.dtype == "bool" else 0xFF
-    strides = tuple(stride * memory.itemsize for stride in buffer.strides)
-    return np.lib.stride_tricks.as_strided(memory, buffer.shape, strides)
+    return np.lib.stride_tricks.as_strided(memory, shape, [s * memory.itemsize for s in strides])
 
 
 def _prepare(kernel: Kernel, array: np.ndarray, buffer: Buffer) -> None:

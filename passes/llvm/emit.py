@@ -8,7 +8,9 @@ that is parallel.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import product
+from typing import Any
 
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
@@ -53,7 +55,7 @@ class Emitter(Memory):
                 continue
             match stage:
                 case Store():
-                    self.over(stage.axes, points, [], lambda at, _, s=stage: self.store(s, at) or [])
+                    self.over(stage.axes, points, [], _effect(partial(self.store, stage)))
                 case Reduce():
                     self.bind(stage.name, points, self.accumulate(stage, points))
                 case Fold(scan=True):
@@ -63,7 +65,7 @@ class Emitter(Memory):
                 case Local(name, ()):
                     self.bind(name, points, [self.emit(stage.value, point) for point in points])
                 case Local(name) if name in self.schedule.keep:
-                    self.over(stage.axes, points, [], lambda at, _, s=stage: self.keep(s, at) or [])
+                    self.over(stage.axes, points, [], _effect(partial(self.keep, stage)))
 
     def bind(self, name: str, points: list[Point], values: list[Value], axes: tuple[str, ...] = ()) -> None:
         """Leave a stage's results in the memo, as the value of a reference to it at each point."""
@@ -295,7 +297,7 @@ class Emitter(Memory):
     # ---- the function
     def function(self) -> str:
         if units(self.kernel, self.schedule):
-            self.loop("%lo", "%hi", 1, [], lambda unit, _: self.unit(unit) or [], nonempty=False)
+            self.loop("%lo", "%hi", 1, [], _effect(self.unit), nonempty=False)
         shared = {b.inplace for b in self.kernel.outputs} | {b.name for b in self.kernel.outputs if b.inplace}
         arguments = [f"ptr {'' if name in shared else 'noalias '}%{name}.ptr" for name in self.kernel.buffers]
         arrays = ["  %nowhere = alloca i64, align 8"]
@@ -374,6 +376,16 @@ class Emitter(Memory):
             self.loop(low, full, block, [], lambda index, _: once(index, block), nonempty=exact)
         if not exact:
             self.loop(full, high, self.lanes, [], tail, nonempty=False)
+
+
+def _effect(act: Callable[[Any], None]) -> Callable[[Any, list[Value]], list[Value]]:
+    """A loop body that only acts and carries nothing along."""
+
+    def body(where: Any, carried: list[Value]) -> list[Value]:
+        act(where)
+        return carried
+
+    return body
 
 
 def symbol(kernel: Kernel) -> str:

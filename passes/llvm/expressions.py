@@ -188,6 +188,10 @@ class Expressions(Writer, ABC):
         def pick(test: Value, yes: Value, no: Value) -> Value:
             return self.ssa(f"select {test}, {yes}, {no}", dtype, lanes)
 
+        division = ("s" if signed else "u") + ("div" if name == "trunc_div" else "rem")
+        traps = [self.constant(n, dtype, bool(lanes)).text for n in (0, -1)]
+        if not right.text.startswith("%") and right.text not in traps:
+            return self.ssa(f"{division} {left}, {right.text}", dtype, lanes)
         zero, one = self.constant(0, dtype, bool(lanes)), self.constant(1, dtype, bool(lanes))
         by_zero = self.ssa(f"icmp eq {right}, {zero.text}", "bool", lanes)
         safe = pick(by_zero, one, right)
@@ -195,7 +199,6 @@ class Expressions(Writer, ABC):
             minus = self.constant(-1, dtype, bool(lanes))
             by_minus = self.ssa(f"icmp eq {right}, {minus.text}", "bool", lanes)
             safe = pick(by_minus, one, safe)
-        division = ("s" if signed else "u") + ("div" if name == "trunc_div" else "rem")
         result = self.ssa(f"{division} {left}, {safe.text}", dtype, lanes)
         if signed and name == "trunc_div":
             result = pick(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Buffer, Store
 from ...ir.kernel.scalar import Expr, Read, cast
-from ...ir.kernel.types import NUMPY
+from ...ir.kernel.types import NUMPY, kind
 from .expressions import Expressions
 from .schedule import can_transpose
 from .writer import ELEMENTS, Point, Value, literal, suffix
@@ -165,6 +165,12 @@ class Memory(Expressions):
         for point in points:
             self.store_one(stage, point)
 
+    def combined(self, word: str, old: Value, new: Value) -> Value:
+        """What an accumulating store writes; in halves, the float32 result rounded once."""
+        if kind(old.dtype) != "h":
+            return self.named(word, old, new)
+        return self.cast(self.named(word, self.cast(old, "f32"), self.cast(new, "f32")), old.dtype)
+
     def store_one(self, stage: Store, point: Point) -> None:
         buffer = self.kernel.buffers[stage.buffer]
         value = self.emit(stage.value, point, buffer.dtype)
@@ -176,13 +182,13 @@ class Memory(Expressions):
             value = self.cast(self.lane(value, 0), dtype)  # a vector axis of extent 1 has one lane
             if stage.combine not in (None, "set"):
                 old = self.ssa(f"load {element}, ptr {address}, align {align}", dtype)
-                value = self.named(stage.combine, old, value)
+                value = self.combined(stage.combine, old, value)
             self.line(f"store {value}, ptr {address}, align {align}")
             return
         value = self.cast(self.splat(value), dtype)
         if stage.combine not in (None, "set"):
             old = self.load_vector(dtype, address, lanes, spread, self.mask, literal(0, dtype))
-            value = self.named(stage.combine, old, value)
+            value = self.combined(stage.combine, old, value)
         if lanes == 1 and spread is None and self.mask is None:
             self.line(f"store {value}, ptr {address}, align {align}")
             return

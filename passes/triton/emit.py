@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
@@ -246,7 +247,7 @@ class Emitter:
         for number, stage in enumerate(self.kernel.stages):
             match stage:
                 case Store() if number not in done:
-                    self.over(stage.axes, lambda s=stage: self.store(s))
+                    self.over(stage.axes, partial(self.store, stage))
                 case Reduce():
                     dot = self.schedule.dot
                     value = self.dot(dot) if dot and stage == dot.stage else self.accumulate(stage)

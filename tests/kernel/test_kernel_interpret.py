@@ -1,4 +1,4 @@
-"""The interpreter against direct NumPy formulas, and what is special: empty axes, no axes, symbols, merges."""
+"""The interpreter against direct NumPy formulas; empty axes, no axes, symbols, merges."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,10 @@ def test_probe_equals_its_formula(name):
     tolerance = BF16 if name == "halves" else FLOAT32
     for options in ({}, {"expanded": True}, {"merged": True}):
         for got, want, buffer in zip(
-            interpret(probe.kernel, *probe.arrays(), **options), probe.wanted(), probe.kernel.outputs, strict=True
+            interpret(probe.kernel, *probe.arrays(), **options),
+            probe.wanted(),
+            probe.kernel.outputs,
+            strict=True,
         ):
             assert got.shape == buffer.shape
             close(got, want, tolerance, f"{name} {options}")
@@ -39,7 +42,9 @@ def test_exact_runs_in_float64(name):
     probe = PROBES[name]
     for got, want in zip(interpret(probe.kernel, *probe.arrays(), exact=True), probe.wanted(), strict=True):
         assert got.dtype != np.float32
-        if name != "dropout":  # its scale is a float32 word of the kernel: 1 / 0.75 is rounded in the formula only
+        if (
+            name != "dropout"
+        ):  # its scale is a float32 word of the kernel: 1 / 0.75 is rounded in the formula only
             close(got, want, DOUBLE, name)
 
 

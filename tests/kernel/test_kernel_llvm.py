@@ -76,7 +76,9 @@ def test_llvm_agrees_under_every_schedule_and_width(name):
                 assert untouched(got), (name, target, code.schedule)
 
 
-@pytest.mark.parametrize("name", ["softmax", "matmul", "conv2d", "max_pool2d", "middle_sum", "online_softmax"])
+@pytest.mark.parametrize(
+    "name", ["softmax", "matmul", "conv2d", "max_pool2d", "middle_sum", "online_softmax"]
+)
 def test_nan_reaches_the_result(name):
     probe = PROBES[name]
     arrays = probe.arrays()
@@ -110,7 +112,9 @@ def test_casts_are_numpys(source):
     if NUMPY[source].kind == "f":
         x[:4] = [0.0, -0.0, 0.49999997, 3.5]
     for target in DTYPES:
-        kernel = verify(parse(pointwise(f"{target}(x[i])" if target != source else "x[i]", f"x: {source}[37]", target)))
+        kernel = verify(
+            parse(pointwise(f"{target}(x[i])" if target != source else "x[i]", f"x: {source}[37]", target))
+        )
         np.testing.assert_array_equal(run(kernel, None, x)[0], interpret(kernel, x)[0], err_msg=target)
 
 
@@ -160,7 +164,9 @@ def test_words_agree(name):
         operands = list(_operands(word, dtype, np.random.default_rng(0)))
         inputs = ", ".join(f"x{k}: {t}[37]" for k, (t, _) in enumerate(operands))
         value = word(*(read(f"x{k}", ("i",)) for k in range(word.arity)))
-        kernel = verify(parse(pointwise(str(value), inputs, "bool" if word.pattern.endswith(":b") else dtype)))
+        kernel = verify(
+            parse(pointwise(str(value), inputs, "bool" if word.pattern.endswith(":b") else dtype))
+        )
         arrays = [a for _, a in operands]
         if (name, dtype) in NO_LLVM:
             with pytest.raises(KernelError, match=f"{name} of {dtype} has no LLVM spelling"):
@@ -177,9 +183,9 @@ def test_words_agree(name):
                 np.testing.assert_allclose(got, want, rtol=rtol * eps, atol=atol * eps, err_msg=dtype)
 
 
-# In eps, relative and absolute.  In general expansions are within 3 ulp, NumPy's float32 functions within 4, the C
-# library within 1.  erfinv: 7e-7 as Giles states.  fma: NumPy rounds the float64 product, of at most 32, first.
-# lgamma: Python's and the C library's differ near its zeros at 1 and 2.
+# In eps, relative and absolute.  In general expansions are within 3 ulp, NumPy's float32 functions within 4,
+# the C library within 1.  erfinv: 7e-7 as Giles states.  fma: NumPy first rounds the float64 product, of at
+# most 32.  lgamma: Python's and the C library's differ near its zeros at 1 and 2.
 TOLERANCE = {"erfinv": (16, 1e-3), "fma": (10, 32), "lgamma": (10, 4)}
 
 
@@ -197,7 +203,11 @@ def test_empty_and_scalar_kernels_run():
     from test_kernel_interpret import NONE, OUTSIDE, ROWS, SCALAR
 
     assert run(verify(parse(SCALAR)), None, np.array(3, np.float32))[0] == 6
-    for got, want in zip(run(verify(parse(ROWS)), None, np.empty((4, 0), np.float32)), (0, 1, -np.inf, False, True), strict=True):
+    for got, want in zip(
+        run(verify(parse(ROWS)), None, np.empty((4, 0), np.float32)),
+        (0, 1, -np.inf, False, True),
+        strict=True,
+    ):
         assert (got == want).all()
     assert run(verify(parse(NONE)), None, np.empty((0, 3), np.float32))[0].shape == (0, 3)
     assert (run(verify(parse(OUTSIDE)), None, np.empty(0, np.float32))[0] == 5).all()
@@ -271,7 +281,9 @@ def test_schedules_are_refused(name, schedule, message):
 
 
 def test_a_scans_states_read_elsewhere_are_refused():
-    text = PROBES["cumsum"].text.replace("y[i, j] = s[j] for j:29", "t = sum(j:29) s[j]\n  y[i, j] = t for j:29")
+    text = PROBES["cumsum"].text.replace(
+        "y[i, j] = s[j] for j:29", "t = sum(j:29) s[j]\n  y[i, j] = t for j:29"
+    )
     with pytest.raises(KernelError, match="LLVM reads a scan's states in stores over its axis"):
         lower(verify(parse(text)), AVX512)
 

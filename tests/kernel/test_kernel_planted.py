@@ -1,4 +1,4 @@
-"""Planted bugs: each must be seen by the net that is meant for it, the verifier or the comparison of results."""
+"""Planted bugs: each must be seen by the net meant for it, the verifier or the comparison of results."""
 
 import numpy as np
 import pytest
@@ -97,7 +97,7 @@ def test_the_llvm_comparison_sees(bug, monkeypatch):
     wanted = interpret(probe.kernel, *probe.arrays(), exact=True)
     seen = False
     for schedule in [None, *SCHEDULES.get(name, [])]:
-        # room around every array, of NaN: what a dropped guard or mask reads is no number, and what it writes is ours
+        # NaN around every array: what a dropped guard or mask reads is no number, and what it writes is seen
         outputs = [_surrounded(np.zeros(b.shape, np.float32)) for b in probe.kernel.outputs]
         arrays = [_surrounded(a) for a in probe.arrays()]
         try:

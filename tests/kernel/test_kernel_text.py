@@ -39,7 +39,10 @@ leaves = st.one_of(
     numbers.map(const),
     st.sampled_from([1, 0.5, -2.25]).map(lambda v: const(v, "f32")),
     st.builds(
-        lambda c, k, o: read("x", (Affine.of({"i": c}, k),), o), st.integers(-2, 2), st.integers(-3, 3), numbers
+        lambda c, k, o: read("x", (Affine.of({"i": c}, k),), o),
+        st.integers(-2, 2),
+        st.integers(-3, 3),
+        numbers,
     ),
     st.just(coordinate("i")),
     st.just(ref("stage")),
@@ -73,14 +76,21 @@ def test_expressions_round_trip(expr):
 def test_equal_expressions_are_identical_and_stay_so():
     x = read("x", ("i",))
     assert words.exp(x) * 2 is words.exp(x) * 2
-    assert const(0.0) is not const(-0.0) and const(0) is not const(False) and const(float("nan")) is const(float("nan"))
+    assert (
+        const(0.0) is not const(-0.0)
+        and const(0) is not const(False)
+        and const(float("nan")) is const(float("nan"))
+    )
     assert pickle.loads(pickle.dumps(words.exp(x))) is words.exp(x)
     assert copy.deepcopy(words.exp(x)) is words.exp(x)
 
 
 def test_operators_write_words():
     x, q = read("x", ("i",)), read("q", ("i",))
-    assert str((x + 1.0) * -x / 2.0 - abs(x) ** 2.0) == "((((x[i] + 1.0) * neg(x[i])) / 2.0) - pow(abs(x[i]), 2.0))"
+    assert (
+        str((x + 1.0) * -x / 2.0 - abs(x) ** 2.0)
+        == "((((x[i] + 1.0) * neg(x[i])) / 2.0) - pow(abs(x[i]), 2.0))"
+    )
     assert str((1 << 3 if False else q << 3) & ~q | q ^ 1) == "(((q[i] << 3) & bit_not(q[i])) | (q[i] ^ 1))"
     assert str(q // 2 % 3) == "remainder(floor_div(q[i], 2), 3)"
     assert str((x < 1.0) & (x >= 0.0)) == "((x[i] < 1.0) & (x[i] >= 0.0))"
@@ -110,7 +120,10 @@ def test_mixed_index_becomes_an_expression():
         (stored("x[i else x]"), "the value after else is a constant"),
         (stored("e[2*i]"), "a stage is read at its own axes: e"),
         (stored("x[i]").replace("f32[8]", "f33[8]", 1), "there is no element type 'f33'"),
-        (stored("x[i]").replace("f32[8]", "f32[8] strides(1,2)", 1), "a buffer has one stride for each dimension"),
+        (
+            stored("x[i]").replace("f32[8]", "f32[8] strides(1,2)", 1),
+            "a buffer has one stride for each dimension",
+        ),
         (stored("x[i]").replace("parallel", "serial"), "expected 'parallel', found 'serial'"),
         (stored("x[i]").replace("x: ", "8: ", 1), "expected a name, found '8'"),
         (stored("x[i]").rstrip("}"), "a kernel ends with a line of its own: }"),

@@ -7,7 +7,9 @@ from lamina.ir.errors import KernelError
 from lamina.ir.kernel import Affine, Axis, Reduce, Store, cast, const, coordinate, parse, read, ref, verify
 
 
-def kernel(body: str, parallel: str = "i:4", inputs: str = "x: f32[4], q: i64[4]", outputs: str = "y: f32[4]") -> str:
+def kernel(
+    body: str, parallel: str = "i:4", inputs: str = "x: f32[4], q: i64[4]", outputs: str = "y: f32[4]"
+) -> str:
     lines = "".join(f"  {line}\n" for line in body.split("\n"))
     return f"kernel k({inputs}) -> ({outputs}) {{\n  parallel {parallel}\n{lines}}}"
 
@@ -18,6 +20,7 @@ def refused(text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
+SCAN = "s[j] = scan(j:4) {\n  init f32(0)\n  step s\n  merge s\n}\ny[i] = 1"
 FOLD = "s = fold(j:4) {{\n  init {}\n  step {}\n{}}}\ny[i] = s"
 
 
@@ -67,14 +70,14 @@ FOLD = "s = fold(j:4) {{\n  init {}\n  step {}\n{}}}\ny[i] = s"
         ("the step of s is f32, its value is i64", kernel(FOLD.format("f32(0)", "q[j]", ""))),
         ("the merge of s is f32, its value is i64", kernel(FOLD.format("f32(0)", "x[j]", "  merge q[i]\n"))),
         ("one init, step and merge for each of its names", kernel(FOLD.format("f32(0), f32(1)", "x[j]", ""))),
-        ("a scan has one axis and no merge", kernel("s[j] = scan(j:4) {\n  init f32(0)\n  step s\n  merge s\n}\ny[i] = 1")),
+        ("a scan has one axis and no merge", kernel(SCAN)),
         ("j is not in scope", kernel(FOLD.format("x[j]", "s", ""))),
         ("right.s is not in scope", kernel(FOLD.format("f32(0)", "right.s", ""))),
         # written once
         ("written: 2 of 4 elements", kernel("y[i] = x[i]", "i:2")),
         ("written: 0 of 4 elements", kernel("s = f32(1)")),
         ("an element of y: f32[4] is written twice", kernel("y[i] = x[i]", "i:4 j:2")),
-        ("an element of y: f32[16] is written twice", kernel("y[i+j] = x[i]", "i:4 j:4", outputs="y: f32[16]")),
+        ("y: f32[16] is written twice", kernel("y[i+j] = x[i]", "i:4 j:4", outputs="y: f32[16]")),
         ("two stores may write one element", kernel("y[i] = x[i]\ny[i+1] = x[i]", "i:2")),
         ("x is no output", kernel("x[i] = 1\ny[i] = 1")),
         ("several points may meet in one element", kernel("y[q[i]] = x[i]")),
@@ -83,11 +86,12 @@ FOLD = "s = fold(j:4) {{\n  init {}\n  step {}\n{}}}\ny[i] = s"
         # in place
         ("z is no input", kernel("y[i] = 1", outputs="y: f32[4] inplace z")),
         ("has the type, shape and strides of its input", kernel("y[i] = 1", outputs="y: f32[4] inplace q")),
-        ("is read while y is written at another index", kernel("y[i] = x[-i+3]", outputs="y: f32[4] inplace x")),
+        ("y is written at another index", kernel("y[i] = x[-i+3]", outputs="y: f32[4] inplace x")),
         ("is read after it was overwritten",
          kernel("y[i] = 1\nz[i] = x[i]", outputs="y: f32[4] inplace x, z: f32[4]")),
         ("is read after it was overwritten",  # through a Local, which may be computed again
-         kernel("e[j] = x[i] for j:1\ny[i] = 1\nz[i] = e[j] for j:1", outputs="y: f32[4] inplace x, z: f32[4]")),
+         kernel("e[j] = x[i] for j:1\ny[i] = 1\nz[i] = e[j] for j:1",
+                outputs="y: f32[4] inplace x, z: f32[4]")),
         ("x is read while y accumulates over it", kernel("y[q[i]] add= x[i]", outputs="y: f32[4] inplace x")),
     ],
 )  # fmt: skip
@@ -126,7 +130,10 @@ def test_reads_of_no_buffer_are_refused():
 
 def test_a_reduction_needs_an_axis():
     broken = parse(kernel("s = sum(j:4) x[j]\ny[i] = s"))
-    for stage in (Reduce("s", "sum", (), read("x", ("i",))), Reduce("s", "mean", broken.stages[0].axes, read("x", ("i",)))):
+    for stage in (
+        Reduce("s", "sum", (), read("x", ("i",))),
+        Reduce("s", "mean", broken.stages[0].axes, read("x", ("i",))),
+    ):
         with pytest.raises(KernelError, match="a reduction is sum, prod"):
             verify(broken.replace(stages=(stage, *broken.stages[1:])))
 

@@ -1,4 +1,4 @@
-"""The vocabulary: expansions within their stated errors, special functions, Philox against published vectors."""
+"""The vocabulary: expansions within their stated errors, special functions, Philox's known answers."""
 
 import math
 import warnings
@@ -10,7 +10,22 @@ from lamina.ir.errors import KernelError
 from lamina.ir.kernel import NUMPY, VOCABULARY, Word, interpret, parse, philox, special, verify
 from lamina.ir.kernel.types import kind
 
-SPECIAL = [0.0, -0.0, math.inf, -math.inf, math.nan, 1e-40, -1e-40, 1e-30, -1e-30, 88.72, 88.73, -87.5, -103.9, 3e38]
+SPECIAL = [
+    0.0,
+    -0.0,
+    math.inf,
+    -math.inf,
+    math.nan,
+    1e-40,
+    -1e-40,
+    1e-30,
+    -1e-30,
+    88.72,
+    88.73,
+    -87.5,
+    -103.9,
+    3e38,
+]
 REAL = np.concatenate([np.linspace(-105, 90, 20001), np.linspace(-3, 3, 20001), SPECIAL]).astype(np.float32)
 
 
@@ -27,8 +42,8 @@ def applied(word: Word, dtype: str, *arrays: np.ndarray, **options) -> np.ndarra
     return interpret(verify(parse(text)), *arrays, **options)[0]
 
 
-# The largest error in ulp of the float32 result, measured here and stated with each expansion; where the result
-# is not finite it must be the same one.
+# The largest error in ulp of the float32 result, measured here and stated with each expansion; where the
+# result is not finite it must be the same one.
 @pytest.mark.parametrize(
     "name, ulp",
     [("exp", 0.9), ("exp2", 0.9), ("expm1", 1.5), ("log", 0.9), ("log1p", 1.5), ("erf", 1.0)]
@@ -70,7 +85,9 @@ def test_integer_words_expand_to_the_same_numbers(name, dtype):
     np.testing.assert_array_equal(applied(word, dtype, a, b), applied(word, dtype, a, b, expanded=True))
 
 
-@pytest.mark.parametrize("name, python", [("floor_div", lambda a, b: a // b), ("remainder", lambda a, b: a % b)])
+@pytest.mark.parametrize(
+    "name, python", [("floor_div", lambda a, b: a // b), ("remainder", lambda a, b: a % b)]
+)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i32"])
 def test_division_rounds_as_pythons(name, python, dtype):
     a, b = (g.ravel() for g in np.mgrid[-7:8, -7:8])
@@ -114,7 +131,9 @@ def test_words_count_their_operands():
 
 # ---- special functions
 def grid() -> np.ndarray:
-    return np.concatenate([np.linspace(-7, 7, 7001), [0.0, -0.0, math.inf, -math.inf, math.nan, 1e-300, 27.0, 30.0]])
+    return np.concatenate(
+        [np.linspace(-7, 7, 7001), [0.0, -0.0, math.inf, -math.inf, math.nan, 1e-300, 27.0, 30.0]]
+    )
 
 
 def ulps(got: np.ndarray, want: np.ndarray) -> float:

@@ -1,4 +1,6 @@
-"""What must hold of every op record, as plain functions on an Op: the tests call them, and planted bugs must fail them."""
+"""What must hold of every op record, as plain functions on an Op: the tests call them, and planted bugs must
+fail them.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,7 @@ def layouts(op: Op) -> tuple[str, ...]:
     return tuple(name for name in LAYOUTS[1:] if name not in op.inapplicable)
 
 
-# ---- the record itself -------------------------------------------------------------------------------------------
+# ---- the record itself
 def check_record(op: Op) -> None:
     """The samples cover the standard sizes, or the record says why not; and it has a docstring."""
     known = {*SIZES, *LAYOUTS[1:]}
@@ -82,14 +84,18 @@ def check_record(op: Op) -> None:
         return
     shapes = [x.shape for sample in found for x in tensors_of(sample)]
     for size, covers in SIZES.items():
-        assert size in op.inapplicable or any(map(covers, shapes)), f"{op.name}: no sample of size {size}, no reason"
+        assert size in op.inapplicable or any(map(covers, shapes)), (
+            f"{op.name}: no sample of size {size}, no reason"
+        )
     for size, reason in op.inapplicable.items():
         assert len(reason.split()) >= 2, f"{op.name}: no reason why {size} is inapplicable"
 
 
-# ---- the reference -----------------------------------------------------------------------------------------------
+# ---- the reference
 def check_infer(op: Op) -> None:
-    """The reference, given what the executor gives it, returns what `infer` says: shapes, categories, float widths."""
+    """The reference, given what the executor gives it, returns what `infer` says: shapes, categories, float
+    widths.
+    """
     for case, _ in everything(op):
         operands = list(case.operands)
         for i, dtype in operand_dtypes(op, case.types, case.attrs):
@@ -109,7 +115,7 @@ def check_infer(op: Op) -> None:
             assert made is not None, f"{case}: {name} has NumPy's {array.dtype}"
             converted = op.traits.movement and made is t.dtype
             if t.dtype is dtypes.bool_ and made is dtypes.int8:
-                continue  # where NumPy has no loop for bools it takes int8's; the executor makes bools of them
+                continue  # NumPy has no loop for bools and takes int8's; the executor makes bools of them
             narrower = dtypes.category_at_least(t.dtype, made.category)
             assert converted or narrower, f"{case}: {name} is {made}, infer says {t}"
             if made.category == "float" and not converted:
@@ -117,7 +123,9 @@ def check_infer(op: Op) -> None:
 
 
 def check_pure(op: Op) -> None:
-    """The reference leaves its inputs as they are, warns of nothing, and returns new memory unless it is a view."""
+    """The reference leaves its inputs as they are, warns of nothing, and returns new memory unless it is a
+    view.
+    """
     for case, _ in everything(op):
         before = [x.copy() if x is not None else None for x in case.operands]
         with warnings.catch_warnings():
@@ -131,7 +139,9 @@ def check_pure(op: Op) -> None:
             shared = [x for x in inputs if np.shares_memory(out, x)]
             if op.traits.view:
                 strided = not inputs[0].flags.c_contiguous  # of which reshape must copy
-                assert strided or not out.size or (shared and shared[0] is inputs[0]), f"{case}: no view of its operand"
+                assert strided or not out.size or (shared and shared[0] is inputs[0]), (
+                    f"{case}: no view of its operand"
+                )
                 continue
             assert not shared, f"{case}: output {n} shares memory with an operand, and the op is no view"
             for other in outputs[:n]:
@@ -184,7 +194,9 @@ def check_layouts(op: Op) -> None:
 
 
 def check_write(op: Op) -> None:
-    """An op that writes operands (an optimizer's step) leaves in the last of them what its reference returns."""
+    """An op that writes operands (an optimizer's step) leaves in the last of them what its reference
+    returns.
+    """
     if not op.traits.mutates:
         return
     assert op.write is not None, f"{op.name}: mutates {op.traits.mutates}, and has no write"
@@ -196,13 +208,15 @@ def check_write(op: Op) -> None:
                 op.write(*copies, **case.attrs)
             written = len(copies) - len(wanted)
             for x, y in zip(copies[:written], case.operands, strict=False):
-                assert x is None or x.tobytes() == y.tobytes(), f"{case}: write changed an operand that it only reads"
+                assert x is None or x.tobytes() == y.tobytes(), (
+                    f"{case}: write changed an operand that it only reads"
+                )
             limits = bound(case, case.widened().run(), dtype)
             for name, x, y, limit in zip(case.names, copies[written:], wanted, limits, strict=True):
                 assert_near(x, y, limit, f"{case}: {name} written against the reference")
 
 
-# ---- gradients ---------------------------------------------------------------------------------------------------
+# ---- gradients
 def differentiable(op: Op, dtype: DType = dtypes.float64) -> Iterator[Case]:
     """The calls at which gradients are checked."""
     if not op.differentiable or dtype not in TAKES[op.dtypes]:
@@ -224,8 +238,8 @@ def contracted(case: Case, cotangents: Sequence, operands: Sequence) -> float:
 def slope(function, x: Sequence[np.ndarray], direction: Sequence[np.ndarray | None]) -> tuple[float, float]:
     """The derivative of a float64 function along a direction, and a bound of its error.
 
-    Central differences with the steps h and 2h; what they differ by is three times the truncation error of the first,
-    and rounding contributes eps |f| / h.  Tenfold both, as each is an estimate.
+    Central differences with the steps h and 2h; what they differ by is three times the truncation error of
+    the first, and rounding contributes eps |f| / h.  Tenfold both, as each is an estimate.
     """
     h = np.cbrt(EPS[dtypes.float64])
 
@@ -252,7 +266,9 @@ def check_gradient(op: Op) -> None:
             for _ in range(2):
                 way = [None] * len(case.operands)
                 way[i] = np.asarray(generator.uniform(-1, 1, x.shape))
-                wanted, limit = slope(lambda at, c=cotangents, k=case: contracted(k, c, at), case.operands, way)
+                wanted, limit = slope(
+                    lambda at, c=cotangents, k=case: contracted(k, c, at), case.operands, way
+                )
                 along = 0.0 if g is None else float(np.sum(g * way[i]))
                 assert_near(
                     np.asarray(along), np.asarray(wanted), limit,
@@ -275,33 +291,42 @@ def check_gradient_parts(op: Op) -> None:
                 for i, (g, h) in enumerate(pairs):
                     shape = case.types[i].shape if case.types[i] else ()
                     g, h = (np.zeros(shape) if v is None else v for v in (g, h))
-                    limit = 64 * EPS[dtypes.float64] * (1 + np.max(np.abs(h), initial=0.0))  # the same sum, other terms 0
+                    limit = (
+                        64 * EPS[dtypes.float64] * (1 + np.max(np.abs(h), initial=0.0))
+                    )  # the same sum, other terms 0
                     assert_near(g, h, limit, f"{case}: operand {i} with only output {k} used")
 
 
 def check_gradient_precision(op: Op) -> None:
-    """Gradients in float32 are those in float64 of the same numbers, to the bound that holds of the op itself."""
+    """Gradients in float32 are those in float64 of the same numbers, to the bound that holds of the op
+    itself.
+    """
     for case in differentiable(op, dtypes.float32):
         outputs = case.run()
         cotangents = cotangents_for(case, outputs)
         wide = case.widened()
         exact = gradients(wide, tuple(c if c is None else c.astype(np.float64) for c in cotangents))
         for i, (g, h) in enumerate(zip(gradients(case, cotangents, outputs), exact, strict=True)):
-            assert (g is None) == (h is None), f"{case}: operand {i} has a cotangent in one of float32 and float64"
+            assert (g is None) == (h is None), (
+                f"{case}: operand {i} has a cotangent in one of float32 and float64"
+            )
             if g is None:
                 continue
             assert g.dtype == np.float32, f"{case}: the cotangent of operand {i} is {g.dtype}"
-            # Each term of a vector-Jacobian product carries the roundings of the op and of its rule; normwise.
+            # Each term of a vector-Jacobian product carries the roundings of the op and of its rule;
+            # normwise.
             terms = 32 + sum(x.size for x in case.operands if x is not None)
             limit = terms * EPS[dtypes.float32] * np.max(np.abs(h), initial=1.0)
             assert_near(g, h, limit, f"{case}: gradient of operand {i} against float64")
 
 
-# ---- lowering ----------------------------------------------------------------------------------------------------
+# ---- lowering
 def check_lowering(op: Op) -> None:
     """The kernel verifies, keeps the text law, and interpreted gives what the reference gives."""
     if isinstance(op.lower, NotLowered):
-        assert op.lower.kind in ("extern", "host-only") and op.lower.reason, f"{op.name}: lowered in no way, no reason"
+        assert op.lower.kind in ("extern", "host-only") and op.lower.reason, (
+            f"{op.name}: lowered in no way, no reason"
+        )
         assert op.lower.kind == "extern" or op.traits.host, f"{op.name}: host-only without the trait `host`"
         return
     assert not op.traits.host, f"{op.name}: has the trait `host`, and a lowering"

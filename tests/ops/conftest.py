@@ -10,7 +10,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     without = {name: op.lower for name, op in sorted(REGISTRY.items()) if isinstance(op.lower, NotLowered)}
     if not REGISTRY:
         return
-    terminalreporter.write_sep("-", f"{len(REGISTRY) - len(without)} of {len(REGISTRY)} op records are lowered")
+    terminalreporter.write_sep(
+        "-", f"{len(REGISTRY) - len(without)} of {len(REGISTRY)} op records are lowered"
+    )
     for kind in ("extern", "host-only"):
         names = {name: lower for name, lower in without.items() if lower.kind == kind}
         terminalreporter.write_line(f"{kind}: {len(names)}")

@@ -1,4 +1,6 @@
-"""What the tests generated from the op records share: calls made of samples, ways to run them, and error bounds."""
+"""What the tests generated from the op records share: calls made of samples, ways to run them, and error
+bounds.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ EPS[dtypes.bfloat16] = 2.0**-7
 
 @dataclass(frozen=True)
 class Case:
-    """One sample of a record as arrays: the user's call (args, kwargs), and what `bind` and lifting make of it."""
+    """One sample of a record as arrays: the user's call (args, kwargs), and what `bind` and lifting make of
+    it.
+    """
 
     op: Op
     sample: Sample
@@ -103,7 +107,7 @@ def executed(op: Op, operands: Sequence[np.ndarray | None], attrs: dict[str, Any
     return out if isinstance(out, tuple) else (out,)
 
 
-# ---- making calls ----------------------------------------------------------------------------------------------
+# ---- making calls
 def samples(op: Op) -> list[Sample]:
     return list(op.samples())
 
@@ -191,21 +195,25 @@ def lifted(operands: Sequence[Any]) -> tuple[np.ndarray | None, ...]:
     return tuple(map(lift, operands))
 
 
-# ---- bounds ----------------------------------------------------------------------------------------------------
+# ---- bounds
 def bound(case: Case, exact: Sequence[np.ndarray], dtype: DType) -> list[np.ndarray]:
     """How far outputs computed in `dtype` may lie from those in float64, the operands being the same numbers.
 
-    A backward-stable computation gives the exact outputs of operands that are off by one rounding for each of its
-    steps.  So: the number of roundings (a sum of n terms, in any order, takes n - 1; 8 for what comes around it) times
-    what one unit changes: eps of the output itself, and what the output moves by when the operands move by eps.
-    Elementwise ops are held to each element's own size or its operands' (x - tanh(x) cancels), others to that of the
-    largest element, as their intermediate values are of that size.
-    Halves are computed in float32 and rounded once.
+    A backward-stable computation gives the exact outputs of operands that are off by one rounding for each of
+    its steps.  So: the number of roundings (a sum of n terms, in any order, takes n - 1; 8 for what comes
+    around it) times what one unit changes: eps of the output itself, and what the output moves by when the
+    operands move by eps.  Elementwise ops are held to each element's own size or its operands' (x - tanh(x)
+    cancels), others to that of the largest element, as their intermediate values are of that size.  Halves
+    are computed in float32 and rounded once.
     """
     eps = EPS[dtype.compute]
-    terms = 0 if case.op.traits.elementwise else max((x.size for x in case.operands if x is not None), default=0)
+    terms = (
+        0 if case.op.traits.elementwise else max((x.size for x in case.operands if x is not None), default=0)
+    )
     moved = [np.zeros(np.shape(y)) for y in exact]
-    for probe in range(0 if case.op.traits.host else 3):  # where values decide the shape there is nothing to compare
+    for probe in range(
+        0 if case.op.traits.host else 3
+    ):  # where values decide the shape there is nothing to compare
         generator = np.random.default_rng(probe)
         wide = case.widened().operands
         shaken = [
@@ -220,14 +228,22 @@ def bound(case: Case, exact: Sequence[np.ndarray], dtype: DType) -> list[np.ndar
         size = np.abs(np.nan_to_num(np.asarray(y, np.float64), posinf=0.0, neginf=0.0))
         scale = np.max(size, initial=0.0)
         if case.op.traits.elementwise:
-            scale = reduce(np.maximum, [np.abs(x.astype(np.float64)) for x in case.operands if is_float(x)], size)
-        once = EPS[dtype] * size + float(np.finfo(np.float16).smallest_subnormal) if dtype is not dtype.compute else 0.0
+            scale = reduce(
+                np.maximum, [np.abs(x.astype(np.float64)) for x in case.operands if is_float(x)], size
+            )
+        once = (
+            EPS[dtype] * size + float(np.finfo(np.float16).smallest_subnormal)
+            if dtype is not dtype.compute
+            else 0.0
+        )
         bounds.append((8 + terms) * (eps * scale + change) + once + float(np.finfo(np.float32).tiny))
     return bounds
 
 
 def assert_near(found: np.ndarray, wanted: np.ndarray, tolerance: Any, what: str) -> None:
-    """Fail with the worst element, unless all lie within the tolerance; NaN and inf must stand at the same places."""
+    """Fail with the worst element, unless all lie within the tolerance; NaN and inf must stand at the same
+    places.
+    """
     assert np.shape(found) == np.shape(wanted), f"{what}: shape {np.shape(found)}, not {np.shape(wanted)}"
     with np.errstate(all="ignore"):
         found, wanted = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
@@ -235,11 +251,13 @@ def assert_near(found: np.ndarray, wanted: np.ndarray, tolerance: Any, what: str
         error = np.where(equal, 0.0, np.abs(found - wanted))
         bad = ~(error <= tolerance)
     if np.any(bad):
-        worst = np.unravel_index(int(np.argmax(np.where(bad, np.nan_to_num(error, nan=np.inf), -1.0))), np.shape(bad))
+        worst = np.unravel_index(
+            int(np.argmax(np.where(bad, np.nan_to_num(error, nan=np.inf), -1.0))), np.shape(bad)
+        )
         limit = np.broadcast_to(tolerance, np.shape(bad))[worst]
         raise AssertionError(
-            f"{what}: {int(bad.sum())} of {bad.size} elements differ; at {list(map(int, worst))} found {found[worst]!r}, "
-            f"wanted {wanted[worst]!r} within {limit:.3g}"
+            f"{what}: {int(bad.sum())} of {bad.size} elements differ; at {list(map(int, worst))} "
+            f"found {found[worst]!r}, wanted {wanted[worst]!r} within {limit:.3g}"
         )
 
 
@@ -249,7 +267,7 @@ def assert_same(found: np.ndarray, wanted: np.ndarray, what: str) -> None:
     assert_near(found, wanted, 0.0, what)
 
 
-# ---- gradients on arrays ---------------------------------------------------------------------------------------
+# ---- gradients on arrays
 def needs_of(case: Case) -> tuple[bool, ...]:
     """Which operands a gradient can flow to."""
     last = len(case.op.operands) - 1
@@ -259,7 +277,9 @@ def needs_of(case: Case) -> tuple[bool, ...]:
 def saved_of(op: Op, operands: Sequence[Any], outputs: Sequence[Any]) -> tuple:
     """What `saves` names; a variadic operand is the tuple of all."""
     fixed = len(op.operands) - op.variadic
-    values = dict(zip(op.operands, operands[:fixed], strict=False)) | dict(zip(op.all_outputs, outputs, strict=True))
+    values = dict(zip(op.operands, operands[:fixed], strict=False)) | dict(
+        zip(op.all_outputs, outputs, strict=True)
+    )
     if op.variadic:
         values[op.operands[-1]] = tuple(operands[fixed:])
     return tuple(values[name] for name in op.saves)
@@ -269,16 +289,22 @@ def cotangents_for(case: Case, outputs: Sequence[np.ndarray], seed: int = 0) -> 
     """A random cotangent for each visible output that is floating."""
     generator = np.random.default_rng([seed, 7])
     visible = outputs[: case.visible]
-    return tuple(generator.uniform(0.5, 1.5, y.shape).astype(y.dtype) if is_float(y) else None for y in visible)
+    return tuple(
+        generator.uniform(0.5, 1.5, y.shape).astype(y.dtype) if is_float(y) else None for y in visible
+    )
 
 
-def gradients(case: Case, cotangents: tuple, outputs: Sequence[np.ndarray] | None = None) -> list[np.ndarray | None]:
+def gradients(
+    case: Case, cotangents: tuple, outputs: Sequence[np.ndarray] | None = None
+) -> list[np.ndarray | None]:
     """The record's rules run on plain arrays, their results fitted to the operands as the engine does it."""
     op = case.op
     outputs = case.run() if outputs is None else outputs
     types = (*case.types, *case.outs)
     with np.errstate(all="ignore"):
-        found = op.cotangents(saved_of(op, case.operands, outputs), cotangents, case.attrs, needs_of(case), types)
+        found = op.cotangents(
+            saved_of(op, case.operands, outputs), cotangents, case.attrs, needs_of(case), types
+        )
         pairs = zip(found, case.types, needs_of(case), strict=True)
         return [fitted(g, t) if need and g is not None else None for g, t, need in pairs]
 
@@ -289,4 +315,6 @@ def fitted(g: Any, t: Type) -> np.ndarray:
     fit = fitting(g.shape, t.shape)
     if fit is not None and fit[0]:
         g = np.add.reduce(g, axis=fit[0]).reshape(fit[1])
-    return np.broadcast_to(g, t.shape).astype(t.dtype.numpy) if g.shape != t.shape else g.astype(t.dtype.numpy)
+    return (
+        np.broadcast_to(g, t.shape).astype(t.dtype.numpy) if g.shape != t.shape else g.astype(t.dtype.numpy)
+    )

@@ -1,4 +1,6 @@
-"""What must hold of every op record on tensors and in graphs: the same values, gradients and errors on every kind."""
+"""What must hold of every op record on tensors and in graphs: the same values, gradients and errors on every
+kind.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,6 @@ from harness import (
     cases,
     cotangents_for,
     gradients,
-    is_float,
     needs_of,
     saved_of,
 )
@@ -55,7 +56,7 @@ def arrayed(x: Any) -> Any:
     return x if x is None else x._data
 
 
-# ---- values ------------------------------------------------------------------------------------------------------
+# ---- values
 def check_eager(op: Op) -> None:
     """The user's call on tensors gives what the executor gives on arrays, to the bit, and names the outputs."""
     for case, _ in everything(op):
@@ -88,7 +89,11 @@ def check_inplace(op: Op) -> None:
         for case in cases(op, dtype):
             x, *rest = case.operands
             (kind, *_), out = case.types, case.outs[0]
-            if kind is None or x is not case.args[0] or not dtypes.category_at_least(kind.dtype, out.dtype.category):
+            if (
+                kind is None
+                or x is not case.args[0]
+                or not dtypes.category_at_least(kind.dtype, out.dtype.category)
+            ):
                 continue
             if out.shape != kind.shape and not op.traits.view:
                 continue
@@ -117,7 +122,7 @@ def check_inplace(op: Op) -> None:
             compare(arrayed(g), h, f"{case}: gradient {i} of {op.name}_")
 
 
-# ---- gradients ---------------------------------------------------------------------------------------------------
+# ---- gradients
 def compare(found: np.ndarray | None, wanted: np.ndarray | None, what: str) -> None:
     """Equal in dtype and shape, and but for the order of additions in value; None stands for zeros."""
     if found is None or wanted is None:
@@ -138,13 +143,19 @@ def check_gradient_kinds(op: Op) -> None:
             cotangents = cotangents_for(case, outputs)
             wanted = gradients(case, cotangents, outputs)
             for g, t in zip(wanted, case.types, strict=True):
-                assert g is None or (g.dtype == t.dtype.numpy and g.shape == t.shape), f"{case}: cotangent {g.dtype}"
+                assert g is None or (g.dtype == t.dtype.numpy and g.shape == t.shape), (
+                    f"{case}: cotangent {g.dtype}"
+                )
             for kind in KINDS:
-                for i, (g, h) in enumerate(zip(by_kind(kind, case, outputs, cotangents), wanted, strict=True)):
+                for i, (g, h) in enumerate(
+                    zip(by_kind(kind, case, outputs, cotangents), wanted, strict=True)
+                ):
                     compare(g, h, f"{case}: cotangent of operand {i} on {kind} against arrays")
 
 
-def by_kind(kind: str, case: Case, outputs: Sequence[np.ndarray], cotangents: tuple) -> list[np.ndarray | None]:
+def by_kind(
+    kind: str, case: Case, outputs: Sequence[np.ndarray], cotangents: tuple
+) -> list[np.ndarray | None]:
     """The fitted cotangents, the rules being run on one kind of operand."""
     op, needs = case.op, needs_of(case)
     if kind == "graph":
@@ -181,7 +192,9 @@ def check_half_gradients(op: Op) -> None:
         for case in list(differentiable(op, dtype))[:4]:
             outputs = case.run()
             cotangents = cotangents_for(case, outputs)
-            exact = gradients(case.widened(), tuple(c if c is None else c.astype(np.float64) for c in cotangents))
+            exact = gradients(
+                case.widened(), tuple(c if c is None else c.astype(np.float64) for c in cotangents)
+            )
             found = by_kind("tensors with a history", case, outputs, cotangents)
             for i, (g, h) in enumerate(zip(found, exact, strict=True)):
                 if g is None or h is None:
@@ -199,9 +212,13 @@ def check_second_order(op: Op) -> None:
         needs = needs_of(case)
         cotangents = cotangents_for(case, case.run())
         generator = np.random.default_rng(13)
-        weights = [np.asarray(generator.uniform(-1, 1, np.shape(x))) if n else None for x, n in zip(case.operands, needs)]
+        weights = [
+            np.asarray(generator.uniform(-1, 1, np.shape(x))) if n else None
+            for x, n in zip(case.operands, needs)
+        ]
 
-        def first(at: Sequence, case=case, weights=weights, count=len(case.operands)) -> float:
+        def first(at: Sequence, case=case, weights=weights) -> float:
+            count = len(weights)
             moved = replace(case, operands=tuple(at[:count]))
             pairs = zip(gradients(moved, tuple(at[count:])), weights, strict=True)
             return sum(float(np.sum(g * w)) for g, w in pairs if g is not None)
@@ -234,7 +251,10 @@ def check_second_order(op: Op) -> None:
             along = 0.0 if g is None else float(np.sum(g._data * way[i]))
             which = f"operand {i}" if i < len(needs) else f"cotangent {i - len(needs)}"
             assert_near(
-                np.asarray(along), np.asarray(expected), limit, f"{case}: second derivative by {which} against differences"
+                np.asarray(along),
+                np.asarray(expected),
+                limit,
+                f"{case}: second derivative by {which} against differences",
             )
 
 

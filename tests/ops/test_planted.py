@@ -91,7 +91,7 @@ def caught(check, op, message):
         check(op)
 
 
-# ---- the record ---------------------------------------------------------------------------------------------------
+# ---- the record
 def test_planted_missing_size_is_caught():
     op = record(samples=lambda: [sample(shape) for shape in SHAPES if shape != (17,)])
     caught(checks.check_record, op, "no sample of size 17")
@@ -110,7 +110,7 @@ def test_planted_missing_docstring_is_caught():
     caught(checks.check_record, record(doc=" "), "no docstring")
 
 
-# ---- inference and the reference -----------------------------------------------------------------------------------
+# ---- inference and the reference
 def test_planted_wrong_inferred_shape_is_caught():
     caught(checks.check_infer, record(infer=lambda input: (input, input)), "total has shape")
 
@@ -183,7 +183,7 @@ def test_planted_dtypes_too_many_are_caught():
     caught(checks.check_dtypes, record(infer=careless), "infer accepts")
 
 
-# ---- gradients -----------------------------------------------------------------------------------------------------
+# ---- gradients
 def scaled(factor):
     return lambda *args: (vjp(*args)[0] * factor,)
 
@@ -198,7 +198,11 @@ def test_planted_gradient_off_by_a_millionth_is_caught():
 
 def test_planted_gradient_without_one_term_is_caught():
     def partial(saved, cotangents, attrs, needs):
-        return (cotangents[0] * (saved[1] + 2.0),) if cotangents[0] is not None else vjp(saved, cotangents, attrs, needs)
+        return (
+            (cotangents[0] * (saved[1] + 2.0),)
+            if cotangents[0] is not None
+            else vjp(saved, cotangents, attrs, needs)
+        )
 
     caught(checks.check_gradient, record(vjp=partial), "against finite differences")
 
@@ -208,7 +212,9 @@ def test_planted_wrong_saved_value_is_caught():
         out, total = saved
         return vjp((out, total), cotangents, attrs, needs)
 
-    caught(checks.check_gradient, record(vjp=build_saved, saves=("out", "total")), "against finite differences")
+    caught(
+        checks.check_gradient, record(vjp=build_saved, saves=("out", "total")), "against finite differences"
+    )
 
 
 def test_planted_gradient_that_ignores_an_output_is_caught():
@@ -244,7 +250,7 @@ def test_planted_rule_that_differs_between_kinds_is_caught():
     caught(tensor_checks.check_gradient_kinds, record(vjp=biased), "on tensors against arrays")
 
 
-# ---- lowering ------------------------------------------------------------------------------------------------------
+# ---- lowering
 def matrix(lower):
     """The product of two matrices, with another lowering."""
     return Op(
@@ -284,7 +290,9 @@ def test_planted_lowering_without_a_reason_is_caught():
 
 
 def test_planted_host_only_without_its_trait_is_caught():
-    caught(checks.check_lowering, matrix(lowering.host_only("its shape depends on values")), "without the trait")
+    caught(
+        checks.check_lowering, matrix(lowering.host_only("its shape depends on values")), "without the trait"
+    )
 
 
 def test_planted_wrong_merge_is_caught():
@@ -305,7 +313,7 @@ def test_planted_wrong_merge_is_caught():
     caught(checks.check_lowering, op, "lowered against the reference")
 
 
-# ---- the in-place form ---------------------------------------------------------------------------------------------
+# ---- the in-place form
 def test_planted_inplace_form_that_differs_is_caught(monkeypatch):
     def wrong(array, other):
         array += other

@@ -1,8 +1,8 @@
 """Promotion, against a table written out from PyTorch's documented rules.
 
-Source: PyTorch, "Tensor Attributes", torch.dtype: a type that is of a higher category than another (bool, integer,
-floating) wins; among tensors with dimensions the wider wins; 0-d tensors and then Python numbers count only where
-their category is higher than that of the tensors with dimensions.
+Source: PyTorch, "Tensor Attributes", torch.dtype: a type that is of a higher category than another (bool,
+integer, floating) wins; among tensors with dimensions the wider wins; 0-d tensors and then Python numbers
+count only where their category is higher than that of the tensors with dimensions.
 """
 
 import numpy as np
@@ -95,8 +95,15 @@ BINARY = [
 ]
 
 
-@pytest.mark.parametrize("text, shapes", [(TABLE, ((3,), (3,))), (TABLE, ((), ())), (NUMBERS, ((3,), ())), (SCALARS, ((), ()))],
-                         ids=["tensors", "0-d tensors", "tensor with 0-d", "0-d with number"])  # fmt: skip
+CASES = {
+    "tensors": (TABLE, ((3,), (3,))),
+    "0-d tensors": (TABLE, ((), ())),
+    "tensor with 0-d": (NUMBERS, ((3,), ())),
+    "0-d with number": (SCALARS, ((), ())),
+}
+
+
+@pytest.mark.parametrize("text, shapes", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("name", ["add", "mul", "maximum"])
 def test_promotion_of_arithmetic_is_the_table(name, text, shapes):
     for row, column, wanted in cells(text):
@@ -105,7 +112,9 @@ def test_promotion_of_arithmetic_is_the_table(name, text, shapes):
             (other(column, shapes[1]), tensor(row, shapes[0])),
         ):
             found = REGISTRY[name](a, b).dtype
-            assert found is SHORT[wanted], f"{name}({row}{list(shapes[0])}, {column}) is {found.short}, not {wanted}"
+            assert found is SHORT[wanted], (
+                f"{name}({row}{list(shapes[0])}, {column}) is {found.short}, not {wanted}"
+            )
 
 
 @pytest.mark.parametrize("name", BINARY)
@@ -118,7 +127,9 @@ def test_promotion_of_every_binary_op_follows_the_operands(name):
         shape = (3,) if column in ORDER and (row, column, wanted) in cells(TABLE) else ()
         found = op(tensor(row, (3,)), other(column, shape)).dtype
         expected = returned(op, dtype)
-        assert found is expected, f"{name}({row}[3], {column}{list(shape)}) is {found.short}, not {expected.short}"
+        assert found is expected, (
+            f"{name}({row}[3], {column}{list(shape)}) is {found.short}, not {expected.short}"
+        )
 
 
 def test_promotion_of_numbers_alone_takes_the_default_dtypes():

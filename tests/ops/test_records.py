@@ -1,4 +1,6 @@
-"""Every op record, held to what ir/op.py promises of it.  One test for each op and check: `-k softmax` runs one op's."""
+"""Every op record, held to what ir/op.py promises of it.  One test for each op and check: `-k softmax` runs
+one op's.
+"""
 
 import checks
 import pytest

@@ -1,0 +1,245 @@
+"""Matrices factored and inverted: LAPACK's routines, with gradients written as products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import lowering
+from ..dims import same
+from ..errors import ArgumentValueError, DTypeError, ShapeError
+from ..op import composite, define
+from ..sample import Operand, sample
+from ..shapes import broadcast_shapes, common_device
+from ..types import Type, type_of
+from .create import ones_like
+from .matmul import matmul, matrix_dtype
+from .rearrange import diag_embed, tril
+from .windows import diagonal
+
+LAPACK = lowering.extern("LAPACK is a library of the host")
+SQUARE = {
+    "0-d": "a matrix has two dimensions",
+    "1": "a matrix has two dimensions; [1, 1] stands for one element",
+    "17": "a matrix has two dimensions, and a large one with random elements is badly conditioned",
+    "33": "a matrix has two dimensions, and a large one with random elements is badly conditioned",
+    "broadcast": "a broadcast matrix is singular",
+}
+
+
+def check_square(op: str, input: Type, name: str = "input") -> None:
+    """Raise ShapeError, DTypeError unless it is a square floating matrix, or a batch of them."""
+    if input.ndim < 2 or not same(input.shape[-1], input.shape[-2]):
+        raise ShapeError(f"{op}: {name} must be [..., n, n], not {list(input.shape)}")
+    if not input.dtype.is_floating_point:
+        raise DTypeError(f"{op}: a floating dtype is needed, not {input.dtype.name}", "cast with .float()")
+
+
+def factored(op: str, routine: Callable, *operands: np.ndarray) -> Any:
+    """Run a routine of LAPACK.  Raises ArgumentValueError where it says that the matrix doesn't allow it."""
+    try:
+        return routine(*operands)
+    except np.linalg.LinAlgError as error:
+        raise ArgumentValueError(f"{op}: {str(error).lower()}") from None
+
+
+def spread(g: Any) -> Any:
+    """A number for each matrix, beside its elements."""
+    return g[..., None, None]
+
+
+# ---- inverse, determinant
+
+
+def infer_inv(input: Type) -> Type:
+    check_square("linalg_inv(input)", input)
+    return input
+
+
+linalg_inv = define(
+    "linalg_inv",
+    reference=lambda input: factored("linalg_inv", np.linalg.inv, input),
+    infer=infer_inv,
+    grad=lambda g, out: -(out.mT @ g @ out.mT),
+    lower=LAPACK,
+    samples=lambda: [sample((0, 0)), sample((1, 1)), sample((2, 2)), sample((2, 3, 3))],
+    inapplicable=SQUARE,
+    dtypes="float",
+    method=False,
+    aliases=("inverse",),
+    doc="Invert each matrix.  Shapes: [..., n, n] -> the same.  "
+    "Raises ShapeError, ArgumentValueError if singular.",
+)
+
+
+def infer_det(input: Type) -> Type:
+    check_square("linalg_det(input)", input)
+    return input.with_shape(input.shape[:-2])
+
+
+linalg_det = define(
+    "linalg_det",
+    reference=lambda input: np.asarray(np.linalg.det(input)),
+    infer=infer_det,
+    grad=lambda g, input, out: spread(g * out) * linalg_inv(input).mT,
+    lower=LAPACK,
+    samples=lambda: [sample((0, 0)), sample((1, 1)), sample((2, 2)), sample((2, 3, 3))],
+    inapplicable=SQUARE,
+    dtypes="float",
+    method=False,
+    aliases=("det",),
+    doc="Compute each matrix's determinant.  Shapes: [..., n, n] -> [...].  The gradient needs an inverse.  "
+    "Raises ShapeError.",
+)
+
+
+def infer_slogdet(input: Type) -> tuple[Type, Type]:
+    check_square("linalg_slogdet(input)", input)
+    return (input.with_shape(input.shape[:-2]),) * 2
+
+
+def vjp_slogdet(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
+    (input,), (_, g) = saved, cotangents
+    return (None if g is None else spread(g) * linalg_inv(input).mT,)
+
+
+linalg_slogdet = define(
+    "linalg_slogdet",
+    reference=lambda input: tuple(np.asarray(x) for x in np.linalg.slogdet(input)),
+    infer=infer_slogdet,
+    outputs=("sign", "logabsdet"),
+    vjp=vjp_slogdet,
+    saves=("input",),
+    lower=LAPACK,
+    samples=lambda: [sample((0, 0)), sample((1, 1)), sample((2, 2)), sample((2, 3, 3))],
+    inapplicable=SQUARE,
+    dtypes="float",
+    method=False,
+    aliases=("slogdet",),
+    doc="Compute the sign and the logarithm of each determinant's absolute value (0 and -inf if singular).  "
+    "Shapes: [..., n, n] -> [...], [...].  Raises ShapeError.",
+)
+
+
+# ---- equations
+
+
+def infer_solve(A: Type, B: Type) -> Type:
+    dtype = matrix_dtype("linalg_solve(A, B)", A=A, B=B)
+    check_square("linalg_solve(A, B)", A, "A")
+    if B.ndim < 2 or not same(B.shape[-2], A.shape[-1]):
+        raise ShapeError(f"linalg_solve(A, B): B must be [..., {A.shape[-1]}, k], not {list(B.shape)}")
+    batch = broadcast_shapes("linalg_solve(A, B)", A.shape[:-2], B.shape[:-2])
+    return type_of(dtype, (*batch, *B.shape[-2:]), common_device("linalg_solve", A, B))
+
+
+solve_matrix = define(
+    "solve_matrix",
+    reference=lambda A, B: factored("linalg_solve", np.linalg.solve, A, B),
+    infer=infer_solve,
+    grad=(
+        lambda g, A, out: -(solve_matrix(A.mT, g) @ out.mT),
+        lambda g, A: solve_matrix(A.mT, g),
+    ),
+    lower=LAPACK,
+    samples=lambda: [
+        sample((0, 0), (0, 2)),
+        sample((1, 1), (1, 2)),
+        sample((2, 2), (2, 3)),
+        sample((2, 3, 3), (3, 2)),
+    ],
+    inapplicable=SQUARE,
+    dtypes="float",
+    method=False,
+    doc="Solve A @ X = B.  Shapes: [..., n, n], [..., n, k] -> [..., n, k].  "
+    "Raises ShapeError, ArgumentValueError if A is singular.",
+)
+
+
+@composite(method=False)
+def linalg_solve(A, B, *, left=True):
+    """Solve A @ X = B, or with left=False X @ A = B.
+
+    Shapes: [..., n, n], [..., n, k] -> [..., n, k]; a B of one dimension less is a vector for each matrix.
+    Raises ShapeError, DTypeError, ArgumentValueError if A is singular.
+    """
+    vector = B.ndim == 1 or (B.ndim == A.ndim - 1 and tuple(B.shape) == tuple(A.shape[:-1]))
+    if vector:
+        return solve_matrix(A, B[..., None])[..., 0]
+    return solve_matrix(A, B) if left else solve_matrix(A.mT, B.mT).mT
+
+
+# ---- Cholesky
+
+
+def bind_cholesky(input, *, upper=False):
+    """Factor each symmetric positive-definite matrix into L @ L.mT, L lower triangular.
+
+    upper: into U.mT @ U instead.  Of the two halves of the matrix the mean counts.
+    Shapes: [..., n, n] -> the same.  Raises ShapeError, ArgumentValueError if not positive-definite.
+    """
+    return (input,), {"upper": bool(upper)}
+
+
+def infer_cholesky(input: Type, *, upper: bool) -> Type:
+    check_square("linalg_cholesky(input)", input)
+    return input
+
+
+def cholesky_reference(input, *, upper):
+    low = factored("linalg_cholesky", np.linalg.cholesky, (input + input.mT) * 0.5)
+    return np.ascontiguousarray(low.mT) if upper else low
+
+
+def grad_cholesky(g, out, upper):
+    """Source: Murray, Differentiation of the Cholesky decomposition, 2016, eq. 10."""
+    low, g = (out.mT, g.mT) if upper else (out, g)
+    middle = low.mT @ g
+    middle = tril(middle) - diag_embed(diagonal(middle, 0, -2, -1)) * 0.5
+    half = solve_matrix(low.mT, solve_matrix(low.mT, middle.mT).mT)
+    return (half + half.mT) * 0.5
+
+
+linalg_cholesky = define(
+    "linalg_cholesky",
+    bind=bind_cholesky,
+    reference=cholesky_reference,
+    infer=infer_cholesky,
+    grad=grad_cholesky,
+    lower=LAPACK,
+    samples=lambda: [
+        sample((0, 0)),
+        sample(Operand((1, 1), 0.5, 2.0)),
+        sample(Operand((2, 1, 1), 0.5, 2.0), upper=True),
+    ],
+    inapplicable=SQUARE,
+    dtypes="float",
+    method=False,
+    aliases=("cholesky",),
+)
+
+
+# ---- powers
+
+
+@composite(aliases=("linalg_matrix_power",))
+def matrix_power(input, n):
+    """Multiply each square matrix by itself `n` times; a negative n inverts it first.
+
+    Shapes: [..., k, k] -> the same.  Raises ShapeError.
+    """
+    if input.ndim < 2 or not same(input.shape[-1], input.shape[-2]):
+        raise ShapeError(f"matrix_power(input): input must be [..., n, n], not {list(input.shape)}")
+    if n == 0:
+        return diag_embed(ones_like(diagonal(input, 0, -2, -1)))
+    base = linalg_inv(input) if n < 0 else input
+    power, left = None, abs(n)
+    while left:
+        if left & 1:
+            power = base if power is None else matmul(power, base)
+        left >>= 1
+        if left:
+            base = matmul(base, base)
+    return power

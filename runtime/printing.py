@@ -1,0 +1,199 @@
+"""How tensors print: PyTorch's layout to the letter, with `lamina.` where it writes `torch.`.
+
+Importing this module hangs `__repr__`, `__str__` and `__format__` on `Tensor`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..ir import dtypes
+from ..ir.errors import ArgumentValueError
+from ..ir.op import REGISTRY
+from ..ir.types import CPU
+from .tensor import Parameter, Tensor
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `set_printoptions` sets.
+
+    precision: digits after the point.  threshold: elements beyond which the middle is left out.  edgeitems: how many
+    then stay at either end of each dimension.  linewidth: characters.  sci_mode: None lets the values decide.
+    """
+
+    precision: int = 4
+    threshold: float = 1000
+    edgeitems: int = 3
+    linewidth: int = 80
+    sci_mode: bool | None = None
+
+
+PROFILES = {
+    "default": Options(),
+    "short": Options(precision=2, edgeitems=2),
+    "full": Options(threshold=float("inf")),
+}
+_options = Options()
+
+
+def set_printoptions(
+    precision: int | None = None,
+    threshold: float | None = None,
+    edgeitems: int | None = None,
+    linewidth: int | None = None,
+    profile: str | None = None,
+    sci_mode: bool | None = None,
+) -> None:
+    """Set how tensors print; what is None stays as it is, but for `sci_mode`, which None leaves to the values.
+
+    profile: "default", "short" or "full", taken before the others.  Raises ArgumentValueError.
+    """
+    global _options
+    made = _options
+    if profile is not None:
+        if profile not in PROFILES:
+            known = ", ".join(map(repr, PROFILES))
+            raise ArgumentValueError(f"set_printoptions(profile): there is no profile {profile!r}", f"known: {known}")
+        made = PROFILES[profile]
+    given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
+    _options = replace(made, sci_mode=sci_mode, **{name: value for name, value in given.items() if value is not None})
+
+
+# ---- numbers -------------------------------------------------------------------------------------------------------
+def _formatter(shown: np.ndarray, options: Options) -> tuple[Callable[[Any], str], int]:
+    """How to write one element so that all of `shown` line up, and in how many characters.
+
+    The width is that of finite numbers but zero: inf, nan and zero may stick out, as they do in PyTorch.
+    """
+    if shown.dtype.kind != "f":
+        width = max((len(str(value)) for value in shown.ravel().tolist()), default=1)
+        return (lambda value: str(value).rjust(width)), width
+    numbers = shown[np.isfinite(shown) & (shown != 0)].astype(np.float64)
+    whole = not (numbers != np.ceil(numbers)).any()
+    scientific = options.sci_mode
+    if not numbers.size:  # zeros, infinities and nans say nothing about a width
+        scientific = False
+    elif scientific is None:
+        sizes = np.abs(numbers)
+        low, high = sizes.min(), sizes.max()
+        scientific = bool(high / low > 1000 or high > 1e8 or low < 1e-4)
+    spec = f".{options.precision}{'e' if scientific else 'f'}"
+
+    def written(value: float) -> str:
+        if whole and not scientific:  # a point shows that it is a float; there is none on inf and nan
+            return f"{value:.0f}." if np.isfinite(value) else f"{value:.0f}"
+        return format(value, spec)
+
+    width = max((len(written(value)) for value in numbers.tolist()), default=1)
+    return (lambda value: written(value).rjust(width)), width
+
+
+# ---- layout --------------------------------------------------------------------------------------------------------
+def _edges(data: np.ndarray, keep: int) -> np.ndarray:
+    """`data` with at most `keep` elements at either end of each dimension."""
+    for dim, size in enumerate(data.shape):
+        if size > 2 * keep:
+            data = np.take(data, [*range(keep), *range(size - keep, size)], axis=dim)
+    return data
+
+
+def _rows(data: np.ndarray, indent: int, write: Callable[[Any], str], one: int, keep: int | None, line: int) -> str:
+    """The bracketed text of an array of one dimension or more.
+
+    one: characters of an element.  keep: edge items, None where all are shown.  line: characters of a line.
+    """
+    cut = keep is not None and data.shape[0] > 2 * keep
+    if data.ndim > 1:
+        at = [*range(keep), *range(data.shape[0] - keep, data.shape[0])] if cut else range(data.shape[0])
+        parts = [_rows(data[i], indent + 1, write, one, keep, line) for i in at]
+        if cut:
+            parts.insert(keep, "...")
+        between = "," + "\n" * (data.ndim - 1) + " " * (indent + 1)
+        return f"[{between.join(parts)}]"
+    if not cut:
+        items = [write(value) for value in data.tolist()]
+    elif keep == 0:
+        items = ["..."]
+    else:
+        first, last = data[:keep].tolist(), data[-keep:].tolist()
+        items = [*map(write, first), " ...", *map(write, last)]
+    fit = max(1, (line - indent) // (one + 2))  # a comma and a space belong to each
+    lines = [", ".join(items[i : i + fit]) for i in range(0, len(items), fit)]
+    return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
+
+
+def _values(data: np.ndarray, indent: int, options: Options) -> str:
+    if data.dtype.itemsize == 2 and data.dtype.kind not in "iu":  # float16, and bfloat16, whose kind is void
+        data = data.astype(np.float32)
+    cut = data.size > options.threshold
+    write, width = _formatter(_edges(data, options.edgeitems) if cut else data, options)
+    if not data.ndim:
+        return write(data.item())
+    return _rows(data, indent, write, width, options.edgeitems if cut else None, options.linewidth)
+
+
+def _history(x: Tensor) -> str | None:
+    """`grad_fn=<MulBackward0>` for op mul, or `requires_grad=True` for a leaf, or None."""
+    node = x.grad_fn
+    if node is None:
+        return "requires_grad=True" if x.requires_grad else None
+    name = node.name
+    if REGISTRY.get(name) is not node.plan.op:  # a Function of the user's
+        return f"grad_fn=<{name}Backward>"
+    return f"grad_fn=<{''.join(part.capitalize() for part in name.split('_'))}Backward0>"
+
+
+def spelled(x: Tensor) -> str:
+    """The tensor as text."""
+    options, kind, prefix = _options, x._meta, "tensor("
+    default = dtypes.default_dtype()
+    notes = []
+    if kind.device != CPU:
+        notes.append(f"device='{kind.device}'")
+    if not x._data.size:
+        values, plain = "[]", (default,)
+        if kind.ndim != 1:
+            notes.append(f"size={kind.shape}")
+    else:
+        values, plain = _values(x._data, len(prefix), options), (default, dtypes.int64, dtypes.bool_)
+        if not options.edgeitems:
+            notes.append(f"size={kind.shape}")
+    if kind.dtype not in plain:
+        notes.append(f"dtype={kind.dtype}")
+    history = _history(x)
+    if history is not None:
+        notes.append(history)
+    text = prefix + values
+    used = len(text) - text.rfind("\n") + 1
+    for note in notes:
+        if used + len(note) + 2 > options.linewidth:
+            text += ",\n" + " " * len(prefix) + note
+            used = len(prefix) + len(note)
+        else:
+            text += ", " + note
+            used += len(note) + 2
+    return text + ")"
+
+
+def _repr(self: Tensor) -> str:
+    return f"Parameter containing:\n{spelled(self)}" if isinstance(self, Parameter) else spelled(self)
+
+
+def _format(self: Tensor, spec: str) -> str:
+    """A 0-d tensor formats as its number: f"{loss:.3f}"; others only without a format."""
+    if not self._meta.ndim and type(self) is Tensor:
+        return format(self.item(), spec)
+    return object.__format__(self, spec)
+
+
+def install() -> None:
+    """Hang the methods on `Tensor`; done once, when the runtime is imported."""
+    Tensor.__repr__, Tensor.__format__ = _repr, _format
+
+
+install()

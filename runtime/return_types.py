@@ -1,0 +1,35 @@
+"""The tuples that ops of several outputs return: fields by name, printed as PyTorch prints its `return_types`."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+_made: dict[tuple[str, tuple[str, ...]], type] = {}
+
+
+def return_type(name: str, fields: tuple[str, ...]) -> type:
+    """The tuple type of op `name` with those fields; made once, so that equal results have equal types.
+
+    A record that serves one form of a public function, as max_dim does max, prints under the public name.
+    """
+    public = name.removesuffix("_dim")
+    made = _made.get((public, fields))
+    if made is None:
+        base = namedtuple(public, fields)
+        members = {"__slots__": (), "__repr__": _spelled, "__reduce__": _taken_apart, "__module__": "lamina.return_types"}
+        made = _made[public, fields] = type(public, (base,), members)
+    return made
+
+
+def _spelled(self: Any) -> str:
+    lines = ",\n".join(f"{field}={value!r}" for field, value in zip(self._fields, self, strict=True))
+    return f"lamina.return_types.{type(self).__name__}(\n{lines})"
+
+
+def _taken_apart(self: Any) -> tuple:
+    return (_put_together, (type(self).__name__, self._fields, tuple(self)))
+
+
+def _put_together(name: str, fields: tuple[str, ...], values: tuple) -> Any:
+    return return_type(name, fields)(*values)
