@@ -3,6 +3,7 @@
 from .runtime import (
     Function,
     backward,
+    detect_anomaly,
     enable_grad,
     grad,
     gradcheck,
@@ -15,6 +16,7 @@ from .runtime import (
 __all__ = [
     "Function",
     "backward",
+    "detect_anomaly",
     "enable_grad",
     "grad",
     "gradcheck",

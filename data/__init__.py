@@ -2,3 +2,33 @@
 
 if not __name__.startswith("lamina."):  # found in the repository's root: a second copy under another name
     raise ImportError(f"{__name__} is a folder of Lamina's repository: write import lamina.data")
+
+from .collate import default_collate, default_convert
+from .datasets import (
+    ChainDataset,
+    ConcatDataset,
+    Dataset,
+    IterableDataset,
+    StackDataset,
+    Subset,
+    TensorDataset,
+    random_split,
+)
+from .loader import DataLoader
+from .pool import WorkerError
+from .samplers import (
+    BatchSampler,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+from .worker import WorkerInfo, get_worker_info
+
+__all__ = [
+    "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "IterableDataset", "RandomSampler",
+    "Sampler", "SequentialSampler", "StackDataset", "Subset", "SubsetRandomSampler", "TensorDataset",
+    "WeightedRandomSampler", "WorkerError", "WorkerInfo", "default_collate", "default_convert", "get_worker_info",
+    "random_split",
+]  # fmt: skip

@@ -58,7 +58,8 @@ def canonical(op: str, index: Any, shape: Shape) -> Index:
         elif not isinstance(item, tuple):
             found.append(("int", place(op, item, d, n)))
         elif item[0] == "slice":
-            found.append(_slice(op, *item[1:], n))
+            _, start, stop, step = item
+            found.append(_slice(op, start, stop, step, n))
         else:
             found.append(("int", place(op, item[1], d, n)))
         d += 1
@@ -116,5 +117,7 @@ def indexed_shape(index: Index) -> Shape:
 @lru_cache(4096)
 def numpy_index(index: Index) -> tuple:
     """The same as NumPy takes it; its last item is Ellipsis, so that even an index of ints gives a view."""
-    spelled = {"new": lambda: None, "int": lambda i: i, "slice": slice}
-    return (*(spelled[kind](*values) for kind, *values in index), Ellipsis)
+    spelled = [
+        slice(*item[1:]) if item[0] == "slice" else None if item[0] == "new" else item[1] for item in index
+    ]
+    return (*spelled, Ellipsis)

@@ -24,7 +24,7 @@ from .types import Type
 class Traits:
     """What passes and the runtime may ask of an op, instead of asking for its name.
 
-    view: the output shares the first operand's storage.  commutative: two operands may be exchanged.  random: draws
+    view: the output shares the first operand's storage; with copies, only where the strides allow it.  commutative: two operands may be exchanged.  random: draws
     from the generator, by key and offset given as operands.  inplace: has a form `name_` that writes its first
     operand.  elementwise: output element i depends on element i of the (broadcast) operands alone.  movement: moves
     elements without computing, so halves stay halves.  creation: has no tensor operand.  host: runs on the host
@@ -32,6 +32,7 @@ class Traits:
     """
 
     view: bool = False
+    copies: bool = False
     commutative: bool = False
     random: bool = False
     inplace: bool = False
@@ -87,7 +88,8 @@ class Op:
     quick       (types, attrs) -> a quicker spelling of the reference for operands of just these types, or None; it must
                 return an ndarray of the inferred dtype, 0-d results too.
     quick_grad  (types of operands then outputs, attrs) -> per operand f(cotangent, saved), a quicker spelling of the
-                gradients where all of these are plain arrays, or None.  Must agree with `grad`, as a test checks.
+                gradients where all of these are plain arrays, or None.  Must agree with `grad`, as a test checks, and
+                return an ndarray of the operand's own shape and dtype: it is not fitted.
     inapplicable  which of the standard sizes and layouts its samples leave out, and why: {"0-d": "needs a dim"}.
     method      whether it is also a method of tensors.  aliases: further public names.
     dtypes      the dtypes it takes: "all", "float", "number" (not bool), "int" (and bool).

@@ -111,7 +111,7 @@ def dim_of(op: str, dim: int, ndim: int) -> int:
 
 
 def dims_of(op: str, dim: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
-    """Dimensions counted from the front, ascending; all for None or ().  Raises DimError for a repetition."""
+    """Dimensions counted from the front, ascending; all for None or ().  Raises ShapeError for a repetition."""
     if dim is None:
         return tuple(range(ndim))
     if isinstance(dim, (tuple, list)):
@@ -120,7 +120,7 @@ def dims_of(op: str, dim: int | Sequence[int] | None, ndim: int) -> tuple[int, .
         found = sorted(dim_of(op, d, ndim) for d in dim)
         for a, b in zip(found, found[1:], strict=False):
             if a == b:
-                raise DimError(f"{op}: dim {a} appears twice in {tuple(dim)}")
+                raise ShapeError(f"{op}: dim {a} appears twice in {tuple(dim)}")
         return tuple(found) if ndim else ()
     return (dim_of(op, dim, ndim),) if ndim else (dim_of(op, dim, ndim),) * 0
 

@@ -132,7 +132,7 @@ class Sequential(_Numbered):
 
     def forward(self, input: Any) -> Any:
         for module in self._modules.values():
-            input = module(input)  # type: ignore[misc]
+            input = module(input)
         return input
 
 

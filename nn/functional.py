@@ -77,6 +77,7 @@ from ..runtime.ops import (
 from ..runtime.ops import col2im as fold
 from ..runtime.ops import im2col as unfold
 from .bags import embedding, embedding_bag, one_hot
+from .ctc import ctc_loss
 from .images import affine_grid, grid_sample, interpolate, upsample
 from .margins import multi_margin_loss, multilabel_margin_loss, triplet_margin_with_distance_loss
 from .multihead import multi_head_attention_forward, scaled_dot_product_attention

@@ -61,10 +61,13 @@ def _cubic_taps(at: np.ndarray, size: int) -> list[Tap]:
 def _resized(x: Tensor, dim: int, taps: list[Tap]) -> Tensor:
     """The weighted sum of what lies at the taps' indices along `dim`."""
     row = (-1, *(1,) * (x.ndim - 1 - dim))
-    found = None
-    for index, weight in taps:
-        part = x.index_select(dim, as_tensor(index)) * as_tensor(weight).to(x.dtype).reshape(row)
-        found = part if found is None else found + part
+
+    def part(index: np.ndarray, weight: np.ndarray) -> Tensor:
+        return x.index_select(dim, as_tensor(index)) * as_tensor(weight).to(x.dtype).reshape(row)
+
+    found = part(*taps[0])
+    for tap in taps[1:]:
+        found = found + part(*tap)
     return found
 
 

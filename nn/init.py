@@ -12,6 +12,7 @@ import numpy as np
 
 from ..ir.errors import ArgumentValueError, ShapeError
 from ..runtime import Tensor, as_tensor, no_grad, ops
+from ..runtime import random as draws
 from ..runtime.random import Generator
 
 _LINEAR = (
@@ -225,6 +226,6 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     zeros = -int(-sparsity * rows // 1)  # rounded up
     values = normal_(ops.empty(rows, columns), 0.0, std, generator).numpy().copy()
     for column in range(columns):
-        order = ops.randperm(rows, generator=generator).numpy()
+        order = draws.randperm(rows, generator=generator).numpy()
         values[order[:zeros], column] = 0
     return _write(tensor, values)

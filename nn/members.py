@@ -15,6 +15,7 @@ class Plain:
 
 # The instance dictionary of a module, by Python's own descriptor.
 fields: Callable[[Any], dict[str, Any]] = Plain.__dict__["__dict__"].__get__
+set_fields: Callable[[Any, dict[str, Any]], None] = Plain.__dict__["__dict__"].__set__
 
 
 class Tracked(dict):
@@ -56,7 +57,7 @@ class Tracked(dict):
         for key, value in dict(*args, **kwargs).items():
             self[key] = value
 
-    def __ior__(self, other: Any) -> Tracked:
+    def __ior__(self, other: Any) -> Tracked:  # type: ignore[misc]
         self.update(other)
         return self
 

@@ -14,7 +14,7 @@ from . import hooks as hooking
 from . import state
 from .epoch import advance
 from .hooks import Hook, RemovableHandle
-from .members import Members, Plain, Tracked, fields
+from .members import Members, Plain, Tracked, fields, set_fields
 from .text import framed, indented
 
 MEMBERS = ("_parameters", "_buffers", "_modules")
@@ -33,9 +33,9 @@ class Module(Plain):
 
     training: bool
     # On the class while `__init__` of a subclass has not called ours.
-    _parameters: dict[str, Parameter | None] = None  # type: ignore[assignment]
-    _buffers: dict[str, Tensor | None] = None  # type: ignore[assignment]
-    _modules: dict[str, Module | None] = None  # type: ignore[assignment]
+    _parameters: Members = None  # type: ignore[assignment]
+    _buffers: Members = None  # type: ignore[assignment]
+    _modules: Members = None  # type: ignore[assignment]
     _non_persistent_buffers_set: set[str]
     _call_hooks: dict[int, Hook]
     _state_hooks: dict[int, Hook]
@@ -62,15 +62,33 @@ class Module(Plain):
 
     # ---- attributes ----
     @property
-    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+    def __dict__(self) -> dict[str, Any]:
         advance()  # who asks for it may write into it
         return fields(self)
+
+    @__dict__.setter
+    def __dict__(self, attributes: dict[str, Any]) -> None:
+        set_fields(self, attributes)
+        self._own()
+
+    def _own(self) -> None:
+        """Make the dictionaries of members this module's, after attributes were copied from another."""
+        own = fields(self)
+        for name in MEMBERS:
+            if name in own:
+                own[name] = Members(own[name]).belong(self)
+        for name in ("_call_hooks", "_state_hooks"):
+            if name in own:
+                own[name] = Tracked(own[name])
+        advance()
 
     def __getattr__(self, name: str) -> Any:
         hint = "" if "_call_hooks" in fields(self) else "; call super().__init__() first"
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{hint}")
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if self._parameters is not None and self._parameters.owner() is not self:
+            self._own()
         if isinstance(value, Parameter):
             self._make_room("parameters", self._parameters, name)
             self.register_parameter(name, value)
@@ -305,8 +323,8 @@ class Module(Plain):
     def to(self, *args: Any, **kwargs: Any) -> Module:
         """Move to a device, or floating parameters and buffers to a dtype, in place.
 
-        `to(float64)`, `to("cpu")`, `to(device, dtype)`, `to(tensor)`.  Raises DTypeError for a dtype that is not
-        floating.
+        `to(float64)`, `to("cpu")`, `to(device, dtype)`, `to(tensor)`.  Raises DTypeError for a dtype
+        that is not floating.
         """
         device, dtype = _destination(args, kwargs)
         if dtype is not None and not dtype.is_floating_point:
@@ -486,15 +504,8 @@ class Module(Plain):
         return own
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        own = fields(self)
-        own.update(state)
-        for name in MEMBERS:
-            if name in own:
-                own[name] = Members(own[name]).belong(self)
-        for name in ("_call_hooks", "_state_hooks"):
-            if name in own:
-                own[name] = Tracked(own[name])
-        advance()
+        fields(self).update(state)
+        self._own()
 
     # ---- text ----
     def _get_name(self) -> str:

@@ -20,6 +20,15 @@ def _padding(name: str, padding_idx: int | None, rows: int) -> int | None:
     return padding_idx % rows
 
 
+def _pretrained(cls: type, embeddings: Tensor, settings: dict[str, Any]) -> Any:
+    """A module around a given table.  Raises ShapeError."""
+    if embeddings.ndim != 2:
+        raise ShapeError(
+            f"{cls.__name__}.from_pretrained: a matrix is wanted", f"embeddings: {embeddings._meta}"
+        )
+    return cls(*embeddings.shape, _weight=embeddings, **settings)
+
+
 class _Table(Module):
     """What Embedding and EmbeddingBag share: the table and where it comes from."""
 
@@ -62,19 +71,6 @@ class _Table(Module):
             with no_grad():
                 self.weight[self.padding_idx].fill_(0)
 
-    @classmethod
-    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **settings: Any) -> Any:
-        """Make one around a given table, which does not learn unless `freeze` is False.
-
-        Raises ShapeError.
-        """
-        if embeddings.ndim != 2:
-            raise ShapeError(
-                f"{cls.__name__}.from_pretrained: a matrix is wanted", f"embeddings: {embeddings._meta}"
-            )
-        rows, columns = embeddings.shape
-        return cls(rows, columns, _weight=embeddings, _freeze=freeze, **settings)
-
 
 class Embedding(_Table):
     """Look up rows: input[...] of ints -> [..., embedding_dim].
@@ -101,6 +97,27 @@ class Embedding(_Table):
             num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse,
             _weight, _freeze, device, dtype,
         )  # fmt: skip
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> Embedding:
+        """Make one around a given table, which does not learn unless `freeze` is False.  Raises ShapeError."""
+        settings = {
+            "padding_idx": padding_idx,
+            "max_norm": max_norm,
+            "norm_type": norm_type,
+            "sparse": sparse,
+        }
+        settings |= {"scale_grad_by_freq": scale_grad_by_freq, "_freeze": freeze}
+        return _pretrained(cls, embeddings, settings)
 
     def forward(self, input: Tensor) -> Tensor:
         return F.embedding(
@@ -152,6 +169,28 @@ class EmbeddingBag(_Table):
             _weight, _freeze, device, dtype,
         )  # fmt: skip
         self.mode, self.include_last_offset = mode, include_last_offset
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+    ) -> EmbeddingBag:
+        """Make one around a given table, which does not learn unless `freeze` is False.  Raises ShapeError."""
+        settings = {"max_norm": max_norm, "norm_type": norm_type, "mode": mode, "sparse": sparse}
+        settings |= {
+            "include_last_offset": include_last_offset,
+            "padding_idx": padding_idx,
+            "_freeze": freeze,
+        }
+        return _pretrained(cls, embeddings, settings | {"scale_grad_by_freq": scale_grad_by_freq})
 
     def forward(
         self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None

@@ -229,8 +229,8 @@ class OneCycleLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def rates(self):
-        if self.last_epoch >= self.total_steps:
-            raise ArgumentValueError(f"OneCycleLR: step {self.last_epoch + 1} of a cycle of {self.total_steps}")
+        if self.last_epoch > self.total_steps:  # one more than there are rates, as loops step after their last batch
+            raise ArgumentValueError(f"OneCycleLR: step {self.last_epoch} of a cycle of {self.total_steps}")
         top, last = self.pct_start * self.total_steps - 1, self.total_steps - 1
         found = []
         for highest in self.max_lrs:

@@ -8,12 +8,14 @@ import numpy as _numpy
 # Ops follow IEEE: a division by zero is an inf and no warning.  Once, here: `errstate` costs 800 ns a use.
 _numpy.seterr(all="ignore")
 
-from . import methods, modes, ops, printing, random
+from . import interchange, methods, modes, ops, printing, random
 from .autograd import backward, grad
 from .creation import as_tensor, asarray, from_numpy, frombuffer, is_tensor, scalar_tensor, tensor
 from .function import Function
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
+from .interchange import from_dlpack
 from .modes import (
+    detect_anomaly,
     enable_grad,
     inference_mode,
     is_grad_enabled,
@@ -22,6 +24,7 @@ from .modes import (
     set_grad_enabled,
 )
 from .printing import set_printoptions
+from .serialize import load, save
 from .tensor import Parameter, Size, Tensor
 
 from .random import Generator, default_generator, fork_rng
@@ -29,7 +32,7 @@ from .random import Generator, default_generator, fork_rng
 globals().update(ops.FUNCTIONS | random.FUNCTIONS)
 
 __all__ = [
-    "Parameter", "Size", "Tensor", "as_tensor", "asarray", "enable_grad", "from_numpy", "frombuffer",
-    "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "is_tensor", "no_grad", "scalar_tensor",
+    "Parameter", "Size", "Tensor", "as_tensor", "asarray", "enable_grad", "from_dlpack", "from_numpy", "frombuffer",
+    "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "is_tensor", "load", "no_grad", "save", "scalar_tensor",
     "set_grad_enabled", "set_printoptions", "tensor", "Generator", "default_generator", "fork_rng", *ops.FUNCTIONS, *random.FUNCTIONS,
 ]  # fmt: skip

@@ -72,6 +72,14 @@ def check(node: Node) -> None:
             raise changed(node)
 
 
+def refuse_nan(node: Node, cotangents: Sequence[Any]) -> None:
+    """Raise GradError where a gradient rule gave NaN."""
+    for i, h in enumerate(cotangents):
+        array = h._data if isinstance(h, Tensor) else h
+        if array is not None and np.isnan(array).any():
+            raise GradError(f"the gradient of {node.name} to operand {i} is NaN")
+
+
 def noted(error: Exception, node: Node) -> Exception:
     """The error of a gradient rule, with the line whose gradient it was."""
     if not any("while differentiating" in n for n in getattr(error, "__notes__", ())):
@@ -287,7 +295,8 @@ def walk(
         cotangents[e] = g if e not in cotangents else plus(cotangents[e], g)
     ready = [e for e in dict.fromkeys(starts) if not counts[e]]
     pop, push, arrived = ready.pop, ready.append, cotangents.get
-    ordinary = not create and targets is None
+    anomaly = modes.local.anomaly
+    ordinary = not create and targets is None and not anomaly
     while ready:
         e = pop()
         g = cotangents.pop(e, None)
@@ -331,14 +340,15 @@ def walk(
                         raise changed(e)
                 else:
                     check(e)
-            fits, i = plan.fits, 0
+            exact, i = plan.exact, 0
             try:
                 for x in e.edges:
                     if x is not None:
                         h = rules[i](g, saved)
-                        shape, dtype = fits[i]
-                        if type(h) is not ndarray or h.shape != shape or h.dtype is not dtype:
-                            h = fit_array(h, plan.types[i])
+                        if not exact:
+                            shape, dtype = plan.fits[i]
+                            if type(h) is not ndarray or h.shape != shape or h.dtype is not dtype:
+                                h = fit_array(h, plan.types[i])
                         c = arrived(x)
                         if c is None:
                             cotangents[x] = h
@@ -371,6 +381,8 @@ def walk(
             check(e)
             try:
                 hs = step(e, g, create)
+                if anomaly:
+                    refuse_nan(e, hs)
             except Exception as error:
                 noted(error, e)
                 raise

@@ -1,7 +1,9 @@
 """Runs ops on tensors: turns each record into a plain Python function, once.
 
 `binary` and `unary` are the shapes that small programs are made of, written out so that an ordinary call does only
-what it must: look up the plan, run the kernel, wrap the array, and where gradients are on note the history.
+what it must: look up the plan, run the kernel, wrap the array, and where gradients are on note the history.  The user's
+line is noted where an op saves something that could be changed (it costs as much as the rest of the history together);
+under `detect_anomaly` for every op.
 `shaped` serves ops with one operand and arguments (reductions, views); `general` serves all others.
 """
 
@@ -10,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from sys import _getframe
 from typing import Any
-from weakref import ref
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from ..ir.shapes import result_dtype, scalar_dtype
 from ..ir.types import Device, Type, type_of
 from . import modes
 from .graph import Light, Node, Port
-from .places import _internal, here, spell
+from .places import USERS, here, spell
 from .plan import LIMIT, OPERAND, OUTPUT, REST, Plan, described, memo, remember
 from .return_types import return_type
 from .storage import Storage
@@ -177,12 +178,7 @@ def make_view(out: Tensor, base: Tensor, link: tuple) -> None:
     """Tie a view to the tensor whose memory it shares: same storage, and the way to get it from there again."""
     store = out._storage = storage_of(base)
     parent = base._view
-    out._view = (base, link) if parent is None else (parent[0], parent[1] + link)
-    if store.views is None:
-        store.views = []
-    store.views.append(ref(out))
-    if not len(store.views) & 63:
-        store.prune()
+    out._view = (base, link, store.history) if parent is None else (parent[0], parent[1] + link, store.history)
 
 
 def run(op: Op, plan: Plan, operands: tuple, place: Any = None) -> Any:
@@ -199,6 +195,8 @@ def run(op: Op, plan: Plan, operands: tuple, place: Any = None) -> Any:
         a = arrays[0]
         if a is base or (a.base is not None and (a.base is base or a.base is base.base)):
             make_view(outputs[0], operands[0], plan.link)
+        elif not op.traits.copies:
+            op.reference(base, **plan.attrs)  # says why it can't be a view
     if not modes.CHANGED or modes.is_grad_enabled():
         if op.differentiable:
             record(plan, operands, outputs, arrays, place or here(2))
@@ -246,14 +244,15 @@ def binary(op: Op) -> Callable:
             plan = mixed.get((m, p))
             if plan is None:
                 plan = remember(mixed, (m, p), plan_for(op, (input, other), {}))
-        if modes.CHANGED and (modes.local.hook is not None or not modes.is_grad_enabled()):
+        if modes.CHANGED and modes.special():
             return run(op, plan, (input, other))
         x, y = input._data, other._data
         out = new(Tensor)
         out._data = data = plan.kernel(x, y)
         out._meta = plan.out
-        out._storage = out._view = out._node = None
-        a, b = input._node, other._node
+        out._storage = out._view = out._edge = None
+        a = input._edge if input._view is None else input._node
+        b = other._edge if other._view is None else other._node
         if a is None and b is None:
             return out
         if not plan.flows:
@@ -283,10 +282,13 @@ def binary(op: Op) -> Callable:
             record(plan, (input, other), (out,), (data,), here(2))
             return out
         n.plan, n.edges, n.hooks = plan, (a, b), None
-        frame = _getframe(1)
-        code = frame.f_code
-        n.place = (code, frame.f_lasti) if _internal.get(code.co_filename) is False else here(2)
-        out._node = n
+        if crossed:
+            frame = _getframe(1)
+            code = frame.f_code
+            n.place = (code, frame.f_lasti) if code.co_filename in USERS else here(2)
+        else:
+            n.place = None
+        out._edge = n
         return out
 
     return apply
@@ -305,14 +307,14 @@ def unary(op: Op) -> Callable:
         plan = plans.get(m)
         if plan is None:
             plan = remember(plans, m, plan_for(op, (input,), {}))
-        if modes.CHANGED and (modes.local.hook is not None or not modes.is_grad_enabled()):
+        if modes.CHANGED and modes.special():
             return run(op, plan, (input,))
         x = input._data
         out = new(Tensor)
         out._data = data = plan.kernel(x)
         out._meta = plan.out
-        out._storage = out._view = out._node = None
-        a = input._node
+        out._storage = out._view = out._edge = None
+        a = input._edge if input._view is None else input._node
         if a is None:
             return out
         if not shorthand or not plan.flows:
@@ -335,10 +337,13 @@ def unary(op: Op) -> Callable:
             record(plan, (input,), (out,), (data,), here(2))
             return out
         n.plan, n.edges, n.hooks = plan, (a,), None
-        frame = _getframe(1)
-        code = frame.f_code
-        n.place = (code, frame.f_lasti) if _internal.get(code.co_filename) is False else here(2)
-        out._node = n
+        if saves_none:
+            n.place = None
+        else:
+            frame = _getframe(1)
+            code = frame.f_code
+            n.place = (code, frame.f_lasti) if code.co_filename in USERS else here(2)
+        out._edge = n
         return out
 
     return apply
@@ -348,20 +353,20 @@ def shaped(op: Op) -> Callable:
     """A function of one operand and arguments.  The memo is keyed by the arguments as the user spelled them."""
     plans: dict[Type, dict] = memo()
     named: dict[Type, dict] = memo()
-    bind, is_view = op.bind, op.traits.view
+    bind, is_view, copies = op.bind, op.traits.view, op.traits.copies
     exact = not op.traits.elementwise  # elementwise arguments may be floats, for which 0.0 == -0.0 and 1 == 1.0
 
     def miss(input, args, kwargs):
         (operand,), attrs = bind(input, *args, **_torch_names(kwargs))
         plan = plan_for(op, (operand,), attrs)
         if exact or not (args or kwargs):
-            memo = named if kwargs else plans
+            table = named if kwargs else plans
             key = (args, tuple(kwargs.items())) if kwargs else args
             if not _constant(key):  # a list; or a tensor, whose value may be another next time
                 return plan
-            if len(memo) >= LIMIT:
-                memo.clear()
-            remember(memo.setdefault(input._meta, {}), key, plan)
+            if len(table) >= LIMIT:
+                table.clear()
+            remember(table.setdefault(input._meta, {}), key, plan)
         return plan
 
     def find(input, args, kwargs):
@@ -379,13 +384,13 @@ def shaped(op: Op) -> Callable:
             plan = plans[input._meta][args] if not kwargs else find(input, args, kwargs)
         except (KeyError, TypeError):
             plan = miss(input, args, kwargs)
-        if modes.CHANGED and (modes.local.hook is not None or not modes.is_grad_enabled()):
+        if modes.CHANGED and modes.special():
             return run(op, plan, (input,))
         x = input._data
         out = new(Tensor)
         out._data = data = plan.kernel(x)
         out._meta = plan.out
-        out._storage = out._view = out._node = None
+        out._storage = out._view = out._edge = None
         if is_view:
             base = data.base
             if base is not None and (base is x or base is x.base) or data is x:
@@ -394,21 +399,16 @@ def shaped(op: Op) -> Callable:
                     store = input._storage = Storage()
                 out._storage = store
                 parent = input._view
-                out._view = (input, plan.link) if parent is None else (parent[0], parent[1] + plan.link)
-                views = store.views
-                if views is None:
-                    store.views = [ref(out)]
+                if parent is None:
+                    out._view = (input, plan.link, store.history)
                 else:
-                    views.append(ref(out))
-                    if not len(views) & 63:
-                        store.prune()
-        a = input._node
+                    out._view = (parent[0], parent[1] + plan.link, store.history)
+            elif not copies:
+                op.reference(x, **plan.attrs)  # says why it can't be a view
+        a = input._edge if input._view is None else input._node
         if a is not None and plan.flows:
-            n = out._node = new(Light)
-            n.plan, n.edges, n.hooks = plan, (a,), None
-            frame = _getframe(1)
-            code = frame.f_code
-            n.place = (code, frame.f_lasti) if _internal.get(code.co_filename) is False else here(2)
+            n = out._edge = new(Light)
+            n.plan, n.edges, n.hooks, n.place = plan, (a,), None, None
         return out
 
     def apply_saving(input, *args, **kwargs):
@@ -478,7 +478,8 @@ def eager(op: Op) -> Callable:
 
 
 def _function(op: Op) -> Callable:
-    if op.variadic or op.optional or len(op.operands) not in (1, 2) or len(op.all_outputs) > 1 or op.traits.host:
+    several = op.variadic or op.optional or len(op.operands) not in (1, 2) or len(op.all_outputs) > 1
+    if several or op.traits.host:
         return general(op)
     if op.attrs:
         return shaped(op) if len(op.operands) == 1 else general(op)

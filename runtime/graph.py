@@ -33,7 +33,7 @@ class Node:
     edges: tuple
     saved: tuple | None
     guards: tuple
-    place: Place
+    place: Place | None
     hooks: dict[int, list[Callable]] | None
 
     @property

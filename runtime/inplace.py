@@ -15,14 +15,13 @@ import numpy as np
 from ..ir.dtypes import category_at_least
 from ..ir.errors import DTypeError, InplaceError, ShapeError
 from ..ir.op import REGISTRY, Op
-from . import modes
+from . import modes, tensor
 from .dispatch import describe, lifted, node_of, plan_for, storage_of
 from .graph import Leaf, Node, Port
 from .places import Place, here
 from .plan import OUTPUT
-from .tensor import Tensor
+from .tensor import Tensor, wrap
 
-new = object.__new__
 
 
 def check_writable(x: Tensor, name: str, gradients: bool) -> None:
@@ -33,10 +32,10 @@ def check_writable(x: Tensor, name: str, gradients: bool) -> None:
             f"leaf: {x._meta}",
             "write under no_grad() to change its value, or make a new tensor to be differentiated",
         )
-    if gradients and x._view is not None and type(x._view[0]._node) is Leaf:
+    if gradients and x._view is not None and type(root(x)._node) is Leaf:
         raise InplaceError(
             f"{name}: a view of a leaf that requires gradients can't be written in place",
-            f"leaf: {x._view[0]._meta}",
+            f"leaf: {root(x)._meta}",
             "write under no_grad() to change its value, or clone() the leaf first",
         )
     data = x._data
@@ -114,42 +113,66 @@ def _save_outputs(node: Node, x: Tensor, arrays: Any) -> None:
 
 
 def _rebase(x: Tensor, node: Node | None, place: Place) -> None:
-    """Give the tensor written, its base, and all views of it their new histories."""
+    """Give the tensor written and its base their new histories, and date those of all other views."""
     edge: Any = node
     if node is not None and len(node.plan.outs) > 1:
         edge = Port(node, 0)
-    base = x._view[0] if x._view is not None else x
+    base = root(x)
     if base is x:
         x._node = edge
     else:
         scatter = REGISTRY["view_scatter"]
-        value = new(Tensor)
-        value._data, value._meta, value._node, value._storage, value._view = x._data, x._meta, edge, None, None
+        value = wrap(x._data, x._meta)
+        value._edge = edge
         plan = plan_for(scatter, (base, value), {"chain": x._view[1]})
         base._node = node_of(plan, (base, value), (), None, place)
-    store = base._storage
-    if store is None:
-        return
-    for view in store.live_views():
-        parent, chain = view._view
-        if parent is base and view is not base:
-            view._node = _derived(base, chain, place)
+    storage_of(base).history += 1
 
 
-def _derived(base: Tensor, chain: tuple, place: Place) -> Node | None:
-    """The history of a view: its chain, applied to the base's history.  No data is touched."""
+def root(x: Tensor) -> Tensor:
+    """The tensor whose chain of views leads to `x`.
+
+    A base that became a view itself, by `reshaped_in_place`, left its place to the tensor that is its own base now.
+    """
+    while x._view is not None:
+        x = x._view[0]
+    return x
+
+
+def reshaped_in_place(function: Callable, name: str) -> Callable:
+    """The method name_ of an op that makes a view: the tensor becomes that view of what it was."""
+
+    def apply(self, *args, **kwargs):
+        if type(self._node) is Leaf and modes.is_grad_enabled():
+            check_writable(self, name, True)
+        before = wrap(self._data, self._meta)
+        before._edge, before._storage, before._view = self._node, storage_of(self), self._view
+        after = function(before, *args, **kwargs)
+        if after is not before:
+            self._data, self._meta, self._edge, self._view = after._data, after._meta, after._edge, after._view
+            self._storage.written((name, here(2)))
+        return self
+
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = f"Turn this tensor into its own `{name[:-1]}`."
+    return apply
+
+
+def _derive_again(view: Tensor) -> None:
+    """Give a view the history that its chain gives it now, from its base's.  No data is touched."""
+    chain, history = view._view[1], view._storage.history
+    base = root(view)
     edge, kind = base._node, base._meta
-    if edge is None:
-        return None
     for name, attrs in chain:
-        step = new(Tensor)
-        step._data, step._meta, step._node, step._storage, step._view = base._data, kind, edge, None, None
+        step = wrap(base._data, kind)
+        step._edge = edge
         plan = plan_for(REGISTRY[name], (step,), dict(attrs))
-        made = node_of(plan, (step,), (), None, place)
-        if made is None:
-            return None
-        edge, kind = made, plan.out
-    return edge
+        edge, kind = node_of(plan, (step,), (), None, here(3)), plan.out
+    view._edge = edge
+    view._view = (base, chain, history)
+
+
+tensor.derive_again = _derive_again
 
 
 def inplace(op: Op) -> Callable:

@@ -17,7 +17,7 @@ from ..ir.op import COMPOSITES, REGISTRY, Op
 from ..ir.types import CPU, Device
 from . import autograd, ops
 from .dispatch import EAGER, eager, lift, operator, storage_of
-from .inplace import inplace, write
+from .inplace import inplace, reshaped_in_place, write
 from .tensor import Parameter, Retained, Size, Tensor, leaf, retained, tensor_of, wrap
 
 
@@ -79,12 +79,17 @@ def _install_methods() -> None:
         for spelled in (name, *op.aliases):
             if op.method and op.operands and not hasattr(Tensor, spelled):
                 setattr(Tensor, spelled, ops.FUNCTIONS[spelled])
-            if op.traits.inplace and not hasattr(Tensor, spelled + "_"):
+            if op.traits.inplace and not op.traits.view and not hasattr(Tensor, spelled + "_"):
                 setattr(Tensor, spelled + "_", inplace(op))
     for name, composite in COMPOSITES.items():
         for spelled in (name, *composite.aliases):
             if composite.method and not hasattr(Tensor, spelled):
                 setattr(Tensor, spelled, composite.function)
+
+
+def _install_views() -> None:
+    for name in ("squeeze", "unsqueeze", "t", "transpose", "swapaxes", "swapdims"):
+        setattr(Tensor, name + "_", reshaped_in_place(ops.FUNCTIONS[name], name + "_"))
 
 
 # ---- indexing ------------------------------------------------------------------------------------------------------
@@ -362,6 +367,7 @@ def install() -> None:
     for name, method in named.items():
         setattr(Tensor, name, method)
     _install_operators()
+    _install_views()
     _install_methods()
 
 

@@ -24,11 +24,13 @@ class _Local(threading.local):
 
     grad: gradients are recorded.  inference: they are not, whatever `grad` says.  hook: called with
     (op, attrs, operands, outputs) after each op: the one place where a recorder or a profiler listens.
+    anomaly: every op notes its line, and backward looks for NaN.
     """
 
     grad = True
     inference = False
     hook: Callable | None = None
+    anomaly = False
     counted = False
 
 
@@ -40,11 +42,16 @@ def update(**state: Any) -> None:
     global CHANGED
     for name, value in state.items():
         setattr(local, name, value)
-    changed = not local.grad or local.inference or local.hook is not None
+    changed = special()
     if changed != local.counted:
         local.counted = changed
         with _lock:
             CHANGED += 1 if changed else -1
+
+
+def special() -> bool:
+    """Whether this thread is in any but the ordinary state."""
+    return not local.grad or local.inference or local.anomaly or local.hook is not None
 
 
 def is_grad_enabled() -> bool:
@@ -150,6 +157,15 @@ class inference_mode(_Mode):  # noqa: N801
 
     def clone(self) -> _Mode:
         return inference_mode(self._changes["inference"])
+
+
+class detect_anomaly(_Mode):  # noqa: N801
+    """Note the line of every op, and refuse a gradient that is NaN, naming the line it belongs to.
+
+    Costs about 140 ns an op and a look at every gradient.
+    """
+
+    _changes = {"anomaly": True}
 
 
 class hooked(_Mode):  # noqa: N801

@@ -13,26 +13,29 @@ from types import CodeType
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Demos, examples and tests stand in the same tree and yet are users.
-_USERS = tuple(PACKAGE + room + os.sep for room in ("tests", "examples", "benchmarks", "demo"))
+_USER_ROOMS = tuple(PACKAGE + room + os.sep for room in ("tests", "examples", "benchmarks", "demo"))
 Place = tuple[CodeType, int]
 
-_internal: dict[str, bool] = {}
+USERS: set[str] = set()  # source files known to be the user's
+_INTERNAL: set[str] = set()  # and to be the package's own machinery
 
 
 def is_internal(filename: str) -> bool:
     """Whether a source file belongs to the package's own machinery."""
-    known = _internal.get(filename)
-    if known is None:
-        known = filename.startswith(PACKAGE) and not filename.startswith(_USERS)
-        _internal[filename] = known
-    return known
+    if filename in _INTERNAL:
+        return True
+    if filename in USERS:
+        return False
+    internal = filename.startswith(PACKAGE) and not filename.startswith(_USER_ROOMS)
+    (_INTERNAL if internal else USERS).add(filename)
+    return internal
 
 
 def here(depth: int = 2) -> Place:
     """The innermost place outside the package, starting `depth` frames up."""
     frame = sys._getframe(depth)
     code = frame.f_code
-    while _internal.get(code.co_filename) is not False and is_internal(code.co_filename):
+    while is_internal(code.co_filename):
         outer = frame.f_back
         if outer is None:
             break
@@ -53,7 +56,7 @@ def line_of(place: Place) -> tuple[str, int]:
 def spell(place: Place | None) -> str:
     """A place as an error shows it: `model.py:41`, with the source line where it can be read."""
     if place is None:
-        return "(its line is not known: it was made without gradients)"
+        return "(its line was not noted; detect_anomaly() notes every line)"
     filename, line = line_of(place)
     source = linecache.getline(filename, line).strip()
     shown = f"{os.path.basename(filename)}:{line}"

@@ -26,12 +26,12 @@ class Plan:
     small: gradients may be taken on plain arrays.  rules: per operand f(cotangent, saved), or None, where the record
     has the shorthand.  sources: for each of `op.saves`, (is it an operand, its position).  floats: per operand,
     whether a gradient can flow to it; flows: to all of them; fits: the shape and dtype it must have.  recipes: per pattern of needs, what to save.  quick: the rules where
-    backward may take the short way, on plain arrays.  link: what a view made by this plan is, as a chain of one.
+    backward may take the short way, on plain arrays; exact: what they return needs no fitting.  link: what a view made by this plan is, as a chain of one.
     """
 
     __slots__ = (
         "op", "attrs", "types", "outs", "out", "kernel", "small", "rules", "sources", "floats", "flows", "fits",
-        "recipes", "link", "quick",
+        "recipes", "link", "quick", "exact",
     )  # fmt: skip
 
     op: Op
@@ -49,6 +49,7 @@ class Plan:
     recipes: dict[tuple[bool, ...], tuple | bool]
     link: tuple
     quick: tuple[Callable | None, ...] | None
+    exact: bool
 
     def __init__(self, op: Op, types: tuple[Type | None, ...], attrs: dict[str, Any]):
         self.op, self.types, self.attrs = op, types, attrs
@@ -70,9 +71,11 @@ class Plan:
         self.rules = (
             tuple(r and _compiled(r, op.saves, attrs, both) for r in op.rules) if op.rules else None
         )
-        self.quick = None
+        self.quick, self.exact = None, False
         if self.small and len(self.outs) == 1:
             self.quick = op.quick_grad(both, attrs) if op.quick_grad else None
+            plain = op.traits.elementwise and self.out.ndim > 0 and all(t is self.out for t in types)
+            self.exact = self.quick is not None or plain
             self.quick = self.quick or self.rules
         self.floats = tuple(
             t is not None and t.dtype.is_floating_point and op.differentiates(min(i, len(op.operands) - 1))

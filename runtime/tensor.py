@@ -5,6 +5,7 @@ This file holds what a tensor *is*; what can be done with one stands in the op r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
@@ -18,6 +19,7 @@ from .graph import Edge, Leaf, Node, Port
 from .storage import Storage
 
 new = object.__new__
+derive_again: Callable[[Tensor], None]  # gives a view the history that its base's gives it now; set by inplace.py
 
 
 class Size(tuple):
@@ -44,17 +46,18 @@ class Size(tuple):
 class Tensor:
     """A multi-dimensional array that knows its history.  Made by `lamina.tensor` and its kin.
 
-    _data: the NumPy array.  _meta: its interned type.  _node: where it came from; None where no gradient is wanted.
-    _storage: what it shares with its views, once anything asked.  _view: (base, chain) where it is a view.
+    _data: the NumPy array.  _meta: its interned type.  _storage: what it shares with its views, once anything asked.
+    _view: where it is a view, (base, chain, how often the storage's history had changed).  _edge: where it came from;
+    None where no gradient is wanted.  Read it as `_node`, which sees to it that a view's is not out of date.
     """
 
-    __slots__ = ("_data", "_meta", "_node", "_storage", "_view", "__weakref__")
+    __slots__ = ("_data", "_meta", "_edge", "_storage", "_view", "__weakref__")
 
     _data: np.ndarray
     _meta: Type
-    _node: Edge | None
+    _edge: Edge | None
     _storage: Storage | None
-    _view: tuple[Tensor, tuple] | None
+    _view: tuple[Tensor, tuple, int] | None
 
     __array_priority__ = 1000  # so that array * tensor is the tensor's business
     __array_ufunc__ = None
@@ -147,6 +150,18 @@ class Tensor:
         return self._meta.dtype.is_signed
 
     # ---- history ----
+    @property
+    def _node(self) -> Edge | None:
+        """Where this tensor came from.  A view's is derived anew once its base has been written."""
+        view = self._view
+        if view is not None and view[2] != self._storage.history:
+            derive_again(self)
+        return self._edge
+
+    @_node.setter
+    def _node(self, edge: Edge | None) -> None:
+        self._edge = edge
+
     @property
     def requires_grad(self) -> bool:
         return self._node is not None
@@ -312,7 +327,7 @@ def leaf(owner: Tensor) -> Leaf:
 def wrap(data: np.ndarray, kind: Type) -> Tensor:
     """A tensor around an array that has exactly that type."""
     made = new(Tensor)
-    made._data, made._meta, made._node, made._storage, made._view = data, kind, None, None, None
+    made._data, made._meta, made._edge, made._storage, made._view = data, kind, None, None, None
     return made
 
 

@@ -179,6 +179,12 @@ class _Reader:
     def extent(self) -> Extent:
         return int(self.take()) if self.peek().isdigit() else self.name()
 
+    def stride(self) -> Extent:
+        if self.peek() != "-":
+            return self.extent()
+        self.take()
+        return -int(self.take()) if self.peek().isdigit() else self.name()
+
     def buffer(self) -> Buffer:
         name = self.name()
         self.expect(":")
@@ -187,7 +193,7 @@ class _Reader:
         layout = inplace = None
         if self.peek() == "strides":
             self.take()
-            layout = tuple(self.several("(", self.extent, ")"))
+            layout = tuple(self.several("(", self.stride, ")"))
         if self.peek() == "inplace":
             self.take()
             inplace = self.name()

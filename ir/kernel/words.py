@@ -30,12 +30,12 @@ class Word:
              select.
     kinds:   the kinds that t may be of; halves (h) only where the word moves or compares values.
     numpy:   a ufunc, or a function on arrays of the type.
-    llvm:    an instruction; {t} its type, {0} {1} operands, {s} the type's suffix for intrinsics, {m} bool of the
-             same width.
+    llvm:    an instruction; {t} its type, {0} {1} operands, {s} the type's suffix for intrinsics, {m} bool of
+             the same width.
     triton:  Python source.
     libm:    the C function, for LLVM where there is neither an instruction nor an expansion.
-    expand:  the same in simpler words, for types in `expands`, by kind or type where they differ; it may decline
-             with None.
+    expand:  the same in simpler words, for types in `expands`, by kind or type where they differ; it may
+             decline with None.
 
     Integers divided by zero give no trap and no promised number: the host refuses them before.
     """

@@ -7,6 +7,7 @@ the input where it is taken and a harmless number elsewhere.
 from __future__ import annotations
 
 from math import pi, sqrt
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,12 +42,18 @@ def _samples(*kinks: float, **attrs: Any) -> Any:
 
 def _quick_relu(types, attrs):
     zero = np.zeros((), types[0].dtype.numpy)  # an array: a bare 0 costs NumPy more than the op
-    return (lambda input: np.maximum(input, zero)) if types[0].ndim else None
+    return partial(np.maximum, zero) if types[0].ndim else None
 
 
 def _quick_grad_relu(types, attrs):
     zero = np.zeros((), types[0].dtype.numpy)
-    return (lambda g, saved: np.where(np.less_equal(saved[0], zero), zero, g),)
+
+    def masked(g, saved):
+        h = g.copy()
+        np.putmask(h, np.less_equal(saved[0], zero), zero)  # two thirds of np.where's time
+        return h
+
+    return (masked,) if types[0].ndim else None
 
 
 relu = elementwise(

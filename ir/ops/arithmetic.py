@@ -81,6 +81,12 @@ def rsub(input, other, *, alpha=1):
     return other - (input if alpha == 1 else input * alpha)
 
 
+def _quick_grad_mul(types, attrs):
+    if types[0] is not types[1] or not types[0].ndim:
+        return None
+    return (lambda g, saved: np.multiply(g, saved[1]), lambda g, saved: np.multiply(g, saved[0]))
+
+
 mul = elementwise(
     "mul",
     "mul",
@@ -88,6 +94,7 @@ mul = elementwise(
     operands=BOTH,
     commutative=True,
     aliases=("multiply",),
+    quick_grad=_quick_grad_mul,
     grad=(lambda g, other: g * other, lambda g, input: g * input),
     doc="Multiply, with broadcasting and type promotion.  bool * bool is `and`.",
 )

@@ -61,6 +61,10 @@ def _write_fill(input: np.ndarray, *, value: Any) -> None:
     input[...] = np.asarray(value).astype(input.dtype)
 
 
+def _build_fill(k: Any, input: Any, *, value: bool | int | float) -> None:
+    k.store(k.cast(value, input.dtype), at=k.parallel(*input.shape))
+
+
 fill = define(
     "fill",
     bind=_bind_fill,
@@ -68,7 +72,7 @@ fill = define(
     infer=lambda input, *, value: input,
     write=_write_fill,
     grad=lambda g: zeros_like(g),
-    lower=lowering.pointwise(lambda input, *, value: input * 0 + value),
+    lower=lowering.kernel(_build_fill),
     traits=_WRITES,
     samples=lambda: [s.__class__(s.args, {"value": 1}) for s in unary_samples()()],
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import lowering
 from ..dtypes import bool_, int64, uint8
-from ..errors import DTypeError
+from ..errors import DTypeError, ShapeError
 from ..op import REGISTRY, composite, define
 from ..sample import Operand, Sample, sample
 from ..shapes import dim_of, dims_of
@@ -171,7 +171,12 @@ def min(input, dim=None, keepdim=False, *, other=None):
 def _choose(input: Any, dim: Any, keepdim: bool, other: Any, whole: Any, along: Any, elementwise: Any) -> Any:
     if other is not None or hasattr(dim, "shape"):
         return elementwise(input, dim if other is None else other)
-    return whole(input) if dim is None else along(input, dim, keepdim)
+    if dim is not None:
+        return along(input, dim, keepdim)
+    if 0 in input.shape:
+        name = along.name.removesuffix("_dim")
+        raise ShapeError(f"{name}: of no elements there is no {name}", "give a dim whose size is not 0")
+    return whole(input)
 
 
 def _arg_extremum(name: str):

@@ -63,7 +63,7 @@ def build_im2col(k, input, **attrs):
     channels, kernel = input.shape[-3], window.kernel
     axes = k.parallel(*input.shape[:-3], channels, *kernel, *places)
     batch, (c, r, s, i, j) = axes[:-5], axes[-5:]
-    x = input.at(*batch, c, *window.index((i, j), (r, s)), outside=0)
+    x = input.at(*batch, c, *window.positions((i, j), (r, s)), outside=0)
     row, column = flat((c, r, s), (channels, *kernel)), flat((i, j), places)
     k.store(x, at=(*batch, row, column))
 

@@ -132,7 +132,7 @@ def bind_ungather(input, index, dim, shape, combine="add"):
     }
 
 
-_COMBINE: dict[str, Callable] = {"mul": np.multiply, "max": np.maximum, "min": np.minimum}
+_COMBINE: dict[str, np.ufunc] = {"mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 def identity(combine: str, dtype: np.dtype) -> Any:

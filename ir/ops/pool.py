@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
-from math import inf
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -69,30 +68,35 @@ def need_float(op: str, t: Type) -> None:
 
 def max_windows(x: np.ndarray, window: Window, places: tuple) -> tuple[np.ndarray, np.ndarray]:
     """The greatest of each window, and the flat place of its first occurrence; NaN is the greatest of all."""
-    sizes = x.shape[2:]
+    sizes, n = x.shape[2:], len(places)
     floating = x.dtype.kind == "f"
     least = -inf if floating else np.iinfo(x.dtype).min
-    taps = window.view(x, places, least)
     nans = floating and x.size and np.isnan(np.maximum.reduce(x, axis=None))
-    out = np.full(x.shape[:2] + places, least, x.dtype)
-    starts, firsts = [], []  # of the windows, in each dimension; and of what of them lies inside
-    for d, (o, s, (p, _), step) in enumerate(
-        zip(places, window.stride, window.padding, window.dilation, strict=True)
-    ):
-        start = (np.arange(o) * s - p).reshape(-1, *(1,) * (len(sizes) - 1 - d))
-        starts.append(start)
-        firsts.append(start + step * np.maximum(-(start // step), 0))
-    indices = np.empty(out.shape, np.int64)
-    indices[...] = flat(firsts, sizes)
-    for tap in product(*map(range, window.kernel)):
-        value = taps[(slice(None), slice(None), *tap)]
-        greater = value > out
+    # One copy puts each element of the windows in a row of its own, so that all else runs over whole rows.
+    taps = np.moveaxis(window.view(x, places, least), (0, 1), (n, n + 1))
+    taps = taps.reshape(prod(window.kernel), prod(taps.shape[n:]))
+    out, best = taps[0].copy(), np.zeros(taps.shape[1], np.int32)
+    for i in range(1, len(taps)):
+        greater = taps[i] > out
         if nans:
-            greater |= (value != value) & (out == out)
-        place = flat([s + t * d for s, t, d in zip(starts, tap, window.dilation, strict=True)], sizes)
-        np.copyto(out, value, where=greater)
-        np.copyto(indices, place, where=greater)
-    return out, indices
+            greater |= (taps[i] != taps[i]) & (out == out)
+        np.maximum(out, taps[i], out=out)
+        np.maximum(
+            best, greater * np.int32(i), out=best
+        )  # without a branch: which is greater is hard to foretell
+    shape = x.shape[:2] + places
+    best = best.reshape(shape)
+    starts = [
+        (np.arange(o) * s - p).reshape(-1, *(1,) * (n - 1 - axis))
+        for axis, (o, s, (p, _)) in enumerate(zip(places, *window[1:3], strict=True))
+    ]
+    steps = np.indices(window.kernel).reshape(n, -1) * np.reshape(window.dilation, (n, 1))
+    if not any(map(any, window.padding)):
+        return out.reshape(shape), flat(steps, sizes).take(best) + flat(starts, sizes)
+    # Where all of a window is -inf, padding was found first: go on to what lies inside.
+    every = zip(steps, starts, window.dilation, strict=True)
+    index = [np.maximum(step.take(best) + start, start % d) for step, start, d in every]
+    return out.reshape(shape), flat(index, sizes)
 
 
 def make_max_pool(n: int, returned: bool) -> Op:
@@ -132,7 +136,7 @@ def make_max_pool(n: int, returned: bool) -> Op:
         axes = k.parallel(*input.shape[:-n], *pool_places(op, sizes, window, ceil_mode))
         taps = k.axes(*kernel)
         lead, places = axes[:-n], axes[-n:]
-        value, best = k.argmax(input.at(*lead, *window.index(places, taps), outside=-inf), over=taps)
+        value, best = k.argmax(input.at(*lead, *window.positions(places, taps), outside=-inf), over=taps)
         index = []
         for i, tap, s, (p, _), d in zip(places, unflat(best, kernel), stride, padding, dilation, strict=True):
             # where all of a window is -inf, padding is found first: go on to what lies inside

@@ -115,7 +115,7 @@ def make_avg_pool(n: int) -> Op:
         window, sizes = windows_of(n, **attrs), input.shape[-n:]
         axes = k.parallel(*input.shape[:-n], *pool_places(op, sizes, window, ceil_mode))
         taps, places = k.axes(*window.kernel), axes[-n:]
-        total = k.sum(input.at(*axes[:-n], *window.index(places, taps), outside=0), over=taps)
+        total = k.sum(input.at(*axes[:-n], *window.positions(places, taps), outside=0), over=taps)
         divisor = divisor_at(places, sizes, window, count_include_pad, divisor_override)
         k.store(total / k.cast(divisor, input.dtype), at=axes)
 

@@ -243,9 +243,9 @@ def _integers(state: np.ndarray, *, low: int, high: int, size: Shape, dtype: DTy
 def _build_integers(k: Any, state: Any, *, low: int, high: int, size: Shape, dtype: DType) -> None:
     axes = k.parallel(*size)
     first = _flat(k, axes, size) * 2
-    parts = (scalar.cast(_word(state, word), "u64") for word in (first, first + 1))
-    found = scalar.cast(_scaled(*parts, high - low, lambda n: scalar.const(n, "u64")), "i64") + low
-    k.store(k.cast(found, dtype), at=axes)
+    upper, lower = (scalar.cast(_word(state, word), "u64") for word in (first, first + 1))
+    found = _scaled(upper, lower, high - low, lambda n: scalar.const(n, "u64"))
+    k.store(k.cast(scalar.cast(found, "i64") + low, dtype), at=axes)
 
 
 random_integers = _random(

@@ -30,7 +30,7 @@ class Window(NamedTuple):
         every = zip(sizes, self.kernel, self.stride, self.padding, self.dilation, strict=True)
         return tuple(window_size(op, *one) for one in every)
 
-    def index(self, places: tuple, taps: tuple) -> tuple:
+    def positions(self, places: tuple, taps: tuple) -> tuple:
         """Where element `taps` of the window at `places` lies: place * stride + tap * dilation - padding."""
         every = zip(places, taps, self.stride, self.padding, self.dilation, strict=True)
         return tuple(i * s + r * d - p for i, r, s, (p, _), d in every)
@@ -44,7 +44,7 @@ class Window(NamedTuple):
         before = tuple(p for p, _ in self.padding)
         spare = tuple(p + n for p, n in zip(before, x.shape[2:], strict=True))
         if any(before) or any(n < r for n, r in zip(spare, reach, strict=True)):
-            inside = tuple(slice(p, e) for p, e in zip(before, spare, strict=True))
+            inside: tuple[Any, ...] = tuple(slice(p, e) for p, e in zip(before, spare, strict=True))
             padded = np.full(x.shape[:2] + tuple(map(max, reach, spare)), fill, x.dtype)
             padded[(..., *inside)] = x
             x = padded

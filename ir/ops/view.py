@@ -12,7 +12,7 @@ import numpy as np
 from ..dims import Dim, same
 from ..errors import DimError, ShapeError
 from ..indices import canonical, indexed_shape, numpy_index, place, whole
-from ..op import Op, composite
+from ..op import Op, Traits, composite
 from ..sample import sample
 from ..shapes import dim_of, dims_of, filled_in, sizes_of
 from ..types import Shape
@@ -74,7 +74,7 @@ def _reshape_samples() -> list:
     ]  # fmt: skip
 
 
-def _reshape_op(name: str, bind: Callable, reference: Callable, inapplicable: dict | None = None) -> Op:
+def _reshape_op(name: str, bind: Callable, reference: Callable, **record: Any) -> Op:
     return view_op(
         name,
         bind=bind,
@@ -84,16 +84,21 @@ def _reshape_op(name: str, bind: Callable, reference: Callable, inapplicable: di
         grad=lambda g, input_type: reshape(g, input_type.shape),
         quick_grad=lambda types, attrs: _on_arrays(methodcaller("reshape", types[0].shape)),
         samples=_reshape_samples,
-        inapplicable=inapplicable,
+        # On strides that `view` must refuse this copies; the runtime, which looks, then runs the reference.
+        quick=lambda types, attrs: methodcaller("reshape", attrs["shape"]),
+        **record,
     )
 
 
-# reshape has the trait view although it copies where strides must change: `is_view` tells which of both its
-# reference did, and only the runtime, which holds the storage, needs to know.
-reshape = _reshape_op("reshape", bind_reshape, lambda input, *, shape: input.reshape(shape))
+reshape = _reshape_op(
+    "reshape",
+    bind_reshape,
+    lambda input, *, shape: input.reshape(shape),
+    traits=Traits(view=True, copies=True, movement=True),
+)
 _STRIDES = "a view of these strides would be a copy; test_view.py checks the error"
 _COPIES = dict.fromkeys(("transposed", "strided", "broadcast"), _STRIDES)
-view = _reshape_op("view", bind_view, _viewed, _COPIES)
+view = _reshape_op("view", bind_view, _viewed, inapplicable=_COPIES)
 
 
 @composite()

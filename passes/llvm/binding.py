@@ -108,10 +108,11 @@ def run(
 def _allocate(buffer: Buffer) -> np.ndarray:
     """An array with the buffer's shape and strides.  Poisoned, so that a hole is seen."""
     shape, strides = tuple(map(int, buffer.shape)), buffer.strides
-    span = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-    memory = np.empty(span, NUMPY[buffer.dtype])
+    reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)] if 0 not in shape else []
+    before, after = -sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach)
+    memory = np.empty(before + after + 1, NUMPY[buffer.dtype])
     memory.view(np.uint8)[...] = 1 if buffer.dtype == "bool" else 0xFF
-    return np.lib.stride_tricks.as_strided(memory, shape, [s * memory.itemsize for s in strides])
+    return np.lib.stride_tricks.as_strided(memory[before:], shape, [s * memory.itemsize for s in strides])
 
 
 def _prepare(kernel: Kernel, array: np.ndarray, buffer: Buffer) -> None:
@@ -157,8 +158,18 @@ def _check_sharing(kernel: Kernel, arrays: tuple[np.ndarray, ...]) -> None:
                     raise KernelError(
                         f"{kernel.name}: {one.name} is in place of {two.name}: they are one memory"
                     )
-            elif np.may_share_memory(arrays[k], arrays[other]):
+            elif _overlap(arrays[k], arrays[other]):
                 raise KernelError(
                     f"{kernel.name}: {one.name} and {two.name} overlap in memory",
                     "an output overlaps no other array",
                 )
+
+
+def _overlap(one: np.ndarray, two: np.ndarray) -> bool:
+    """Whether two arrays share an element, or may where that is too hard to tell."""
+    if not np.may_share_memory(one, two):
+        return False
+    try:
+        return np.shares_memory(one, two, max_work=10_000)
+    except np.exceptions.TooHardError:
+        return True

@@ -213,6 +213,26 @@ def test_empty_and_scalar_kernels_run():
     assert (run(verify(parse(OUTSIDE)), None, np.empty(0, np.float32))[0] == 5).all()
 
 
+def test_views_backwards_and_beside_each_other():
+    text = """\
+kernel flip(x: f32[4,37] strides(74,-2)) -> (y: f32[4,37] strides(74,2), z: f32[37] strides(-1)) {
+  parallel j:37
+  y[i, j] = x[i, j] for i:4
+  z[j] = x[0, j]
+}"""
+    kernel = verify(parse(text))
+    assert str(kernel) == text
+    base = np.arange(4 * 74, dtype=np.float32).reshape(4, 74)
+    x, y = base[:, ::-2], base[:, ::2]  # odd columns backwards, even ones: one memory, no element shared
+    want, code = x.copy(), Compiled(kernel)
+    z = np.zeros(37, np.float32)[::-1]
+    code(x, y, z)
+    np.testing.assert_array_equal(y, want)
+    np.testing.assert_array_equal(z, want[0])
+    for got, expected in zip(run(kernel, None, x), interpret(kernel, x), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
 def test_bound_symbols_run():
     from test_kernel_interpret import SYMBOLIC
 

@@ -24,6 +24,7 @@ from harness import (
     is_float,
     needs_of,
     samples,
+    special_cases,
     tensors_of,
 )
 
@@ -54,7 +55,7 @@ def first_dtype(op: Op) -> DType:
 
 
 def everything(op: Op) -> Iterator[tuple[Case, DType]]:
-    """A covering set of calls: all samples in the wide dtypes, each further dtype and each layout on a few."""
+    """A covering set of calls: all samples in the wide dtypes, each further dtype and layout on a few."""
     for dtype in taken(op, WIDE) or (first_dtype(op),):
         for case in cases(op, dtype):
             yield case, dtype
@@ -351,6 +352,25 @@ def check_lowering(op: Op) -> None:
                 assert y.dtype == z.dtype, f"{case}: {name} lowered is {y.dtype}, the reference {z.dtype}"
                 limit = 0.0 if op.traits.movement or not is_float(z) else 2 * limit  # both may be off
                 assert_near(y, z, limit, f"{case}: {name} lowered against the reference")
+
+
+def check_special_values(op: Op) -> None:
+    """An elementwise op's lowering treats NaN, infinities, zeros and the very small and large as its reference does."""
+    if (
+        not op.traits.elementwise
+        or isinstance(op.lower, NotLowered)
+        or dtypes.float32 not in TAKES[op.dtypes]
+    ):
+        return
+    for case in special_cases(op, dtypes.float32):
+        wanted, exact = case.run(), case.widened().run()
+        limits = bound(case, exact, dtypes.float32)
+        for name, y, z, limit in zip(
+            case.names, interpret_lowered(op, case.operands, case.attrs), wanted, limits, strict=True
+        ):
+            assert_near(
+                y, z, 2 * limit if is_float(z) else 0.0, f"{case}: {name} lowered against the reference"
+            )
 
 
 def check_text(op: Op) -> None:

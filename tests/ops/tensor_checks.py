@@ -58,7 +58,7 @@ def arrayed(x: Any) -> Any:
 
 # ---- values
 def check_eager(op: Op) -> None:
-    """The user's call on tensors gives what the executor gives on arrays, to the bit, and names the outputs."""
+    """The user's call on tensors gives what the executor gives on arrays, to the bit, outputs named."""
     for case, _ in everything(op):
 
         def tensor(x: Any) -> Any:
@@ -259,7 +259,7 @@ def check_second_order(op: Op) -> None:
 
 
 def check_public(op: Op) -> None:
-    """The names that the record promises exist: the function, the method, the in-place method, the aliases."""
+    """The names that the record promises exist: function, method, in-place method, aliases."""
     for name in (op.name, *op.aliases):
         if op.method and op.operands and not op.variadic:
             assert hasattr(Tensor, name), f"{op.name}: no method {name}"

@@ -17,8 +17,9 @@ MASK = X % 5 < 2
 
 FORMS = [
     np.s_[0], np.s_[-1, 1], np.s_[..., 2], np.s_[:, None, 1:], np.s_[::2, ::3], np.s_[5:1], np.s_[None],
-    np.s_[()], np.s_[PICK], np.s_[:, PICK], np.s_[PICK, 1:, PICK], np.s_[..., PICK], np.s_[PICK[:, None], PICK],
-    np.s_[[0, 1]], np.s_[MASK], np.s_[MASK[:, :, 0]], np.s_[:, MASK[0]], np.s_[:, [True, False, True]],
+    np.s_[()], np.s_[PICK], np.s_[:, PICK], np.s_[PICK, 1:, PICK], np.s_[..., PICK],
+    np.s_[PICK[:, None], PICK], np.s_[[0, 1]], np.s_[MASK], np.s_[MASK[:, :, 0]], np.s_[:, MASK[0]],
+    np.s_[:, [True, False, True]],
     np.s_[PICK[:0]], np.s_[[]], np.s_[True], np.s_[False], np.s_[None, PICK, ..., None],
 ]  # fmt: skip
 

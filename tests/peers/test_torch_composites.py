@@ -70,6 +70,8 @@ def listed(x: Any) -> list:
 
 def theirs(name: str) -> Callable:
     """PyTorch's function of that name, else its method; `torch.float` and its like are dtypes."""
+    if name.startswith("linalg_"):
+        return getattr(torch.linalg, name.removeprefix("linalg_"))
     places = (functional, torch, torch.Tensor)
     found = [getattr(place, name) for place in places if hasattr(place, name)]
     return next(f for f in found if not isinstance(f, torch.dtype))

@@ -19,7 +19,8 @@ pytestmark = [
 SEEDED = np.random.default_rng(0)
 EPS = np.finfo(np.float64).eps
 # Both compute in float64, with sums in different orders: of up to a few hundred terms of size about 1 in a
-# layer, through at most a dozen layers.  n * eps bounds the error of a sum of n terms; 4096 allows for all of them.
+# layer, through at most a dozen layers.  n * eps bounds the error of a sum of n terms; 4096
+# allows for all of them.
 TOLERANCE = 4096 * EPS
 
 
@@ -264,6 +265,9 @@ CASES = [
     Case("MultiMarginLoss", (2, 0.8), ((4, 3), ints(4, below=3))),
     Case("TripletMarginLoss", (), ((4, 3), (4, 3), (4, 3)), {"swap": True}),
     Case("TripletMarginWithDistanceLoss", (), ((4, 3), (4, 3), (4, 3))),
+    Case("CTCLoss", (), ((6, 3, 4), np.array([[1, 2, 2], [3, 1, 0], [1, 0, 0]]), (6, 5, 4), (3, 2, 0))),
+    Case("CTCLoss", (2, "none", True), ((3, 2, 4), np.array([1, 1, 1, 0, 1]), (3, 3), (3, 2))),
+    Case("AdaptiveLogSoftmaxWithLoss", (16, 20, [4, 10]), ((5, 16), np.array([0, 11, 5, 3, 19]))),
     Case("CosineSimilarity", (), ((4, 3), (4, 3))),
     Case("PairwiseDistance", (), ((4, 3), (4, 3))),
     # evaluation of what draws in training

@@ -28,6 +28,7 @@ from harness import (  # noqa: E402
     interest,
     is_float,
     needs_of,
+    special_cases,
     tensors_of,
 )
 from tensor_checks import applied, tensors  # noqa: E402
@@ -92,13 +93,12 @@ SPELLED: dict[str, Callable] = {
     "im2col": functional.unfold,
     "index": lambda x, indices: x[tuple(slice(None) if i is None else i for i in indices)],
     "index_put": lambda x, indices, *values, **how: x.index_put(tuple(indices), *values, **how),
-    "linalg_vector_norm": torch.linalg.vector_norm,
-    "linalg_norm": torch.linalg.norm,
     "max_dim": torch.max,
     "median_all": torch.median,
     "median_dim": lambda x, dim=-1, keepdim=False: torch.median(x, dim, keepdim),
     "min_dim": torch.min,
     "softmax_cross_entropy": _cross_entropy,
+    "solve_matrix": torch.linalg.solve,
     "trigamma": lambda x: torch.polygamma(1, x),
     "trunc_divide": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
     "unfold": torch.Tensor.unfold,
@@ -153,6 +153,10 @@ INEXACT_IN_TORCH = {
     "hardsigmoid": (1e-7, "its gradient has the constant 1/6 in float32"),
     "trigamma": (1e-9, "its series ends early"),
 }
+SPECIAL_IN_TORCH = {
+    "binary_cross_entropy_elements": "it refuses inputs outside of [0, 1]",
+    "trigamma": "its poles come out finite",
+}
 HALVES_IN_TORCH = {
     "col2im": "it adds up in the half type",
     "conv_input_grad": "its transposed convolution adds up in the half type",
@@ -178,6 +182,8 @@ def counterpart(op: Op) -> Callable | None:
     """PyTorch's function of that name, else its method."""
     if op.name in SPELLED:
         return SPELLED[op.name]
+    if op.name.startswith("linalg_"):
+        return getattr(torch.linalg, op.name.removeprefix("linalg_"))
     for place in (functional, torch, torch.special, torch.linalg, torch.Tensor):
         if hasattr(place, op.name):
             return getattr(place, op.name)
@@ -310,6 +316,20 @@ def test_record_values_and_dtypes_are_torchs(name):
                 continue
             assert_near(x._data, to_numpy(y), limit, f"{case}: output {n} against PyTorch")
     assert compared, f"{name}: PyTorch took none of the samples"
+
+
+@pytest.mark.parametrize("name", [n for n in COMPARED if REGISTRY[n].traits.elementwise])
+def test_record_special_values_are_torchs(name):
+    """NaN, infinities, zeros, the very small and large: in float64, where few functions differ by more than ulps."""
+    op, function = REGISTRY[name], counterpart(REGISTRY[name])
+    if dtypes.float64 not in TAKES[op.dtypes] or name.startswith("empty") or name in SPECIAL_IN_TORCH:
+        return
+    for case in special_cases(op, dtypes.float64):
+        (wanted,), (found,) = by_torch(case, function), by_lamina(case)
+        limit = 4 * bound(case, case.run(), dtypes.float64)[0] if is_float(to_numpy(wanted)) else 0.0
+        if name in INEXACT_IN_TORCH:
+            limit = np.maximum(limit, INEXACT_IN_TORCH[name][0] * np.abs(np.nan_to_num(found._data)))
+        assert_near(found._data, to_numpy(wanted), limit, f"{case}: against PyTorch")
 
 
 @pytest.mark.parametrize("name", [n for n in COMPARED if REGISTRY[n].differentiable])

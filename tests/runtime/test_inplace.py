@@ -217,3 +217,21 @@ def test_masked_and_indexed_assignment():
     x[lamina.tensor([0, 1])] = lamina.tensor([7.0, 8.0])
     x[-1] = 5
     assert x.tolist() == [7.0, 8.0, 2.0, 0.0, 5.0]
+
+
+def test_a_tensor_becomes_its_own_transpose_in_place():
+    x = lamina.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    y = x * 1.0
+    row = y[0]  # made before, and still the first row of what y was
+    y.t_()
+    assert y.shape == (3, 2) and y.unsqueeze_(0).shape == (1, 3, 2)
+    y.squeeze_(0)
+    y[0].mul_(10.0)
+    assert row.tolist() == [10.0, 2.0, 3.0]
+    (y.sum() + row.sum()).backward()
+    assert x.grad.tolist() == [[20.0, 2.0, 2.0], [10.0, 1.0, 1.0]]
+
+
+def test_a_leaf_is_not_turned_in_place():
+    with pytest.raises(InplaceError, match="a leaf that requires gradients"):
+        lamina.ones(2, 3, requires_grad=True).t_()

@@ -1,0 +1,130 @@
+"""From a list of samples to a batch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir import dtypes
+from ..ir.errors import ArgumentError, ArgumentValueError, ShapeError
+from ..runtime import Tensor, as_tensor, ops, tensor
+
+SHOWN = 8  # samples that an error names of each kind
+HOLDS_NUMBERS = "biufcV"  # NumPy's kinds of element; V: ml_dtypes' bfloat16
+
+
+def default_collate(batch: Sequence[Any]) -> Any:
+    """Put samples together: arrays and tensors are stacked, numbers become a tensor, containers keep their structure.
+
+    Shapes: tensors f32[...] of b samples -> f32[b, ...].  Python's floats become float64, ints int64, bools bool.
+    Strings and bytes stay a list.  A tuple becomes a list, a named tuple stays one; dicts keep their keys and, like
+    lists, their class.  Raises ShapeError, which names the samples that differ; ArgumentError for what it can't
+    put together.
+    """
+    return _collate(batch, "")
+
+
+def _collate(batch: Sequence[Any], at: str) -> Any:
+    first = batch[0]
+    if isinstance(first, Tensor):
+        return _stacked(batch, at)
+    if isinstance(first, np.ndarray):
+        if first.dtype.kind not in HOLDS_NUMBERS:
+            raise ArgumentError(f"default_collate: no tensor holds an array of {first.dtype}", *_place(at))
+        return _stacked([as_tensor(x) for x in batch], at)
+    if isinstance(first, (bool, int, np.generic)) and not isinstance(first, (str, bytes)):
+        return as_tensor(np.array(batch))
+    if isinstance(first, float):
+        return tensor(batch, dtype=dtypes.float64)
+    if isinstance(first, (str, bytes)):
+        return batch
+    if isinstance(first, Mapping):
+        made = {key: _collate([x[key] for x in batch], f"{at}[{key!r}]") for key in first}
+        return _like(first, made)
+    if isinstance(first, Sequence):
+        return _transposed(first, batch, at)
+    raise ArgumentError(
+        "default_collate: samples must be tensors, arrays, numbers, strings, or dicts, lists and tuples of them, "
+        f"not {type(first).__name__}",
+        *_place(at),
+        "pass a collate_fn of your own",
+    )
+
+
+def _transposed(first: Sequence, batch: Sequence[Sequence], at: str) -> Any:
+    lengths = [len(x) for x in batch]
+    if len(set(lengths)) > 1:
+        raise ArgumentValueError(
+            "default_collate: the samples' lists must have one length", *_place(at), *_groups(lengths, "{} entries")
+        )
+    made = [_collate(column, f"{at}[{i}]") for i, column in enumerate(zip(*batch, strict=True))]
+    if hasattr(first, "_fields"):
+        return type(first)(*made)
+    return made if isinstance(first, tuple) else _like(first, made)
+
+
+def _stacked(batch: Sequence[Tensor], at: str) -> Tensor:
+    shapes = [tuple(x.shape) for x in batch]
+    if len(set(shapes)) > 1:
+        raise ShapeError(
+            "default_collate: the samples' tensors must have one shape",
+            *_place(at),
+            *_groups([str(x._meta) for x in batch], "{}"),
+            "pass a collate_fn that brings them to one shape, such as one that calls nn.utils.rnn.pad_sequence",
+        )
+    return ops.stack(list(batch))
+
+
+def _place(at: str) -> tuple[str, ...]:
+    """The line that says where in a sample the trouble is, unless the sample itself is it."""
+    return (f"at sample{at}",) if at else ()
+
+
+def _groups(kinds: list, form: str) -> list[str]:
+    """A line for each kind: which samples of the batch are of it."""
+    lines = []
+    for kind in dict.fromkeys(kinds):
+        found = [i for i, k in enumerate(kinds) if k == kind]
+        more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        named = ", ".join(map(str, found[:SHOWN]))
+        lines.append(f"sample{'s' * (len(found) > 1)} {named}{more}: {form.format(kind)}")
+    return lines
+
+
+def _like(first: Any, made: Any) -> Any:
+    """`made` as an object of the class of `first`, where such a one can be filled; else a plain dict or list."""
+    if type(first) in (dict, list):
+        return made
+    if isinstance(first, (MutableMapping, MutableSequence)):
+        clone = copy.copy(first)  # keeps what the class has besides, such as a default factory
+        if isinstance(clone, MutableMapping):
+            clone.update(made)
+        else:
+            clone[:] = made
+        return clone
+    try:
+        return type(first)(made)
+    except TypeError:  # its constructor takes something else
+        return made
+
+
+def default_convert(data: Any) -> Any:
+    """A sample with its arrays and NumPy numbers as tensors, and everything else as it is."""
+    if isinstance(data, np.ndarray) and data.dtype.kind in HOLDS_NUMBERS:
+        return as_tensor(data)
+    if isinstance(data, np.generic) and data.dtype.kind in HOLDS_NUMBERS:
+        return as_tensor(np.array(data))
+    if isinstance(data, Mapping):
+        return _like(data, {key: default_convert(x) for key, x in data.items()})
+    if isinstance(data, tuple):
+        made = [default_convert(x) for x in data]
+        return type(data)(*made) if hasattr(data, "_fields") else made
+    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
+        return _like(data, [default_convert(x) for x in data])
+    return data
+
+
+Collate = Callable[[Any], Any]

@@ -1,0 +1,147 @@
+"""Samplers: in which order a loader asks for the samples, and how it groups them into batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+from .. import runtime as rt
+from ..ir import dtypes
+from ..ir.errors import ArgumentError, ArgumentValueError
+from ..runtime import Generator
+
+T = TypeVar("T", covariant=True)
+CHUNK = 32  # indices that are drawn at a time with replacement: an epoch may be endless, or left early
+
+
+def draw_seed(generator: Generator | None) -> int:
+    """A seed drawn from a generator, the default one without: what follows then draws from numbers of its own."""
+    return int(rt.randint(0, 2**63 - 1, (), generator=generator))
+
+
+def require_count(name: str, value: Any) -> None:
+    """Refuse what is no positive int.  Raises ArgumentValueError."""
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        raise ArgumentValueError(f"{name} must be a positive int, not {value!r}")
+
+
+def require_bool(name: str, value: Any) -> None:
+    """Refuse what is no bool.  Raises ArgumentError."""
+    if not isinstance(value, bool):
+        raise ArgumentError(f"{name} must be a bool, not {value!r}")
+
+
+class Sampler(Generic[T]):
+    """Keys of a dataset in some order.  A subclass defines `__iter__`, and `__len__` where it is known."""
+
+    def __iter__(self) -> Iterator[T]:
+        raise ArgumentError(f"{type(self).__name__} does not define __iter__")
+
+
+class SequentialSampler(Sampler[int]):
+    """0, 1, 2 … to the end."""
+
+    def __init__(self, data_source: Any):
+        self.data_source = data_source
+
+    def __iter__(self):
+        return iter(range(len(self.data_source)))
+
+    def __len__(self) -> int:
+        return len(self.data_source)
+
+
+class RandomSampler(Sampler[int]):
+    """All indices in random order; with `replacement`, `num_samples` independent ones.
+
+    Without replacement and with more samples than there are, one order follows another.
+    """
+
+    def __init__(
+        self, data_source: Any, replacement: bool = False, num_samples: int | None = None,
+        generator: Generator | None = None,
+    ):  # fmt: skip
+        require_bool("RandomSampler(replacement=…)", replacement)
+        if num_samples is not None:
+            require_count("RandomSampler(num_samples=…)", num_samples)
+        self.data_source, self.replacement, self.generator = data_source, replacement, generator
+        self._num_samples = num_samples
+
+    @property
+    def num_samples(self) -> int:
+        """How many indices an epoch has.  The dataset may change its length between epochs."""
+        return len(self.data_source) if self._num_samples is None else self._num_samples
+
+    def __iter__(self):
+        # Without a generator, one seed is drawn: what else draws during the epoch then does not change its order.
+        generator = self.generator or Generator().manual_seed(draw_seed(None))
+        return islice(self._endless(len(self.data_source), generator), self.num_samples)
+
+    def _endless(self, size: int, generator: Generator) -> Iterator[int]:
+        while size:
+            if self.replacement:
+                yield from rt.randint(0, size, (CHUNK,), generator=generator).tolist()
+            else:
+                yield from rt.randperm(size, generator=generator).tolist()
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class SubsetRandomSampler(Sampler[int]):
+    """The given indices in random order."""
+
+    def __init__(self, indices: Sequence[int], generator: Generator | None = None):
+        self.indices, self.generator = indices, generator
+
+    def __iter__(self):
+        for i in rt.randperm(len(self.indices), generator=self.generator).tolist():
+            yield self.indices[i]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class WeightedRandomSampler(Sampler[int]):
+    """`num_samples` indices, drawn with probabilities proportional to `weights`, with or without replacement."""
+
+    def __init__(
+        self, weights: Sequence[float], num_samples: int, replacement: bool = True,
+        generator: Generator | None = None,
+    ):  # fmt: skip
+        require_count("WeightedRandomSampler(num_samples=…)", num_samples)
+        require_bool("WeightedRandomSampler(replacement=…)", replacement)
+        self.weights = rt.as_tensor(weights, dtype=dtypes.float64)
+        if self.weights.ndim != 1:
+            raise ArgumentValueError(
+                "WeightedRandomSampler(weights=…): takes a sequence of numbers", f"weights: {self.weights._meta}"
+            )
+        self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
+
+    def __iter__(self):
+        drawn = rt.multinomial(self.weights, self.num_samples, self.replacement, generator=self.generator)
+        return iter(drawn.tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class BatchSampler(Sampler[list[int]]):
+    """Lists of `batch_size` keys of another sampler; the last may be shorter, or be left out with `drop_last`."""
+
+    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool):
+        require_count("BatchSampler(batch_size=…)", batch_size)
+        require_bool("BatchSampler(drop_last=…)", drop_last)
+        self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
+
+    def __iter__(self):
+        keys = iter(self.sampler)
+        while batch := list(islice(keys, self.batch_size)):
+            if len(batch) == self.batch_size or not self.drop_last:
+                yield batch
+
+    def __len__(self) -> int:
+        full = len(self.sampler) / self.batch_size
+        return math.floor(full) if self.drop_last else math.ceil(full)

@@ -1,0 +1,90 @@
+"""The pictures: the training curve, and a sheet of test digits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from .train import Epoch
+
+TRAIN, TEST, RIGHT, WRONG = "#7f8fa6", "#1f5fbf", "#3a3a3a", "#d0312d"
+ROWS, COLUMNS = 6, 12
+
+
+def curve(history: list[Epoch]) -> Figure:
+    """Draw loss and accuracies over the epochs."""
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    figure.suptitle("A convolutional network learns handwritten digits", fontsize=14)
+    losses, accuracies = figure.subplots(1, 2)
+    at = [e.number for e in history]
+
+    losses.plot(at, [e.loss for e in history], color=TRAIN, marker="o", markersize=3.5)
+    losses.set_yscale("log")
+    losses.set_title("Training loss (mean cross-entropy)", fontsize=11)
+
+    last = history[-1].test
+    accuracies.plot(
+        at, [e.train for e in history], color=TRAIN, marker="o", markersize=3.5, label="training digits"
+    )
+    accuracies.plot(at, [e.test for e in history], color=TEST, marker="o", markersize=3.5, label="test digits")
+    accuracies.yaxis.set_major_formatter(PercentFormatter(1))
+    accuracies.set_title(f"Accuracy (on the test digits {last:.1%} in the end)", fontsize=11)
+    accuracies.legend(loc="lower right", frameon=False)
+
+    for axes in (losses, accuracies):
+        axes.set_xlabel("epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def sheet(images: np.ndarray, labels: np.ndarray, likely: np.ndarray) -> Figure:
+    """Draw the mistakes, then the digits the network was least sure of.
+
+    Shapes: images f32[n, 8, 8], labels i64[n], likely f32[n, 10].
+    """
+    guesses = likely.argmax(1)
+    wrong = guesses != labels
+    order = np.lexsort((likely.max(1), ~wrong))[: ROWS * COLUMNS]
+    figure = Figure(figsize=(COLUMNS * 0.95, ROWS * 1.22 + 0.9), layout="constrained")
+    figure.suptitle(
+        f"{wrong.sum()} of {len(labels)} test digits were mistaken (red); "
+        f"then those the network was least sure of",
+        fontsize=13,
+    )
+    for axes, i in zip(figure.subplots(ROWS, COLUMNS).flat, order, strict=False):
+        picture(axes, images[i], labels[i], guesses[i], likely[i].max())
+    return figure
+
+
+def picture(axes: Axes, image: np.ndarray, label: int, guess: int, sure: float) -> None:
+    """Draw one digit, with what the network took it for and how sure it was of that."""
+    axes.imshow(image, cmap="gray_r", vmin=0, vmax=1)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    wrong = guess != label
+    axes.set_title(
+        f"{guess}, is {label}" if wrong else f"{guess}",
+        fontsize=11,
+        pad=3,
+        color=WRONG if wrong else RIGHT,
+        weight="bold" if wrong else "normal",
+    )
+    axes.set_xlabel(f"{sure:.1%}", fontsize=8, labelpad=2, color=RIGHT)
+    for side in axes.spines.values():
+        side.set(color=WRONG if wrong else "#c8c8c8", linewidth=2.2 if wrong else 0.8)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a PNG under another name beside `path` and rename it, so that none is ever half there."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        figure.savefig(part, format="png", dpi=120)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

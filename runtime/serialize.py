@@ -1,0 +1,316 @@
+"""Save nested containers of tensors to a file and load them again, without pickle: nothing in a file is executed.
+
+A file is a safetensors file.  Each tensor is an entry, so other programs read it too; how the entries hang together
+(dicts, lists, numbers, strings) stands as JSON in the file's metadata, with a checksum over everything.  A
+safetensors file of other origin, which has no such metadata, loads as a dict of tensors.
+
+Written here by hand, so that arrays go to the file without a copy; read by the safetensors library, which checks
+every offset.  Source: the safetensors format, github.com/huggingface/safetensors.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+import stat
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import numpy as np
+
+from ..ir import dtypes
+from ..ir.dtypes import DType
+from ..ir.errors import ArgumentError, DTypeError, LaminaError
+from ..ir.types import Device
+from . import lazy
+from .methods import require_cpu
+from .tensor import Parameter, Size, Tensor, tensor_of, wrap
+
+Target = str | os.PathLike | IO[bytes]
+
+DTYPES = {d.short.upper(): d for d in dtypes.ALL}  # safetensors' names are ours in capitals: F32, BF16, U8, BOOL
+STRUCTURE, CHECKSUM = "lamina", "lamina.crc32"
+FOREIGN = {
+    b"PK\x03\x04": "a zip archive, as torch.save writes",
+    b"\x80": "a pickle, as old versions of torch.save wrote",
+    b"\x93NUMPY": "a NumPy array, which numpy.load reads",
+    b"\x89HDF": "an HDF5 file",
+}
+
+
+class SavedFileError(LaminaError, RuntimeError):
+    """A file that `lamina.save` did not write, or that was damaged since."""
+
+
+# ---- containers as JSON --------------------------------------------------------------------------------------------
+class _Writer:
+    """Turns an object into JSON and the arrays it refers to.
+
+    entries: name -> array.  JSON's own null, true, numbers, strings and lists stand for themselves; anything else is
+    an object with one telling key: {"dict": [[key, value], …]}, {"tensor": name}, {"float": "nan"} …
+    """
+
+    def __init__(self):
+        self.entries: dict[str, np.ndarray] = {}
+        self._names: dict[tuple, str] = {}  # where an array lies -> its name: one that is shared is stored once
+        self._open: set[int] = set()
+
+    def write(self, value: Any, path: str) -> Any:
+        kind = type(value)
+        if value is None or kind in (bool, str, int):
+            return value
+        if isinstance(value, float):
+            return float(value) if math.isfinite(value) else {"float": repr(float(value))}
+        if isinstance(value, Tensor):
+            made = {"tensor": self._entry(value._data, path)}
+            if isinstance(value, Parameter):
+                made["parameter"] = value.requires_grad
+            elif value.requires_grad:
+                made["requires_grad"] = True
+            return made
+        if kind is np.ndarray and dtypes.from_numpy_dtype(value.dtype) is not None:
+            return {"array": self._entry(value, path)}
+        if kind is DType:
+            return {"dtype": value.name}
+        if kind is Device:
+            return {"device": str(value)}
+        if kind not in (list, tuple, Size, dict, OrderedDict):
+            raise ArgumentError(
+                f"save(obj): {path or 'obj'} is a {kind.__name__}, which can't be saved without running code on load",
+                "takes: tensors, arrays, numbers, strings, None, and dicts, lists and tuples of these",
+                "save x.state_dict() of a module or an optimizer" if hasattr(value, "state_dict") else "save its parts",
+            )
+        if id(value) in self._open:
+            raise ArgumentError(f"save(obj): {path or 'obj'} contains itself")
+        self._open.add(id(value))
+        try:
+            if kind in (dict, OrderedDict):
+                pairs = [[self._key(key, path), self.write(x, _below(path, key))] for key, x in value.items()]
+                return {"dict" if kind is dict else "ordered_dict": pairs}
+            items = [self.write(x, _below(path, i)) for i, x in enumerate(value)]
+            return items if kind is list else {"tuple" if kind is tuple else "size": items}
+        finally:
+            self._open.remove(id(value))
+
+    def _key(self, key: Any, path: str) -> Any:
+        if isinstance(key, Tensor) or not isinstance(key, (type(None), bool, str, int, float, tuple)):
+            raise ArgumentError(
+                f"save(obj): a key of {path or 'obj'} is a {type(key).__name__}",
+                "keys can be strings, numbers, None and tuples of these",
+            )
+        return self.write(key, path)
+
+    def _entry(self, data: np.ndarray, path: str) -> str:
+        if not data.dtype.isnative:
+            data = data.astype(data.dtype.newbyteorder("="))
+        place = (data.__array_interface__["data"][0], data.dtype, data.shape, data.strides)
+        known = self._names.get(place) if data.size else None
+        if known is not None:
+            return known
+        name = free = path.encode(errors="replace").decode() or "tensor"  # half a surrogate pair is no UTF-8
+        count = 1
+        while free in self.entries or free == "__metadata__":
+            count += 1
+            free = f"{name}#{count}"
+        self.entries[free] = data
+        self._names[place] = free
+        return free
+
+
+def _below(path: str, key: Any) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+class _Reader:
+    """Turns JSON back into the object.  Raises SavedFileError where it is not what _Writer writes."""
+
+    def __init__(self, entries: dict[str, np.ndarray]):
+        self._entries = entries
+        self._used: dict[str, Tensor] = {}
+
+    def read(self, found: Any) -> Any:
+        if isinstance(found, list):
+            return [self.read(x) for x in found]
+        if not isinstance(found, dict):
+            return found
+        kind, value = next(iter(found.items()), ("", None))
+        known: dict[str, Callable[[Any], Any]] = {
+            "dict": lambda pairs: {self.read(key): self.read(x) for key, x in pairs},
+            "ordered_dict": lambda pairs: OrderedDict((self.read(key), self.read(x)) for key, x in pairs),
+            "tuple": lambda items: tuple(map(self.read, items)),
+            "size": lambda items: Size(map(self.read, items)),
+            "float": float,
+            "dtype": dtypes.dtype_named,
+            "device": Device,
+            "array": lambda name: self._entries[name],
+            "tensor": lambda name: self._tensor(name, found),
+        }
+        try:
+            return known[kind](value)
+        except SavedFileError:
+            raise
+        except (KeyError, TypeError, ValueError, LaminaError):
+            raise SavedFileError(f"load(): the file says {str(found)[:60]!r}, which means nothing") from None
+
+    def _tensor(self, name: str, found: dict) -> Tensor:
+        first = self._used.get(name)
+        if first is None:
+            made = self._used[name] = tensor_of(self._entries[name])
+        else:
+            made = wrap(first._data, first._meta)
+            made._storage = first.detach()._storage  # what was shared is shared again
+        if "parameter" in found:
+            return Parameter(made, found["parameter"])
+        return made.requires_grad_() if found.get("requires_grad") else made
+
+
+# ---- files ---------------------------------------------------------------------------------------------------------
+def _checksum(structure: str, entries: dict[str, tuple[str, list[int], Any]]) -> str:
+    """CRC-32 over the structure and, in the order of their names, all entries with their types."""
+    found = zlib.crc32(structure.encode())
+    for name, (dtype, shape, raw) in sorted(entries.items()):
+        found = zlib.crc32(raw, zlib.crc32(f"{name}\0{dtype}\0{shape}\0".encode(), found))
+    return f"{found:08x}"
+
+
+def _pieces(obj: Any) -> Iterator[bytes | memoryview]:
+    """The bytes of a file, piece by piece; all that can be refused is refused before the first."""
+    writer = _Writer()
+    structure = json.dumps(writer.write(obj, ""), separators=(",", ":"))
+    raw: dict[str, tuple[str, list[int], Any]] = {}
+    for name, data in writer.entries.items():
+        dtype = dtypes.from_numpy_dtype(data.dtype)
+        flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        raw[name] = (dtype.short.upper(), list(data.shape), memoryview(flat))
+    header: dict[str, Any] = {"__metadata__": {STRUCTURE: structure, CHECKSUM: _checksum(structure, raw)}}
+    end = 0
+    widest_first = sorted(raw, key=lambda name: -writer.entries[name].itemsize)  # so that all are aligned
+    for name in widest_first:
+        dtype_name, shape, data = raw[name]
+        begin, end = end, end + len(data)
+        header[name] = {"dtype": dtype_name, "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for name in widest_first:
+        yield raw[name][2]
+
+
+@contextmanager
+def _replacing(path: str) -> Iterator[IO[bytes]]:
+    """A file that takes the place of `path` when it is complete and on the disk; until then `path` is untouched."""
+    path = os.path.realpath(path)  # write what a link points at, not over the link
+    if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
+        with open(path, "wb") as file:  # a pipe or a device can't be replaced
+            yield file
+        return
+    folder = os.path.dirname(path)
+    temporary = os.path.join(folder, f".{os.path.basename(path)[:200]}.{secrets.token_hex(6)}.part")
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+        raise
+    directory = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(directory)  # the new name, too, is on the disk
+    finally:
+        os.close(directory)
+
+
+def save(obj: Any, f: Target) -> None:
+    """Write `obj` to a path or to a file that is open for writing bytes.
+
+    obj: tensors, arrays, numbers, strings, None, dtypes, and dicts, lists and tuples of these, nested at will: such
+    as the state_dict of a module or of an optimizer.  Tensors over the same memory are stored once.  A path is
+    written under another name first and then renamed, so an interrupt leaves the old file.  Raises ArgumentError.
+    """
+    if not isinstance(f, (str, os.PathLike)):
+        if not hasattr(f, "write"):
+            raise ArgumentError(f"save(obj, f): f must be a path or a file open for writing, not {type(f).__name__}")
+        for piece in _pieces(obj):
+            f.write(piece)
+        return
+    pieces = _pieces(obj)
+    first = next(pieces)
+    with _replacing(os.fspath(f)) as file:
+        file.write(first)
+        for piece in pieces:
+            file.write(piece)
+
+
+def load(f: Target, map_location: Any = None, *, weights_only: bool = True) -> Any:
+    """Read what `save` wrote, or the dict of tensors of any safetensors file, from a path or an open file.
+
+    map_location: None or "cpu".  weights_only: taken because scripts give it; a file never runs code, either way.
+    Raises SavedFileError for a file that is damaged, cut short or of another kind; DeviceError; OSError.
+    """
+    if map_location is not None and not isinstance(map_location, (str, Device)):
+        raise ArgumentError(
+            f"load(map_location): takes a device such as 'cpu', not {type(map_location).__name__}"
+        )
+    require_cpu(map_location)
+    if isinstance(f, (str, os.PathLike)):
+        name = os.path.basename(os.fspath(f))
+        with open(f, "rb") as file:
+            data = file.read()
+    elif hasattr(f, "read"):
+        name, data = getattr(f, "name", "the file"), f.read()
+    else:
+        raise ArgumentError(f"load(f): f must be a path or a file open for reading, not {type(f).__name__}")
+    if not isinstance(data, bytes):
+        raise ArgumentError("load(f): the file is open as text", "open it with mode 'rb'")
+    metadata, entries = _parsed(data, str(name))
+    if STRUCTURE not in metadata and CHECKSUM not in metadata:
+        return {name: tensor_of(_array(name, *entry)) for name, entry in entries.items()}
+    structure = metadata.get(STRUCTURE, "")
+    if _checksum(structure, entries) != metadata.get(CHECKSUM):
+        raise SavedFileError(f"load(): {name} was changed since it was saved: its checksum is another")
+    reader = _Reader({name: _array(name, *entry) for name, entry in entries.items()})
+    try:
+        return reader.read(json.loads(structure))
+    except (json.JSONDecodeError, RecursionError):
+        raise SavedFileError(f"load(): the structure that {name} states can't be read") from None
+
+
+def _array(name: str, dtype: str, shape: list[int], raw: bytearray) -> np.ndarray:
+    known = DTYPES.get(dtype)
+    if known is None:
+        raise DTypeError(f"load(): entry {name!r} holds {dtype}", f"Lamina's types: {', '.join(DTYPES)}")
+    data = np.frombuffer(raw, np.uint8)
+    # A bool's byte must be 0 or 1, and a file may hold any.
+    return (data != 0 if known is dtypes.bool_ else data.view(known.numpy)).reshape(shape)
+
+
+def _parsed(data: bytes, name: str) -> tuple[dict[str, str], dict[str, tuple[str, list[int], bytearray]]]:
+    """The metadata and the entries (dtype, shape, bytes) of a safetensors file.  Raises SavedFileError."""
+    if not data:
+        raise SavedFileError(f"load(): {name} is empty")
+    for start, kind in FOREIGN.items():
+        # The first eight bytes may happen to be a length; a real one is followed by an opening brace.
+        if data.startswith(start) and data[8:9] != b"{":
+            raise SavedFileError(
+                f"load(): {name} is {kind}",
+                "it was not read, as such a file can run code",
+                "load it where it was written, and save its tensors with safetensors or lamina.save",
+            )
+    safetensors = lazy.load("safetensors")
+    try:
+        found = safetensors.deserialize(data)
+    except safetensors.SafetensorError as error:
+        raise SavedFileError(
+            f"load(): {name} is no safetensors file, or it is cut short or damaged", f"found: {error}"
+        ) from None
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    entries = {key: (entry["dtype"], entry["shape"], entry["data"]) for key, entry in found}
+    return header.get("__metadata__") or {}, entries
