@@ -3,7 +3,7 @@
 This is the public face.  It hands names on and defines nothing: ops stand in ir/ops, what runs them in runtime.
 """
 
-from . import autograd, runtime
+from . import autograd, data, nn, optim, runtime
 from .ir.dtypes import (
     bfloat16,
     float16,
@@ -36,6 +36,7 @@ from .ir.errors import (
 from .ir.types import Device as device
 from .ir.version import __version__
 from .runtime import *  # noqa: F403 - every op, by its record's name
+from .runtime.ops import __getattr__  # and those entered later
 
 # The dtypes' short names.  Last, as the ops' methods of these names came with the star.
 float, double, half = float32, float64, float16

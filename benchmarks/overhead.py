@@ -27,43 +27,53 @@ import lamina
 RESULTS = Path(__file__).parent / "results"
 FORWARD = ("add", "mul", "relu", "matmul", "sum", "view", "transpose", "slice")
 BACKWARD = ("add", "mul", "matmul", "relu")
-OPS: dict[str, Callable] = {
-    "add": lambda x, y: x + y,
-    "mul": lambda x, y: x * y,
-    "relu": lambda x, y: x.relu(),
-    "matmul": lambda x, y: x @ y,
-    "sum": lambda x, y: x.sum(),
-    "view": lambda x, y: x.view(16),
-    "transpose": lambda x, y: x.transpose(0, 1),
-    "slice": lambda x, y: x[1:3],
-    "x * 2.5": lambda x, y: x * 2.5,
-    "sub": lambda x, y: x - y,
-    "exp": lambda x, y: x.exp(),
-    "add row": lambda x, y: x + y[0],
-    "mean(1)": lambda x, y: x.mean(1),
-    "softmax": lambda x, y: x.softmax(1),
-    "x > y": lambda x, y: x > y,
+OPS = {
+    "add": "x + y",
+    "mul": "x * y",
+    "relu": "x.relu()",
+    "matmul": "x @ y",
+    "sum": "x.sum()",
+    "view": "x.view(16)",
+    "transpose": "x.transpose(0, 1)",
+    "slice": "x[1:3]",
+    "x * 2.5": "x * 2.5",
+    "sub": "x - y",
+    "exp": "x.exp()",
+    "add row": "x + row",
+    "mean(1)": "x.mean(1)",
+    "softmax": "x.softmax(1)",
+    "x > y": "x > y",
 }
 
 
-def timed(run: Callable[[], object], count: int) -> float:
-    """Seconds of one call, over `count` calls."""
-    start = time.perf_counter()
+# One call in a loop that costs 15 ns: a lambda around it would weigh on the quicker side more.
+LOOP = """
+def timed({arguments}, count, clock):
+    start = clock()
     for _ in range(count):
-        run()
-    return (time.perf_counter() - start) / count
+        {call}
+    return (clock() - start) / count
+"""
 
 
-def duel(ours: Callable[[], object], theirs: Callable[[], object], count: int, rounds: int) -> tuple[float, ...]:
+def loop(call: str, *names: str) -> Callable[..., float]:
+    """Times a call, written as source: timed(*values of names, count, clock) -> seconds of one call."""
+    scope: dict = {}
+    exec(LOOP.format(arguments=", ".join(names), call=call), scope)
+    return scope["timed"]
+
+
+def duel(timed: Callable[..., float], ours: tuple, theirs: tuple, count: int, rounds: int) -> tuple[float, ...]:
     """(minimum of ours, of theirs, ratio of the minima, median ratio of the rounds); in turn, collector off."""
-    ours(), theirs()
+    clock = time.perf_counter
+    timed(*ours, 2, clock), timed(*theirs, 2, clock)
     mine, other = [], []
     gc.collect()
     gc.disable()
     try:
         for _ in range(rounds):
-            mine.append(timed(ours, count))
-            other.append(timed(theirs, count))
+            mine.append(timed(*ours, count, clock))
+            other.append(timed(*theirs, count, clock))
     finally:
         gc.enable()
     ratios = [a / b for a, b in zip(mine, other, strict=True)]
@@ -71,15 +81,18 @@ def duel(ours: Callable[[], object], theirs: Callable[[], object], count: int, r
 
 
 def forward(name: str, grad: bool, rounds: int) -> tuple[float, ...]:
-    run, a, b = OPS[name], *np.random.default_rng(0).standard_normal((2, 4, 4)).astype(np.float32)
-    ours = [lamina.tensor(v, requires_grad=grad) for v in (a, b)]
-    theirs = [torch.tensor(v, requires_grad=grad) for v in (a, b)]
-    return duel(lambda: run(*ours), lambda: run(*theirs), 1000, rounds)
+    """An op on two 4 x 4 operands and a row of 4."""
+    arrays = np.random.default_rng(0).standard_normal((3, 4, 4)).astype(np.float32)
+    ours = [lamina.tensor(v, requires_grad=grad) for v in (*arrays[:2], arrays[2, 0])]
+    theirs = [torch.tensor(v, requires_grad=grad) for v in (*arrays[:2], arrays[2, 0])]
+    return duel(loop(OPS[name], "x", "y", "row"), tuple(ours), tuple(theirs), 1000, rounds)
 
 
 def chain(library, name: str, length: int = 100) -> Callable[[], float]:
     """Builds a chain of `length` ops, both operands differentiated, and returns the seconds per node of backward."""
-    run, a = OPS[name], (np.random.default_rng(0).standard_normal((4, 4)) * 0.5).astype(np.float32)
+    scope: dict = {}
+    exec(f"def run(x, y): return {OPS[name]}", scope)
+    run, a = scope["run"], (np.random.default_rng(0).standard_normal((4, 4)) * 0.5).astype(np.float32)
 
     def once() -> float:
         x, y = library.tensor(a, requires_grad=True), library.tensor(a, requires_grad=True)
@@ -106,7 +119,8 @@ def backward(name: str, rounds: int) -> tuple[float, ...]:
             other.append(theirs())
     finally:
         gc.enable()
-    return min(mine), min(other), min(mine) / min(other), statistics.median(a / b for a, b in zip(mine, other))
+    ratios = [a / b for a, b in zip(mine, other, strict=True)]
+    return min(mine), min(other), min(mine) / min(other), statistics.median(ratios)
 
 
 def mlp_step(library) -> Callable[[], object]:
@@ -173,8 +187,10 @@ def main() -> None:
             note(f"{name}, forward with grad", forward(name, True, arguments.rounds))
     for name in BACKWARD:
         note(f"{name}, backward per node", backward(name, arguments.rounds))
-    note("MLP step", duel(mlp_step(lamina), mlp_step(torch), 50, arguments.rounds))
-    note("LSTM cell x 10 and backward", duel(lstm_step(lamina), lstm_step(torch), 20, arguments.rounds))
+    call = loop("step()", "step")
+    note("MLP step", duel(call, (mlp_step(lamina),), (mlp_step(torch),), 50, arguments.rounds))
+    cells = (lstm_step(lamina),), (lstm_step(torch),)
+    note("LSTM cell x 10 and backward", duel(call, *cells, 20, arguments.rounds))
     ahead = statistics.median(figures[f"{name}, forward with grad"][2] for name in FORWARD)
     behind = statistics.median(figures[f"{name}, backward per node"][2] for name in BACKWARD)
     summary = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
+from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
 from typing import Any
 
 import numpy as np
@@ -125,6 +125,3 @@ def default_convert(data: Any) -> Any:
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
         return _like(data, [default_convert(x) for x in data])
     return data
-
-
-Collate = Callable[[Any], Any]

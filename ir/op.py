@@ -272,6 +272,7 @@ def _plain_bind(op: Op) -> Callable[..., tuple[tuple, dict]]:
 
 
 REGISTRY: dict[str, Op] = {}
+on_entry: list[Callable[[Op], None]] = []  # called with each record that is entered: who offers ops adds it there
 
 
 def register(op: Op) -> Op:
@@ -279,6 +280,8 @@ def register(op: Op) -> Op:
     if op.name in REGISTRY:
         raise TypeError(f"op {op.name} is defined twice")
     REGISTRY[op.name] = op
+    for offer in on_entry:
+        offer(op)
     return op
 
 

@@ -20,10 +20,11 @@ class _ASMoutput(NamedTuple):
 
 
 class AdaptiveLogSoftmaxWithLoss(Module):
-    """Log-softmax in two steps: first the frequent classes and the clusters of rarer ones, then within a cluster.
+    """Log-softmax in two steps: the frequent classes and the clusters of rarer ones, then within a cluster.
 
-    Classes are numbered from the most frequent.  cutoffs: where each cluster begins; each has `div_value` times fewer
-    features than the one before.  Shapes: input [N, in_features], target [N] -> (output [N], loss []).
+    Classes are numbered from the most frequent.  cutoffs: where each cluster begins; each has `div_value`
+    times fewer features than the one before.  Shapes: input [N, in_features], target [N] -> (output [N],
+    loss []).
     Source: Grave et al. 2017, Efficient softmax approximation for GPUs.
     """
 
@@ -41,7 +42,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         bounds = list(cutoffs)
         if not bounds or sorted(set(bounds)) != bounds or bounds[0] <= 0 or bounds[-1] >= n_classes:
             raise ArgumentValueError(
-                f"AdaptiveLogSoftmaxWithLoss: cutoffs must grow from above 0 to below n_classes: {bounds}, {n_classes}"
+                f"AdaptiveLogSoftmaxWithLoss: cutoffs must grow from above 0 to below {n_classes}: {bounds}"
             )
         kind = {"device": device, "dtype": dtype}
         self.in_features, self.n_classes, self.cutoffs = in_features, n_classes, [*bounds, n_classes]

@@ -47,9 +47,10 @@ def ctc_loss(
 ) -> Tensor:
     """The negative log-likelihood of label sequences, summed over all ways to align them with the inputs.
 
-    Shapes: log_probs [T, N, C], targets [N, S] or all in one row, lengths [N] -> [], or [N] unreduced; without N:
-    [T, C], [S], [].  "mean" divides by the targets' lengths first.  zero_infinity: targets that can't be aligned count
-    as 0.  Raises ShapeError, ArgumentValueError.  Source: Graves et al. 2006, eq. 6 to 8.
+    Shapes: log_probs [T, N, C], targets [N, S] or all in one row, lengths [N] -> [], or [N] unreduced;
+    without N: [T, C], [S], [].  "mean" divides by the targets' lengths first.  zero_infinity: targets that
+    can't be aligned count as 0.  Raises ShapeError, ArgumentValueError.
+    Source: Graves et al. 2006, eq. 6 to 8.
     """
     if reduction not in ("none", "mean", "sum"):
         raise ArgumentValueError(f"ctc_loss: reduction must be 'none', 'mean' or 'sum', not {reduction!r}")

@@ -109,7 +109,7 @@ class Embedding(_Table):
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
     ) -> Embedding:
-        """Make one around a given table, which does not learn unless `freeze` is False.  Raises ShapeError."""
+        """Make one around a given table, which learns only if `freeze` is False.  Raises ShapeError."""
         settings = {
             "padding_idx": padding_idx,
             "max_norm": max_norm,
@@ -183,7 +183,7 @@ class EmbeddingBag(_Table):
         include_last_offset: bool = False,
         padding_idx: int | None = None,
     ) -> EmbeddingBag:
-        """Make one around a given table, which does not learn unless `freeze` is False.  Raises ShapeError."""
+        """Make one around a given table, which learns only if `freeze` is False.  Raises ShapeError."""
         settings = {"max_norm": max_norm, "norm_type": norm_type, "mode": mode, "sparse": sparse}
         settings |= {
             "include_last_offset": include_last_offset,

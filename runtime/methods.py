@@ -13,7 +13,7 @@ import numpy as np
 from ..ir import dtypes
 from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DimError, GradError
-from ..ir.op import COMPOSITES, REGISTRY, Op
+from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
 from ..ir.types import CPU, Device
 from . import autograd, ops
 from .dispatch import EAGER, eager, lift, operator, storage_of
@@ -74,13 +74,19 @@ def _install_operators() -> None:
     Tensor.__hash__ = object.__hash__
 
 
+def _offer(op: Op) -> None:
+    """Make methods of an op: name, aliases, and where the record says so name_."""
+    for spelled in (op.name, *op.aliases):
+        if op.method and op.operands and not hasattr(Tensor, spelled):
+            setattr(Tensor, spelled, ops.FUNCTIONS[spelled])
+        if op.traits.inplace and not op.traits.view and not hasattr(Tensor, spelled + "_"):
+            setattr(Tensor, spelled + "_", inplace(op))
+
+
 def _install_methods() -> None:
-    for name, op in REGISTRY.items():
-        for spelled in (name, *op.aliases):
-            if op.method and op.operands and not hasattr(Tensor, spelled):
-                setattr(Tensor, spelled, ops.FUNCTIONS[spelled])
-            if op.traits.inplace and not op.traits.view and not hasattr(Tensor, spelled + "_"):
-                setattr(Tensor, spelled + "_", inplace(op))
+    for op in REGISTRY.values():
+        _offer(op)
+    on_entry.append(_offer)
     for name, composite in COMPOSITES.items():
         for spelled in (name, *composite.aliases):
             if composite.method and not hasattr(Tensor, spelled):

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..ir import ops as _records  # noqa: F401 - importing them enters them into the registry
 from ..ir.errors import ArgumentError
-from ..ir.op import COMPOSITES, REGISTRY, Op
+from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
 from .dispatch import eager
 
 # What PyTorch's factories take besides the record's own arguments, and the only values Lamina has for them.
@@ -33,21 +33,24 @@ def _factory(op: Op) -> Callable:
     return make
 
 
-def _public() -> dict[str, Callable]:
-    found: dict[str, Callable] = {}
-    for name, op in REGISTRY.items():
-        function = _factory(op) if op.traits.creation else eager(op)
-        for spelled in (name, *op.aliases):
-            found[spelled] = function
-    for name, composite in COMPOSITES.items():
-        for spelled in (name, *composite.aliases) if composite.public else ():
-            found[spelled] = composite.function
-    return found
+FUNCTIONS: dict[str, Callable] = {}
 
 
-FUNCTIONS = _public()
-globals().update(FUNCTIONS)
+def _offer(op: Op) -> None:
+    function = _factory(op) if op.traits.creation else eager(op)
+    FUNCTIONS.update(dict.fromkeys((op.name, *op.aliases), function))
 
 
-def __getattr__(name: str) -> Callable:  # for type checkers, and for a clear error
-    raise AttributeError(f"there is no op {name!r}")
+for _op in REGISTRY.values():
+    _offer(_op)
+on_entry.append(_offer)
+for _name, _composite in COMPOSITES.items():
+    if _composite.public:
+        FUNCTIONS.update(dict.fromkeys((_name, *_composite.aliases), _composite.function))
+
+
+def __getattr__(name: str) -> Callable:
+    """An op's function.  Raises AttributeError."""
+    if name in FUNCTIONS:
+        return FUNCTIONS[name]
+    raise AttributeError(f"module 'lamina' has no op {name!r}")

@@ -57,8 +57,8 @@ def conv_attrs(op: str, n: int, weight: Any, stride: Any, padding: Any, dilation
 
 # Two layouts of the same products.  As it stands, each image has a product of its own, whose result already
 # lies as [n, k, *places]; but windows are copied in runs of one row.  With the batch innermost, rows are as
-# long as the batch times the width, and there is one product.  For 3x3 kernels on one core of a Zen 4 machine,
-# [32, 32, 4, 4] took 0.42 and [32, 16, 8, 8] 0.76 of the time; input gradients 0.34, 0.59.  On larger
+# long as the batch times the width, and there is one product.  For 3x3 kernels on one Zen 4 core,
+# [32, 32, 4, 4] took 0.42 and [32, 16, 8, 8] 0.76 of the time, input gradients 0.34, 0.59.  On larger
 # images, and with few channels, it is slower.
 
 

@@ -181,5 +181,3 @@ def test_build_refuses_stages_before_the_parallel_axes():
     (j,) = k.axes(3)
     with pytest.raises(KernelError, match="lay out the parallel axes before the stages"):
         k.sum(k.operands[0][j], over=(j,))
-
-

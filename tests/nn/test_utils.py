@@ -74,3 +74,22 @@ def test_packed_rnn_equals_each_sequence_alone():
         # the same products, in matrices of other heights: sums of 3 terms in another order
         assert (found[k] - alone).abs().max().item() < 1e-15 * 16
         assert (last[:, k] - state).abs().max().item() < 1e-15 * 16
+
+
+@pytest.mark.parametrize("kind", ["weight_norm", "spectral_norm"])
+def test_computed_weight_and_back(kind):
+    m = nn.Linear(3, 2)
+    before = m.weight.detach().clone()
+    assert getattr(utils, kind)(m) is m and not isinstance(m.weight, nn.Parameter)
+    with pytest.raises(lamina.ArgumentValueError, match="Linear.weight is computed already"):
+        getattr(utils, kind)(m)
+    m(lamina.ones(1, 3)).sum().backward()
+    assert all(p.grad is not None for p in m.parameters())
+    getattr(utils, "remove_" + kind)(m)
+    assert isinstance(m.weight, nn.Parameter) and sorted(m.state_dict()) == ["bias", "weight"]
+    ratio = (m.weight / before).detach().numpy()
+    assert (
+        ratio.max() - ratio.min() < 1e-6 * ratio.max()
+    )  # the same direction: a product and a quotient rounded
+    with pytest.raises(lamina.ArgumentValueError, match="Linear.weight is not computed"):
+        getattr(utils, "remove_" + kind)(m)

@@ -355,7 +355,7 @@ def check_lowering(op: Op) -> None:
 
 
 def check_special_values(op: Op) -> None:
-    """An elementwise op's lowering treats NaN, infinities, zeros and the very small and large as its reference does."""
+    """Elementwise lowerings treat NaN, infinities, zeros, the tiny and the huge as the reference does."""
     if (
         not op.traits.elementwise
         or isinstance(op.lower, NotLowered)

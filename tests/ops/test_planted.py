@@ -9,6 +9,7 @@ import tensor_checks
 
 from lamina.ir import dtypes, lowering
 from lamina.ir.errors import DTypeError
+from lamina.ir.kernel import scalar
 from lamina.ir.op import REGISTRY, Op, Traits
 from lamina.ir.sample import Operand, Sample, sample
 from lamina.ir.types import type_of
@@ -331,6 +332,25 @@ def test_planted_inplace_form_into_new_memory_is_caught(monkeypatch):
 
     monkeypatch.setattr(Tensor, "mul_", moved)
     caught(tensor_checks.check_inplace, mul, "does not count as a write")
+
+
+def test_planted_body_that_drops_nan_is_caught(monkeypatch):
+    def greater(input, other):
+        return scalar.op("select", input > other, input, other)
+
+    monkeypatch.setattr(REGISTRY["maximum"], "lower", lowering.pointwise(greater))
+    checks.check_lowering(REGISTRY["maximum"])  # not seen at the samples
+    caught(checks.check_special_values, REGISTRY["maximum"], "at special values")
+
+
+def test_planted_step_that_writes_nothing_is_caught(monkeypatch):
+    monkeypatch.setattr(REGISTRY["sgd_update"], "write", lambda *operands, **attrs: None)
+    caught(checks.check_write, REGISTRY["sgd_update"], "written against the reference")
+
+
+def test_planted_missing_alias_is_caught(monkeypatch):
+    monkeypatch.setattr(mul, "aliases", ("times",))
+    caught(tensor_checks.check_public, mul, "no function times")
 
 
 def test_planted_wrong_elementwise_body_is_caught(monkeypatch):

@@ -320,7 +320,7 @@ def test_record_values_and_dtypes_are_torchs(name):
 
 @pytest.mark.parametrize("name", [n for n in COMPARED if REGISTRY[n].traits.elementwise])
 def test_record_special_values_are_torchs(name):
-    """NaN, infinities, zeros, the very small and large: in float64, where few functions differ by more than ulps."""
+    """NaN, infinities, zeros, the tiny and the huge, in float64: few functions differ by more than ulps."""
     op, function = REGISTRY[name], counterpart(REGISTRY[name])
     if dtypes.float64 not in TAKES[op.dtypes] or name.startswith("empty") or name in SPECIAL_IN_TORCH:
         return

@@ -1,0 +1,193 @@
+"""The loader: batches of a dataset, fetched here or by worker processes."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
+from multiprocessing.context import BaseContext
+from typing import Any
+
+from ..ir.errors import ArgumentError, ArgumentValueError
+from ..runtime import Generator
+from .collate import default_collate, default_convert
+from .datasets import Dataset, IterableDataset
+from .pool import Pool, WorkerError
+from .samplers import BatchSampler, RandomSampler, SequentialSampler, draw_seed
+from .worker import Exhausted, Fetch, Setup
+
+PREFETCH = 2  # batches that each worker is ahead
+FIXED = {"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"}
+
+
+class DataLoader:
+    """Iterates over a dataset in batches; each `iter()` is an epoch.
+
+    dataset: a map-style Dataset, or an IterableDataset.  batch_size: None yields samples without collating them.
+    shuffle, sampler, batch_sampler: the order; at most one of them.  num_workers: processes that fetch; 0 fetches here.
+    collate_fn: from a list of samples to a batch.  drop_last: leave out a last batch that is short.
+    timeout: seconds to wait for a batch of a worker; 0 waits.  worker_init_fn: called with the id in each worker.
+    generator: what shuffling and the workers' seeds are drawn from.  prefetch_factor: batches each worker is ahead (2).
+    persistent_workers: keep the workers from one epoch to the next.  pin_memory, pin_memory_device: accepted; batches
+    are in ordinary memory.  in_order: batches come in order in any case.
+
+    The order of batches, and what their samples draw at random, depends on the generator and on num_workers alone.
+    Tensors from workers own their memory.  An exception in a worker is raised here as what it is, with a note that
+    holds the worker's id and traceback.  Raises ArgumentError, ArgumentValueError; WorkerError for a worker that died.
+
+    Workers are forked on Linux, unless `multiprocessing_context` or multiprocessing.set_start_method says otherwise.
+    A forked worker is there in 10 ms and shares the dataset's memory; a spawned one takes 0.8 s to import this
+    package, gets the dataset pickled, and can't see what a notebook or a script without a `__main__` guard defines.
+    What speaks against forking are locks that other threads hold at that moment.  Lamina's own are free in the child
+    (they are taken for the fork), NumPy's threads renew themselves, and the loader itself runs no threads.  If your
+    program has threads that hold locks of yours, pass multiprocessing_context="forkserver".
+    """
+
+    def __init__(
+        self, dataset: Dataset, batch_size: int | None = 1, shuffle: bool | None = None,
+        sampler: Iterable | None = None, batch_sampler: Iterable | None = None, num_workers: int = 0,
+        collate_fn: Callable[[Any], Any] | None = None, pin_memory: bool = False, drop_last: bool = False,
+        timeout: float = 0, worker_init_fn: Callable[[int], Any] | None = None,
+        multiprocessing_context: str | BaseContext | None = None, generator: Generator | None = None, *,
+        prefetch_factor: int | None = None, persistent_workers: bool = False, pin_memory_device: str = "",
+        in_order: bool = True,
+    ):  # fmt: skip
+        _check_workers(num_workers, timeout, prefetch_factor, persistent_workers, multiprocessing_context)
+        _check_order(dataset, batch_size, shuffle, sampler, batch_sampler, drop_last)
+        if generator is not None and not isinstance(generator, Generator):
+            raise ArgumentError(f"DataLoader(generator=…): takes a lamina.Generator, not {type(generator).__name__}")
+        self.dataset, self.num_workers, self.timeout = dataset, num_workers, timeout
+        self.pin_memory, self.pin_memory_device, self.in_order = pin_memory, pin_memory_device, in_order
+        self.worker_init_fn, self.generator = worker_init_fn, generator
+        self.multiprocessing_context = _context(multiprocessing_context, num_workers)
+        self.prefetch_factor = PREFETCH if prefetch_factor is None and num_workers else prefetch_factor
+        self.persistent_workers = persistent_workers
+        self._streams = isinstance(dataset, IterableDataset)
+        if sampler is None and not self._streams:
+            sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
+        if batch_sampler is not None:
+            batch_size = None
+        elif batch_size is not None and not self._streams:
+            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
+        self.batch_size, self.drop_last = batch_size, drop_last
+        self.sampler, self.batch_sampler = sampler, batch_sampler
+        self._batched = batch_size is not None or batch_sampler is not None
+        self.collate_fn = collate_fn or (default_collate if self._batched else default_convert)
+        self._pool: Pool | None = None
+        self._made = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in FIXED and "_made" in self.__dict__:
+            raise ArgumentValueError(f"{name} can't be changed once a DataLoader is made", "make another one")
+        super().__setattr__(name, value)
+
+    def __len__(self) -> int:
+        """Batches of an epoch; of a stream, what its dataset's `__len__` promises."""
+        if not self._streams:
+            return len(self.batch_sampler if self.batch_sampler is not None else self.sampler)
+        size = len(self.dataset)
+        if self.batch_size is None:
+            return size
+        return size // self.batch_size if self.drop_last else math.ceil(size / self.batch_size)
+
+    def __iter__(self) -> Iterator[Any]:
+        # Drawn in any case: what is drawn after it does not depend on whether there are workers.
+        seed = draw_seed(self.generator)
+        keys = self._keys()
+        if not self.num_workers:
+            return self._here(keys)
+        pool, self._pool = self._pool, None
+        if pool is None:
+            pool = Pool(
+                self.multiprocessing_context,
+                Setup(self.dataset, self.collate_fn, self._batched, self.drop_last, self.num_workers, seed,
+                      self.worker_init_fn, self.prefetch_factor),
+            )  # fmt: skip
+        try:
+            batches = pool.batches(keys, self.timeout)
+        except BaseException:
+            pool.stop()
+            raise
+        if self.persistent_workers:
+            self._pool = pool
+        return self._from_workers(pool, batches)
+
+    def _keys(self) -> Iterator[Any]:
+        if self._streams:
+            return repeat(self.batch_size)
+        return iter(self.batch_sampler if self.batch_sampler is not None else self.sampler)
+
+    def _here(self, keys: Iterator[Any]) -> Iterator[Any]:
+        fetch = Fetch(self.dataset, self.collate_fn, self._batched, self.drop_last)
+        for key in keys:
+            batch = fetch(key)
+            if isinstance(batch, Exhausted):
+                return
+            yield batch
+
+    def _from_workers(self, pool: Pool, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the batches; afterwards, or when the iteration is left, stop the workers that are not to persist."""
+        keep = self.persistent_workers
+        try:
+            yield from batches
+        except (WorkerError, KeyboardInterrupt):
+            keep = keep and pool.epoch != 0 and self._pool is not pool
+            if self._pool is pool:
+                self._pool = None
+            raise
+        finally:
+            if not keep:
+                pool.stop()
+
+
+def _context(given: str | BaseContext | None, num_workers: int) -> BaseContext | None:
+    if not num_workers:
+        return None
+    if given is None and sys.platform == "linux":
+        given = multiprocessing.get_start_method(allow_none=True) or "fork"
+    return given if isinstance(given, BaseContext) else multiprocessing.get_context(given)
+
+
+def _check_workers(num_workers, timeout, prefetch_factor, persistent_workers, context) -> None:
+    if not isinstance(num_workers, int) or num_workers < 0:
+        raise ArgumentValueError(f"DataLoader(num_workers=…): must be an int of at least 0, not {num_workers!r}")
+    if timeout < 0:
+        raise ArgumentValueError(f"DataLoader(timeout=…): must be at least 0, not {timeout}")
+    if prefetch_factor is not None and prefetch_factor <= 0:
+        raise ArgumentValueError(f"DataLoader(prefetch_factor=…): must be positive, not {prefetch_factor}")
+    if not num_workers:
+        for name, given in (
+            ("timeout", timeout), ("prefetch_factor", prefetch_factor), ("persistent_workers", persistent_workers),
+            ("multiprocessing_context", context),
+        ):  # fmt: skip
+            if given:
+                raise ArgumentValueError(f"DataLoader({name}=…): there are no workers", "pass num_workers=1 or more")
+    methods = multiprocessing.get_all_start_methods()
+    if isinstance(context, str) and context not in methods:
+        raise ArgumentValueError(
+            f"DataLoader(multiprocessing_context=…): must be one of {', '.join(methods)}, not {context!r}"
+        )
+    if context is not None and not isinstance(context, (str, BaseContext)):
+        raise ArgumentError(
+            f"DataLoader(multiprocessing_context=…): takes a start method or a context, not {type(context).__name__}"
+        )
+
+
+def _check_order(dataset, batch_size, shuffle, sampler, batch_sampler, drop_last) -> None:
+    if isinstance(dataset, IterableDataset):
+        for name, given in (("shuffle", shuffle), ("sampler", sampler), ("batch_sampler", batch_sampler)):
+            if given not in (None, False):
+                raise ArgumentValueError(f"DataLoader({name}=…): an IterableDataset comes in its own order")
+        if batch_size is not None and (not isinstance(batch_size, int) or batch_size <= 0):
+            raise ArgumentValueError(f"DataLoader(batch_size=…): must be a positive int, not {batch_size!r}")
+    if sampler is not None and shuffle:
+        raise ArgumentValueError("DataLoader: sampler and shuffle exclude each other", "the sampler is the order")
+    if batch_sampler is not None:
+        if batch_size != 1 or shuffle or sampler is not None or drop_last:
+            raise ArgumentValueError(
+                "DataLoader: batch_sampler excludes batch_size, shuffle, sampler and drop_last"
+            )
+    elif batch_size is None and drop_last:
+        raise ArgumentValueError("DataLoader: batch_size=None makes no batches, so drop_last has nothing to leave out")

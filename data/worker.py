@@ -1,0 +1,202 @@
+"""What happens in a worker process: it fetches the batches it is told to, and sends them."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterable
+from itertools import islice
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import runtime as rt
+from ..runtime import modes
+from .datasets import Dataset, IterableDataset
+from .sharing import Writer
+
+
+class Exhausted(NamedTuple):
+    """In place of a batch: the stream has ended."""
+
+
+class Skipped(NamedTuple):
+    """In place of a batch: the epoch was left before this one's turn came."""
+
+
+class Failed(NamedTuple):
+    """In place of a batch: an exception, pickled (None where that can't be done), and its traceback."""
+
+    error: bytes | None
+    text: str
+
+
+class Fetch:
+    """Gets one batch: from a dataset, the samples at some keys; from a stream, its next few.
+
+    batched: a key is a list of keys (of a stream, a number of samples), and what they give is collated as a list.
+    """
+
+    def __init__(self, dataset: Dataset, collate: Callable, batched: bool, drop_last: bool):
+        self.dataset, self.collate, self.batched, self.drop_last = dataset, collate, batched, drop_last
+        self.stream = iter(dataset) if isinstance(dataset, IterableDataset) else None
+
+    def __call__(self, key: Any) -> Any:
+        if self.stream is not None:
+            return self._next(key)
+        if not self.batched:
+            return self.collate(self.dataset[key])
+        together = getattr(self.dataset, "__getitems__", None)
+        return self.collate(together(key) if together else [self.dataset[k] for k in key])
+
+    def _next(self, count: int) -> Any:
+        samples = list(islice(self.stream, count if self.batched else 1))
+        if not samples or (self.drop_last and len(samples) < count):
+            return Exhausted()
+        return self.collate(samples if self.batched else samples[0])
+
+
+class WorkerInfo(NamedTuple):
+    """Which worker this process is: `id` of `num_workers`, its seed, and its copy of the dataset."""
+
+    id: int
+    num_workers: int
+    seed: int
+    dataset: Dataset
+
+
+_info: WorkerInfo | None = None
+
+
+def get_worker_info() -> WorkerInfo | None:
+    """In a worker of a loader, which one this is; None anywhere else."""
+    return _info
+
+
+class Setup(NamedTuple):
+    """What all the workers of a loader are given.  `seed` + its id is a worker's seed; `blocks`: see Writer."""
+
+    dataset: Dataset
+    collate: Callable
+    batched: bool
+    drop_last: bool
+    num_workers: int
+    seed: int
+    init: Callable[[int], Any] | None
+    blocks: int
+
+
+START = "start"  # tasks: a new epoch begins, or (key,): fetch that batch, or None: stop
+
+
+def work(connection: Connection, inherited: Iterable[Connection], setup: Setup, worker: int) -> None:
+    """Be a worker until told to stop, or until the process at the other end is gone.
+
+    inherited: connections of others, which a forked process holds too and which would otherwise never be seen
+    to be closed.
+    """
+    global _info
+    for other in inherited:
+        other.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the parent stops its workers
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    modes.update(grad=True, inference=False, hook=None)  # the same however the process was started
+    seed = setup.seed + worker
+    rt.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed([seed & 0xFFFFFFFF, seed >> 32])
+    _info = WorkerInfo(worker, setup.num_workers, seed, setup.dataset)
+    tasks = _Tasks(connection)
+    try:
+        _serve(connection, tasks, setup, worker)
+    except (BrokenPipeError, ConnectionResetError):
+        return  # nobody is there to read
+
+
+class _Tasks:
+    """Tasks as they arrive, read by a thread: the parent can then always write, whatever the worker is at.
+
+    Else each could wait for the other to read.
+    """
+
+    def __init__(self, connection: Connection):
+        self._connection, self.epoch = connection, 0
+        self._queue: SimpleQueue = SimpleQueue()
+        threading.Thread(target=self._listen, name="lamina tasks", daemon=True).start()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                task = self._connection.recv()
+            except (EOFError, OSError):
+                task = None
+            if task == START or task is None:
+                self.epoch += 1  # what is still queued is of an epoch that was left
+            self._queue.put((self.epoch, task))
+            if task is None:
+                return
+
+    def next(self) -> tuple[int, Any]:
+        return self._queue.get()
+
+
+def _serve(connection: Connection, tasks: _Tasks, setup: Setup, worker: int) -> None:
+    """Answer each task (key,) by one message, in order."""
+    writer = Writer(connection, setup.blocks)
+    fetch = broken = None
+    ended = False
+    if setup.init is not None:
+        try:
+            setup.init(worker)
+        except Exception as error:
+            broken = _failed(error)
+    init_failed = broken
+    while True:
+        epoch, task = tasks.next()
+        if task is None:
+            return
+        if task == START:
+            broken, ended = init_failed, False
+            try:
+                fetch = Fetch(setup.dataset, setup.collate, setup.batched, setup.drop_last)
+            except Exception as error:  # the dataset's __iter__
+                broken = broken or _failed(error)
+        elif epoch != tasks.epoch:
+            connection.send(Skipped())
+        elif broken is not None:
+            connection.send(broken)
+        elif ended:
+            connection.send(Exhausted())
+        else:
+            ended = _answer(connection, writer, fetch, task[0])
+
+
+def _answer(connection: Connection, writer: Writer, fetch: Callable, key: Any) -> bool:
+    """Fetch and send a batch, or what came of it; whether the stream has ended."""
+    try:
+        batch = fetch(key)
+        if not isinstance(batch, Exhausted):
+            writer.send(batch)
+            return False
+    except (BrokenPipeError, ConnectionResetError):
+        raise
+    except Exception as error:
+        connection.send(_failed(error))
+        return False
+    connection.send(batch)
+    return True
+
+
+def _failed(error: Exception) -> Failed:
+    text = "".join(traceback.format_exception(error))
+    try:
+        pickled = pickle.dumps(error)
+        pickle.loads(pickled)  # some are pickled well and can't be made again
+    except Exception:
+        pickled = None
+    return Failed(pickled, text)

@@ -1,0 +1,81 @@
+"""What all examples do in the end: say what was learnt, check it, draw the curve."""
+
+import sys
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+from matplotlib.figure import Figure
+
+OUT = Path(__file__).parent / "out"
+LINE, FAINT, BASELINE = "#1f5fbf", "#b8c9e6", "#d0312d"
+
+
+class Curve:
+    """The losses of one training run, and the loss to beat.
+
+    baseline: a loss that something simpler reaches on the same data; `meaning` says what.
+    `final` is what is compared with it, so both must be measured alike: by default the mean of the last tenth.
+    """
+
+    def __init__(self, name: str, baseline: float, meaning: str):
+        self.name, self.baseline, self.meaning = name, baseline, meaning
+        self.losses: list[float] = []
+        self.start = perf_counter()
+
+    def add(self, loss: float, steps: int) -> None:
+        """Note the loss of one step; every tenth of `steps` it is printed."""
+        self.losses.append(loss)
+        done = len(self.losses)
+        if done == 1 or done % max(1, steps // 10) == 0:
+            print(f"step {done:5} of {steps}   loss {loss:8.4f}   {perf_counter() - self.start:6.1f} s", flush=True)
+
+    def smooth(self) -> np.ndarray:
+        """The losses averaged over a twentieth of the run."""
+        width = max(1, len(self.losses) // 20)
+        return np.convolve(self.losses, np.full(width, 1 / width), mode="valid")
+
+    def finish(self, final: float | None = None) -> None:
+        """Print first, last and baseline, draw the curve, and exit with 1 if the baseline was not beaten."""
+        if final is None:
+            final = float(np.mean(self.losses[-max(1, len(self.losses) // 10) :]))
+        save(self.draw(final), self.name)
+        print(f"{self.name}: first loss {self.losses[0]:.4f}, last {final:.4f}, baseline {self.baseline:.4f} ({self.meaning})")
+        if not final < self.baseline:  # a NaN fails as well
+            sys.exit(f"{self.name}: the loss should have fallen below its baseline")
+
+    def draw(self, final: float) -> Figure:
+        figure = Figure(figsize=(7.5, 4.4), layout="constrained")
+        axes = figure.subplots()
+        smooth = self.smooth()
+        first = len(self.losses) - len(smooth) + 1  # of the averages: each ends where its window does
+        axes.plot(range(1, len(self.losses) + 1), self.losses, color=FAINT, linewidth=1, label="each step")
+        axes.plot(range(first, len(self.losses) + 1), smooth, color=LINE, linewidth=2, label="moving mean")
+        axes.axhline(
+            self.baseline, color=BASELINE, linestyle="--", linewidth=1.2, label=f"baseline: {self.meaning}"
+        )
+        axes.set_title(f"{self.name}: loss {self.losses[0]:.3f} at first, {final:.3f} in the end")
+        axes.set_xlabel("step")
+        axes.set_ylabel("loss")
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False)
+        return figure
+
+
+def save(figure: Figure, name: str) -> None:
+    """Write examples/out/<name>.png."""
+    OUT.mkdir(exist_ok=True)
+    figure.savefig(OUT / f"{name}.png", dpi=120)
+    print(f"drawn: {OUT / name}.png")
+
+
+def sheet(images: np.ndarray, columns: int, title: str) -> Figure:
+    """Draw images side by side.  Shapes: [n, h, w], from 0 to 1."""
+    rows = -(-len(images) // columns)
+    figure = Figure(figsize=(columns * 0.7, rows * 0.7 + 0.5), layout="constrained")
+    figure.suptitle(title)
+    for axes, image in zip(figure.subplots(rows, columns, squeeze=False).flat, images, strict=False):
+        axes.imshow(image, cmap="gray_r", vmin=0, vmax=1)
+        axes.set_axis_off()
+    return figure
