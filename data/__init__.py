@@ -27,8 +27,8 @@ from .samplers import (
 from .worker import WorkerInfo, get_worker_info
 
 __all__ = [
-    "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "IterableDataset", "RandomSampler",
-    "Sampler", "SequentialSampler", "StackDataset", "Subset", "SubsetRandomSampler", "TensorDataset",
-    "WeightedRandomSampler", "WorkerError", "WorkerInfo", "default_collate", "default_convert", "get_worker_info",
-    "random_split",
+    "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "IterableDataset",
+    "RandomSampler", "Sampler", "SequentialSampler", "StackDataset", "Subset", "SubsetRandomSampler",
+    "TensorDataset", "WeightedRandomSampler", "WorkerError", "WorkerInfo", "default_collate",
+    "default_convert", "get_worker_info", "random_split",
 ]  # fmt: skip

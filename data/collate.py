@@ -17,12 +17,12 @@ HOLDS_NUMBERS = "biufcV"  # NumPy's kinds of element; V: ml_dtypes' bfloat16
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
-    """Put samples together: arrays and tensors are stacked, numbers become a tensor, containers keep their structure.
+    """Put samples together: stack arrays and tensors, make a tensor of numbers, keep the structure of containers.
 
-    Shapes: tensors f32[...] of b samples -> f32[b, ...].  Python's floats become float64, ints int64, bools bool.
-    Strings and bytes stay a list.  A tuple becomes a list, a named tuple stays one; dicts keep their keys and, like
-    lists, their class.  Raises ShapeError, which names the samples that differ; ArgumentError for what it can't
-    put together.
+    Shapes: tensors f32[...] of b samples -> f32[b, ...]. Python's floats become float64, ints int64, bools
+    bool. Strings and bytes stay a list. A tuple becomes a list, a named tuple stays one; dicts keep their
+    keys and, like lists, their class. Raises ShapeError, which names the samples that differ; ArgumentError
+    for what it can't put together.
     """
     return _collate(batch, "")
 
@@ -47,7 +47,7 @@ def _collate(batch: Sequence[Any], at: str) -> Any:
     if isinstance(first, Sequence):
         return _transposed(first, batch, at)
     raise ArgumentError(
-        "default_collate: samples must be tensors, arrays, numbers, strings, or dicts, lists and tuples of them, "
+        "default_collate: samples must be tensors, arrays, numbers, strings, or dicts and lists of these, "
         f"not {type(first).__name__}",
         *_place(at),
         "pass a collate_fn of your own",
@@ -58,7 +58,9 @@ def _transposed(first: Sequence, batch: Sequence[Sequence], at: str) -> Any:
     lengths = [len(x) for x in batch]
     if len(set(lengths)) > 1:
         raise ArgumentValueError(
-            "default_collate: the samples' lists must have one length", *_place(at), *_groups(lengths, "{} entries")
+            "default_collate: the samples' lists must have one length",
+            *_place(at),
+            *_groups(lengths, "{} entries"),
         )
     made = [_collate(column, f"{at}[{i}]") for i, column in enumerate(zip(*batch, strict=True))]
     if hasattr(first, "_fields"):
@@ -73,7 +75,7 @@ def _stacked(batch: Sequence[Tensor], at: str) -> Tensor:
             "default_collate: the samples' tensors must have one shape",
             *_place(at),
             *_groups([str(x._meta) for x in batch], "{}"),
-            "pass a collate_fn that brings them to one shape, such as one that calls nn.utils.rnn.pad_sequence",
+            "pass a collate_fn that brings them to one shape, for example by nn.utils.rnn.pad_sequence",
         )
     return ops.stack(list(batch))
 
@@ -95,7 +97,7 @@ def _groups(kinds: list, form: str) -> list[str]:
 
 
 def _like(first: Any, made: Any) -> Any:
-    """`made` as an object of the class of `first`, where such a one can be filled; else a plain dict or list."""
+    """`made` as an object of the class of `first`, where one can be filled; else a plain dict or list."""
     if type(first) in (dict, list):
         return made
     if isinstance(first, (MutableMapping, MutableSequence)):

@@ -16,9 +16,10 @@ T = TypeVar("T", covariant=True)
 
 
 class Dataset(Generic[T]):
-    """A map from keys to samples.  A subclass defines `__getitem__`, and `__len__` for the usual samplers.
+    """A map from keys to samples. A subclass defines `__getitem__`, and `__len__` for the usual samplers.
 
-    It may define `__getitems__`, from a list of keys to the list of their samples, for a loader to call once a batch.
+    It may define `__getitems__`, from a list of keys to the list of their samples, for a loader to call once
+    a batch.
     """
 
     def __getitem__(self, index: Any) -> T:
@@ -29,10 +30,10 @@ class Dataset(Generic[T]):
 
 
 class IterableDataset(Dataset[T]):
-    """A stream of samples.  A subclass defines `__iter__`.
+    """A stream of samples. A subclass defines `__iter__`.
 
-    Each worker of a loader iterates over a copy of its own: divide the stream by what `get_worker_info()` says, or every
-    sample comes once for each worker.
+    Each worker of a loader iterates over a copy of its own: divide the stream by what `get_worker_info()`
+    says, or every sample comes once for each worker.
     """
 
     def __iter__(self) -> Iterator[T]:
@@ -43,7 +44,10 @@ class IterableDataset(Dataset[T]):
 
 
 class TensorDataset(Dataset[tuple[Tensor, ...]]):
-    """Rows of tensors: sample i is the tuple of `tensor[i]`.  Raises ShapeError where the tensors' lengths differ."""
+    """Rows of tensors: sample i is the tuple of `tensor[i]`.
+
+    Raises ShapeError where the tensors' lengths differ.
+    """
 
     def __init__(self, *tensors: Tensor):
         for t in tensors:
@@ -68,7 +72,9 @@ class StackDataset(Dataset):
 
     def __init__(self, *args: Dataset, **kwargs: Dataset):
         if bool(args) == bool(kwargs):
-            raise ArgumentValueError("StackDataset: give datasets as arguments, or as keywords, and at least one")
+            raise ArgumentValueError(
+                "StackDataset: give datasets as arguments, or as keywords, and at least one"
+            )
         self.datasets: Any = args or kwargs
         lengths = [len(d) for d in (args or kwargs.values())]
         if len(set(lengths)) > 1:
@@ -85,7 +91,7 @@ class StackDataset(Dataset):
 
 
 class ConcatDataset(Dataset[T]):
-    """One dataset after another.  `cumulative_sizes`: where each ends."""
+    """One dataset after another. `cumulative_sizes`: where each ends."""
 
     def __init__(self, datasets: Iterable[Dataset]):
         self.datasets = list(datasets)
@@ -161,7 +167,9 @@ def random_split(
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:
         for i, share in enumerate(lengths):
             if not 0 <= share <= 1:
-                raise ArgumentValueError(f"random_split(lengths): fraction {i} must lie in [0, 1], not {share}")
+                raise ArgumentValueError(
+                    f"random_split(lengths): fraction {i} must lie in [0, 1], not {share}"
+                )
         lengths = [math.floor(size * share) for share in lengths]
         for i in range(size - sum(lengths)):
             lengths[i % len(lengths)] += 1

@@ -14,7 +14,7 @@ from ..ir.errors import ArgumentError, ArgumentValueError
 from ..runtime import Generator
 from .collate import default_collate, default_convert
 from .datasets import Dataset, IterableDataset
-from .pool import Pool, WorkerError
+from .pool import Pool
 from .samplers import BatchSampler, RandomSampler, SequentialSampler, draw_seed
 from .worker import Exhausted, Fetch, Setup
 
@@ -25,24 +25,26 @@ FIXED = {"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "pers
 class DataLoader:
     """Iterates over a dataset in batches; each `iter()` is an epoch.
 
-    dataset: a map-style Dataset, or an IterableDataset.  batch_size: None yields samples without collating them.
-    shuffle, sampler, batch_sampler: the order; at most one of them.  num_workers: processes that fetch; 0 fetches here.
-    collate_fn: from a list of samples to a batch.  drop_last: leave out a last batch that is short.
-    timeout: seconds to wait for a batch of a worker; 0 waits.  worker_init_fn: called with the id in each worker.
-    generator: what shuffling and the workers' seeds are drawn from.  prefetch_factor: batches each worker is ahead (2).
-    persistent_workers: keep the workers from one epoch to the next.  pin_memory, pin_memory_device: accepted; batches
-    are in ordinary memory.  in_order: batches come in order in any case.
+    dataset: a map-style Dataset, or an IterableDataset. batch_size: None yields samples without collating
+    them. shuffle, sampler, batch_sampler: the order; at most one of them. num_workers: processes that fetch;
+    0 fetches here. collate_fn: from a list of samples to a batch. drop_last: leave out a last batch that is
+    short. timeout: seconds to wait for a batch of a worker; 0 waits. worker_init_fn: called with the id in
+    each worker. generator: what shuffling and the workers' seeds are drawn from. prefetch_factor: batches
+    each worker is ahead (2). persistent_workers: keep the workers from one epoch to the next. pin_memory,
+    pin_memory_device: accepted; batches are in ordinary memory. in_order: batches come in order in any case.
 
-    The order of batches, and what their samples draw at random, depends on the generator and on num_workers alone.
-    Tensors from workers own their memory.  An exception in a worker is raised here as what it is, with a note that
-    holds the worker's id and traceback.  Raises ArgumentError, ArgumentValueError; WorkerError for a worker that died.
+    The order of batches depends on the generator alone (of a stream, on num_workers too: each worker gives
+    one in turn), and what samples draw at random on the generator and num_workers. Tensors from workers own
+    their memory. An exception in a worker is raised here as what it is, with a note that holds the worker's
+    id and traceback. Raises ArgumentError, ArgumentValueError; WorkerError for a worker that died.
 
-    Workers are forked on Linux, unless `multiprocessing_context` or multiprocessing.set_start_method says otherwise.
-    A forked worker is there in 10 ms and shares the dataset's memory; a spawned one takes 0.8 s to import this
-    package, gets the dataset pickled, and can't see what a notebook or a script without a `__main__` guard defines.
-    What speaks against forking are locks that other threads hold at that moment.  Lamina's own are free in the child
-    (they are taken for the fork), NumPy's threads renew themselves, and the loader itself runs no threads.  If your
-    program has threads that hold locks of yours, pass multiprocessing_context="forkserver".
+    Workers are forked on Linux, unless `multiprocessing_context` or multiprocessing.set_start_method says
+    otherwise. A forked worker is there in 10 ms and shares the dataset's memory; a spawned one takes 0.8 s to
+    import this package, gets the dataset pickled, and can't see what a notebook or a script without a
+    `__main__` guard defines. What speaks against forking are locks that other threads hold at that moment.
+    Lamina's own are free in the child (they are taken for the fork), NumPy's threads renew themselves, and
+    the loader itself runs no threads. If your program has threads that hold locks of yours, pass
+    multiprocessing_context="forkserver".
     """
 
     def __init__(
@@ -57,7 +59,9 @@ class DataLoader:
         _check_workers(num_workers, timeout, prefetch_factor, persistent_workers, multiprocessing_context)
         _check_order(dataset, batch_size, shuffle, sampler, batch_sampler, drop_last)
         if generator is not None and not isinstance(generator, Generator):
-            raise ArgumentError(f"DataLoader(generator=…): takes a lamina.Generator, not {type(generator).__name__}")
+            raise ArgumentError(
+                f"DataLoader(generator=…): takes a lamina.Generator, not {type(generator).__name__}"
+            )
         self.dataset, self.num_workers, self.timeout = dataset, num_workers, timeout
         self.pin_memory, self.pin_memory_device, self.in_order = pin_memory, pin_memory_device, in_order
         self.worker_init_fn, self.generator = worker_init_fn, generator
@@ -128,17 +132,13 @@ class DataLoader:
             yield batch
 
     def _from_workers(self, pool: Pool, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield the batches; afterwards, or when the iteration is left, stop the workers that are not to persist."""
-        keep = self.persistent_workers
+        """Yield the batches; at the end, or when the iteration is left, stop workers that are not to persist."""
         try:
             yield from batches
-        except (WorkerError, KeyboardInterrupt):
-            keep = keep and pool.epoch != 0 and self._pool is not pool
-            if self._pool is pool:
-                self._pool = None
-            raise
         finally:
-            if not keep:
+            if not (self.persistent_workers and pool.usable):
+                if self._pool is pool:
+                    self._pool = None
                 pool.stop()
 
 
@@ -152,18 +152,22 @@ def _context(given: str | BaseContext | None, num_workers: int) -> BaseContext |
 
 def _check_workers(num_workers, timeout, prefetch_factor, persistent_workers, context) -> None:
     if not isinstance(num_workers, int) or num_workers < 0:
-        raise ArgumentValueError(f"DataLoader(num_workers=…): must be an int of at least 0, not {num_workers!r}")
+        raise ArgumentValueError(
+            f"DataLoader(num_workers=…): must be an int of at least 0, not {num_workers!r}"
+        )
     if timeout < 0:
         raise ArgumentValueError(f"DataLoader(timeout=…): must be at least 0, not {timeout}")
     if prefetch_factor is not None and prefetch_factor <= 0:
         raise ArgumentValueError(f"DataLoader(prefetch_factor=…): must be positive, not {prefetch_factor}")
     if not num_workers:
         for name, given in (
-            ("timeout", timeout), ("prefetch_factor", prefetch_factor), ("persistent_workers", persistent_workers),
-            ("multiprocessing_context", context),
+            ("timeout", timeout), ("prefetch_factor", prefetch_factor),
+            ("persistent_workers", persistent_workers), ("multiprocessing_context", context),
         ):  # fmt: skip
             if given:
-                raise ArgumentValueError(f"DataLoader({name}=…): there are no workers", "pass num_workers=1 or more")
+                raise ArgumentValueError(
+                    f"DataLoader({name}=…): there are no workers", "pass num_workers=1 or more"
+                )
     methods = multiprocessing.get_all_start_methods()
     if isinstance(context, str) and context not in methods:
         raise ArgumentValueError(
@@ -171,7 +175,8 @@ def _check_workers(num_workers, timeout, prefetch_factor, persistent_workers, co
         )
     if context is not None and not isinstance(context, (str, BaseContext)):
         raise ArgumentError(
-            f"DataLoader(multiprocessing_context=…): takes a start method or a context, not {type(context).__name__}"
+            "DataLoader(multiprocessing_context=…): takes a start method or a context, "
+            f"not {type(context).__name__}"
         )
 
 
@@ -183,11 +188,15 @@ def _check_order(dataset, batch_size, shuffle, sampler, batch_sampler, drop_last
         if batch_size is not None and (not isinstance(batch_size, int) or batch_size <= 0):
             raise ArgumentValueError(f"DataLoader(batch_size=…): must be a positive int, not {batch_size!r}")
     if sampler is not None and shuffle:
-        raise ArgumentValueError("DataLoader: sampler and shuffle exclude each other", "the sampler is the order")
+        raise ArgumentValueError(
+            "DataLoader: sampler and shuffle exclude each other", "the sampler is the order"
+        )
     if batch_sampler is not None:
         if batch_size != 1 or shuffle or sampler is not None or drop_last:
             raise ArgumentValueError(
                 "DataLoader: batch_sampler excludes batch_size, shuffle, sampler and drop_last"
             )
     elif batch_size is None and drop_last:
-        raise ArgumentValueError("DataLoader: batch_size=None makes no batches, so drop_last has nothing to leave out")
+        raise ArgumentValueError(
+            "DataLoader: batch_size=None makes no batches, so drop_last has nothing to leave out"
+        )

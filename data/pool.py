@@ -1,8 +1,9 @@
 """A loader's worker processes as the parent sees them: starting, telling, reading, noticing deaths, stopping.
 
-Each worker answers each task once, in order, through a pipe of its own, and batch k is the task of worker k % n.  So
-the order of batches follows without a place to sort them in, and while no more than `prefetch` tasks of a worker are
-open, it can use that many blocks of shared memory in turn: a task is given only after an answer was read.
+Each worker answers each task once, in order, through a pipe of its own, and batch k is the task of worker k %
+n. So the order of batches follows without a place to sort them in, and while no more than `prefetch` tasks
+of a worker are open, it can use that many blocks of shared memory in turn: a task is given only after an
+answer was read.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 from ..ir.errors import LaminaError
 from .sharing import Packed, Reader
-from .worker import START, Exhausted, Failed, Setup, Skipped, work
+from .worker import START, Exhausted, Failed, Setup, work
 
 GRACE = 5.0  # seconds that workers have to finish the sample they are at, before they are made to stop
 
@@ -48,40 +49,47 @@ class _Worker:
         self.process.join(1.0)
         code = self.process.exitcode
         if code is None:
-            how, hint = "closed its pipe, and lives on", "something in the dataset closes descriptors it does not own"
+            how, hint = (
+                "closed its pipe, and lives on",
+                "something in the dataset closes descriptors it does not own",
+            )
         elif code < 0:
             how = f"was killed by {signal.Signals(-code).name}"
-            hint = "SIGKILL mostly means that the system ran out of memory: use fewer workers or smaller batches"
+            hint = (
+                "SIGKILL mostly means that the system ran out of memory: use fewer workers or smaller batches"
+            )
             hint = hint if -code == signal.SIGKILL else "num_workers=0 shows where in the dataset it happens"
         else:
             how = f"exited with code {code}"
-            hint = "if it could not start, its error was printed; under spawn and forkserver, it imports your script"
+            hint = "if it could not start, its error was printed; spawned workers import your script again"
         return WorkerError(f"worker {self.id} of the DataLoader (process {self.pid}) {how}", hint)
 
 
 class Pool:
-    """The workers of one loader.  They stop when it is told to or is gone."""
+    """The workers of one loader. They stop when it is told to or is gone."""
 
     def __init__(self, context: BaseContext, setup: Setup):
         self.workers: list[_Worker] = []
         self.epoch = 0
+        self.usable = True  # False while an answer is read: an interrupt leaves the rest of it in the pipe
         self._prefetch = setup.blocks
         self._finalizer = weakref.finalize(self, _stop, self.workers, os.getpid())
+        method = context.get_start_method()
         try:
             for i in range(setup.num_workers):
-                self.workers.append(self._started(context, setup, i))
+                self.workers.append(self._started(context, setup, i, forked=method == "fork"))
         except BaseException as error:
             self.stop()
-            if context.get_start_method() != "fork" and isinstance(error, (pickle.PicklingError, AttributeError, TypeError)):
+            if method != "fork" and isinstance(error, (pickle.PicklingError, AttributeError, TypeError)):
                 error.add_note(
-                    f"start method {context.get_start_method()!r} pickles the dataset, collate_fn and worker_init_fn: "
+                    f"start method {method!r} pickles the dataset, collate_fn and worker_init_fn: "
                     "define them at the top of a module, or pass multiprocessing_context='fork'"
                 )
             raise
 
-    def _started(self, context: BaseContext, setup: Setup, id: int) -> _Worker:
+    def _started(self, context: BaseContext, setup: Setup, id: int, forked: bool) -> _Worker:
         mine, theirs = context.Pipe()
-        others = [w.connection for w in self.workers] + [mine] if context.get_start_method() == "fork" else []
+        others = [*(w.connection for w in self.workers), mine] if forked else []
         process = context.Process(
             target=work, args=(theirs, others, setup, id), name=f"lamina loader {id}", daemon=True
         )
@@ -98,7 +106,7 @@ class Pool:
         return _Worker(id, process, mine)
 
     def batches(self, keys: Iterator[Any], timeout: float) -> Iterator[Any]:
-        """Yield the batches of `keys`, in their order; of streams, from one worker after another while they last."""
+        """Yield the batches of `keys` in order; of streams, from one worker after another while they last."""
         self.epoch += 1
         self._begin()
         for key, worker in zip(_limited(keys, self._prefetch * len(self.workers)), _rounds(self.workers)):
@@ -116,14 +124,19 @@ class Pool:
                         "this iteration over the DataLoader was replaced by a later one",
                         "with persistent_workers=True one iterator is alive at a time",
                     )
+                self.usable = False
                 answer = self._receive(worker, timeout)
+                batch = self._opened(worker, answer)
+                if isinstance(answer, Packed):
+                    for key in _limited(keys, 1):
+                        worker.give(key)
+                self.usable = True
+                if isinstance(answer, Failed):
+                    raise _raised(worker.id, answer)
                 if isinstance(answer, Exhausted):
                     turns.remove(worker)
-                    continue
-                batch = self._opened(worker, answer)
-                for key in _limited(keys, 1):
-                    worker.give(key)
-                yield batch
+                else:
+                    yield batch
 
     def _begin(self) -> None:
         """Start an epoch, once the answers of the last one, if it was left early, have been read."""
@@ -134,12 +147,13 @@ class Pool:
                 raise worker.dead() from None
         for worker in self.workers:
             while worker.open:
-                answer = self._receive(worker, 0)
-                if isinstance(answer, Packed):
-                    worker.reader.open(answer)  # a new block may come with it
+                self._opened(worker, self._receive(worker, 0))  # opened, as a new block may come with it
 
     def _receive(self, worker: _Worker, timeout: float) -> Any:
-        """The worker's next answer.  Raises WorkerError where any worker died, or after `timeout` seconds, if not 0."""
+        """The worker's next answer.
+
+        Raises WorkerError where any worker died, or after `timeout` seconds, if not 0.
+        """
         sentinels = {w.process.sentinel: w for w in self.workers}
         ready = wait([worker.connection, *sentinels], timeout or None)
         if not ready:
@@ -157,9 +171,9 @@ class Pool:
         return answer
 
     def _opened(self, worker: _Worker, answer: Any) -> Any:
-        """The batch of an answer.  Raises the worker's exception where it is one."""
-        if isinstance(answer, Failed):
-            raise _raised(worker.id, answer)
+        """The batch of an answer, if it is one."""
+        if not isinstance(answer, Packed):
+            return None
         try:
             return worker.reader.open(answer)
         except EOFError:

@@ -17,24 +17,24 @@ CHUNK = 32  # indices that are drawn at a time with replacement: an epoch may be
 
 
 def draw_seed(generator: Generator | None) -> int:
-    """A seed drawn from a generator, the default one without: what follows then draws from numbers of its own."""
+    """A seed drawn from `generator`, or from the default one."""
     return int(rt.randint(0, 2**63 - 1, (), generator=generator))
 
 
 def require_count(name: str, value: Any) -> None:
-    """Refuse what is no positive int.  Raises ArgumentValueError."""
+    """Refuse what is no positive int. Raises ArgumentValueError."""
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         raise ArgumentValueError(f"{name} must be a positive int, not {value!r}")
 
 
 def require_bool(name: str, value: Any) -> None:
-    """Refuse what is no bool.  Raises ArgumentError."""
+    """Refuse what is no bool. Raises ArgumentError."""
     if not isinstance(value, bool):
         raise ArgumentError(f"{name} must be a bool, not {value!r}")
 
 
 class Sampler(Generic[T]):
-    """Keys of a dataset in some order.  A subclass defines `__iter__`, and `__len__` where it is known."""
+    """Keys of a dataset in some order. A subclass defines `__iter__`, and `__len__` where it is known."""
 
     def __iter__(self) -> Iterator[T]:
         raise ArgumentError(f"{type(self).__name__} does not define __iter__")
@@ -71,11 +71,12 @@ class RandomSampler(Sampler[int]):
 
     @property
     def num_samples(self) -> int:
-        """How many indices an epoch has.  The dataset may change its length between epochs."""
+        """How many indices an epoch has. The dataset may change its length between epochs."""
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self):
-        # Without a generator, one seed is drawn: what else draws during the epoch then does not change its order.
+        # Without a generator, one seed is drawn: what else draws during the epoch then does not change its
+        # order.
         generator = self.generator or Generator().manual_seed(draw_seed(None))
         return islice(self._endless(len(self.data_source), generator), self.num_samples)
 
@@ -105,7 +106,7 @@ class SubsetRandomSampler(Sampler[int]):
 
 
 class WeightedRandomSampler(Sampler[int]):
-    """`num_samples` indices, drawn with probabilities proportional to `weights`, with or without replacement."""
+    """Draws `num_samples` indices with probabilities proportional to `weights`."""
 
     def __init__(
         self, weights: Sequence[float], num_samples: int, replacement: bool = True,
@@ -116,7 +117,8 @@ class WeightedRandomSampler(Sampler[int]):
         self.weights = rt.as_tensor(weights, dtype=dtypes.float64)
         if self.weights.ndim != 1:
             raise ArgumentValueError(
-                "WeightedRandomSampler(weights=…): takes a sequence of numbers", f"weights: {self.weights._meta}"
+                "WeightedRandomSampler(weights=…): takes a sequence of numbers",
+                f"weights: {self.weights._meta}",
             )
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
 
@@ -129,7 +131,7 @@ class WeightedRandomSampler(Sampler[int]):
 
 
 class BatchSampler(Sampler[list[int]]):
-    """Lists of `batch_size` keys of another sampler; the last may be shorter, or be left out with `drop_last`."""
+    """Lists of `batch_size` keys of another sampler; `drop_last` leaves out a last one that is shorter."""
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool):
         require_count("BatchSampler(batch_size=…)", batch_size)

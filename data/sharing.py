@@ -1,11 +1,12 @@
 """Batches between processes: their structure is pickled, their large arrays go through shared memory.
 
-A worker writes the arrays of a batch into one of its blocks, anonymous memory (`memfd_create`) whose descriptor it
-sends once, and the reader copies them out.  So what the reader gets is memory of its own, which no worker writes to
-again.  Anonymous, because it has no name: nothing is to be unlinked, nothing is left behind by a process that was
-killed, and the size of /dev/shm is no limit.  Blocks are used over and over, because touching fresh pages is what
-costs: on 2 virtual cores, a batch of 19 MB was written into a warm block in 0.9 ms and copied out in 1.9 ms, while
-writing it into a fresh one took 27 ms and reading it there without a copy 8 ms.
+A worker writes the arrays of a batch into one of its blocks, anonymous memory (`memfd_create`) whose
+descriptor it sends once, and the reader copies them out. So what the reader gets is memory of its own, which
+no worker writes to again. Anonymous, because it has no name: nothing is to be unlinked, nothing is left
+behind by a process that was killed, and the size of /dev/shm is no limit. Blocks are used over and over,
+because touching fresh pages is what costs: on 2 virtual cores, a batch of 19 MB was written into a warm block
+in 0.9 ms and copied out in 1.9 ms, while writing it into a fresh one took 27 ms and reading it there without
+a copy 8 ms.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from ..ir import dtypes
 from ..runtime import Tensor
 from ..runtime.tensor import tensor_of
 
-# Smaller arrays are pickled with the rest: through a pipe 16 KB take 7 microseconds.  And so are all where the
-# system has no anonymous memory.
+# Smaller arrays are pickled with the rest: through a pipe 16 KB take 7 microseconds. And so are all where
+# the system has no anonymous memory.
 MIN_SHARED = 16_384 if hasattr(os, "memfd_create") else math.inf
 ALIGN = 64
 
@@ -35,8 +36,8 @@ ALIGN = 64
 class Packed(NamedTuple):
     """A batch on its way.
 
-    head: the pickled structure.  sizes: bytes of the arrays in block `block`, in order, each from a multiple of
-    ALIGN.  grown: 0, or the size of the block that takes the old one's place; its descriptor comes next.
+    head: the pickled structure. sizes: bytes of the arrays in block `block`, in order, each from a multiple
+    of ALIGN. grown: 0, or the size of the block that takes the old one's place; its descriptor comes next.
     """
 
     head: bytes
@@ -53,6 +54,8 @@ class _Pickler(pickle.Pickler):
             return NotImplemented
         data = np.ascontiguousarray(x._data)
         flat = data.reshape(-1).view(np.uint8)  # NumPy exports no buffer of bfloat16
+        if not flat.flags.writeable:
+            flat = flat.copy()  # what arrives is to be writable
         return _restored, (pickle.PickleBuffer(flat), x.dtype.name, tuple(x.shape))
 
 
@@ -66,14 +69,17 @@ def _starts(sizes: tuple[int, ...]) -> list[int]:
 
 
 class Writer:
-    """A worker's blocks.  Batch n goes into block n % count: the reader is done with what was there, see pool.py."""
+    """A worker's blocks.
+
+    Batch n goes into block n % count: the reader is done with what was there, see pool.py.
+    """
 
     def __init__(self, connection: Connection, count: int):
         self._connection, self._count, self._sent = connection, count, 0
         self._blocks: dict[int, mmap.mmap] = {}
 
     def send(self, batch: Any) -> None:
-        """Send a batch.  Raises what pickling it raises, before anything is sent."""
+        """Send a batch. Raises what pickling it raises, before anything is sent."""
         large: list[memoryview] = []
 
         def takes_part(buffer: pickle.PickleBuffer) -> bool:
@@ -106,7 +112,7 @@ class Writer:
     def _grow(self, block: int, size: int) -> int:
         """Put a block of at least `size` bytes in place; return its descriptor.
 
-        A power of two, so that batches of many sizes don't each renew it.  Untouched pages take no memory.
+        A power of two, so that batches of many sizes don't each renew it. Untouched pages take no memory.
         """
         size = 1 << (size - 1).bit_length()
         descriptor = os.memfd_create("lamina-batch")
@@ -123,7 +129,10 @@ class Reader:
         self._blocks: dict[int, mmap.mmap] = {}
 
     def open(self, packed: Packed) -> Any:
-        """The batch, in memory of its own.  Raises EOFError where the worker died before it had sent all of it."""
+        """The batch, in memory of its own.
+
+        Raises EOFError where the worker died before it had sent all of it.
+        """
         if packed.grown:
             try:
                 descriptor = recv_handle(self._connection)

@@ -39,7 +39,8 @@ class Failed(NamedTuple):
 class Fetch:
     """Gets one batch: from a dataset, the samples at some keys; from a stream, its next few.
 
-    batched: a key is a list of keys (of a stream, a number of samples), and what they give is collated as a list.
+    batched: a key is a list of keys (of a stream, a number of samples), and what they give is collated as a
+    list.
     """
 
     def __init__(self, dataset: Dataset, collate: Callable, batched: bool, drop_last: bool):
@@ -79,7 +80,7 @@ def get_worker_info() -> WorkerInfo | None:
 
 
 class Setup(NamedTuple):
-    """What all the workers of a loader are given.  `seed` + its id is a worker's seed; `blocks`: see Writer."""
+    """What all workers of a loader are given. A worker's seed is `seed` plus its id; `blocks`: see Writer."""
 
     dataset: Dataset
     collate: Callable

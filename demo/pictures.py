@@ -31,7 +31,7 @@ def curve(history: list[Epoch]) -> Figure:
         at, [e.train for e in history], color=TRAIN, marker="o", markersize=3.5, label="training digits"
     )
     accuracies.plot(at, [e.test for e in history], color=TEST, marker="o", markersize=3.5, label="test digits")
-    accuracies.yaxis.set_major_formatter(PercentFormatter(1))
+    accuracies.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     accuracies.set_title(f"Accuracy (on the test digits {last:.1%} in the end)", fontsize=11)
     accuracies.legend(loc="lower right", frameon=False)
 
@@ -51,10 +51,11 @@ def sheet(images: np.ndarray, labels: np.ndarray, likely: np.ndarray) -> Figure:
     guesses = likely.argmax(1)
     wrong = guesses != labels
     order = np.lexsort((likely.max(1), ~wrong))[: ROWS * COLUMNS]
-    figure = Figure(figsize=(COLUMNS * 0.95, ROWS * 1.22 + 0.9), layout="constrained")
+    figure = Figure(figsize=(COLUMNS * 0.95, ROWS * 1.22 + 1.1), layout="constrained")
+    mistakes = f"{wrong.sum()} of {len(labels)} test digits were mistaken" + " (red)" * bool(wrong.any())
     figure.suptitle(
-        f"{wrong.sum()} of {len(labels)} test digits were mistaken (red); "
-        f"then those the network was least sure of",
+        f"{mistakes}; then those the network was least sure of\n"
+        "above each: what it was taken for; below: how sure of that the network was",
         fontsize=13,
     )
     for axes, i in zip(figure.subplots(ROWS, COLUMNS).flat, order, strict=False):

@@ -7,13 +7,13 @@ any object.  A type lives as long as anything holds it; a bounded table in front
 from __future__ import annotations
 
 import re
-import threading
 from math import prod
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from .dtypes import DType, dtype_named
 from .errors import DeviceError
+from .locks import fork_safe_lock
 
 if TYPE_CHECKING:
     from .dims import Dim
@@ -103,7 +103,7 @@ def _restore(dtype: str, shape: Shape, device: Device) -> Type:
 
 _recent: dict[tuple, Type] = {}  # strong and quick; only ever a memo
 _alive: WeakValueDictionary[tuple, Type] = WeakValueDictionary()  # every type there is
-_making = threading.Lock()
+_making = fork_safe_lock()
 
 
 def type_of(dtype: DType, shape: Shape, device: Device = CPU) -> Type:

@@ -87,7 +87,7 @@ def interpret_lowered(op: Op, arrays: Sequence[np.ndarray | None], attrs: Attrs,
     for node in graph.nodes:
         operands = [v if v is None else values.get(v, getattr(v, "data", None)) for v in node.inputs]
         if isinstance(node.op.lower, NotLowered):
-            run, _ = executor(node.op, tuple(v and v.type for v in node.inputs), node.attrs)
+            run, _ = executor(node.op, tuple(None if v is None else v.type for v in node.inputs), node.attrs)
             results = run(*operands)
             results = results if isinstance(results, tuple) else (results,)
         else:

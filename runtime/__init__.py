@@ -26,13 +26,14 @@ from .modes import (
 from .printing import set_printoptions
 from .serialize import load, save
 from .tensor import Parameter, Size, Tensor
+from .threads import get_num_threads, set_num_threads
 
 from .random import Generator, default_generator, fork_rng
 
 globals().update(ops.FUNCTIONS | random.FUNCTIONS)
 
 __all__ = [
-    "Parameter", "Size", "Tensor", "as_tensor", "asarray", "enable_grad", "from_dlpack", "from_numpy", "frombuffer",
+    "Parameter", "Size", "Tensor", "as_tensor", "asarray", "enable_grad", "from_dlpack", "from_numpy", "frombuffer", "get_num_threads",
     "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "is_tensor", "load", "no_grad", "save", "scalar_tensor",
-    "set_grad_enabled", "set_printoptions", "tensor", "Generator", "default_generator", "fork_rng", *ops.FUNCTIONS, *random.FUNCTIONS,
+    "set_grad_enabled", "set_num_threads", "set_printoptions", "tensor", "Generator", "default_generator", "fork_rng", *ops.FUNCTIONS, *random.FUNCTIONS,
 ]  # fmt: skip

@@ -9,7 +9,6 @@ tensors otherwise (and always under create_graph, where they have a history of t
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from sys import getrefcount
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 
 from ..ir.dtypes import ALL
 from ..ir.errors import ArgumentError, DTypeError, GradError, InplaceError, ShapeError
+from ..ir.locks import fork_safe_lock
 from ..ir.op import REGISTRY
 from ..ir.shapes import fitting
 from ..ir.types import Type, type_of
@@ -27,7 +27,7 @@ from .places import line_of, spell
 from .tensor import Tensor, wrap
 
 ndarray, asarray = np.ndarray, np.asarray
-_accumulating = threading.Lock()  # held for one addition into a leaf's gradient
+_accumulating = fork_safe_lock()  # held for one addition into a leaf's gradient
 
 
 def _references(x: Any) -> int:
@@ -143,7 +143,7 @@ def unpack(n: Node, create: bool) -> tuple:
             kind = plan.outs[at]
             edge = None
             if create and kind.dtype.is_floating_point:
-                edge = n if len(plan.outs) == 1 else Port(n, at)
+                edge = n if at == 0 and len(plan.op.outputs) == 1 else Port(n, at)
             found.append(_rebuilt(value, kind, edge))
     return tuple(found)
 
@@ -168,7 +168,7 @@ def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
     """The cotangents of the operands of `n`, fitted; `g` is its cotangent, or a list of one per output."""
     plan, edges = n.plan, n.edges
     types, needs = plan.types, [e is not None for e in edges]
-    gs = g if type(g) is list else [g]
+    gs = g if type(g) is list else [g, *plan.unused]
     if plan.small and not create:
         gs = [x._data if isinstance(x, Tensor) else x for x in gs]
         if plan.rules is not None:
@@ -318,8 +318,8 @@ def walk(
             below = e.node
             if g is not None:
                 slots = arrived(below)
-                if slots is None:
-                    slots = cotangents[below] = [None] * len(below.plan.outs)
+                if type(slots) is not list:
+                    slots = cotangents[below] = [slots] + [None] * (len(below.plan.outs) - 1)
                 slots[e.index] = g if slots[e.index] is None else plus(slots[e.index], g)
             left = counts[below] = counts[below] - 1
             if not left:
@@ -368,10 +368,41 @@ def walk(
                 e.saved = None
             h = c = g = saved = None  # so that a leaf can tell whether it alone holds its cotangent
             continue
-        if e.hooks and g is not None and type(g) is not list:
-            g = run_hooks(e, g)
+        if plan.raw_vjp is not None and ordinary and e.hooks is None and type(g) is ndarray:
+            edges, guards = e.edges, e.guards
+            if guards:
+                if e.saved is None:
+                    raise changed(e)
+                check(e)
+            try:
+                needs = tuple([x is not None for x in edges])
+                hs = plan.raw_vjp(e.saved, (g, *plan.unused), plan.attrs, needs)
+                i = 0
+                for x in edges:
+                    if x is not None:
+                        h = hs[i]
+                        if h is not None:
+                            h = fit_array(h, plan.types[i])
+                            c = arrived(x)
+                            cotangents[x] = h if c is None else plus(c, h)
+                        left = counts[x] = counts[x] - 1
+                        if not left:
+                            push(x)
+                    i += 1
+            except Exception as error:
+                noted(error, e)
+                raise
+            if guards and not retain:
+                e.saved = None
+            hs = h = c = g = None
+            continue
+        if e.hooks and g is not None:
+            if type(g) is not list:
+                g = run_hooks(e, g)
+            elif len(plan.op.outputs) == 1 and g[0] is not None:  # the others are hidden; else the ports did it
+                g[0] = run_hooks(e, g[0])
         if targets is not None and e in targets and g is not None:
-            captured[e] = g
+            captured[e] = g[0] if type(g) is list else g
         edges, guards = e.edges, e.guards
         if g is None or (needed is not None and not any(x in needed for x in edges if x is not None)):
             hs: Sequence[Any] = (None,) * len(edges)
@@ -401,7 +432,10 @@ def walk(
 
 
 def plus(a: Any, b: Any) -> Any:
-    """The sum of two cotangents of one value."""
+    """The sum of two cotangents of one value; where `a` is a list, one per output of a node, `b` is for the first."""
+    if type(a) is list:
+        a[0] = b if a[0] is None else plus(a[0], b)
+        return a
     if type(a) is ndarray and type(b) is ndarray:
         return asarray(a + b)
     return as_tensor(a) + as_tensor(b)

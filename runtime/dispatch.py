@@ -114,12 +114,12 @@ def record(plan: Plan, operands: tuple, outputs: tuple, arrays: tuple, place: An
     n = node_of(plan, operands, outputs, arrays, place)
     if n is None:
         return
-    if len(arrays) == 1:
-        outputs[0]._node = n
+    if len(outputs) == 1:
+        outputs[0]._edge = n  # an edge to a node itself leads to its first output
     else:
         for k, out in enumerate(outputs):
             if out._meta.dtype.category == "float":
-                out._node = Port(n, k)
+                out._edge = Port(n, k)
 
 
 def node_of(
@@ -130,7 +130,7 @@ def node_of(
     For an op that is about to be written over its first operand, `replaced` is a copy of that operand's value and
     `arrays` is None: what is saved of the outputs is filled in after the write.
     """
-    edges = tuple([x._node if f and x is not None else None for x, f in zip(operands, plan.floats, strict=True)])
+    edges = tuple([x._node if f and x is not None else None for x, f in zip(operands, plan.floats)])  # noqa: B905
     needs = tuple([e is not None for e in edges])
     recipe = plan.recipes.get(needs)
     if recipe is None:
@@ -186,6 +186,12 @@ def run(op: Op, plan: Plan, operands: tuple, place: Any = None) -> Any:
     arrays = plan.kernel(*[None if x is None else x._data for x in operands])
     if type(arrays) is not tuple:
         arrays = (arrays,)
+    if plan.simple and not modes.CHANGED:  # what most calls are
+        out = new(Tensor)
+        out._data, out._meta, out._storage, out._view, out._edge = arrays[0], plan.out, None, None, None
+        if True in plan.floats:
+            record(plan, operands, (out,), arrays, place or here(2))
+        return out
     outs = plan.outs
     if op.traits.host:  # only the values tell the sizes
         outs = [type_of(t.dtype, a.shape, t.device) for a, t in zip(arrays, outs, strict=True)]
@@ -197,9 +203,8 @@ def run(op: Op, plan: Plan, operands: tuple, place: Any = None) -> Any:
             make_view(outputs[0], operands[0], plan.link)
         elif not op.traits.copies:
             op.reference(base, **plan.attrs)  # says why it can't be a view
-    if not modes.CHANGED or modes.is_grad_enabled():
-        if op.differentiable:
-            record(plan, operands, outputs, arrays, place or here(2))
+    if op.differentiable and (not modes.CHANGED or modes.is_grad_enabled()):
+        record(plan, operands, outputs, arrays, place or here(2))
     if modes.CHANGED and modes.local.hook is not None:
         modes.local.hook(op, plan.attrs, operands, outputs)
     if len(outputs) == 1:
@@ -442,12 +447,35 @@ _general: dict[Op, dict] = {}
 
 
 def general(op: Op) -> Callable:
-    """A function of any operands and arguments."""
+    """A function of any operands and arguments.  The memo is keyed by the operands' types and the other arguments."""
     bind = op.bind
+    calls: dict[tuple, tuple[Plan, tuple]] = memo()
+    exact = not op.traits.elementwise  # see `shaped`
+
+    def miss(key, args, kwargs):
+        operands, attrs = bind(*args, **_torch_names(kwargs))
+        if not exact or op.variadic or not all(x is None or isinstance(x, Tensor) for x in operands):
+            return run_general(op, operands, attrs)
+        plan = plan_for(op, operands, attrs)
+        # Where each operand stands among the arguments: a name, a number, or None for one that was left out.
+        given = [*enumerate(args), *kwargs.items()]
+        places = tuple([next((at for at, arg in given if arg is x), None) for x in operands])
+        found = all(x is None or at is not None for x, at in zip(operands, places, strict=True))
+        if found and all(isinstance(x, Tensor) or _constant(x) for _, x in given):
+            if len(calls) >= LIMIT:
+                calls.clear()
+            calls[key] = (plan, places)
+        return run(op, plan, operands)
 
     def apply(*args, **kwargs):
-        operands, attrs = bind(*args, **_torch_names(kwargs))
-        return run_general(op, operands, attrs)
+        key = tuple([a._meta if isinstance(a, Tensor) else a for a in args])
+        if kwargs:
+            key = (key, *[(k, a._meta if isinstance(a, Tensor) else a) for k, a in kwargs.items()])
+        try:
+            plan, places = calls[key]
+        except (KeyError, TypeError):
+            return miss(key, args, kwargs)
+        return run(op, plan, tuple([None if at is None else args[at] if type(at) is int else kwargs[at] for at in places]))
 
     return apply
 

@@ -57,12 +57,13 @@ class Context:
 class _Call:
     """One application of a Function: what a node asks of a plan."""
 
-    __slots__ = ("op", "attrs", "types", "outs", "small", "rules", "sources", "floats", "quick")
+    __slots__ = ("op", "attrs", "types", "outs", "small", "rules", "sources", "floats", "quick", "raw_vjp", "unused")
 
     def __init__(self, op: Op, types: tuple, outs: tuple, sources: tuple):
         self.op, self.types, self.outs, self.sources = op, types, outs, sources
         self.attrs: dict = {}
-        self.small, self.rules, self.quick = False, None, None
+        self.small, self.rules, self.quick, self.raw_vjp = False, None, None, None
+        self.unused = (None,) * (len(outs) - 1)
         self.floats = tuple(t.dtype.is_floating_point for t in types)
 
 

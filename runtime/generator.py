@@ -7,18 +7,19 @@ its shape needs, under a lock, so that the numbers of a program do not depend on
 from __future__ import annotations
 
 import os
-import threading
 from typing import Any
 
 import numpy as np
 
 from ..ir.dtypes import int64, uint8
 from ..ir.errors import ArgumentError, ArgumentValueError
+from ..ir.locks import fork_safe_lock
 from ..ir.types import CPU, Device, type_of
 from .tensor import Tensor, wrap
 
 _STATE = type_of(int64, (2,))
 _MASK = (1 << 64) - 1
+_lock = fork_safe_lock()  # one for all generators, so that they can be pickled and copied
 
 
 def _signed(value: int) -> int:
@@ -34,7 +35,6 @@ class Generator:
         self.device = Device(device)
         if self.device != CPU:
             raise ArgumentError(f"Generator(device): there is no device {self.device} here", "use 'cpu'")
-        self._lock = threading.Lock()
         self._seed, self._offset = 67280421310721, 0
 
     def manual_seed(self, seed: int) -> Generator:
@@ -44,7 +44,7 @@ class Generator:
         seed = seed.__index__()
         if not -(1 << 63) <= seed < 1 << 64:
             raise ArgumentValueError(f"manual_seed(seed): {seed} does not fit into 64 bits")
-        with self._lock:
+        with _lock:
             self._seed, self._offset = seed & _MASK, 0
         return self
 
@@ -60,7 +60,7 @@ class Generator:
 
     def get_state(self) -> Tensor:
         """Seed and offset, as 16 bytes; `set_state` continues from there."""
-        with self._lock:
+        with _lock:
             raw = np.array([self._seed, self._offset], np.uint64)
         return wrap(raw.view(np.uint8).copy(), type_of(uint8, (16,)))
 
@@ -69,7 +69,7 @@ class Generator:
         if not isinstance(state, Tensor) or state._meta is not type_of(uint8, (16,)):
             raise ArgumentValueError("set_state(state): takes what get_state() returned, 16 bytes")
         seed, offset = np.ascontiguousarray(state._data).view(np.uint64).tolist()
-        with self._lock:
+        with _lock:
             self._seed, self._offset = seed, offset
         return self
 
@@ -81,7 +81,7 @@ class Generator:
 
     def reserve(self, counters: int) -> Tensor:
         """Take the next `counters` Philox counters; returns the state operand [seed, offset] that random ops read."""
-        with self._lock:
+        with _lock:
             seed, offset = self._seed, self._offset
             self._offset = (offset + counters) & _MASK
         return wrap(np.array([_signed(seed), _signed(offset)], np.int64), _STATE)

@@ -14,9 +14,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ir.errors import ArgumentError
+from ..ir.locks import fork_safe_lock
 
 CHANGED = 0
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 
 
 class _Local(threading.local):

@@ -15,7 +15,12 @@ from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
 from .dispatch import eager
 
 # What PyTorch's factories take besides the record's own arguments, and the only values Lamina has for them.
-_IGNORED = {"layout": (None, "strided"), "pin_memory": (False,), "memory_format": (None,), "out": (None,)}
+_IGNORED = {
+    "layout": (None, "strided"),
+    "pin_memory": (False,),
+    "memory_format": (None, "contiguous_format", "preserve_format"),
+    "out": (None,),
+}
 
 
 def _factory(op: Op) -> Callable:

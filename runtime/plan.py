@@ -26,12 +26,14 @@ class Plan:
     small: gradients may be taken on plain arrays.  rules: per operand f(cotangent, saved), or None, where the record
     has the shorthand.  sources: for each of `op.saves`, (is it an operand, its position).  floats: per operand,
     whether a gradient can flow to it; flows: to all of them; fits: the shape and dtype it must have.  recipes: per pattern of needs, what to save.  quick: the rules where
-    backward may take the short way, on plain arrays; exact: what they return needs no fitting.  link: what a view made by this plan is, as a chain of one.
+    backward may take the short way, on plain arrays; exact: what they return needs no
+    fitting; raw_vjp: the same for the general form; unused: the cotangents of all outputs but the first.  simple: there
+    is one visible output, which is no view.  link: what a view made by this plan is, as a chain of one.
     """
 
     __slots__ = (
         "op", "attrs", "types", "outs", "out", "kernel", "small", "rules", "sources", "floats", "flows", "fits",
-        "recipes", "link", "quick", "exact",
+        "recipes", "link", "quick", "exact", "simple", "raw_vjp", "unused",
     )  # fmt: skip
 
     op: Op
@@ -50,6 +52,9 @@ class Plan:
     link: tuple
     quick: tuple[Callable | None, ...] | None
     exact: bool
+    simple: bool
+    raw_vjp: Callable | None
+    unused: tuple[None, ...]
 
     def __init__(self, op: Op, types: tuple[Type | None, ...], attrs: dict[str, Any]):
         self.op, self.types, self.attrs = op, types, attrs
@@ -71,8 +76,12 @@ class Plan:
         self.rules = (
             tuple(r and _compiled(r, op.saves, attrs, both) for r in op.rules) if op.rules else None
         )
-        self.quick, self.exact = None, False
-        if self.small and len(self.outs) == 1:
+        visible = len(self.outs) - len(op.hidden)
+        self.simple = visible == 1 and not op.traits.view and not op.traits.host
+        self.unused = (None,) * (len(self.outs) - 1)
+        self.quick, self.exact, self.raw_vjp = None, False, None
+        if self.small and visible == 1:
+            self.raw_vjp = op.vjp
             self.quick = op.quick_grad(both, attrs) if op.quick_grad else None
             plain = op.traits.elementwise and self.out.ndim > 0 and all(t is self.out for t in types)
             self.exact = self.quick is not None or plain

@@ -62,8 +62,19 @@ class Tensor:
     __array_priority__ = 1000  # so that array * tensor is the tensor's business
     __array_ufunc__ = None
 
-    def __new__(cls, data: Any = (), *, dtype: DType | None = None):
-        return tensor_of(np.array(data, dtype=dtype.numpy if dtype else dtypes.default_dtype().numpy))
+    def __new__(cls, *args: Any, dtype: DType | None = None):
+        """PyTorch's old constructor: Tensor(2, 3) and Tensor(size) are zeros of that shape, Tensor([2, 3]) holds these.
+
+        Raises ArgumentError.
+        """
+        kind = (dtype or dtypes.default_dtype()).numpy
+        sizes = args[0] if len(args) == 1 and isinstance(args[0], Size) else args
+        if sizes and all(isinstance(n, int) for n in sizes):
+            return tensor_of(np.zeros(tuple(sizes), kind))
+        if len(args) > 1 or not hasattr(args[0] if args else (), "__len__"):
+            raise ArgumentError("Tensor(…): takes sizes, or one sequence of numbers", "lamina.tensor(2.0) is 0-d")
+        data = args[0] if args else ()
+        return tensor_of(np.array(data._data if isinstance(data, Tensor) else data, dtype=kind))
 
     # ---- what it is ----
     @property

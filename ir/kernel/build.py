@@ -86,7 +86,7 @@ class Index:
 
     __hash__ = object.__hash__
 
-    def __lamina_op__(applied, args: tuple, kwargs: dict) -> Any:
+    def __lamina_op__(applied: Any, args: tuple, kwargs: dict) -> Any:
         return applied(*(_scalar(arg) for arg in args), **kwargs)
 
     def __str__(self) -> str:
@@ -132,7 +132,7 @@ class Kept:
             )
         return self.expr
 
-    def __lamina_op__(applied, args: tuple, kwargs: dict) -> Any:
+    def __lamina_op__(applied: Any, args: tuple, kwargs: dict) -> Any:
         return applied(*(_scalar(arg) for arg in args), **kwargs)
 
 

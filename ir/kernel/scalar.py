@@ -7,13 +7,13 @@ by the words of `words.py`, and by Python's operators: `x * sigmoid(x)` works on
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 from weakref import WeakValueDictionary
 
 from ..errors import KernelError
+from ..locks import fork_safe_lock
 from .affine import Affine, as_affine
 from .types import KINDS, NUMPY
 
@@ -220,7 +220,7 @@ INFIX |= {"eq": "==", "ne": "!=", "bit_and": "&", "bit_or": "|", "bit_xor": "^",
 # Weak: an expression lives as long as something uses it.  The lock keeps "equal means identical" across
 # threads.
 _interned: WeakValueDictionary[tuple, Expr] = WeakValueDictionary()
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 
 
 def _intern(cls: type[Expr], *values: Any) -> Any:

@@ -80,8 +80,18 @@ def _each(function: Callable[[float], float], x: np.ndarray, dtype: np.dtype) ->
     return np.array([function(v) for v in x.ravel().tolist()], np.float64).reshape(x.shape).astype(dtype)
 
 
+def _polynomial(table: tuple[float, ...], x: np.ndarray) -> np.ndarray:
+    """Horner's rule, highest power first.  In place: np.polyval takes twice the memory traffic."""
+    y = x * table[0]
+    for c in table[1:-1]:
+        y += c
+        y *= x
+    y += table[-1]
+    return y
+
+
 def _ratio(table: tuple[tuple[float, ...], tuple[float, ...]], x: np.ndarray) -> np.ndarray:
-    return np.polyval(table[0], x) / np.polyval(table[1], x)
+    return _polynomial(table[0], x) / _polynomial(table[1], x)
 
 
 def _erfc_positive(y: np.ndarray) -> np.ndarray:
@@ -94,11 +104,49 @@ def _erfc_positive(y: np.ndarray) -> np.ndarray:
     return np.exp(-coarse * coarse) * np.exp(-(cut - coarse) * (cut + coarse)) * value
 
 
+# erf(x) / x as a ratio of polynomials in x^2, for x^2 <= 3.95^2, from where erf rounds to 1 in float32.  Relative
+# error 8.2e-10, 0.014 of half an ulp of float32: fitted by Lawson's reweighted least squares on 4000 Chebyshev nodes.
+_SINGLE_END = 3.95
+_SINGLE = (
+    (
+        -5.033439303682e-08,
+        -1.107220195166e-06,
+        0.0002941687280462,
+        0.002807911363133,
+        0.05038892238367,
+        0.1638177490095,
+        1.128379168016,
+    ),
+    (
+        -7.252188982585e-07,
+        3.748420217215e-05,
+        0.0009964145553802,
+        0.01316735556248,
+        0.1041601385624,
+        0.4785130676816,
+        1.0,
+    ),
+)
+_CHUNK = 1 << 14  # elements: four arrays of float64, half a megabyte, stay in a core's second level of cache
+
+
+def _erf_single(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """erf for float32 or narrower, rounded once.  Shapes: float64 [...] -> dtype [...]."""
+    result = np.empty(x.shape, dtype)
+    source, target = x.reshape(-1), result.reshape(-1)
+    for i in range(0, x.size, _CHUNK):
+        y = np.clip(source[i : i + _CHUNK], -_SINGLE_END, _SINGLE_END)
+        target[i : i + _CHUNK] = y * _ratio(_SINGLE, y * y)
+    return result
+
+
 def erf(x: np.ndarray) -> np.ndarray:
-    """The error function.  Within 4 ulp of float64; odd; NaN stays NaN.  Source: Cody 1969."""
+    """The error function.  Within 4 ulp of float64, 0.52 of float32; odd; NaN stays NaN.  Source: Cody 1969."""
     x, kept = _widened(x)
     if x.size <= _FEW:
         return _each(math.erf, x, kept)
+    if kept != np.float64:
+        return _erf_single(x, kept)
     y = np.abs(x)
     near = np.minimum(y, 0.46875)
     with np.errstate(all="ignore"):
@@ -129,7 +177,7 @@ def erfinv(x: np.ndarray) -> np.ndarray:
     x, kept = _widened(x)
     with np.errstate(all="ignore"):
         w = -np.log((1 - x) * (1 + x))
-        centre = np.polyval(
+        centre = _polynomial(
             (
                 2.81022636e-08,
                 3.43273939e-07,
@@ -143,7 +191,7 @@ def erfinv(x: np.ndarray) -> np.ndarray:
             ),
             np.minimum(w, 5) - 2.5,
         )
-        tail = np.polyval(
+        tail = _polynomial(
             (
                 -0.000200214257,
                 0.000100950558,
@@ -199,7 +247,7 @@ def digamma(x: np.ndarray) -> np.ndarray:
             shift = shift - np.where(small, 1 / y, 0)
             y = np.where(small, y + 1, y)
         inverse = 1 / (y * y)
-        value = shift + np.log(y) - 0.5 / y - inverse * np.polyval(_DIGAMMA[::-1], inverse)
+        value = shift + np.log(y) - 0.5 / y - inverse * _polynomial(_DIGAMMA[::-1], inverse)
         whole = x - np.rint(x)  # exact, where np.remainder(x, 1) would round just below a whole number
         value = np.where(below, value - np.pi / np.tan(np.pi * whole), value)
         value = np.where(below & (whole == 0), np.where(x == 0, np.copysign(np.inf, -x), np.nan), value)

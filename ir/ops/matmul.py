@@ -254,6 +254,32 @@ def build_linear(k, input, weight, bias):
     k.store(value, at=axes)
 
 
+def _quick_linear(types, attrs):
+    input, weight, bias = types
+    if input.ndim != 2 or weight.ndim != 2 or (bias is not None and bias.ndim != 1) or not input.small:
+        return None
+    if bias is None:
+        return lambda input, weight, bias: input.dot(weight.T)
+
+    def quick(input, weight, bias):
+        out = input.dot(weight.T)
+        out += bias
+        return out
+
+    return quick
+
+
+def _quick_grad_linear(types, attrs):
+    input, weight, bias, out = types
+    if input.ndim != 2 or weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
+        return None
+    return (
+        lambda g, saved: g.dot(saved[1]),
+        lambda g, saved: g.T.dot(saved[0]),
+        lambda g, saved: np.add.reduce(g, 0),
+    )
+
+
 linear = define(
     "linear",
     bind=bind_linear,
@@ -262,6 +288,8 @@ linear = define(
     optional=("bias",),
     vjp=vjp_linear,
     saves=("input", "weight"),
+    quick=_quick_linear,
+    quick_grad=_quick_grad_linear,
     lower=lowering.kernel(build_linear),
     dtypes="number",
     method=False,

@@ -85,6 +85,10 @@ def test_orthogonal(shape):
     np.testing.assert_allclose(product, 4 * np.eye(len(product)), atol=6 * 4 * np.finfo(np.float32).eps)
 
 
+def test_orthogonal_draws_both_signs():
+    assert {init.orthogonal_(lamina.empty(1, 1)).item() for _ in range(64)} == {1.0, -1.0}
+
+
 def test_dirac_hands_channels_on():
     conv = nn.Conv1d(4, 4, 3, padding=1, groups=2, bias=False)
     init.dirac_(conv.weight, groups=2)

@@ -191,6 +191,15 @@ def test_batch_norm_without_batches_is_refused_in_training_only():
     assert layer.eval()(lamina.ones(1, 3)).shape == (1, 3)
 
 
+def test_batch_norm_without_momentum_averages_all_batches():
+    layer = nn.BatchNorm1d(1, momentum=None)
+    for value in (1.0, 2.0, 6.0):
+        layer(lamina.full((4, 1), value))
+    # each step multiplies and adds once: two roundings of numbers up to 6
+    assert abs(layer.running_mean.item() - 3.0) < 3 * 2 * 6 * np.finfo(np.float32).eps
+    assert layer.num_batches_tracked.item() == 3
+
+
 def test_subsequent_mask():
     inf = float("inf")
     assert nn.Transformer.generate_square_subsequent_mask(2).tolist() == [[0.0, -inf], [0.0, 0.0]]

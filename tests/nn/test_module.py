@@ -53,6 +53,16 @@ def test_names_of_everything():
     assert len(list(net.parameters())) == 4 and len(list(net.modules())) == 6
 
 
+def test_shared_parameter_is_named_once():
+    m = nn.ModuleList([nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)])
+    m[1].weight = m[0].weight
+    m[1].register_buffer("one", lamina.ones(1))
+    m[1].register_buffer("again", m[1].one)
+    assert names(m.named_parameters()) == ["0.weight"] and names(m.named_buffers()) == ["1.one"]
+    assert names(m.named_parameters(remove_duplicate=False)) == ["0.weight", "1.weight"]
+    assert list(m.state_dict()) == ["0.weight", "1.weight", "1.one", "1.again"]
+
+
 def test_get_by_path():
     net = Net()
     assert net.get_submodule("second.1") is net.tied and net.get_submodule("") is net

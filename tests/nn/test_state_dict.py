@@ -62,6 +62,8 @@ def test_misfit_lists_everything_and_changes_nothing():
 def test_misfit_of_keys_alone_tells_the_way_out():
     with pytest.raises(StateError, match="load_state_dict\\(state, strict=False\\) loads what both have"):
         net().load_state_dict({})
+    with pytest.raises(StateError, match="not in the module: more\n"):
+        net().load_state_dict({**net().state_dict(), "more": lamina.ones(1)})
     assert issubclass(StateError, RuntimeError)
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import lamina.ir.ops  # noqa: F401 - enters the records
-from lamina.ir import dtypes
+from lamina.ir import dtypes, lowering
 from lamina.ir.errors import KernelError
-from lamina.ir.op import REGISTRY
+from lamina.ir.op import REGISTRY, Op
 from lamina.ir.types import type_of
 from lamina.passes.lower import decompose, interpret_lowered, lower, numbered
 
@@ -58,6 +58,18 @@ def test_interpret_lowered_runs_kernels_and_decompositions():
     np.testing.assert_allclose(found, x.std(1, ddof=1), rtol=1e-14)  # 5 terms, a few roundings each
     (found,) = interpret_lowered(REGISTRY["mul"], [x, np.asarray(2.0)], {})
     np.testing.assert_array_equal(found, 2 * x)
+
+
+def test_interpret_lowered_runs_extern_nodes_by_their_references():
+    op = Op(
+        "smallest_doubled",
+        infer=lambda input: input.with_shape((2,)),
+        reference=lambda input: np.sort(input)[:2] * 2,
+        lower=lowering.decomposition(lambda input: REGISTRY["sort"](input)[0][:2] * 2),
+        samples=lambda: [],
+    )
+    (found,) = interpret_lowered(op, [np.array([3.0, 1.0, 2.0])], {})
+    assert found.tolist() == [2.0, 4.0]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,34 @@
+"""The command line: `python -m lamina run script.py`, `demo`, `info`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from .demo import main as demo
+from .facade import info, script
+from .ir.version import __version__
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Do what the arguments say (those of the process, unless given).  Returns the exit status."""
+    parser = argparse.ArgumentParser("lamina", description="Eager deep learning in Python.")
+    parser.add_argument("--version", action="version", version=f"lamina {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    running = commands.add_parser("run", help="run a script, which gets Lamina where it imports torch")
+    running.add_argument("script", help="the file to run")
+    running.add_argument("args", nargs=argparse.REMAINDER, help="what the script finds in sys.argv")
+    commands.add_parser("demo", help="train a network on handwritten digits", add_help=False)
+    commands.add_parser("info", help="print versions and what this machine is")
+    given = sys.argv[1:] if argv is None else argv
+    if given[:1] == ["demo"]:
+        return demo(given[1:])  # which has options of its own
+    options = parser.parse_args(given)
+    if options.command == "run":
+        return script.run(options.script, options.args)
+    print(info.spelled())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

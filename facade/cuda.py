@@ -1,0 +1,86 @@
+"""Answer `torch.cuda` as PyTorch does on a machine without a CUDA device: it says so, and refuses what needs one."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from ..ir.errors import DeviceError
+from . import amp
+
+__all__ = ["amp"]
+
+
+def is_available() -> bool:
+    """Whether tensors can live on a CUDA device: no."""
+    return False
+
+
+def is_initialized() -> bool:
+    """Whether a CUDA device is in use: no."""
+    return False
+
+
+def is_bf16_supported() -> bool:
+    """Whether the CUDA device computes in bfloat16: there is none."""
+    return False
+
+
+def device_count() -> int:
+    """The number of CUDA devices: none."""
+    return 0
+
+
+def manual_seed(seed: int) -> None:
+    """Seed the generator of the current CUDA device: there is none to seed."""
+
+
+manual_seed_all = manual_seed
+
+
+def empty_cache() -> None:
+    """Give unused device memory back: there is none."""
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Bytes of device memory in use: none."""
+    return 0
+
+
+max_memory_allocated = memory_reserved = max_memory_reserved = memory_allocated
+
+
+def _refuse(name: str) -> NoReturn:
+    raise DeviceError(
+        f"cuda.{name}(): there is no CUDA device here",
+        "choose the device by asking: 'cuda' if lamina.cuda.is_available() else 'cpu'",
+    )
+
+
+def synchronize(device: Any = None) -> None:
+    """Wait for the device.  Raises DeviceError, as there is none."""
+    _refuse("synchronize")
+
+
+def current_device() -> int:
+    """The index of the current device.  Raises DeviceError, as there is none."""
+    _refuse("current_device")
+
+
+def set_device(device: Any) -> None:
+    """Choose the current device.  Raises DeviceError, as there is none."""
+    _refuse("set_device")
+
+
+def get_device_name(device: Any = None) -> str:
+    """The name of a device.  Raises DeviceError, as there is none."""
+    _refuse("get_device_name")
+
+
+def get_device_properties(device: Any = None) -> Any:
+    """What a device has.  Raises DeviceError, as there is none."""
+    _refuse("get_device_properties")
+
+
+def get_device_capability(device: Any = None) -> tuple[int, int]:
+    """The architecture of a device.  Raises DeviceError, as there is none."""
+    _refuse("get_device_capability")

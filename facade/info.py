@@ -1,0 +1,66 @@
+"""Describe the installation and the machine: what to put into a report of a bug."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from ..ir.version import __version__
+from ..runtime import get_num_threads
+
+LIBRARIES = ("numpy", "ml_dtypes", "safetensors", "networkx", "llvmlite", "triton", "torch")
+# What the code generator asks about, of all that a CPU can do.
+FEATURES = (
+    "sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_bf16", "avx512_fp16", "amx_bf16",
+    "asimd", "asimdhp", "bf16", "sve", "sve2",
+)  # fmt: skip
+
+
+def _fields(path: str) -> dict[str, str]:
+    """The first value of each `name: value` line of a file under /proc; nothing where there is no such file."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    found: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if colon:
+            found.setdefault(name.strip(), value.strip())
+    return found
+
+
+def _installed(library: str) -> str:
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def facts() -> dict[str, str]:
+    """What is installed and what the machine is, by name.  Loads none of the libraries it names."""
+    cpu, memory = _fields("/proc/cpuinfo"), _fields("/proc/meminfo")
+    has = set((cpu.get("flags") or cpu.get("Features") or "").split())
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    gigabytes = {name: int(memory[name].split()[0]) / 2**20 for name in ("MemTotal", "MemAvailable") if name in memory}
+    found = {"lamina": __version__, "python": f"{platform.python_version()} ({platform.python_implementation()})"}
+    found |= {library: _installed(library) for library in LIBRARIES}
+    found |= {
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cpu": cpu.get("model name") or platform.processor() or "unknown",
+        "features": " ".join(name for name in FEATURES if name in has) or "unknown",
+        "cores": f"{usable} usable of {os.cpu_count()}; {get_num_threads()} threads for matrix products",
+    }
+    if len(gigabytes) == 2:
+        found["memory"] = f"{gigabytes['MemTotal']:.1f} GiB, {gigabytes['MemAvailable']:.1f} GiB free"
+    found["devices"] = "cpu"
+    return found
+
+
+def spelled() -> str:
+    """The facts as aligned lines."""
+    found = facts()
+    width = max(map(len, found))
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in found.items())

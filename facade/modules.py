@@ -1,0 +1,39 @@
+"""Modules that PyTorch has at another place than Lamina keeps them: `lamina.utils.data` is the room `data`."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+from .. import data, nn
+from . import amp, backends, cuda, linalg, random, special, utils
+
+ROOT = __package__.rpartition(".")[0]  # lamina
+
+# As PyTorch spells them, below `torch`.
+MODULES: dict[str, ModuleType] = {
+    "amp": amp,
+    "backends": backends,
+    "backends.cuda": backends.cuda,
+    "backends.cudnn": backends.cudnn,
+    "backends.mps": backends.mps,
+    "cuda": cuda,
+    "cuda.amp": amp,
+    "linalg": linalg,
+    "nn.modules": nn,
+    "nn.parameter": nn,
+    "random": random,
+    "special": special,
+    "utils": utils,
+    "utils.data": data,
+    "utils.data.dataloader": data,
+    "utils.data.dataset": data,
+    "utils.data.sampler": data,
+    "utils.dlpack": utils.dlpack,
+}
+
+
+def offer() -> None:
+    """Let `import lamina.utils.data` find these modules: Python looks among the loaded ones first."""
+    for name, module in MODULES.items():
+        sys.modules.setdefault(f"{ROOT}.{name}", module)

@@ -1,0 +1,175 @@
+"""What PyTorch's module has besides ops: limits of dtypes, constants, typed constructors, switches."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ..ir import dtypes
+from ..ir.dtypes import DType
+from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
+from ..ir.shapes import result_dtype, scalar_dtype
+from ..ir.types import CPU, Device, type_of
+from ..runtime import Tensor
+from ..runtime.methods import require_cpu
+
+pi, e, inf, nan, newaxis = math.pi, math.e, math.inf, math.nan, None
+strided = "strided"
+contiguous_format, preserve_format = "contiguous_format", "preserve_format"
+
+
+# ---- limits of dtypes ----------------------------------------------------------------------------------------------
+class finfo:  # noqa: N801 - PyTorch's name
+    """The limits of a floating dtype (the default one, unless given).  Raises ArgumentError for other dtypes."""
+
+    def __init__(self, dtype: DType | None = None):
+        dtype = dtype or dtypes.default_dtype()
+        if not isinstance(dtype, DType) or not dtype.is_floating_point:
+            raise ArgumentError(f"finfo(dtype): a floating dtype is needed, not {dtype!r}", "see iinfo for integers")
+        found = ml_dtypes.finfo(dtype.numpy)
+        self.dtype, self.bits = dtype.name, dtype.itemsize * 8
+        self.min, self.max, self.eps = float(found.min), float(found.max), float(found.eps)
+        self.tiny = self.smallest_normal = float(found.smallest_normal)
+        self.resolution = float(found.resolution)
+
+    def __repr__(self) -> str:
+        shown = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
+        return f"finfo({', '.join(f'{name}={getattr(self, name):g}' for name in shown)}, dtype={self.dtype})"
+
+
+class iinfo:  # noqa: N801 - PyTorch's name
+    """The limits of an integer dtype.  Raises ArgumentError for other dtypes."""
+
+    def __init__(self, dtype: DType):
+        if not isinstance(dtype, DType) or dtype.category != "int":
+            raise ArgumentError(f"iinfo(dtype): an integer dtype is needed, not {dtype!r}", "see finfo for floats")
+        found = np.iinfo(dtype.numpy)
+        self.dtype, self.bits, self.min, self.max = dtype.name, dtype.itemsize * 8, int(found.min), int(found.max)
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+
+
+# ---- questions -----------------------------------------------------------------------------------------------------
+def is_floating_point(input: Tensor) -> bool:
+    """Whether the elements are floats."""
+    return input.is_floating_point()
+
+
+def is_complex(input: Tensor) -> bool:
+    """Whether the elements are complex: never."""
+    return input.is_complex()
+
+
+def numel(input: Tensor) -> int:
+    """The number of elements."""
+    return input.numel()
+
+
+def result_type(tensor1: Any, tensor2: Any) -> DType:
+    """The dtype of an arithmetic result of two tensors or numbers."""
+    if not isinstance(tensor1, Tensor) and isinstance(tensor2, Tensor):
+        tensor1, tensor2 = tensor2, tensor1
+    if not isinstance(tensor1, Tensor):
+        return dtypes.promote(dtypes.of_scalar(tensor1), dtypes.of_scalar(tensor2))
+    kind = tensor1._meta
+    if isinstance(tensor2, Tensor):
+        return result_dtype(kind, tensor2._meta)
+    return result_dtype(kind, type_of(scalar_dtype(kind.dtype, tensor2), (), CPU))
+
+
+def can_cast(from_: DType, to: DType) -> bool:
+    """Whether an in-place result of dtype `from_` may be written into `to`: bool < integer < float."""
+    return dtypes.category_at_least(to, from_.category)
+
+
+# ---- constructors by type ------------------------------------------------------------------------------------------
+class _Typed(type):
+    """Makes isinstance(x, FloatTensor) a question about the dtype."""
+
+    dtype: DType
+
+    def __instancecheck__(cls, x: object) -> bool:
+        return isinstance(x, Tensor) and x.dtype is cls.dtype
+
+    def __call__(cls, *args: Any) -> Tensor:
+        return Tensor(*args, dtype=cls.dtype)
+
+
+def _typed(name: str, dtype: DType) -> _Typed:
+    doc = f"A tensor of {dtype.name}: {name}([1, 2]) holds these numbers, {name}(2, 3) zeros of that shape."
+    return _Typed(name, (), {"dtype": dtype, "__doc__": doc})
+
+
+FloatTensor, DoubleTensor = _typed("FloatTensor", dtypes.float32), _typed("DoubleTensor", dtypes.float64)
+HalfTensor, BFloat16Tensor = _typed("HalfTensor", dtypes.float16), _typed("BFloat16Tensor", dtypes.bfloat16)
+LongTensor, IntTensor = _typed("LongTensor", dtypes.int64), _typed("IntTensor", dtypes.int32)
+ShortTensor, CharTensor = _typed("ShortTensor", dtypes.int16), _typed("CharTensor", dtypes.int8)
+ByteTensor, BoolTensor = _typed("ByteTensor", dtypes.uint8), _typed("BoolTensor", dtypes.bool_)
+
+
+def set_default_tensor_type(t: Any) -> None:
+    """Make the dtype of FloatTensor and its kin the default.  Raises ArgumentError, DTypeError."""
+    if isinstance(t, str):
+        t = globals().get(t.rpartition(".")[2])
+    if not isinstance(t, _Typed):
+        raise ArgumentError("set_default_tensor_type(t): takes FloatTensor, DoubleTensor and their kin")
+    if not t.dtype.is_floating_point:
+        raise DTypeError(f"set_default_tensor_type(t): a floating type is needed, not {t.dtype}")
+    dtypes.set_default_dtype(t.dtype)
+
+
+# ---- switches ------------------------------------------------------------------------------------------------------
+def get_default_device() -> Device:
+    """Where new tensors are made."""
+    return CPU
+
+
+def set_default_device(device: Any) -> None:
+    """Choose where new tensors are made.  Raises DeviceError for any place but the CPU."""
+    require_cpu(device)
+
+
+_deterministic = False
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Ask for results that are the same in each run, which those of Lamina always are."""
+    global _deterministic
+    _deterministic = bool(mode)
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """What `use_deterministic_algorithms` was told last."""
+    return _deterministic
+
+
+PRECISIONS = ("highest", "high", "medium")
+_precision = "highest"
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """Permit matrix products of float32 to round more.  Lamina makes no use of it.  Raises ArgumentValueError."""
+    global _precision
+    if precision not in PRECISIONS:
+        raise ArgumentValueError(
+            f"set_float32_matmul_precision(precision): {precision!r} is none of {', '.join(PRECISIONS)}"
+        )
+    _precision = precision
+
+
+def get_float32_matmul_precision() -> str:
+    """What `set_float32_matmul_precision` was told last."""
+    return _precision
+
+
+__all__ = [
+    "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor",
+    "LongTensor", "ShortTensor", "are_deterministic_algorithms_enabled", "can_cast", "contiguous_format", "e", "finfo",
+    "get_default_device", "get_float32_matmul_precision", "iinfo", "inf", "is_complex", "is_floating_point", "nan",
+    "newaxis", "numel", "pi", "preserve_format", "result_type", "set_default_device", "set_default_tensor_type",
+    "set_float32_matmul_precision", "strided", "use_deterministic_algorithms",
+]  # fmt: skip

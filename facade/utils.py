@@ -1,0 +1,17 @@
+"""Hand on what PyTorch keeps under `torch.utils`: `data`, and DLPack's functions."""
+
+from types import ModuleType
+
+from .. import data
+from ..runtime import Tensor, from_dlpack
+
+
+def to_dlpack(tensor: Tensor) -> object:
+    """A DLPack capsule of the tensor's memory."""
+    return tensor.__dlpack__()
+
+
+dlpack = ModuleType("lamina.utils.dlpack", "Share memory through DLPack.")
+dlpack.from_dlpack, dlpack.to_dlpack = from_dlpack, to_dlpack
+
+__all__ = ["data", "dlpack"]
