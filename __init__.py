@@ -5,6 +5,7 @@ This is the public face.  It hands names on and defines nothing: ops stand in ir
 
 from . import autograd, data, nn, optim, runtime
 from .facade import amp, backends, cuda, linalg, random, special, utils
+from .facade.amp import autocast
 from .facade.names import *  # noqa: F403 - what PyTorch's module has besides ops
 from .ir.dtypes import (
     bfloat16,

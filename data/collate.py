@@ -17,7 +17,7 @@ HOLDS_NUMBERS = "biufcV"  # NumPy's kinds of element; V: ml_dtypes' bfloat16
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
-    """Put samples together: stack arrays and tensors, make a tensor of numbers, keep the structure of containers.
+    """Put samples together: stack arrays and tensors, make numbers a tensor, keep what containers there are.
 
     Shapes: tensors f32[...] of b samples -> f32[b, ...]. Python's floats become float64, ints int64, bools
     bool. Strings and bytes stay a list. A tuple becomes a list, a named tuple stays one; dicts keep their

@@ -132,7 +132,7 @@ class DataLoader:
             yield batch
 
     def _from_workers(self, pool: Pool, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield the batches; at the end, or when the iteration is left, stop workers that are not to persist."""
+        """Yield the batches; at the end, or when the iteration is left, stop what is not to persist."""
         try:
             yield from batches
         finally:

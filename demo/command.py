@@ -46,7 +46,7 @@ def parsed(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--epochs", type=positive, default=20, help="times over the training digits (20)")
     parser.add_argument("--seed", type=int, default=0, help="of weights and order of the digits (0)")
-    parser.add_argument("--out", type=Path, default=Path("demo-out"), help="the folder to write to (demo-out)")
+    parser.add_argument("--out", type=Path, default=Path("demo-out"), help="the folder for files (demo-out)")
     parser.add_argument(
         "--no-pictures", dest="pictures", action="store_false", help="write the network only, and no PNGs"
     )

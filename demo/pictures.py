@@ -21,16 +21,15 @@ def curve(history: list[Epoch]) -> Figure:
     figure.suptitle("A convolutional network learns handwritten digits", fontsize=14)
     losses, accuracies = figure.subplots(1, 2)
     at = [e.number for e in history]
+    dots = {"marker": "o", "markersize": 3.5}
 
-    losses.plot(at, [e.loss for e in history], color=TRAIN, marker="o", markersize=3.5)
+    losses.plot(at, [e.loss for e in history], color=TRAIN, **dots)
     losses.set_yscale("log")
     losses.set_title("Training loss (mean cross-entropy)", fontsize=11)
 
     last = history[-1].test
-    accuracies.plot(
-        at, [e.train for e in history], color=TRAIN, marker="o", markersize=3.5, label="training digits"
-    )
-    accuracies.plot(at, [e.test for e in history], color=TEST, marker="o", markersize=3.5, label="test digits")
+    accuracies.plot(at, [e.train for e in history], color=TRAIN, label="training digits", **dots)
+    accuracies.plot(at, [e.test for e in history], color=TEST, label="test digits", **dots)
     accuracies.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     accuracies.set_title(f"Accuracy (on the test digits {last:.1%} in the end)", fontsize=11)
     accuracies.legend(loc="lower right", frameon=False)

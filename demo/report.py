@@ -33,7 +33,9 @@ def row(epoch: Epoch) -> str:
     )
 
 
-def summary(epochs: list[Epoch], images: int, guesses: np.ndarray, labels: np.ndarray, parameters: int) -> str:
+def summary(
+    epochs: list[Epoch], images: int, guesses: np.ndarray, labels: np.ndarray, parameters: int
+) -> str:
     """Totals, and how many of each test digit were right.  images: the number in each epoch."""
     right = guesses == labels
     learning = sum(e.learning for e in epochs)

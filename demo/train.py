@@ -58,9 +58,7 @@ def train(
             on_step(losses[-1])
         learnt = perf_counter()
         accuracies = (accuracy(network, part) for part in digits)
-        yield Epoch(
-            number, sum(losses) / len(losses), *accuracies, learnt - start, perf_counter() - start
-        )
+        yield Epoch(number, sum(losses) / len(losses), *accuracies, learnt - start, perf_counter() - start)
 
 
 def probabilities(network: nn.Module, images: lamina.Tensor) -> lamina.Tensor:

@@ -36,7 +36,7 @@ class Book:
         return -sum(math.log((seen[c] + 1) / size) for c in tested) / len(tested)
 
     def batch(self, size: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Random passages of the training part, and what follows each character.  Shapes: i64[size, length]."""
+        """Random training passages, and what follows each character.  Shapes: i64[size, length]."""
         starts = torch.randint(len(self.train) - length, (size, 1))
         at = starts + torch.arange(length)
         return self.train[at], self.train[at + 1]

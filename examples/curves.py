@@ -15,7 +15,6 @@ class Curve:
     """The losses of one training run, and the loss to beat.
 
     baseline: a loss that something simpler reaches on the same data; `meaning` says what.
-    `final` is what is compared with it, so both must be measured alike: by default the mean of the last tenth.
     """
 
     def __init__(self, name: str, baseline: float, meaning: str):
@@ -28,19 +27,22 @@ class Curve:
         self.losses.append(loss)
         done = len(self.losses)
         if done == 1 or done % max(1, steps // 10) == 0:
-            print(f"step {done:5} of {steps}   loss {loss:8.4f}   {perf_counter() - self.start:6.1f} s", flush=True)
+            seconds = perf_counter() - self.start
+            print(f"step {done:5} of {steps}   loss {loss:8.4f}   {seconds:6.1f} s", flush=True)
 
     def smooth(self) -> np.ndarray:
         """The losses averaged over a twentieth of the run."""
         width = max(1, len(self.losses) // 20)
         return np.convolve(self.losses, np.full(width, 1 / width), mode="valid")
 
-    def finish(self, final: float | None = None) -> None:
-        """Print first, last and baseline, draw the curve, and exit with 1 if the baseline was not beaten."""
-        if final is None:
-            final = float(np.mean(self.losses[-max(1, len(self.losses) // 10) :]))
+    def finish(self, final: float) -> None:
+        """Print first, last and baseline, draw the curve, and exit with 1 if the baseline was not beaten.
+
+        final: the loss in the end, measured as the baseline was.
+        """
         save(self.draw(final), self.name)
-        print(f"{self.name}: first loss {self.losses[0]:.4f}, last {final:.4f}, baseline {self.baseline:.4f} ({self.meaning})")
+        measured = f"first loss {self.losses[0]:.4f}, last {final:.4f}, baseline {self.baseline:.4f}"
+        print(f"{self.name}: {measured} ({self.meaning})")
         if not final < self.baseline:  # a NaN fails as well
             sys.exit(f"{self.name}: the loss should have fallen below its baseline")
 

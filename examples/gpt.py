@@ -18,7 +18,7 @@ CONTEXT = 64  # characters the model sees
 
 
 class Attention(nn.Module):
-    """Causal self-attention: each place looks at itself and those before.  Shapes: f32[n, t, d] -> the same."""
+    """Causal self-attention: a place looks at itself and those before.  Shapes: f32[n, t, d] -> the same."""
 
     def __init__(self, width: int, heads: int):
         super().__init__()
@@ -34,7 +34,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then a perceptron at each place, each added to its input.  Shapes: f32[n, t, d] -> the same."""
+    """Attention, then a perceptron, each added to its input.  Shapes: f32[n, t, d] -> the same."""
 
     def __init__(self, width: int, heads: int):
         super().__init__()
@@ -87,7 +87,8 @@ def main() -> None:
     torch.manual_seed(0)
     book = Book()
     model = GPT(len(book.alphabet))
-    print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(book.train):,} characters to learn from")
+    parameters = sum(p.numel() for p in model.parameters())
+    print(f"{parameters:,} parameters, {len(book.train):,} characters to learn from")
 
     matrices = [p for p in model.parameters() if p.ndim == 2]
     vectors = [p for p in model.parameters() if p.ndim != 2]

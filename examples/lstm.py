@@ -51,7 +51,8 @@ def main() -> None:
     torch.manual_seed(0)
     book = Book()
     model = Writer(len(book.alphabet))
-    print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(book.train):,} characters to learn from")
+    parameters = sum(p.numel() for p in model.parameters())
+    print(f"{parameters:,} parameters, {len(book.train):,} characters to learn from")
 
     optimizer = optim.Adam(model.parameters(), lr=5e-3)
     schedule = optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=count, eta_min=5e-4)

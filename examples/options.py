@@ -10,7 +10,7 @@ def steps(description: str, usual: int, quick: int) -> int:
     )
     parser.add_argument("--steps", type=int, default=usual, help=f"training steps ({usual})")
     parser.add_argument(
-        "--quick", action="store_const", const=quick, dest="steps", help=f"{quick} steps: does it learn at all?"
+        "--quick", action="store_const", const=quick, dest="steps", help=f"{quick} steps: does it learn?"
     )
     found = parser.parse_args().steps
     if found < 2:

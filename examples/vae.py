@@ -16,7 +16,7 @@ CODES = 8  # numbers that an image is reduced to
 
 
 class VAE(nn.Module):
-    """Shapes: f32[n, 64] -> logits of the pixels f32[n, 64], mean and log-variance of the codes f32[n, CODES]."""
+    """Shapes: f32[n, 64] -> logits of pixels f32[n, 64], mean and log-variance of codes f32[n, CODES]."""
 
     def __init__(self, hidden: int = 256):
         super().__init__()
@@ -63,7 +63,8 @@ def main() -> None:
     with torch.no_grad():
         final = loss_of(model, test).item()
         drawn = model.decoder(torch.randn(60, CODES)).sigmoid()
-    save(sheet(drawn.view(60, 8, 8).numpy(), 12, "vae: digits that nobody wrote, decoded from random codes"), "vae-samples")
+    title = "vae: digits that nobody wrote, decoded from random codes"
+    save(sheet(drawn.view(60, 8, 8).numpy(), 12, title), "vae-samples")
     curve.finish(final)
 
 

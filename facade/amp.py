@@ -1,4 +1,4 @@
-"""Answer `torch.amp` and `torch.cuda.amp` as PyTorch does without CUDA: mixed precision there turns itself off."""
+"""Answer `torch.amp` and `torch.cuda.amp` as PyTorch does without CUDA: mixed precision turns itself off."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from ..ir.errors import DeviceError
 from ..runtime import Tensor
 
 
-class autocast:  # noqa: N801 - PyTorch's name
-    """Would choose a dtype for each op.  For "cuda" it warns and does nothing; enabled for the CPU it is refused.
+class autocast:
+    """Would choose a dtype for each op.  For "cuda" it warns and does nothing.
 
-    Raises DeviceError.
+    Raises DeviceError where it is enabled for the CPU.
     """
 
     def __init__(
-        self, device_type: str = "cuda", dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None
+        self,
+        device_type: str = "cuda",
+        dtype: Any = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,
     ):
         if enabled and device_type == "cpu":
             raise DeviceError(
@@ -26,7 +30,9 @@ class autocast:  # noqa: N801 - PyTorch's name
                 "cast the model: model.to(lamina.bfloat16), or pass enabled=False",
             )
         if enabled:
-            warnings.warn(f"autocast({device_type!r}) does nothing: there is no such device here", stacklevel=2)
+            warnings.warn(
+                f"autocast({device_type!r}) does nothing: there is no such device here", stacklevel=2
+            )
 
     def __enter__(self) -> autocast:
         return self

@@ -1,7 +1,7 @@
 """Answer `torch.backends`: none of these libraries is there, and their switches may be set to no effect.
 
-Each switch permits a backend to be faster or demands that it be reproducible; Lamina's results on the CPU are those
-of its plain kernels either way.
+Each switch permits a backend to be faster or demands that it be reproducible; Lamina's results on the CPU are
+those of its plain kernels either way.
 """
 
 from types import ModuleType, SimpleNamespace
@@ -9,9 +9,7 @@ from types import ModuleType, SimpleNamespace
 
 def _absent(name: str, **switches: object) -> ModuleType:
     made = ModuleType(f"lamina.backends.{name}", f"The switches of {name}, which is not there.")
-    made.is_available = lambda: False
-    made.is_built = lambda: False
-    vars(made).update(switches)
+    vars(made).update(is_available=lambda: False, is_built=lambda: False, **switches)
     return made
 
 

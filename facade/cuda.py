@@ -1,4 +1,4 @@
-"""Answer `torch.cuda` as PyTorch does on a machine without a CUDA device: it says so, and refuses what needs one."""
+"""Answer `torch.cuda` as PyTorch does without a CUDA device: say so, and refuse what needs one."""
 
 from __future__ import annotations
 

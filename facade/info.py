@@ -13,13 +13,13 @@ from ..runtime import get_num_threads
 LIBRARIES = ("numpy", "ml_dtypes", "safetensors", "networkx", "llvmlite", "triton", "torch")
 # What the code generator asks about, of all that a CPU can do.
 FEATURES = (
-    "sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_bf16", "avx512_fp16", "amx_bf16",
-    "asimd", "asimdhp", "bf16", "sve", "sve2",
+    "sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_bf16", "avx512_fp16",
+    "amx_bf16", "asimd", "asimdhp", "bf16", "sve", "sve2",
 )  # fmt: skip
 
 
 def _fields(path: str) -> dict[str, str]:
-    """The first value of each `name: value` line of a file under /proc; nothing where there is no such file."""
+    """The first value of each `name: value` line of a file under /proc; nothing where there is none."""
     try:
         lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -44,8 +44,8 @@ def facts() -> dict[str, str]:
     cpu, memory = _fields("/proc/cpuinfo"), _fields("/proc/meminfo")
     has = set((cpu.get("flags") or cpu.get("Features") or "").split())
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    gigabytes = {name: int(memory[name].split()[0]) / 2**20 for name in ("MemTotal", "MemAvailable") if name in memory}
-    found = {"lamina": __version__, "python": f"{platform.python_version()} ({platform.python_implementation()})"}
+    found = {"lamina": __version__}
+    found["python"] = f"{platform.python_version()} ({platform.python_implementation()})"
     found |= {library: _installed(library) for library in LIBRARIES}
     found |= {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -53,8 +53,11 @@ def facts() -> dict[str, str]:
         "features": " ".join(name for name in FEATURES if name in has) or "unknown",
         "cores": f"{usable} usable of {os.cpu_count()}; {get_num_threads()} threads for matrix products",
     }
-    if len(gigabytes) == 2:
-        found["memory"] = f"{gigabytes['MemTotal']:.1f} GiB, {gigabytes['MemAvailable']:.1f} GiB free"
+    if {"MemTotal", "MemAvailable"} <= memory.keys():
+        total, free = (
+            int(memory[name].split()[0]) / 2**20 for name in ("MemTotal", "MemAvailable")
+        )  # of KiB
+        found["memory"] = f"{total:.1f} GiB, {free:.1f} GiB free"
     found["devices"] = "cpu"
     return found
 

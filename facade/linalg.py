@@ -6,7 +6,7 @@ PREFIX = "linalg_"
 # Those that PyTorch offers in both places under one name.
 SHARED = ("cross", "diagonal", "matmul", "matrix_power", "multi_dot", "vander", "vecdot")
 
-_found = {name.removeprefix(PREFIX): function for name, function in ops.FUNCTIONS.items() if name.startswith(PREFIX)}
-_found |= {name: ops.FUNCTIONS[name] for name in SHARED if name in ops.FUNCTIONS and name not in _found}
-globals().update(_found)
-__all__ = sorted(_found)
+_names = {name.removeprefix(PREFIX): name for name in ops.FUNCTIONS if name.startswith(PREFIX)}
+_names = {name: name for name in SHARED if name in ops.FUNCTIONS} | _names
+globals().update({name: ops.FUNCTIONS[op] for name, op in _names.items()})
+__all__ = list(_names)

@@ -1,4 +1,4 @@
-"""Modules that PyTorch has at another place than Lamina keeps them: `lamina.utils.data` is the room `data`."""
+"""Offer modules where PyTorch has them and Lamina does not: `lamina.utils.data` is the room `data`."""
 
 from __future__ import annotations
 

@@ -21,39 +21,44 @@ strided = "strided"
 contiguous_format, preserve_format = "contiguous_format", "preserve_format"
 
 
-# ---- limits of dtypes ----------------------------------------------------------------------------------------------
-class finfo:  # noqa: N801 - PyTorch's name
-    """The limits of a floating dtype (the default one, unless given).  Raises ArgumentError for other dtypes."""
+# ---- limits of dtypes --------------------------------------------------------------------------------------
+class finfo:
+    """The limits of a floating dtype, the default one unless given.  Raises ArgumentError for others."""
 
     def __init__(self, dtype: DType | None = None):
         dtype = dtype or dtypes.default_dtype()
         if not isinstance(dtype, DType) or not dtype.is_floating_point:
-            raise ArgumentError(f"finfo(dtype): a floating dtype is needed, not {dtype!r}", "see iinfo for integers")
+            raise ArgumentError(
+                f"finfo(dtype): a floating dtype is needed, not {dtype!r}", "see iinfo for integers"
+            )
         found = ml_dtypes.finfo(dtype.numpy)
         self.dtype, self.bits = dtype.name, dtype.itemsize * 8
         self.min, self.max, self.eps = float(found.min), float(found.max), float(found.eps)
         self.tiny = self.smallest_normal = float(found.smallest_normal)
-        self.resolution = float(found.resolution)
+        self.resolution = 10.0**-found.precision  # the library's own is rounded to the dtype
 
     def __repr__(self) -> str:
         shown = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
         return f"finfo({', '.join(f'{name}={getattr(self, name):g}' for name in shown)}, dtype={self.dtype})"
 
 
-class iinfo:  # noqa: N801 - PyTorch's name
+class iinfo:
     """The limits of an integer dtype.  Raises ArgumentError for other dtypes."""
 
     def __init__(self, dtype: DType):
         if not isinstance(dtype, DType) or dtype.category != "int":
-            raise ArgumentError(f"iinfo(dtype): an integer dtype is needed, not {dtype!r}", "see finfo for floats")
+            raise ArgumentError(
+                f"iinfo(dtype): an integer dtype is needed, not {dtype!r}", "see finfo for floats"
+            )
         found = np.iinfo(dtype.numpy)
-        self.dtype, self.bits, self.min, self.max = dtype.name, dtype.itemsize * 8, int(found.min), int(found.max)
+        self.dtype, self.bits = dtype.name, dtype.itemsize * 8
+        self.min, self.max = int(found.min), int(found.max)
 
     def __repr__(self) -> str:
         return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
 
 
-# ---- questions -----------------------------------------------------------------------------------------------------
+# ---- questions ---------------------------------------------------------------------------------------------
 def is_floating_point(input: Tensor) -> bool:
     """Whether the elements are floats."""
     return input.is_floating_point()
@@ -86,7 +91,7 @@ def can_cast(from_: DType, to: DType) -> bool:
     return dtypes.category_at_least(to, from_.category)
 
 
-# ---- constructors by type ------------------------------------------------------------------------------------------
+# ---- constructors by type ----------------------------------------------------------------------------------
 class _Typed(type):
     """Makes isinstance(x, FloatTensor) a question about the dtype."""
 
@@ -122,7 +127,7 @@ def set_default_tensor_type(t: Any) -> None:
     dtypes.set_default_dtype(t.dtype)
 
 
-# ---- switches ------------------------------------------------------------------------------------------------------
+# ---- switches ----------------------------------------------------------------------------------------------
 def get_default_device() -> Device:
     """Where new tensors are made."""
     return CPU
@@ -152,7 +157,7 @@ _precision = "highest"
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Permit matrix products of float32 to round more.  Lamina makes no use of it.  Raises ArgumentValueError."""
+    """Permit float32 products to round more, which Lamina does not do.  Raises ArgumentValueError."""
     global _precision
     if precision not in PRECISIONS:
         raise ArgumentValueError(
@@ -167,9 +172,10 @@ def get_float32_matmul_precision() -> str:
 
 
 __all__ = [
-    "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor",
-    "LongTensor", "ShortTensor", "are_deterministic_algorithms_enabled", "can_cast", "contiguous_format", "e", "finfo",
-    "get_default_device", "get_float32_matmul_precision", "iinfo", "inf", "is_complex", "is_floating_point", "nan",
-    "newaxis", "numel", "pi", "preserve_format", "result_type", "set_default_device", "set_default_tensor_type",
-    "set_float32_matmul_precision", "strided", "use_deterministic_algorithms",
+    "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor",
+    "IntTensor", "LongTensor", "ShortTensor", "are_deterministic_algorithms_enabled", "can_cast",
+    "contiguous_format", "e", "finfo", "get_default_device", "get_float32_matmul_precision", "iinfo", "inf",
+    "is_complex", "is_floating_point", "nan", "newaxis", "numel", "pi", "preserve_format", "result_type",
+    "set_default_device", "set_default_tensor_type", "set_float32_matmul_precision", "strided",
+    "use_deterministic_algorithms",
 ]  # fmt: skip

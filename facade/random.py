@@ -2,6 +2,7 @@
 
 from ..runtime.random import FUNCTIONS, default_generator, fork_rng
 
-_names = ("get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state")
-globals().update({name: FUNCTIONS[name] for name in _names})
-__all__ = ["default_generator", "fork_rng", *_names]
+STATE = ("get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state")
+
+globals().update({name: FUNCTIONS[name] for name in STATE})
+__all__ = ["default_generator", "fork_rng"] + list(STATE)

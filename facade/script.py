@@ -41,14 +41,14 @@ class LackingError(LaminaError, ModuleNotFoundError):
 
 
 class _Refusal(Loader):
-    """Fails when the module is made, not when it is looked for: a program may ask whether a module is there."""
+    """Fails when the module is made, not when it is looked for: a program may ask whether it is there."""
 
     def create_module(self, spec: ModuleSpec) -> NoReturn:
         name = spec.name
         top = name.partition(".")[0]
         if top != PLAYED:
             raise LackingError(
-                f"{name} can't be imported: {top} is built on PyTorch itself, which Lamina does not stand in for",
+                f"{name} can't be imported: {top} is built on PyTorch itself, and Lamina is no part of that",
                 "this script runs under `python -m lamina run`",
                 f"run it with PyTorch, or guard the part that needs {top}",
             )
@@ -101,7 +101,8 @@ def _is_there(name: str) -> bool:
 def run(script: str, args: Sequence[str] = ()) -> int:
     """Run a script as `python script.py args…` does, but for `torch`.  Returns the exit status.
 
-    Exceptions and SystemExit pass through; tracebacks begin at the script.  A file that can't be read is status 2.
+    Exceptions and SystemExit pass through; tracebacks begin at the script.  A file that can't be read is
+    status 2.
     """
     try:
         with open(script, "rb") as file:
@@ -111,14 +112,17 @@ def run(script: str, args: Sequence[str] = ()) -> int:
         return 2
     if not any(isinstance(finder, Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, Finder())
+    path = os.path.abspath(script)  # as Python spells it in __file__ and in tracebacks
     main = ModuleType("__main__")
-    main.__file__, main.__builtins__ = script, sys.modules["builtins"]
-    sys.modules["__main__"] = main  # and stays: what runs at exit, and pickle, look for the script's names there
+    vars(main).update(__file__=path, __builtins__=sys.modules["builtins"])
+    sys.modules["__main__"] = (
+        main  # and stays: what runs at exit, and pickle, look for the script's names there
+    )
     sys.argv = [script, *args]
     if not sys.flags.safe_path:
         sys.path[0] = os.path.dirname(os.path.realpath(script))
     _hide_runner(main)
-    exec(compile(source, script, "exec", dont_inherit=True), vars(main))
+    exec(compile(source, path, "exec", dont_inherit=True), vars(main))
     return 0
 
 

@@ -37,7 +37,9 @@ class Optimizer:
 
     def __init__(self, params: Iterable, defaults: dict[str, Any]):
         if isinstance(params, Tensor):
-            raise ArgumentError("params must be an iterable of tensors or of dicts, not one tensor", "pass [tensor]")
+            raise ArgumentError(
+                "params must be an iterable of tensors or of dicts, not one tensor", "pass [tensor]"
+            )
         for name, value in HINTS.items():
             defaults.setdefault(name, value)
         if defaults["differentiable"]:
@@ -81,16 +83,24 @@ class Optimizer:
             params = [params]
         elif isinstance(params, set):
             raise ArgumentError("parameters must come in an order that stays; a set has none", "pass a list")
-        params = [p[1] if isinstance(p, tuple) else p for p in params]
+        params = list(params)
+        names = [p[0] for p in params if isinstance(p, tuple)]
+        if names and len(names) != len(params):
+            raise ArgumentValueError("either all parameters of a group come with names, or none")
+        params = [p[1] for p in params] if names else params
         for p in params:
             if not isinstance(p, Tensor):
                 raise ArgumentError(f"an optimizer updates tensors, not {type(p).__name__}")
             if not p.is_leaf:
-                raise ArgumentValueError("an optimizer updates leaves only", f"tensor: {p._meta} of {p.grad_fn}")
+                raise ArgumentValueError(
+                    "an optimizer updates leaves only", f"tensor: {p._meta} of {p.grad_fn}"
+                )
         known = {id(p) for group in self.param_groups for p in group["params"]}
         if len({id(p) for p in params}) < len(params) or known & {id(p) for p in params}:
             raise ArgumentValueError("a parameter appears more than once in an optimizer")
-        self.param_groups.append({"params": params, **self.defaults, **{k: v for k, v in param_group.items() if k != "params"}})
+        named = {"param_names": names} if names else {}
+        given = {k: v for k, v in param_group.items() if k != "params"}
+        self.param_groups.append({"params": params, **named, **self.defaults, **given})
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the parameters' gradients, or set them to zero."""
@@ -120,37 +130,48 @@ class Optimizer:
     def _step_group(self, group: dict[str, Any]) -> None:
         names = self.states(group)
         # Parameters that have taken the same number of steps share one step tensor, and are updated together.
-        buckets: dict[int, tuple[Tensor | None, list[Tensor]]] = {}
+        buckets: dict[int, tuple[Tensor | None, list[Tensor], list[Tensor]]] = {}
         fresh: list[Tensor] = []
+        states = self.state
         for p in group["params"]:
-            if p.grad is None:
+            grad = p.grad
+            if grad is None:
                 continue
-            state = self.state.get(p)
-            if not state:
+            state = states.get(p)
+            if not state and (names or self.counts):
                 fresh.append(p)
-            else:
-                step = state.get("step")
-                buckets.setdefault(id(step), (step, []))[1].append(p)
+                continue
+            step = state.get("step") if state else None
+            bucket = buckets.get(id(step))
+            if bucket is None:
+                bucket = buckets[id(step)] = (step, [], [])
+            bucket[1].append(p)
+            bucket[2].append(grad)
         if fresh:
             step = tensor(0.0) if self.counts else None
             for p in fresh:
-                self.state[p].update({"step": step} if self.counts else {})
-                self.state[p].update({name: self.initial(name, group, p) for name in names})
-                if not self.state[p]:
-                    self.state.pop(p)
-            buckets[-1] = (step, fresh)
+                states[p].update({"step": step} if self.counts else {})
+                states[p].update({name: self.initial(name, group, p) for name in names})
+            buckets[-1] = (step, fresh, [p.grad for p in fresh])
         numbers = self.numbers(group)
-        for step, params in buckets.values():
+        for step, params, grads in buckets.values():
             if step is not None:
                 step = self._counted(step, params)
-                if self.takes_step:
-                    numbers["step"] = step
-            lists = [[self.state[p][name] for p in params] for name in names]
-            apply_update(self.update, params, [p.grad for p in params], *lists, **numbers)
+            elif params is fresh or not names:
+                step = 1
+            else:
+                step = 2  # not counted: a later one
+            if self.takes_step:
+                numbers["step"] = step
+            lists = [[states[p][name] for p in params] for name in names]
+            apply_update(self.update, params, grads, *lists, **numbers)
 
     def _counted(self, step: Tensor, params: list[Tensor]) -> Tensor:
-        """The bucket's step tensor, one further; its own, where parameters without a gradient stay behind."""
-        if len(params) < len(self.state) and len(params) < sum(s.get("step") is step for s in self.state.values()):
+        """The bucket's step tensor, one further; its own, where others without a gradient stay behind."""
+        sharing = (
+            sum(s.get("step") is step for s in self.state.values()) if len(params) < len(self.state) else 0
+        )
+        if len(params) < sharing:
             step = step.clone()
             for p in params:
                 self.state[p]["step"] = step
@@ -159,7 +180,7 @@ class Optimizer:
 
     # ---- saving and loading ----
     def state_dict(self) -> dict[str, Any]:
-        """States and hyper-parameters, in PyTorch's form: parameters are numbered in the order of the groups."""
+        """States and hyper-parameters, in PyTorch's form: parameters are numbered in the groups' order."""
         numbers: dict[int, int] = {}
         groups = []
         for group in self.param_groups:
@@ -170,7 +191,10 @@ class Optimizer:
         return {"state": {numbers[id(p)]: dict(s) for p, s in self.state.items()}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned.  Raises ArgumentValueError, ShapeError; then nothing is changed."""
+        """Take over what `state_dict` returned.
+
+        Raises ArgumentValueError, ShapeError; then nothing is changed.
+        """
         groups = state_dict["param_groups"]
         mine, theirs = ([len(g["params"]) for g in x] for x in (self.param_groups, groups))
         if mine != theirs:
@@ -191,7 +215,7 @@ class Optimizer:
                 if isinstance(value, Tensor) and name != "step":
                     if value.shape != p.shape:
                         raise ShapeError(
-                            f"load_state_dict: {name} of parameter {number} has another shape than the parameter",
+                            f"load_state_dict: {name} of parameter {number} must have the parameter's shape",
                             f"parameter: {p._meta}",
                             f"{name}: {value._meta}",
                         )

@@ -29,8 +29,8 @@ class SGD(Optimizer):
     counts = False
 
     def __init__(
-        self, params: Iterable, lr: Rate = 1e-3, momentum: float = 0, dampening: float = 0, weight_decay: float = 0,
-        nesterov: bool = False, *, maximize: bool = False, **hints: Any,
+        self, params: Iterable, lr: Rate = 1e-3, momentum: float = 0, dampening: float = 0,
+        weight_decay: float = 0, nesterov: bool = False, *, maximize: bool = False, **hints: Any,
     ):  # fmt: skip
         _common(lr, None, weight_decay)
         require(momentum >= 0.0, "momentum value", momentum)
@@ -46,28 +46,7 @@ class SGD(Optimizer):
         return ("momentum_buffer",) if group["momentum"] else ()
 
     def numbers(self, group):
-        # Whether it is a buffer's first step only matters to dampening, which that step does without.
-        return {
-            "lr": group["lr"], "weight_decay": group["weight_decay"], "momentum": group["momentum"],
-            "dampening": group["dampening"], "nesterov": group["nesterov"], "maximize": group["maximize"], "step": 2,
-        }  # fmt: skip
-
-    def _step_group(self, group):
-        if not group["momentum"] or not group["dampening"]:
-            return super()._step_group(group)
-        first = [p for p in group["params"] if p.grad is not None and p not in self.state]
-        for p in first:  # dampening / (1 - dampening) ahead, so that the buffer comes out as the gradient
-            self.state[p]["momentum_buffer"] = _undampened(p, group)
-        return super()._step_group(group)
-
-
-def _undampened(p: Tensor, group: dict[str, Any]) -> Tensor:
-    """The buffer b for which momentum * b + (1 - dampening) * g is g, the first step's direction."""
-    g = p.grad.detach()
-    g = -g if group["maximize"] else g
-    if group["weight_decay"]:
-        g = g + p.detach() * group["weight_decay"]
-    return g * (group["dampening"] / group["momentum"])
+        return _picked(group, "lr", "weight_decay", "momentum", "dampening", "nesterov", "maximize")
 
 
 class Adam(Optimizer):
@@ -121,7 +100,10 @@ class AdamW(Adam):
 
 
 class Adamax(Optimizer):
-    """Adam with the greatest gradient so far in place of the mean square.  Source: Kingma and Ba, 2015, section 7."""
+    """Adam with the greatest gradient so far in place of the mean square.
+
+    Source: Kingma and Ba, Adam: a method for stochastic optimization, 2015, section 7.
+    """
 
     update = REGISTRY["adamax_update"]
 
@@ -133,7 +115,8 @@ class Adamax(Optimizer):
         for i, beta in enumerate(betas):
             require(0.0 <= float(beta) < 1.0, f"beta parameter at index {i}", beta)
         super().__init__(
-            params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize, **_hints(hints))
+            params,
+            dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize, **_hints(hints)),
         )
 
     def states(self, group):
@@ -147,15 +130,16 @@ class Adamax(Optimizer):
 class RMSprop(Optimizer):
     """Steps along the gradient over the root of its mean square.
 
-    Source: Tieleman and Hinton, 2012; centered: Graves, Generating sequences with recurrent neural networks, 2013.
+    Source: Tieleman and Hinton, 2012; centered: Graves, Generating sequences with recurrent neural networks,
+    2013.
     """
 
     update = REGISTRY["rmsprop_update"]
     takes_step = False
 
     def __init__(
-        self, params: Iterable, lr: Rate = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
-        momentum: float = 0, centered: bool = False, *, maximize: bool = False, **hints: Any,
+        self, params: Iterable, lr: Rate = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
+        weight_decay: float = 0, momentum: float = 0, centered: bool = False, *, maximize: bool = False, **hints: Any,
     ):  # fmt: skip
         _common(lr, eps, weight_decay)
         require(momentum >= 0.0, "momentum value", momentum)
@@ -175,7 +159,10 @@ class RMSprop(Optimizer):
 
 
 class Adagrad(Optimizer):
-    """Steps along the gradient over the root of the sum of its squares.  Source: Duchi, Hazan and Singer, 2011."""
+    """Steps along the gradient over the root of the sum of its squares.
+
+    Source: Duchi, Hazan and Singer, Adaptive subgradient methods, 2011.
+    """
 
     update = REGISTRY["adagrad_update"]
 
@@ -185,7 +172,7 @@ class Adagrad(Optimizer):
     ):  # fmt: skip
         _common(lr, eps, weight_decay)
         require(lr_decay >= 0.0, "lr_decay value", lr_decay)
-        require(initial_accumulator_value >= 0.0, "initial_accumulator_value value", initial_accumulator_value)
+        require(initial_accumulator_value >= 0.0, "initial_accumulator_value", initial_accumulator_value)
         super().__init__(
             params,
             dict(lr=lr, lr_decay=lr_decay, eps=eps, weight_decay=weight_decay,
@@ -209,13 +196,14 @@ class Adadelta(Optimizer):
     takes_step = False
 
     def __init__(
-        self, params: Iterable, lr: Rate = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0, *,
-        maximize: bool = False, **hints: Any,
+        self, params: Iterable, lr: Rate = 1.0, rho: float = 0.9, eps: float = 1e-6,
+        weight_decay: float = 0, *, maximize: bool = False, **hints: Any,
     ):  # fmt: skip
         _common(lr, eps, weight_decay)
         require(0.0 <= rho <= 1.0, "rho value", rho)
         super().__init__(
-            params, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize, **_hints(hints))
+            params,
+            dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize, **_hints(hints)),
         )
 
     def states(self, group):

@@ -24,11 +24,10 @@ from .modes import (
     set_grad_enabled,
 )
 from .printing import set_printoptions
+from .random import Generator, default_generator, fork_rng
 from .serialize import load, save
 from .tensor import Parameter, Size, Tensor
 from .threads import get_num_threads, set_num_threads
-
-from .random import Generator, default_generator, fork_rng
 
 globals().update(ops.FUNCTIONS | random.FUNCTIONS)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.dtypes import ALL
+from ..ir.dtypes import ALL, float64
 from ..ir.errors import ArgumentError, DTypeError, GradError, InplaceError, ShapeError
 from ..ir.locks import fork_safe_lock
 from ..ir.op import REGISTRY
@@ -26,21 +26,29 @@ from .graph import Edge, Leaf, Node, Port
 from .places import line_of, spell
 from .tensor import Tensor, wrap
 
-ndarray, asarray = np.ndarray, np.asarray
+ndarray, asarray, new = np.ndarray, np.asarray, object.__new__
 _accumulating = fork_safe_lock()  # held for one addition into a leaf's gradient
 
 
-def _references(x: Any) -> int:
-    return getrefcount(x)
+def counted(g: Any) -> tuple[int, int]:
+    """How many references there are to the array of a cotangent, and to the cotangent."""
+    array = g if type(g) is ndarray else g._data
+    return getrefcount(array), getrefcount(g)
 
 
-def _lone() -> int:
-    x = object()
-    return _references(x)
+def _alone(g: Any) -> tuple[int, int]:
+    return counted(g)
 
 
-# What `_references` says of an object that one local variable alone holds; differs between Python versions.
-LONE = _lone()
+# What `counted` says where one variable of its caller's caller, and nothing else, holds the cotangent: an array, or
+# a tensor.  Found out by counting, as it differs between versions of Python.
+def _calibrated() -> tuple[tuple[int, int], tuple[int, int]]:
+    array = np.zeros(1)
+    tensor = wrap(np.zeros(1), type_of(float64, (1,)))
+    return _alone(array), _alone(tensor)
+
+
+ARRAY_ALONE, TENSOR_ALONE = _calibrated()
 
 
 # ---- checks --------------------------------------------------------------------------------------------------------
@@ -219,23 +227,30 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
         with _accumulating:
             e.grad = REGISTRY["clone"](g) if e.grad is None else e.grad + g
     else:
-        array = g._data if isinstance(g, Tensor) else g
         # Ours alone: one reference from our caller's variable, and no other array over the same memory.
-        alone = array.base is None and _references(g) <= LONE + 1 and _references(array) <= LONE + 2
+        references = counted(g)
+        if type(g) is ndarray:
+            array, alone = g, references <= ARRAY_ALONE
+        else:
+            array, alone = g._data, references[0] <= TENSOR_ALONE[0] and references[1] <= TENSOR_ALONE[1]
+        alone = alone and array.base is None and array.flags.writeable
         with _accumulating:
             old = e.grad
             if old is None:
-                e.grad = wrap(array if alone and array.flags.writeable else array.copy(), e.kind)
-            elif old._node is not None:
+                made = e.grad = new(Tensor)
+                made._data, made._meta = array if alone else array.copy(), e.kind
+                made._edge = made._storage = made._view = None
+            elif old._edge is not None:
                 e.grad = wrap(asarray(old._data + array), e.kind)
             else:
                 np.add(old._data, array, out=old._data)
                 if old._storage is not None:
                     old._storage.version += 1
-    for hook in tuple(e.after or ()):
-        owner = e.owner()
-        if owner is not None:
-            hook(owner)
+    if e.after:
+        for hook in tuple(e.after):
+            owner = e.owner()
+            if owner is not None:
+                hook(owner)
 
 
 # ---- the walk ------------------------------------------------------------------------------------------------------
@@ -536,7 +551,8 @@ def grad(
     for i, x in enumerate(inputs):
         g = found.get(x._node)
         if g is None and materialize_grads:
-            g = np.zeros(x._meta.shape, x._meta.dtype.numpy)
+            # under create_graph to be differentiated like the others, though to nothing
+            g = as_tensor(np.zeros(x._meta.shape, x._meta.dtype.numpy)).requires_grad_(create_graph)
         if g is None and not allow_unused:
             raise GradError(
                 f"grad(outputs, inputs): the outputs do not depend on input {i}",

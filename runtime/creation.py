@@ -9,7 +9,7 @@ import numpy as np
 from ..ir import dtypes
 from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
-from .dispatch import storage_of
+from .history import storage_of
 from .methods import require_cpu
 from .tensor import Tensor, tensor_of
 

@@ -22,8 +22,9 @@ from ..ir.shapes import result_dtype, scalar_dtype
 from ..ir.types import Device, Type, type_of
 from . import modes
 from .graph import Light, Node, Port
+from .history import make_view, record
 from .places import USERS, here, spell
-from .plan import LIMIT, OPERAND, OUTPUT, REST, Plan, described, memo, remember
+from .plan import LIMIT, Plan, described, memo, remember
 from .return_types import return_type
 from .storage import Storage
 from .tensor import Tensor, tensor_of, wrap
@@ -101,87 +102,8 @@ def plan_for(op: Op, operands: tuple[Tensor | None, ...], attrs: dict[str, Any])
         raise described(error, op, operands, describe) from None
 
 
-# ---- history -------------------------------------------------------------------------------------------------------
-def storage_of(x: Tensor) -> Storage:
-    found = x._storage
-    if found is None:
-        found = x._storage = Storage()
-    return found
-
-
-def record(plan: Plan, operands: tuple, outputs: tuple, arrays: tuple, place: Any) -> None:
-    """Give the outputs of a differentiable op their history.  `arrays` holds hidden outputs as well."""
-    n = node_of(plan, operands, outputs, arrays, place)
-    if n is None:
-        return
-    if len(outputs) == 1:
-        outputs[0]._edge = n  # an edge to a node itself leads to its first output
-    else:
-        for k, out in enumerate(outputs):
-            if out._meta.dtype.category == "float":
-                out._edge = Port(n, k)
-
-
-def node_of(
-    plan: Plan, operands: tuple, outputs: tuple, arrays: tuple | None, place: Any, replaced: np.ndarray | None = None
-) -> Node | None:
-    """The node of one call, holding what its gradients look at.  None where nothing wants a gradient.
-
-    For an op that is about to be written over its first operand, `replaced` is a copy of that operand's value and
-    `arrays` is None: what is saved of the outputs is filled in after the write.
-    """
-    edges = tuple([x._node if f and x is not None else None for x, f in zip(operands, plan.floats)])  # noqa: B905
-    needs = tuple([e is not None for e in edges])
-    recipe = plan.recipes.get(needs)
-    if recipe is None:
-        recipe = plan.recipe(needs)
-    if recipe is False:
-        return None
-    if not recipe:
-        n = new(Light)
-        n.plan, n.edges, n.place, n.hooks = plan, edges, place, None
-        return n
-    saved: list[Any] = []
-    guards: list[Any] = []
-    for what, at in recipe:
-        if what == OPERAND:
-            x = operands[at]
-            if x is None:
-                saved.append(None)
-            elif replaced is not None and not at:
-                saved.append(replaced)
-            else:
-                store = x._storage
-                if store is None:
-                    store = x._storage = Storage()
-                saved.append(x._data)
-                guards += (store, store.version)
-        elif what == OUTPUT and arrays is not None:
-            saved.append(arrays[at])
-            if at < len(outputs):
-                store = storage_of(outputs[at])
-                guards += (store, store.version)
-        elif what == REST:
-            rest = operands[at:]
-            saved.append(tuple([None if x is None else x._data for x in rest]))
-            for x in rest:
-                if x is not None:
-                    guards += (storage_of(x), storage_of(x).version)
-        else:
-            saved.append(None)
-    n = new(Node)
-    n.plan, n.edges, n.saved, n.guards, n.place, n.hooks = plan, edges, tuple(saved), tuple(guards), place, None
-    return n
-
-
-def make_view(out: Tensor, base: Tensor, link: tuple) -> None:
-    """Tie a view to the tensor whose memory it shares: same storage, and the way to get it from there again."""
-    store = out._storage = storage_of(base)
-    parent = base._view
-    out._view = (base, link, store.history) if parent is None else (parent[0], parent[1] + link, store.history)
-
-
-def run(op: Op, plan: Plan, operands: tuple, place: Any = None) -> Any:
+# ---- running -------------------------------------------------------------------------------------------------------
+def run(op: Op, plan: Plan, operands: tuple) -> Any:
     """Execute a plan on tensors, with history, views and the thread's hook."""
     arrays = plan.kernel(*[None if x is None else x._data for x in operands])
     if type(arrays) is not tuple:
@@ -190,7 +112,7 @@ def run(op: Op, plan: Plan, operands: tuple, place: Any = None) -> Any:
         out = new(Tensor)
         out._data, out._meta, out._storage, out._view, out._edge = arrays[0], plan.out, None, None, None
         if True in plan.floats:
-            record(plan, operands, (out,), arrays, place or here(2))
+            record(plan, operands, (out,), arrays)
         return out
     outs = plan.outs
     if op.traits.host:  # only the values tell the sizes
@@ -201,10 +123,12 @@ def run(op: Op, plan: Plan, operands: tuple, place: Any = None) -> Any:
         a = arrays[0]
         if a is base or (a.base is not None and (a.base is base or a.base is base.base)):
             make_view(outputs[0], operands[0], plan.link)
+        elif np.may_share_memory(a, base):
+            make_view(outputs[0], operands[0], plan.link)
         elif not op.traits.copies:
             op.reference(base, **plan.attrs)  # says why it can't be a view
     if op.differentiable and (not modes.CHANGED or modes.is_grad_enabled()):
-        record(plan, operands, outputs, arrays, place or here(2))
+        record(plan, operands, outputs, arrays)
     if modes.CHANGED and modes.local.hook is not None:
         modes.local.hook(op, plan.attrs, operands, outputs)
     if len(outputs) == 1:
@@ -261,7 +185,7 @@ def binary(op: Op) -> Callable:
         if a is None and b is None:
             return out
         if not plan.flows:
-            record(plan, (input, other), (out,), (data,), here(2))
+            record(plan, (input, other), (out,), (data,))
             return out
         if saves_none:
             n = new(Light)
@@ -284,13 +208,13 @@ def binary(op: Op) -> Callable:
                     s = input._storage = Storage()
                 n.saved, n.guards = (x, None), (s, s.version)
         else:
-            record(plan, (input, other), (out,), (data,), here(2))
+            record(plan, (input, other), (out,), (data,))
             return out
         n.plan, n.edges, n.hooks = plan, (a, b), None
         if crossed:
             frame = _getframe(1)
             code = frame.f_code
-            n.place = (code, frame.f_lasti) if code.co_filename in USERS else here(2)
+            n.place = (code, frame.f_lasti) if code.co_filename in USERS else here()
         else:
             n.place = None
         out._edge = n
@@ -324,7 +248,7 @@ def unary(op: Op) -> Callable:
             return out
         if not shorthand or not plan.flows:
             if op.differentiable:
-                record(plan, (input,), (out,), (data,), here(2))
+                record(plan, (input,), (out,), (data,))
             return out
         if saves_out:
             n = new(Node)
@@ -339,7 +263,7 @@ def unary(op: Op) -> Callable:
         elif saves_none:
             n = new(Light)
         else:
-            record(plan, (input,), (out,), (data,), here(2))
+            record(plan, (input,), (out,), (data,))
             return out
         n.plan, n.edges, n.hooks = plan, (a,), None
         if saves_none:
@@ -347,7 +271,7 @@ def unary(op: Op) -> Callable:
         else:
             frame = _getframe(1)
             code = frame.f_code
-            n.place = (code, frame.f_lasti) if code.co_filename in USERS else here(2)
+            n.place = (code, frame.f_lasti) if code.co_filename in USERS else here()
         out._edge = n
         return out
 
@@ -408,6 +332,8 @@ def shaped(op: Op) -> Callable:
                     out._view = (input, plan.link, store.history)
                 else:
                     out._view = (parent[0], parent[1] + plan.link, store.history)
+            elif np.may_share_memory(data, x):  # NumPy's as_strided hides whose memory it shows
+                make_view(out, input, plan.link)
             elif not copies:
                 op.reference(x, **plan.attrs)  # says why it can't be a view
         a = input._edge if input._view is None else input._node
@@ -446,6 +372,52 @@ def run_general(op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
 _general: dict[Op, dict] = {}
 
 
+def fixed(op: Op) -> Callable:
+    """A function of three operands or more, optional ones included, and nothing else."""
+    plans: dict[tuple, Plan] = memo()
+    slow, count = general(op), len(op.operands)
+
+    def apply(*operands, **kwargs):
+        if kwargs or len(operands) != count:
+            return slow(*operands, **kwargs)
+        key = tuple([x._meta if isinstance(x, Tensor) else x for x in operands])
+        plan = plans.get(key)
+        if plan is None:
+            if not all([x is None or isinstance(x, Tensor) for x in operands]):
+                return slow(*operands)
+            plan = remember(plans, key, plan_for(op, operands, {}))
+        if modes.CHANGED and modes.special():
+            return run(op, plan, operands)
+        out = new(Tensor)
+        out._data = data = plan.kernel(*[None if x is None else x._data for x in operands])
+        out._meta = plan.out
+        out._storage = out._view = out._edge = None
+        edges = tuple([None if x is None else x._edge if x._view is None else x._node for x in operands])
+        needs = tuple([e is not None for e in edges])
+        recipe = plan.plain.get(needs)
+        if recipe is None:
+            record(plan, operands, (out,), (data,))
+        elif recipe is not False:
+            saved: list[Any] = []
+            guards: list[Any] = []
+            for at in recipe:
+                x = operands[at]
+                store = x._storage
+                if store is None:
+                    store = x._storage = Storage()
+                saved.append(x._data)
+                guards.append(store)
+                guards.append(store.version)
+            n = out._edge = new(Node)
+            n.plan, n.edges, n.saved, n.guards, n.hooks = plan, edges, tuple(saved), tuple(guards), None
+            frame = _getframe(1)
+            code = frame.f_code
+            n.place = (code, frame.f_lasti) if code.co_filename in USERS else here()
+        return out
+
+    return apply
+
+
 def general(op: Op) -> Callable:
     """A function of any operands and arguments.  The memo is keyed by the operands' types and the other arguments."""
     bind = op.bind
@@ -464,7 +436,8 @@ def general(op: Op) -> Callable:
         if found and all(isinstance(x, Tensor) or _constant(x) for _, x in given):
             if len(calls) >= LIMIT:
                 calls.clear()
-            calls[key] = (plan, places)
+            straight = not kwargs and places == tuple(range(len(args)))
+            calls[key] = (plan, None if straight else places)
         return run(op, plan, operands)
 
     def apply(*args, **kwargs):
@@ -475,7 +448,9 @@ def general(op: Op) -> Callable:
             plan, places = calls[key]
         except (KeyError, TypeError):
             return miss(key, args, kwargs)
-        return run(op, plan, tuple([None if at is None else args[at] if type(at) is int else kwargs[at] for at in places]))
+        if places is not None:
+            args = tuple([None if at is None else args[at] if type(at) is int else kwargs[at] for at in places])
+        return run(op, plan, args)
 
     return apply
 
@@ -506,8 +481,11 @@ def eager(op: Op) -> Callable:
 
 
 def _function(op: Op) -> Callable:
-    several = op.variadic or op.optional or len(op.operands) not in (1, 2) or len(op.all_outputs) > 1
-    if several or op.traits.host:
+    if op.variadic or op.traits.host or len(op.all_outputs) > 1:
+        return general(op)
+    if len(op.operands) > 2 and not op.attrs and not op.traits.view:
+        return fixed(op)
+    if op.optional or len(op.operands) not in (1, 2):
         return general(op)
     if op.attrs:
         return shaped(op) if len(op.operands) == 1 else general(op)

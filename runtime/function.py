@@ -10,8 +10,8 @@ from ..ir.errors import ArgumentError, GradError
 from ..ir.lowering import extern
 from ..ir.op import Op
 from . import modes
-from .dispatch import storage_of
 from .graph import Node, Port
+from .history import storage_of
 from .places import here
 from .tensor import Tensor, wrap
 
@@ -97,7 +97,7 @@ class Function:
                 cls.setup_context(ctx, args, result)
         outputs = result if isinstance(result, tuple) else (result,)
         for x in ctx._dirty:
-            storage_of(x).written((cls.__name__, here(2)))
+            storage_of(x).written((cls.__name__, here()))
         if not wanted:
             return result
         inputs = [x for _, x in tensors]
@@ -168,7 +168,7 @@ def _record(cls: type, ctx: Context, inputs: list, positions: list[int], outputs
     n.plan = _Call(op, tuple(x._meta for x in inputs), outs, tuple(sources))
     n.edges = tuple(x._node if f else None for x, f in zip(inputs, n.plan.floats, strict=True))
     n.saved, n.guards = tuple(saved), tuple(guards)
-    n.place, n.hooks = here(3), None
+    n.place, n.hooks = here(), None
     for k, (x, original) in enumerate(zip(tensors, [i for i, o in zip(ids, outputs) if isinstance(o, Tensor)])):
         if x._meta.dtype.is_floating_point and original not in ctx._without:
             x._node = n if len(tensors) == 1 else Port(n, k)

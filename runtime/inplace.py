@@ -15,13 +15,13 @@ import numpy as np
 from ..ir.dtypes import category_at_least
 from ..ir.errors import DTypeError, InplaceError, ShapeError
 from ..ir.op import REGISTRY, Op
-from . import modes, tensor
-from .dispatch import describe, lifted, node_of, plan_for, storage_of
+from . import modes
+from .dispatch import describe, lifted, plan_for
 from .graph import Leaf, Node, Port
-from .places import Place, here
+from .history import node_of, storage_of
+from .places import here
 from .plan import OUTPUT
-from .tensor import Tensor, wrap
-
+from .tensor import Tensor, derivation, keep_retained, wrap
 
 
 def check_writable(x: Tensor, name: str, gradients: bool) -> None:
@@ -73,11 +73,11 @@ def write(op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
             f"written: {describe(x)}",
             f"write y = {op.name}(…) to get a new tensor",
         )
-    place = here(2)
+    place = here()
     looked_at = needs and op.differentiable and op.operands[0] in op.saves
     node = None
     if needs and op.differentiable:
-        node = node_of(plan, operands, (), None, place, x._data.copy() if looked_at else None)
+        node = node_of(plan, operands, (), None, x._data.copy() if looked_at else None)
     data = x._data
     arrays = None
     if op.write is not None:
@@ -90,9 +90,9 @@ def write(op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
     store.written((name, place))
     if node is not None:
         _save_outputs(node, x, arrays)
-        _rebase(x, node, place)
+        _rebase(x, node)
     elif gradients and x._node is not None:
-        _rebase(x, None, place)
+        _rebase(x, None)
     if modes.CHANGED and modes.local.hook is not None:
         modes.local.hook(op, plan.attrs | {"inplace": True}, operands, (x,))
     return x
@@ -112,12 +112,13 @@ def _save_outputs(node: Node, x: Tensor, arrays: Any) -> None:
         node.saved = tuple(saved)
 
 
-def _rebase(x: Tensor, node: Node | None, place: Place) -> None:
+def _rebase(x: Tensor, node: Node | None) -> None:
     """Give the tensor written and its base their new histories, and date those of all other views."""
     edge: Any = node
     if node is not None and len(node.plan.outs) > 1:
         edge = Port(node, 0)
     base = root(x)
+    before = base._edge
     if base is x:
         x._node = edge
     else:
@@ -125,7 +126,8 @@ def _rebase(x: Tensor, node: Node | None, place: Place) -> None:
         value = wrap(x._data, x._meta)
         value._edge = edge
         plan = plan_for(scatter, (base, value), {"chain": x._view[1]})
-        base._node = node_of(plan, (base, value), (), None, place)
+        base._node = node_of(plan, (base, value), (), None)
+    keep_retained(base, before)
     storage_of(base).history += 1
 
 
@@ -143,14 +145,19 @@ def reshaped_in_place(function: Callable, name: str) -> Callable:
     """The method name_ of an op that makes a view: the tensor becomes that view of what it was."""
 
     def apply(self, *args, **kwargs):
-        if type(self._node) is Leaf and modes.is_grad_enabled():
+        node = self._node
+        if type(node) is Leaf and modes.is_grad_enabled():
             check_writable(self, name, True)
         before = wrap(self._data, self._meta)
-        before._edge, before._storage, before._view = self._node, storage_of(self), self._view
-        after = function(before, *args, **kwargs)
+        before._edge, before._storage, before._view = node, storage_of(self), self._view
+        with modes.enable_grad():  # under no_grad too, or the history would be that of another shape
+            after = function(before, *args, **kwargs)
         if after is not before:
             self._data, self._meta, self._edge, self._view = after._data, after._meta, after._edge, after._view
-            self._storage.written((name, here(2)))
+            self._storage.written((name, here()))
+            if type(node) is Leaf:  # stays one, of another shape
+                self._edge, node.kind = node, after._meta
+                node.grad = None if node.grad is None else function(node.grad.detach(), *args, **kwargs)
         return self
 
     apply.__name__ = apply.__qualname__ = name
@@ -167,12 +174,13 @@ def _derive_again(view: Tensor) -> None:
         step = wrap(base._data, kind)
         step._edge = edge
         plan = plan_for(REGISTRY[name], (step,), dict(attrs))
-        edge, kind = node_of(plan, (step,), (), None, here(3)), plan.out
-    view._edge = edge
+        edge, kind = node_of(plan, (step,), (), None), plan.out
+    before, view._edge = view._edge, edge
     view._view = (base, chain, history)
+    keep_retained(view, before)
 
 
-tensor.derive_again = _derive_again
+derivation.append(_derive_again)
 
 
 def inplace(op: Op) -> Callable:

@@ -1,7 +1,7 @@
 """Share memory with other libraries, both ways and without a copy: DLPack, and Python's buffer protocol.
 
-NumPy writes and reads the capsules, so that their memory is freed by its code and not by ours.  It knows no bfloat16:
-such an array travels as uint16, and the element type in the capsule is put right here.
+NumPy writes and reads the capsules, so that their memory is freed by its code and not by ours.  It knows no
+bfloat16: such an array travels as uint16, and the element type in the capsule is put right here.
 
 Source: the DLPack specification, version 1.0; PEP 688 for buffers (Python 3.12 and newer).
 Importing this module hangs `__dlpack__`, `__dlpack_device__` and `__buffer__` on `Tensor`.
@@ -16,7 +16,7 @@ import numpy as np
 
 from ..ir.dtypes import bfloat16
 from ..ir.errors import ArgumentError, DeviceError, DTypeError, LaminaError
-from .dispatch import storage_of
+from .history import storage_of
 from .methods import require_cpu
 from .tensor import Tensor, tensor_of
 
@@ -25,7 +25,7 @@ class ExportError(LaminaError, BufferError):
     """Memory that can't be handed out."""
 
 
-# ---- the capsule ---------------------------------------------------------------------------------------------------
+# ---- the capsule -------------------------------------------------------------------------------------------
 class _Tensor(ctypes.Structure):
     _fields_ = [
         ("data", ctypes.c_void_p),
@@ -70,14 +70,14 @@ _pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes
 
 
 def _inside(capsule: Any) -> _Tensor:
-    """The description that a capsule holds, to read or to change.  Raises ArgumentError for a used or foreign one."""
+    """What a capsule says, to read or to change.  Raises ArgumentError for a used or foreign one."""
     for name, layout in CAPSULES.items():
         if _is_valid(capsule, name):
             return layout.from_address(_pointer(capsule, name)).tensor
     raise ArgumentError("this is no DLPack capsule, or one that was consumed already", f"given: {capsule!r}")
 
 
-# ---- out -----------------------------------------------------------------------------------------------------------
+# ---- out ---------------------------------------------------------------------------------------------------
 def _shareable(x: Tensor, how: str) -> np.ndarray:
     if x._node is not None:
         raise ExportError(
@@ -88,7 +88,7 @@ def _shareable(x: Tensor, how: str) -> np.ndarray:
     return x._data
 
 
-def _dlpack(
+def export(
     self: Tensor,
     *,
     stream: Any = None,
@@ -103,7 +103,9 @@ def _dlpack(
     """
     data = _shareable(self, "__dlpack__()")
     if stream is not None:
-        raise ArgumentError(f"__dlpack__(stream): memory of the CPU has no stream, so None is needed, not {stream!r}")
+        raise ArgumentError(
+            f"__dlpack__(stream): memory of the CPU has no stream, so None is needed, not {stream!r}"
+        )
     half = self._meta.dtype is bfloat16
     plain = data.view(np.uint16) if half else data
     try:
@@ -123,15 +125,17 @@ def _dlpack_device(self: Tensor) -> tuple[int, int]:
 
 
 def _buffer(self: Tensor, flags: int) -> memoryview:
-    """The memory as a buffer: `memoryview(x)`.  Raises ExportError where it requires gradients, and for bfloat16."""
+    """The memory, for `memoryview(x)`.  Raises ExportError where it requires gradients, and for bfloat16."""
     data = _shareable(self, "memoryview(x)")
     if self._meta.dtype is bfloat16:
-        raise ExportError("memoryview(x): buffers have no code for bfloat16", "share x.float(), or use DLPack")
+        raise ExportError(
+            "memoryview(x): buffers have no code for bfloat16", "share x.float(), or use DLPack"
+        )
     storage_of(self).exposed = True
     return memoryview(data)
 
 
-# ---- in ------------------------------------------------------------------------------------------------------------
+# ---- in ----------------------------------------------------------------------------------------------------
 class _Carrier:
     """Hands a capsule to NumPy."""
 
@@ -153,7 +157,9 @@ def _capsule_of(x: Any) -> Any:
     kind, index = x.__dlpack_device__()
     if int(kind) not in READABLE:
         place = f"{DEVICES.get(int(kind), f'DLPack device kind {int(kind)}')}:{index}"
-        raise DeviceError(f"from_dlpack(x): the memory is on {place}, which the CPU can't read", "copy it to the CPU first")
+        raise DeviceError(
+            f"from_dlpack(x): the memory is on {place}, which the CPU can't read", "copy it to the CPU first"
+        )
     try:
         return x.__dlpack__(max_version=VERSION)
     except TypeError:  # a producer from before versions
@@ -161,10 +167,11 @@ def _capsule_of(x: Any) -> Any:
 
 
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor over the memory of another library's, which must have `__dlpack__`; capsules are taken as well.
+    """A tensor over the memory of another library's, which must have `__dlpack__`; capsules are taken as
+    well.
 
-    copy: True for memory of its own.  Memory that is read-only stays so, and so does what a producer hands out in
-    the older capsule, which can't say.  Raises ArgumentError, DeviceError, DTypeError.
+    copy: True for memory of its own.  Memory that is read-only stays so, and so does what a producer hands
+    out in the older capsule, which can't say.  Raises ArgumentError, DeviceError, DTypeError.
     """
     require_cpu(device)
     capsule = _capsule_of(ext_tensor)
@@ -186,7 +193,8 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
 
 def install() -> None:
     """Hang the methods on `Tensor`; done once, when the runtime is imported."""
-    Tensor.__dlpack__, Tensor.__dlpack_device__, Tensor.__buffer__ = _dlpack, _dlpack_device, _buffer
+    for name, method in {"dlpack": export, "dlpack_device": _dlpack_device, "buffer": _buffer}.items():
+        setattr(Tensor, f"__{name}__", method)
 
 
 install()

@@ -13,7 +13,8 @@ class MissingLibraryError(LaminaError, ImportError):
 
 
 def load(name: str, extra: str | None = None) -> ModuleType:
-    """The module `name`, imported now.  `extra`: the extra of Lamina that brings it; None for a plain dependency.
+    """The module `name`, imported now.  `extra`: the extra of Lamina that brings it; None for a plain
+    dependency.
 
     Raises MissingLibraryError, which names the pip command.
     """
@@ -24,4 +25,6 @@ def load(name: str, extra: str | None = None) -> ModuleType:
         if error.name is None or error.name.partition(".")[0] != top:
             raise  # it is there, and itself lacks something
         wanted = f"'lamina[{extra}]'" if extra else top
-        raise MissingLibraryError(f"{top} is needed here and is not installed", f"pip install {wanted}") from None
+        raise MissingLibraryError(
+            f"{top} is needed here and is not installed", f"pip install {wanted}"
+        ) from None

@@ -16,7 +16,8 @@ from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DimError
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
 from ..ir.types import CPU, Device
 from . import autograd, ops
-from .dispatch import EAGER, eager, lift, operator, storage_of
+from .dispatch import EAGER, eager, lift, operator
+from .history import storage_of
 from .inplace import inplace, reshaped_in_place, write
 from .tensor import Parameter, Retained, Size, Tensor, leaf, retained, tensor_of, wrap
 

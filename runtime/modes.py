@@ -41,8 +41,8 @@ local = _Local()
 def update(**state: Any) -> None:
     """Change this thread's state and keep `CHANGED` true to it."""
     global CHANGED
-    for name, value in state.items():
-        setattr(local, name, value)
+    mine = local.__dict__
+    mine.update(state)
     changed = special()
     if changed != local.counted:
         local.counted = changed

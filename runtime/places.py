@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import linecache
 import os
-import sys
+from sys import _getframe
 from types import CodeType
+from typing import Any
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Demos, examples and tests stand in the same tree and yet are users.
@@ -31,17 +32,17 @@ def is_internal(filename: str) -> bool:
     return internal
 
 
-def here(depth: int = 2) -> Place:
-    """The innermost place outside the package, starting `depth` frames up."""
-    frame = sys._getframe(depth)
-    code = frame.f_code
-    while is_internal(code.co_filename):
+def here() -> Place:
+    """The innermost place outside the package."""
+    frame: Any = _getframe(2)  # the caller and this function are inside
+    name = frame.f_code.co_filename
+    while name in _INTERNAL or (name not in USERS and is_internal(name)):
         outer = frame.f_back
         if outer is None:
             break
         frame = outer
-        code = frame.f_code
-    return code, frame.f_lasti
+        name = frame.f_code.co_filename
+    return frame.f_code, frame.f_lasti
 
 
 def line_of(place: Place) -> tuple[str, int]:

@@ -22,8 +22,9 @@ from .tensor import Parameter, Tensor
 class Options:
     """What `set_printoptions` sets.
 
-    precision: digits after the point.  threshold: elements beyond which the middle is left out.  edgeitems: how many
-    then stay at either end of each dimension.  linewidth: characters.  sci_mode: None lets the values decide.
+    precision: digits after the point.  threshold: elements beyond which the middle is left out.  edgeitems:
+    how many then stay at either end of each dimension.  linewidth: characters.  sci_mode: None lets the
+    values decide.
     """
 
     precision: int = 4
@@ -49,7 +50,8 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """Set how tensors print; what is None stays as it is, but for `sci_mode`, which None leaves to the values.
+    """Set how tensors print; what is None stays as it is, but for `sci_mode`, which None leaves to the
+    values.
 
     profile: "default", "short" or "full", taken before the others.  Raises ArgumentValueError.
     """
@@ -58,13 +60,17 @@ def set_printoptions(
     if profile is not None:
         if profile not in PROFILES:
             known = ", ".join(map(repr, PROFILES))
-            raise ArgumentValueError(f"set_printoptions(profile): there is no profile {profile!r}", f"known: {known}")
+            raise ArgumentValueError(
+                f"set_printoptions(profile): there is no profile {profile!r}", f"known: {known}"
+            )
         made = PROFILES[profile]
     given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
-    _options = replace(made, sci_mode=sci_mode, **{name: value for name, value in given.items() if value is not None})
+    _options = replace(
+        made, sci_mode=sci_mode, **{name: value for name, value in given.items() if value is not None}
+    )
 
 
-# ---- numbers -------------------------------------------------------------------------------------------------------
+# ---- numbers -----------------------------------------------------------------------------------------------
 def _formatter(shown: np.ndarray, options: Options) -> tuple[Callable[[Any], str], int]:
     """How to write one element so that all of `shown` line up, and in how many characters.
 
@@ -93,7 +99,7 @@ def _formatter(shown: np.ndarray, options: Options) -> tuple[Callable[[Any], str
     return (lambda value: written(value).rjust(width)), width
 
 
-# ---- layout --------------------------------------------------------------------------------------------------------
+# ---- layout ------------------------------------------------------------------------------------------------
 def _edges(data: np.ndarray, keep: int) -> np.ndarray:
     """`data` with at most `keep` elements at either end of each dimension."""
     for dim, size in enumerate(data.shape):
@@ -102,7 +108,9 @@ def _edges(data: np.ndarray, keep: int) -> np.ndarray:
     return data
 
 
-def _rows(data: np.ndarray, indent: int, write: Callable[[Any], str], one: int, keep: int | None, line: int) -> str:
+def _rows(
+    data: np.ndarray, indent: int, write: Callable[[Any], str], one: int, keep: int | None, line: int
+) -> str:
     """The bracketed text of an array of one dimension or more.
 
     one: characters of an element.  keep: edge items, None where all are shown.  line: characters of a line.
@@ -120,16 +128,20 @@ def _rows(data: np.ndarray, indent: int, write: Callable[[Any], str], one: int, 
     elif keep == 0:
         items = ["..."]
     else:
-        first, last = data[:keep].tolist(), data[-keep:].tolist()
-        items = [*map(write, first), " ...", *map(write, last)]
+        first, last = data[:keep], data[data.size - (keep or 0) :]
+        items = [*map(write, first.tolist()), " ...", *map(write, last.tolist())]
     fit = max(1, (line - indent) // (one + 2))  # a comma and a space belong to each
     lines = [", ".join(items[i : i + fit]) for i in range(0, len(items), fit)]
     return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
 
 
+def _widened(data: np.ndarray) -> np.ndarray:
+    """Halves in float32: Python knows no bfloat16, and PyTorch prints both like this."""
+    return data.astype(np.float32) if data.dtype.itemsize == 2 and data.dtype.kind not in "iu" else data
+
+
 def _values(data: np.ndarray, indent: int, options: Options) -> str:
-    if data.dtype.itemsize == 2 and data.dtype.kind not in "iu":  # float16, and bfloat16, whose kind is void
-        data = data.astype(np.float32)
+    data = _widened(data)
     cut = data.size > options.threshold
     write, width = _formatter(_edges(data, options.edgeitems) if cut else data, options)
     if not data.ndim:
@@ -187,13 +199,14 @@ def _repr(self: Tensor) -> str:
 def _format(self: Tensor, spec: str) -> str:
     """A 0-d tensor formats as its number: f"{loss:.3f}"; others only without a format."""
     if not self._meta.ndim and type(self) is Tensor:
-        return format(self.item(), spec)
+        return format(_widened(self._data).item(), spec)
     return object.__format__(self, spec)
 
 
 def install() -> None:
     """Hang the methods on `Tensor`; done once, when the runtime is imported."""
-    Tensor.__repr__, Tensor.__format__ = _repr, _format
+    for name, method in {"__repr__": _repr, "__format__": _format}.items():
+        setattr(Tensor, name, method)
 
 
 install()

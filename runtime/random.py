@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-from math import prod
 from typing import Any
 
 from ..ir import dtypes

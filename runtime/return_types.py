@@ -1,4 +1,4 @@
-"""The tuples that ops of several outputs return: fields by name, printed as PyTorch prints its `return_types`."""
+"""The tuples that ops of several outputs return: fields by name, printed as PyTorch prints them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ def return_type(name: str, fields: tuple[str, ...]) -> type:
     public = name.removesuffix("_dim")
     made = _made.get((public, fields))
     if made is None:
-        base = namedtuple(public, fields)
-        members = {"__slots__": (), "__repr__": _spelled, "__reduce__": _taken_apart, "__module__": "lamina.return_types"}
-        made = _made[public, fields] = type(public, (base,), members)
+        base: type = namedtuple(public, fields)  # type: ignore[misc]
+        members = {"__slots__": (), "__module__": "lamina.return_types"}
+        made = type(public, (base,), members | {"__repr__": _spelled, "__reduce__": _taken_apart})
+        _made[public, fields] = made
     return made
 
 

@@ -1,11 +1,11 @@
-"""Save nested containers of tensors to a file and load them again, without pickle: nothing in a file is executed.
+"""Save nested containers of tensors to a file and load them again.  No pickle: nothing in a file is executed.
 
-A file is a safetensors file.  Each tensor is an entry, so other programs read it too; how the entries hang together
-(dicts, lists, numbers, strings) stands as JSON in the file's metadata, with a checksum over everything.  A
-safetensors file of other origin, which has no such metadata, loads as a dict of tensors.
+A file is a safetensors file.  Each tensor is an entry, so other programs read it too; how the entries hang
+together (dicts, lists, numbers, strings) stands as JSON in the file's metadata, with a checksum over
+everything.  A safetensors file of other origin, which has no such metadata, loads as a dict of tensors.
 
-Written here by hand, so that arrays go to the file without a copy; read by the safetensors library, which checks
-every offset.  Source: the safetensors format, github.com/huggingface/safetensors.
+Written here by hand, so that arrays go to the file without a copy; read by the safetensors library, which
+checks every offset.  Source: the safetensors format, github.com/huggingface/safetensors.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ from .tensor import Parameter, Size, Tensor, tensor_of, wrap
 
 Target = str | os.PathLike | IO[bytes]
 
-DTYPES = {d.short.upper(): d for d in dtypes.ALL}  # safetensors' names are ours in capitals: F32, BF16, U8, BOOL
+DTYPES = {
+    d.short.upper(): d for d in dtypes.ALL
+}  # safetensors' names are ours in capitals: F32, BF16, U8, BOOL
 STRUCTURE, CHECKSUM = "lamina", "lamina.crc32"
 FOREIGN = {
     b"PK\x03\x04": "a zip archive, as torch.save writes",
@@ -47,17 +49,19 @@ class SavedFileError(LaminaError, RuntimeError):
     """A file that `lamina.save` did not write, or that was damaged since."""
 
 
-# ---- containers as JSON --------------------------------------------------------------------------------------------
+# ---- containers as JSON ------------------------------------------------------------------------------------
 class _Writer:
     """Turns an object into JSON and the arrays it refers to.
 
-    entries: name -> array.  JSON's own null, true, numbers, strings and lists stand for themselves; anything else is
-    an object with one telling key: {"dict": [[key, value], …]}, {"tensor": name}, {"float": "nan"} …
+    entries: name -> array.  JSON's own null, true, numbers, strings and lists stand for themselves; anything
+    else is an object with one telling key: {"dict": [[key, value], …]}, {"tensor": name}, {"float": "nan"} …
     """
 
     def __init__(self):
         self.entries: dict[str, np.ndarray] = {}
-        self._names: dict[tuple, str] = {}  # where an array lies -> its name: one that is shared is stored once
+        self._names: dict[
+            tuple, str
+        ] = {}  # where an array lies -> its name: one that is shared is stored once
         self._open: set[int] = set()
 
     def write(self, value: Any, path: str) -> Any:
@@ -67,7 +71,7 @@ class _Writer:
         if isinstance(value, float):
             return float(value) if math.isfinite(value) else {"float": repr(float(value))}
         if isinstance(value, Tensor):
-            made = {"tensor": self._entry(value._data, path)}
+            made: dict[str, Any] = {"tensor": self._entry(value._data, path)}
             if isinstance(value, Parameter):
                 made["parameter"] = value.requires_grad
             elif value.requires_grad:
@@ -81,9 +85,11 @@ class _Writer:
             return {"device": str(value)}
         if kind not in (list, tuple, Size, dict, OrderedDict):
             raise ArgumentError(
-                f"save(obj): {path or 'obj'} is a {kind.__name__}, which can't be saved without running code on load",
+                f"save(obj): {path or 'obj'} is a {kind.__name__}: to load it, code would have to run",
                 "takes: tensors, arrays, numbers, strings, None, and dicts, lists and tuples of these",
-                "save x.state_dict() of a module or an optimizer" if hasattr(value, "state_dict") else "save its parts",
+                "save x.state_dict() of a module or an optimizer"
+                if hasattr(value, "state_dict")
+                else "save its parts",
             )
         if id(value) in self._open:
             raise ArgumentError(f"save(obj): {path or 'obj'} contains itself")
@@ -169,7 +175,7 @@ class _Reader:
         return made.requires_grad_() if found.get("requires_grad") else made
 
 
-# ---- files ---------------------------------------------------------------------------------------------------------
+# ---- files -------------------------------------------------------------------------------------------------
 def _checksum(structure: str, entries: dict[str, tuple[str, list[int], Any]]) -> str:
     """CRC-32 over the structure and, in the order of their names, all entries with their types."""
     found = zlib.crc32(structure.encode())
@@ -203,7 +209,7 @@ def _pieces(obj: Any) -> Iterator[bytes | memoryview]:
 
 @contextmanager
 def _replacing(path: str) -> Iterator[IO[bytes]]:
-    """A file that takes the place of `path` when it is complete and on the disk; until then `path` is untouched."""
+    """A file that takes the place of `path` once it is complete and on the disk, and not before."""
     path = os.path.realpath(path)  # write what a link points at, not over the link
     if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
         with open(path, "wb") as file:  # a pipe or a device can't be replaced
@@ -231,13 +237,16 @@ def _replacing(path: str) -> Iterator[IO[bytes]]:
 def save(obj: Any, f: Target) -> None:
     """Write `obj` to a path or to a file that is open for writing bytes.
 
-    obj: tensors, arrays, numbers, strings, None, dtypes, and dicts, lists and tuples of these, nested at will: such
-    as the state_dict of a module or of an optimizer.  Tensors over the same memory are stored once.  A path is
-    written under another name first and then renamed, so an interrupt leaves the old file.  Raises ArgumentError.
+    obj: tensors, arrays, numbers, strings, None, dtypes, and dicts, lists and tuples of these, nested at
+    will: such as the state_dict of a module or of an optimizer.  Tensors over the same memory are stored
+    once.  A path is written under another name first and then renamed, so an interrupt leaves the old file.
+    Raises ArgumentError.
     """
     if not isinstance(f, (str, os.PathLike)):
         if not hasattr(f, "write"):
-            raise ArgumentError(f"save(obj, f): f must be a path or a file open for writing, not {type(f).__name__}")
+            raise ArgumentError(
+                f"save(obj, f): f must be a path or a file open for writing, not {type(f).__name__}"
+            )
         for piece in _pieces(obj):
             f.write(piece)
         return
@@ -252,8 +261,8 @@ def save(obj: Any, f: Target) -> None:
 def load(f: Target, map_location: Any = None, *, weights_only: bool = True) -> Any:
     """Read what `save` wrote, or the dict of tensors of any safetensors file, from a path or an open file.
 
-    map_location: None or "cpu".  weights_only: taken because scripts give it; a file never runs code, either way.
-    Raises SavedFileError for a file that is damaged, cut short or of another kind; DeviceError; OSError.
+    map_location: None or "cpu".  weights_only: taken because scripts give it; a file never runs code, either
+    way. Raises SavedFileError for a file that is damaged, cut short or of another kind; DeviceError; OSError.
     """
     if map_location is not None and not isinstance(map_location, (str, Device)):
         raise ArgumentError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from .places import Place
 
 
-
 class Storage:
     """One piece of memory, seen by a tensor and all of its views.
 

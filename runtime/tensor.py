@@ -19,7 +19,7 @@ from .graph import Edge, Leaf, Node, Port
 from .storage import Storage
 
 new = object.__new__
-derive_again: Callable[[Tensor], None]  # gives a view the history that its base's gives it now; set by inplace.py
+derivation: list[Callable[[Any], None]] = []  # inplace.py's: gives a view the history that its base's gives it now
 
 
 class Size(tuple):
@@ -166,7 +166,7 @@ class Tensor:
         """Where this tensor came from.  A view's is derived anew once its base has been written."""
         view = self._view
         if view is not None and view[2] != self._storage.history:
-            derive_again(self)
+            derivation[0](self)
         return self._edge
 
     @_node.setter
@@ -327,6 +327,18 @@ def retained(x: Tensor) -> Retained | None:
         if type(hook) is Retained:
             return hook
     return None
+
+
+def keep_retained(x: Tensor, old: Edge | None) -> None:
+    """Move what `retain_grad` hung on a tensor's old history to its new one: `.grad` is about what the tensor is now."""
+    index = old.index if type(old) is Port else 0
+    for hook in tuple((old.hooks or {}).get(index, ()) if old is not None else ()):
+        if type(hook) is Retained:
+            old.hooks[index].remove(hook)
+            now = x._edge
+            if now is not None:
+                now.hooks = now.hooks or {}
+                now.hooks.setdefault(now.index if type(now) is Port else 0, []).append(hook)
 
 
 def leaf(owner: Tensor) -> Leaf:

@@ -17,7 +17,7 @@ SPELLINGS = ("scipy_openblas_{}64_", "openblas_{}64_", "scipy_openblas_{}", "ope
 
 @functools.cache
 def _blas() -> tuple[Callable, Callable] | None:
-    """OpenBLAS's (get, set) number of threads, from the library that NumPy loaded; None where it has another."""
+    """OpenBLAS's (get, set) number of threads, as NumPy loaded it; None where NumPy has another library."""
     np.dot(np.ones((1, 1)), np.ones((1, 1)))  # loaded for sure
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from ..ir.errors import InplaceError
 from ..ir.op import Op
 from . import modes
-from .dispatch import lifted, storage_of
+from .dispatch import lifted
 from .places import here
+from .storage import Storage
 from .tensor import Tensor
 
 
@@ -22,11 +24,15 @@ def apply_update(op: Op, params: Sequence[Tensor], grads: Sequence[Tensor], *sta
         if not p._data.flags.writeable:
             raise InplaceError(f"{op.name}: a parameter's memory is read-only", f"parameter: {p._meta}")
     operands, attrs = op.bind(params, grads, *states, **numbers)
-    op.write(*[x._data if isinstance(x, Tensor) else x for x in operands], **attrs)
-    writer = (op.name, here(2))
-    for group in (params, *states):
-        for x in group:
-            storage_of(x).written(writer)
+    assert op.write is not None, f"{op.name} has no in-place form"
+    op.write(*[getattr(x, "_data", x) for x in operands], **attrs)
+    writer = (op.name, here())
+    for x in chain(params, *states):
+        store = x._storage
+        if store is None:
+            store = x._storage = Storage()
+        store.version += 1
+        store.writer = writer
     if modes.CHANGED and modes.local.hook is not None:
         written = tuple(x for group in (params, *states) for x in group)
         modes.local.hook(op, attrs | {"inplace": True}, lifted(op, operands), written)

@@ -6,8 +6,8 @@ the input where it is taken and a harmless number elsewhere.
 
 from __future__ import annotations
 
-from math import pi, sqrt
 from functools import partial
+from math import pi, sqrt
 from typing import Any
 
 import numpy as np

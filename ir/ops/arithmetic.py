@@ -106,7 +106,7 @@ _quotient = elementwise(
     operands=BOTH,
     result="float",
     samples=_NOT_ZERO,
-    grad=(lambda g, other: g / other, lambda g, other, out: -g * out / other),
+    grad=(lambda g, other: g / other, lambda g, input, other: -g * (input / other) / other),
     doc="Divide, with broadcasting; integers are divided as the default float.",
 )
 

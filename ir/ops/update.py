@@ -14,6 +14,8 @@ compiled, and eager runs it block by block.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,7 @@ def update(
     flags: dict[str, bool] | None = None,
     states: tuple[str, ...],
     held: Callable[..., tuple[str, ...]] | None = None,
+    quick: Callable[..., Callable | None] | None = None,
     doc: str,
 ) -> Op:
     """Enter an update rule.
@@ -44,12 +47,32 @@ def update(
     rule: (**numbers, **flags) -> step, where step(g, p, *states) -> (p, *states), for one tensor.
     numbers: the scalar operands with their defaults (None: required); a default of 0 makes one optional.
     flags: its booleans with their defaults.  states: the names of the state lists; held: which of them there
-    are, from the numbers that are None and the flags (all of them without it).
+    are, from the numbers that are None and the flags (all of them without it).  quick: like `rule`, but its step
+    writes the arrays itself, in fewer NumPy calls; its numbers are 0-d arrays of the tensors' dtype.  None where it
+    does not know the numbers and flags.
     """
     flags = flags or {}
     optional = tuple(n for n, default in numbers.items() if default == 0)
 
     def bind(params, grads, *lists, **given):
+        try:
+            scalars, attrs, wanted = bound(tuple(given.items()))
+        except TypeError:  # a number that can't be hashed
+            scalars, attrs, wanted = bound.__wrapped__(tuple(given.items()))
+        if len(lists) != len(wanted):
+            raise ArgumentError(
+                f"{name}: the states are {', '.join(wanted) or 'none'}, and {len(lists)} are given"
+            )
+        for what, tensors in zip(("grads", *wanted), (grads, *lists), strict=True):
+            if len(tensors) != len(params):
+                raise ArgumentError(f"{name}: there are {len(params)} params and {len(tensors)} {what}")
+        tensors = chain(grads, params, *lists)
+        return (*scalars, *tensors), {"count": len(params), **attrs}
+
+    @lru_cache(64)  # an optimizer asks with the same numbers at each step
+    def bound(items: tuple) -> tuple[tuple, dict[str, bool], tuple[str, ...]]:
+        """The scalar operands, the flags and the names of the states, of the keyword arguments."""
+        given = dict(items)
         if unknown := given.keys() - numbers.keys() - flags.keys():
             raise ArgumentError(f"{name}: unknown arguments {', '.join(sorted(unknown))}")
         scalars = []
@@ -60,16 +83,7 @@ def update(
             left_out = number in optional and isinstance(value, (int, float)) and value == 0
             scalars.append(None if left_out else value)
         attrs = {flag: bool(given.get(flag, default)) for flag, default in flags.items()}
-        wanted = held_states(scalars, attrs)
-        if len(lists) != len(wanted):
-            raise ArgumentError(
-                f"{name}: the states are {', '.join(wanted) or 'none'}, and {len(lists)} are given"
-            )
-        for what, tensors in zip(("grads", *wanted), (grads, *lists), strict=True):
-            if len(tensors) != len(params):
-                raise ArgumentError(f"{name}: there are {len(params)} params and {len(tensors)} {what}")
-        tensors = (*grads, *params, *(t for group in lists for t in group))
-        return (*scalars, *tensors), {"count": len(params), **attrs}
+        return tuple(scalars), attrs, held_states(scalars, attrs)
 
     def held_states(scalars, attrs) -> tuple[str, ...]:
         return held(**dict(zip(numbers, scalars, strict=True)), **attrs) if held else states
@@ -102,10 +116,25 @@ def update(
         return decomposition(*scalars, *tensors, count=count, **attrs)
 
     def write(*operands, count, **attrs):
-        scalars, each = split(operands, count)
-        step = rule(*map(plain, scalars), **attrs)
-        for one in each:
-            in_blocks(step, *one)
+        scalars, tensors = [plain(x) for x in operands[: len(numbers)]], operands[len(numbers) :]
+        step = rule(*scalars, **attrs)
+        steps: dict[np.dtype, Callable | None] = {}  # the quick step, in each dtype that occurs
+        for one in zip(*(tensors[i : i + count] for i in range(0, len(tensors), count or 1)), strict=True):
+            dtype = one[1].dtype
+            if dtype not in steps:
+                floats = quick is not None and dtype.kind == "f" and dtype.itemsize > 2
+                steps[dtype] = quick(dtype, *scalars, **attrs) if floats else None
+            fast = steps[dtype]
+            if fast is not None and not one[1].ndim:  # 0-d results are no arrays
+                fast(*[x.reshape(1) for x in one])
+            elif fast is not None and (one[1].size <= BLOCK or not all(x.flags.c_contiguous for x in one)):
+                fast(*one)
+            elif fast is not None:
+                flat = [x.reshape(-1) for x in one]
+                for start in range(0, one[1].size, BLOCK):
+                    fast(*[x[start : start + BLOCK] for x in flat])
+            else:
+                in_blocks(step, *one)
 
     def samples():
         yield from update_samples(numbers, flags, held_states)
@@ -193,6 +222,22 @@ def sgd(step, lr, weight_decay, momentum, dampening, *, nesterov, maximize):
     return one
 
 
+def quick_sgd(dtype, step, lr, weight_decay, momentum, dampening, *, nesterov, maximize):
+    if weight_decay is not None or nesterov or maximize or (dampening is not None and step > 1):
+        return None
+    rate = np.asarray(lr, dtype)  # a bare number costs NumPy more than the op
+    if momentum is None:
+        return lambda g, p: np.subtract(p, g * rate, p)
+    keep = np.asarray(momentum, dtype)
+
+    def one(g, p, buffer):
+        np.multiply(buffer, keep, buffer)
+        np.add(buffer, g, buffer)
+        np.subtract(p, buffer * rate, p)
+
+    return one
+
+
 sgd_update = update(
     "sgd_update",
     sgd,
@@ -200,6 +245,7 @@ sgd_update = update(
     flags={"nesterov": False, "maximize": False},
     states=("momentum_buffers",),
     held=lambda momentum, **_: () if momentum is None else ("momentum_buffers",),
+    quick=quick_sgd,
     doc="""Take a step of stochastic gradient descent.
 
     sgd_update(params, grads, [momentum_buffers], *, step, lr, weight_decay=0, momentum=0, dampening=0,
@@ -231,6 +277,35 @@ def adam(step, lr, beta1, beta2, eps, weight_decay, *, amsgrad, decoupled, maxim
     return one
 
 
+def quick_adam(dtype, step, lr, beta1, beta2, eps, weight_decay, *, amsgrad, decoupled, maximize):
+    if amsgrad or maximize or (weight_decay is not None and not decoupled):
+        return None
+    rate, root = lr / (1 - beta1**step), (1 - beta2**step) ** 0.5
+    rate, root, least, keep, new1, new2 = (
+        np.asarray(x, dtype) for x in (rate, root, eps, beta2, 1 - beta1, 1 - beta2)
+    )
+    decay = None if weight_decay is None else np.asarray(1 - lr * weight_decay, dtype)
+
+    def one(g, p, mean, square):
+        if decay is not None:
+            np.multiply(p, decay, p)
+        scratch = g - mean
+        np.multiply(scratch, new1, scratch)
+        np.add(mean, scratch, mean)
+        np.multiply(g, g, scratch)
+        np.multiply(scratch, new2, scratch)
+        np.multiply(square, keep, square)
+        np.add(square, scratch, square)
+        np.sqrt(square, scratch)
+        np.divide(scratch, root, scratch)
+        np.add(scratch, least, scratch)
+        np.divide(mean, scratch, scratch)
+        np.multiply(scratch, rate, scratch)
+        np.subtract(p, scratch, p)
+
+    return one
+
+
 adam_update = update(
     "adam_update",
     adam,
@@ -238,6 +313,7 @@ adam_update = update(
     flags={"amsgrad": False, "decoupled": False, "maximize": False},
     states=("exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs"),
     held=lambda amsgrad, **_: ("exp_avgs", "exp_avg_sqs") + ("max_exp_avg_sqs",) * amsgrad,
+    quick=quick_adam,
     doc="""Take a step of Adam; with `decoupled`, of AdamW.
 
     adam_update(params, grads, exp_avgs, exp_avg_sqs, [max_exp_avg_sqs], *, step, lr, beta1=0.9, beta2=0.999,

@@ -107,6 +107,8 @@ def flatten(input, start_dim=0, end_dim=-1):
     first, last = dim_of("flatten", start_dim, input.ndim), dim_of("flatten", end_dim, input.ndim)
     if first > last:
         raise ShapeError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
+    if first == last and input.ndim:
+        return input
     shape = input.shape
     return reshape(input, (*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :]))
 

@@ -108,7 +108,7 @@ def test_random_split_refuses_what_does_not_add_up():
     with pytest.raises(ValueError, match="must sum to the dataset's 10 samples") as error:
         random_split(range(10), [3, 6])
     assert "[3, 6], which sum to 9" in str(error.value)
-    with pytest.raises(ValueError, match=r"fraction 1 must lie in \[0, 1\], not -0.5"):
+    with pytest.raises(ValueError, match=r"fraction 0 must lie in \[0, 1\], not 1.5"):
         random_split(range(10), [1.5, -0.5])
 
 

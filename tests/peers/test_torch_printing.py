@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is the peer here: pip insta
 import lamina  # noqa: E402
 
 SHAPES = [
-    (), (0,), (1,), (2, 0), (0, 3, 2), (3,), (17,), (100,), (1000,), (1001,), (2, 3), (1, 1), (5, 31), (40, 40), (7, 200),
-    (2, 3, 4), (2, 1, 2, 3), (9, 9, 20), (2, 7, 8, 10), (1001, 1), (1, 1001), (1100, 0),
+    (), (0,), (1,), (2, 0), (0, 3, 2), (3,), (17,), (100,), (1000,), (1001,), (2, 3), (1, 1), (5, 31), (40,
+    40), (7, 200), (2, 3, 4), (2, 1, 2, 3), (9, 9, 20), (2, 7, 8, 10), (1001, 1), (1, 1001), (1100, 0),
 ]  # fmt: skip
 HALVES = ("float16", "bfloat16")
 FLOATS = ("float32", "float64", *HALVES)
@@ -38,20 +38,25 @@ def _values(kind: str, shape: tuple, random: np.random.Generator) -> np.ndarray:
         "zeros": np.zeros(shape),
         "special": random.choice(SPECIAL, shape),
         "mixed": np.where(random.random(shape) < 0.3, random.choice(SPECIAL, shape), normal),
-        "mixed_whole": np.where(random.random(shape) < 0.3, random.choice(SPECIAL, shape), np.round(normal * 9)),
+        "mixed_whole": np.where(
+            random.random(shape) < 0.3, random.choice(SPECIAL, shape), np.round(normal * 9)
+        ),
     }
     return np.asarray(made[kind])
 
 
 KINDS = (
-    "normal", "whole", "large_whole", "tiny", "huge", "beyond", "wide", "zeros", "special", "mixed", "mixed_whole"
+    "normal", "whole", "large_whole", "tiny", "huge", "beyond", "wide", "zeros", "special", "mixed",
+    "mixed_whole"
 )  # fmt: skip
 
 
 def assert_prints_alike(ours: object, theirs: object) -> None:
     for text, expected in ((repr(ours), repr(theirs)), (str(ours), str(theirs))):
         expected = expected.replace("torch.", "lamina.")
-        if "dtype=lamina." in expected:  # a letter longer than `torch`: a note may move to the next line for it
+        if (
+            "dtype=lamina." in expected
+        ):  # a letter longer than `torch`: a note may move to the next line for it
             text, expected = (re.sub(r",\n {7}(?=[a-z])", ", ", t) for t in (text, expected))
         assert text == expected
 
@@ -83,9 +88,10 @@ def test_integers_print_as_in_torch(dtype):
 @pytest.mark.parametrize(
     "options",
     [
-        {"precision": 2}, {"precision": 10}, {"threshold": 5}, {"edgeitems": 1, "threshold": 4}, {"edgeitems": 0, "threshold": 4},
-        {"linewidth": 40}, {"linewidth": 5}, {"linewidth": 200}, {"profile": "short"}, {"profile": "full"}, {"sci_mode": True},
-        {"sci_mode": False}, {"profile": "full", "precision": 1},
+        {"precision": 2}, {"precision": 10}, {"threshold": 5}, {"edgeitems": 1, "threshold": 4},
+        {"edgeitems": 0, "threshold": 4}, {"linewidth": 40}, {"linewidth": 5}, {"linewidth": 200},
+        {"profile": "short"}, {"profile": "full"}, {"sci_mode": True}, {"sci_mode": False},
+        {"profile": "full", "precision": 1},
     ],
 )  # fmt: skip
 def test_options_are_those_of_torch(options):
@@ -133,7 +139,8 @@ def test_default_dtype_decides_what_is_named():
 def test_results_of_several_outputs_print_as_in_torch():
     ours, theirs = both(np.random.default_rng(7).standard_normal((4, 5)), "float32")
     for name, args in {
-        "max": (0,), "min": (1,), "sort": (), "topk": (2,), "median": (1,), "kthvalue": (2,), "cummax": (0,), "cummin": (1,),
+        "max": (0,), "min": (1,), "sort": (), "topk": (2,), "median": (1,), "kthvalue": (2,), "cummax": (0,),
+        "cummin": (1,),
     }.items():  # fmt: skip
         assert_prints_alike(getattr(ours, name)(*args), getattr(theirs, name)(*args))
 

@@ -1,4 +1,4 @@
-"""Memory shared with NumPy through DLPack and buffers: no copies, read-only kept, bfloat16, and what is refused."""
+"""Memory shared with NumPy by DLPack and buffers: no copies, read-only kept, bfloat16, what is refused."""
 
 import gc
 import sys
@@ -11,7 +11,7 @@ import pytest
 import lamina
 from lamina.ir import dtypes
 from lamina.ir.errors import ArgumentError, DeviceError, DTypeError, GradError, InplaceError
-from lamina.runtime.dispatch import storage_of
+from lamina.runtime.history import storage_of
 from lamina.runtime.interchange import ExportError
 
 ARRAYS = {
@@ -61,6 +61,15 @@ def test_from_numpy_through_dlpack():
     x = lamina.from_dlpack(array)
     array[1] = 7.0
     assert x.tolist() == [0.0, 7.0, 2.0, 3.0]
+
+
+def test_what_is_handed_out_is_marked_and_copies_are_not():
+    x = lamina.ones(2)
+    np.from_dlpack(x, copy=True)
+    assert not storage_of(x).exposed
+    np.from_dlpack(x)
+    assert storage_of(x).exposed
+    assert not storage_of(lamina.from_dlpack(x, copy=True)).exposed
 
 
 def test_copy_has_its_own_memory():
@@ -176,7 +185,9 @@ def test_numpy_and_array_share_memory_and_mark_it():
         np.asarray(lamina.ones(2, requires_grad=True))
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python before 3.12 has no buffers from Python classes")
+@pytest.mark.skipif(
+    sys.version_info < (3, 12), reason="Python before 3.12 has no buffers from Python classes"
+)
 def test_buffers_share_memory():
     x = lamina.arange(6).view(2, 3)
     view = memoryview(x)

@@ -57,7 +57,9 @@ CHECKPOINT = {
     "model": OrderedDict([("0.weight", lamina.arange(6.0).view(2, 3)), ("0.bias", lamina.ones(2))]),
     "optimizer": {
         "state": {0: {"step": lamina.tensor(3.0), "momentum": None}, 1: {}},
-        "param_groups": [{"lr": 0.1, "betas": (0.9, 0.999), "params": [0, 1], "amsgrad": False, "name": "ä\n\"{\ud800"}],
+        "param_groups": [
+            {"lr": 0.1, "betas": (0.9, 0.999), "params": [0, 1], "amsgrad": False, "name": 'ä\n"{\ud800'}
+        ],
     },
     "epoch": 7,
     "best": float("inf"),
@@ -76,11 +78,15 @@ def test_checkpoints_round_trip():
 
 
 LEAVES = st.one_of(
-    st.none(), st.booleans(), st.integers(-(2**80), 2**80), st.floats(), st.text(st.characters(exclude_categories=())),
+    st.none(), st.booleans(), st.integers(-(2**80), 2**80), st.floats(),
+    st.text(st.characters(exclude_categories=())),
     st.builds(lambda n, d: lamina.ones(n).to(d), st.integers(0, 5), st.sampled_from(dtypes.ALL)),
-    st.builds(np.arange, st.integers(0, 4)), st.sampled_from([lamina.float32, lamina.device("cpu"), lamina.Size((2, 3))]),
+    st.builds(np.arange, st.integers(0, 4)),
+    st.sampled_from([lamina.float32, lamina.device("cpu"), lamina.Size((2, 3))]),
 )  # fmt: skip
-KEYS = st.one_of(st.none(), st.booleans(), st.integers(), st.text(), st.floats(allow_nan=False), st.tuples(st.integers()))
+KEYS = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.text(), st.floats(allow_nan=False), st.tuples(st.integers())
+)
 OBJECTS = st.recursive(
     LEAVES,
     lambda inner: st.one_of(
@@ -138,11 +144,19 @@ def test_plain_safetensors_load_as_dict(tmp_path):
     safetensors.numpy.save_file(arrays, path, metadata={"format": "np"})
     found = lamina.load(path)
     assert sorted(found) == sorted(arrays)
-    assert all(found[k].tolist() == arrays[k].tolist() and found[k].dtype.numpy == arrays[k].dtype for k in arrays)
+    assert all(
+        found[k].tolist() == arrays[k].tolist() and found[k].dtype.numpy == arrays[k].dtype for k in arrays
+    )
 
 
 def test_names_that_meet_are_kept_apart():
-    obj = {"a.b": lamina.ones(1), "a": {"b": lamina.zeros(1)}, "__metadata__": lamina.ones(2), 1: lamina.ones(3), "1": 0}
+    obj = {
+        "a.b": lamina.ones(1),
+        "a": {"b": lamina.zeros(1)},
+        "__metadata__": lamina.ones(2),
+        1: lamina.ones(3),
+        "1": 0,
+    }
     assert_same(obj, again(obj))
 
 
@@ -159,7 +173,7 @@ def test_load_from_where_a_file_stands(tmp_path):
         lamina.load(file)
 
 
-# ---- what is refused -----------------------------------------------------------------------------------------------
+# ---- what is refused ---------------------------------------------------------------------------------------
 def test_what_needs_code_is_refused_and_named():
     class Model:
         def state_dict(self):
@@ -168,7 +182,7 @@ def test_what_needs_code_is_refused_and_named():
     with pytest.raises(ArgumentError) as caught:
         stored({"net": [1, Model()]})
     assert str(caught.value).splitlines() == [
-        "save(obj): net.1 is a Model, which can't be saved without running code on load",
+        "save(obj): net.1 is a Model: to load it, code would have to run",
         "  takes: tensors, arrays, numbers, strings, None, and dicts, lists and tuples of these",
         "  save x.state_dict() of a module or an optimizer",
     ]
@@ -195,8 +209,8 @@ def test_foreign_files_are_refused_by_name(tmp_path):
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("archive/data.pkl", pickle.dumps({}))
     for raw, kind in {
-        archive.getvalue(): "a zip archive, as torch.save writes", pickle.dumps({"a": 1}): "a pickle", b"": "is empty",
-        b"hello, this is text": "no safetensors file",
+        archive.getvalue(): "a zip archive, as torch.save writes", pickle.dumps({"a": 1}): "a pickle",
+        b"": "is empty", b"hello, this is text": "no safetensors file",
     }.items():  # fmt: skip
         with pytest.raises(SavedFileError, match=kind):
             lamina.load(io.BytesIO(raw))
@@ -218,7 +232,11 @@ def test_unknown_element_types_are_refused():
 
 
 @pytest.mark.parametrize(
-    "structure", ["{}", '{"tensor":"x"}', '{"tensor":[]}', '{"eval":"1"}', '{"dict":[[[],1]]}', '{"dict":3}', "[", "[" * 99999]
+    "structure",
+    [
+        "{}", '{"tensor":"x"}', '{"tensor":[]}', '{"eval":"1"}', '{"dict":[[[],1]]}', '{"dict":3}', "[",
+        "[" * 99999,
+    ],
 )  # fmt: skip
 def test_structures_that_mean_nothing_are_refused(structure):
     check = serialize._checksum(structure, {})
@@ -227,7 +245,7 @@ def test_structures_that_mean_nothing_are_refused(structure):
         lamina.load(io.BytesIO(len(header).to_bytes(8, "little") + header))
 
 
-# ---- damage --------------------------------------------------------------------------------------------------------
+# ---- damage ------------------------------------------------------------------------------------------------
 def test_every_truncation_is_refused():
     raw = stored(CHECKPOINT)
     for length in range(len(raw)):
@@ -266,7 +284,7 @@ def test_fuzzed_files_load_or_are_refused(data):
         pass
 
 
-# ---- interrupts ----------------------------------------------------------------------------------------------------
+# ---- interrupts --------------------------------------------------------------------------------------------
 HANGING = """
 import os, sys, time
 import lamina
@@ -330,17 +348,20 @@ def test_save_writes_through_links_and_into_devices(tmp_path):
     assert not os.path.isfile(os.devnull)
 
 
-# ---- loading libraries late ----------------------------------------------------------------------------------------
+# ---- loading libraries late --------------------------------------------------------------------------------
 def test_import_loads_no_safetensors(tmp_path):
-    program = "import sys, lamina; assert 'safetensors' not in sys.modules; import io; f = io.BytesIO(); lamina.save(1, f)"
-    program += "; f.seek(0); assert lamina.load(f) == 1 and 'safetensors' in sys.modules"
+    program = "import io, sys, lamina; assert 'safetensors' not in sys.modules; f = io.BytesIO()"
+    program += "; lamina.save(1, f); f.seek(0); assert lamina.load(f) == 1 and 'safetensors' in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path)
 
 
 def test_a_missing_library_is_named_with_its_remedy(tmp_path, monkeypatch):
     with pytest.raises(ImportError) as caught:
         lazy.load("no_such_library.inside", "gpu")
-    assert str(caught.value) == "no_such_library is needed here and is not installed\n  pip install 'lamina[gpu]'"
+    assert (
+        str(caught.value)
+        == "no_such_library is needed here and is not installed\n  pip install 'lamina[gpu]'"
+    )
     with pytest.raises(ImportError, match="pip install no_such_library"):
         lazy.load("no_such_library")
     (tmp_path / "halfway.py").write_text("import what_halfway_lacks\n")

@@ -1,0 +1,96 @@
+"""Gives tensors their histories: the node of a call, what it saves, and how a view hangs on its base."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import modes
+from .graph import Light, Node, Port
+from .places import here
+from .plan import OPERAND, OUTPUT, REST, Plan
+from .storage import Storage
+from .tensor import Tensor
+
+new = object.__new__
+
+
+def storage_of(x: Tensor) -> Storage:
+    found = x._storage
+    if found is None:
+        found = x._storage = Storage()
+    return found
+
+
+def record(plan: Plan, operands: tuple, outputs: tuple, arrays: tuple) -> None:
+    """Give the outputs of a differentiable op their history.  `arrays` holds hidden outputs as well."""
+    n = node_of(plan, operands, outputs, arrays)
+    if n is None:
+        return
+    if len(outputs) == 1:
+        outputs[0]._edge = n  # an edge to a node itself leads to its first output
+    else:
+        for k, out in enumerate(outputs):
+            if out._meta.dtype.category == "float":
+                out._edge = Port(n, k)
+
+
+def node_of(
+    plan: Plan, operands: tuple, outputs: tuple, arrays: tuple | None, replaced: np.ndarray | None = None
+) -> Node | None:
+    """The node of one call, holding what its gradients look at.  None where nothing wants a gradient.
+
+    For an op that is about to be written over its first operand, `replaced` is a copy of that operand's value and
+    `arrays` is None: what is saved of the outputs is filled in after the write.
+    """
+    edges = tuple([x._node if f and x is not None else None for x, f in zip(operands, plan.floats)])  # noqa: B905
+    needs = tuple([e is not None for e in edges])
+    recipe = plan.recipes.get(needs)
+    if recipe is None:
+        recipe = plan.recipe(needs)
+    if recipe is False:
+        return None
+    if not recipe:
+        n = new(Light)
+        n.plan, n.edges, n.hooks = plan, edges, None
+        n.place = here() if modes.CHANGED and modes.local.anomaly else None
+        return n
+    saved: list[Any] = []
+    guards: list[Any] = []
+    for what, at in recipe:
+        if what == OPERAND:
+            x = operands[at]
+            if x is None:
+                saved.append(None)
+            elif replaced is not None and not at:
+                saved.append(replaced)
+            else:
+                store = x._storage
+                if store is None:
+                    store = x._storage = Storage()
+                saved.append(x._data)
+                guards += (store, store.version)
+        elif what == OUTPUT and arrays is not None:
+            saved.append(arrays[at])
+            if at < len(outputs):
+                store = storage_of(outputs[at])
+                guards += (store, store.version)
+        elif what == REST:
+            rest = operands[at:]
+            saved.append(tuple([None if x is None else x._data for x in rest]))
+            for x in rest:
+                if x is not None:
+                    guards += (storage_of(x), storage_of(x).version)
+        else:
+            saved.append(None)
+    n = new(Node)
+    n.plan, n.edges, n.saved, n.guards, n.place, n.hooks = plan, edges, tuple(saved), tuple(guards), here(), None
+    return n
+
+
+def make_view(out: Tensor, base: Tensor, link: tuple) -> None:
+    """Tie a view to the tensor whose memory it shares: same storage, and the way to get it from there again."""
+    store = out._storage = storage_of(base)
+    parent = base._view
+    out._view = (base, link, store.history) if parent is None else (parent[0], parent[1] + link, store.history)

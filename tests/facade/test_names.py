@@ -1,0 +1,154 @@
+"""What scripts use of PyTorch's module besides ops."""
+
+import importlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import lamina
+import lamina as torch
+from lamina.facade.modules import MODULES
+from lamina.ir.errors import ArgumentError, ArgumentValueError, DeviceError, DTypeError
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_can_be_imported_and_reached(name):
+    module = importlib.import_module(f"lamina.{name}")
+    assert module is MODULES[name]
+
+
+@pytest.mark.parametrize(
+    "name", ["utils.data", "utils.dlpack", "cuda.amp", "backends.cudnn", "linalg", "special", "random"]
+)
+def test_modules_are_attributes_too(name):
+    found = lamina
+    for part in name.split("."):
+        found = getattr(found, part)
+    assert found is MODULES[name]
+
+
+def test_face_has_its_rooms():
+    assert torch.nn.Linear and torch.optim.SGD and torch.autograd.grad and torch.utils.data.DataLoader
+    assert torch.linalg.inv is torch.linalg_inv and torch.special.expit is torch.sigmoid
+
+
+def test_typed_constructors():
+    assert torch.FloatTensor([1, 2]).dtype is torch.float32
+    assert torch.LongTensor([1.0, 2.0]).tolist() == [1, 2]
+    assert torch.DoubleTensor(2, 3).shape == (2, 3) and torch.IntTensor(torch.Size([4])).shape == (4,)
+    assert torch.FloatTensor().shape == (0,) and torch.Tensor(3).shape == (3,)
+    assert torch.Tensor([[1, 2]]).tolist() == [[1.0, 2.0]]
+    assert torch.Tensor(torch.tensor([1, 2])).dtype is torch.float32
+    assert isinstance(torch.ones(1), torch.FloatTensor) and not isinstance(torch.ones(1), torch.LongTensor)
+    assert isinstance(torch.tensor([True]), torch.BoolTensor) and isinstance(torch.ones(1), torch.Tensor)
+    for wrong in ((2.5,), (1, 2.5), ([1], [2])):
+        with pytest.raises(ArgumentError):
+            torch.Tensor(*wrong)
+
+
+def test_default_tensor_type():
+    try:
+        torch.set_default_tensor_type(torch.DoubleTensor)
+        assert torch.get_default_dtype() is torch.float64
+        torch.set_default_tensor_type("torch.FloatTensor")
+        assert torch.get_default_dtype() is torch.float32
+        with pytest.raises(DTypeError):
+            torch.set_default_tensor_type(torch.LongTensor)
+        with pytest.raises(ArgumentError):
+            torch.set_default_tensor_type("torch.NoTensor")
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_limits_refuse_the_other_kind():
+    with pytest.raises(ArgumentError, match="see iinfo"):
+        torch.finfo(torch.int32)
+    for dtype in (torch.float32, torch.bool):
+        with pytest.raises(ArgumentError, match="see finfo"):
+            torch.iinfo(dtype)
+
+
+def test_cuda_says_that_it_is_not_there():
+    assert not torch.cuda.is_available() and torch.cuda.device_count() == 0
+    torch.cuda.manual_seed(1)
+    torch.cuda.empty_cache()
+    for name in (
+        "synchronize",
+        "current_device",
+        "get_device_name",
+        "get_device_properties",
+        "get_device_capability",
+    ):
+        with pytest.raises(DeviceError, match=rf"cuda.{name}\(\): there is no CUDA device here"):
+            getattr(torch.cuda, name)()
+    with pytest.raises(DeviceError):
+        torch.cuda.set_device(0)
+    assert not torch.backends.cudnn.is_available() and not torch.backends.mps.is_available()
+
+
+def test_mixed_precision_turns_itself_off():
+    with pytest.warns(UserWarning, match="GradScaler does nothing"):
+        scaler = torch.amp.GradScaler()
+    with pytest.warns(UserWarning, match="autocast"):
+        block = torch.autocast("cuda")
+    x = torch.ones(2, requires_grad=True)
+    optimizer = torch.optim.SGD([x], lr=1.0)
+    with block:
+        loss = (x * 2).sum()
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    scaler.update()
+    assert x.tolist() == [-1.0, -1.0] and not scaler.is_enabled()
+    scaler.load_state_dict(scaler.state_dict())
+    torch.cuda.amp.GradScaler(enabled=False)  # no warning
+    assert torch.cuda.amp.autocast(enabled=False)(lambda: 5)() == 5
+    with pytest.raises(DeviceError, match="cast the model"):
+        torch.autocast("cpu", dtype=torch.bfloat16)
+
+
+def test_threads_are_those_of_the_matrix_product():
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+    assert torch.get_num_threads() == before
+    with pytest.raises(ArgumentValueError, match="must be positive"):
+        torch.set_num_threads(0)
+    with pytest.raises(ArgumentError, match="must be an int"):
+        torch.set_num_threads(1.5)
+
+
+def test_switches():
+    torch.use_deterministic_algorithms(True)
+    assert torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(False)
+    torch.set_float32_matmul_precision("high")
+    assert torch.get_float32_matmul_precision() == "high"
+    torch.set_float32_matmul_precision("highest")
+    with pytest.raises(ArgumentValueError):
+        torch.set_float32_matmul_precision("low")
+    torch.set_default_device("cpu")
+    assert torch.get_default_device() == torch.device("cpu")
+    with pytest.raises(DeviceError):
+        torch.set_default_device("cuda")
+
+
+def test_dlpack_functions():
+    x = torch.arange(3)
+    assert torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(x)).data_ptr() == x.data_ptr()
+
+
+def test_memory_formats_that_change_nothing_are_taken():
+    x = torch.ones(2, 2)
+    assert torch.empty(2, 2, memory_format=torch.contiguous_format).shape == (2, 2)
+    assert np.isinf(torch.inf) and torch.pi > 3 and x[torch.newaxis].shape == (1, 2, 2)
+
+
+def test_names_of_the_face_that_are_pythons_are_dtypes(tmp_path):
+    program = "import lamina\nassert lamina.float is lamina.float32 and lamina.bool.name == 'bool'"
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path)

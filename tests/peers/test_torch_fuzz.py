@@ -1,0 +1,137 @@
+"""Random small programs run line by line on PyTorch and on Lamina: values, gradients, flags, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is the peer here: pip install lamina[peers]")
+
+from fuzz_programs import Maker, fresh_scope, run_line  # noqa: E402
+
+import lamina  # noqa: E402
+from lamina.ir.errors import LaminaError  # noqa: E402
+
+# What only one of the two refuses, and why that is meant so: (who raises, in what line, with what words, why).
+INTENDED: tuple[tuple[str, str, str, str], ...] = (
+    ("torch", "", "through the graph a second time", "only what holds arrays is freed, so that less is refused"),
+    ("torch", r"squeeze_|\bt_", "a view of a leaf", "a view may change its own shape: no value is written"),
+    ("torch", "", "has been detached in-place", "what is saved of a tensor does not follow its detach_()"),
+    ("torch", "", "refer to a single memory location", "NumPy reads overlapping operands before it writes"),
+    ("lamina", "", r"saved by\s+div .* / ", "c / x saves x; PyTorch's is c * reciprocal(x), which saves its output"),
+    ("lamina", "", "several elements of the tensor share", "a part of x.expand(…) can't be written"),
+)
+
+# Programs are some 20 lines deep and keep magnitudes below 30, so that a value's error is a few thousand roundings of
+# the largest thing that went into it, and a gradient's the same of the largest slope: 1e-9 is 4.5 million of them.
+RELATIVE = 1e-9
+SLOPE = 1e3  # gradients beyond are products of many slopes: compared by their own size
+
+
+def close(a: np.ndarray, b: np.ndarray) -> bool:
+    if a.shape != b.shape:
+        return False
+    size = np.abs(b[np.isfinite(b)]).max(initial=1.0)
+    return np.allclose(a, b, rtol=RELATIVE, atol=RELATIVE * size, equal_nan=True)
+
+
+def told(x: Any) -> np.ndarray:
+    return np.array(x.detach().tolist(), dtype=np.float64).reshape(tuple(x.shape))
+
+
+class Difference(NamedTuple):
+    """about: what differs, in a word, so that shrinking does not wander off to something else."""
+
+    about: str
+    text: str
+
+
+def difference(name: str, ours: Any, theirs: Any, gradients: bool) -> Difference | None:
+    """What differs between one variable of the two runs."""
+    if isinstance(theirs, torch.Tensor) != isinstance(ours, lamina.Tensor):
+        return Difference("class", f"{name}: {type(ours).__name__} here, {type(theirs).__name__} there")
+    if not isinstance(theirs, torch.Tensor):
+        return None
+    if tuple(ours.shape) != tuple(theirs.shape):
+        return Difference("shape", f"{name}: shape {tuple(ours.shape)} here, {tuple(theirs.shape)} there")
+    if not close(told(ours), told(theirs)):
+        return Difference("value", f"{name}: value {told(ours)} here, {told(theirs)} there")
+    for flag in ("requires_grad", "is_leaf"):
+        if getattr(ours, flag) != getattr(theirs, flag):
+            return Difference(flag, f"{name}: {flag} is {getattr(ours, flag)} here")
+    if gradients and (theirs.is_leaf or theirs.retains_grad):
+        g, h = ours.grad, theirs.grad
+        if (g is None) != (h is None):
+            return Difference("grad", f"{name}: grad is {g} here, {h} there")
+        if g is not None:
+            if not close(told(g), told(h)):
+                return Difference("grad", f"{name}: grad {told(g)} here, {told(h)} there")
+            if g.requires_grad != h.requires_grad:
+                return Difference("grad", f"{name}: grad.requires_grad is {g.requires_grad} here")
+    return None
+
+
+def compare(lines: list[str]) -> Difference | None:
+    """Run a program on both; say what differs first."""
+    ours, theirs = fresh_scope(lamina), fresh_scope(torch)
+    gradients = True
+    for line in lines:
+        mine, other = run_line(line, ours), run_line(line, theirs)
+        if (mine is None) != (other is None):
+            side, error = ("lamina", mine) if mine is not None else ("torch", other)
+            said = str(error)
+            if any(side == who and re.search(at, line) and re.search(what, said) for who, at, what, _ in INTENDED):
+                return Difference("intended", str(error))
+            text = f"only {side} refuses: {line}\n{type(error).__name__}: {error}"
+            return Difference(side + " " + re.sub(r"[\d., \[\]]+", "", str(error))[:40], text)
+        if mine is not None:
+            if isinstance(other, NameError):
+                continue
+            if not isinstance(mine, LaminaError):
+                return Difference("class", f"{line}: not an error of the house\n{mine!r}\n{other!r}")
+            if "backward" in line or "autograd.grad" in line:
+                gradients = False
+                break
+        written = re.match(r"(\w+)(, )? =", line)
+        if written and written[1] in theirs:
+            found = difference(written[1], ours[written[1]], theirs[written[1]], False)
+            if found:
+                return Difference(found.about, f"after {line}\n{found.text}")
+    for name, value in theirs.items():
+        if name not in ("L", "__builtins__", "seen"):
+            found = difference(name, ours[name], value, gradients)
+            if found:
+                return Difference(found.about, f"at the end\n{found.text}")
+    if gradients and not close(np.sort(ours["seen"]), np.sort(theirs["seen"])):
+        return Difference("hooks", f"hooks saw {sorted(ours['seen'])} here, {sorted(theirs['seen'])} there")
+    return None
+
+
+def shrunk(lines: list[str], found: Difference) -> tuple[list[str], Difference]:
+    """The program without the lines that the difference does not need."""
+    again = True
+    while again:
+        again = False
+        for i in range(len(lines) - 1, -1, -1):
+            shorter = lines[:i] + lines[i + 1 :]
+            new = compare(shorter)
+            if new and new.about == found.about:
+                lines, found, again = shorter, new, True
+    return lines, found
+
+
+def check(seed: int) -> None:
+    lines = Maker(torch, seed).program(22)
+    found = compare(lines)
+    if found and found.about != "intended":
+        lines, found = shrunk(lines, found)
+        pytest.fail(f"program {seed}:\n\n" + "\n".join(lines) + f"\n\n{found.text}")
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_programs_mean_the_same(part):
+    for seed in range(15 * part, 15 * part + 15):
+        check(seed)

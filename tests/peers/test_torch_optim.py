@@ -1,0 +1,256 @@
+"""Compare every optimizer's trajectory and every schedule's rates with PyTorch's."""
+
+import numpy as np
+import pytest
+
+import lamina
+from lamina import optim
+
+torch = pytest.importorskip("torch", reason="compares with torch: pip install 'lamina[peers]'")
+
+STEPS = 20
+SHAPES = [(3, 4), (7,), ()]
+
+OPTIMIZERS = [
+    ("SGD", {"lr": 0.1}),
+    ("SGD", {"lr": 0.1, "maximize": True, "weight_decay": 0.1}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.1, "maximize": True}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
+    ("Adam", {}),
+    ("Adam", {"lr": 0.1, "betas": (0.8, 0.9), "eps": 1e-3, "weight_decay": 0.1}),
+    ("Adam", {"lr": 0.1, "amsgrad": True, "maximize": True}),
+    ("Adam", {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("AdamW", {}),
+    ("AdamW", {"lr": 0.1, "weight_decay": 0.3, "amsgrad": True}),
+    ("AdamW", {"lr": 0.1, "maximize": True}),
+    ("Adamax", {}),
+    ("Adamax", {"lr": 0.1, "betas": (0.7, 0.8), "weight_decay": 0.1, "maximize": True}),
+    ("RMSprop", {}),
+    ("RMSprop", {"centered": True}),
+    ("RMSprop", {"momentum": 0.9, "weight_decay": 0.1, "alpha": 0.9}),
+    ("RMSprop", {"momentum": 0.9, "centered": True, "maximize": True, "eps": 1e-3}),
+    ("Adagrad", {}),
+    ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.5}),
+    ("Adagrad", {"maximize": True, "eps": 1e-3}),
+    ("Adadelta", {}),
+    ("Adadelta", {"lr": 0.5, "rho": 0.7, "eps": 1e-3, "weight_decay": 0.1, "maximize": True}),
+]
+
+
+def near(mine, theirs, steps=STEPS):
+    """Whether they agree to what rounding explains.
+
+    An update is at most 20 roundings, in another order than the peer's, of terms that are not greater than the
+    larger of 1 and what is compared; over the steps they add up.
+    """
+    mine, theirs = mine.detach().numpy(), theirs.detach().numpy()
+    bound = 20 * steps * np.finfo(theirs.dtype).eps * np.maximum(1, np.abs(theirs))
+    return mine.dtype == theirs.dtype and mine.shape == theirs.shape and bool((np.abs(mine - theirs) <= bound).all())
+
+
+class Race:
+    """The same parameters, gradients and optimizer on both sides.
+
+    Two groups; the last parameter has a gradient only every third step, so that its count falls behind.
+    """
+
+    def __init__(self, name, kwargs, dtype):
+        self.draw = np.random.default_rng(5)
+        self.dtype = dtype
+        start = [self.numbers(shape) for shape in SHAPES]
+        self.mine = [lamina.tensor(x).requires_grad_() for x in start]
+        self.theirs = [torch.tensor(x).requires_grad_() for x in start]
+        self.step = 0
+
+        def groups(params):
+            return [{"params": params[:2]}, {"params": params[2:], "lr": 0.03, "weight_decay": 0.02}]
+
+        self.optimizer = getattr(optim, name)(groups(self.mine), **kwargs)
+        self.peer = getattr(torch.optim, name)(groups(self.theirs), **kwargs)
+
+    def numbers(self, shape):
+        return np.asarray(self.draw.normal(size=shape), self.dtype)
+
+    def run(self, steps):
+        for _ in range(steps):
+            for i, (p, q) in enumerate(zip(self.mine, self.theirs, strict=True)):
+                grad = self.numbers(p.shape)
+                there = i < 2 or self.step % 3 == 1
+                p.grad = lamina.tensor(grad) if there else None
+                q.grad = torch.tensor(grad) if there else None
+            self.optimizer.step()
+            self.peer.step()
+            self.step += 1
+
+    def check(self):
+        for p, q in zip(self.mine, self.theirs, strict=True):
+            assert near(p, q)
+            mine, theirs = self.optimizer.state.get(p, {}), self.peer.state.get(q, {})
+            assert mine.keys() == theirs.keys()
+            for name, value in theirs.items():
+                assert near(mine[name], value), name
+
+
+def crossed(state):
+    """A state_dict of PyTorch's with Lamina's tensors."""
+    if isinstance(state, torch.Tensor):
+        return lamina.tensor(state.numpy().copy())
+    if isinstance(state, dict):
+        return {k: crossed(v) for k, v in state.items()}
+    return [crossed(x) for x in state] if isinstance(state, list) else state
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("name", "kwargs"), OPTIMIZERS)
+def test_trajectories_and_states_are_pytorchs(name, kwargs, dtype):
+    race = Race(name, kwargs, dtype)
+    race.run(STEPS)
+    race.check()
+
+
+@pytest.mark.parametrize(("name", "kwargs"), OPTIMIZERS)
+def test_pytorchs_saved_state_is_taken_over(name, kwargs):
+    race = Race(name, kwargs, np.float64)
+    race.run(STEPS // 2)
+    saved = race.peer.state_dict()
+    fresh = Race(name, {}, np.float64)
+    fresh.optimizer.load_state_dict(crossed(saved))
+    for p, q in zip(fresh.mine, race.mine, strict=True):
+        p.data.copy_(q.detach())
+    race.mine, race.optimizer = fresh.mine, fresh.optimizer
+    race.run(STEPS // 2)
+    race.check()
+    for mine, theirs in zip(race.optimizer.state_dict()["param_groups"], saved["param_groups"], strict=True):
+        assert {k: mine[k] for k in theirs} == theirs
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in OPTIMIZERS}))
+def test_defaults_and_repr_are_pytorchs(name):
+    mine = getattr(optim, name)([lamina.zeros(1, requires_grad=True)])
+    theirs = getattr(torch.optim, name)([torch.zeros(1, requires_grad=True)])
+    assert {k: mine.defaults[k] for k in theirs.defaults} == theirs.defaults
+    hints = {"foreach", "fused", "capturable", "differentiable"}
+    lines = [[x for x in repr(o).split("\n") if x.split(":")[0].strip() not in hints] for o in (mine, theirs)]
+    assert lines[0] == lines[1]
+
+
+WARM = ("LinearLR", {"start_factor": 0.1, "total_iters": 4})
+SCHEDULES = [
+    [("LambdaLR", {"lr_lambda": lambda e: 0.9**e})],
+    [("LambdaLR", {"lr_lambda": [lambda e: 0.9**e, lambda e: 1 / (1 + e)]})],
+    [("MultiplicativeLR", {"lr_lambda": lambda e: 1 - 1 / (e + 2)})],
+    [("StepLR", {"step_size": 7, "gamma": 0.3})],
+    [("MultiStepLR", {"milestones": [3, 3, 17], "gamma": 0.5})],
+    [("ConstantLR", {"factor": 0.25, "total_iters": 6})],
+    [WARM],
+    [("LinearLR", {"start_factor": 1.0, "end_factor": 0.1, "total_iters": 11})],
+    [("ExponentialLR", {"gamma": 0.8})],
+    [("PolynomialLR", {"total_iters": 12, "power": 1.7})],
+    [("CosineAnnealingLR", {"T_max": 8})],
+    [("CosineAnnealingLR", {"T_max": 30, "eta_min": 0.003})],
+    [("CosineAnnealingWarmRestarts", {"T_0": 5})],
+    [("CosineAnnealingWarmRestarts", {"T_0": 3, "T_mult": 2, "eta_min": 0.01})],
+    [("OneCycleLR", {"max_lr": 0.5, "total_steps": 30})],
+    [("OneCycleLR", {"max_lr": [0.5, 0.2], "epochs": 6, "steps_per_epoch": 5, "anneal_strategy": "linear"})],
+    [("OneCycleLR", {"max_lr": 0.5, "total_steps": 30, "three_phase": True, "pct_start": 0.25, "base_momentum": 0.7})],
+    # several that step one after another
+    [("ExponentialLR", {"gamma": 0.8}), ("MultiStepLR", {"milestones": [5, 9], "gamma": 0.1})],
+    [WARM, ("CosineAnnealingLR", {"T_max": 10, "eta_min": 0.002})],
+    [("PolynomialLR", {"total_iters": 12}), ("ConstantLR", {"total_iters": 20}), ("StepLR", {"step_size": 4})],
+]  # fmt: skip
+EPOCHS = 30
+
+
+def both(make="SGD", **kwargs):
+    """An optimizer of two groups on both sides."""
+
+    def groups(zeros):
+        return [{"params": [zeros(1, requires_grad=True)]}, {"params": [zeros(2, requires_grad=True)], "lr": 0.02}]
+
+    kwargs = {"lr": 0.3, **({"momentum": 0.9} if make == "SGD" else {}), **kwargs}
+    return getattr(optim, make)(groups(lamina.zeros), **kwargs), getattr(torch.optim, make)(groups(torch.zeros), **kwargs)
+
+
+def same_rates(mine, theirs):
+    # The peer multiplies its last rate by a ratio each epoch (3 roundings), and the cosines are of arguments
+    # with 2 roundings, whose slope is below 1; the rates are at most 1.  30 epochs, up to three schedules.
+    for a, b in zip(mine.param_groups, theirs.param_groups, strict=True):
+        for name in ("lr", "momentum", "betas"):
+            if name in b:
+                assert np.allclose(a[name], b[name], rtol=0, atol=5 * EPOCHS * 3 * np.finfo(np.float64).eps), name
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")  # the optimizer has no part in this
+@pytest.mark.parametrize("make", ["SGD", "AdamW"])
+@pytest.mark.parametrize("schedules", SCHEDULES)
+def test_rates_are_pytorchs(schedules, make):
+    pair = both(make)
+    running = [
+        [getattr(module.lr_scheduler, name)(optimizer, **kwargs) for name, kwargs in schedules]
+        for module, optimizer in zip((optim, torch.optim), pair, strict=True)
+    ]
+    same_rates(*pair)
+    for _ in range(EPOCHS):
+        for mine, theirs in zip(*running, strict=True):
+            mine.step()
+            theirs.step()
+        same_rates(*pair)
+        assert mine.get_last_lr() == [group["lr"] for group in pair[0].param_groups]
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step", "ignore:The epoch parameter")
+@pytest.mark.parametrize("second", [("CosineAnnealingLR", {"T_max": 12}), ("ExponentialLR", {"gamma": 0.7})])
+def test_sequences_and_chains_are_pytorchs(second):
+    for name, kwargs in (("SequentialLR", {"milestones": [4]}), ("ChainedScheduler", {})):
+        pair = both()
+        running = []
+        for module, optimizer in zip((optim, torch.optim), pair, strict=True):
+            of = module.lr_scheduler
+            parts = [getattr(of, part)(optimizer, **given) for part, given in (WARM, second)]
+            running.append(of.SequentialLR(optimizer, parts, **kwargs) if kwargs else of.ChainedScheduler(parts))
+        for _ in range(EPOCHS):
+            same_rates(*pair)
+            for schedule in running:
+                schedule.step()
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
+def test_rates_that_the_user_changes_are_followed_as_pytorch_does():
+    pair = both()
+    running = [
+        module.lr_scheduler.StepLR(optimizer, 3) for module, optimizer in zip((optim, torch.optim), pair, strict=True)
+    ]
+    for epoch in range(10):
+        for optimizer, schedule in zip(pair, running, strict=True):
+            if epoch == 4:
+                optimizer.param_groups[0]["lr"] = 0.7
+            schedule.step()
+        same_rates(*pair)
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"patience": 2},
+        {"patience": 1, "mode": "max", "factor": 0.5, "cooldown": 3},
+        {"patience": 0, "threshold": 0.05, "threshold_mode": "abs", "min_lr": [0.01, 0.001]},
+        {"patience": 1, "mode": "max", "threshold": 0.05, "threshold_mode": "abs", "min_lr": 0.004, "eps": 0.01},
+    ],
+)
+def test_plateaus_are_pytorchs(kwargs):
+    pair = both()
+    running = [
+        module.lr_scheduler.ReduceLROnPlateau(optimizer, **kwargs)
+        for module, optimizer in zip((optim, torch.optim), pair, strict=True)
+    ]
+    metrics = np.round(np.random.default_rng(2).normal(size=EPOCHS).cumsum(), 1)
+    for metric in metrics:
+        for schedule in running:
+            schedule.step(metric)
+        same_rates(*pair)
+        mine, theirs = running
+        assert (mine.best, mine.num_bad_epochs, mine.cooldown_counter) == (
+            theirs.best, theirs.num_bad_epochs, theirs.cooldown_counter,
+        )  # fmt: skip
+    assert pair[0].param_groups[0]["lr"] < 0.3  # the rates did fall

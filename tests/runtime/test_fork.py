@@ -1,0 +1,82 @@
+"""Check that a forked process finds no lock taken, whatever other threads held."""
+
+import os
+import threading
+import time
+
+import pytest
+
+import lamina
+from lamina.ir import locks, types
+from lamina.ir.kernel import scalar
+from lamina.runtime import autograd, generator, modes
+
+
+def forked(work):
+    """The exit status of a child that calls `work` (True: it ended), or None where it hangs."""
+    pid = os.fork()
+    if not pid:
+        try:
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    end = time.monotonic() + 5
+    while time.monotonic() < end:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return status
+        time.sleep(0.005)
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+    return None
+
+
+def ops():
+    """Uses every lock: new types, random numbers, modes, gradients."""
+    with lamina.no_grad():
+        lamina.rand(3, 1, 41)
+    x = lamina.ones(1, 5, 17, requires_grad=True)
+    (x * 2 + x).sum().backward()
+    scalar.Const(4321.5, "f32")
+
+
+# Python's warning is of what is tested here.
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize(
+    "lock",
+    [types._making, modes._lock, generator._lock, autograd._accumulating, scalar._lock],
+    ids=["types", "modes", "generator", "autograd", "scalar"],
+)
+def test_a_forked_child_does_not_wait_for_a_lock(lock):
+    taken = threading.Event()
+
+    def hold():
+        with lock:
+            taken.set()
+            time.sleep(0.1)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    taken.wait()
+    assert forked(ops) == 0
+    thread.join()
+    ops()  # and the parent's are free again
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_plain_lock_would_be_found_taken():
+    for make, free in ((threading.Lock, False), (locks.fork_safe_lock, True)):
+        lock, taken, done = make(), threading.Event(), threading.Event()
+
+        def hold(lock=lock, taken=taken, done=done):
+            with lock:
+                taken.set()
+                done.wait(0.2)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        taken.wait()
+        status = forked(lambda lock=lock: os._exit(0 if lock.acquire(timeout=0.05) else 7))
+        thread.join()
+        assert (status == 0) is free
