@@ -37,7 +37,7 @@ class LRScheduler:
                 group.setdefault("initial_lr", float(group["lr"]))
             elif "initial_lr" not in group:
                 raise ArgumentValueError(
-                    f"group {i} has no 'initial_lr', from which a schedule resumed at epoch {last_epoch} starts"
+                    f"group {i} has no 'initial_lr', needed by a schedule resumed at epoch {last_epoch}"
                 )
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
         self.last_epoch = last_epoch
@@ -136,7 +136,7 @@ class MultiplicativeLR(LambdaLR):
 
 
 def _for_each_group(optimizer: Optimizer, name: str, given: Any) -> list:
-    """A setting of each group: a list of them, or one for all.  Raises ArgumentValueError."""
+    """A setting of each group: a list of them, or one for all. Raises ArgumentValueError."""
     count = len(optimizer.param_groups)
     found = list(given) if isinstance(given, (list, tuple)) else [given] * count
     if len(found) != count:
@@ -239,7 +239,7 @@ class CosineAnnealingLR(Curve):
 class CosineAnnealingWarmRestarts(LRScheduler):
     """Cosine annealing that starts over after T_0 epochs, then after T_mult times as many, and so on.
 
-    `step` takes fractions of an epoch too.  Source: as of CosineAnnealingLR.
+    `step` takes fractions of an epoch too. Source: as of CosineAnnealingLR.
     """
 
     def __init__(
@@ -265,10 +265,10 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 class OneCycleLR(LRScheduler):
     """lr rises from max_lr / div_factor to max_lr in the first part of the steps, then falls far below.
 
-    pct_start: that part. Momentum (or Adam's first beta) goes the other way, from max_momentum to base_momentum and back, unless
-    cycle_momentum=False. three_phase: lr falls as steeply as it rose, and only then far below.
-    Raises ArgumentError where the length is not given, ArgumentValueError for a step beyond the cycle.
-    Source: Smith and Topin, Super-convergence, 2018.
+    pct_start: that part. Momentum (or Adam's first beta) goes the other way, from max_momentum to
+    base_momentum and back, unless cycle_momentum=False. three_phase: lr falls as steeply as it rose, and only
+    then far below. Raises ArgumentError where the length is not given, ArgumentValueError for a step beyond
+    the cycle. Source: Smith and Topin, Super-convergence, 2018.
     """
 
     def __init__(

@@ -10,6 +10,7 @@ from typing import Any
 from ..ir.errors import ArgumentError, ArgumentValueError, GradError, ShapeError
 from ..ir.op import Op
 from ..runtime import Tensor, enable_grad, no_grad, ops, tensor
+from ..runtime.graph import Leaf
 from ..runtime.methods import Handle
 from ..runtime.update import apply_update
 
@@ -18,7 +19,7 @@ HINTS = {"foreach": None, "fused": None, "capturable": False, "differentiable": 
 
 
 def require(holds: bool, argument: str, value: Any) -> None:
-    """Refuse a hyper-parameter out of its range.  Raises ArgumentValueError."""
+    """Refuse a hyper-parameter out of its range. Raises ArgumentValueError."""
     if not holds:
         raise ArgumentValueError(f"invalid {argument}: {value}")
 
@@ -114,7 +115,7 @@ class Optimizer:
 
     # ---- the step ----
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient.  `closure` recomputes the loss, which is returned."""
+        """Update every parameter that has a gradient. `closure` recomputes the loss, which is returned."""
         for hook in self._before:
             hook(self, (closure,), {})
         loss = None
@@ -134,7 +135,8 @@ class Optimizer:
         fresh: list[Tensor] = []
         states = self.state
         for p in group["params"]:
-            grad = p.grad
+            edge = p._edge
+            grad = edge.grad if type(edge) is Leaf else p.grad
             if grad is None:
                 continue
             state = states.get(p)

@@ -139,7 +139,8 @@ class RMSprop(Optimizer):
 
     def __init__(
         self, params: Iterable, lr: Rate = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
-        weight_decay: float = 0, momentum: float = 0, centered: bool = False, *, maximize: bool = False, **hints: Any,
+        weight_decay: float = 0, momentum: float = 0, centered: bool = False, *, maximize: bool = False,
+        **hints: Any,
     ):  # fmt: skip
         _common(lr, eps, weight_decay)
         require(momentum >= 0.0, "momentum value", momentum)
@@ -190,7 +191,7 @@ class Adagrad(Optimizer):
 
 
 class Adadelta(Optimizer):
-    """Adagrad with means in place of sums, and steps in the parameters' own units.  Source: Zeiler, 2012."""
+    """Adagrad with means in place of sums, and steps in the parameters' own units. Source: Zeiler, 2012."""
 
     update = REGISTRY["adadelta_update"]
     takes_step = False

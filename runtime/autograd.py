@@ -374,7 +374,13 @@ def walk(
                             cotangents[x] = plus(c, h)
                         left = counts[x] = counts[x] - 1
                         if not left:
-                            push(x)
+                            if type(x) is Leaf and x.hooks is None:
+                                last = cotangents.pop(x)
+                                h = c = None
+                                accumulate(x, last, False)
+                                last = None
+                            else:
+                                push(x)
                     i += 1
             except Exception as error:
                 noted(error, e)

@@ -372,49 +372,52 @@ def run_general(op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
 _general: dict[Op, dict] = {}
 
 
-def fixed(op: Op) -> Callable:
-    """A function of three operands or more, optional ones included, and nothing else."""
+def ternary(op: Op) -> Callable:
+    """A function of three operands, of which the last may be optional, and nothing else."""
     plans: dict[tuple, Plan] = memo()
-    slow, count = general(op), len(op.operands)
+    slow = general(op)
 
-    def apply(*operands, **kwargs):
-        if kwargs or len(operands) != count:
-            return slow(*operands, **kwargs)
-        key = tuple([x._meta if isinstance(x, Tensor) else x for x in operands])
+    def apply(input, second=None, third=None, **kwargs):
+        if kwargs or not isinstance(input, Tensor) or not isinstance(second, Tensor):
+            return slow(*[x for x in (input, second, third) if x is not None], **kwargs)
+        if third is None:
+            key = (input._meta, second._meta)
+        elif isinstance(third, Tensor):
+            key = (input._meta, second._meta, third._meta)
+        else:
+            return slow(input, second, third)
         plan = plans.get(key)
         if plan is None:
-            if not all([x is None or isinstance(x, Tensor) for x in operands]):
-                return slow(*operands)
-            plan = remember(plans, key, plan_for(op, operands, {}))
+            plan = remember(plans, key, plan_for(op, (input, second, third), {}))
         if modes.CHANGED and modes.special():
-            return run(op, plan, operands)
+            return run(op, plan, (input, second, third))
+        x, y = input._data, second._data
         out = new(Tensor)
-        out._data = data = plan.kernel(*[None if x is None else x._data for x in operands])
+        out._data = data = plan.kernel(x, y, None if third is None else third._data)
         out._meta = plan.out
         out._storage = out._view = out._edge = None
-        edges = tuple([None if x is None else x._edge if x._view is None else x._node for x in operands])
-        needs = tuple([e is not None for e in edges])
-        recipe = plan.plain.get(needs)
-        if recipe is None:
-            record(plan, operands, (out,), (data,))
-        elif recipe is not False:
-            saved: list[Any] = []
-            guards: list[Any] = []
-            for at in recipe:
-                x = operands[at]
-                store = x._storage
-                if store is None:
-                    store = x._storage = Storage()
-                saved.append(x._data)
-                guards.append(store)
-                guards.append(store.version)
-            n = out._edge = new(Node)
-            n.plan, n.edges, n.saved, n.guards, n.hooks = plan, edges, tuple(saved), tuple(guards), None
-            frame = _getframe(1)
-            code = frame.f_code
-            n.place = (code, frame.f_lasti) if code.co_filename in USERS else here()
+        a = input._edge if input._view is None else input._node
+        b = second._edge if second._view is None else second._node
+        c = None if third is None else third._edge if third._view is None else third._node
+        if a is None and b is None and c is None:
+            return out
+        if not saves_pair or b is None or not plan.out.dtype.is_floating_point:
+            record(plan, (input, second, third), (out,), (data,))
+            return out
+        s, t = input._storage, second._storage
+        if s is None:
+            s = input._storage = Storage()
+        if t is None:
+            t = second._storage = Storage()
+        n = out._edge = new(Node)
+        n.plan, n.edges, n.hooks = plan, (a, b, c), None
+        n.saved, n.guards = (x, y), (s, s.version, t, t.version)
+        frame = _getframe(1)
+        code = frame.f_code
+        n.place = (code, frame.f_lasti) if code.co_filename in USERS else here()
         return out
 
+    saves_pair = op.vjp is not None and op.saves == op.operands[:2]  # as linear does
     return apply
 
 
@@ -483,8 +486,8 @@ def eager(op: Op) -> Callable:
 def _function(op: Op) -> Callable:
     if op.variadic or op.traits.host or len(op.all_outputs) > 1:
         return general(op)
-    if len(op.operands) > 2 and not op.attrs and not op.traits.view:
-        return fixed(op)
+    if len(op.operands) == 3 and not op.attrs and not op.traits.view:
+        return ternary(op)
     if op.optional or len(op.operands) not in (1, 2):
         return general(op)
     if op.attrs:

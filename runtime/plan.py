@@ -25,8 +25,7 @@ class Plan:
     kernel: arrays -> array (or a tuple of arrays, hidden outputs included).  out: the first output's type.
     small: gradients may be taken on plain arrays.  rules: per operand f(cotangent, saved), or None, where the record
     has the shorthand.  sources: for each of `op.saves`, (is it an operand, its position).  floats: per operand,
-    whether a gradient can flow to it; flows: to all of them; fits: the shape and dtype it must have.  recipes: per pattern of needs, what to save; plain: the same
-    where that is nothing but operands, by their positions.  quick: the rules where
+    whether a gradient can flow to it; flows: to all of them; fits: the shape and dtype it must have.  recipes: per pattern of needs, what to save.  quick: the rules where
     backward may take the short way, on plain arrays; exact: what they return needs no
     fitting; raw_vjp: the same for the general form; unused: the cotangents of all outputs but the first.  simple: there
     is one visible output, which is no view.  link: what a view made by this plan is, as a chain of one.
@@ -34,7 +33,7 @@ class Plan:
 
     __slots__ = (
         "op", "attrs", "types", "outs", "out", "kernel", "small", "rules", "sources", "floats", "flows", "fits",
-        "recipes", "plain", "link", "quick", "exact", "simple", "raw_vjp", "unused",
+        "recipes", "link", "quick", "exact", "simple", "raw_vjp", "unused",
     )  # fmt: skip
 
     op: Op
@@ -50,7 +49,6 @@ class Plan:
     flows: bool
     fits: tuple
     recipes: dict[tuple[bool, ...], tuple | bool]
-    plain: dict[tuple[bool, ...], tuple[int, ...] | bool]
     link: tuple
     quick: tuple[Callable | None, ...] | None
     exact: bool
@@ -93,7 +91,7 @@ class Plan:
             for i, t in enumerate(types)
         )
         self.fits = tuple(t and (t.shape, t.dtype.numpy) for t in types)
-        self.flows, self.recipes, self.plain = all(self.floats), {}, {}
+        self.flows, self.recipes = all(self.floats), {}
         self.link = ((op.name, tuple(attrs.items())),)
 
     def recipe(self, needs: tuple[bool, ...]) -> tuple | bool:
@@ -116,10 +114,6 @@ class Plan:
             )
             if all(what == NOTHING for what, _ in made):
                 made = ()
-            elif all(what == OPERAND for what, _ in made) and self.flows:
-                self.plain[needs] = tuple([at for _, at in made])
-        if made is False:
-            self.plain[needs] = False
         self.recipes[needs] = made
         return made
 

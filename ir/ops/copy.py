@@ -36,7 +36,7 @@ copy = define(
     reference=lambda input, src: np.array(np.broadcast_to(src, input.shape), input.dtype),
     infer=_copied_type,
     casts=lambda input, src: (input.dtype, input.dtype),
-    grad=(None, lambda g: g),
+    grad=(lambda g: zeros_like(g), lambda g: g),  # zeros, so that what is written over keeps its history
     write=lambda input, src: np.copyto(input, src, casting="unsafe"),
     lower=lowering.pointwise(lambda input, src: src),
     traits=_WRITES,

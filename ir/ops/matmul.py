@@ -273,11 +273,8 @@ def _quick_grad_linear(types, attrs):
     input, weight, bias, out = types
     if input.ndim != 2 or weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
         return None
-    return (
-        lambda g, saved: g.dot(saved[1]),
-        lambda g, saved: g.T.dot(saved[0]),
-        lambda g, saved: np.add.reduce(g, 0),
-    )
+    ones = np.ones(input.shape[0], input.dtype.numpy)  # a product with ones costs a third of a sum along an axis
+    return lambda g, saved: g.dot(saved[1]), lambda g, saved: g.T.dot(saved[0]), lambda g, saved: ones.dot(g)
 
 
 linear = define(

@@ -17,7 +17,11 @@ def same(made, dtype, values):
 
 
 def test_leaves_become_tensors():
-    same(default_collate([lamina.tensor([1.0, 2.0]), lamina.tensor([3.0, 4.0])]), lamina.float32, [[1, 2], [3, 4]])
+    same(
+        default_collate([lamina.tensor([1.0, 2.0]), lamina.tensor([3.0, 4.0])]),
+        lamina.float32,
+        [[1, 2], [3, 4]],
+    )
     same(default_collate([np.array([1, 2], np.int32)] * 2), lamina.int32, [[1, 2], [1, 2]])
     same(default_collate([np.float32(1.5), np.float32(2)]), lamina.float32, [1.5, 2])
     same(default_collate([1.5, 2.0]), lamina.float64, [1.5, 2])

@@ -87,8 +87,6 @@ def test_collate_fn_gets_the_list_of_samples():
     assert batches(range(2), None, collate_fn=str) == ["0", "1"]
 
 
-
-
 @pytest.mark.parametrize(
     ("kwargs", "says"),
     [

@@ -26,7 +26,11 @@ METHODS = [
 
 def left_behind():
     """Processes, descriptors of shared memory, and named shared memory of this process."""
-    fds = [f"{fd}: {os.readlink(fd)}" for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink() and fd.exists()]
+    fds = [
+        f"{fd}: {os.readlink(fd)}"
+        for fd in Path("/proc/self/fd").iterdir()
+        if fd.is_symlink() and fd.exists()
+    ]
     return (
         [p.name for p in multiprocessing.active_children()],
         [fd for fd in fds if "lamina-batch" in fd],
@@ -113,12 +117,21 @@ class Everything(Dataset):
 
     def __getitem__(self, i):
         large = np.arange(20_000) + i
+        fixed = large + 1
+        fixed.flags.writeable = False
         return {
-            "small": lamina.tensor([i, 2]), "large": lamina.from_numpy(large), "turned": lamina.from_numpy(large.reshape(200, 100)).T,
-            "bfloat16": lamina.tensor(large % 7, dtype=lamina.bfloat16), "empty": lamina.zeros(0, 3), "scalar": lamina.tensor(2.5),
-            "array": large.reshape(100, 200).T, "half": large.astype(ml_dtypes.bfloat16)[:3], "text": "x" * 40_000,
-            "read only": lamina.tensor(np.broadcast_to(np.float32(1), (3,))),
-        }  # fmt: skip
+            "small": lamina.tensor([i, 2]),
+            "large": lamina.from_numpy(large),
+            "turned": lamina.from_numpy(large.reshape(200, 100)).T,
+            "read only": lamina.from_numpy(fixed),
+            "read only and small": lamina.from_numpy(fixed[:3]),
+            "bfloat16": lamina.tensor(large % 7, dtype=lamina.bfloat16),
+            "empty": lamina.zeros(0, 3),
+            "scalar": lamina.tensor(2.5),
+            "array": large.reshape(100, 200).T,
+            "array of bfloat16": large.astype(ml_dtypes.bfloat16),
+            "text": "x" * 40_000,
+        }
 
 
 def test_all_kinds_of_data_cross():
@@ -152,7 +165,9 @@ def test_batches_may_grow_and_shrink():
 def test_large_tasks_and_large_answers_do_not_wait_for_each_other():
     # Both directions together exceed what a pipe holds, many times over.
     keys = [list(range(100_000))] * 6
-    loader = DataLoader(range(100_000), batch_sampler=keys, collate_fn=lambda xs: [str(x) for x in xs], num_workers=1)
+    loader = DataLoader(
+        range(100_000), batch_sampler=keys, collate_fn=lambda xs: [str(x) for x in xs], num_workers=1
+    )
     assert [len(b) for b in loader] == [100_000] * 6
 
 
@@ -213,7 +228,9 @@ def test_worker_init_fn_runs_before_the_first_sample():
     def init(worker):
         os.environ["LAMINA_TEST"] = str(worker)
 
-    loader = DataLoader(range(4), None, num_workers=2, worker_init_fn=init, collate_fn=lambda i: os.environ["LAMINA_TEST"])
+    loader = DataLoader(
+        range(4), None, num_workers=2, worker_init_fn=init, collate_fn=lambda i: os.environ["LAMINA_TEST"]
+    )
     assert list(loader) == ["0", "1", "0", "1"]
 
 
@@ -243,9 +260,7 @@ def fails(error):
 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_an_exception_is_raised_again_with_worker_and_traceback(persistent):
-    loader = DataLoader(
-        Numbers(8, fails(KeyError("lost"))), 1, num_workers=2, persistent_workers=persistent
-    )
+    loader = DataLoader(Numbers(8, fails(KeyError("lost"))), 1, num_workers=2, persistent_workers=persistent)
     seen = []
     with pytest.raises(KeyError, match="lost") as error:
         for _, i in loader:
@@ -328,7 +343,9 @@ def test_a_loader_recovers_from_a_death():
 
 
 def test_a_worker_that_takes_too_long_is_told():
-    loader = DataLoader(Numbers(4, lambda i: time.sleep(0.6)), 1, num_workers=1, timeout=0.1, prefetch_factor=1)
+    loader = DataLoader(
+        Numbers(4, lambda i: time.sleep(0.6)), 1, num_workers=1, timeout=0.1, prefetch_factor=1
+    )
     with pytest.raises(WorkerError, match="timed out after 0.1 seconds\n  waiting for worker 0"):
         list(loader)
 
@@ -384,7 +401,11 @@ def test_the_end_of_the_program_is_the_end_of_its_workers(number, code, tmp_path
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     program = subprocess.Popen(
-        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     with program:
         assert program.stdout.readline() == "ready\n"

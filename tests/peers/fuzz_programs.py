@@ -299,8 +299,13 @@ class Maker:
         return self.pick.choice(texts)
 
     def unrecorded(self) -> str | None:
-        parts = [p for p in (self.pick.choice((self.written, self.written, self.expression))() for _ in range(2)) if p]
-        parts = [p if "=" in p.split("(")[0] or p.startswith(f"{p.split('[')[0]}[") and "] = " in p or "_(" in p else f"n{self.made} = ({p}).clone()" for p in parts]
+        parts = []
+        for _ in range(2):
+            text = self.written() if self.pick.random() < 0.7 else self.expression()
+            if text and ("_(" in text or "= " in text):
+                parts.append(text)
+            elif text:  # cloned, as PyTorch is of two minds about views made here
+                parts.append(f"n{self.made} = ({text}).clone()")
         self.made += 1
         return "with L.no_grad(): " + "; ".join(parts) if parts else None
 

@@ -46,7 +46,11 @@ def near(mine, theirs, steps=STEPS):
     """
     mine, theirs = mine.detach().numpy(), theirs.detach().numpy()
     bound = 20 * steps * np.finfo(theirs.dtype).eps * np.maximum(1, np.abs(theirs))
-    return mine.dtype == theirs.dtype and mine.shape == theirs.shape and bool((np.abs(mine - theirs) <= bound).all())
+    return (
+        mine.dtype == theirs.dtype
+        and mine.shape == theirs.shape
+        and bool((np.abs(mine - theirs) <= bound).all())
+    )
 
 
 class Race:
@@ -153,7 +157,8 @@ SCHEDULES = [
     [("CosineAnnealingWarmRestarts", {"T_0": 3, "T_mult": 2, "eta_min": 0.01})],
     [("OneCycleLR", {"max_lr": 0.5, "total_steps": 30})],
     [("OneCycleLR", {"max_lr": [0.5, 0.2], "epochs": 6, "steps_per_epoch": 5, "anneal_strategy": "linear"})],
-    [("OneCycleLR", {"max_lr": 0.5, "total_steps": 30, "three_phase": True, "pct_start": 0.25, "base_momentum": 0.7})],
+    [("OneCycleLR", {"max_lr": 0.5, "total_steps": 30, "three_phase": True, "base_momentum": 0.7})],
+    [("OneCycleLR", {"max_lr": 0.5, "total_steps": 30, "pct_start": 0.1, "cycle_momentum": False})],
     # several that step one after another
     [("ExponentialLR", {"gamma": 0.8}), ("MultiStepLR", {"milestones": [5, 9], "gamma": 0.1})],
     [WARM, ("CosineAnnealingLR", {"T_max": 10, "eta_min": 0.002})],
@@ -166,10 +171,15 @@ def both(make="SGD", **kwargs):
     """An optimizer of two groups on both sides."""
 
     def groups(zeros):
-        return [{"params": [zeros(1, requires_grad=True)]}, {"params": [zeros(2, requires_grad=True)], "lr": 0.02}]
+        return [
+            {"params": [zeros(1, requires_grad=True)]},
+            {"params": [zeros(2, requires_grad=True)], "lr": 0.02},
+        ]
 
     kwargs = {"lr": 0.3, **({"momentum": 0.9} if make == "SGD" else {}), **kwargs}
-    return getattr(optim, make)(groups(lamina.zeros), **kwargs), getattr(torch.optim, make)(groups(torch.zeros), **kwargs)
+    return getattr(optim, make)(groups(lamina.zeros), **kwargs), getattr(torch.optim, make)(
+        groups(torch.zeros), **kwargs
+    )
 
 
 def same_rates(mine, theirs):
@@ -178,7 +188,9 @@ def same_rates(mine, theirs):
     for a, b in zip(mine.param_groups, theirs.param_groups, strict=True):
         for name in ("lr", "momentum", "betas"):
             if name in b:
-                assert np.allclose(a[name], b[name], rtol=0, atol=5 * EPOCHS * 3 * np.finfo(np.float64).eps), name
+                assert np.allclose(
+                    a[name], b[name], rtol=0, atol=5 * EPOCHS * 3 * np.finfo(np.float64).eps
+                ), name
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")  # the optimizer has no part in this
@@ -202,13 +214,15 @@ def test_rates_are_pytorchs(schedules, make):
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step", "ignore:The epoch parameter")
 @pytest.mark.parametrize("second", [("CosineAnnealingLR", {"T_max": 12}), ("ExponentialLR", {"gamma": 0.7})])
 def test_sequences_and_chains_are_pytorchs(second):
-    for name, kwargs in (("SequentialLR", {"milestones": [4]}), ("ChainedScheduler", {})):
+    for kwargs in ({"milestones": [4]}, {}):
         pair = both()
         running = []
         for module, optimizer in zip((optim, torch.optim), pair, strict=True):
             of = module.lr_scheduler
             parts = [getattr(of, part)(optimizer, **given) for part, given in (WARM, second)]
-            running.append(of.SequentialLR(optimizer, parts, **kwargs) if kwargs else of.ChainedScheduler(parts))
+            running.append(
+                of.SequentialLR(optimizer, parts, **kwargs) if kwargs else of.ChainedScheduler(parts)
+            )
         for _ in range(EPOCHS):
             same_rates(*pair)
             for schedule in running:
@@ -219,7 +233,8 @@ def test_sequences_and_chains_are_pytorchs(second):
 def test_rates_that_the_user_changes_are_followed_as_pytorch_does():
     pair = both()
     running = [
-        module.lr_scheduler.StepLR(optimizer, 3) for module, optimizer in zip((optim, torch.optim), pair, strict=True)
+        module.lr_scheduler.StepLR(optimizer, 3)
+        for module, optimizer in zip((optim, torch.optim), pair, strict=True)
     ]
     for epoch in range(10):
         for optimizer, schedule in zip(pair, running, strict=True):
@@ -235,7 +250,14 @@ def test_rates_that_the_user_changes_are_followed_as_pytorch_does():
         {"patience": 2},
         {"patience": 1, "mode": "max", "factor": 0.5, "cooldown": 3},
         {"patience": 0, "threshold": 0.05, "threshold_mode": "abs", "min_lr": [0.01, 0.001]},
-        {"patience": 1, "mode": "max", "threshold": 0.05, "threshold_mode": "abs", "min_lr": 0.004, "eps": 0.01},
+        {
+            "patience": 1,
+            "mode": "max",
+            "threshold": 0.05,
+            "threshold_mode": "abs",
+            "min_lr": 0.004,
+            "eps": 0.01,
+        },
     ],
 )
 def test_plateaus_are_pytorchs(kwargs):
