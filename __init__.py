@@ -1,6 +1,7 @@
 """Lamina: eager deep learning in Python, with an optional tracing compiler.
 
-This is the public face.  It hands names on and defines nothing: ops stand in ir/ops, what runs them in runtime.
+This is the public face.  It hands names on and defines nothing: ops stand in ir/ops, what runs them in
+runtime.
 """
 
 from . import autograd, data, nn, optim, runtime

@@ -19,7 +19,8 @@ class DType:
     def __init__(self, name: str, short: str, numpy: np.dtype, category: str):
         self.name, self.short, self.numpy, self.category = name, short, numpy, category
         self.itemsize = numpy.itemsize
-        # Halves are storage types: sums and products of them are taken in float32 and rounded once at the end.
+        # Halves are storage types: sums and products of them are taken in float32 and rounded once at the
+        # end.
         self.compute = self
 
     @property

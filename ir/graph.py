@@ -26,7 +26,7 @@ from .errors import ArgumentError, GraphError, LaminaError
 from .op import REGISTRY, Op
 from .operators import Operators
 from .printing import Namer, graph_text, node_text, scalar_text
-from .shapes import result_dtype, scalar_dtype
+from .shapes import number_dtype
 from .size import size
 from .types import Device, Shape, Type, type_of
 
@@ -337,7 +337,7 @@ def scalar_constant(value: bool | int | float | np.generic, beside: Sequence[Typ
     """A Python number as a 0-d constant of the dtype it takes beside operands of these types."""
     if isinstance(value, np.generic):
         value = value.item()
-    dtype = scalar_dtype(result_dtype(*beside), value) if beside else of_scalar(value)
+    dtype = number_dtype(value, *beside) if beside else of_scalar(value)
     try:
         return Constant(np.asarray(value, dtype.numpy))
     except OverflowError:

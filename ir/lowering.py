@@ -4,7 +4,8 @@ Five ways, and nothing else:
 
     pointwise(body)        one scalar body over the broadcast operands: body(*scalars, **attrs) -> scalar(s)
     kernel(build)          one kernel in the kernel form: build(k, *operands, **attrs) states its stages on a
-                           KernelBuilder (ir/kernel/build.py); reductions, windows, contractions, movement, folds
+                           KernelBuilder (ir/kernel/build.py); reductions, windows, contractions, movement,
+                           folds
     decomposition(f)       a small graph of other ops: f(*values, **attrs) -> values, written with ops
     extern(reason)         host code behind a call: sort, LAPACK
     host_only(reason)      the result's shape depends on values, so a kernel cannot say it

@@ -1,8 +1,8 @@
 """Inputs for the tests that are generated from the op records.
 
-A record lists `Sample`s: operands by shape and domain, with the other arguments as the user would spell them.  The
-tests make arrays of them in every dtype the op takes and lay the operands out contiguous, transposed, as strided
-slices and broadcast; what a record need only say is which sizes, domains and arguments matter.
+A record lists `Sample`s: operands by shape and domain, with the other arguments as the user would spell them.
+The tests make arrays of them in every dtype the op takes and lay the operands out contiguous, transposed, as
+strided slices and broadcast; what a record need only say is which sizes, domains and arguments matter.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 class Operand:
     """A tensor operand of a sample.
 
-    low, high: the range of its values.  distinct: all elements differ (so that max has one winner and gradients
-    exist).  category: "any" (the dtype under test), or "float", "int", "bool" whatever the dtype under test.
-    away_from: values at which the op has a kink or a jump, kept at a distance of 0.05.
+    low, high: the range of its values.  distinct: all elements differ (so that max has one winner and
+    gradients exist).  category: "any" (the dtype under test), or "float", "int", "bool" whatever the dtype
+    under test. away_from: values at which the op has a kink or a jump, kept at a distance of 0.05.
     """
 
     shape: tuple[int, ...]
@@ -56,7 +56,8 @@ class Sample:
     """One call: operands in order (an Operand, None, a Python number, or a tuple of Operands for op(list)),
     keyword arguments as the user writes them.
 
-    differentiable: whether gradients are checked at this sample (False at ties, jumps, or where a value is integral).
+    differentiable: whether gradients are checked at this sample (False at ties, jumps, or where a value is
+    integral).
     """
 
     args: tuple[Any, ...]
@@ -70,8 +71,8 @@ def sample(*args: Any, differentiable: bool = True, **kwargs: Any) -> Sample:
     return Sample(made, kwargs, differentiable)
 
 
-# The sizes that every op meets unless its record says why not: 0-d, empty, one element, a tail beside a vector of
-# 16 lanes, and two vectors with a tail.
+# The sizes that every op meets unless its record says why not: 0-d, empty, one element, a tail beside a
+# vector of 16 lanes, and two vectors with a tail.
 SIZES: tuple[tuple[int, ...], ...] = ((), (0,), (1,), (17,), (33,))
 
 

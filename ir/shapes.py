@@ -77,6 +77,17 @@ def scalar_dtype(dtype: DType, value: bool | int | float) -> DType:
     return dtype if category_at_least(dtype, own.category) else own
 
 
+def number_dtype(value: bool | int | float, *beside: Type) -> DType:
+    """The dtype in which a Python number is held beside operands of these types.
+
+    That of `scalar_dtype`; but float32 beside halves, which are computed in float32: 0.999 would be 1 in
+    bfloat16. A 0-d float32 operand does not widen the result where a half with dimensions is there.
+    """
+    dtype = scalar_dtype(result_dtype(*beside), value)
+    sized = [t for t in beside if t.ndim]
+    return dtype.compute if sized and result_dtype(*sized) is dtype else dtype
+
+
 def float_dtype(*types: Type) -> DType:
     """The promoted dtype, or the default floating one where that is an integer or bool."""
     dtype = result_dtype(*types)

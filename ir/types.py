@@ -1,7 +1,8 @@
 """The type of a value: element type, shape and device.
 
-Types are interned: equal types are one object, so that "same kind" is an identity test and a type hashes as fast as
-any object.  A type lives as long as anything holds it; a bounded table in front keeps the recent ones at hand.
+Types are interned: equal types are one object, so that "same kind" is an identity test and a type hashes as
+fast as any object.  A type lives as long as anything holds it; a bounded table in front keeps the recent ones
+at hand.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
 Shape = tuple["int | Dim", ...]
 
-# Up to this many elements a gradient rule is handed NumPy arrays: NumPy's own call is then the whole cost, and
-# the tensor's (allocation of the object, mode checks) is saved.  Beyond it the rule runs on tensors, which know
-# faster kernels than NumPy's.
+# Up to this many elements a gradient rule is handed NumPy arrays: NumPy's own call is then the whole cost,
+# and the tensor's (allocation of the object, mode checks) is saved.  Beyond it the rule runs on tensors,
+# which know faster kernels than NumPy's.
 SMALL = 16_384
 TABLE_LIMIT = 65_536
 

@@ -51,7 +51,7 @@ def _calibrated() -> tuple[tuple[int, int], tuple[int, int]]:
 ARRAY_ALONE, TENSOR_ALONE = _calibrated()
 
 
-# ---- checks --------------------------------------------------------------------------------------------------------
+# ---- checks ------------------------------------------------------------------------------------------------
 def changed(node: Node) -> InplaceError | GradError:
     """Why the saved values of `node` can't be used."""
     if node.saved is None:
@@ -100,7 +100,7 @@ def _out_of_place(writer: str) -> str:
     return plain.get(writer, f"y.{writer.rstrip('_')}(…)" if writer.endswith("_") else "a new tensor")
 
 
-# ---- one step ------------------------------------------------------------------------------------------------------
+# ---- one step ----------------------------------------------------------------------------------------------
 def fit_array(h: Any, kind: Type) -> ndarray:
     """A cotangent in the shape and dtype of the operand it belongs to."""
     if type(h) is not ndarray:
@@ -109,7 +109,8 @@ def fit_array(h: Any, kind: Type) -> ndarray:
         how = fitting(h.shape, kind.shape)
         if how is not None:
             dims, shape = how
-            h = np.add.reduce(h, axis=dims).reshape(shape) if dims else np.broadcast_to(h, shape)
+            # asarray: NumPy makes scalars of 0-d sums
+            h = asarray(np.add.reduce(h, axis=dims)).reshape(shape) if dims else np.broadcast_to(h, shape)
     if h.dtype is not kind.dtype.numpy:
         h = h.astype(kind.dtype.numpy)
     return h
@@ -240,7 +241,7 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
                 made = e.grad = new(Tensor)
                 made._data, made._meta = array if alone else array.copy(), e.kind
                 made._edge = made._storage = made._view = None
-            elif old._edge is not None:
+            elif old._edge is not None or not old._data.flags.writeable:
                 e.grad = wrap(asarray(old._data + array), e.kind)
             else:
                 np.add(old._data, array, out=old._data)
@@ -253,7 +254,7 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
                 hook(owner)
 
 
-# ---- the walk ------------------------------------------------------------------------------------------------------
+# ---- the walk ----------------------------------------------------------------------------------------------
 def reachable(starts: Iterable[Edge]) -> dict[Edge, int]:
     """Every edge that the starts lead to, with the number of cotangents that it waits for."""
     counts: dict[Edge, int] = {}
@@ -462,7 +463,7 @@ def plus(a: Any, b: Any) -> Any:
     return as_tensor(a) + as_tensor(b)
 
 
-# ---- the public face -----------------------------------------------------------------------------------------------
+# ---- the public face ---------------------------------------------------------------------------------------
 def _seed(output: Tensor, gradient: Any) -> Any:
     """The cotangent to start with."""
     if not isinstance(output, Tensor):

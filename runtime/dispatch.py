@@ -18,7 +18,7 @@ import numpy as np
 from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, LaminaError
 from ..ir.op import Op
-from ..ir.shapes import result_dtype, scalar_dtype
+from ..ir.shapes import number_dtype, result_dtype
 from ..ir.types import Device, Type, type_of
 from . import modes
 from .graph import Light, Node, Port
@@ -34,7 +34,7 @@ NUMBERS = (bool, int, float, np.generic)
 EAGER: dict[Op, Callable] = {}
 
 
-# ---- operands ------------------------------------------------------------------------------------------------------
+# ---- operands ----------------------------------------------------------------------------------------------
 def lift(kind: Type, value: Any) -> Tensor:
     """A Python number as a 0-d tensor of the dtype it takes beside an operand of `kind`.
 
@@ -47,7 +47,7 @@ def lift(kind: Type, value: Any) -> Tensor:
             return known
     if isinstance(value, np.generic):
         value = value.item()
-    dtype = scalar_dtype(kind.dtype, value)
+    dtype = number_dtype(value, kind)
     try:
         data = np.asarray(value, dtype.numpy)
     except OverflowError:
@@ -102,7 +102,7 @@ def plan_for(op: Op, operands: tuple[Tensor | None, ...], attrs: dict[str, Any])
         raise described(error, op, operands, describe) from None
 
 
-# ---- running -------------------------------------------------------------------------------------------------------
+# ---- running -----------------------------------------------------------------------------------------------
 def run(op: Op, plan: Plan, operands: tuple) -> Any:
     """Execute a plan on tensors, with history, views and the thread's hook."""
     arrays = plan.kernel(*[None if x is None else x._data for x in operands])
@@ -147,7 +147,7 @@ def named(op: Op) -> Callable:
     return made
 
 
-# ---- the shapes of functions ---------------------------------------------------------------------------------------
+# ---- the shapes of functions -------------------------------------------------------------------------------
 def binary(op: Op) -> Callable:
     """A function of two operands and nothing else."""
     same: dict[Type, Plan] = memo()

@@ -71,8 +71,8 @@ class Function:
     """A differentiable function with its own backward.
 
     Subclass it with static methods `forward(ctx, *args)` and `backward(ctx, *cotangents)`, which returns one
-    gradient or None for each argument of forward, and call `apply`.  Second order works where backward is written
-    with differentiable ops.
+    gradient or None for each argument of forward, and call `apply`.  Second order works where backward is
+    written with differentiable ops.
     """
 
     @staticmethod

@@ -1,7 +1,8 @@
 """Generators of random numbers: they hand out counter ranges, which pure ops turn into numbers.
 
-A generator's whole state is a seed and an offset into the Philox counter space.  A draw reserves as many counters as
-its shape needs, under a lock, so that the numbers of a program do not depend on how many threads compute them.
+A generator's whole state is a seed and an offset into the Philox counter space.  A draw reserves as many
+counters as its shape needs, under a lock, so that the numbers of a program do not depend on how many threads
+compute them.
 """
 
 from __future__ import annotations

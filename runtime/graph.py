@@ -1,7 +1,7 @@
 """History: nodes that remember how a tensor came about.
 
-There is no tape.  A tensor holds its own node, a node holds arrays and edges and never its output, so a dead part of
-the history is freed by reference counting at once.
+There is no tape.  A tensor holds its own node, a node holds arrays and edges and never its output, so a dead
+part of the history is freed by reference counting at once.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Node:
     """One step of history.
 
     plan: the op with its attrs and types.  edges: where each operand came from (None: no gradient wanted).
-    saved: the arrays that the gradient needs, by `plan.op.saves`; None once they were freed.  guards: storage, version,
-    storage, version …: of whatever is saved, as it was then.  place: the user's line.  hooks: {output number:
-    functions}.
+    saved: the arrays that the gradient needs, by `plan.op.saves`; None once they were freed.  guards:
+    storage, version, storage, version …: of whatever is saved, as it was then.  place: the user's line.
+    hooks: {output number: functions}.
     """
 
     __slots__ = ("plan", "edges", "saved", "guards", "place", "hooks")

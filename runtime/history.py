@@ -41,8 +41,8 @@ def node_of(
 ) -> Node | None:
     """The node of one call, holding what its gradients look at.  None where nothing wants a gradient.
 
-    For an op that is about to be written over its first operand, `replaced` is a copy of that operand's value and
-    `arrays` is None: what is saved of the outputs is filled in after the write.
+    For an op that is about to be written over its first operand, `replaced` is a copy of that operand's value
+    and `arrays` is None: what is saved of the outputs is filled in after the write.
     """
     edges = tuple([x._node if f and x is not None else None for x, f in zip(operands, plan.floats)])  # noqa: B905
     needs = tuple([e is not None for e in edges])

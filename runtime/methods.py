@@ -22,7 +22,7 @@ from .inplace import inplace, reshaped_in_place, write
 from .tensor import Parameter, Retained, Size, Tensor, leaf, retained, tensor_of, wrap
 
 
-# ---- ops and operators ---------------------------------------------------------------------------------------------
+# ---- ops and operators -------------------------------------------------------------------------------------
 def apply_op(op: Op, args: tuple, kwargs: dict) -> Any:
     """What it means to apply an op to a tensor: run it now."""
     return (EAGER.get(op) or eager(op))(*args, **kwargs)
@@ -99,7 +99,7 @@ def _install_views() -> None:
         setattr(Tensor, name + "_", reshaped_in_place(ops.FUNCTIONS[name], name + "_"))
 
 
-# ---- indexing ------------------------------------------------------------------------------------------------------
+# ---- indexing ----------------------------------------------------------------------------------------------
 class NotBasic(Exception):
     """An item that is no int, slice, None or Ellipsis."""
 
@@ -154,7 +154,7 @@ def _contains(self: Tensor, value: Any) -> bool:
     raise ArgumentError(f"`in` looks for a tensor or a number, not {type(value).__name__}")
 
 
-# ---- to Python and NumPy -------------------------------------------------------------------------------------------
+# ---- to Python and NumPy -----------------------------------------------------------------------------------
 def _item(self: Tensor) -> bool | int | float:
     """The value of a tensor of one element, as a Python number.  Raises GradError otherwise (a RuntimeError)."""
     if self._data.size != 1:
@@ -209,7 +209,7 @@ def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndar
     return np.array(data, dtype=dtype, copy=copy)
 
 
-# ---- conversion ----------------------------------------------------------------------------------------------------
+# ---- conversion --------------------------------------------------------------------------------------------
 def _to(self: Tensor, *args: Any, dtype=None, device=None, non_blocking=False, copy=False, memory_format=None) -> Tensor:
     """The tensor in another dtype and on another device; itself where nothing changes.
 
@@ -243,7 +243,7 @@ def _type(self: Tensor, dtype: DType | None = None) -> Any:
     return f"lamina.{self._meta.dtype.name}" if dtype is None else _to(self, dtype)
 
 
-# ---- in place, by hand ---------------------------------------------------------------------------------------------
+# ---- in place, by hand -------------------------------------------------------------------------------------
 def _zero(self: Tensor) -> Tensor:
     """Set every element to zero."""
     return write(REGISTRY["fill"], (self,), {"value": 0})
@@ -254,7 +254,7 @@ def _copy(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     return write(REGISTRY["copy"], (self, src), {})
 
 
-# ---- gradients -----------------------------------------------------------------------------------------------------
+# ---- gradients ---------------------------------------------------------------------------------------------
 def _backward(self: Tensor, gradient=None, retain_graph=None, create_graph=False, inputs=None) -> None:
     """Add this tensor's gradients into the `.grad` of the leaves it came from.
 
@@ -311,7 +311,7 @@ def _retain_grad(self: Tensor) -> None:
         _register_hook(self, Retained())
 
 
-# ---- copies --------------------------------------------------------------------------------------------------------
+# ---- copies ------------------------------------------------------------------------------------------------
 def _deepcopy(self: Tensor, memo: dict) -> Tensor:
     if not self.is_leaf:
         raise GradError("only leaves can be deep-copied", f"tensor: {self._meta}", "use x.detach().clone()")

@@ -1,8 +1,8 @@
 """What the current thread is doing besides plain computing: gradients on or off, recording, inference.
 
-`CHANGED` counts the threads whose state differs from the ordinary one (gradients on, nothing hooked in).  While it
-is zero an op asks nothing else; otherwise it consults its own thread's `local`.  So the ordinary path pays for one
-global, and every thread is right.
+`CHANGED` counts the threads whose state differs from the ordinary one (gradients on, nothing hooked in).
+While it is zero an op asks nothing else; otherwise it consults its own thread's `local`.  So the ordinary
+path pays for one global, and every thread is right.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Where in the user's program something happened, cheaply enough to note it on every differentiable op.
 
-A place is (code object, instruction offset): two attribute reads.  The line number is worked out only when an error
-is printed.  Frames of the package itself are stepped over, so that a place is always the user's own line.
+A place is (code object, instruction offset): two attribute reads.  The line number is worked out only when an
+error is printed.  Frames of the package itself are stepped over, so that a place is always the user's own
+line.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def dropout(input: Tensor, p: float = 0.5, train: bool = True, *, generator=None
     return draw("random_dropout", p, generator=generator, operand=input) if train and p else input
 
 
-# ---- in place ------------------------------------------------------------------------------------------------------
+# ---- in place ----------------------------------------------------------------------------------------------
 def _floating(self: Tensor, name: str) -> DType:
     if not self.dtype.is_floating_point:
         raise DTypeError(f"{name}: a floating tensor is needed", f"tensor: {self._meta}")

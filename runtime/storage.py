@@ -8,9 +8,10 @@ from .places import Place
 class Storage:
     """One piece of memory, seen by a tensor and all of its views.
 
-    version: counts the writes.  Whoever saved an array for backward remembers the version and refuses a later one.
-    writer: the op and the line of the last write.  exposed: a NumPy array, DLPack capsule or buffer of it is out, so it can
-    change unseen.  history: how often a write gave the base another history; views made before derive theirs anew.
+    version: counts the writes.  Whoever saved an array for backward remembers the version and refuses a later
+    one.  writer: the op and the line of the last write.  exposed: a NumPy array, DLPack capsule or buffer of
+    it is out, so it can change unseen.  history: how often a write gave the base another history; views made
+    before derive theirs anew.
 
     A tensor gets its storage when first asked for one: most results are never saved, viewed or written.
     """

@@ -51,7 +51,8 @@ class Tensor:
     None where no gradient is wanted.  Read it as `_node`, which sees to it that a view's is not out of date.
     """
 
-    __slots__ = ("_data", "_meta", "_edge", "_storage", "_view", "__weakref__")
+    # _resting: the leaf of a tensor that stopped requiring gradients, which mostly isn't set; see requires_grad_.
+    __slots__ = ("_data", "_meta", "_edge", "_storage", "_view", "_resting", "__weakref__")
 
     _data: np.ndarray
     _meta: Type
@@ -182,15 +183,19 @@ class Tensor:
         self.requires_grad_(wanted)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Ask (or stop asking) for this tensor's gradient, in place.  Raises GradError where it is not a leaf."""
+        """Ask (or stop asking) for this tensor's gradient, in place.  Raises GradError where it is not a leaf.
+
+        Its gradient and its hooks stay with it: asked again, it goes on with them.
+        """
         node = self._node
         if requires_grad:
             if node is None:
                 if not self._meta.dtype.is_floating_point:
                     raise GradError(f"only floating tensors can require gradients, not {self._meta}")
-                self._node = leaf(self)
+                node = self._node = getattr(self, "_resting", None) or leaf(self)
+                node.kind = self._meta
         elif type(node) is Leaf:
-            self._node = None
+            self._resting, self._node = node, None
         elif node is not None:
             raise GradError(
                 "requires_grad_(False): only a leaf can stop requiring gradients", "use x.detach() for a copy without"
@@ -212,14 +217,14 @@ class Tensor:
 
     @property
     def grad(self) -> Tensor | None:
-        node = self._node
+        node = self._node or getattr(self, "_resting", None)
         if type(node) is Leaf:
             return node.grad
         return kept.grad if (kept := retained(self)) else None
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
-        node = self._node
+        node = self._node or getattr(self, "_resting", None)
         if value is not None:
             if not isinstance(value, Tensor):
                 raise ArgumentError(f"grad must be a tensor or None, not {type(value).__name__}")
@@ -273,6 +278,8 @@ class Tensor:
         """Forget this tensor's history."""
         if self._view is not None:
             raise GradError("detach_(): a view can't be detached in place", "use x = x.detach()")
+        if self.is_leaf:
+            return self.requires_grad_(False)
         self._node = None
         return self
 

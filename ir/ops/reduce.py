@@ -108,8 +108,8 @@ def _quick_sum(types, attrs):
     size = input.size
     if len(attrs["dim"]) < input.ndim or attrs["keepdim"] or attrs["dtype"] or not (input.small and 0 < size <= 1024):
         return None
-    # All of a small array: a product with ones costs half of what NumPy's reduction does.  The BLAS adds up in many
-    # lanes, so the error stays within that of adding in pairs.
+    # All of a small array: a product with ones costs half of what NumPy's reduction does.  The BLAS adds up
+    # in many lanes, so the error stays within that of adding in pairs.
     ones = np.ones(size, input.dtype.numpy)
     return lambda input: np.asarray(input.ravel().dot(ones))
 

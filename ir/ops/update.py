@@ -47,9 +47,9 @@ def update(
     rule: (**numbers, **flags) -> step, where step(g, p, *states) -> (p, *states), for one tensor.
     numbers: the scalar operands with their defaults (None: required); a default of 0 makes one optional.
     flags: its booleans with their defaults.  states: the names of the state lists; held: which of them there
-    are, from the numbers that are None and the flags (all of them without it).  quick: like `rule`, but its step
-    writes the arrays itself, in fewer NumPy calls; its numbers are 0-d arrays of the tensors' dtype.  None where it
-    does not know the numbers and flags.
+    are, from the numbers that are None and the flags (all of them without it).  quick: like `rule`, but its
+    step writes the arrays itself, in fewer NumPy calls; its numbers are 0-d arrays of the tensors' dtype.
+    None where it does not know the numbers and flags.
     """
     flags = flags or {}
     optional = tuple(n for n, default in numbers.items() if default == 0)

@@ -18,7 +18,7 @@ from lamina.ir.dtypes import DType, from_numpy_dtype, of_scalar
 from lamina.ir.execute import executor
 from lamina.ir.op import Op
 from lamina.ir.sample import Operand, Sample
-from lamina.ir.shapes import fitting, result_dtype, scalar_dtype
+from lamina.ir.shapes import fitting, number_dtype
 from lamina.ir.types import Type, type_of
 from lamina.passes.lower import numbered
 
@@ -184,12 +184,10 @@ def laid_out(x: np.ndarray, layout: str) -> np.ndarray:
 def lifted(operands: Sequence[Any]) -> tuple[np.ndarray | None, ...]:
     """Numbers beside tensors as 0-d arrays, of the dtype they take there."""
     beside = [type_in(x) for x in operands if isinstance(x, np.ndarray)]
-    common = result_dtype(*beside) if beside else None
-
     def lift(x: Any) -> np.ndarray | None:
         if x is None or isinstance(x, np.ndarray):
             return x
-        dtype = scalar_dtype(common, x) if common is not None else of_scalar(x)
+        dtype = number_dtype(x, *beside) if beside else of_scalar(x)
         return np.asarray(x, dtype.numpy)
 
     return tuple(map(lift, operands))

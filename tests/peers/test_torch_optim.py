@@ -41,8 +41,8 @@ OPTIMIZERS = [
 def near(mine, theirs, steps=STEPS):
     """Whether they agree to what rounding explains.
 
-    An update is at most 20 roundings, in another order than the peer's, of terms that are not greater than the
-    larger of 1 and what is compared; over the steps they add up.
+    An update is at most 20 roundings, in another order than PyTorch's, of terms that are not greater than
+    the larger of 1 and what is compared; over the steps they add up.
     """
     mine, theirs = mine.detach().numpy(), theirs.detach().numpy()
     bound = 20 * steps * np.finfo(theirs.dtype).eps * np.maximum(1, np.abs(theirs))
@@ -162,7 +162,7 @@ SCHEDULES = [
     # several that step one after another
     [("ExponentialLR", {"gamma": 0.8}), ("MultiStepLR", {"milestones": [5, 9], "gamma": 0.1})],
     [WARM, ("CosineAnnealingLR", {"T_max": 10, "eta_min": 0.002})],
-    [("PolynomialLR", {"total_iters": 12}), ("ConstantLR", {"total_iters": 20}), ("StepLR", {"step_size": 4})],
+    [("PolynomialLR", {"total_iters": 12}), ("ConstantLR", {"total_iters": 9}), ("StepLR", {"step_size": 4})],
 ]  # fmt: skip
 EPOCHS = 30
 

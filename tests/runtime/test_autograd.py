@@ -17,7 +17,7 @@ def leaf(*values: float, dtype=None) -> Tensor:
     return lamina.tensor(list(values), dtype=dtype, requires_grad=True)
 
 
-# ---- the faults of a naive engine ----------------------------------------------------------------------------------
+# ---- the faults of a naive engine --------------------------------------------------------------------------
 def test_leaf_gradients_never_alias_each_other():
     x, y = leaf(1.0, 2.0), leaf(3.0, 4.0)
     (x + y).sum().backward()
@@ -126,7 +126,7 @@ def test_a_float64_cotangent_does_not_widen_float32():
     assert x.grad.tolist() == [6.0, 6.0]
 
 
-# ---- accumulation and reuse ----------------------------------------------------------------------------------------
+# ---- accumulation and reuse --------------------------------------------------------------------------------
 def test_gradients_accumulate_over_backwards():
     x = leaf(1.0, 2.0)
     kept = None
@@ -194,7 +194,7 @@ def test_a_part_of_the_outputs_may_be_unused():
     assert x.grad.tolist() == [1.0, 0.0, 0.0]
 
 
-# ---- grad() --------------------------------------------------------------------------------------------------------
+# ---- grad() ------------------------------------------------------------------------------------------------
 def test_grad_leaves_leaves_alone():
     x = leaf(2.0)
     (g,) = grad(x * x, x)
@@ -253,7 +253,7 @@ def test_backward_into_chosen_inputs_only():
     assert x.grad is None and w.grad.tolist() == [2.0]
 
 
-# ---- hooks ---------------------------------------------------------------------------------------------------------
+# ---- hooks -------------------------------------------------------------------------------------------------
 def test_a_hook_replaces_the_whole_gradient_of_its_tensor():
     x = leaf(1.0)
     y = x * 2
@@ -318,7 +318,7 @@ def test_a_backward_inside_a_hook_is_a_run_of_its_own():
     assert x.grad.tolist() == [36.0]
 
 
-# ---- custom functions ----------------------------------------------------------------------------------------------
+# ---- custom functions --------------------------------------------------------------------------------------
 class Cube(lamina.autograd.Function):
     @staticmethod
     def forward(ctx, x, factor):
@@ -390,7 +390,7 @@ def test_custom_function_with_several_outputs():
     assert x.grad.tolist() == [8.0]
 
 
-# ---- depth, memory -------------------------------------------------------------------------------------------------
+# ---- depth, memory -----------------------------------------------------------------------------------------
 @pytest.mark.slow
 def test_a_million_node_chain_runs_backward_and_is_freed():
     x = leaf(1.0)

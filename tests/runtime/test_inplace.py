@@ -97,7 +97,7 @@ def test_a_leaf_is_written_under_no_grad():
     assert x._version == 2
 
 
-# ---- views ---------------------------------------------------------------------------------------------------------
+# ---- views -------------------------------------------------------------------------------------------------
 def test_writing_a_view_rebases_the_base():
     x = leaf(1.0, 2.0, 3.0)
     y = x * 1.0
@@ -171,7 +171,7 @@ def test_an_op_between_the_view_and_the_write_keeps_the_old_history():
     assert x.grad.tolist() == [11.0, 0.0]
 
 
-# ---- refusals ------------------------------------------------------------------------------------------------------
+# ---- refusals ----------------------------------------------------------------------------------------------
 def test_a_result_of_another_shape_is_not_written():
     with pytest.raises(ShapeError, match="is not that of the tensor written"):
         lamina.ones(3).add_(lamina.ones(2, 3))
