@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
-from .. import runtime as rt
 from ..ir.errors import ArgumentError, ArgumentValueError, DimError, ShapeError
 from ..runtime import Generator, Tensor
+from ..runtime.random import randperm
 
 T = TypeVar("T", covariant=True)
 
@@ -178,6 +178,6 @@ def random_split(
             f"random_split(lengths): they must sum to the dataset's {size} samples (or, as fractions, to 1)",
             f"lengths: {list(lengths)}, which sum to {sum(lengths)}",
         )
-    order = rt.randperm(size, generator=generator).tolist()
+    order = randperm(size, generator=generator).tolist()
     ends = list(accumulate(lengths))
     return [Subset(dataset, order[end - n : end]) for end, n in zip(ends, lengths, strict=True)]

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from .. import runtime as rt
 from ..ir import dtypes
 from ..ir.errors import ArgumentError, ArgumentValueError
-from ..runtime import Generator
+from ..runtime import Generator, as_tensor
+from ..runtime.random import multinomial, randint, randperm
 
 T = TypeVar("T", covariant=True)
 CHUNK = 32  # indices that are drawn at a time with replacement: an epoch may be endless, or left early
@@ -18,7 +18,7 @@ CHUNK = 32  # indices that are drawn at a time with replacement: an epoch may be
 
 def draw_seed(generator: Generator | None) -> int:
     """A seed drawn from `generator`, or from the default one."""
-    return int(rt.randint(0, 2**63 - 1, (), generator=generator))
+    return int(randint(0, 2**63 - 1, (), generator=generator))
 
 
 def require_count(name: str, value: Any) -> None:
@@ -83,9 +83,9 @@ class RandomSampler(Sampler[int]):
     def _endless(self, size: int, generator: Generator) -> Iterator[int]:
         while size:
             if self.replacement:
-                yield from rt.randint(0, size, (CHUNK,), generator=generator).tolist()
+                yield from randint(0, size, (CHUNK,), generator=generator).tolist()
             else:
-                yield from rt.randperm(size, generator=generator).tolist()
+                yield from randperm(size, generator=generator).tolist()
 
     def __len__(self) -> int:
         return self.num_samples
@@ -98,7 +98,7 @@ class SubsetRandomSampler(Sampler[int]):
         self.indices, self.generator = indices, generator
 
     def __iter__(self):
-        for i in rt.randperm(len(self.indices), generator=self.generator).tolist():
+        for i in randperm(len(self.indices), generator=self.generator).tolist():
             yield self.indices[i]
 
     def __len__(self) -> int:
@@ -114,7 +114,7 @@ class WeightedRandomSampler(Sampler[int]):
     ):  # fmt: skip
         require_count("WeightedRandomSampler(num_samples=…)", num_samples)
         require_bool("WeightedRandomSampler(replacement=…)", replacement)
-        self.weights = rt.as_tensor(weights, dtype=dtypes.float64)
+        self.weights = as_tensor(weights, dtype=dtypes.float64)
         if self.weights.ndim != 1:
             raise ArgumentValueError(
                 "WeightedRandomSampler(weights=…): takes a sequence of numbers",
@@ -123,7 +123,7 @@ class WeightedRandomSampler(Sampler[int]):
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
 
     def __iter__(self):
-        drawn = rt.multinomial(self.weights, self.num_samples, self.replacement, generator=self.generator)
+        drawn = multinomial(self.weights, self.num_samples, self.replacement, generator=self.generator)
         return iter(drawn.tolist())
 
     def __len__(self) -> int:

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import runtime as rt
 from ..runtime import modes
+from ..runtime.random import manual_seed
 from .datasets import Dataset, IterableDataset
 from .sharing import Writer
 
@@ -108,7 +108,7 @@ def work(connection: Connection, inherited: Iterable[Connection], setup: Setup, 
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     modes.update(grad=True, inference=False, hook=None)  # the same however the process was started
     seed = setup.seed + worker
-    rt.manual_seed(seed)
+    manual_seed(seed)
     random.seed(seed)
     np.random.seed([seed & 0xFFFFFFFF, seed >> 32])
     _info = WorkerInfo(worker, setup.num_workers, seed, setup.dataset)

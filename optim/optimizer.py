@@ -84,11 +84,11 @@ class Optimizer:
             params = [params]
         elif isinstance(params, set):
             raise ArgumentError("parameters must come in an order that stays; a set has none", "pass a list")
-        params = list(params)
-        names = [p[0] for p in params if isinstance(p, tuple)]
-        if names and len(names) != len(params):
+        given = list(params)
+        names = [p[0] for p in given if isinstance(p, tuple)]
+        if names and len(names) != len(given):
             raise ArgumentValueError("either all parameters of a group come with names, or none")
-        params = [p[1] for p in params] if names else params
+        params = [p[1] for p in given] if names else given
         for p in params:
             if not isinstance(p, Tensor):
                 raise ArgumentError(f"an optimizer updates tensors, not {type(p).__name__}")
@@ -100,8 +100,8 @@ class Optimizer:
         if len({id(p) for p in params}) < len(params) or known & {id(p) for p in params}:
             raise ArgumentValueError("a parameter appears more than once in an optimizer")
         named = {"param_names": names} if names else {}
-        given = {k: v for k, v in param_group.items() if k != "params"}
-        self.param_groups.append({"params": params, **named, **self.defaults, **given})
+        settings = {k: v for k, v in param_group.items() if k != "params"}
+        self.param_groups.append({"params": params, **named, **self.defaults, **settings})
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the parameters' gradients, or set them to zero."""

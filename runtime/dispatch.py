@@ -379,7 +379,8 @@ def ternary(op: Op) -> Callable:
 
     def apply(input, second=None, third=None, **kwargs):
         if kwargs or not isinstance(input, Tensor) or not isinstance(second, Tensor):
-            return slow(*[x for x in (input, second, third) if x is not None], **kwargs)
+            given = (input, second, third) if third is not None else (input, second)
+            return slow(*given, **kwargs) if given[1] is not None or third is not None else slow(input, **kwargs)
         if third is None:
             key = (input._meta, second._meta)
         elif isinstance(third, Tensor):

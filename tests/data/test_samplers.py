@@ -40,9 +40,9 @@ def test_random_epochs_differ_and_the_default_generator_decides_them():
 
 def test_random_epoch_ignores_what_else_is_drawn_meanwhile():
     lamina.manual_seed(5)
-    plain = list(RandomSampler(range(100)))
+    plain = list(RandomSampler(range(100), replacement=True))  # drawn in several parts
     lamina.manual_seed(5)
-    assert plain == [(i, lamina.rand(3))[0] for i in RandomSampler(range(100))]
+    assert plain == [(i, lamina.rand(3))[0] for i in RandomSampler(range(100), replacement=True)]
 
 
 def test_random_takes_more_and_fewer_than_there_are():

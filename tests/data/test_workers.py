@@ -440,6 +440,20 @@ def test_persistent_workers_begin_anew_after_an_epoch_was_left():
     assert sum(first_numbers(loader), []) == list(range(30))
 
 
+def test_what_an_epoch_that_was_left_had_asked_for_is_not_fetched():
+    fetched = multiprocessing.Value("i", 0)
+
+    def act(i):
+        fetched.value += 1
+        time.sleep(0.02)
+
+    loader = DataLoader(Numbers(40, act, ()), 1, num_workers=1, persistent_workers=True, prefetch_factor=20)
+    for _ in range(3):
+        next(iter(loader))
+    # One each, and the one at hand when the next epoch began; that is long before the 20 that were asked for.
+    assert fetched.value <= 3 * 3
+
+
 def test_persistent_streams_begin_anew():
     loader = DataLoader(Shard(7), None, num_workers=2, persistent_workers=True)
     assert [[*loader], [*loader]] == [[0, 1, 2, 3, 4, 5, 6]] * 2
@@ -466,9 +480,17 @@ def test_two_loaders_at_once_and_a_forked_copy_do_not_disturb_each_other():
     train = DataLoader(Numbers(6), 1, num_workers=2, persistent_workers=True)
     held = iter(train)
     next(held)
-    other = DataLoader(Numbers(6), 1, num_workers=2)  # its workers hold copies of `train` and of its pipes
+    pools = [train._pool]
+
+    def forget(i):  # the workers of `other` hold copies of `train` and its pipes, and drop them
+        if pools and os.getpid() != parent:
+            pools[0]._finalizer()
+            pools.clear()
+
+    parent = os.getpid()
+    other = DataLoader(Numbers(6, forget), 1, num_workers=2)
     assert sum(first_numbers(other), []) == list(range(6))
     assert [i.item() for _, i in held] == list(range(1, 6))
-    del held, train
+    del held, train, pools[:]
     gc.collect()
     assert not multiprocessing.active_children()

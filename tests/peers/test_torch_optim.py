@@ -212,14 +212,21 @@ def test_rates_are_pytorchs(schedules, make):
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step", "ignore:The epoch parameter")
-@pytest.mark.parametrize("second", [("CosineAnnealingLR", {"T_max": 12}), ("ExponentialLR", {"gamma": 0.7})])
-def test_sequences_and_chains_are_pytorchs(second):
+@pytest.mark.parametrize(
+    "two",
+    [
+        (WARM, ("CosineAnnealingLR", {"T_max": 12})),
+        (WARM, ("ExponentialLR", {"gamma": 0.7})),
+        (("MultiplicativeLR", {"lr_lambda": lambda e: 0.9}), WARM),
+    ],
+)
+def test_sequences_and_chains_are_pytorchs(two):
     for kwargs in ({"milestones": [4]}, {}):
         pair = both()
         running = []
         for module, optimizer in zip((optim, torch.optim), pair, strict=True):
             of = module.lr_scheduler
-            parts = [getattr(of, part)(optimizer, **given) for part, given in (WARM, second)]
+            parts = [getattr(of, part)(optimizer, **given) for part, given in two]
             running.append(
                 of.SequentialLR(optimizer, parts, **kwargs) if kwargs else of.ChainedScheduler(parts)
             )
