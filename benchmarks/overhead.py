@@ -2,8 +2,9 @@
 
     python benchmarks/overhead.py [--rounds 30] [--write]
 
-Every figure is measured for Lamina and for torch in turn, many rounds in one process, one thread; the ratio is that of
-the minima (the median ratio of the rounds stands beside it).  --write puts the table into benchmarks/results/.
+Every figure is measured for Lamina and for torch in turn, many rounds in one process, one thread; the ratio is
+that of the minima (the median ratio of the rounds stands beside it).  --write puts the table into
+benchmarks/results/.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def loop(call: str, *names: str) -> Callable[..., float]:
 
 
 def duel(timed: Callable[..., float], ours: tuple, theirs: tuple, count: int, rounds: int) -> tuple[float, ...]:
-    """(minimum of ours, of theirs, ratio of the minima, median ratio of the rounds); in turn, collector off."""
+    """(Minimum of ours, of theirs, ratio of the minima, median ratio of rounds); in turn, collector off."""
     clock = time.perf_counter
     timed(*ours, 2, clock), timed(*theirs, 2, clock)
     mine, other = [], []
@@ -89,7 +90,7 @@ def forward(name: str, grad: bool, rounds: int) -> tuple[float, ...]:
 
 
 def chain(library, name: str, length: int = 100) -> Callable[[], float]:
-    """Builds a chain of `length` ops, both operands differentiated, and returns the seconds per node of backward."""
+    """Build a chain of `length` ops, both operands differentiated; return backward's seconds per node."""
     scope: dict = {}
     exec(f"def run(x, y): return {OPS[name]}", scope)
     run, a = scope["run"], (np.random.default_rng(0).standard_normal((4, 4)) * 0.5).astype(np.float32)
@@ -124,7 +125,7 @@ def backward(name: str, rounds: int) -> tuple[float, ...]:
 
 
 def mlp_step(library) -> Callable[[], object]:
-    """A training step of a 16-32-32-4 network on a batch of 8: nn modules, cross entropy, SGD with momentum."""
+    """A training step of a 16-32-32-4 network, batch 8: nn modules, cross entropy, SGD with momentum."""
     library.manual_seed(0)
     nn = library.nn
     model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))

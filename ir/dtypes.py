@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import ml_dtypes  # a C extension of 2 MB, as NumPy itself has no bfloat16
 import numpy as np
 
 
@@ -19,8 +20,7 @@ class DType:
     def __init__(self, name: str, short: str, numpy: np.dtype, category: str):
         self.name, self.short, self.numpy, self.category = name, short, numpy, category
         self.itemsize = numpy.itemsize
-        # Halves are storage types: sums and products of them are taken in float32 and rounded once at the
-        # end.
+        # Halves are storage types: sums and products of them are taken in float32, and rounded once after.
         self.compute = self
 
     @property
@@ -43,16 +43,10 @@ class DType:
         return (dtype_named, (self.name,))
 
 
-def _bfloat16() -> np.dtype:
-    import ml_dtypes  # a C extension of 2 MB; NumPy itself has no bfloat16
-
-    return np.dtype(ml_dtypes.bfloat16)
-
-
 float64 = DType("float64", "f64", np.dtype(np.float64), "float")
 float32 = DType("float32", "f32", np.dtype(np.float32), "float")
 float16 = DType("float16", "f16", np.dtype(np.float16), "float")
-bfloat16 = DType("bfloat16", "bf16", _bfloat16(), "float")
+bfloat16 = DType("bfloat16", "bf16", np.dtype(ml_dtypes.bfloat16), "float")
 int64 = DType("int64", "i64", np.dtype(np.int64), "int")
 int32 = DType("int32", "i32", np.dtype(np.int32), "int")
 int16 = DType("int16", "i16", np.dtype(np.int16), "int")
@@ -76,7 +70,7 @@ def dtype_named(name: str) -> DType:
 
 
 def from_numpy_dtype(dtype: np.dtype) -> DType | None:
-    """The element type that NumPy's `dtype` stores, or None where Lamina has none (complex, strings, objects)."""
+    """The element type that NumPy's `dtype` stores; None where Lamina has none (complex, strings, objects)."""
     return _by_numpy.get(dtype) or _by_numpy.get(dtype.newbyteorder("="))
 
 
@@ -86,7 +80,7 @@ def of_scalar(value: bool | int | float) -> DType:
 
 
 _default = float32
-on_default_change: list[Callable[[], None]] = []  # whoever remembers what was inferred empties its memory here
+on_default_change: list[Callable[[], None]] = []  # who remembers what was inferred forgets it in one of these
 
 
 def default_dtype() -> DType:
@@ -95,7 +89,7 @@ def default_dtype() -> DType:
 
 
 def set_default_dtype(dtype: DType) -> None:
-    """Make `dtype` the element type of new floating tensors.  Raises TypeError for a type that isn't floating."""
+    """Make `dtype` the element type of new floating tensors.  Raises TypeError for one that isn't floating."""
     global _default
     if dtype.category != "float":
         raise TypeError(f"set_default_dtype(dtype): a floating type is needed, not {dtype}")

@@ -1,11 +1,11 @@
 """The operator record: everything Lamina knows of one operation, in one place.
 
-An `Op` is data.  Whoever runs, differentiates, prints, lowers or tests an operation reads its record; nothing about
-a single operation stands anywhere else.  docs/architecture.md walks through a worked example.
+An `Op` is data.  Whoever runs, differentiates, prints, lowers or tests an operation reads its record; nothing
+about a single operation stands anywhere else.  docs/architecture.md walks through a worked example.
 
-Calling a record applies it *by its operands' own kind*: NumPy arrays run the reference, anything else (tensors, graph
-values, scalar expressions) says in `__lamina_op__` what applying an op to it means.  So a gradient rule is written
-once, with ops and operators, and runs on every kind.
+Calling a record applies it *by its operands' own kind*: NumPy arrays run the reference, anything else (tensors,
+graph values, scalar expressions) says in `__lamina_op__` what applying an op to it means.  So a gradient rule is
+written once, with ops and operators, and runs on every kind.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from .types import Type
 class Traits:
     """What passes and the runtime may ask of an op, instead of asking for its name.
 
-    view: the output shares the first operand's storage; with copies, only where the strides allow it.  commutative: two operands may be exchanged.  random: draws
-    from the generator, by key and offset given as operands.  inplace: has a form `name_` that writes its first
-    operand.  elementwise: output element i depends on element i of the (broadcast) operands alone.  movement: moves
-    elements without computing, so halves stay halves.  creation: has no tensor operand.  host: runs on the host
-    only (its output's shape depends on values).  mutates: the operands it writes, by name (optimizer updates).
+    view: the output shares the first operand's storage; with copies, only where the strides allow it.
+    commutative: two operands may be exchanged.  random: draws from the generator, by key and offset given as
+    operands.  inplace: has a form `name_` that writes its first operand.  elementwise: output element i depends
+    on element i of the (broadcast) operands alone.  movement: moves elements without computing, so halves stay
+    halves.  creation: has no tensor operand.  host: runs on the host only (its output's shape depends on
+    values).  mutates: the operands it writes, by name (optimizer updates).
     """
 
     view: bool = False
@@ -47,7 +48,7 @@ class Traits:
         return not self.mutates
 
 
-SEQUENCE: Any = object()  # stands in _kinds for tuples and lists, whose items say what kind of operand they are
+SEQUENCE: Any = object()  # stands in _kinds for tuples and lists, whose items say what kind they are
 _kinds: dict[type, Any] = {tuple: SEQUENCE, list: SEQUENCE}
 
 
@@ -65,39 +66,42 @@ class Op:
     """One operation.
 
     name        its PyTorch name where PyTorch has it.
-    operands    the names of its tensor operands, in order; a last name "*name" takes any number.  An operand may be
-                None where its name stands in `optional`.
-    attrs       the names of its other arguments, in canonical form: hashable, normalised (dims not negative), the
-                same whatever way the user spelled them.
-    outputs     the names of what it returns.  hidden: further outputs that the gradient needs (pool indices, rstd):
-                real values of the graph, after the visible ones, not handed to the user.
+    operands    the names of its tensor operands, in order; a last name "*name" takes any number.  An operand may
+                be None where its name stands in `optional`.
+    attrs       the names of its other arguments, in canonical form: hashable, normalised (dims not negative),
+                the same whatever way the user spelled them.
+    outputs     the names of what it returns.  hidden: further outputs that the gradient needs (pool indices,
+                rstd): real values of the graph, after the visible ones, not handed to the user.
     bind        the user's call: PyTorch's signature -> (operands, attrs dict).  Its docstring is the op's.
     infer       (operand types..., **attrs) -> the type of each output.  Raises the errors a user sees.
     reference   (arrays..., **attrs) -> arrays: the op's meaning, in NumPy.
-    casts       (operand types..., **attrs) -> the dtype each operand is cast to before the reference sees it (None:
-                as it is).  Apart from this, halves are computed in float32 and rounded once, unless `movement`.
+    casts       (operand types..., **attrs) -> the dtype each operand is cast to before the reference sees it
+                (None: as it is).  Apart from this, halves are computed in float32 and rounded once, unless
+                `movement`.
     grad        one function per operand (None: not differentiable), the shorthand for one visible output:
-                its first parameter is the cotangent, the others are what it wants *by name*: an operand, an output,
-                `<name>_type` of either, or an attr.  What is saved follows from the names.
+                its first parameter is the cotangent, the others are what it wants *by name*: an operand, an
+                output, `<name>_type` of either, or an attr.  What is saved follows from the names.
     vjp, saves  the general form: vjp(saved, cotangents, attrs, needs) -> a cotangent or None per operand.
     lower       its lowering, as data (see lowering.py).
     traits      see Traits.
     samples     inputs for the generated tests (see sample.py).
-    write       (arrays..., **attrs): the in-place form in NumPy, which changes the first array (or those that `mutates`
-                names) instead of returning; without it, an in-place op writes the reference's result over the operand.
-    quick       (types, attrs) -> a quicker spelling of the reference for operands of just these types, or None; it must
-                return an ndarray of the inferred dtype, 0-d results too.
-    quick_grad  (types of operands then outputs, attrs) -> per operand f(cotangent, saved), a quicker spelling of the
-                gradients where all of these are plain arrays, or None.  Must agree with `grad`, as a test checks, and
-                return an ndarray of the operand's own shape and dtype: it is not fitted.
-    inapplicable  which of the standard sizes and layouts its samples leave out, and why: {"0-d": "needs a dim"}.
+    write       (arrays..., **attrs): the in-place form in NumPy, which changes the first array (or those that
+                `mutates` names) instead of returning; without it, an in-place op writes the reference's result
+                over the operand.
+    quick       (types, attrs) -> a quicker spelling of the reference for operands of just these types, or None;
+                it must return an ndarray of the inferred dtype, 0-d results too.
+    quick_grad  (types of operands then outputs, attrs) -> per operand f(cotangent, saved), a quicker spelling of
+                the gradients where all of these are plain arrays, or None.  Must agree with `grad`, as a test
+                checks, and return an ndarray of the operand's own shape and dtype: it is not fitted.
+    inapplicable  which standard sizes and layouts its samples leave out, and why: {"0-d": "needs a dim"}.
     method      whether it is also a method of tensors.  aliases: further public names.
     dtypes      the dtypes it takes: "all", "float", "number" (not bool), "int" (and bool).
     """
 
     __slots__ = (
-        "name", "operands", "optional", "variadic", "attrs", "outputs", "hidden", "bind", "plain", "infer", "reference",
-        "casts", "rules", "vjp", "saves", "lower", "traits", "write", "quick", "quick_grad", "samples", "inapplicable", "method", "aliases", "dtypes", "__dict__",
+        "name", "operands", "optional", "variadic", "attrs", "outputs", "hidden", "bind", "plain", "infer",
+        "reference", "casts", "rules", "vjp", "saves", "lower", "traits", "write", "quick", "quick_grad",
+        "samples", "inapplicable", "method", "aliases", "dtypes", "__dict__",
     )  # fmt: skip  (__dict__ holds a record's own __doc__, which a class with a docstring has no slot for)
 
     def __init__(
@@ -170,7 +174,7 @@ class Op:
         return bool(self.rules) and self.rules[position] is not None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Apply to operands of any one kind; arrays are bound, cast as `infer` says, and run by the reference."""
+        """Apply to operands of one kind; arrays are bound, cast as `infer` says, and run by the reference."""
         sequence = None
         for arg in args:
             kind = type(arg)
@@ -192,7 +196,7 @@ class Op:
         return self.reference(*operands, **attrs)
 
     def cotangents(self, saved: tuple, cotangents: tuple, attrs: dict, needs: tuple, types: tuple) -> tuple:
-        """One cotangent or None per operand: the gradient contract, whichever way the record states its rules.
+        """One cotangent or None per operand: the gradient contract, however the record states its rules.
 
         saved: what `saves` names, in order.  needs: which operands want one.  types: of the operands, then of
         the outputs.  The results are not yet fitted back to the operands' shapes and dtypes; callers do that.
@@ -216,7 +220,7 @@ class Op:
 class Rule:
     """The gradient to one operand, and where each of its parameters comes from.
 
-    Parameters that are arrays come before those that are types and attrs, so that a caller can fix the latter once.
+    Parameters that are arrays come before types and attrs, so that a caller can fix the latter once.
     """
 
     function: Callable
@@ -233,7 +237,7 @@ class Rule:
         attrs = tuple(n for n in names if n in op.attrs)
         if len(arrays) + len(types) + len(attrs) != len(names) or names[: len(arrays)] != arrays:
             raise TypeError(
-                f"op {op.name}: a gradient's parameters must be values of {values}, then their types and attrs "
+                f"op {op.name}: a gradient's parameters must be values of {values}, then types and attrs "
                 f"of {op.attrs}, not {names}"
             )
         return Rule(function, arrays, types, attrs)
@@ -272,7 +276,7 @@ def _plain_bind(op: Op) -> Callable[..., tuple[tuple, dict]]:
 
 
 REGISTRY: dict[str, Op] = {}
-on_entry: list[Callable[[Op], None]] = []  # called with each record that is entered: who offers ops adds it there
+on_entry: list[Callable[[Op], None]] = []  # called with each record that is entered, by who offers ops
 
 
 def register(op: Op) -> Op:
@@ -294,7 +298,7 @@ def define(name: str, **record: Any) -> Op:
 class Composite:
     """A function written with ops, for every kind of operand: no record, no kernel of its own.
 
-    public, method: whether it is a function of the package, a method of tensors (`x.float()` is only the latter).
+    public, method: whether it is a function of the package, a method of tensors (`x.float()` is no function).
     """
 
     function: Callable

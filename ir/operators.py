@@ -1,4 +1,4 @@
-"""Python's operators, for kinds of operand that have no faster spelling of their own (graph values, duals)."""
+"""Python's operators, for kinds of operand without a faster spelling of their own (graph values, duals)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _unary(name: str):
 
 
 class Operators:
-    """Gives a class `+ - * / // % ** @`, comparisons, `& | ^ ~`, unary minus, abs, indexing, `.mT`: each its op."""
+    """Give a class `+ - * / // % ** @`, comparisons, `& | ^ ~`, unary minus, abs, indexing, `.mT` as ops."""
 
     __slots__ = ()
 

@@ -31,7 +31,7 @@ class Operand:
     away_from: tuple[float, ...] = ()
 
     def array(self, generator: np.random.Generator, dtype: np.dtype) -> np.ndarray:
-        """A contiguous array of such values in `dtype`.  Integers lie in [low, high); "any" rounds to fit dtype."""
+        """A contiguous array of such values in `dtype`.  Integers lie in [low, high); "any" takes any dtype."""
         if self.category == "bool" or (dtype.kind == "b" and self.category == "any"):
             return generator.integers(0, 2, self.shape).astype(np.bool_)
         if self.category == "int" or (dtype.kind in "iu" and self.category == "any"):
@@ -67,8 +67,10 @@ class Sample:
 
 def sample(*args: Any, differentiable: bool = True, **kwargs: Any) -> Sample:
     """Spell a sample as the call it stands for; shapes may be given bare: sample((3, 4), dim=1)."""
-    made = tuple(Operand(a) if isinstance(a, tuple) and all(isinstance(n, int) for n in a) else a for a in args)
-    return Sample(made, kwargs, differentiable)
+    def operand(a):
+        return Operand(a) if isinstance(a, tuple) and all(isinstance(n, int) for n in a) else a
+
+    return Sample(tuple(map(operand, args)), kwargs, differentiable)
 
 
 # The sizes that every op meets unless its record says why not: 0-d, empty, one element, a tail beside a

@@ -81,7 +81,7 @@ def number_dtype(value: bool | int | float, *beside: Type) -> DType:
     """The dtype in which a Python number is held beside operands of these types.
 
     That of `scalar_dtype`; but float32 beside halves, which are computed in float32: 0.999 would be 1 in
-    bfloat16. A 0-d float32 operand does not widen the result where a half with dimensions is there.
+    bfloat16.  A 0-d float32 operand does not widen the result where a half with dimensions is there.
     """
     dtype = scalar_dtype(result_dtype(*beside), value)
     sized = [t for t in beside if t.ndim]
@@ -122,7 +122,7 @@ def dim_of(op: str, dim: int, ndim: int) -> int:
 
 
 def dims_of(op: str, dim: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
-    """Dimensions counted from the front, ascending; all for None or ().  Raises ShapeError for a repetition."""
+    """Dimensions counted from the front, ascending; all for None or ().  Raises ShapeError for repetitions."""
     if dim is None:
         return tuple(range(ndim))
     if isinstance(dim, (tuple, list)):

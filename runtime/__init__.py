@@ -3,12 +3,11 @@
 if not __name__.startswith("lamina."):  # found in the repository's root: a second copy under another name
     raise ImportError(f"{__name__} is a folder of Lamina's repository: write import lamina.runtime")
 
+import warnings as _warnings
+
 import numpy as _numpy
 
-# Ops follow IEEE: a division by zero is an inf and no warning.  Once, here: `errstate` costs 800 ns a use.
-_numpy.seterr(all="ignore")
-
-from . import interchange, methods, modes, ops, printing, random
+from . import interchange, memory, methods, modes, ops, printing, random
 from .autograd import backward, grad
 from .creation import as_tensor, asarray, from_numpy, frombuffer, is_tensor, scalar_tensor, tensor
 from .function import Function
@@ -29,10 +28,19 @@ from .serialize import load, save
 from .tensor import Parameter, Size, Tensor
 from .threads import get_num_threads, set_num_threads
 
+# Ops follow IEEE: a division by zero is an inf and no warning.  Once, here: `errstate` costs 800 ns a use.  It holds
+# for this thread; NumPy's setting in others can't be reached, so what it says of our own lines there is not shown.
+_numpy.seterr(all="ignore")
+_warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"lamina\.")
+
+memory.keep_freed_blocks()
+
 globals().update(ops.FUNCTIONS | random.FUNCTIONS)
 
 __all__ = [
-    "Parameter", "Size", "Tensor", "as_tensor", "asarray", "enable_grad", "from_dlpack", "from_numpy", "frombuffer", "get_num_threads",
-    "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "is_tensor", "load", "no_grad", "save", "scalar_tensor",
-    "set_grad_enabled", "set_num_threads", "set_printoptions", "tensor", "Generator", "default_generator", "fork_rng", *ops.FUNCTIONS, *random.FUNCTIONS,
+    "Generator", "Parameter", "Size", "Tensor", "as_tensor", "asarray", "default_generator", "enable_grad",
+    "fork_rng", "from_dlpack", "from_numpy", "frombuffer", "get_num_threads", "inference_mode",
+    "is_grad_enabled", "is_inference_mode_enabled", "is_tensor", "load", "no_grad", "save", "scalar_tensor", "set_grad_enabled",
+    "set_num_threads", "set_printoptions", "tensor",
 ]  # fmt: skip
+__all__ += list(ops.FUNCTIONS | random.FUNCTIONS)

@@ -24,6 +24,7 @@ from ..ir.types import Type, type_of
 from . import modes
 from .graph import Edge, Leaf, Node, Port
 from .places import line_of, spell
+from .storage import Storage
 from .tensor import Tensor, wrap
 
 ndarray, asarray, new = np.ndarray, np.asarray, object.__new__
@@ -136,30 +137,35 @@ def fit_tensor(h: Tensor, kind: Type) -> Tensor:
 def unpack(n: Node, create: bool) -> tuple:
     """What `n` saved, as tensors; with their histories where `create`."""
     plan, found = n.plan, []
+    stores = iter(n.guards[::2])  # of what was saved, in that order, but of hidden outputs
     for value, (is_operand, at) in zip(n.saved or (), plan.sources, strict=True):
-        if value is None or isinstance(value, Tensor):
+        if value is None:
+            found.append(None)
+        elif isinstance(value, Tensor):
+            next(stores)
             found.append(value)
         elif type(value) is tuple:
             found.append(
                 tuple(
-                    None if v is None else _rebuilt(v, plan.types[at + k], n.edges[at + k] if create else None)
-                    for k, v in enumerate(value)
+                    None if v is None else _rebuilt(v, plan.types[k], n.edges[k] if create else None, next(stores))
+                    for k, v in enumerate(value, at)
                 )
             )
         elif is_operand:
-            found.append(_rebuilt(value, plan.types[at], n.edges[at] if create else None))
+            found.append(_rebuilt(value, plan.types[at], n.edges[at] if create else None, next(stores)))
         else:
-            kind = plan.outs[at]
+            kind, hidden = plan.outs[at], at >= len(plan.op.outputs)
             edge = None
             if create and kind.dtype.is_floating_point:
                 edge = n if at == 0 and len(plan.op.outputs) == 1 else Port(n, at)
-            found.append(_rebuilt(value, kind, edge))
+            found.append(_rebuilt(value, kind, edge, None if hidden else next(stores)))
     return tuple(found)
 
 
-def _rebuilt(data: ndarray, kind: Type, edge: Edge | None) -> Tensor:
+def _rebuilt(data: ndarray, kind: Type, edge: Edge | None, store: Storage | None) -> Tensor:
+    """A saved tensor again; of its old storage, so that what saves it once more sees a later write."""
     made = wrap(data, kind)
-    made._node = edge
+    made._edge, made._storage = edge, store
     return made
 
 
@@ -223,6 +229,8 @@ def run_hooks(e: Edge, g: Any) -> Any:
 
 def accumulate(e: Leaf, g: Any, create: bool) -> None:
     """Add a cotangent into a leaf's gradient.  No two leaves, and no leaf and anything else, share the memory."""
+    if e.kind is None:  # its tensor stopped asking
+        return
     if create:
         g = as_tensor(g)
         with _accumulating:
@@ -311,6 +319,7 @@ def walk(
         cotangents[e] = g if e not in cotangents else plus(cotangents[e], g)
     ready = [e for e in dict.fromkeys(starts) if not counts[e]]
     pop, push, arrived = ready.pop, ready.append, cotangents.get
+    sums: set[Edge] = set()
     anomaly = modes.local.anomaly
     ordinary = not create and targets is None and not anomaly
     while ready:
@@ -327,7 +336,7 @@ def walk(
                     captured[e] = g
             continue
         if kind is Port:
-            if g is not None and e.hooks:
+            if g is not None and e.hooks and (needed is None or e in needed):
                 g = run_hooks(e, g)
             if targets is not None and e in targets and g is not None:
                 captured[e] = g
@@ -418,7 +427,7 @@ def walk(
                 e.saved = None
             hs = h = c = g = None
             continue
-        if e.hooks and g is not None:
+        if e.hooks and g is not None and (needed is None or e in needed):
             if type(g) is not list:
                 g = run_hooks(e, g)
             elif len(plan.op.outputs) == 1 and g[0] is not None:  # the others are hidden; else the ports did it
@@ -445,7 +454,14 @@ def walk(
             if x is not None:
                 if h is not None:
                     c = arrived(x)
-                    cotangents[x] = h if c is None else plus(c, h)
+                    if c is None:
+                        cotangents[x] = h
+                    elif x in sums:
+                        add_into(c, h)
+                    else:
+                        cotangents[x] = plus(c, h)
+                        if not create and type(c) is not list:
+                            sums.add(x)  # a fresh sum: nobody else holds it, and what comes is added into it
                 left = counts[x] = counts[x] - 1
                 if not left:
                     push(x)
@@ -461,6 +477,12 @@ def plus(a: Any, b: Any) -> Any:
     if type(a) is ndarray and type(b) is ndarray:
         return asarray(a + b)
     return as_tensor(a) + as_tensor(b)
+
+
+def add_into(total: Any, h: Any) -> None:
+    """Add a cotangent into a sum of cotangents."""
+    array = total if type(total) is ndarray else total._data
+    np.add(array, h if type(h) is ndarray else h._data, out=array)
 
 
 # ---- the public face ---------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ def _checked(name: str, dtype: Any) -> DType | None:
 
 
 def _array(name: str, data: Any, dtype: DType | None) -> np.ndarray:
-    """Nested sequences of numbers and tensors as a fresh array.  Raises ArgumentValueError where they are ragged."""
+    """Nested sequences of numbers and tensors as a fresh array.  Raises ArgumentValueError if they are ragged."""
     plain = _plain(data)
     try:
         array = np.array(plain)

@@ -1,4 +1,4 @@
-"""Custom differentiable functions: forward and backward written by the user, PyTorch's `autograd.Function`."""
+"""Custom differentiable functions: the user writes forward and backward, as PyTorch's `autograd.Function`."""
 
 from __future__ import annotations
 
@@ -133,7 +133,9 @@ def _record(cls: type, ctx: Context, inputs: list, positions: list[int], outputs
             saved.append(x._data)
             sources.append((False, index_of_output[id(x)]))
         else:
-            saved.append(wrap(x._data, x._meta))
+            kept = wrap(x._data, x._meta)
+            kept._storage = storage_of(x)
+            saved.append(kept)
             sources.append((True, 0))
     outs = tuple(x._meta for x in tensors)
     ctx._tensors = ()

@@ -81,7 +81,7 @@ class Generator:
         return made
 
     def reserve(self, counters: int) -> Tensor:
-        """Take the next `counters` Philox counters; returns the state operand [seed, offset] that random ops read."""
+        """Take the next `counters` Philox counters; return the state operand [seed, offset] of random ops."""
         with _lock:
             seed, offset = self._seed, self._offset
             self._offset = (offset + counters) & _MASK
@@ -116,7 +116,7 @@ def set_rng_state(state: Tensor) -> None:
     default_generator.set_state(state)
 
 
-class fork_rng:  # noqa: N801 - PyTorch's name
+class fork_rng:
     """Give the default generator its state back at the end of a `with` block."""
 
     def __init__(self, devices: Any = None, enabled: bool = True):

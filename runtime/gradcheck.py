@@ -25,7 +25,7 @@ def _outputs(function: Callable, inputs: Sequence[Any]) -> list[Tensor]:
 
 
 def _numerical(function: Callable, inputs: Sequence[Any], x: Tensor, eps: float) -> list[np.ndarray]:
-    """d output / d x by central differences: one matrix [elements of x, elements of the output] per output."""
+    """d output / d x by central differences: a matrix [elements of x, elements of the output] per output."""
     columns: list[list[np.ndarray]] = []
     flat = x._data.reshape(-1) if x._data.flags.c_contiguous else None
     if flat is None:
@@ -77,7 +77,7 @@ def gradcheck(
                 if not raise_exception:
                     return False
                 raise GradcheckError(
-                    f"gradcheck: the gradient of output {k} to input {number} differs from central differences",
+                    f"gradcheck: output {k}'s gradient to input {number} differs from central differences",
                     f"analytical: {np.array2string(analytical, precision=6, prefix='  analytical: ')}",
                     f"numerical:  {np.array2string(want, precision=6, prefix='  numerical:  ')}",
                 )

@@ -59,7 +59,7 @@ class Light(Node):
 class Leaf:
     """Where history ends: the owner of a parameter's `.grad`.
 
-    kind: the type that a gradient must have.  owner: a weak reference to the tensor, for hooks that want it.
+    kind: the type that a gradient must have; None while its tensor does not ask for one.  owner: a weak reference to the tensor, for hooks that want it.
     """
 
     __slots__ = ("kind", "grad", "hooks", "after", "owner", "__weakref__")

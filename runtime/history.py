@@ -44,7 +44,7 @@ def node_of(
     For an op that is about to be written over its first operand, `replaced` is a copy of that operand's value
     and `arrays` is None: what is saved of the outputs is filled in after the write.
     """
-    edges = tuple([x._node if f and x is not None else None for x, f in zip(operands, plan.floats)])  # noqa: B905
+    edges = tuple([x._node if f and x is not None else None for x, f in zip(operands, plan.floats)])
     needs = tuple([e is not None for e in edges])
     recipe = plan.recipes.get(needs)
     if recipe is None:
@@ -65,6 +65,7 @@ def node_of(
                 saved.append(None)
             elif replaced is not None and not at:
                 saved.append(replaced)
+                guards += (Storage(), 0)  # nobody else has it
             else:
                 store = x._storage
                 if store is None:
@@ -90,7 +91,7 @@ def node_of(
 
 
 def make_view(out: Tensor, base: Tensor, link: tuple) -> None:
-    """Tie a view to the tensor whose memory it shares: same storage, and the way to get it from there again."""
+    """Tie a view to the tensor whose memory it shares: the same storage, and the way to get it from there."""
     store = out._storage = storage_of(base)
     parent = base._view
     out._view = (base, link, store.history) if parent is None else (parent[0], parent[1] + link, store.history)

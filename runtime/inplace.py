@@ -105,11 +105,16 @@ def _save_outputs(node: Node, x: Tensor, arrays: Any) -> None:
     for i, (what, at) in enumerate(recipe):
         if what == OUTPUT:
             saved[i] = x._data if at == 0 else arrays[at]
-            if at == 0:
-                store = storage_of(x)
-                node.guards += (store, store.version)
+            if at == 0:  # guards stand in the order of what is saved
+                store, before = storage_of(x), 2 * sum(_guarded(value) for value in saved[:i])
+                node.guards = (*node.guards[:before], store, store.version, *node.guards[before:])
     if recipe:
         node.saved = tuple(saved)
+
+
+def _guarded(saved: Any) -> int:
+    """How many storages stand behind an entry of what an op saved."""
+    return sum(v is not None for v in saved) if type(saved) is tuple else saved is not None
 
 
 def _rebase(x: Tensor, node: Node | None) -> None:

@@ -49,9 +49,9 @@ def _guarded(fast: Callable) -> Callable:
 
 
 ARITHMETIC = {
-    "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floor_divide", "mod": "remainder",
-    "pow": "pow", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "bitwise_left_shift",
-    "rshift": "bitwise_right_shift",
+    "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floor_divide",
+    "mod": "remainder", "pow": "pow", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
 }  # fmt: skip
 COMPARISONS = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
 
@@ -156,7 +156,7 @@ def _contains(self: Tensor, value: Any) -> bool:
 
 # ---- to Python and NumPy -----------------------------------------------------------------------------------
 def _item(self: Tensor) -> bool | int | float:
-    """The value of a tensor of one element, as a Python number.  Raises GradError otherwise (a RuntimeError)."""
+    """The value of a tensor of one element, as a Python number.  Raises GradError (a RuntimeError) otherwise."""
     if self._data.size != 1:
         raise GradError(f"item(): the tensor has {self._data.size} elements, not one", f"tensor: {self._meta}")
     return self._data.item() if self._meta.dtype.name != "bfloat16" else float(self._data.reshape(()))
@@ -192,7 +192,7 @@ def _index(self: Tensor) -> int:
 
 
 def _numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
-    """The values as a NumPy array that shares this tensor's memory.  Raises GradError where it requires gradients.
+    """The values as a NumPy array that shares this tensor's memory.  Raises GradError if it requires gradients.
 
     force: a copy-free detached array even then.
     """
@@ -281,7 +281,7 @@ class Handle:
 
 
 def _register_hook(self: Tensor, hook: Callable) -> Handle:
-    """Call `hook(gradient)` when this tensor's gradient is known; what it returns takes the gradient's place."""
+    """Call `hook(gradient)` when this tensor's gradient is known; what it returns replaces the gradient."""
     node = self._node
     if node is None:
         raise GradError("register_hook: the tensor does not require gradients", f"tensor: {self._meta}")
@@ -360,11 +360,11 @@ def install() -> None:
     Tensor.__lamina_op__ = staticmethod(apply_op)
     named = {
         "__getitem__": _getitem, "__setitem__": _setitem, "__iter__": _iterate, "__contains__": _contains,
-        "item": _item, "tolist": _tolist, "__bool__": _truth, "__int__": _number(int), "__float__": _number(float),
-        "__index__": _index, "numpy": _numpy, "__array__": _array, "to": _to, "type": _type, "zero_": _zero,
+        "item": _item, "tolist": _tolist, "__bool__": _truth, "__int__": _number(int),
+        "__float__": _number(float), "__index__": _index, "numpy": _numpy, "__array__": _array, "to": _to, "type": _type, "zero_": _zero,
         "copy_": _copy, "backward": _backward, "register_hook": _register_hook, "retain_grad": _retain_grad,
-        "register_post_accumulate_grad_hook": _register_after, "__deepcopy__": _deepcopy, "__reduce_ex__": _reduce,
-        "cpu": _cpu, "cuda": _cuda,
+        "register_post_accumulate_grad_hook": _register_after, "__deepcopy__": _deepcopy,
+        "__reduce_ex__": _reduce, "cpu": _cpu, "cuda": _cuda,
         "retains_grad": property(lambda self: retained(self) is not None),
         "T": property(lambda self: ops.permute(self, tuple(range(self._meta.ndim))[::-1])),
         "mT": property(lambda self: ops.transpose(self, -2, -1)),

@@ -80,7 +80,7 @@ class _Mode:
         update(**self._stack.pop())
 
     def clone(self) -> _Mode:
-        """A fresh one of the same kind: each decorated call enters its own, so threads don't share a stack."""
+        """A fresh one of the same kind: each decorated call enters its own, lest threads share a stack."""
         return type(self)()
 
     def __call__(self, function: Callable) -> Callable:
@@ -109,7 +109,7 @@ class _Mode:
         return call
 
 
-class no_grad(_Mode):  # noqa: N801 - PyTorch's name
+class no_grad(_Mode):
     """Compute without recording gradients: `with no_grad():` or `@no_grad()`."""
 
     _changes = {"grad": False}
@@ -119,13 +119,13 @@ class no_grad(_Mode):  # noqa: N801 - PyTorch's name
         return made if function is None else made(function)
 
 
-class enable_grad(no_grad):  # noqa: N801
+class enable_grad(no_grad):
     """Record gradients again inside a `no_grad` block."""
 
     _changes = {"grad": True}
 
 
-class set_grad_enabled(_Mode):  # noqa: N801
+class set_grad_enabled(_Mode):
     """Record gradients or not, from here on, or for a `with` block."""
 
     def __init__(self, mode: bool):
@@ -145,7 +145,7 @@ class set_grad_enabled(_Mode):  # noqa: N801
         return super().__call__(function)
 
 
-class inference_mode(_Mode):  # noqa: N801
+class inference_mode(_Mode):
     """Compute without gradients; unlike under `no_grad`, `enable_grad` inside does not turn them on again."""
 
     def __new__(cls, mode: bool | Callable = True):
@@ -160,7 +160,7 @@ class inference_mode(_Mode):  # noqa: N801
         return inference_mode(self._changes["inference"])
 
 
-class detect_anomaly(_Mode):  # noqa: N801
+class detect_anomaly(_Mode):
     """Note the line of every op, and refuse a gradient that is NaN, naming the line it belongs to.
 
     Costs about 140 ns an op and a look at every gradient.
@@ -169,7 +169,7 @@ class detect_anomaly(_Mode):  # noqa: N801
     _changes = {"anomaly": True}
 
 
-class hooked(_Mode):  # noqa: N801
+class hooked(_Mode):
     """Call `hook(op, attrs, operands, outputs)` after each op of this thread."""
 
     def __init__(self, hook: Callable):

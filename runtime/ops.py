@@ -1,4 +1,4 @@
-"""Every public function that the op records and composites give: `ops.relu(x)`, `ops.zeros(3)`, `ops.einsum(…)`.
+"""Every public function that the op records and composites give: `ops.relu(x)`, `ops.einsum(…)`.
 
 Nothing is spelled here: names, aliases and docstrings are the records'.
 """

@@ -30,7 +30,7 @@ from .tensor import Tensor
 
 
 def draw(name: str, *args: Any, generator: Generator | None = None, operand: Tensor | None = None, **kwargs: Any) -> Any:
-    """Run a random op with a fresh state operand; `operand` is what stands before the state, if anything does."""
+    """Run a random op with a fresh state operand; `operand` is what stands before the state, if anything."""
     op = REGISTRY[name]
     chosen = source(generator, name)
     before = () if operand is None else (operand,)
@@ -67,7 +67,7 @@ def rand(
 def randn(
     *size, generator=None, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False
 ) -> Tensor:
-    """Numbers drawn from the standard normal distribution.  Shapes: randn(2, 3) and randn((2, 3)) are [2, 3]."""
+    """Numbers from the standard normal distribution.  Shapes: randn(2, 3) and randn((2, 3)) are [2, 3]."""
     _check(device, layout)
     return _finish(draw("random_normal", _sizes("randn", size, None), dtype=dtype, generator=generator), requires_grad)
 
@@ -110,7 +110,7 @@ def randint_like(input: Tensor, low, high=None, *, dtype=None, generator=None, *
 
 
 def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator=None, dtype=None, **ignored) -> Tensor:
-    """Normal numbers with the given means and standard deviations, tensors (then broadcast) or numbers with `size`."""
+    """Normal numbers of given mean and standard deviation: tensors, then broadcast, or numbers with `size`."""
     if isinstance(std, Tensor) and bool((std < 0).any()) or not isinstance(std, Tensor) and std < 0:
         raise ArgumentValueError("normal: a standard deviation can't be negative")
     if size is None:
@@ -136,7 +136,7 @@ def empty_of(input: Tensor) -> Tensor:
 
 
 def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator=None) -> Tensor:
-    """Places of the last dimension, drawn with probabilities proportional to its weights.  [m, n] -> int64[m, k]."""
+    """Places of the last dimension, drawn in proportion to its weights.  Shapes: [m, n] -> int64[m, k]."""
     return draw("random_multinomial", num_samples, replacement, generator=generator, operand=as_tensor(input))
 
 
@@ -223,9 +223,10 @@ for _name, _method in METHODS.items():
 FUNCTIONS = {
     f.__name__: f
     for f in (
-        rand, randn, randint, randperm, rand_like, randn_like, randint_like, normal, bernoulli, multinomial, dropout,
-        manual_seed, seed, initial_seed, get_rng_state, set_rng_state,
+        rand, randn, randint, randperm, rand_like, randn_like, randint_like, normal, bernoulli, multinomial,
+        dropout, manual_seed, seed, initial_seed, get_rng_state, set_rng_state,
     )
 }  # fmt: skip
 
-__all__ = [*FUNCTIONS, "Generator", "default_generator", "fork_rng"]
+__all__ = ["Generator", "default_generator", "fork_rng"]
+__all__ += list(FUNCTIONS)

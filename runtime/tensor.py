@@ -195,7 +195,7 @@ class Tensor:
                 node = self._node = getattr(self, "_resting", None) or leaf(self)
                 node.kind = self._meta
         elif type(node) is Leaf:
-            self._resting, self._node = node, None
+            self._resting, self._node, node.kind = node, None, None
         elif node is not None:
             raise GradError(
                 "requires_grad_(False): only a leaf can stop requiring gradients", "use x.detach() for a copy without"
@@ -276,7 +276,7 @@ class Tensor:
 
     def detach_(self) -> Tensor:
         """Forget this tensor's history."""
-        if self._view is not None:
+        if self._view is not None and self._node is not None:
             raise GradError("detach_(): a view can't be detached in place", "use x = x.detach()")
         if self.is_leaf:
             return self.requires_grad_(False)

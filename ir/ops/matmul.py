@@ -273,7 +273,8 @@ def _quick_grad_linear(types, attrs):
     input, weight, bias, out = types
     if input.ndim != 2 or weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
         return None
-    ones = np.ones(input.shape[0], input.dtype.numpy)  # a product with ones costs a third of a sum along an axis
+    # A product with ones costs a third of a sum along an axis.
+    ones = np.ones(input.shape[0], input.dtype.numpy)
     return lambda g, saved: g.dot(saved[1]), lambda g, saved: g.T.dot(saved[0]), lambda g, saved: ones.dot(g)
 
 

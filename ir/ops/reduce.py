@@ -106,7 +106,8 @@ def _build_sum(k: Any, input: Any, *, dim: Dims, keepdim: bool, dtype: DType | N
 def _quick_sum(types, attrs):
     (input,) = types
     size = input.size
-    if len(attrs["dim"]) < input.ndim or attrs["keepdim"] or attrs["dtype"] or not (input.small and 0 < size <= 1024):
+    whole = len(attrs["dim"]) == input.ndim and not attrs["keepdim"] and not attrs["dtype"]
+    if not whole or not input.small or not 0 < size <= 1024:
         return None
     # All of a small array: a product with ones costs half of what NumPy's reduction does.  The BLAS adds up
     # in many lanes, so the error stays within that of adding in pairs.

@@ -384,7 +384,7 @@ def _indexed_places(axes: tuple, shape: Shape, *, index: tuple) -> tuple:
 
 
 def _least_index(types: tuple, attrs: dict) -> Any:
-    """The index without the whole dimensions at its end, where it can't come out as a scalar: half of NumPy's work."""
+    """The index without the whole dimensions at its end, unless it picks a scalar: half of NumPy's work."""
     index = list(attrs["index"])
     shape, kept = types[0].shape, sum(item[0] != "new" for item in attrs["index"])
     while len(index) > 1 and index[-1] == whole(shape[kept - 1]):

@@ -38,8 +38,7 @@ def test_example_quick(name):
     assert last < first
 
 
-# Twice the distance above what 800 and 500 steps reach (README.md there), and still far from what a few steps
-# do.
+# Twice the distance above what 800 and 500 steps reach (README.md there), and far from what a few steps do.
 FULL = {"mlp": 0.03, "convnet": 0.3, "gpt": 2.0, "lstm": 2.0, "vae": 22.0}
 
 

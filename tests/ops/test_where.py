@@ -16,8 +16,12 @@ def spread(dtype, shape=CONDITION.shape, shift=0):
     return np.resize(np.roll(values, shift), shape)
 
 
-@pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "int32", "int64", "float16", "float32", "float64"])
-@pytest.mark.parametrize("case", ["both", "zero other", "zero input", "-0.0 other", "row", "strided"])
+@pytest.mark.parametrize(
+    "dtype", ["bool", "uint8", "int16", "int32", "int64", "float16", "float32", "float64"]
+)
+@pytest.mark.parametrize(
+    "case", ["both", "zero other", "zero input", "-0.0 other", "row", "strided", "number"]
+)
 def test_where_keeps_every_bit(dtype, case):
     condition, a, b = CONDITION, spread(dtype), spread(dtype, shift=2)
     zero = np.zeros((), dtype)
@@ -27,6 +31,8 @@ def test_where_keeps_every_bit(dtype, case):
         a = zero
     elif case == "-0.0 other":
         b = -zero if zero.dtype.kind == "f" else zero
+    elif case == "number":
+        b = True if dtype == "bool" else 3
     elif case == "row":
         b = b[:1]
     elif case == "strided":

@@ -26,6 +26,9 @@ def run_line(line: str, scope: dict[str, Any]) -> Exception | None:
             exec(compile(line, "<program>", "exec"), scope)
         except Exception as error:
             return error.with_traceback(None)
+        if scope["L"] is not lamina:  # PyTorch asks views about their bases only when it is asked itself
+            for x in scope.values():
+                getattr(x, "grad_fn", None)
     return None
 
 
@@ -256,7 +259,7 @@ class Maker:
 
     def copied(self) -> str | None:
         x = self.any()
-        return self.pick.choice((f"{x}.clone()", f"{x}.detach()", f"{x}.detach().clone()", f"L.zeros_like({x})", f"{x}.contiguous()", f"{x}.data"))
+        return self.pick.choice((f"{x}.clone()", f"{x}.detach()", f"{x}.detach().clone()", f"L.zeros_like({x})", f"{x}.contiguous()", f"{x}.data", f"{x}.detach().clone().requires_grad_()"))
 
     def expression(self) -> str | None:
         kinds = (
@@ -301,7 +304,7 @@ class Maker:
         if len(shape) == 2 and 0 not in shape:
             texts += [f"{x}.t().mul_({c})", f"{x}[:, 0] = {c}", f"{x}.diagonal().add_({c})", f"{x}.t_()", f"{x}.T[0].copy_({c} * {x}.T[0])"]
         if self.pick.random() < 0.1:
-            texts = [f"{x}.unsqueeze_(0)", f"{x}.squeeze_()", f"{x}.detach_()", f"{x}.requires_grad_()"]
+            texts = [f"{x}.unsqueeze_(0)", f"{x}.squeeze_()"]
         return self.pick.choice(texts)
 
     def unrecorded(self) -> str | None:
@@ -327,7 +330,8 @@ class Maker:
 
     def differentiated(self) -> str | None:
         x, y = self.any(), self.any()
-        if not self.scope[y].requires_grad and self.pick.random() < 0.9:
+        # A view whose base is written without history is another node in PyTorch from then on.
+        if self.scope[y]._is_view() or not self.scope[y].requires_grad and self.pick.random() < 0.9:
             return None
         g = f"g{self.made}"
         self.made += 1
@@ -339,7 +343,7 @@ class Maker:
         x = self.any()
         leaf = [n for n in self.tensors() if self.scope[n].is_leaf and self.scope[n].grad is not None]
         texts = [
-            f"{x}.grad_fn, {x}.retain_grad()", f"del {x}", f"{x}.register_hook(lambda g: g * 0.5)",
+            f"{x}.retain_grad()", f"del {x}", f"{x}.register_hook(lambda g: g * 0.5)",
             f"{x}.register_hook(lambda g: seen.append(g.sum().item()))",
         ]  # fmt: skip
         if self.scope[x]._is_view() or "squeeze_(" in str(self.lines):  # a hook of a view that is written later sees other things

@@ -20,9 +20,12 @@ from lamina.ir.errors import LaminaError  # noqa: E402
 INTENDED: tuple[tuple[str, str, str, str], ...] = (
     ("torch", "", "through the graph a second time", "only what holds arrays is freed, so that less is refused"),
     ("torch", r"squeeze_|\bt_", "a view of a leaf", "a view may change its own shape: no value is written"),
-    ("torch", "", "has been detached in-place", "what is saved of a tensor does not follow its detach_()"),
     ("torch", "", "refer to a single memory location", "NumPy reads overlapping operands before it writes"),
     ("lamina", "", r"saved by\s+div ", "c / x saves x; PyTorch's is c * reciprocal(x), which saves its output"),
+    ("lamina", "", r"saved by\s+matmul ", "PyTorch saves a reshaped copy where it folds dimensions"),
+    ("lamina", "", r"saved by\s+lerp ", "the weight is an operand here, and saved"),
+    ("torch", "", "modified by an inplace .*GatherBackward", "only the shape of the operand is asked for"),
+    ("torch", "", "modified by an inplace .*ProdBackward", "the product is not saved, but the factors"),
     ("lamina", "", "several elements of the tensor share", "a part of x.expand(…) can't be written"),
 )
 
