@@ -1,13 +1,13 @@
 """Lamina: eager deep learning in Python, with an optional tracing compiler.
 
-This is the public face.  It hands names on and defines nothing: ops stand in ir/ops, what runs them in
-runtime.
+The public face hands names on and defines nothing: ops stand in ir/ops, what runs them in runtime.
 """
 
 from . import autograd, data, nn, optim, runtime
 from .facade import amp, backends, cuda, linalg, random, special, utils
 from .facade.amp import autocast
 from .facade.names import *  # noqa: F403 - what PyTorch's module has besides ops
+from .ir.dtypes import DType as dtype
 from .ir.dtypes import (
     bfloat16,
     float16,
@@ -17,13 +17,12 @@ from .ir.dtypes import (
     int16,
     int32,
     int64,
+    set_default_dtype,
     uint8,
 )
-from .ir.dtypes import DType as dtype
 from .ir.dtypes import bool_ as _bool
 from .ir.dtypes import default_dtype as get_default_dtype
 from .ir.dtypes import promote as promote_types
-from .ir.dtypes import set_default_dtype
 from .ir.errors import (
     ArgumentError,
     ArgumentValueError,

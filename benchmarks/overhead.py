@@ -2,8 +2,8 @@
 
     python benchmarks/overhead.py [--rounds 30] [--write]
 
-Every figure is measured for Lamina and for torch in turn, many rounds in one process, one thread; the ratio is
-that of the minima (the median ratio of the rounds stands beside it).  --write puts the table into
+Every figure is measured for Lamina and for torch in turn, many rounds in one process, one thread; the ratio
+is that of the minima (the median ratio of the rounds stands beside it).  --write puts the table into
 benchmarks/results/.
 """
 
@@ -64,7 +64,9 @@ def loop(call: str, *names: str) -> Callable[..., float]:
     return scope["timed"]
 
 
-def duel(timed: Callable[..., float], ours: tuple, theirs: tuple, count: int, rounds: int) -> tuple[float, ...]:
+def duel(
+    timed: Callable[..., float], ours: tuple, theirs: tuple, count: int, rounds: int
+) -> tuple[float, ...]:
     """(Minimum of ours, of theirs, ratio of the minima, median ratio of rounds); in turn, collector off."""
     clock = time.perf_counter
     timed(*ours, 2, clock), timed(*theirs, 2, clock)
@@ -164,7 +166,9 @@ def row(name: str, figures: tuple[float, ...]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--write", action="store_true", help="write benchmarks/results/overhead.{txt,json}")
     arguments = parser.parse_args()
@@ -204,7 +208,9 @@ def main() -> None:
     if arguments.write:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / "overhead.txt").write_text("\n".join(lines + summary) + "\n")
-        (RESULTS / "overhead.json").write_text(json.dumps({"where": where, "figures": figures}, indent=1) + "\n")
+        (RESULTS / "overhead.json").write_text(
+            json.dumps({"where": where, "figures": figures}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ class Pool:
                 )
             raise
 
-    def _started(self, context: BaseContext, setup: Setup, id: int, forked: bool) -> _Worker:
+    def _started(self, context: Any, setup: Setup, id: int, forked: bool) -> _Worker:
         mine, theirs = context.Pipe()
         others = [*(w.connection for w in self.workers), mine] if forked else []
         process = context.Process(
@@ -117,13 +117,13 @@ class Pool:
         turns = list(self.workers)
         while turns:
             for worker in list(turns):
-                if not worker.open:  # no key was left for it, nor for those after it
-                    return
                 if epoch != self.epoch:
                     raise WorkerError(
                         "this iteration over the DataLoader was replaced by a later one",
                         "with persistent_workers=True one iterator is alive at a time",
                     )
+                if not worker.open:  # no key was left for it, nor for those after it
+                    return
                 self.usable = False
                 answer = self._receive(worker, timeout)
                 batch = self._opened(worker, answer)

@@ -1,7 +1,7 @@
 """The data: 1797 digits, each written by hand by one of 13 people and scanned to 8x8 pixels.
 
-Source: Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI repository, 1998; the part of it that
-scikit-learn brings along, so that nothing is downloaded.
+Source: Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI repository, 1998; the part of it
+that scikit-learn brings along, so that nothing is downloaded.
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ def show(epochs: int, seed: int, out: Path, pictures: bool) -> float:
         for epoch in train(network, data, epochs, on_step):
             history.append(epoch)
             bar.write(report.row(epoch))
+            sys.stdout.flush()  # into a log, too, epoch by epoch
 
     likely = probabilities(network, data.test.images).numpy()
     guesses, labels = likely.argmax(1), data.test.labels.numpy()

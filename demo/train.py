@@ -57,8 +57,9 @@ def train(
             losses.append(loss.item())
             on_step(losses[-1])
         learnt = perf_counter()
-        accuracies = (accuracy(network, part) for part in digits)
-        yield Epoch(number, sum(losses) / len(losses), *accuracies, learnt - start, perf_counter() - start)
+        loss_mean = sum(losses) / len(losses)
+        known, new = accuracy(network, digits.train), accuracy(network, digits.test)
+        yield Epoch(number, loss_mean, known, new, learnt - start, perf_counter() - start)
 
 
 def probabilities(network: nn.Module, images: lamina.Tensor) -> lamina.Tensor:

@@ -1,7 +1,7 @@
 """A residual convolutional network reads handwritten digits.
 
-Shows: modules of one's own, batch normalisation, dropout, SGD with Nesterov momentum, a cosine schedule, label
-smoothing, train and eval modes, and random shifts of the images against overfitting.
+Shows: modules of one's own, batch normalisation, dropout, SGD with Nesterov momentum, a cosine schedule,
+label smoothing, train and eval modes, and random shifts of the images against overfitting.
 """
 
 import math

@@ -70,7 +70,7 @@ def dtype_named(name: str) -> DType:
 
 
 def from_numpy_dtype(dtype: np.dtype) -> DType | None:
-    """The element type that NumPy's `dtype` stores; None where Lamina has none (complex, strings, objects)."""
+    """The element type that NumPy's `dtype` stores; None where Lamina has none (complex, strings)."""
     return _by_numpy.get(dtype) or _by_numpy.get(dtype.newbyteorder("="))
 
 
@@ -89,7 +89,7 @@ def default_dtype() -> DType:
 
 
 def set_default_dtype(dtype: DType) -> None:
-    """Make `dtype` the element type of new floating tensors.  Raises TypeError for one that isn't floating."""
+    """Make `dtype` the element type of new floating tensors.  Raises TypeError for any other."""
     global _default
     if dtype.category != "float":
         raise TypeError(f"set_default_dtype(dtype): a floating type is needed, not {dtype}")

@@ -3,9 +3,9 @@
 An `Op` is data.  Whoever runs, differentiates, prints, lowers or tests an operation reads its record; nothing
 about a single operation stands anywhere else.  docs/architecture.md walks through a worked example.
 
-Calling a record applies it *by its operands' own kind*: NumPy arrays run the reference, anything else (tensors,
-graph values, scalar expressions) says in `__lamina_op__` what applying an op to it means.  So a gradient rule is
-written once, with ops and operators, and runs on every kind.
+Calling a record applies it *by its operands' own kind*: NumPy arrays run the reference, anything else
+(tensors, graph values, scalar expressions) says in `__lamina_op__` what applying an op to it means.  So a
+gradient rule is written once, with ops and operators, and runs on every kind.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Traits:
 
     view: the output shares the first operand's storage; with copies, only where the strides allow it.
     commutative: two operands may be exchanged.  random: draws from the generator, by key and offset given as
-    operands.  inplace: has a form `name_` that writes its first operand.  elementwise: output element i depends
-    on element i of the (broadcast) operands alone.  movement: moves elements without computing, so halves stay
-    halves.  creation: has no tensor operand.  host: runs on the host only (its output's shape depends on
-    values).  mutates: the operands it writes, by name (optimizer updates).
+    operands.  inplace: has a form `name_` that writes its first operand.  elementwise: output element i
+    depends on element i of the (broadcast) operands alone.  movement: moves elements without computing, so
+    halves stay halves.  creation: has no tensor operand.  host: runs on the host only (its output's shape
+    depends on values).  mutates: the operands it writes, by name (optimizer updates).
     """
 
     view: bool = False
@@ -66,8 +66,8 @@ class Op:
     """One operation.
 
     name        its PyTorch name where PyTorch has it.
-    operands    the names of its tensor operands, in order; a last name "*name" takes any number.  An operand may
-                be None where its name stands in `optional`.
+    operands    the names of its tensor operands, in order; a last name "*name" takes any number.  An operand
+                may be None where its name stands in `optional`.
     attrs       the names of its other arguments, in canonical form: hashable, normalised (dims not negative),
                 the same whatever way the user spelled them.
     outputs     the names of what it returns.  hidden: further outputs that the gradient needs (pool indices,
@@ -86,23 +86,26 @@ class Op:
     traits      see Traits.
     samples     inputs for the generated tests (see sample.py).
     write       (arrays..., **attrs): the in-place form in NumPy, which changes the first array (or those that
-                `mutates` names) instead of returning; without it, an in-place op writes the reference's result
-                over the operand.
-    quick       (types, attrs) -> a quicker spelling of the reference for operands of just these types, or None;
-                it must return an ndarray of the inferred dtype, 0-d results too.
-    quick_grad  (types of operands then outputs, attrs) -> per operand f(cotangent, saved), a quicker spelling of
-                the gradients where all of these are plain arrays, or None.  Must agree with `grad`, as a test
-                checks, and return an ndarray of the operand's own shape and dtype: it is not fitted.
+                `mutates` names) instead of returning; without it, an in-place op writes the reference's
+                result over the operand.
+    rows        of an optimizer's update: (keyword arguments as items) -> f(rows), which writes; a row is the arrays of
+                one parameter (see ir/ops/update.py).
+    quick       (types, attrs) -> a quicker spelling of the reference for operands of just these types, or
+                None; it must return an ndarray of the inferred dtype, 0-d results too.
+    quick_grad  (types of operands then outputs, attrs) -> per operand f(cotangent, saved), a quicker spelling
+                of the gradients where all of these are plain arrays, or None.  Must agree with `grad`, as a
+                test checks, and return an ndarray of the operand's own shape and dtype: it is not fitted.
     inapplicable  which standard sizes and layouts its samples leave out, and why: {"0-d": "needs a dim"}.
     method      whether it is also a method of tensors.  aliases: further public names.
     dtypes      the dtypes it takes: "all", "float", "number" (not bool), "int" (and bool).
     """
 
+    # __dict__ holds a record's own __doc__, which a class with a docstring has no slot for.
     __slots__ = (
         "name", "operands", "optional", "variadic", "attrs", "outputs", "hidden", "bind", "plain", "infer",
-        "reference", "casts", "rules", "vjp", "saves", "lower", "traits", "write", "quick", "quick_grad",
+        "reference", "casts", "rules", "vjp", "saves", "lower", "traits", "write", "rows", "quick", "quick_grad",
         "samples", "inapplicable", "method", "aliases", "dtypes", "__dict__",
-    )  # fmt: skip  (__dict__ holds a record's own __doc__, which a class with a docstring has no slot for)
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -126,6 +129,7 @@ class Op:
         inapplicable: dict[str, str] | None = None,
         dtypes: str = "all",
         write: Callable | None = None,
+        rows: Callable[[tuple], Callable] | None = None,
         quick: Callable[[tuple, dict], Callable | None] | None = None,
         quick_grad: Callable[[tuple, dict], tuple | None] | None = None,
         method: bool = True,
@@ -144,7 +148,7 @@ class Op:
         self.infer, self.reference, self.lower, self.casts = infer, reference, lower, casts
         self.traits, self.samples, self.method = traits, samples, method
         self.inapplicable = inapplicable or {}
-        self.dtypes, self.write, self.aliases = dtypes, write, aliases
+        self.dtypes, self.write, self.rows, self.aliases = dtypes, write, rows, aliases
         self.quick, self.quick_grad = quick, quick_grad
         self.__doc__ = doc or self.bind.__doc__
         if grad is not None and vjp is not None:
@@ -153,7 +157,7 @@ class Op:
         if functions and len(functions) != len(self.operands):
             raise TypeError(f"op {name}: {len(functions)} gradients for {len(self.operands)} operands")
         self.rules = tuple(None if f is None else Rule.of(self, f) for f in functions)
-        self.vjp = vjp
+        self.vjp: Any = vjp
         if self.rules:
             wanted = {source for rule in self.rules if rule for source in rule.arrays}
             saves = tuple(n for n in (*self.operands, *self.all_outputs) if n in wanted)

@@ -31,7 +31,7 @@ class Operand:
     away_from: tuple[float, ...] = ()
 
     def array(self, generator: np.random.Generator, dtype: np.dtype) -> np.ndarray:
-        """A contiguous array of such values in `dtype`.  Integers lie in [low, high); "any" takes any dtype."""
+        """A contiguous array of such values in `dtype`.  Integers lie in [low, high); others are rounded to fit."""
         if self.category == "bool" or (dtype.kind == "b" and self.category == "any"):
             return generator.integers(0, 2, self.shape).astype(np.bool_)
         if self.category == "int" or (dtype.kind in "iu" and self.category == "any"):
@@ -67,6 +67,7 @@ class Sample:
 
 def sample(*args: Any, differentiable: bool = True, **kwargs: Any) -> Sample:
     """Spell a sample as the call it stands for; shapes may be given bare: sample((3, 4), dim=1)."""
+
     def operand(a):
         return Operand(a) if isinstance(a, tuple) and all(isinstance(n, int) for n in a) else a
 

@@ -122,7 +122,7 @@ def dim_of(op: str, dim: int, ndim: int) -> int:
 
 
 def dims_of(op: str, dim: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
-    """Dimensions counted from the front, ascending; all for None or ().  Raises ShapeError for repetitions."""
+    """Dimensions counted from the front, ascending; all for None or ().  Raises ShapeError if one repeats."""
     if dim is None:
         return tuple(range(ndim))
     if isinstance(dim, (tuple, list)):

@@ -108,8 +108,8 @@ class Optimizer:
         for group in self.param_groups:
             for p in group["params"]:
                 if set_to_none:
-                    if p._node is not None:
-                        p.grad = None
+                    if type(p._edge) is Leaf:
+                        p._edge.grad = None
                 elif p.grad is not None:
                     p.grad.detach_().zero_()
 
@@ -131,52 +131,48 @@ class Optimizer:
     def _step_group(self, group: dict[str, Any]) -> None:
         names = self.states(group)
         # Parameters that have taken the same number of steps share one step tensor, and are updated together.
-        buckets: dict[int, tuple[Tensor | None, list[Tensor], list[Tensor]]] = {}
+        buckets: dict[int, tuple[Tensor | None, list[tuple]]] = {}
         fresh: list[Tensor] = []
-        states = self.state
+        states, counts = self.state, self.counts
+        bare = not names and not counts
         for p in group["params"]:
             edge = p._edge
             grad = edge.grad if type(edge) is Leaf else p.grad
             if grad is None:
                 continue
             state = states.get(p)
-            if not state and (names or self.counts):
+            if not state and not bare:
                 fresh.append(p)
                 continue
-            step = state.get("step") if state else None
+            step = state["step"] if counts else None
             bucket = buckets.get(id(step))
             if bucket is None:
-                bucket = buckets[id(step)] = (step, [], [])
-            bucket[1].append(p)
-            bucket[2].append(grad)
+                bucket = buckets[id(step)] = (step, [])
+            bucket[1].append((grad, p) if bare else (grad, p, *[state[name] for name in names]))
+        first: list[tuple] = []
         if fresh:
-            step = tensor(0.0) if self.counts else None
+            step = tensor(0.0) if counts else None
             for p in fresh:
-                states[p].update({"step": step} if self.counts else {})
-                states[p].update({name: self.initial(name, group, p) for name in names})
-            buckets[-1] = (step, fresh, [p.grad for p in fresh])
+                state = states[p]
+                state.update({"step": step} if counts else {})
+                state.update({name: self.initial(name, group, p) for name in names})
+                first.append((p.grad, p, *[state[name] for name in names]))
+            buckets[-1] = (step, first)
         numbers = self.numbers(group)
-        for step, params, grads in buckets.values():
-            if step is not None:
-                step = self._counted(step, params)
-            elif params is fresh or not names:
-                step = 1
-            else:
-                step = 2  # not counted: a later one
+        for step, rows in buckets.values():
             if self.takes_step:
-                numbers["step"] = step
-            lists = [[states[p][name] for p in params] for name in names]
-            apply_update(self.update, params, grads, *lists, **numbers)
+                # Where nothing is counted, all that a rule asks is whether this is the first step.
+                numbers["step"] = self._counted(step, rows) if counts else 1 if bare or rows is first else 2
+            elif counts:
+                self._counted(step, rows)
+            apply_update(self.update, rows, numbers)
 
-    def _counted(self, step: Tensor, params: list[Tensor]) -> Tensor:
+    def _counted(self, step: Tensor, rows: list[tuple]) -> Tensor:
         """The bucket's step tensor, one further; its own, where others without a gradient stay behind."""
-        sharing = (
-            sum(s.get("step") is step for s in self.state.values()) if len(params) < len(self.state) else 0
-        )
-        if len(params) < sharing:
+        if len(rows) < len(self.state) and len(rows) < sum(s.get("step") is step for s in self.state.values()):
             step = step.clone()
-            for p in params:
-                self.state[p]["step"] = step
+            for row in rows:
+                self.state[row[1]]["step"] = step
         with no_grad():
             return step.add_(1.0)
 

@@ -52,6 +52,18 @@ def _calibrated() -> tuple[tuple[int, int], tuple[int, int]]:
 ARRAY_ALONE, TENSOR_ALONE = _calibrated()
 
 
+def _given(g: Any) -> int:
+    return getrefcount(g)
+
+
+def _lone() -> int:
+    h = np.zeros(1)
+    return _given(h)
+
+
+GIVEN = _lone()  # the same for an array that a function was given, asked inside it
+
+
 # ---- checks ------------------------------------------------------------------------------------------------
 def changed(node: Node) -> InplaceError | GradError:
     """Why the saved values of `node` can't be used."""
@@ -102,7 +114,7 @@ def _out_of_place(writer: str) -> str:
 
 
 # ---- one step ----------------------------------------------------------------------------------------------
-def fit_array(h: Any, kind: Type) -> ndarray:
+def fit_array(h: Any, kind: Type) -> np.ndarray:
     """A cotangent in the shape and dtype of the operand it belongs to."""
     if type(h) is not ndarray:
         h = asarray(h)
@@ -162,14 +174,15 @@ def unpack(n: Node, create: bool) -> tuple:
     return tuple(found)
 
 
-def _rebuilt(data: ndarray, kind: Type, edge: Edge | None, store: Storage | None) -> Tensor:
+def _rebuilt(data: np.ndarray, kind: Type, edge: Edge | None, store: Storage | None) -> Tensor:
     """A saved tensor again; of its old storage, so that what saves it once more sees a later write."""
     made = wrap(data, kind)
     made._edge, made._storage = edge, store
     return made
 
 
-def as_tensor(g: Any) -> Tensor | None:
+def as_tensor(g: Any) -> Any:
+    """A cotangent as a tensor; None stays None."""
     if g is None or isinstance(g, Tensor):
         return g
     from_dtype = _kinds[g.dtype]
@@ -229,8 +242,14 @@ def run_hooks(e: Edge, g: Any) -> Any:
 
 def accumulate(e: Leaf, g: Any, create: bool) -> None:
     """Add a cotangent into a leaf's gradient.  No two leaves, and no leaf and anything else, share the memory."""
-    if e.kind is None:  # its tensor stopped asking
-        return
+    if type(g) is ndarray and e.grad is None and getrefcount(g) <= GIVEN and g.base is None and not (create or e.after):
+        made = new(Tensor)  # the common case: a fresh array that nobody else holds
+        made._data, made._meta = g, e.kind
+        made._edge = made._storage = made._view = None
+        with _accumulating:
+            if e.grad is None:
+                e.grad = made
+                return
     if create:
         g = as_tensor(g)
         with _accumulating:
@@ -363,6 +382,10 @@ def walk(
                     store, version = guards
                     if store.version != version:
                         raise changed(e)
+                elif len(guards) == 4:
+                    store, version, other, then = guards
+                    if store.version != version or other.version != then:
+                        raise changed(e)
                 else:
                     check(e)
             exact, i = plan.exact, 0
@@ -375,21 +398,21 @@ def walk(
                             if type(h) is not ndarray or h.shape != shape or h.dtype is not dtype:
                                 h = fit_array(h, plan.types[i])
                         c = arrived(x)
-                        if c is None:
-                            cotangents[x] = h
-                        elif type(c) is ndarray:
-                            c = c + h
-                            cotangents[x] = c if type(c) is ndarray else asarray(c)
-                        else:
-                            cotangents[x] = plus(c, h)
                         left = counts[x] = counts[x] - 1
-                        if not left:
-                            if type(x) is Leaf and x.hooks is None:
-                                last = cotangents.pop(x)
-                                h = c = None
-                                accumulate(x, last, False)
-                                last = None
+                        if c is None:
+                            if not left and type(x) is Leaf and x.hooks is None:
+                                accumulate(x, h, False)
                             else:
+                                cotangents[x] = h
+                                if not left:
+                                    push(x)
+                        else:
+                            if type(c) is ndarray:
+                                c = c + h
+                                cotangents[x] = c if type(c) is ndarray else asarray(c)
+                            else:
+                                cotangents[x] = plus(c, h)
+                            if not left:
                                 push(x)
                     i += 1
             except Exception as error:
@@ -436,7 +459,7 @@ def walk(
             captured[e] = g[0] if type(g) is list else g
         edges, guards = e.edges, e.guards
         if g is None or (needed is not None and not any(x in needed for x in edges if x is not None)):
-            hs: Sequence[Any] = (None,) * len(edges)
+            hs = (None,) * len(edges)
         else:
             if e.saved is None:
                 raise changed(e)

@@ -21,13 +21,14 @@ def _checked(name: str, dtype: Any) -> DType | None:
 
 
 def _array(name: str, data: Any, dtype: DType | None) -> np.ndarray:
-    """Nested sequences of numbers and tensors as a fresh array.  Raises ArgumentValueError if they are ragged."""
+    """Nested sequences of numbers and tensors as a fresh array.  Raises ArgumentValueError if ragged."""
     plain = _plain(data)
     try:
         array = np.array(plain)
     except ValueError:
         raise ArgumentValueError(f"{name}(data): the rows of the nested sequence differ in length") from None
-    if array.dtype.kind == "O" or (array.dtype.kind not in "biufV" and dtypes.from_numpy_dtype(array.dtype) is None):
+    known = array.dtype.kind in "biufV" or dtypes.from_numpy_dtype(array.dtype) is not None
+    if not known or array.dtype.kind == "O":
         raise ArgumentError(f"{name}(data): numbers are needed, not {_odd(data)}")
     if dtype is None and array.dtype == np.float64 and not isinstance(data, (np.ndarray, np.generic)):
         dtype = dtypes.default_dtype()  # Python floats, wherever they stand
@@ -51,7 +52,12 @@ def _odd(data: Any) -> str:
 
 
 def tensor(
-    data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
+    data: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """A tensor holding a copy of `data`: a number, nested sequences of numbers, an array, a tensor.
 

@@ -60,7 +60,7 @@ def lift(kind: Type, value: Any) -> Tensor:
     return made
 
 
-def lifted(op: Op, operands: Sequence[Any]) -> tuple[Tensor | None, ...]:
+def lifted(op: Op, operands: Sequence[Any]) -> tuple[Any, ...]:
     """Every operand as a tensor: numbers in the dtype they take beside the tensors.  Raises ArgumentError."""
     kinds = [x._meta for x in operands if isinstance(x, Tensor)]
     kind = kinds[0] if kinds else None
@@ -425,7 +425,7 @@ def ternary(op: Op) -> Callable:
 def general(op: Op) -> Callable:
     """A function of any operands and arguments.  The memo is keyed by the operands' types and the other arguments."""
     bind = op.bind
-    calls: dict[tuple, tuple[Plan, tuple]] = memo()
+    calls: dict[tuple, tuple[Plan, tuple | None]] = memo()
     exact = not op.traits.elementwise  # see `shaped`
 
     def miss(key, args, kwargs):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from . import modes
 from .graph import Node, Port
 from .history import storage_of
 from .places import here
+from .plan import Plan
 from .tensor import Tensor, wrap
 
 new = object.__new__
@@ -33,7 +35,9 @@ class Context:
         """Keep tensors for backward, which checks that nobody changed them in place meanwhile."""
         for x in tensors:
             if x is not None and not isinstance(x, Tensor):
-                raise ArgumentError(f"save_for_backward: takes tensors, not {type(x).__name__}", "set an attribute of ctx")
+                raise ArgumentError(
+                    f"save_for_backward: takes tensors, not {type(x).__name__}", "set an attribute of ctx"
+                )
         self._tensors = tensors
 
     @property
@@ -54,10 +58,10 @@ class Context:
         self.materialize_grads = bool(value)
 
 
-class _Call:
-    """One application of a Function: what a node asks of a plan."""
+class _Call(Plan):
+    """One application of a Function: what a node asks of a plan, and no more."""
 
-    __slots__ = ("op", "attrs", "types", "outs", "small", "rules", "sources", "floats", "quick", "raw_vjp", "unused")
+    __slots__ = ()
 
     def __init__(self, op: Op, types: tuple, outs: tuple, sources: tuple):
         self.op, self.types, self.outs, self.sources = op, types, outs, sources
@@ -75,6 +79,8 @@ class Function:
     written with differentiable ops.
     """
 
+    setup_context: Callable | None = None  # (ctx, inputs, output); with it, forward does not take ctx
+
     @staticmethod
     def forward(ctx: Context, *args: Any, **kwargs: Any) -> Any:
         raise GradError("a Function needs a static method forward(ctx, …)")
@@ -90,10 +96,9 @@ class Function:
         tensors = [(i, x) for i, x in enumerate(args) if isinstance(x, Tensor)]
         wanted = modes.is_grad_enabled() and any(x._node is not None for _, x in tensors)
         ctx.needs_input_grad = tuple(isinstance(x, Tensor) and x._node is not None for x in args)
-        own_setup = cls.__dict__.get("setup_context")
         with modes.no_grad():
-            result = cls.forward(*args) if own_setup else cls.forward(ctx, *args)
-            if own_setup:
+            result = cls.forward(ctx, *args) if cls.setup_context is None else cls.forward(*args)
+            if cls.setup_context is not None:
                 cls.setup_context(ctx, args, result)
         outputs = result if isinstance(result, tuple) else (result,)
         for x in ctx._dirty:
@@ -112,7 +117,9 @@ class Function:
         return tuple(fresh) if isinstance(result, tuple) else fresh[0]
 
 
-def _record(cls: type, ctx: Context, inputs: list, positions: list[int], outputs: list, ids: list[int]) -> None:
+def _record(
+    cls: type[Function], ctx: Context, inputs: list, positions: list[int], outputs: list, ids: list[int]
+) -> None:
     """Give the outputs a node that runs `cls.backward`."""
     tensors = [x for x in outputs if isinstance(x, Tensor)]
     index_of_output = {id(x): k for k, x in enumerate(tensors)}
@@ -151,7 +158,9 @@ def _record(cls: type, ctx: Context, inputs: list, positions: list[int], outputs
         grads = grads if isinstance(grads, tuple) else (grads,)
         count = len(ctx.needs_input_grad)
         if len(grads) < count or any(g is not None for g in grads[count:]):
-            raise GradError(f"{cls.__name__}.backward returned {len(grads)} gradients for {count} arguments of forward")
+            raise GradError(
+                f"{cls.__name__}.backward returned {len(grads)} gradients for forward's {count} arguments"
+            )
         return tuple(grads[i] for i in positions)
 
     op = Op(
@@ -171,7 +180,8 @@ def _record(cls: type, ctx: Context, inputs: list, positions: list[int], outputs
     n.edges = tuple(x._node if f else None for x, f in zip(inputs, n.plan.floats, strict=True))
     n.saved, n.guards = tuple(saved), tuple(guards)
     n.place, n.hooks = here(), None
-    for k, (x, original) in enumerate(zip(tensors, [i for i, o in zip(ids, outputs) if isinstance(o, Tensor)])):
+    originals = [i for i, o in zip(ids, outputs) if isinstance(o, Tensor)]
+    for k, (x, original) in enumerate(zip(tensors, originals)):
         if x._meta.dtype.is_floating_point and original not in ctx._without:
             x._node = n if len(tensors) == 1 else Port(n, k)
 

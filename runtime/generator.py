@@ -137,5 +137,3 @@ def source(generator: Any, of: str) -> Generator:
     if not isinstance(generator, Generator):
         raise ArgumentError(f"{of}(generator=…): takes a lamina.Generator, not {type(generator).__name__}")
     return generator
-
-

@@ -56,7 +56,9 @@ def gradcheck(
         raise GradError("gradcheck: no input requires gradients", "pass tensors made with requires_grad=True")
     for x in wanted:
         if x.dtype is not dtypes.float64:
-            raise GradError(f"gradcheck: inputs must be float64, not {x.dtype}", "differences of float32 are noise")
+            raise GradError(
+                f"gradcheck: inputs must be float64, not {x.dtype}", "differences of float32 are noise"
+            )
     outputs = _outputs(func, inputs)
     for number, x in enumerate(wanted):
         numerical = _numerical(func, inputs, x, eps)

@@ -86,12 +86,13 @@ def node_of(
         else:
             saved.append(None)
     n = new(Node)
-    n.plan, n.edges, n.saved, n.guards, n.place, n.hooks = plan, edges, tuple(saved), tuple(guards), here(), None
+    n.plan, n.edges, n.place, n.hooks = plan, edges, here(), None
+    n.saved, n.guards = tuple(saved), tuple(guards)
     return n
 
 
 def make_view(out: Tensor, base: Tensor, link: tuple) -> None:
     """Tie a view to the tensor whose memory it shares: the same storage, and the way to get it from there."""
     store = out._storage = storage_of(base)
-    parent = base._view
-    out._view = (base, link, store.history) if parent is None else (parent[0], parent[1] + link, store.history)
+    root, chain = (base, link) if base._view is None else (base._view[0], base._view[1] + link)
+    out._view = (root, chain, store.history)

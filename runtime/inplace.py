@@ -8,7 +8,7 @@ anew.  So there is no second set of gradients.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -122,15 +122,15 @@ def _rebase(x: Tensor, node: Node | None) -> None:
     edge: Any = node
     if node is not None and len(node.plan.outs) > 1:
         edge = Port(node, 0)
-    base = root(x)
+    base, view = root(x), x._view
     before = base._edge
-    if base is x:
+    if view is None:
         x._node = edge
     else:
         scatter = REGISTRY["view_scatter"]
         value = wrap(x._data, x._meta)
         value._edge = edge
-        plan = plan_for(scatter, (base, value), {"chain": x._view[1]})
+        plan = plan_for(scatter, (base, value), {"chain": view[1]})
         base._node = node_of(plan, (base, value), (), None)
     keep_retained(base, before)
     storage_of(base).history += 1
@@ -172,7 +172,7 @@ def reshaped_in_place(function: Callable, name: str) -> Callable:
 
 def _derive_again(view: Tensor) -> None:
     """Give a view the history that its chain gives it now, from its base's.  No data is touched."""
-    chain, history = view._view[1], view._storage.history
+    (_, chain, _), history = cast(tuple, view._view), view._storage.history
     base = root(view)
     edge, kind = base._node, base._meta
     for name, attrs in chain:

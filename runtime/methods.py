@@ -53,6 +53,7 @@ ARITHMETIC = {
     "mod": "remainder", "pow": "pow", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
     "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
 }  # fmt: skip
+SIGNS = {"neg": "neg", "abs": "abs", "invert": "bitwise_not"}
 COMPARISONS = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
 
 
@@ -67,12 +68,10 @@ def _install_operators() -> None:
     for spelled, name in COMPARISONS.items():
         fast = operator(REGISTRY[name])
         setattr(Tensor, f"__{spelled}__", fast if spelled not in ("eq", "ne") else _guarded(fast))
+    for spelled, name in SIGNS.items():
+        setattr(Tensor, f"__{spelled}__", eager(REGISTRY[name]))
     Tensor.__matmul__ = operator(REGISTRY["matmul"])
     Tensor.__rmatmul__ = lambda self, other: REGISTRY["matmul"](tensor_of(other), self)
-    Tensor.__neg__, Tensor.__abs__ = eager(REGISTRY["neg"]), eager(REGISTRY["abs"])
-    Tensor.__invert__ = eager(REGISTRY["bitwise_not"])
-    Tensor.__pos__ = lambda self: self
-    Tensor.__hash__ = object.__hash__
 
 
 def _offer(op: Op) -> None:
@@ -137,8 +136,10 @@ def _getitem(self: Tensor, index: Any) -> Tensor:
 def _setitem(self: Tensor, index: Any, value: Any) -> None:
     """Write `value`, broadcast and cast, into part of the tensor."""
     if not isinstance(value, Tensor):
-        dtype = self._meta.dtype.numpy
-        value = lift(self._meta, value) if isinstance(value, (int, float)) else tensor_of(np.asarray(value, dtype))
+        if isinstance(value, (int, float)):
+            value = lift(self._meta, value)
+        else:
+            value = tensor_of(np.asarray(value, self._meta.dtype.numpy))
     ops.FUNCTIONS["setitem_"](self, index, value)
 
 
@@ -156,9 +157,11 @@ def _contains(self: Tensor, value: Any) -> bool:
 
 # ---- to Python and NumPy -----------------------------------------------------------------------------------
 def _item(self: Tensor) -> bool | int | float:
-    """The value of a tensor of one element, as a Python number.  Raises GradError (a RuntimeError) otherwise."""
+    """The value of a tensor of one element, as a number.  Raises GradError (a RuntimeError) otherwise."""
     if self._data.size != 1:
-        raise GradError(f"item(): the tensor has {self._data.size} elements, not one", f"tensor: {self._meta}")
+        raise GradError(
+            f"item(): the tensor has {self._data.size} elements, not one", f"tensor: {self._meta}"
+        )
     return self._data.item() if self._meta.dtype.name != "bfloat16" else float(self._data.reshape(()))
 
 
@@ -192,12 +195,14 @@ def _index(self: Tensor) -> int:
 
 
 def _numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
-    """The values as a NumPy array that shares this tensor's memory.  Raises GradError if it requires gradients.
+    """The values as an array that shares this tensor's memory.  Raises GradError if it requires gradients.
 
     force: a copy-free detached array even then.
     """
     if self._node is not None and not force:
-        raise GradError("numpy(): the tensor requires gradients, which an array can't follow", "use x.detach().numpy()")
+        raise GradError(
+            "numpy(): the tensor requires gradients, which an array can't follow", "use x.detach().numpy()"
+        )
     storage_of(self).exposed = True
     return self._data
 
@@ -210,7 +215,9 @@ def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndar
 
 
 # ---- conversion --------------------------------------------------------------------------------------------
-def _to(self: Tensor, *args: Any, dtype=None, device=None, non_blocking=False, copy=False, memory_format=None) -> Tensor:
+def _to(
+    self: Tensor, *args: Any, dtype=None, device=None, non_blocking=False, copy=False, memory_format=None
+) -> Tensor:
     """The tensor in another dtype and on another device; itself where nothing changes.
 
     Spelled x.to(dtype), x.to(device), x.to(device, dtype), x.to(other).  Raises DeviceError, ArgumentError.
@@ -222,9 +229,7 @@ def _to(self: Tensor, *args: Any, dtype=None, device=None, non_blocking=False, c
             device = arg
         elif isinstance(arg, Tensor):
             dtype, device = arg._meta.dtype, arg._meta.device
-        elif isinstance(arg, bool):
-            non_blocking = arg
-        elif arg is not None:
+        elif arg is not None and not isinstance(arg, bool):  # a flag is non_blocking or copy, by place
             raise ArgumentError(f"to(…): takes a dtype, a device or a tensor, not {type(arg).__name__}")
     require_cpu(device)
     if dtype is not None and dtype is not self._meta.dtype:
@@ -354,11 +359,10 @@ def _cuda(self: Tensor, device: Any = None) -> Tensor:
     return self
 
 
-
 def install() -> None:
     """Hang everything on `Tensor`; done once, when the runtime is imported."""
-    Tensor.__lamina_op__ = staticmethod(apply_op)
     named = {
+        "__lamina_op__": staticmethod(apply_op), "__pos__": lambda self: self,
         "__getitem__": _getitem, "__setitem__": _setitem, "__iter__": _iterate, "__contains__": _contains,
         "item": _item, "tolist": _tolist, "__bool__": _truth, "__int__": _number(int),
         "__float__": _number(float), "__index__": _index, "numpy": _numpy, "__array__": _array, "to": _to, "type": _type, "zero_": _zero,

@@ -69,6 +69,7 @@ class _Mode:
     """A change of state for the length of a `with` block or of a decorated function (generators included)."""
 
     _changes: dict[str, Any]
+    _stack: list[dict[str, Any]]
 
     def __enter__(self) -> None:
         # A stack, as one object may be entered again inside itself (a decorated recursive function).

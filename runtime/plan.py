@@ -43,14 +43,14 @@ class Plan:
     out: Type
     kernel: Callable
     small: bool
-    rules: tuple[Callable | None, ...] | None
+    rules: tuple[Any, ...] | None
     sources: tuple[tuple[bool, int], ...]
     floats: tuple[bool, ...]
     flows: bool
     fits: tuple
     recipes: dict[tuple[bool, ...], tuple | bool]
     link: tuple
-    quick: tuple[Callable | None, ...] | None
+    quick: tuple[Any, ...] | None
     exact: bool
     simple: bool
     raw_vjp: Callable | None

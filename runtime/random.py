@@ -29,7 +29,9 @@ from .methods import require_cpu
 from .tensor import Tensor
 
 
-def draw(name: str, *args: Any, generator: Generator | None = None, operand: Tensor | None = None, **kwargs: Any) -> Any:
+def draw(
+    name: str, *args: Any, generator: Generator | None = None, operand: Tensor | None = None, **kwargs: Any
+) -> Any:
     """Run a random op with a fresh state operand; `operand` is what stands before the state, if anything."""
     op = REGISTRY[name]
     chosen = source(generator, name)
@@ -61,7 +63,9 @@ def rand(
 ) -> Tensor:
     """Numbers drawn uniformly from [0, 1).  Shapes: rand(2, 3) and rand((2, 3)) are [2, 3]."""
     _check(device, layout)
-    return _finish(draw("random_uniform", _sizes("rand", size, None), dtype=dtype, generator=generator), requires_grad)
+    return _finish(
+        draw("random_uniform", _sizes("rand", size, None), dtype=dtype, generator=generator), requires_grad
+    )
 
 
 def randn(
@@ -69,7 +73,9 @@ def randn(
 ) -> Tensor:
     """Numbers from the standard normal distribution.  Shapes: randn(2, 3) and randn((2, 3)) are [2, 3]."""
     _check(device, layout)
-    return _finish(draw("random_normal", _sizes("randn", size, None), dtype=dtype, generator=generator), requires_grad)
+    return _finish(
+        draw("random_normal", _sizes("randn", size, None), dtype=dtype, generator=generator), requires_grad
+    )
 
 
 def randint(
@@ -93,14 +99,20 @@ def randperm(n, *, generator=None, dtype=None, device=None, requires_grad=False,
     return _finish(draw("random_permutation", int(n), dtype=dtype, generator=generator), requires_grad)
 
 
-def rand_like(input: Tensor, *, dtype=None, device=None, generator=None, requires_grad=False, **ignored) -> Tensor:
+def rand_like(
+    input: Tensor, *, dtype=None, device=None, generator=None, requires_grad=False, **ignored
+) -> Tensor:
     """`rand` with the shape and dtype of `input`."""
-    return rand(tuple(input.shape), dtype=dtype or input.dtype, device=device, generator=generator, requires_grad=requires_grad)
+    given = {"device": device, "generator": generator, "requires_grad": requires_grad}
+    return rand(tuple(input.shape), dtype=dtype or input.dtype, **given)
 
 
-def randn_like(input: Tensor, *, dtype=None, device=None, generator=None, requires_grad=False, **ignored) -> Tensor:
+def randn_like(
+    input: Tensor, *, dtype=None, device=None, generator=None, requires_grad=False, **ignored
+) -> Tensor:
     """`randn` with the shape and dtype of `input`."""
-    return randn(tuple(input.shape), dtype=dtype or input.dtype, device=device, generator=generator, requires_grad=requires_grad)
+    given = {"device": device, "generator": generator, "requires_grad": requires_grad}
+    return randn(tuple(input.shape), dtype=dtype or input.dtype, **given)
 
 
 def randint_like(input: Tensor, low, high=None, *, dtype=None, generator=None, **ignored) -> Tensor:
@@ -110,7 +122,7 @@ def randint_like(input: Tensor, low, high=None, *, dtype=None, generator=None, *
 
 
 def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator=None, dtype=None, **ignored) -> Tensor:
-    """Normal numbers of given mean and standard deviation: tensors, then broadcast, or numbers with `size`."""
+    """Normal numbers of given mean and standard deviation: tensors, broadcast, or numbers with `size`."""
     if isinstance(std, Tensor) and bool((std < 0).any()) or not isinstance(std, Tensor) and std < 0:
         raise ArgumentValueError("normal: a standard deviation can't be negative")
     if size is None:
@@ -164,7 +176,9 @@ def uniform_(self: Tensor, from_: float = 0.0, to: float = 1.0, *, generator=Non
     if given or low > to:
         raise ArgumentValueError(f"uniform_(from, to): from must not be greater than to ({low} > {to})")
     dtype = _floating(self, "uniform_")
-    return _fill(self, draw("random_uniform", tuple(self.shape), dtype=dtype, generator=generator) * (to - low) + low)
+    return _fill(
+        self, draw("random_uniform", tuple(self.shape), dtype=dtype, generator=generator) * (to - low) + low
+    )
 
 
 def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator=None) -> Tensor:
@@ -172,7 +186,9 @@ def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator=None
     if std < 0:
         raise ArgumentValueError(f"normal_: the standard deviation can't be negative: {std}")
     dtype = _floating(self, "normal_")
-    return _fill(self, draw("random_normal", tuple(self.shape), dtype=dtype, generator=generator) * std + mean)
+    return _fill(
+        self, draw("random_normal", tuple(self.shape), dtype=dtype, generator=generator) * std + mean
+    )
 
 
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator=None) -> Tensor:
@@ -180,7 +196,9 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator=None) -> Tensor:
     if lambd <= 0:
         raise ArgumentValueError(f"exponential_: the rate must be greater than 0, not {lambd}")
     dtype = _floating(self, "exponential_")
-    return _fill(self, draw("random_exponential", tuple(self.shape), dtype=dtype, generator=generator) / lambd)
+    return _fill(
+        self, draw("random_exponential", tuple(self.shape), dtype=dtype, generator=generator) / lambd
+    )
 
 
 def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator=None) -> Tensor:
@@ -196,7 +214,9 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator=None) -> Tensor:
         return _fill(self, bernoulli(REGISTRY["expand"](p, tuple(self.shape)), generator=generator))
     if not 0.0 <= p <= 1.0:
         raise ArgumentValueError(f"bernoulli_: p must lie in [0, 1], not {p}")
-    return _fill(self, draw("random_uniform", tuple(self.shape), dtype=dtypes.float64, generator=generator) < p)
+    return _fill(
+        self, draw("random_uniform", tuple(self.shape), dtype=dtypes.float64, generator=generator) < p
+    )
 
 
 def random_(self: Tensor, from_: int = 0, to: int | None = None, *, generator=None, **given: int) -> Tensor:

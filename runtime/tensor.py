@@ -5,8 +5,8 @@ This file holds what a tensor *is*; what can be done with one stands in the op r
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
@@ -116,7 +116,7 @@ class Tensor:
         if not -rank <= dim < rank:
             from_to = f"[{-rank}, {rank - 1}]" if rank else "empty"
             raise IndexError(f"size(dim): dim {dim} is out of range, which is {from_to}")
-        return self._meta.shape[dim]
+        return self._data.shape[dim]
 
     def dim(self) -> int:
         """The number of dimensions."""
@@ -209,7 +209,9 @@ class Tensor:
     @property
     def grad_fn(self) -> Node | None:
         node = self._node
-        return None if node is None or type(node) is Leaf else node.node if type(node) is Port else node
+        if type(node) is Port:
+            return node.node
+        return node if isinstance(node, Node) else None
 
     @property
     def output_nr(self) -> int:
@@ -285,10 +287,34 @@ class Tensor:
 
     __hash__ = object.__hash__
 
+    if TYPE_CHECKING:  # what methods.py hangs on, from the op records
+
+        def __getattr__(self, name: str) -> Any: ...
+        def __getitem__(self, index: Any) -> Tensor: ...
+        def __setitem__(self, index: Any, value: Any) -> None: ...
+        def __iter__(self) -> Iterator[Tensor]: ...
+        def __bool__(self) -> bool: ...
+        def __int__(self) -> int: ...
+        def __float__(self) -> float: ...
+        def __index__(self) -> int: ...
+        def __neg__(self) -> Tensor: ...
+        def __pos__(self) -> Tensor: ...
+        def __abs__(self) -> Tensor: ...
+        def __invert__(self) -> Tensor: ...
+        def __eq__(self, other: Any) -> Any: ...
+        def __ne__(self, other: Any) -> Any: ...
+        def __lt__(self, other: Any) -> Tensor: ...
+
+        __gt__ = __le__ = __ge__ = __lt__
+        __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = __matmul__ = __lt__
+        __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = __rpow__ = __lt__
+        __rmatmul__ = __and__ = __or__ = __xor__ = __rand__ = __ror__ = __rxor__ = __lt__
+        __lshift__ = __rshift__ = __rlshift__ = __rrshift__ = __lt__
+
     def __len__(self) -> int:
         if not self._meta.ndim:
             raise TypeError("len() of a 0-d tensor")
-        return self._meta.shape[0]
+        return self._data.shape[0]
 
 
 class Parameter(Tensor):
@@ -339,9 +365,10 @@ def retained(x: Tensor) -> Retained | None:
 def keep_retained(x: Tensor, old: Edge | None) -> None:
     """Move what `retain_grad` hung on a tensor's old history to its new one: `.grad` is about what the tensor is now."""
     index = old.index if type(old) is Port else 0
-    for hook in tuple((old.hooks or {}).get(index, ()) if old is not None else ()):
+    hooks = (old.hooks or {}).get(index, []) if old is not None else []
+    for hook in tuple(hooks):
         if type(hook) is Retained:
-            old.hooks[index].remove(hook)
+            hooks.remove(hook)
             now = x._edge
             if now is not None:
                 now.hooks = now.hooks or {}

@@ -16,26 +16,29 @@ from .storage import Storage
 from .tensor import Tensor, tensor_of
 
 
-def apply_update(op: Op, params: Sequence[Tensor], grads: Sequence[Tensor], *states: Any, **numbers: Any) -> None:
-    """Run an update record (see ir/ops/update.py) over `params` and `states`, and note the writes.
+def apply_update(op: Op, rows: Sequence[tuple[Tensor, ...]], numbers: dict[str, Any]) -> None:
+    """Run an update record (see ir/ops/update.py) over rows (gradient, parameter, states...), and note the writes.
 
     Raises InplaceError, before anything is written, for a parameter whose memory can't be.
     """
-    for p in params:
-        if not p._data.flags.writeable:
-            raise InplaceError(f"{op.name}: a parameter's memory is read-only", f"parameter: {p._meta}")
-    operands, attrs = op.bind(params, grads, *states, **numbers)
-    assert op.write is not None, f"{op.name} has no in-place form"
-    op.write(*[getattr(x, "_data", x) for x in operands], **attrs)
+    arrays = []
+    for row in rows:
+        if not row[1]._data.flags.writeable:
+            raise InplaceError(f"{op.name}: a parameter's memory is read-only", f"parameter: {row[1]._meta}")
+        arrays.append([x._data for x in row])
+    assert op.rows is not None, f"{op.name} is no update"
+    op.rows(tuple(numbers.items()))(arrays)
     writer = (op.name, here())
-    for x in chain(params, *states):
-        store = x._storage
-        if store is None:
-            store = x._storage = Storage()
-        store.version += 1
-        store.writer = writer
+    for row in rows:
+        for x in row[1:]:
+            store = x._storage
+            if store is None:
+                store = x._storage = Storage()
+            store.version += 1
+            store.writer = writer
     if modes.CHANGED and modes.local.hook is not None:
-        written = tuple(x for group in (params, *states) for x in group)
+        grads, params, *states = zip(*rows, strict=True)
+        operands, attrs = op.bind(params, grads, *states, **numbers)
         # The numbers as float64, in which the rules keep their digits whatever the tensors are.
         read = tuple(x if x is None or isinstance(x, Tensor) else tensor_of(np.float64(x)) for x in operands)
-        modes.local.hook(op, attrs | {"inplace": True}, read, written)
+        modes.local.hook(op, attrs | {"inplace": True}, read, (*params, *chain(*states)))

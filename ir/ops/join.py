@@ -88,6 +88,12 @@ def _joined_samples(*cases: tuple) -> Callable[[], list[Sample]]:
     return lambda: [Sample((_group(*shapes),), {"dim": dim}) for *shapes, dim in cases]
 
 
+def _joined(tensors: Sequence[np.ndarray], dim: int) -> np.ndarray:
+    """The arrays joined, row by row in memory: NumPy keeps the order of transposed ones, which view() refuses."""
+    out = np.concatenate(tensors, dim)
+    return out if out.flags.c_contiguous else np.ascontiguousarray(out)
+
+
 cat = define(
     "cat",
     operands=("*tensors",),
@@ -95,7 +101,7 @@ cat = define(
     bind=bind_cat,
     infer=_infer_cat,
     casts=_promoted,
-    reference=lambda *tensors, dim, sizes: np.concatenate(tensors, dim),
+    reference=lambda *tensors, dim, sizes: _joined(tensors, dim),
     vjp=_vjp_cat,
     lower=lowering.kernel(_build_cat),
     traits=Traits(movement=True),
@@ -130,7 +136,7 @@ def _infer_stack(*tensors: Type, dim: int) -> Type:
 def _stacked(*tensors: np.ndarray, dim: int) -> np.ndarray:
     shape = tensors[0].shape
     thin = (*shape[:dim], 1, *shape[dim:])
-    return np.concatenate([t.reshape(thin) for t in tensors], dim)
+    return _joined([t.reshape(thin) for t in tensors], dim)
 
 
 def _vjp_stack(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:

@@ -13,7 +13,7 @@ compiled, and eager runs it block by block.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -115,26 +115,49 @@ def update(
         scalars, tensors = map(plain, operands[: len(numbers)]), operands[len(numbers) :]
         return decomposition(*scalars, *tensors, count=count, **attrs)
 
-    def write(*operands, count, **attrs):
-        scalars, tensors = [plain(x) for x in operands[: len(numbers)]], operands[len(numbers) :]
-        step = rule(*scalars, **attrs)
+    def writing(scalars: Sequence, attrs: dict[str, bool]) -> Callable:
+        """What writes rows of arrays (gradient, parameter, states...) with these numbers and flags."""
+        values = [plain(x) for x in scalars]
+        step = rule(*values, **attrs)
         steps: dict[np.dtype, Callable | None] = {}  # the quick step, in each dtype that occurs
-        for one in zip(*(tensors[i : i + count] for i in range(0, len(tensors), count or 1)), strict=True):
-            dtype = one[1].dtype
-            if dtype not in steps:
-                floats = quick is not None and dtype.kind == "f" and dtype.itemsize > 2
-                steps[dtype] = quick(dtype, *scalars, **attrs) if floats else None
-            fast = steps[dtype]
-            if fast is not None and not one[1].ndim:  # 0-d results are no arrays
-                fast(*[x.reshape(1) for x in one])
-            elif fast is not None and (one[1].size <= BLOCK or not all(x.flags.c_contiguous for x in one)):
-                fast(*one)
-            elif fast is not None:
-                flat = [x.reshape(-1) for x in one]
-                for start in range(0, one[1].size, BLOCK):
-                    fast(*[x[start : start + BLOCK] for x in flat])
-            else:
-                in_blocks(step, *one)
+
+        def write_rows(rows: Iterable[tuple]) -> None:
+            for row in rows:
+                p = row[1]
+                dtype = p.dtype
+                fast = steps.get(dtype, steps)
+                if fast is steps:
+                    floats = quick is not None and dtype.kind == "f" and dtype.itemsize > 2
+                    fast = steps[dtype] = quick(dtype, *values, **attrs) if floats else None
+                if fast is None:
+                    in_blocks(step, *row)
+                elif not p.ndim:  # 0-d results are no arrays
+                    fast(*[x.reshape(1) for x in row])
+                elif p.size <= BLOCK or not all(x.flags.c_contiguous for x in row):
+                    fast(*row)
+                else:
+                    flat = [x.reshape(-1) for x in row]
+                    for start in range(0, p.size, BLOCK):
+                        fast(*[x[start : start + BLOCK] for x in flat])
+
+        return write_rows
+
+    @lru_cache(64)  # of numbers only: a tensor's value may change
+    def known(items: tuple) -> Callable:
+        scalars, attrs, _ = bound(items)
+        return writing(scalars, attrs)
+
+    def rows(items: tuple) -> Callable:
+        for _, value in items:
+            if value is not None and not isinstance(value, (int, float)):
+                scalars, attrs, _ = bound(items)
+                return writing(scalars, attrs)
+        return known(items)
+
+    def write(*operands, count, **attrs):
+        scalars, tensors = operands[: len(numbers)], operands[len(numbers) :]
+        groups = (tensors[i : i + count] for i in range(0, len(tensors), count or 1))
+        writing(scalars, attrs)(zip(*groups, strict=True))
 
     def samples():
         yield from update_samples(numbers, flags, held_states)
@@ -150,6 +173,7 @@ def update(
         infer=infer,
         reference=reference,
         write=write,
+        rows=rows,
         lower=lowering.decomposition(decomposition),
         traits=Traits(mutates=("params", *states)),
         samples=samples,

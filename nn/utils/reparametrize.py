@@ -38,7 +38,7 @@ def _attach(module: Module, hook: _Computed, parts: dict[str, Parameter], buffer
     module.register_forward_pre_hook(hook)
 
 
-def _detach(module: Module, name: str, kind: type, rest: tuple[str, ...]) -> Module:
+def _detach(module: Module, name: str, kind: type[_Computed], rest: tuple[str, ...]) -> Module:
     """Make the weight a parameter again, with its last value.  Raises ArgumentValueError where it is none."""
     for key, hook in list(module._call_hooks.items()):
         if isinstance(hook.function, kind) and hook.function.name == name:

@@ -91,7 +91,15 @@ class Maker:
             n for n in self.tensors()
             if self.fits(self.shape(n), shape) or not written and self.fits(shape, self.shape(n))
         ]  # fmt: skip
-        return self.pick.choice(names) if names and self.pick.random() < 0.8 else str(self.number())
+        if not names or self.pick.random() < 0.2:
+            return str(self.number())
+        chosen = self.pick.choice(names)
+        return self.apart(chosen, name) if written else chosen
+
+    def apart(self, read: str, written: str) -> str:
+        """A tensor to read while another is written: a copy where they share memory, as PyTorch reads what it wrote."""
+        store, other = (self.scope[n].untyped_storage().data_ptr() for n in (read, written))
+        return f"{read}.clone()" if read != written and store == other else read
 
     # ---- lines ----
     def emit(self, line: str) -> Exception | None:
@@ -216,7 +224,7 @@ class Maker:
         if rank:
             d = self.dim(x)
             n = shape[d]
-            texts += [f"{{x}}.unsqueeze({d})", f"{{x}}.squeeze({d})", "{x}[..., None]", "{x}.flatten()", "{x}.T" if rank == 2 else "{x}"]
+            texts += [f"{{x}}.unsqueeze({d})", f"{{x}}.squeeze({d})", "{x}[..., None]", "{x}.T" if rank == 2 else "{x}"]
             if n:
                 i, size = self.pick.randrange(n), self.pick.randint(1, n)
                 start = self.pick.randrange(n - size + 1)
@@ -233,7 +241,7 @@ class Maker:
                 f"{{x}}.permute({', '.join(map(str, self.pick.sample(range(rank), rank)))})", "{x}.diagonal(1, -1, 0)", "{x}.mT",
             ]  # fmt: skip
         if total and self.scope[x].is_contiguous():
-            texts += ["{x}.view(-1)", "{x}.reshape(-1)", "{x}.view(1, -1)", "{x}.reshape(-1, 1)"]
+            texts += ["{x}.view(-1)", "{x}.reshape(-1)", "{x}.view(1, -1)", "{x}.reshape(-1, 1)", "{x}.flatten()"]
         return self.pick.choice(texts).format(x=x)
 
     def picked(self) -> str | None:
@@ -280,7 +288,7 @@ class Maker:
             f"{x}.add_({y}, alpha=0.5)", f"{x}.mul_({c})", f"{x}.zero_()", f"{x}.fill_({c})", f"{x}.tanh_()", f"{x}.sigmoid_()", f"{x}.sin_()", f"{x}.neg_()",
             f"{x}.pow_(2)", f"{x}.div_({c})", f"{x}[...] = {y}",
         ]  # fmt: skip
-        if y in self.scope:
+        if y.split(".")[0] in self.scope:
             texts += [f"{x}.copy_({y})", f"{x}.addcmul_({y}, {y}, value=0.5)", f"{x}.lerp_({y}, 0.25)"]
         if self.far_from(x, -0.5, 0.6):
             texts.append(f"{x}.clamp_(-0.5, 0.6)")
@@ -293,17 +301,17 @@ class Maker:
         if shape and 0 not in shape:
             i = self.pick.randrange(shape[0])
             row = [n for n in self.tensors() if self.fits(self.shape(n), shape[1:])]
-            z = self.pick.choice(row) if row and self.pick.random() < 0.8 else str(c)
+            z = self.apart(self.pick.choice(row), x) if row and self.pick.random() < 0.8 else str(c)
             distinct = self.pick.sample(range(shape[0]), self.pick.randint(1, shape[0]))
             texts += [
                 f"{x}[{i}] = {z}", f"{x}[1:] = {z}", f"{x}[{distinct}] = {z}", f"{x}[L.tensor({distinct})] = {z}", f"{x}[::2] = {z}",
                 f"{x}[{i}].mul_({c})", f"{x}[{i}].add_({z})", f"{x}[-1] += {z}", f"{x}[..., 0] = {c}", f"{x}[{i}].zero_()",
             ]  # fmt: skip
-            if z in self.scope:
+            if z.split(".")[0] in self.scope:
                 texts.append(f"{x}.index_put_((L.tensor({[i, i]}),), {z}, accumulate=True)")
         if len(shape) == 2 and 0 not in shape:
             texts += [f"{x}.t().mul_({c})", f"{x}[:, 0] = {c}", f"{x}.diagonal().add_({c})", f"{x}.t_()", f"{x}.T[0].copy_({c} * {x}.T[0])"]
-        if self.pick.random() < 0.1:
+        if self.pick.random() < 0.1 and "retain_grad" not in str(self.lines):
             texts = [f"{x}.unsqueeze_(0)", f"{x}.squeeze_()"]
         return self.pick.choice(texts)
 
@@ -347,7 +355,7 @@ class Maker:
             f"{x}.register_hook(lambda g: seen.append(g.sum().item()))",
         ]  # fmt: skip
         if self.scope[x]._is_view() or "squeeze_(" in str(self.lines):  # a hook of a view that is written later sees other things
-            texts = texts[:2]
+            texts = texts[1:2]
         if leaf:
             z = self.pick.choice(leaf)
             texts += [f"{z}.grad = None", f"{z}.grad.zero_()", f"{z}.grad.mul_(2.0)", f"v{self.made} = {z}.grad * 2.0", f"v{self.made} = {z}.grad.detach()"]

@@ -26,6 +26,7 @@ INTENDED: tuple[tuple[str, str, str, str], ...] = (
     ("lamina", "", r"saved by\s+lerp ", "the weight is an operand here, and saved"),
     ("torch", "", "modified by an inplace .*GatherBackward", "only the shape of the operand is asked for"),
     ("torch", "", "modified by an inplace .*ProdBackward", "the product is not saved, but the factors"),
+    ("lamina", "", r"(?s)a second time.*saved by\s+mul ", "add(x, alpha=c) is a product, which saves c"),
     ("lamina", "", "several elements of the tensor share", "a part of x.expand(…) can't be written"),
 )
 
@@ -43,7 +44,7 @@ def close(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def told(x: Any) -> np.ndarray:
-    return np.array(x.detach().tolist(), dtype=np.float64).reshape(tuple(x.shape))
+    return np.array((x.detach() + 0.0).tolist(), dtype=np.float64).reshape(tuple(x.shape))
 
 
 class Difference(NamedTuple):

@@ -15,7 +15,7 @@ def run_in_threads(count: int, body) -> None:
         barrier.wait()
         try:
             body(number)
-        except BaseException as error:  # noqa: BLE001 - handed to the test
+        except BaseException as error:  # handed to the test
             failures.append(error)
 
     threads = [threading.Thread(target=guarded, args=(i,)) for i in range(count)]
