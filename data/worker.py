@@ -8,6 +8,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from itertools import islice
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
@@ -15,8 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..ir.errors import ArgumentError
 from ..runtime import modes
 from ..runtime.random import manual_seed
+from ..runtime.threads import set_num_threads
 from .datasets import Dataset, IterableDataset
 from .sharing import Writer
 
@@ -107,6 +110,8 @@ def work(connection: Connection, inherited: Iterable[Connection], setup: Setup, 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the parent stops its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     modes.update(grad=True, inference=False, hook=None)  # the same however the process was started
+    with suppress(ArgumentError):  # a BLAS that can't be told
+        set_num_threads(1)  # the workers are the parallelism
     seed = setup.seed + worker
     manual_seed(seed)
     random.seed(seed)

@@ -38,7 +38,7 @@ class Curve:
     def finish(self, final: float) -> None:
         """Print first, last and baseline, draw the curve, and exit with 1 if the baseline was not beaten.
 
-        final: the loss in the end, measured as the baseline was.
+        final: the loss in the end, on the data that the baseline was measured on.
         """
         save(self.draw(final), self.name)
         measured = f"first loss {self.losses[0]:.4f}, last {final:.4f}, baseline {self.baseline:.4f}"
@@ -50,13 +50,15 @@ class Curve:
         figure = Figure(figsize=(7.5, 4.4), layout="constrained")
         axes = figure.subplots()
         smooth = self.smooth()
-        first = len(self.losses) - len(smooth) + 1  # of the averages: each ends where its window does
+        first = 1 + (len(self.losses) - len(smooth)) // 2  # each mean stands in the middle of its window
         axes.plot(range(1, len(self.losses) + 1), self.losses, color=FAINT, linewidth=1, label="each step")
-        axes.plot(range(first, len(self.losses) + 1), smooth, color=LINE, linewidth=2, label="moving mean")
+        axes.plot(range(first, first + len(smooth)), smooth, color=LINE, linewidth=2, label="moving mean")
         axes.axhline(
             self.baseline, color=BASELINE, linestyle="--", linewidth=1.2, label=f"baseline: {self.meaning}"
         )
-        axes.set_title(f"{self.name}: loss {self.losses[0]:.3f} at first, {final:.3f} in the end")
+        axes.set_title(
+            f"{self.name}: loss {self.losses[0]:.3f} at first, {final:.3f} on test data in the end"
+        )
         axes.set_xlabel("step")
         axes.set_ylabel("loss")
         axes.grid(alpha=0.25)

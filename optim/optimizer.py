@@ -140,7 +140,7 @@ class Optimizer:
             grad = edge.grad if type(edge) is Leaf else p.grad
             if grad is None:
                 continue
-            state = states.get(p)
+            state: Any = states.get(p)
             if not state and not bare:
                 fresh.append(p)
                 continue

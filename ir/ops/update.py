@@ -125,10 +125,12 @@ def update(
             for row in rows:
                 p = row[1]
                 dtype = p.dtype
-                fast = steps.get(dtype, steps)
+                fast: Any = steps.get(dtype, steps)
                 if fast is steps:
-                    floats = quick is not None and dtype.kind == "f" and dtype.itemsize > 2
-                    fast = steps[dtype] = quick(dtype, *values, **attrs) if floats else None
+                    fast = None
+                    if quick is not None and dtype.kind == "f" and dtype.itemsize > 2:
+                        fast = quick(dtype, *values, **attrs)
+                    steps[dtype] = fast
                 if fast is None:
                     in_blocks(step, *row)
                 elif not p.ndim:  # 0-d results are no arrays

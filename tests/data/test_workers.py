@@ -234,6 +234,13 @@ def test_worker_init_fn_runs_before_the_first_sample():
     assert list(loader) == ["0", "1", "0", "1"]
 
 
+def test_workers_use_one_thread_each():
+    before = lamina.get_num_threads()
+    loader = DataLoader(range(2), None, num_workers=2, collate_fn=lambda i: lamina.get_num_threads())
+    assert list(loader) == [1, 1]
+    assert lamina.get_num_threads() == before
+
+
 def test_workers_begin_in_the_ordinary_mode():
     def record(i):
         return lamina.is_grad_enabled()
