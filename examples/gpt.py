@@ -83,7 +83,7 @@ def sample(model: GPT, book: Book, opening: str, length: int, temperature: float
 
 
 def main() -> None:
-    count = steps(__doc__, usual=800, quick=40)
+    count = steps(__doc__, usual=800, quick=25)
     torch.manual_seed(0)
     book = Book()
     model = GPT(len(book.alphabet))

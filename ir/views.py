@@ -58,10 +58,13 @@ def step(name: str, **attrs: Any) -> tuple[str, tuple[tuple[str, Any], ...]]:
     return name, tuple(attrs.items())
 
 
+BY_VALUE = {"view": "reshape"}  # what stands for a view where only values matter: strides may be others
+
+
 def replay(x: Any, chain: Chain) -> Any:
-    """Apply the views of a chain one after the other, to any kind of operand."""
+    """Select what a chain of views selects of its base, of any kind of operand; not always a view."""
     for name, attrs in chain:
-        x = REGISTRY[name](x, **dict(attrs))
+        x = REGISTRY[BY_VALUE.get(name, name)](x, **dict(attrs))
     return x
 
 

@@ -25,7 +25,7 @@ from . import modes
 from .graph import Edge, Leaf, Node, Port
 from .places import line_of, spell
 from .storage import Storage
-from .tensor import Tensor, wrap
+from .tensor import Retained, Tensor, wrap
 
 ndarray, asarray, new = np.ndarray, np.asarray, object.__new__
 _accumulating = fork_safe_lock()  # held for one addition into a leaf's gradient
@@ -195,6 +195,8 @@ _kinds = {d.numpy: d for d in ALL}
 def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
     """The cotangents of the operands of `n`, fitted; `g` is its cotangent, or a list of one per output."""
     plan, edges = n.plan, n.edges
+    if plan.foreign:
+        user_code(create)
     types, needs = plan.types, [e is not None for e in edges]
     gs = g if type(g) is list else [g, *plan.unused]
     if plan.small and not create:
@@ -221,10 +223,12 @@ def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
     ]
 
 
-def run_hooks(e: Edge, g: Any) -> Any:
+def run_hooks(e: Edge, g: Any, create: bool) -> Any:
     """Hand a cotangent to the hooks of the value it belongs to; what they return takes its place."""
+    user_code(create)
     index = e.index if type(e) is Port else 0
-    for hook in tuple((e.hooks or {}).get(index, ())):
+    hooks = (e.hooks or {}).get(index, ())
+    for hook in sorted(hooks, key=lambda hook: type(hook) is Retained):  # what is retained is what goes on
         x = as_tensor(g)
         new = hook(x)
         if new is not None:
@@ -275,6 +279,7 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
                 if old._storage is not None:
                     old._storage.version += 1
     if e.after:
+        user_code(create)
         for hook in tuple(e.after):
             owner = e.owner()
             if owner is not None:
@@ -348,7 +353,7 @@ def walk(
         if kind is Leaf:
             if g is not None and (targets is None or e in targets):
                 if e.hooks:
-                    g = run_hooks(e, g)
+                    g = run_hooks(e, g, create)
                 if leaves:
                     accumulate(e, g, create)
                 else:
@@ -356,7 +361,7 @@ def walk(
             continue
         if kind is Port:
             if g is not None and e.hooks and (needed is None or e in needed):
-                g = run_hooks(e, g)
+                g = run_hooks(e, g, create)
             if targets is not None and e in targets and g is not None:
                 captured[e] = g
             below = e.node
@@ -452,9 +457,9 @@ def walk(
             continue
         if e.hooks and g is not None and (needed is None or e in needed):
             if type(g) is not list:
-                g = run_hooks(e, g)
+                g = run_hooks(e, g, create)
             elif len(plan.op.outputs) == 1 and g[0] is not None:  # the others are hidden; else the ports did it
-                g[0] = run_hooks(e, g[0])
+                g[0] = run_hooks(e, g[0], create)
         if targets is not None and e in targets and g is not None:
             captured[e] = g[0] if type(g) is list else g
         edges, guards = e.edges, e.guards
@@ -544,13 +549,23 @@ def _run(outputs, gradients, *, retain: bool | None, create: bool, targets, leav
     if len(outputs) != len(gradients):
         raise ArgumentError(f"{len(outputs)} outputs need as many gradients, not {len(gradients)}")
     before = modes.local.grad
-    modes.update(grad=create)
+    if create and not before:
+        modes.update(grad=True)
+    # Otherwise gradients are turned off only where the user's own code runs (`user_code`): what Lamina's rules see
+    # has no history, so they record none.
     try:
         seeds = [(x._node, _seed(x, g)) if isinstance(x, Tensor) else _seed(x, g) for x, g in zip(outputs, gradients)]
         retain = create if retain is None else retain
         return walk(seeds, retain=retain, create=create, targets=targets, leaves=leaves)
     finally:
-        modes.update(grad=before)
+        if modes.local.grad is not before:
+            modes.update(grad=before)
+
+
+def user_code(create: bool) -> None:
+    """Turn gradients off for what is left of this run, as hooks and custom functions expect."""
+    if not create and modes.local.grad:
+        modes.update(grad=False)
 
 
 def _listed(x: Any) -> tuple:

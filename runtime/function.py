@@ -63,6 +63,8 @@ class _Call(Plan):
 
     __slots__ = ()
 
+    foreign = True
+
     def __init__(self, op: Op, types: tuple, outs: tuple, sources: tuple):
         self.op, self.types, self.outs, self.sources = op, types, outs, sources
         self.attrs: dict = {}

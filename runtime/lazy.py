@@ -13,10 +13,10 @@ class MissingLibraryError(LaminaError, ImportError):
 
 
 def load(name: str, extra: str | None = None) -> ModuleType:
-    """The module `name`, imported now.  `extra`: the extra of Lamina that brings it; None for a plain
-    dependency.
+    """The module `name`, imported now.
 
-    Raises MissingLibraryError, which names the pip command.
+    extra: the extra of Lamina that brings it; None for a plain dependency.  Raises MissingLibraryError, which
+    names the pip command.
     """
     try:
         return import_module(name)

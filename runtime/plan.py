@@ -36,6 +36,7 @@ class Plan:
         "recipes", "link", "quick", "exact", "simple", "raw_vjp", "unused",
     )  # fmt: skip
 
+    foreign = False  # a custom function's stand-in for a plan says True: its backward is the user's code
     op: Op
     attrs: dict[str, Any]
     types: tuple[Type | None, ...]

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import secrets
 import stat
 import zlib
 from collections import OrderedDict
@@ -216,7 +215,7 @@ def _replacing(path: str) -> Iterator[IO[bytes]]:
             yield file
         return
     folder = os.path.dirname(path)
-    temporary = os.path.join(folder, f".{os.path.basename(path)[:200]}.{secrets.token_hex(6)}.part")
+    temporary = os.path.join(folder, f".{os.path.basename(path)[:200]}.{os.urandom(6).hex()}.part")
     try:
         with open(temporary, "xb") as file:
             yield file

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from ..indices import whole
 from ..op import REGISTRY, Traits, define
 from ..sample import sample
 from ..types import Shape
-from ..views import MAPS, Chain, places_in, replay, shapes_along, step
+from ..views import BY_VALUE, MAPS, Chain, places_in, replay, shapes_along, step
 
 # The transpose of a chain of views, and a write through one
 
@@ -41,18 +42,27 @@ def bind_unview(input, shape, chain):
 
 
 def _run(x: np.ndarray, chain: Chain) -> np.ndarray:
+    """What the chain selects of an array; a copy where the array's strides don't allow what its base's did."""
     for name, attrs in chain:
-        x = REGISTRY[name].reference(x, **dict(attrs))
+        x = REGISTRY[BY_VALUE.get(name, name)].reference(x, **dict(attrs))
     return x
+
+
+def _places(shape: Shape, chain: Chain) -> np.ndarray:
+    """Where in a contiguous array of `shape` stands what the chain selects."""
+    return _run(np.arange(prod(shape)).reshape(shape), chain).ravel()
 
 
 def _unview(input: np.ndarray, *, shape: Shape, chain: Chain) -> np.ndarray:
     out = np.zeros(shape, input.dtype)
     if any(MAPS[name].overlaps for name, _ in chain):
-        places = _run(np.arange(out.size).reshape(shape), chain)
-        np.add.at(out.reshape(-1), places.ravel(), input.ravel())
+        np.add.at(out.reshape(-1), _places(shape, chain), input.ravel())
+        return out
+    region = _run(out, chain)
+    if np.may_share_memory(region, out):
+        region[...] = input
     else:
-        _run(out, chain)[...] = input
+        out.reshape(-1)[_places(shape, chain)] = input.ravel()
     return out
 
 
@@ -101,10 +111,13 @@ def bind_view_scatter(base, value, chain):
 
 
 def _view_scatter(base: np.ndarray, value: np.ndarray, *, chain: Chain) -> np.ndarray:
-    out = np.array(
-        base, order="K"
-    )  # keeps the order of strides, so that a view that base allowed is one of the copy
-    _run(out, chain)[...] = value
+    out = np.array(base, order="K")  # so that mostly what was a view of base is one of the copy
+    region = _run(out, chain)
+    if np.may_share_memory(region, out):
+        region[...] = value
+    else:
+        out = np.array(base, order="C")
+        out.reshape(-1)[_places(base.shape, chain)] = value.ravel()
     return out
 
 

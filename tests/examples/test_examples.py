@@ -1,6 +1,7 @@
 """Every example runs as a user runs it, and learns: a few steps here, all of them under `make slow`."""
 
 import math
+import os
 import re
 import subprocess
 import sys
@@ -19,7 +20,9 @@ LAST_LINE = re.compile(r"\w+: first loss (\S+), last (\S+), baseline (\S+) \(.+\
 def losses(name: str, *arguments: str) -> tuple[float, ...]:
     """First loss, last loss and baseline, as the example prints them."""
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
+    # Tests run several at a time: threads of OpenBLAS would then wait for one another.
+    alone = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=alone)
     assert done.returncode == 0, done.stdout + done.stderr
     matched = LAST_LINE.fullmatch(done.stdout.splitlines()[-1])
     assert matched, done.stdout

@@ -267,7 +267,7 @@ class Maker:
 
     def copied(self) -> str | None:
         x = self.any()
-        return self.pick.choice((f"{x}.clone()", f"{x}.detach()", f"{x}.detach().clone()", f"L.zeros_like({x})", f"{x}.contiguous()", f"{x}.data", f"{x}.detach().clone().requires_grad_()"))
+        return self.pick.choice((f"{x}.clone()", f"{x}.detach()", f"{x}.detach().clone()", f"L.zeros_like({x})", f"{x}.contiguous()", f"{x}.data.clone()", f"{x}.detach().clone().requires_grad_()"))
 
     def expression(self) -> str | None:
         kinds = (
@@ -317,7 +317,7 @@ class Maker:
 
     def unrecorded(self) -> str | None:
         parts = []
-        for _ in range(2):
+        for _ in range(1 if "expand" in str(self.lines) else 2):  # a part of an expanded one can't be written here
             text = self.written() if self.pick.random() < 0.7 else self.expression()
             if text and ("_(" in text or "= " in text):
                 if "squeeze_" not in text and ".t_" not in text:  # shapes then differ from what history says
