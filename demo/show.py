@@ -19,6 +19,8 @@ def show(epochs: int, seed: int, out: Path, pictures: bool) -> float:
 
     Raises OSError where `out` can't be written.
     """
+    # Products this small gain little from a second thread, and lose much when another program wants the core.
+    lamina.set_num_threads(1)
     lamina.manual_seed(seed)
     data = digits.load()
     network = Network()

@@ -2,9 +2,13 @@
 
 import argparse
 
+import lamina
+
 
 def steps(description: str, usual: int, quick: int) -> int:
     """The number of training steps that the command line asks for: `--steps N`, `--quick`, or `usual`."""
+    # Products this small gain little from a second thread, and lose much when another program wants the core.
+    lamina.set_num_threads(1)
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -88,8 +88,8 @@ class Op:
     write       (arrays..., **attrs): the in-place form in NumPy, which changes the first array (or those that
                 `mutates` names) instead of returning; without it, an in-place op writes the reference's
                 result over the operand.
-    rows        of an optimizer's update: (keyword arguments as items) -> f(rows), which writes; a row is the arrays of
-                one parameter (see ir/ops/update.py).
+    rows        of an optimizer's update: (keyword arguments as items) -> f(rows), which writes; a row is the
+                arrays of one parameter (see ir/ops/update.py).
     quick       (types, attrs) -> a quicker spelling of the reference for operands of just these types, or
                 None; it must return an ndarray of the inferred dtype, 0-d results too.
     quick_grad  (types of operands then outputs, attrs) -> per operand f(cotangent, saved), a quicker spelling
@@ -103,8 +103,8 @@ class Op:
     # __dict__ holds a record's own __doc__, which a class with a docstring has no slot for.
     __slots__ = (
         "name", "operands", "optional", "variadic", "attrs", "outputs", "hidden", "bind", "plain", "infer",
-        "reference", "casts", "rules", "vjp", "saves", "lower", "traits", "write", "rows", "quick", "quick_grad",
-        "samples", "inapplicable", "method", "aliases", "dtypes", "__dict__",
+        "reference", "casts", "rules", "vjp", "saves", "lower", "traits", "write", "rows", "quick",
+        "quick_grad", "samples", "inapplicable", "method", "aliases", "dtypes", "__dict__",
     )  # fmt: skip
 
     def __init__(

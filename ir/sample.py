@@ -31,7 +31,7 @@ class Operand:
     away_from: tuple[float, ...] = ()
 
     def array(self, generator: np.random.Generator, dtype: np.dtype) -> np.ndarray:
-        """A contiguous array of such values in `dtype`.  Integers lie in [low, high); others are rounded to fit."""
+        """A contiguous array of such values in `dtype`.  Integers lie in [low, high); others are rounded."""
         if self.category == "bool" or (dtype.kind == "b" and self.category == "any"):
             return generator.integers(0, 2, self.shape).astype(np.bool_)
         if self.category == "int" or (dtype.kind in "iu" and self.category == "any"):

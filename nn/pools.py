@@ -2,75 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..runtime import Tensor, ops
 
-_PLAIN = {1: ops.max_pool1d, 2: ops.max_pool2d, 3: ops.max_pool3d}
-_INDEXED = {1: ops.max_pool1d_with_indices, 2: ops.max_pool2d_with_indices, 3: ops.max_pool3d_with_indices}
-_ADAPTIVE = {1: ops.adaptive_max_pool1d, 2: ops.adaptive_max_pool2d, 3: ops.adaptive_max_pool3d}
-_ADAPTIVE_INDEXED = {
-    1: ops.adaptive_max_pool1d_with_indices,
-    2: ops.adaptive_max_pool2d_with_indices,
-    3: ops.adaptive_max_pool3d_with_indices,
-}
+_AXES = {1: "L", 2: "H and W", 3: "D, H and W"}
 
 
-def max_pool1d(
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """The greatest of each window of [N, C, L], and with `return_indices` its place in L."""
-    return (_INDEXED if return_indices else _PLAIN)[1](
-        input, kernel_size, stride, padding, dilation, ceil_mode
-    )
+def _named(pool: Callable, name: str, doc: str) -> Callable:
+    pool.__name__ = pool.__qualname__ = name
+    pool.__doc__ = doc
+    return pool
 
 
-def max_pool2d(
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """The greatest of each window of [N, C, H, W], and with `return_indices` its place in H W, flattened."""
-    return (_INDEXED if return_indices else _PLAIN)[2](
-        input, kernel_size, stride, padding, dilation, ceil_mode
-    )
+def _max_pool(n: int) -> Callable:
+    """`max_pool` over the last `n` dimensions."""
+    name = f"max_pool{n}d"
+    plain, indexed = ops.FUNCTIONS[name], ops.FUNCTIONS[f"{name}_with_indices"]
+
+    def pool(
+        input: Tensor,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
+        run = indexed if return_indices else plain
+        return run(input, kernel_size, stride, padding, dilation, ceil_mode)
+
+    doc = f"The greatest of each window over {_AXES[n]}, and with `return_indices` its flattened place."
+    return _named(pool, name, doc)
 
 
-def max_pool3d(
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """The greatest of each window of [N, C, D, H, W], and with `return_indices` its place in D H W."""
-    return (_INDEXED if return_indices else _PLAIN)[3](
-        input, kernel_size, stride, padding, dilation, ceil_mode
-    )
+def _adaptive_max_pool(n: int) -> Callable:
+    """`adaptive_max_pool` over the last `n` dimensions."""
+    name = f"adaptive_max_pool{n}d"
+    plain, indexed = ops.FUNCTIONS[name], ops.FUNCTIONS[f"{name}_with_indices"]
+
+    def pool(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+        return (indexed if return_indices else plain)(input, output_size)
+
+    doc = f"The greatest of each of `output_size` parts of {_AXES[n]}, and with `return_indices` its place."
+    return _named(pool, name, doc)
 
 
-def adaptive_max_pool1d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-    """The greatest of each of `output_size` parts of L, and with `return_indices` its place."""
-    return (_ADAPTIVE_INDEXED if return_indices else _ADAPTIVE)[1](input, output_size)
-
-
-def adaptive_max_pool2d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-    """The greatest of each of `output_size` parts of H and W, and with `return_indices` its place."""
-    return (_ADAPTIVE_INDEXED if return_indices else _ADAPTIVE)[2](input, output_size)
-
-
-def adaptive_max_pool3d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-    """The greatest of each of `output_size` parts of D, H and W, and with `return_indices` its place."""
-    return (_ADAPTIVE_INDEXED if return_indices else _ADAPTIVE)[3](input, output_size)
+max_pool1d, max_pool2d, max_pool3d = map(_max_pool, (1, 2, 3))
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = map(_adaptive_max_pool, (1, 2, 3))

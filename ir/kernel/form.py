@@ -111,13 +111,10 @@ def identity(word: str, dtype: str) -> bool | int | float:
     return {"add": 0, "mul": 1, "bit_or": False, "bit_and": True}[word]
 
 
-@dataclass(frozen=True)
-class Reduce:
-    """name = combine(axes) value: one number for each parallel point; the order of combination is free."""
+class _OneValue:
+    """A stage that gives one value a name."""
 
     name: str
-    combine: str
-    axes: tuple[Axis, ...]
     value: Expr
 
     @property
@@ -127,6 +124,16 @@ class Reduce:
     @property
     def exprs(self) -> tuple[Expr, ...]:
         return (self.value,)
+
+
+@dataclass(frozen=True)
+class Reduce(_OneValue):
+    """name = combine(axes) value: one number for each parallel point; the order of combination is free."""
+
+    name: str
+    combine: str
+    axes: tuple[Axis, ...]
+    value: Expr
 
     def __str__(self) -> str:
         return f"{self.name} = {self.combine}({' '.join(map(str, self.axes))}) {self.value}"
@@ -169,7 +176,7 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class Local:
+class Local(_OneValue):
     """name[axes] = value: a named inner expression, or without axes one number for each parallel point.
 
     The schedule decides whether to keep the array or to compute it again where it is used.
@@ -178,14 +185,6 @@ class Local:
     name: str
     axes: tuple[Axis, ...]
     value: Expr
-
-    @property
-    def defines(self) -> tuple[str, ...]:
-        return (self.name,)
-
-    @property
-    def exprs(self) -> tuple[Expr, ...]:
-        return (self.value,)
 
     def __str__(self) -> str:
         return f"{ref(self.name, names(self.axes))} = {self.value}{_loops(self.axes)}"

@@ -89,7 +89,7 @@ def _joined_samples(*cases: tuple) -> Callable[[], list[Sample]]:
 
 
 def _joined(tensors: Sequence[np.ndarray], dim: int) -> np.ndarray:
-    """The arrays joined, row by row in memory: NumPy keeps the order of transposed ones, which view() refuses."""
+    """The arrays joined, row by row in memory: NumPy keeps the order of transposed ones."""
     out = np.concatenate(tensors, dim)
     return out if out.flags.c_contiguous else np.ascontiguousarray(out)
 

@@ -66,6 +66,16 @@ def need_float(op: str, t: Type) -> None:
 # ---- max
 
 
+def with_places(n: int, returned: bool) -> dict[str, Any]:
+    """What the records of max pools over `n` dimensions share: places are saved, and by some returned."""
+
+    def grad(g, indices, input_type):
+        return spread_at(g, indices, size=input_type.shape[-n:])
+
+    outputs, hidden = (("out", "indices"), ()) if returned else (("out",), ("indices",))
+    return {"outputs": outputs, "hidden": hidden, "grad": grad}
+
+
 def max_windows(x: np.ndarray, window: Window, places: tuple) -> tuple[np.ndarray, np.ndarray]:
     """The greatest of each window, and the flat place of its first occurrence; NaN is the greatest of all."""
     sizes, n = x.shape[2:], len(places)
@@ -147,12 +157,10 @@ def make_max_pool(n: int, returned: bool) -> Op:
 
     return define(
         op,
-        outputs=("out", "indices") if returned else ("out",),
-        hidden=() if returned else ("indices",),
+        **with_places(n, returned),
         bind=bind,
         infer=infer,
         reference=reference,
-        grad=lambda g, indices, input_type: spread_at(g, indices, size=input_type.shape[-n:]),
         lower=lowering.kernel(build),
         samples=max_samples(n),
         inapplicable=SAMPLE_SIZES,

@@ -17,7 +17,7 @@ from ..types import Type
 from .compare import lt, where
 from .join import cat
 from .places import flat, spread_at, unflat
-from .pool import pool_window, pooled_type
+from .pool import pool_window, pooled_type, with_places
 from .pool_mean import AVG_POOL
 from .reduce import mean
 from .sliding import SAMPLE_SIZES
@@ -149,12 +149,10 @@ def make_adaptive_max(n: int, returned: bool) -> Op:
     x, y = (5, 4, 3)[:n], (2, 3, 2)[:n]
     return define(
         op,
-        outputs=("out", "indices") if returned else ("out",),
-        hidden=() if returned else ("indices",),
+        **with_places(n, returned),
         bind=bind,
         infer=infer,
         reference=reference,
-        grad=lambda g, indices, input_type: spread_at(g, indices, size=input_type.shape[-n:]),
         lower=lowering.kernel(build),
         samples=lambda: [
             sample(Operand((2, 2, *x), distinct=True), output_size=y),

@@ -42,7 +42,7 @@ def bind_unview(input, shape, chain):
 
 
 def _run(x: np.ndarray, chain: Chain) -> np.ndarray:
-    """What the chain selects of an array; a copy where the array's strides don't allow what its base's did."""
+    """What the chain selects of an array; a copy where its strides don't allow what its base's did."""
     for name, attrs in chain:
         x = REGISTRY[BY_VALUE.get(name, name)].reference(x, **dict(attrs))
     return x

@@ -339,7 +339,7 @@ class Maker:
     def differentiated(self) -> str | None:
         x, y = self.any(), self.any()
         # A view whose base is written without history is another node in PyTorch from then on.
-        if self.scope[y]._is_view() or not self.scope[y].requires_grad and self.pick.random() < 0.9:
+        if self.scope[y]._is_view() or "squeeze_(" in str(self.lines) or not self.scope[y].requires_grad and self.pick.random() < 0.9:
             return None
         g = f"g{self.made}"
         self.made += 1

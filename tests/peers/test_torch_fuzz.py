@@ -15,6 +15,7 @@ from fuzz_programs import Maker, fresh_scope, run_line  # noqa: E402
 
 import lamina  # noqa: E402
 from lamina.ir.errors import LaminaError  # noqa: E402
+from lamina.runtime.storage import Storage  # noqa: E402
 
 # What only one of the two refuses, and why that is meant so: (who raises, in what line, with what words, why).
 INTENDED: tuple[tuple[str, str, str, str], ...] = (
@@ -152,3 +153,23 @@ def check(seed: int) -> None:
 def test_programs_mean_the_same(part):
     for seed in range(15 * part, 15 * part + 15):
         check(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_many_programs_mean_the_same(part):
+    for seed in range(1000 + 500 * part, 1500 + 500 * part):
+        check(seed)
+
+
+def test_a_planted_fault_is_found_and_shrunk(monkeypatch):
+    """A write that is not counted: what was saved before is then differentiated with the new values."""
+    monkeypatch.setattr(Storage, "written", lambda self, writer: None)
+    lines = [
+        "x0 = L.tensor([0.5, 1.5], dtype=L.float64, requires_grad=True)", "x1 = x0 + 1.0", "x2 = x1.sin()", "x3 = x1 * x1",
+        "x1.mul_(2.0)", "x4 = x3 + 1.0", "x4.sum().backward()",
+    ]  # fmt: skip
+    found = compare(lines)
+    assert found is not None and found.about.startswith("torch") and "only torch refuses: x4.sum" in found.text
+    shorter, _ = shrunk(lines, found)
+    assert shorter == [line for line in lines if "x2" not in line]
