@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 from .errors import ArgumentError
@@ -144,7 +145,7 @@ class Op:
         self.variadic = bool(self.operands) and self.operands[-1].startswith("*")
         self.outputs, self.hidden = outputs, hidden
         self.plain = bind is None  # the call's arguments are just the operands
-        self.bind = bind or _plain_bind(self)
+        self.bind = _called(bind, name) if bind else _plain_bind(self)
         self.infer, self.reference, self.lower, self.casts = infer, reference, lower, casts
         self.traits, self.samples, self.method = traits, samples, method
         self.inapplicable = inapplicable or {}
@@ -260,6 +261,15 @@ def _signature(reference: Callable) -> tuple[tuple[str, ...], tuple[str, ...]]:
     names, count, only = code.co_varnames, code.co_argcount, code.co_kwonlyargcount
     variadic = ("*" + names[count + only],) if code.co_flags & 0x04 else ()
     return names[:count] + variadic, names[count : count + only]
+
+
+def _called(bind: Callable, name: str) -> Callable:
+    """`bind` under the op's name, which Python's errors about arguments speak of."""
+    if not isinstance(bind, FunctionType):
+        return bind
+    made = FunctionType(bind.__code__, bind.__globals__, name, bind.__defaults__, bind.__closure__)
+    made.__kwdefaults__, made.__doc__, made.__qualname__ = bind.__kwdefaults__, bind.__doc__, name
+    return made
 
 
 def _plain_bind(op: Op) -> Callable[..., tuple[tuple, dict]]:

@@ -28,13 +28,32 @@ def _array(name: str, data: Any, dtype: DType | None) -> np.ndarray:
     except ValueError:
         raise ArgumentValueError(f"{name}(data): the rows of the nested sequence differ in length") from None
     known = array.dtype.kind in "biufV" or dtypes.from_numpy_dtype(array.dtype) is not None
+    if array.dtype.kind == "O" and all(isinstance(x, int) for x in array.flat):  # beyond 64 bits
+        _check_fit(name, array, dtype if dtype is not None and dtype.category == "int" else dtypes.int64)
     if not known or array.dtype.kind == "O":
         raise ArgumentError(f"{name}(data): numbers are needed, not {_odd(data)}")
-    if dtype is None and array.dtype == np.float64 and not isinstance(data, (np.ndarray, np.generic)):
-        dtype = dtypes.default_dtype()  # Python floats, wherever they stand
-    if dtype is None and not array.size and not isinstance(data, np.ndarray):
-        dtype = dtypes.default_dtype()
+    typed = isinstance(_first(data), (np.ndarray, np.generic, Tensor))
+    if dtype is None and not typed and (array.dtype == np.float64 or not array.size):
+        dtype = dtypes.default_dtype()  # Python floats, wherever they stand; or nothing
+    if not typed and array.size and (dtype or dtypes.int64).category == "int":
+        _check_fit(name, array, dtype or dtypes.int64)
     return array if dtype is None else array.astype(dtype.numpy)
+
+
+def _first(data: Any) -> Any:
+    """The first item of nested sequences, which tells whether they hold Python's numbers."""
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return data
+
+
+def _check_fit(name: str, array: np.ndarray, dtype: DType) -> None:
+    """Refuse numbers that an integer type can't hold.  Negative ones wrap around where it has no sign."""
+    info = np.iinfo(dtype.numpy)
+    least = info.min if dtype.is_signed else -info.max
+    if array.dtype.kind != "V" and not (array.min() >= least and array.max() <= info.max):  # NaN, too
+        odd = next(x for x in array.ravel().tolist() if not least <= x <= info.max)
+        raise ArgumentValueError(f"{name}(data): the number {odd} does not fit into {dtype}")
 
 
 def _plain(data: Any) -> Any:
@@ -67,6 +86,16 @@ def tensor(
     require_cpu(device)
     made = tensor_of(_array("tensor", data, _checked("tensor", dtype)))
     return made.requires_grad_() if requires_grad else made
+
+
+def new_tensor(
+    self: Tensor, data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor holding a copy of `data`, of this tensor's dtype where none is given."""
+    return tensor(data, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad)
+
+
+setattr(Tensor, "new_tensor", new_tensor)  # noqa: B010 - a method, as those of methods.py
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.dtypes import DType
+from ..ir.dtypes import DType, from_numpy_dtype
 from ..ir.errors import ArgumentError, LaminaError
 from ..ir.op import Op
 from ..ir.shapes import number_dtype, result_dtype
 from ..ir.types import Device, Type, type_of
 from . import modes
-from .graph import Light, Node, Port
+from .graph import Light, Port, Saving
 from .history import make_view, record
 from .places import USERS, here, spell
 from .plan import LIMIT, Plan, described, memo, remember
@@ -46,7 +46,9 @@ def lift(kind: Type, value: Any) -> Tensor:
         if known is not None:
             return known
     if isinstance(value, np.generic):
-        value = value.item()
+        if from_numpy_dtype(value.dtype) is None:
+            raise ArgumentError(f"a number is needed beside {kind}, not NumPy's {value.dtype}")
+        value = float(value) if value.dtype.kind == "V" else value.item()  # V: an extension's, as bfloat16
     dtype = number_dtype(value, kind)
     try:
         data = np.asarray(value, dtype.numpy)
@@ -110,7 +112,9 @@ def run(op: Op, plan: Plan, operands: tuple) -> Any:
         arrays = (arrays,)
     if plan.simple and not modes.CHANGED:  # what most calls are
         out = new(Tensor)
-        out._data, out._meta, out._storage, out._view, out._edge = arrays[0], plan.out, None, None, None
+        out._data = arrays[0]
+        out._meta = plan.out
+        out._storage = out._view = out._edge = None
         if True in plan.floats:
             record(plan, operands, (out,), arrays)
         return out
@@ -188,9 +192,12 @@ def binary(op: Op) -> Callable:
             record(plan, (input, other), (out,), (data,))
             return out
         if saves_none:
-            n = new(Light)
-        elif crossed:
-            n = new(Node)
+            n = out._edge = new(Light)
+            n.plan = plan
+            n.edges = (a, b)
+            return out
+        if crossed:
+            n = new(Saving)
             if a is not None:
                 t = other._storage
                 if t is None:
@@ -210,13 +217,11 @@ def binary(op: Op) -> Callable:
         else:
             record(plan, (input, other), (out,), (data,))
             return out
-        n.plan, n.edges, n.hooks = plan, (a, b), None
-        if crossed:
-            frame = _getframe(1)
-            code = frame.f_code
-            n.place = (code, frame.f_lasti) if code.co_filename in USERS else here()
-        else:
-            n.place = None
+        n.plan = plan
+        n.edges = (a, b)
+        frame = _getframe(1)
+        code = frame.f_code
+        n.place = (code, frame.f_lasti) if code.co_filename in USERS else here()
         out._edge = n
         return out
 
@@ -227,7 +232,7 @@ def unary(op: Op) -> Callable:
     """A function of one operand and nothing else."""
     plans: dict[Type, Plan] = memo()
     shorthand = len(op.rules) == 1 and op.rules[0] is not None
-    saves_out, saves_in, saves_none = op.saves == op.outputs, op.saves == op.operands, op.saves == ()
+    saves_out, saves_in = op.saves == op.outputs, op.saves == op.operands
 
     def apply(input):
         if type(input) is not Tensor and not isinstance(input, Tensor):
@@ -251,27 +256,23 @@ def unary(op: Op) -> Callable:
                 record(plan, (input,), (out,), (data,))
             return out
         if saves_out:
-            n = new(Node)
+            n = new(Saving)
             s = out._storage = Storage()
             n.saved, n.guards = (data,), (s, 0)
         elif saves_in:
-            n = new(Node)
+            n = new(Saving)
             s = input._storage
             if s is None:
                 s = input._storage = Storage()
             n.saved, n.guards = (x,), (s, s.version)
-        elif saves_none:
-            n = new(Light)
         else:
             record(plan, (input,), (out,), (data,))
             return out
-        n.plan, n.edges, n.hooks = plan, (a,), None
-        if saves_none:
-            n.place = None
-        else:
-            frame = _getframe(1)
-            code = frame.f_code
-            n.place = (code, frame.f_lasti) if code.co_filename in USERS else here()
+        n.plan = plan
+        n.edges = (a,)
+        frame = _getframe(1)
+        code = frame.f_code
+        n.place = (code, frame.f_lasti) if code.co_filename in USERS else here()
         out._edge = n
         return out
 
@@ -319,27 +320,32 @@ def shaped(op: Op) -> Callable:
         out = new(Tensor)
         out._data = data = plan.kernel(x)
         out._meta = plan.out
-        out._storage = out._view = out._edge = None
-        if is_view:
-            base = data.base
-            if base is not None and (base is x or base is x.base) or data is x:
-                store = input._storage
-                if store is None:
-                    store = input._storage = Storage()
-                out._storage = store
-                parent = input._view
-                if parent is None:
-                    out._view = (input, plan.link, store.history)
-                else:
-                    out._view = (parent[0], parent[1] + plan.link, store.history)
-            elif np.may_share_memory(data, x):  # NumPy's as_strided hides whose memory it shows
+        parent = input._view
+        base = data.base
+        if not is_view:
+            out._storage = out._view = None
+        elif base is not None and (base is x or base is x.base) or data is x:
+            store = input._storage
+            if store is None:
+                store = input._storage = Storage()
+            out._storage = store
+            if parent is None:
+                out._view = (input, plan.link, store.history)
+            else:
+                out._view = (parent[0], parent[1] + plan.link, store.history)
+        else:
+            out._storage = out._view = None
+            if np.may_share_memory(data, x):  # NumPy's as_strided hides whose memory it shows
                 make_view(out, input, plan.link)
             elif not copies:
                 op.reference(x, **plan.attrs)  # says why it can't be a view
-        a = input._edge if input._view is None else input._node
+        a = input._edge if parent is None else input._node
         if a is not None and plan.flows:
             n = out._edge = new(Light)
-            n.plan, n.edges, n.hooks, n.place = plan, (a,), None, None
+            n.plan = plan
+            n.edges = (a,)
+        else:
+            out._edge = None
         return out
 
     def apply_saving(input, *args, **kwargs):
@@ -410,8 +416,9 @@ def ternary(op: Op) -> Callable:
             s = input._storage = Storage()
         if t is None:
             t = second._storage = Storage()
-        n = out._edge = new(Node)
-        n.plan, n.edges, n.hooks = plan, (a, b, c), None
+        n = out._edge = new(Saving)
+        n.plan = plan
+        n.edges = (a, b, c)
         n.saved, n.guards = (x, y), (s, s.version, t, t.version)
         frame = _getframe(1)
         code = frame.f_code

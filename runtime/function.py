@@ -13,6 +13,7 @@ from ..ir.op import Op
 from . import modes
 from .graph import Node, Port
 from .history import storage_of
+from .inplace import check_writable, rebase
 from .places import here
 from .plan import Plan
 from .tensor import Tensor, wrap
@@ -104,6 +105,7 @@ class Function:
                 cls.setup_context(ctx, args, result)
         outputs = result if isinstance(result, tuple) else (result,)
         for x in ctx._dirty:
+            check_writable(x, cls.__name__, wanted)
             storage_of(x).written((cls.__name__, here()))
         if not wanted:
             return result
@@ -115,12 +117,12 @@ class Function:
             if isinstance(out, Tensor) and id(out) in given and id(out) not in dirty:
                 out = out.detach()  # an input handed through must not get this node as its history
             fresh.append(out)
-        _record(cls, ctx, inputs, [i for i, _ in tensors], fresh, [id(x) for x in outputs])
+        _record(cls, ctx, inputs, [i for i, _ in tensors], fresh, [id(x) for x in outputs], dirty)
         return tuple(fresh) if isinstance(result, tuple) else fresh[0]
 
 
 def _record(
-    cls: type[Function], ctx: Context, inputs: list, positions: list[int], outputs: list, ids: list[int]
+    cls: type[Function], ctx: Context, inputs: list, positions: list[int], outputs: list, ids: list[int], dirty: set[int]
 ) -> None:
     """Give the outputs a node that runs `cls.backward`."""
     tensors = [x for x in outputs if isinstance(x, Tensor)]
@@ -135,7 +137,7 @@ def _record(
             sources.append((True, 0))
             continue
         guards += (storage_of(x), storage_of(x).version)
-        if id(x) in index_of_input:
+        if id(x) in index_of_input and id(x) not in dirty:
             saved.append(x._data)
             sources.append((True, index_of_input[id(x)]))
         elif id(x) in index_of_output:
@@ -185,7 +187,11 @@ def _record(
     originals = [i for i, o in zip(ids, outputs) if isinstance(o, Tensor)]
     for k, (x, original) in enumerate(zip(tensors, originals)):
         if x._meta.dtype.is_floating_point and original not in ctx._without:
-            x._node = n if len(tensors) == 1 else Port(n, k)
+            edge = n if len(tensors) == 1 else Port(n, k)
+            if original in dirty:
+                rebase(x, edge)
+            else:
+                x._edge, x._view = edge, None  # a view of an operand, too, has this history and no other
 
 
 def _zeros(kind: Any) -> Tensor:

@@ -49,11 +49,19 @@ class Node:
         return f"<node {self.name} at {hex(id(self))}>"
 
 
+class Saving(Node):
+    """A node as it is made: nobody has hung a hook on it yet."""
+
+    __slots__ = ()
+    hooks = None
+
+
 class Light(Node):
-    """A step that saves nothing, which most are: two slots less to fill."""
+    """A node that saves nothing, as most don't: then there is nothing to fill in but plan and edges."""
 
     __slots__ = ()
     saved = guards = ()
+    place = hooks = None
 
 
 class Leaf:
@@ -93,10 +101,6 @@ class Port:
     def hooks(self) -> dict[int, list[Callable]] | None:
         return self.node.hooks
 
-    @hooks.setter
-    def hooks(self, hooks: dict[int, list[Callable]]) -> None:
-        self.node.hooks = hooks
-
     @property
     def edges(self) -> tuple:
         return (self.node,)
@@ -113,6 +117,20 @@ class Port:
 
     def __repr__(self) -> str:
         return f"<output {self.index} of {self.node!r}>"
+
+
+def hooks_of(edge: Node | Leaf | Port) -> dict[int, list[Callable]]:
+    """The hooks of an edge, to add to.  A node gets room for them, which it lacks until then."""
+    node = edge.node if type(edge) is Port else edge
+    if isinstance(node, Light):
+        node.__class__ = Node
+        node.saved, node.guards, node.place, node.hooks = (), (), None, None
+    elif isinstance(node, Saving):
+        node.__class__ = Node
+        node.hooks = None
+    if node.hooks is None:
+        node.hooks = {}
+    return node.hooks
 
 
 Edge = Node | Leaf | Port

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from . import modes
-from .graph import Light, Node, Port
+from .graph import Light, Node, Port, Saving
 from .places import here
 from .plan import OPERAND, OUTPUT, REST, Plan
 from .storage import Storage
@@ -52,9 +52,13 @@ def node_of(
     if recipe is False:
         return None
     if not recipe:
+        if modes.CHANGED and modes.local.anomaly:
+            n = new(Saving)
+            n.plan, n.edges = plan, edges
+            n.saved, n.guards, n.place = (), (), here()
+            return n
         n = new(Light)
-        n.plan, n.edges, n.hooks = plan, edges, None
-        n.place = here() if modes.CHANGED and modes.local.anomaly else None
+        n.plan, n.edges = plan, edges
         return n
     saved: list[Any] = []
     guards: list[Any] = []
@@ -85,8 +89,8 @@ def node_of(
                     guards += (storage_of(x), storage_of(x).version)
         else:
             saved.append(None)
-    n = new(Node)
-    n.plan, n.edges, n.place, n.hooks = plan, edges, here(), None
+    n = new(Saving)
+    n.plan, n.edges, n.place = plan, edges, here()
     n.saved, n.guards = tuple(saved), tuple(guards)
     return n
 

@@ -17,7 +17,7 @@ from ..ir.errors import DTypeError, InplaceError, ShapeError
 from ..ir.op import REGISTRY, Op
 from . import modes
 from .dispatch import describe, lifted, plan_for
-from .graph import Leaf, Node, Port
+from .graph import Edge, Leaf, Node, Port
 from .history import node_of, storage_of
 from .places import here
 from .plan import OUTPUT
@@ -90,9 +90,9 @@ def write(op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
     store.written((name, place))
     if node is not None:
         _save_outputs(node, x, arrays)
-        _rebase(x, node)
+        rebase(x, Port(node, 0) if len(node.plan.outs) > 1 else node)
     elif gradients and x._node is not None:
-        _rebase(x, None)
+        rebase(x, None)
     if modes.CHANGED and modes.local.hook is not None:
         modes.local.hook(op, plan.attrs | {"inplace": True}, operands, (x,))
     return x
@@ -117,11 +117,8 @@ def _guarded(saved: Any) -> int:
     return sum(v is not None for v in saved) if type(saved) is tuple else saved is not None
 
 
-def _rebase(x: Tensor, node: Node | None) -> None:
+def rebase(x: Tensor, edge: Edge | None) -> None:
     """Give the tensor written and its base their new histories, and date those of all other views."""
-    edge: Any = node
-    if node is not None and len(node.plan.outs) > 1:
-        edge = Port(node, 0)
     base, view = root(x), x._view
     before = base._edge
     if view is None:

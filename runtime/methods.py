@@ -12,11 +12,12 @@ import numpy as np
 
 from ..ir import dtypes
 from ..ir.dtypes import DType
-from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DimError, GradError
+from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DimError, GradError, ShapeError
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
 from ..ir.types import CPU, Device
 from . import autograd, ops
 from .dispatch import EAGER, eager, lift, operator
+from .graph import hooks_of
 from .history import storage_of
 from .inplace import inplace, reshaped_in_place, write
 from .tensor import Parameter, Retained, Size, Tensor, leaf, retained, tensor_of, wrap
@@ -173,7 +174,7 @@ def _tolist(self: Tensor) -> Any:
 
 def _truth(self: Tensor) -> bool:
     if self._data.size != 1:
-        raise ArgumentValueError(
+        raise ShapeError(
             f"the truth of a tensor of {self._data.size} elements is ambiguous",
             f"tensor: {self._meta}",
             "use x.any() or x.all()",
@@ -183,6 +184,8 @@ def _truth(self: Tensor) -> bool:
 
 def _number(kind: type) -> Callable:
     def convert(self):
+        if self._data.size != 1:
+            raise ArgumentValueError(f"{kind.__name__}(x): x has {self._data.size} elements, not one", f"x: {self._meta}")
         return kind(_item(self))
 
     return convert
@@ -290,9 +293,7 @@ def _register_hook(self: Tensor, hook: Callable) -> Handle:
     node = self._node
     if node is None:
         raise GradError("register_hook: the tensor does not require gradients", f"tensor: {self._meta}")
-    if node.hooks is None:
-        node.hooks = {}
-    hooks = node.hooks.setdefault(self.output_nr, [])
+    hooks = hooks_of(node).setdefault(self.output_nr, [])
     hooks.append(hook)
     return Handle(hooks, hook)
 
@@ -372,7 +373,8 @@ def install() -> None:
         "retains_grad": property(lambda self: retained(self) is not None),
         "T": property(lambda self: ops.permute(self, tuple(range(self._meta.ndim))[::-1])),
         "mT": property(lambda self: ops.transpose(self, -2, -1)),
-        "H": property(lambda self: ops.transpose(self, -2, -1)),
+        "mH": property(lambda self: ops.transpose(self, -2, -1)),
+        "H": property(lambda self: ops.t(self)),
         "type_as": lambda self, other: _to(self, other._meta.dtype),
     }  # fmt: skip
     for name, method in named.items():

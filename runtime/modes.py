@@ -89,16 +89,24 @@ class _Mode:
 
             @functools.wraps(function)
             def generator(*args, **kwargs):
-                inner, sent = function(*args, **kwargs), None
+                inner = function(*args, **kwargs)
+                resume = functools.partial(inner.send, None)
                 try:
                     while True:
-                        with self.clone():
-                            item = inner.send(sent)
-                        sent = yield item
-                except StopIteration as stop:
-                    return stop.value
+                        try:
+                            with self.clone():
+                                item = resume()
+                        except StopIteration as stop:
+                            return stop.value
+                        try:
+                            resume = functools.partial(inner.send, (yield item))
+                        except GeneratorExit:
+                            raise
+                        except BaseException as error:  # the caller's throw() is for the function to handle
+                            resume = functools.partial(inner.throw, error)
                 finally:
-                    inner.close()
+                    with self.clone():
+                        inner.close()
 
             return generator
 
@@ -176,7 +184,15 @@ class hooked(_Mode):
     def __init__(self, hook: Callable):
         if not callable(hook):
             raise ArgumentError(f"hooked(hook): hook must be callable, not {type(hook).__name__}")
-        self._changes = {"hook": hook}
+        self._hook, self._changes = hook, {"hook": self._tell}
+
+    def _tell(self, *event: Any) -> None:
+        """Call the hook, which is not told of the ops that it runs itself."""
+        local.hook = None
+        try:
+            self._hook(*event)
+        finally:
+            local.hook = self._tell
 
     def clone(self) -> _Mode:
-        return hooked(self._changes["hook"])
+        return hooked(self._hook)

@@ -13,9 +13,9 @@ import numpy as np
 
 from ..ir import dtypes
 from ..ir.dtypes import DType, from_numpy_dtype
-from ..ir.errors import ArgumentError, DTypeError, GradError, ShapeError
+from ..ir.errors import ArgumentError, DimError, DTypeError, GradError, ShapeError
 from ..ir.types import CPU, Device, Type, type_of
-from .graph import Edge, Leaf, Node, Port
+from .graph import Edge, Leaf, Node, Port, hooks_of
 from .storage import Storage
 
 new = object.__new__
@@ -112,11 +112,14 @@ class Tensor:
         """The shape, or its entry `dim`."""
         if dim is None:
             return self.shape
+        return self._data.shape[self._dim("size", dim)]
+
+    def _dim(self, name: str, dim: int) -> int:
         rank = self._meta.ndim
         if not -rank <= dim < rank:
             from_to = f"[{-rank}, {rank - 1}]" if rank else "empty"
-            raise IndexError(f"size(dim): dim {dim} is out of range, which is {from_to}")
-        return self._data.shape[dim]
+            raise DimError(f"{name}(dim): dim {dim} is out of range, which is {from_to}", f"tensor: {self._meta}")
+        return dim
 
     def dim(self) -> int:
         """The number of dimensions."""
@@ -137,7 +140,7 @@ class Tensor:
     def stride(self, dim: int | None = None) -> tuple[int, ...] | int:
         """Steps between neighbours of each dimension (or of `dim`), in elements."""
         found = tuple(s // self._data.itemsize for s in self._data.strides)
-        return found if dim is None else found[dim]
+        return found if dim is None else found[self._dim("stride", dim)]
 
     def storage_offset(self) -> int:
         """Elements between the start of the storage and this tensor's first element."""
@@ -313,7 +316,7 @@ class Tensor:
 
     def __len__(self) -> int:
         if not self._meta.ndim:
-            raise TypeError("len() of a 0-d tensor")
+            raise ArgumentError("len() of a 0-d tensor")
         return self._data.shape[0]
 
 
@@ -371,8 +374,7 @@ def keep_retained(x: Tensor, old: Edge | None) -> None:
             hooks.remove(hook)
             now = x._edge
             if now is not None:
-                now.hooks = now.hooks or {}
-                now.hooks.setdefault(now.index if type(now) is Port else 0, []).append(hook)
+                hooks_of(now).setdefault(now.index if type(now) is Port else 0, []).append(hook)
 
 
 def leaf(owner: Tensor) -> Leaf:
@@ -384,7 +386,9 @@ def leaf(owner: Tensor) -> Leaf:
 def wrap(data: np.ndarray, kind: Type) -> Tensor:
     """A tensor around an array that has exactly that type."""
     made = new(Tensor)
-    made._data, made._meta, made._edge, made._storage, made._view = data, kind, None, None, None
+    made._data = data
+    made._meta = kind
+    made._edge = made._storage = made._view = None
     return made
 
 

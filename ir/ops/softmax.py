@@ -58,6 +58,30 @@ def _log_softmax(input: Any, *, dim: int, dtype: DType | None) -> Any:
     return distance - np.log(np.add.reduce(np.exp(distance), axis=axis, keepdims=True))
 
 
+def _quick(log: bool) -> Any:
+    """The same for small matrices along their rows: sums as products with ones, at a third of a reduction's cost."""
+
+    def quick(types: tuple, attrs: dict) -> Any:
+        (input,) = types
+        if input.ndim != 2 or attrs["dim"] != 1 or not input.small or not 0 < input.size <= 4096:
+            return None
+        column, ones = (input.shape[0], 1), np.ones(input.shape[1], input.dtype.numpy)
+
+        def softmax(input: np.ndarray) -> np.ndarray:
+            out = np.exp(input - np.maximum.reduce(input, 1, None, None, True))
+            out /= out.dot(ones).reshape(column)
+            return out
+
+        def log_softmax(input: np.ndarray) -> np.ndarray:
+            out = input - np.maximum.reduce(input, 1, None, None, True)
+            out -= np.log(np.exp(out).dot(ones)).reshape(column)
+            return out
+
+        return log_softmax if log else softmax
+
+    return quick
+
+
 def _build_softmax(k: Any, input: Any, *, dim: int, dtype: DType | None) -> None:
     if not input.shape:
         return k.store(exp(input[()] - input[()]), at=k.parallel())  # 1, and NaN for inf and NaN
@@ -103,6 +127,7 @@ softmax = define(
     infer=_infer("softmax"),
     casts=lambda input, *, dim, dtype: (dtype,),
     reference=_softmax,
+    quick=_quick(log=False),
     grad=lambda g, out, dim: out * (g - sum(g * out, dim, True)),
     lower=lowering.kernel(_build_softmax),
     samples=_samples,
@@ -122,6 +147,7 @@ log_softmax = define(
     infer=_infer("log_softmax"),
     casts=lambda input, *, dim, dtype: (dtype,),
     reference=_log_softmax,
+    quick=_quick(log=True),
     grad=lambda g, out, dim: g - exp(out) * sum(g, dim, True),
     lower=lowering.kernel(_build_log_softmax),
     samples=_samples,
