@@ -42,8 +42,8 @@ contracts: $(VENV)/.with-dev
 wheel: $(VENV)/.with-dev
 	$(PY) tests/house/wheel_check.py
 
-bench: $(VENV)/.with-dev
-	set -e; for file in benchmarks/bench_*.py; do $(PY) $$file; done
+bench: $(VENV)/.with-dev $(VENV)/.with-peer-torch
+	$(PY) benchmarks/overhead.py
 
 clean:
 	rm -rf $(VENV) build dist lamina.egg-info

@@ -173,6 +173,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write benchmarks/results/overhead.{txt,json}")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    lamina.set_num_threads(1)
     head = f"{'microseconds':<28}{'lamina':>10}{'torch':>10}{'ratio':>9}{'median':>9}"
     where = (
         f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 from typing import Any
 
 from ..ir.errors import ArgumentError, ArgumentValueError, GradError, ShapeError
@@ -134,21 +135,33 @@ class Optimizer:
         buckets: dict[int, tuple[Tensor | None, list[tuple]]] = {}
         fresh: list[Tensor] = []
         states, counts = self.state, self.counts
-        bare = not names and not counts
+        rows: list[tuple] = []
+        if not counts:
+            buckets[0] = (None, rows)
+        pick = itemgetter(*names) if names else None
+        several = len(names) > 1
         for p in group["params"]:
             edge = p._edge
             grad = edge.grad if type(edge) is Leaf else p.grad
             if grad is None:
                 continue
+            if pick is None and not counts:
+                rows.append((grad, p))
+                continue
             state: Any = states.get(p)
-            if not state and not bare:
+            if not state:
                 fresh.append(p)
                 continue
-            step = state["step"] if counts else None
-            bucket = buckets.get(id(step))
-            if bucket is None:
-                bucket = buckets[id(step)] = (step, [])
-            bucket[1].append((grad, p) if bare else (grad, p, *[state[name] for name in names]))
+            if counts:
+                step = state["step"]
+                bucket = buckets.get(id(step))
+                if bucket is None:
+                    bucket = buckets[id(step)] = (step, [])
+                rows = bucket[1]
+            if several:
+                rows.append((grad, p, *pick(state)))
+            else:
+                rows.append((grad, p) if pick is None else (grad, p, pick(state)))
         first: list[tuple] = []
         if fresh:
             step = tensor(0.0) if counts else None
@@ -160,16 +173,20 @@ class Optimizer:
             buckets[-1] = (step, first)
         numbers = self.numbers(group)
         for step, rows in buckets.values():
+            if not rows:
+                continue
             if self.takes_step:
                 # Where nothing is counted, all that a rule asks is whether this is the first step.
-                numbers["step"] = self._counted(step, rows) if counts else 1 if bare or rows is first else 2
+                later = pick is not None and rows is not first
+                numbers["step"] = self._counted(step, rows) if counts else 2 if later else 1
             elif counts:
                 self._counted(step, rows)
             apply_update(self.update, rows, numbers)
 
     def _counted(self, step: Tensor, rows: list[tuple]) -> Tensor:
         """The bucket's step tensor, one further; its own, where others without a gradient stay behind."""
-        if len(rows) < len(self.state) and len(rows) < sum(s.get("step") is step for s in self.state.values()):
+        count, states = len(rows), self.state.values()
+        if count < len(states) and count < sum(s.get("step") is step for s in states):
             step = step.clone()
             for row in rows:
                 self.state[row[1]]["step"] = step

@@ -28,8 +28,9 @@ from .serialize import load, save
 from .tensor import Parameter, Size, Tensor
 from .threads import get_num_threads, set_num_threads
 
-# Ops follow IEEE: a division by zero is an inf and no warning.  Once, here: `errstate` costs 800 ns a use.  It holds
-# for this thread; NumPy's setting in others can't be reached, so what it says of our own lines there is not shown.
+# Ops follow IEEE: a division by zero is an inf and no warning.  Once, here: `errstate` costs 800 ns a use.
+# It holds for this thread; NumPy's setting in others can't be reached, so what it says of our own lines there
+# is not shown.
 _numpy.seterr(all="ignore")
 _warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"lamina\.")
 
@@ -40,7 +41,7 @@ globals().update(ops.FUNCTIONS | random.FUNCTIONS)
 __all__ = [
     "Generator", "Parameter", "Size", "Tensor", "as_tensor", "asarray", "default_generator", "enable_grad",
     "fork_rng", "from_dlpack", "from_numpy", "frombuffer", "get_num_threads", "inference_mode",
-    "is_grad_enabled", "is_inference_mode_enabled", "is_tensor", "load", "no_grad", "save", "scalar_tensor", "set_grad_enabled",
-    "set_num_threads", "set_printoptions", "tensor",
+    "is_grad_enabled", "is_inference_mode_enabled", "is_tensor", "load", "no_grad", "save", "scalar_tensor",
+    "set_grad_enabled", "set_num_threads", "set_printoptions", "tensor",
 ]  # fmt: skip
 __all__ += list(ops.FUNCTIONS | random.FUNCTIONS)

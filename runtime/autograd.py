@@ -1,7 +1,8 @@
 """Backward: walks history once, from the outputs to the leaves.
 
-Counts and cotangents belong to the *run*, not to the nodes, so an exception, a second thread or a hook that runs
-another backward leaves everything usable.  The walk is iterative: a chain of a million nodes is no deeper than one.
+Counts and cotangents belong to the *run*, not to the nodes, so an exception, a second thread or a hook that
+runs another backward leaves everything usable.  The walk is iterative: a chain of a million nodes is no
+deeper than one.
 
 Cotangents are plain arrays where the operands of a step were small, on the CPU and of one floating dtype, and
 tensors otherwise (and always under create_graph, where they have a history of their own).
@@ -24,6 +25,7 @@ from ..ir.types import Type, type_of
 from . import modes
 from .graph import Edge, Leaf, Node, Port
 from .places import line_of, spell
+from .plan import fit_array
 from .storage import Storage
 from .tensor import Retained, Tensor, wrap
 
@@ -41,8 +43,8 @@ def _alone(g: Any) -> tuple[int, int]:
     return counted(g)
 
 
-# What `counted` says where one variable of its caller's caller, and nothing else, holds the cotangent: an array, or
-# a tensor.  Found out by counting, as it differs between versions of Python.
+# What `counted` says where one variable of its caller's caller, and nothing else, holds the cotangent: an
+# array, or a tensor.  Found out by counting, as it differs between versions of Python.
 def _calibrated() -> tuple[tuple[int, int], tuple[int, int]]:
     array = np.zeros(1)
     tensor = wrap(np.zeros(1), type_of(float64, (1,)))
@@ -114,21 +116,6 @@ def _out_of_place(writer: str) -> str:
 
 
 # ---- one step ----------------------------------------------------------------------------------------------
-def fit_array(h: Any, kind: Type) -> np.ndarray:
-    """A cotangent in the shape and dtype of the operand it belongs to."""
-    if type(h) is not ndarray:
-        h = asarray(h)
-    if h.shape != kind.shape:
-        how = fitting(h.shape, kind.shape)
-        if how is not None:
-            dims, shape = how
-            # asarray: NumPy makes scalars of 0-d sums
-            h = asarray(np.add.reduce(h, axis=dims)).reshape(shape) if dims else np.broadcast_to(h, shape)
-    if h.dtype is not kind.dtype.numpy:
-        h = h.astype(kind.dtype.numpy)
-    return h
-
-
 def fit_tensor(h: Tensor, kind: Type) -> Tensor:
     """The same for a tensor, by ops, so that it has a history where gradients are on."""
     if h._meta is kind:
@@ -159,7 +146,9 @@ def unpack(n: Node, create: bool) -> tuple:
         elif type(value) is tuple:
             found.append(
                 tuple(
-                    None if v is None else _rebuilt(v, plan.types[k], n.edges[k] if create else None, next(stores))
+                    None
+                    if v is None
+                    else _rebuilt(v, plan.types[k], n.edges[k] if create else None, next(stores))
                     for k, v in enumerate(value, at)
                 )
             )
@@ -245,8 +234,11 @@ def run_hooks(e: Edge, g: Any, create: bool) -> Any:
 
 
 def accumulate(e: Leaf, g: Any, create: bool) -> None:
-    """Add a cotangent into a leaf's gradient.  No two leaves, and no leaf and anything else, share the memory."""
-    if type(g) is ndarray and e.grad is None and getrefcount(g) <= GIVEN and g.base is None and not (create or e.after):
+    """Add a cotangent into a leaf's gradient, whose memory no other leaf and nothing else shares."""
+    if e.kind is None:  # its tensor stopped asking
+        return
+    plain = type(g) is ndarray and not create and not e.after
+    if plain and e.grad is None and getrefcount(g) <= GIVEN and g.base is None:
         made = new(Tensor)  # the common case: a fresh array that nobody else holds
         made._data, made._meta = g, e.kind
         made._edge = made._storage = made._view = None
@@ -303,7 +295,8 @@ def reachable(starts: Iterable[Edge]) -> dict[Edge, int]:
                     counts[e] += 1
                 else:
                     counts[e] = 1
-                    push(e)
+                    if type(e) is not Leaf:
+                        push(e)
     return counts
 
 
@@ -344,7 +337,7 @@ def walk(
     ready = [e for e in dict.fromkeys(starts) if not counts[e]]
     pop, push, arrived = ready.pop, ready.append, cotangents.get
     sums: set[Edge] = set()
-    anomaly = modes.local.anomaly
+    anomaly = bool(modes.CHANGED) and modes.local.anomaly
     ordinary = not create and targets is None and not anomaly
     while ready:
         e = pop()
@@ -393,15 +386,10 @@ def walk(
                         raise changed(e)
                 else:
                     check(e)
-            exact, i = plan.exact, 0
             try:
-                for x in e.edges:
+                for x, rule in zip(e.edges, rules):  # as long as each other, and hot
                     if x is not None:
-                        h = rules[i](g, saved)
-                        if not exact:
-                            shape, dtype = plan.fits[i]
-                            if type(h) is not ndarray or h.shape != shape or h.dtype is not dtype:
-                                h = fit_array(h, plan.types[i])
+                        h = rule(g, saved)
                         c = arrived(x)
                         left = counts[x] = counts[x] - 1
                         if c is None:
@@ -419,7 +407,6 @@ def walk(
                                 cotangents[x] = plus(c, h)
                             if not left:
                                 push(x)
-                    i += 1
             except Exception as error:
                 noted(error, e)
                 raise
@@ -458,7 +445,7 @@ def walk(
         if e.hooks and g is not None and (needed is None or e in needed):
             if type(g) is not list:
                 g = run_hooks(e, g, create)
-            elif len(plan.op.outputs) == 1 and g[0] is not None:  # the others are hidden; else the ports did it
+            elif len(plan.op.outputs) == 1 and g[0] is not None:  # others are hidden; else the ports did it
                 g[0] = run_hooks(e, g[0], create)
         if targets is not None and e in targets and g is not None:
             captured[e] = g[0] if type(g) is list else g
@@ -498,7 +485,7 @@ def walk(
 
 
 def plus(a: Any, b: Any) -> Any:
-    """The sum of two cotangents of one value; where `a` is a list, one per output of a node, `b` is for the first."""
+    """The sum of two cotangents of a value; where `a` is a list, one per output, `b` is for the first."""
     if type(a) is list:
         a[0] = b if a[0] is None else plus(a[0], b)
         return a
@@ -548,17 +535,18 @@ def _seed(output: Tensor, gradient: Any) -> Any:
 def _run(outputs, gradients, *, retain: bool | None, create: bool, targets, leaves: bool) -> dict:
     if len(outputs) != len(gradients):
         raise ArgumentError(f"{len(outputs)} outputs need as many gradients, not {len(gradients)}")
-    before = modes.local.grad
+    before = modes.local.grad if modes.CHANGED else True
     if create and not before:
         modes.update(grad=True)
-    # Otherwise gradients are turned off only where the user's own code runs (`user_code`): what Lamina's rules see
-    # has no history, so they record none.
+    # Otherwise gradients are turned off only where the user's own code runs (`user_code`): what Lamina's
+    # rules see has no history, so they record none.
     try:
-        seeds = [(x._node, _seed(x, g)) if isinstance(x, Tensor) else _seed(x, g) for x, g in zip(outputs, gradients)]
+        pairs = zip(outputs, gradients)
+        seeds = [(x._node, _seed(x, g)) if isinstance(x, Tensor) else _seed(x, g) for x, g in pairs]
         retain = create if retain is None else retain
         return walk(seeds, retain=retain, create=create, targets=targets, leaves=leaves)
     finally:
-        if modes.local.grad is not before:
+        if modes.CHANGED and modes.local.grad is not before:
             modes.update(grad=before)
 
 
@@ -575,8 +563,8 @@ def _listed(x: Any) -> tuple:
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, inputs=None) -> None:
     """Add the gradients of `tensors` into the `.grad` of the leaves they came from.
 
-    grad_tensors: the cotangents, one per tensor; may be missing for tensors of one element.  inputs: only into these.
-    Raises GradError, ShapeError, InplaceError.
+    grad_tensors: the cotangents, one per tensor; may be missing for tensors of one element.  inputs: only
+    into these. Raises GradError, ShapeError, InplaceError.
     """
     outputs = _listed(tensors)
     gradients = _listed(grad_tensors) if grad_tensors is not None else (None,) * len(outputs)
@@ -588,7 +576,9 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
         targets = set()
         for x in inputs:
             if x._node is None:
-                raise GradError("backward(inputs=…): an input does not require gradients", f"input: {x._meta}")
+                raise GradError(
+                    "backward(inputs=…): an input does not require gradients", f"input: {x._meta}"
+                )
             if type(x._node) is not Leaf:
                 x.retain_grad()
             targets.add(x._node)
@@ -596,7 +586,8 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
 
 
 def grad(
-    outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True, allow_unused=None,
+    outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True,
+    allow_unused=None,
     is_grads_batched=False, materialize_grads=False,
 ) -> tuple:  # fmt: skip
     """The gradients of `outputs` with respect to `inputs`, without touching any `.grad`.
@@ -605,7 +596,9 @@ def grad(
     Raises GradError, ShapeError, InplaceError.
     """
     if is_grads_batched:
-        raise ArgumentError("grad(is_grads_batched=True) is not supported", "call grad once for each cotangent")
+        raise ArgumentError(
+            "grad(is_grads_batched=True) is not supported", "call grad once for each cotangent"
+        )
     outputs, inputs = _listed(outputs), _listed(inputs)
     gradients = _listed(grad_outputs) if grad_outputs is not None else (None,) * len(outputs)
     for x in inputs:

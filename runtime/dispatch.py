@@ -1,9 +1,9 @@
 """Runs ops on tensors: turns each record into a plain Python function, once.
 
-`binary` and `unary` are the shapes that small programs are made of, written out so that an ordinary call does only
-what it must: look up the plan, run the kernel, wrap the array, and where gradients are on note the history.  The user's
-line is noted where an op saves something that could be changed (it costs as much as the rest of the history together);
-under `detect_anomaly` for every op.
+`binary` and `unary` are the shapes that small programs are made of, written out so that an ordinary call does
+only what it must: look up the plan, run the kernel, wrap the array, and where gradients are on note the
+history.  The user's line is noted where an op saves something that could be changed (it costs as much as the
+rest of the history together); under `detect_anomaly` for every op.
 `shaped` serves ops with one operand and arguments (reductions, views); `general` serves all others.
 """
 
@@ -38,7 +38,8 @@ EAGER: dict[Op, Callable] = {}
 def lift(kind: Type, value: Any) -> Tensor:
     """A Python number as a 0-d tensor of the dtype it takes beside an operand of `kind`.
 
-    Those beside floating kinds are kept, as a bare one costs NumPy 280 ns a call; but no zero, as -0.0 == 0.0.
+    Those beside floating kinds are kept, as a bare one costs NumPy 280 ns a call; but no zero, as -0.0 ==
+    0.0.
     """
     kept = type(value) in (float, int) and value and kind.dtype.category == "float"
     if kept:
@@ -144,7 +145,7 @@ _named: dict[Op, Callable] = {}
 
 
 def named(op: Op) -> Callable:
-    """The tuple type that an op of several outputs returns: fields by the record's names, as `max(x, 0).indices`."""
+    """The tuple type of an op of several outputs: fields by the record's names, as `max(x, 0).indices`."""
     made = _named.get(op)
     if made is None:
         made = _named[op] = return_type(op.name, op.outputs)
@@ -221,7 +222,7 @@ def binary(op: Op) -> Callable:
         n.edges = (a, b)
         frame = _getframe(1)
         code = frame.f_code
-        n.place = (code, frame.f_lasti) if code.co_filename in USERS else here()
+        n.place = (code, frame.f_lasti) if code.co_filename in USERS else here(frame)
         out._edge = n
         return out
 
@@ -272,7 +273,7 @@ def unary(op: Op) -> Callable:
         n.edges = (a,)
         frame = _getframe(1)
         code = frame.f_code
-        n.place = (code, frame.f_lasti) if code.co_filename in USERS else here()
+        n.place = (code, frame.f_lasti) if code.co_filename in USERS else here(frame)
         out._edge = n
         return out
 
@@ -280,11 +281,11 @@ def unary(op: Op) -> Callable:
 
 
 def shaped(op: Op) -> Callable:
-    """A function of one operand and arguments.  The memo is keyed by the arguments as the user spelled them."""
+    """A function of one operand and arguments.  The memo is keyed by these as the user spelled them."""
     plans: dict[Type, dict] = memo()
     named: dict[Type, dict] = memo()
     bind, is_view, copies = op.bind, op.traits.view, op.traits.copies
-    exact = not op.traits.elementwise  # elementwise arguments may be floats, for which 0.0 == -0.0 and 1 == 1.0
+    exact = not op.traits.elementwise  # whose arguments may be floats: 0.0 == -0.0 and 1 == 1.0
 
     def miss(input, args, kwargs):
         (operand,), attrs = bind(input, *args, **_torch_names(kwargs))
@@ -359,7 +360,7 @@ def shaped(op: Op) -> Callable:
 
 def run_general(op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
     """Run an op that is bound already, through the memo of canonical arguments."""
-    if not all([isinstance(x, Tensor) for x in operands]):
+    if not all([isinstance(x, Tensor) for x in operands]):  # noqa: C419 - a list is quicker
         operands = lifted(op, operands)
     plans = _general.get(op)
     if plans is None:
@@ -367,7 +368,7 @@ def run_general(op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
     key: Any = tuple([None if x is None else x._meta for x in operands])
     if attrs:
         key = (key, tuple(attrs.values()))
-        if op.traits.elementwise:
+        if op.traits.elementwise or not LOOSE.isdisjoint([type(a) for a in attrs.values()]):
             key = repr(key)  # tells 1 from 1.0 and 0.0 from -0.0
     plan = plans.get(key)
     if plan is None:
@@ -376,6 +377,7 @@ def run_general(op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
 
 
 _general: dict[Op, dict] = {}
+LOOSE = frozenset((float, bool))  # whose values may equal others: 1.0 and True are 1, -0.0 is 0.0
 
 
 def ternary(op: Op) -> Callable:
@@ -383,16 +385,20 @@ def ternary(op: Op) -> Callable:
     plans: dict[tuple, Plan] = memo()
     slow = general(op)
 
+    def spelled_out(input, second, third, kwargs):
+        given = (input, second, third) if third is not None else (input, second)
+        return slow(*given, **kwargs) if second is not None or third is not None else slow(input, **kwargs)
+
     def apply(input, second=None, third=None, **kwargs):
-        if kwargs or not isinstance(input, Tensor) or not isinstance(second, Tensor):
-            given = (input, second, third) if third is not None else (input, second)
-            return slow(*given, **kwargs) if given[1] is not None or third is not None else slow(input, **kwargs)
-        if third is None:
-            key = (input._meta, second._meta)
-        elif isinstance(third, Tensor):
-            key = (input._meta, second._meta, third._meta)
-        else:
-            return slow(input, second, third)
+        try:
+            if third is None:
+                key = (input._meta, second._meta)
+            else:
+                key = (input._meta, second._meta, third._meta)
+        except AttributeError:  # a number, or something absent
+            return spelled_out(input, second, third, kwargs)
+        if kwargs:
+            return spelled_out(input, second, third, kwargs)
         plan = plans.get(key)
         if plan is None:
             plan = remember(plans, key, plan_for(op, (input, second, third), {}))
@@ -422,7 +428,7 @@ def ternary(op: Op) -> Callable:
         n.saved, n.guards = (x, y), (s, s.version, t, t.version)
         frame = _getframe(1)
         code = frame.f_code
-        n.place = (code, frame.f_lasti) if code.co_filename in USERS else here()
+        n.place = (code, frame.f_lasti) if code.co_filename in USERS else here(frame)
         return out
 
     saves_pair = op.vjp is not None and op.saves == op.operands[:2]  # as linear does
@@ -430,7 +436,7 @@ def ternary(op: Op) -> Callable:
 
 
 def general(op: Op) -> Callable:
-    """A function of any operands and arguments.  The memo is keyed by the operands' types and the other arguments."""
+    """A function of any operands and arguments.  The memo is keyed by operands' types and arguments."""
     bind = op.bind
     calls: dict[tuple, tuple[Plan, tuple | None]] = memo()
     exact = not op.traits.elementwise  # see `shaped`
@@ -452,15 +458,20 @@ def general(op: Op) -> Callable:
         return run(op, plan, operands)
 
     def apply(*args, **kwargs):
-        key = tuple([a._meta if isinstance(a, Tensor) else a for a in args])
+        key = tuple(
+            [a._meta if isinstance(a, Tensor) else a if type(a) not in LOOSE else repr(a) for a in args]
+        )
         if kwargs:
-            key = (key, *[(k, a._meta if isinstance(a, Tensor) else a) for k, a in kwargs.items()])
+            key = (key, *[(k, a._meta if isinstance(a, Tensor) else a if type(a) not in LOOSE else repr(a))
+                          for k, a in kwargs.items()])  # fmt: skip
         try:
             plan, places = calls[key]
         except (KeyError, TypeError):
             return miss(key, args, kwargs)
         if places is not None:
-            args = tuple([None if at is None else args[at] if type(at) is int else kwargs[at] for at in places])
+            args = tuple(
+                [None if at is None else args[at] if type(at) is int else kwargs[at] for at in places]
+            )
         return run(op, plan, args)
 
     return apply
@@ -476,7 +487,8 @@ def _constant(key: Any) -> bool:
 def _torch_names(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments by their names in PyTorch, which takes NumPy's `axis` and `keepdims` as well."""
     if "axis" in kwargs or "keepdims" in kwargs:
-        return {{"axis": "dim", "keepdims": "keepdim"}.get(name, name): value for name, value in kwargs.items()}
+        names = {"axis": "dim", "keepdims": "keepdim"}
+        return {names.get(name, name): value for name, value in kwargs.items()}
     return kwargs
 
 

@@ -122,7 +122,13 @@ class Function:
 
 
 def _record(
-    cls: type[Function], ctx: Context, inputs: list, positions: list[int], outputs: list, ids: list[int], dirty: set[int]
+    cls: type[Function],
+    ctx: Context,
+    inputs: list,
+    positions: list[int],
+    outputs: list,
+    ids: list[int],
+    dirty: set[int],
 ) -> None:
     """Give the outputs a node that runs `cls.backward`."""
     tensors = [x for x in outputs if isinstance(x, Tensor)]

@@ -67,7 +67,8 @@ class Light(Node):
 class Leaf:
     """Where history ends: the owner of a parameter's `.grad`.
 
-    kind: the type that a gradient must have; None while its tensor does not ask for one.  owner: a weak reference to the tensor, for hooks that want it.
+    kind: the type that a gradient must have; None while its tensor does not ask for one.  owner: a weak
+    reference to the tensor, for hooks that want it.
     """
 
     __slots__ = ("kind", "grad", "hooks", "after", "owner", "__weakref__")
@@ -121,13 +122,13 @@ class Port:
 
 def hooks_of(edge: Node | Leaf | Port) -> dict[int, list[Callable]]:
     """The hooks of an edge, to add to.  A node gets room for them, which it lacks until then."""
-    node = edge.node if type(edge) is Port else edge
-    if isinstance(node, Light):
-        node.__class__ = Node
-        node.saved, node.guards, node.place, node.hooks = (), (), None, None
-    elif isinstance(node, Saving):
+    node: Any = edge.node if type(edge) is Port else edge
+    kind = type(node)
+    if kind is Light or kind is Saving:
         node.__class__ = Node
         node.hooks = None
+    if kind is Light:
+        node.saved, node.guards, node.place = (), (), None
     if node.hooks is None:
         node.hooks = {}
     return node.hooks

@@ -1,8 +1,8 @@
 """Writing into tensors: the name_ forms of ops, assignment by index, and what a write does to histories.
 
-An in-place op is its functional op, written over its first operand: the history is that of the functional op, and
-where memory is shared, the base becomes `view_scatter(base, new value)` and every view of it is derived from the base
-anew.  So there is no second set of gradients.
+An in-place op is its functional op, written over its first operand: the history is that of the functional op,
+and where memory is shared, the base becomes `view_scatter(base, new value)` and every view of it is derived
+from the base anew.  So there is no second set of gradients.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def write(op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
     out, kind = plan.out, x._meta
     if out.shape != kind.shape:
         raise ShapeError(
-            f"{name}: the result's shape {list(out.shape)} is not that of the tensor written, {list(kind.shape)}",
+            f"{name}: the result's shape {list(out.shape)} is not that of the tensor written, "
+            f"{list(kind.shape)}",
             *(f"operand: {describe(o)}" for o in operands if o is not None),
             f"write y = {op.name}(…) to get a new tensor",
         )
@@ -136,7 +137,8 @@ def rebase(x: Tensor, edge: Edge | None) -> None:
 def root(x: Tensor) -> Tensor:
     """The tensor whose chain of views leads to `x`.
 
-    A base that became a view itself, by `reshaped_in_place`, left its place to the tensor that is its own base now.
+    A base that became a view itself, by `reshaped_in_place`, left its place to the tensor that is its own
+    base now.
     """
     while x._view is not None:
         x = x._view[0]
@@ -155,7 +157,8 @@ def reshaped_in_place(function: Callable, name: str) -> Callable:
         with modes.enable_grad():  # under no_grad too, or the history would be that of another shape
             after = function(before, *args, **kwargs)
         if after is not before:
-            self._data, self._meta, self._edge, self._view = after._data, after._meta, after._edge, after._view
+            self._data, self._meta = after._data, after._meta
+            self._edge, self._view = after._edge, after._view
             self._storage.written((name, here()))
             if type(node) is Leaf:  # stays one, of another shape
                 self._edge, node.kind = node, after._meta

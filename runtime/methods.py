@@ -185,7 +185,9 @@ def _truth(self: Tensor) -> bool:
 def _number(kind: type) -> Callable:
     def convert(self):
         if self._data.size != 1:
-            raise ArgumentValueError(f"{kind.__name__}(x): x has {self._data.size} elements, not one", f"x: {self._meta}")
+            raise ArgumentValueError(
+                f"{kind.__name__}(x): x has {self._data.size} elements, not one", f"x: {self._meta}"
+            )
         return kind(_item(self))
 
     return convert
@@ -366,8 +368,9 @@ def install() -> None:
         "__lamina_op__": staticmethod(apply_op), "__pos__": lambda self: self,
         "__getitem__": _getitem, "__setitem__": _setitem, "__iter__": _iterate, "__contains__": _contains,
         "item": _item, "tolist": _tolist, "__bool__": _truth, "__int__": _number(int),
-        "__float__": _number(float), "__index__": _index, "numpy": _numpy, "__array__": _array, "to": _to, "type": _type, "zero_": _zero,
-        "copy_": _copy, "backward": _backward, "register_hook": _register_hook, "retain_grad": _retain_grad,
+        "__float__": _number(float), "__index__": _index, "numpy": _numpy, "__array__": _array, "to": _to,
+        "type": _type, "zero_": _zero, "copy_": _copy, "backward": _backward, "register_hook": _register_hook,
+        "retain_grad": _retain_grad,
         "register_post_accumulate_grad_hook": _register_after, "__deepcopy__": _deepcopy,
         "__reduce_ex__": _reduce, "cpu": _cpu, "cuda": _cuda,
         "retains_grad": property(lambda self: retained(self) is not None),

@@ -41,9 +41,14 @@ def _factory(op: Op) -> Callable:
 FUNCTIONS: dict[str, Callable] = {}
 
 
+def _publish(function: Callable, *names: str) -> None:
+    FUNCTIONS.update(dict.fromkeys(names, function))
+    globals().update(dict.fromkeys(names, function))  # ops.relu without the detour over __getattr__
+
+
 def _offer(op: Op) -> None:
     function = _factory(op) if op.traits.creation else eager(op)
-    FUNCTIONS.update(dict.fromkeys((op.name, *op.aliases), function))
+    _publish(function, op.name, *op.aliases)
 
 
 for _op in REGISTRY.values():
@@ -51,7 +56,7 @@ for _op in REGISTRY.values():
 on_entry.append(_offer)
 for _name, _composite in COMPOSITES.items():
     if _composite.public:
-        FUNCTIONS.update(dict.fromkeys((_name, *_composite.aliases), _composite.function))
+        _publish(_composite.function, _name, *_composite.aliases)
 
 
 def __getattr__(name: str) -> Callable:

@@ -33,9 +33,9 @@ def is_internal(filename: str) -> bool:
     return internal
 
 
-def here() -> Place:
-    """The innermost place outside the package."""
-    frame: Any = _getframe(2)  # the caller and this function are inside
+def here(frame: Any = None) -> Place:
+    """The innermost place outside the package, from the caller of the function that asks (or of `frame`) outwards."""
+    frame = _getframe(2) if frame is None else frame.f_back or frame
     name = frame.f_code.co_filename
     while name in _INTERNAL or (name not in USERS and is_internal(name)):
         outer = frame.f_back

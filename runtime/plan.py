@@ -1,6 +1,7 @@
 """A plan: everything about running one op on operands of given types that need not be worked out again.
 
-Plans are memoised per op by the operands' interned types and the attrs; the tables are bounded and only ever a memo.
+Plans are memoised per op by the operands' interned types and the attrs; the tables are bounded and only ever
+a memo.
 """
 
 from __future__ import annotations
@@ -9,12 +10,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ..ir.dtypes import on_default_change
 from ..ir.errors import DeviceError, LaminaError
 from ..ir.execute import executor
 from ..ir.op import Op, Rule
+from ..ir.shapes import fitting
 from ..ir.types import Type
 
+ndarray, asarray = np.ndarray, np.asarray
 OPERAND, OUTPUT, REST, NOTHING = range(4)  # what an entry of a recipe saves; REST: all of a variadic operand
 LIMIT = 4096  # entries of one op's memo; a program that makes more kinds than this starts over
 
@@ -23,17 +28,18 @@ class Plan:
     """How to run `op` with `attrs` on operands of `types`, and how to differentiate it.
 
     kernel: arrays -> array (or a tuple of arrays, hidden outputs included).  out: the first output's type.
-    small: gradients may be taken on plain arrays.  rules: per operand f(cotangent, saved), or None, where the record
-    has the shorthand.  sources: for each of `op.saves`, (is it an operand, its position).  floats: per operand,
-    whether a gradient can flow to it; flows: to all of them; fits: the shape and dtype it must have.  recipes: per pattern of needs, what to save.  quick: the rules where
-    backward may take the short way, on plain arrays; exact: what they return needs no
-    fitting; raw_vjp: the same for the general form; unused: the cotangents of all outputs but the first.  simple: there
-    is one visible output, which is no view.  link: what a view made by this plan is, as a chain of one.
+    small: gradients may be taken on plain arrays.  rules: per operand f(cotangent, saved), or None, where the
+    record has the shorthand.  sources: for each of `op.saves`, (is it an operand, its position).  floats: per
+    operand, whether a gradient can flow to it; flows: to all of them.  recipes: per pattern of needs, what to
+    save.  quick: the rules where backward may take the short way, on plain arrays; what they return fits the
+    operands.  raw_vjp: the same for the general form, not fitted; unused: the cotangents of all outputs but
+    the first.  simple: there is one visible output, which is no view.  link: what a view made by this plan
+    is, as a chain of one.
     """
 
     __slots__ = (
-        "op", "attrs", "types", "outs", "out", "kernel", "small", "rules", "sources", "floats", "flows", "fits",
-        "recipes", "link", "quick", "exact", "simple", "raw_vjp", "unused",
+        "op", "attrs", "types", "outs", "out", "kernel", "small", "rules", "sources", "floats", "flows",
+        "recipes", "link", "quick", "simple", "raw_vjp", "unused",
     )  # fmt: skip
 
     foreign = False  # a custom function's stand-in for a plan says True: its backward is the user's code
@@ -48,11 +54,9 @@ class Plan:
     sources: tuple[tuple[bool, int], ...]
     floats: tuple[bool, ...]
     flows: bool
-    fits: tuple
     recipes: dict[tuple[bool, ...], tuple | bool]
     link: tuple
     quick: tuple[Any, ...] | None
-    exact: bool
     simple: bool
     raw_vjp: Callable | None
     unused: tuple[None, ...]
@@ -74,24 +78,21 @@ class Plan:
             for n in op.saves
         )
         both = (*types, *self.outs)
-        self.rules = (
-            tuple(r and _compiled(r, op.saves, attrs, both) for r in op.rules) if op.rules else None
-        )
+        self.rules = tuple(r and _compiled(r, op.saves, attrs, both) for r in op.rules) if op.rules else None
         visible = len(self.outs) - len(op.hidden)
         self.simple = visible == 1 and not op.traits.view and not op.traits.host
         self.unused = (None,) * (len(self.outs) - 1)
-        self.quick, self.exact, self.raw_vjp = None, False, None
+        self.quick, self.raw_vjp = None, None
         if self.small and visible == 1:
             self.raw_vjp = op.vjp
             self.quick = op.quick_grad(both, attrs) if op.quick_grad else None
-            plain = op.traits.elementwise and self.out.ndim > 0 and all(t is self.out for t in types)
-            self.exact = self.quick is not None or plain
-            self.quick = self.quick or self.rules
+            if self.quick is None and self.rules is not None:
+                fits = op.traits.elementwise and self.out.ndim > 0 and all(t is self.out for t in types)
+                self.quick = self.rules if fits else tuple(map(_fitted, self.rules, types))
         self.floats = tuple(
             t is not None and t.dtype.is_floating_point and op.differentiates(min(i, len(op.operands) - 1))
             for i, t in enumerate(types)
         )
-        self.fits = tuple(t and (t.shape, t.dtype.numpy) for t in types)
         self.flows, self.recipes = all(self.floats), {}
         self.link = ((op.name, tuple(attrs.items())),)
 
@@ -109,14 +110,48 @@ class Plan:
             if op.vjp is None:
                 pairs = zip(op.rules, needs, strict=True)
                 wanted = {n for rule, need in pairs if rule and need for n in rule.arrays}
+
+            def kind(name: str, is_operand: bool) -> int:
+                if name not in wanted:
+                    return NOTHING
+                return OUTPUT if not is_operand else REST if name[0] == "*" else OPERAND
+
             made = tuple(
-                (NOTHING if n not in wanted else OUTPUT if not is_operand else REST if n[0] == "*" else OPERAND, at)
-                for n, (is_operand, at) in zip(op.saves, self.sources, strict=True)
+                (kind(name, is_operand), at)
+                for name, (is_operand, at) in zip(op.saves, self.sources, strict=True)
             )
             if all(what == NOTHING for what, _ in made):
                 made = ()
         self.recipes[needs] = made
         return made
+
+
+def fit_array(h: Any, kind: Type) -> np.ndarray:
+    """A cotangent in the shape and dtype of the operand it belongs to."""
+    if type(h) is not ndarray:
+        h = asarray(h)
+    if h.shape != kind.shape:
+        how = fitting(h.shape, kind.shape)
+        if how is not None:
+            dims, shape = how
+            # asarray: NumPy makes scalars of 0-d sums
+            h = asarray(np.add.reduce(h, axis=dims)).reshape(shape) if dims else np.broadcast_to(h, shape)
+    if h.dtype is not kind.dtype.numpy:
+        h = h.astype(kind.dtype.numpy)
+    return h
+
+
+def _fitted(rule: Callable | None, kind: Type | None) -> Callable | None:
+    """The rule, with what it returns made to fit the operand."""
+    if rule is None or kind is None:
+        return None
+    shape, dtype = kind.shape, kind.dtype.numpy
+
+    def fitted(g, saved):
+        h = rule(g, saved)
+        return h if type(h) is ndarray and h.dtype is dtype and h.shape == shape else fit_array(h, kind)
+
+    return fitted
 
 
 def _compiled(rule: Rule, saves: tuple[str, ...], attrs: dict, types: tuple) -> Callable:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
+import numpy as np
+
 from ..ir import dtypes
 from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
@@ -78,25 +80,55 @@ def randn(
     )
 
 
+def _whole(name: str, value: Any) -> int:
+    """A bound or a size.  Raises ArgumentError for what is no integer."""
+    if isinstance(value, float) or not hasattr(value, "__index__"):
+        raise ArgumentError(f"{name} must be an int, not {type(value).__name__}")
+    return value.__index__()
+
+
+def _check_bounds(name: str, low: int, high: int, dtype: DType) -> None:
+    """Refuse bounds that the dtype can't hold: the numbers would not be uniform."""
+    if not dtype.is_floating_point and low < high:
+        limits = np.iinfo(dtype.numpy) if dtype is not dtypes.bool_ else None
+        least, most = (limits.min, limits.max) if limits else (0, 1)
+        if low < least or high - 1 > most:
+            raise ArgumentValueError(f"{name}: {dtype} can't hold all of {low} … {high - 1}")
+
+
 def randint(
-    low, high=None, size=None, *, generator=None, dtype=None, device=None, requires_grad=False, layout=None
+    low=0,
+    high=None,
+    size=None,
+    *,
+    generator=None,
+    dtype=None,
+    device=None,
+    requires_grad=False,
+    layout=None,
 ) -> Tensor:
     """Integers drawn uniformly from low ... high - 1; randint(high, size) starts at 0."""
     if size is None:
         low, high, size = 0, low, high
+    elif high is None:
+        low, high = 0, low
     _check(device, layout)
     if size is None or isinstance(size, int):
         raise ArgumentError("randint(low=0, high, size): size must be a tuple of ints")
     dtype = dtype or dtypes.int64
+    low, high = _whole("randint: low", low), _whole("randint: high", high)
+    _check_bounds("randint", low, high, dtype)
     whole = dtypes.int64 if dtype.is_floating_point else dtype
-    made = draw("random_integers", int(low), int(high), tuple(size), dtype=whole, generator=generator)
+    made = draw("random_integers", low, high, tuple(size), dtype=whole, generator=generator)
     return _finish(made.to(dtype), requires_grad)
 
 
 def randperm(n, *, generator=None, dtype=None, device=None, requires_grad=False, layout=None) -> Tensor:
     """A random permutation of 0 ... n - 1."""
     _check(device, layout)
-    return _finish(draw("random_permutation", int(n), dtype=dtype, generator=generator), requires_grad)
+    return _finish(
+        draw("random_permutation", _whole("randperm: n", n), dtype=dtype, generator=generator), requires_grad
+    )
 
 
 def rand_like(
@@ -135,6 +167,8 @@ def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator=None, dtype
 
 def bernoulli(input: Tensor, p: float | None = None, *, generator=None) -> Tensor:
     """Ones with the probabilities in `input` (or all with probability p), and zeros."""
+    if not isinstance(input, Tensor):
+        raise ArgumentError(f"bernoulli(input): takes a tensor of probabilities, not {type(input).__name__}")
     if p is not None:
         return empty_of(input).bernoulli_(p, generator=generator)
     if not bool(((input >= 0) & (input <= 1)).all()):
@@ -203,6 +237,8 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator=None) -> Tensor:
 
 def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator=None) -> Tensor:
     """Fill with numbers whose logarithms are normal."""
+    if std <= 0:
+        raise ArgumentValueError(f"log_normal_: the standard deviation must be greater than 0, not {std}")
     dtype = _floating(self, "log_normal_")
     made = draw("random_normal", tuple(self.shape), dtype=dtype, generator=generator)
     return _fill(self, REGISTRY["exp"](made * std + mean))
@@ -219,18 +255,27 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator=None) -> Tensor:
     )
 
 
-def random_(self: Tensor, from_: int = 0, to: int | None = None, *, generator=None, **given: int) -> Tensor:
-    """Fill with integers drawn from [from, to); without `to`, from 0 up to what the dtype holds exactly."""
+def random_(
+    self: Tensor, from_: int | None = None, to: int | None = None, *, generator=None, **given: int
+) -> Tensor:
+    """Fill with integers drawn from [from, to); without `to`, from 0 up to what the dtype holds exactly.
+
+    random_(to) starts at 0.
+    """
     low = given.pop("from", from_)
-    if to is None and not given and "from" not in given and low:
-        low, to = 0, low  # random_(to)
+    if given:
+        raise ArgumentError(f"random_(from, to): unknown: {', '.join(given)}")
+    if to is None and low is not None:
+        low, to = 0, low
     if to is None:
         exact = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "bool": 1}
         name = self.dtype.name
         bits = exact.get(name, 8 * self.dtype.itemsize - self.dtype.is_signed)
         to = (1 << bits) + (name in exact and name != "bool")
         to = min(to, (1 << 63) - 1)
-    return _fill(self, draw("random_integers", int(low), int(to), tuple(self.shape), generator=generator))
+    low, to = _whole("random_: from", low or 0), _whole("random_: to", to)
+    _check_bounds("random_", low, to, self.dtype)
+    return _fill(self, draw("random_integers", low, to, tuple(self.shape), generator=generator))
 
 
 METHODS = {

@@ -1,6 +1,7 @@
 """The tensor: an array, its interned type, and where it came from.
 
-This file holds what a tensor *is*; what can be done with one stands in the op records and is hung on by methods.py.
+This file holds what a tensor *is*; what can be done with one stands in the op records and is hung on by
+methods.py.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from .graph import Edge, Leaf, Node, Port, hooks_of
 from .storage import Storage
 
 new = object.__new__
-derivation: list[Callable[[Any], None]] = []  # inplace.py's: gives a view the history that its base's gives it now
+derivation: list[
+    Callable[[Any], None]
+] = []  # inplace.py's: gives a view the history that follows from its base's
 
 
 class Size(tuple):
@@ -46,12 +49,14 @@ class Size(tuple):
 class Tensor:
     """A multi-dimensional array that knows its history.  Made by `lamina.tensor` and its kin.
 
-    _data: the NumPy array.  _meta: its interned type.  _storage: what it shares with its views, once anything asked.
-    _view: where it is a view, (base, chain, how often the storage's history had changed).  _edge: where it came from;
-    None where no gradient is wanted.  Read it as `_node`, which sees to it that a view's is not out of date.
+    _data: the NumPy array.  _meta: its interned type.  _storage: what it shares with its views, once anything
+    asked.  _view: where it is a view, (base, chain, how often the storage's history had changed).  _edge:
+    where it came from; None where no gradient is wanted.  Read it as `_node`, which sees to it that a view's
+    is not out of date.
     """
 
-    # _resting: the leaf of a tensor that stopped requiring gradients, which mostly isn't set; see requires_grad_.
+    # _resting: the leaf of a tensor that stopped requiring gradients, which mostly isn't set; see
+    # requires_grad_.
     __slots__ = ("_data", "_meta", "_edge", "_storage", "_view", "_resting", "__weakref__")
 
     _data: np.ndarray
@@ -64,7 +69,7 @@ class Tensor:
     __array_ufunc__ = None
 
     def __new__(cls, *args: Any, dtype: DType | None = None):
-        """PyTorch's old constructor: Tensor(2, 3) and Tensor(size) are zeros of that shape, Tensor([2, 3]) holds these.
+        """PyTorch's old constructor: Tensor(2, 3) and Tensor(size) are zeros, Tensor([2, 3]) holds these.
 
         Raises ArgumentError.
         """
@@ -73,7 +78,9 @@ class Tensor:
         if sizes and all(isinstance(n, int) for n in sizes):
             return tensor_of(np.zeros(tuple(sizes), kind))
         if len(args) > 1 or not hasattr(args[0] if args else (), "__len__"):
-            raise ArgumentError("Tensor(…): takes sizes, or one sequence of numbers", "lamina.tensor(2.0) is 0-d")
+            raise ArgumentError(
+                "Tensor(…): takes sizes, or one sequence of numbers", "lamina.tensor(2.0) is 0-d"
+            )
         data = args[0] if args else ()
         return tensor_of(np.array(data._data if isinstance(data, Tensor) else data, dtype=kind))
 
@@ -118,7 +125,9 @@ class Tensor:
         rank = self._meta.ndim
         if not -rank <= dim < rank:
             from_to = f"[{-rank}, {rank - 1}]" if rank else "empty"
-            raise DimError(f"{name}(dim): dim {dim} is out of range, which is {from_to}", f"tensor: {self._meta}")
+            raise DimError(
+                f"{name}(dim): dim {dim} is out of range, which is {from_to}", f"tensor: {self._meta}"
+            )
         return dim
 
     def dim(self) -> int:
@@ -145,7 +154,8 @@ class Tensor:
     def storage_offset(self) -> int:
         """Elements between the start of the storage and this tensor's first element."""
         root = self._view[0]._data if self._view else self._data
-        return (self._data.__array_interface__["data"][0] - root.__array_interface__["data"][0]) // root.itemsize
+        start = root.__array_interface__["data"][0]
+        return (self.data_ptr() - start) // root.itemsize
 
     def data_ptr(self) -> int:
         """The address of the first element."""
@@ -186,7 +196,7 @@ class Tensor:
         self.requires_grad_(wanted)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Ask (or stop asking) for this tensor's gradient, in place.  Raises GradError where it is not a leaf.
+        """Ask (or stop asking) for this tensor's gradient, in place.  Raises GradError where it is no leaf.
 
         Its gradient and its hooks stay with it: asked again, it goes on with them.
         """
@@ -201,7 +211,8 @@ class Tensor:
             self._resting, self._node, node.kind = node, None, None
         elif node is not None:
             raise GradError(
-                "requires_grad_(False): only a leaf can stop requiring gradients", "use x.detach() for a copy without"
+                "requires_grad_(False): only a leaf can stop requiring gradients",
+                "use x.detach() for a copy without",
             )
         return self
 
@@ -366,7 +377,7 @@ def retained(x: Tensor) -> Retained | None:
 
 
 def keep_retained(x: Tensor, old: Edge | None) -> None:
-    """Move what `retain_grad` hung on a tensor's old history to its new one: `.grad` is about what the tensor is now."""
+    """Move what `retain_grad` hung on a tensor's old history to its new one: `.grad` is about the new."""
     index = old.index if type(old) is Port else 0
     hooks = (old.hooks or {}).get(index, []) if old is not None else []
     for hook in tuple(hooks):
@@ -393,7 +404,7 @@ def wrap(data: np.ndarray, kind: Type) -> Tensor:
 
 
 def tensor_of(data: Any) -> Tensor:
-    """A tensor around an array (not copied) or a number.  Raises DTypeError for an element type Lamina lacks."""
+    """A tensor around an array (not copied) or a number.  Raises DTypeError for unknown element types."""
     array = np.asarray(data)
     if type(data) is float:
         array = array.astype(dtypes.default_dtype().numpy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -15,29 +16,29 @@ from .places import here
 from .storage import Storage
 from .tensor import Tensor, tensor_of
 
+_DATA, _STORAGE, _WRITEABLE = attrgetter("_data"), attrgetter("_storage"), attrgetter("_data.flags.writeable")
+
 
 def apply_update(op: Op, rows: Sequence[tuple[Tensor, ...]], numbers: dict[str, Any]) -> None:
-    """Run an update record (see ir/ops/update.py) over rows (gradient, parameter, states...), and note the writes.
+    """Run an update record (see ir/ops/update.py) over rows (gradient, parameter, states...).
 
-    Raises InplaceError, before anything is written, for a parameter whose memory can't be.
+    The writes are noted.  Raises InplaceError, before any, for a parameter whose memory is read-only.
     """
-    arrays = []
-    for row in rows:
-        if not row[1]._data.flags.writeable:
-            raise InplaceError(f"{op.name}: a parameter's memory is read-only", f"parameter: {row[1]._meta}")
-        arrays.append([x._data for x in row])
+    params = [row[1] for row in rows]
+    if not all(map(_WRITEABLE, params)):
+        p = next(p for p in params if not _WRITEABLE(p))
+        raise InplaceError(f"{op.name}: a parameter's memory is read-only", f"parameter: {p._meta}")
     assert op.rows is not None, f"{op.name} is no update"
-    op.rows(tuple(numbers.items()))(arrays)
+    op.rows(tuple(numbers.items()))([tuple(map(_DATA, row)) for row in rows])
     writer = (op.name, here())
-    for row in rows:
-        for x in row[1:]:
-            store = x._storage
-            if store is None:
-                store = x._storage = Storage()
-            store.version += 1
-            store.writer = writer
+    written = [x for row in rows for x in row[1:]]
+    for store, x in zip(map(_STORAGE, written), written):  # noqa: B905 - of one length, and hot
+        if store is None:
+            store = x._storage = Storage()
+        store.version += 1
+        store.writer = writer
     if modes.CHANGED and modes.local.hook is not None:
-        grads, params, *states = zip(*rows, strict=True)
+        grads, _, *states = zip(*rows, strict=True)
         operands, attrs = op.bind(params, grads, *states, **numbers)
         # The numbers as float64, in which the rules keep their digits whatever the tensors are.
         read = tuple(x if x is None or isinstance(x, Tensor) else tensor_of(np.float64(x)) for x in operands)

@@ -6,13 +6,13 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-# Workers of pytest-xdist share the cores, and BLAS threads that wait for one another stand still when they do not
-# run together: matrix products then take eight times as long.  Before NumPy loads its BLAS.
+# Workers of pytest-xdist share the cores, and BLAS threads that wait for one another stand still when they do
+# not run together: matrix products then take eight times as long.  Before NumPy loads its BLAS.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import hypothesis  # noqa: E402
-import numpy as np  # noqa: E402
-import pytest  # noqa: E402
+import hypothesis
+import numpy as np
+import pytest
 
 HERE = Path(__file__).parent
 

@@ -180,19 +180,19 @@ def _quick(types: tuple, attrs: dict) -> Callable | None:
 def _quick_grad(types: tuple, attrs: dict) -> tuple | None:
     if not _is_common(types, attrs):
         return None
-    rows = types[0].shape[0]
-    row, mean = np.arange(rows), attrs["reduction"] == "mean"
+    rows, classes = types[0].shape
+    hot, mean = np.eye(classes, dtype=types[0].dtype.numpy), attrs["reduction"] == "mean"
 
     def quick(g, saved):
         input, target, weight, lse, total = saved
         if total.item() != rows:  # some target was ignored
             return _grad_reference(g, *saved, **attrs, subtract=True)
         out = np.exp(input - lse.reshape(rows, 1))
-        out[row, target] -= 1
+        out -= hot.take(target, 0)
         out *= g / total if mean else g
         return out
 
-    return quick, None, None
+    return (quick, None, None) if classes <= 64 else None
 
 
 def _decomposition(

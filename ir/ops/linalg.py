@@ -68,7 +68,6 @@ linalg_inv = define(
     inapplicable=SQUARE,
     dtypes="float",
     method=False,
-    aliases=("inverse",),
     doc="Invert each matrix.  Shapes: [..., n, n] -> the same.  "
     "Raises ShapeError, ArgumentValueError if singular.",
 )
@@ -89,7 +88,6 @@ linalg_det = define(
     inapplicable=SQUARE,
     dtypes="float",
     method=False,
-    aliases=("det",),
     doc="Compute each matrix's determinant.  Shapes: [..., n, n] -> [...].  The gradient needs an inverse.  "
     "Raises ShapeError.",
 )
@@ -117,7 +115,6 @@ linalg_slogdet = define(
     inapplicable=SQUARE,
     dtypes="float",
     method=False,
-    aliases=("slogdet",),
     doc="Compute the sign and the logarithm of each determinant's absolute value (0 and -inf if singular).  "
     "Shapes: [..., n, n] -> [...], [...].  Raises ShapeError.",
 )
@@ -217,7 +214,6 @@ linalg_cholesky = define(
     inapplicable=SQUARE,
     dtypes="float",
     method=False,
-    aliases=("cholesky",),
 )
 
 

@@ -59,7 +59,7 @@ def _log_softmax(input: Any, *, dim: int, dtype: DType | None) -> Any:
 
 
 def _quick(log: bool) -> Any:
-    """The same for small matrices along their rows: sums as products with ones, at a third of a reduction's cost."""
+    """The same for rows of small matrices: sums as products with ones, at a third of a reduction's cost."""
 
     def quick(types: tuple, attrs: dict) -> Any:
         (input,) = types

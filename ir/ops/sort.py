@@ -33,7 +33,7 @@ def _picked(input: Any, indices: Any, dim: int) -> tuple:
     return np.take_along_axis(input, indices, dim), indices
 
 
-def _grad_picked(keepdim: bool) -> Callable:
+def grad_picked(keepdim: bool) -> Callable:
     """The gradient of values picked along `dim`, which kept that dimension, or did as the attr says."""
     if keepdim:
         return lambda g, indices, input_type, dim: to_index(g, indices, input_type.shape, dim, True)
@@ -60,7 +60,7 @@ sort = define(
     bind=bind_sort,
     infer=lambda input, *, dim, descending: (input, input.with_dtype(int64)),
     reference=_sort,
-    grad=_grad_picked(True),
+    grad=grad_picked(True),
     outputs=("values", "indices"),
     lower=EXTERN,
     samples=lambda: [
@@ -124,7 +124,7 @@ topk = define(
     bind=bind_topk,
     infer=_infer_topk,
     reference=_topk,
-    grad=_grad_picked(True),
+    grad=grad_picked(True),
     outputs=("values", "indices"),
     lower=EXTERN,
     samples=lambda: [
@@ -140,7 +140,7 @@ topk = define(
 )
 
 
-def _infer_one(op: str, input: Type, dim: int, keepdim: bool) -> tuple[Type, Type]:
+def infer_one(op: str, input: Type, dim: int, keepdim: bool) -> tuple[Type, Type]:
     """The types of one element along `dim`, and of its place."""
     if input.dtype is bool_:
         raise DTypeError(f"{op}: bools have no order", "convert them first: x.int()")
@@ -150,7 +150,7 @@ def _infer_one(op: str, input: Type, dim: int, keepdim: bool) -> tuple[Type, Typ
     return out, out.with_dtype(int64)
 
 
-def _one(input: Any, indices: Any, dim: int, keepdim: bool) -> tuple:
+def picked_one(input: Any, indices: Any, dim: int, keepdim: bool) -> tuple:
     """The elements at `indices`, which have `dim` as one, and the indices."""
     values, indices = _picked(input, indices, dim)
     return (values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))
@@ -168,7 +168,7 @@ def bind_kthvalue(input, k, dim=-1, keepdim=False):
 
 def _infer_kthvalue(input: Type, *, k: int, dim: int, keepdim: bool) -> tuple[Type, Type]:
     n = input.shape[dim] if input.ndim else 1
-    outs = _infer_one("kthvalue", input, dim, keepdim)
+    outs = infer_one("kthvalue", input, dim, keepdim)
     if k < 1 or (isinstance(n, int) and k > n):
         raise ShapeError(f"kthvalue: k = {k} of {n} elements", f"k lies in [1, {n}]")
     return outs
@@ -177,7 +177,7 @@ def _infer_kthvalue(input: Type, *, k: int, dim: int, keepdim: bool) -> tuple[Ty
 def _kthvalue(input: Any, *, k: int, dim: int, keepdim: bool) -> tuple:
     if not input.ndim:
         return np.array(input), np.array(0)
-    return _one(input, np.take(_order(input, dim, False), (k - 1,), axis=dim), dim, keepdim)
+    return picked_one(input, np.take(_order(input, dim, False), (k - 1,), axis=dim), dim, keepdim)
 
 
 kthvalue = define(
@@ -185,7 +185,7 @@ kthvalue = define(
     bind=bind_kthvalue,
     infer=_infer_kthvalue,
     reference=_kthvalue,
-    grad=_grad_picked(False),
+    grad=grad_picked(False),
     outputs=("values", "indices"),
     lower=EXTERN,
     samples=lambda: [
@@ -222,15 +222,15 @@ def bind_median_dim(input, dim=-1, keepdim=False):
 def _median_dim(input: Any, *, dim: int, keepdim: bool) -> tuple:
     if not input.ndim:
         return np.array(input), np.array(0)
-    return _one(input, _middle(input, dim), dim, keepdim)
+    return picked_one(input, _middle(input, dim), dim, keepdim)
 
 
 median_dim = define(
     "median_dim",
     bind=bind_median_dim,
-    infer=lambda input, *, dim, keepdim: _infer_one("median", input, dim, keepdim),
+    infer=lambda input, *, dim, keepdim: infer_one("median", input, dim, keepdim),
     reference=_median_dim,
-    grad=_grad_picked(False),
+    grad=grad_picked(False),
     outputs=("values", "indices"),
     lower=EXTERN,
     samples=lambda: [

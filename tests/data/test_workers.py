@@ -379,22 +379,25 @@ def test_an_interrupt_stops_the_workers():
         if i == 2:
             time.sleep(0.5)
 
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     timer = threading.Timer(0.2, signal.raise_signal, (signal.SIGINT,))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
         for _ in DataLoader(Numbers(8, act), 1, num_workers=1, prefetch_factor=1):
             pass
     timer.join()
+    signal.signal(signal.SIGINT, before)
     assert not multiprocessing.active_children()
 
 
 SCRIPT = """
-import sys, time, lamina, numpy as np
+import signal, sys, time, lamina, numpy as np
 from lamina.data import DataLoader, Dataset
 class Slow(Dataset):
     def __len__(self): return 100
     def __getitem__(self, i):
         time.sleep(0.05); return np.zeros(100_000)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 for x in DataLoader(Slow(), 1, num_workers=2):
     print("ready", flush=True)
     time.sleep(60)

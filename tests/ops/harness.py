@@ -184,6 +184,7 @@ def laid_out(x: np.ndarray, layout: str) -> np.ndarray:
 def lifted(operands: Sequence[Any]) -> tuple[np.ndarray | None, ...]:
     """Numbers beside tensors as 0-d arrays, of the dtype they take there."""
     beside = [type_in(x) for x in operands if isinstance(x, np.ndarray)]
+
     def lift(x: Any) -> np.ndarray | None:
         if x is None or isinstance(x, np.ndarray):
             return x

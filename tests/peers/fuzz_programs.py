@@ -1,8 +1,9 @@
 """Random small programs that mean the same in PyTorch and in Lamina: lines of text, with the library as `L`.
 
-A program is made while PyTorch runs it, so that its lines mostly fit the shapes that are there, and so that no
-value comes near a kink (of abs, clamp, a comparison): there the last bit, in which two libraries may differ, would
-decide a gradient.  Lines that misuse writes in place are wanted: both libraries must refuse them.
+A program is made while PyTorch runs it, so that its lines mostly fit the shapes that are there, and so that
+no value comes near a kink (of abs, clamp, a comparison): there the last bit, in which two libraries may
+differ, would decide a gradient.  Lines that misuse writes in place are wanted: both libraries must refuse
+them.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Maker:
         return self.apart(chosen, name) if written else chosen
 
     def apart(self, read: str, written: str) -> str:
-        """A tensor to read while another is written: a copy where they share memory, as PyTorch reads what it wrote."""
+        """A tensor to read while another is written; a copy if they share memory."""
         store, other = (self.scope[n].untyped_storage().data_ptr() for n in (read, written))
         return f"{read}.clone()" if read != written and store == other else read
 
@@ -126,7 +127,9 @@ class Maker:
     # ---- expressions ----
     def smooth(self) -> str | None:
         x = self.any()
-        f = self.pick.choice(("sin", "cos", "tanh", "sigmoid", "neg", "exp", "log", "sqrt", "reciprocal", "square", "erf"))
+        f = self.pick.choice((
+            "sin", "cos", "tanh", "sigmoid", "neg", "exp", "log", "sqrt", "reciprocal", "square", "erf",
+        ))  # fmt: skip
         v = self.values(x)
         if f == "exp" and not bool((v < 3).all()) or f in ("log", "sqrt") and not bool((v > 0.1).all()):
             return None
@@ -137,15 +140,17 @@ class Maker:
     def kinked(self) -> str | None:
         x = self.any()
         text, *kinks = self.pick.choice((
-            (f"{x}.abs()", 0.0), (f"L.relu({x})", 0.0), (f"{x}.clamp(-0.5, 0.6)", -0.5, 0.6), (f"{x}.clamp(min=0.25)", 0.25),
-            (f"L.where({x} > 0.1, {x}, {self.partner(x)})", 0.1), (f"{x}.masked_fill({x} > 0.2, 1.5)", 0.2),
-            (f"{x}[{x} > 0.15]", 0.15), (f"{x}.sign() * {x}", 0.0),
+            (f"{x}.abs()", 0.0), (f"L.relu({x})", 0.0), (f"{x}.clamp(-0.5, 0.6)", -0.5, 0.6),
+            (f"{x}.clamp(min=0.25)", 0.25), (f"L.where({x} > 0.1, {x}, {self.partner(x)})", 0.1),
+            (f"{x}.masked_fill({x} > 0.2, 1.5)", 0.2), (f"{x}[{x} > 0.15]", 0.15), (f"{x}.sign() * {x}", 0.0),
         ))  # fmt: skip
         return text if self.far_from(x, *kinks) else None
 
     def with_number(self) -> str | None:
         x, c = self.any(), self.number()
-        text = self.pick.choice((f"{x} + {c}", f"{c} - {x}", f"{x} * {c}", f"{x} / {c}", f"{x} ** 2", f"{x} ** 3", f"{c} / {x}"))
+        text = self.pick.choice((
+            f"{x} + {c}", f"{c} - {x}", f"{x} * {c}", f"{x} / {c}", f"{x} ** 2", f"{x} ** 3", f"{c} / {x}",
+        ))  # fmt: skip
         if text.endswith(f"/ {x}") and not bool((self.values(x).abs() > 0.3).all()):
             return None
         return text
@@ -178,10 +183,11 @@ class Maker:
             return f"{x}.sum()"
         d = self.dim(x)
         text = self.pick.choice((
-            "{x}.sum()", "{x}.mean()", "{x}.sum({d})", "{x}.mean({d}, keepdim=True)", "{x}.sum({d}, keepdim=True)",
-            "{x}.logsumexp({d})", "{x}.softmax({d})", "{x}.log_softmax({d})", "{x}.cumsum({d})", "{x}.var({d}, correction=0)",
-            "{x}.amax({d})", "{x}.max({d}).values", "{x}.min({d}, keepdim=True)[0]", "{x}.sort({d}).values", "{x}.prod({d})",
-            "{x}.flip({d})", "L.roll({x}, 1, {d})", "{x}.cumprod({d})",
+            "{x}.sum()", "{x}.mean()", "{x}.sum({d})", "{x}.mean({d}, keepdim=True)",
+            "{x}.sum({d}, keepdim=True)", "{x}.logsumexp({d})", "{x}.softmax({d})", "{x}.log_softmax({d})",
+            "{x}.cumsum({d})", "{x}.var({d}, correction=0)", "{x}.amax({d})", "{x}.max({d}).values",
+            "{x}.min({d}, keepdim=True)[0]", "{x}.sort({d}).values", "{x}.prod({d})", "{x}.flip({d})",
+            "L.roll({x}, 1, {d})", "{x}.cumprod({d})",
         ))  # fmt: skip
         if "max(" in text or "min(" in text or "sort" in text:
             apart = self.values(x).sort(d)[0].diff(dim=d).abs()
@@ -224,24 +230,33 @@ class Maker:
         if rank:
             d = self.dim(x)
             n = shape[d]
-            texts += [f"{{x}}.unsqueeze({d})", f"{{x}}.squeeze({d})", "{x}[..., None]", "{x}.T" if rank == 2 else "{x}"]
+            texts += [
+                f"{{x}}.unsqueeze({d})", f"{{x}}.squeeze({d})", "{x}[..., None]",
+                "{x}.T" if rank == 2 else "{x}",
+            ]  # fmt: skip
             if n:
                 i, size = self.pick.randrange(n), self.pick.randint(1, n)
                 start = self.pick.randrange(n - size + 1)
                 texts += [
-                    f"{{x}}.select({d}, {i})", f"{{x}}.narrow({d}, {start}, {size})", f"{{x}}[{self.pick.randrange(-shape[0], shape[0])}]"
-                    if shape[0] else "{x}", "{x}[1:]", "{x}[::2]", "{x}[:-1]", f"{{x}}[..., {self.pick.randrange(shape[-1])}]"
-                    if shape[-1] else "{x}", f"{{x}}.unbind({d})[0].clone()", f"{{x}}.split(1, {d})[-1].clone()", f"{{x}}.unfold({d}, 1, 1)",
+                    f"{{x}}.select({d}, {i})", f"{{x}}.narrow({d}, {start}, {size})",
+                    f"{{x}}[{self.pick.randrange(-shape[0], shape[0])}]" if shape[0] else "{x}", "{x}[1:]",
+                    "{x}[::2]", "{x}[:-1]",
+                    f"{{x}}[..., {self.pick.randrange(shape[-1])}]" if shape[-1] else "{x}",
+                    f"{{x}}.unbind({d})[0].clone()", f"{{x}}.split(1, {d})[-1].clone()",
+                    f"{{x}}.unfold({d}, 1, 1)",
                 ]  # fmt: skip
             texts += ["{x}.expand(2, " + ", ".join(map(str, shape)) + ")"]
         if rank >= 2:
             a, b = self.dim(x), self.dim(x)
             texts += [
-                f"{{x}}.transpose({a}, {b})", "{x}.diagonal()", "{x}[:, 1:]", "{x}[:, 0]", "{x}[1:, ::2]", "{x}[0, ...]",
-                f"{{x}}.permute({', '.join(map(str, self.pick.sample(range(rank), rank)))})", "{x}.diagonal(1, -1, 0)", "{x}.mT",
+                f"{{x}}.transpose({a}, {b})", "{x}.diagonal()", "{x}[:, 1:]", "{x}[:, 0]", "{x}[1:, ::2]",
+                "{x}[0, ...]", f"{{x}}.permute({', '.join(map(str, self.pick.sample(range(rank), rank)))})",
+                "{x}.diagonal(1, -1, 0)", "{x}.mT",
             ]  # fmt: skip
         if total and self.scope[x].is_contiguous():
-            texts += ["{x}.view(-1)", "{x}.reshape(-1)", "{x}.view(1, -1)", "{x}.reshape(-1, 1)", "{x}.flatten()"]
+            texts += [
+                "{x}.view(-1)", "{x}.reshape(-1)", "{x}.view(1, -1)", "{x}.reshape(-1, 1)", "{x}.flatten()",
+            ]  # fmt: skip
         return self.pick.choice(texts).format(x=x)
 
     def picked(self) -> str | None:
@@ -258,7 +273,10 @@ class Maker:
         ]  # fmt: skip
         if len(shape) >= 2:
             others = [self.pick.randrange(shape[1]) for _ in some]
-            texts += [f"{x}[{some}, {others}]", f"{x}[:, {others}]", f"{x}[{some}, None]", f"{x}[0, {others}]", f"{x}[..., {[-1, 0]}]"]
+            texts += [
+                f"{x}[{some}, {others}]", f"{x}[:, {others}]", f"{x}[{some}, None]", f"{x}[0, {others}]",
+                f"{x}[..., {[-1, 0]}]",
+            ]  # fmt: skip
         return self.pick.choice(texts)
 
     def far_apart(self, x: str, d: int) -> bool:
@@ -267,12 +285,15 @@ class Maker:
 
     def copied(self) -> str | None:
         x = self.any()
-        return self.pick.choice((f"{x}.clone()", f"{x}.detach()", f"{x}.detach().clone()", f"L.zeros_like({x})", f"{x}.contiguous()", f"{x}.data.clone()", f"{x}.detach().clone().requires_grad_()"))
+        return self.pick.choice((
+            f"{x}.clone()", f"{x}.detach()", f"{x}.detach().clone()", f"L.zeros_like({x})",
+            f"{x}.contiguous()", f"{x}.data.clone()", f"{x}.detach().clone().requires_grad_()",
+        ))  # fmt: skip
 
     def expression(self) -> str | None:
         kinds = (
-            self.smooth, self.with_number, self.two, self.two, self.reduced, self.joined, self.product, self.view, self.view,
-            self.view, self.picked, self.kinked, self.copied,
+            self.smooth, self.with_number, self.two, self.two, self.reduced, self.joined, self.product,
+            self.view, self.view, self.view, self.picked, self.kinked, self.copied,
         )  # fmt: skip
         return self.pick.choice(kinds)()
 
@@ -284,8 +305,9 @@ class Maker:
         y = self.partner(x, written=True)
         v = self.values(x)
         texts = [
-            f"{x}.add_({y})", f"{x}.add_({y})", f"{x}.mul_({y})", f"{x}.mul_({y})", f"{x}.sub_({y})", f"{x} += {y}", f"{x} *= {y}",
-            f"{x}.add_({y}, alpha=0.5)", f"{x}.mul_({c})", f"{x}.zero_()", f"{x}.fill_({c})", f"{x}.tanh_()", f"{x}.sigmoid_()", f"{x}.sin_()", f"{x}.neg_()",
+            f"{x}.add_({y})", f"{x}.add_({y})", f"{x}.mul_({y})", f"{x}.mul_({y})", f"{x}.sub_({y})",
+            f"{x} += {y}", f"{x} *= {y}", f"{x}.add_({y}, alpha=0.5)", f"{x}.mul_({c})", f"{x}.zero_()",
+            f"{x}.fill_({c})", f"{x}.tanh_()", f"{x}.sigmoid_()", f"{x}.sin_()", f"{x}.neg_()",
             f"{x}.pow_(2)", f"{x}.div_({c})", f"{x}[...] = {y}",
         ]  # fmt: skip
         if y.split(".")[0] in self.scope:
@@ -304,20 +326,25 @@ class Maker:
             z = self.apart(self.pick.choice(row), x) if row and self.pick.random() < 0.8 else str(c)
             distinct = self.pick.sample(range(shape[0]), self.pick.randint(1, shape[0]))
             texts += [
-                f"{x}[{i}] = {z}", f"{x}[1:] = {z}", f"{x}[{distinct}] = {z}", f"{x}[L.tensor({distinct})] = {z}", f"{x}[::2] = {z}",
-                f"{x}[{i}].mul_({c})", f"{x}[{i}].add_({z})", f"{x}[-1] += {z}", f"{x}[..., 0] = {c}", f"{x}[{i}].zero_()",
+                f"{x}[{i}] = {z}", f"{x}[1:] = {z}", f"{x}[{distinct}] = {z}",
+                f"{x}[L.tensor({distinct})] = {z}", f"{x}[::2] = {z}", f"{x}[{i}].mul_({c})",
+                f"{x}[{i}].add_({z})", f"{x}[-1] += {z}", f"{x}[..., 0] = {c}", f"{x}[{i}].zero_()",
             ]  # fmt: skip
             if z.split(".")[0] in self.scope:
                 texts.append(f"{x}.index_put_((L.tensor({[i, i]}),), {z}, accumulate=True)")
         if len(shape) == 2 and 0 not in shape:
-            texts += [f"{x}.t().mul_({c})", f"{x}[:, 0] = {c}", f"{x}.diagonal().add_({c})", f"{x}.t_()", f"{x}.T[0].copy_({c} * {x}.T[0])"]
+            texts += [
+                f"{x}.t().mul_({c})", f"{x}[:, 0] = {c}", f"{x}.diagonal().add_({c})", f"{x}.t_()",
+                f"{x}.T[0].copy_({c} * {x}.T[0])",
+            ]  # fmt: skip
         if self.pick.random() < 0.1 and "retain_grad" not in str(self.lines):
             texts = [f"{x}.unsqueeze_(0)", f"{x}.squeeze_()"]
         return self.pick.choice(texts)
 
     def unrecorded(self) -> str | None:
         parts = []
-        for _ in range(1 if "expand" in str(self.lines) else 2):  # a part of an expanded one can't be written here
+        # A part of an expanded one can't be written here.
+        for _ in range(1 if "expand" in str(self.lines) else 2):
             text = self.written() if self.pick.random() < 0.7 else self.expression()
             if text and ("_(" in text or "= " in text):
                 if "squeeze_" not in text and ".t_" not in text:  # shapes then differ from what history says
@@ -331,7 +358,8 @@ class Maker:
         x = self.any()
         keep = self.pick.choice(("", "retain_graph=True", "retain_graph=True"))
         text = self.pick.choice((
-            f"{x}.sum().backward({keep})", f"({x} * {x}).sum().backward({keep})", f"{x}.backward(L.ones_like({x}){', ' + keep if keep else ''})",
+            f"{x}.sum().backward({keep})", f"({x} * {x}).sum().backward({keep})",
+            f"{x}.backward(L.ones_like({x}){', ' + keep if keep else ''})",
             f"{x}.cos().mean().backward({keep})",
         ))  # fmt: skip
         return text
@@ -339,13 +367,17 @@ class Maker:
     def differentiated(self) -> str | None:
         x, y = self.any(), self.any()
         # A view whose base is written without history is another node in PyTorch from then on.
-        if self.scope[y]._is_view() or "squeeze_(" in str(self.lines) or not self.scope[y].requires_grad and self.pick.random() < 0.9:
+        if self.scope[y]._is_view() or "squeeze_(" in str(self.lines):
+            return None
+        if not self.scope[y].requires_grad and self.pick.random() < 0.9:
             return None
         g = f"g{self.made}"
         self.made += 1
         how = self.pick.choice(("create_graph=True", "create_graph=True", "retain_graph=True", ""))
         f = self.pick.choice(("{x}.sum()", "({x} * {x}).sum()", "{x}.sin().sum()")).format(x=x)
-        return f"{g}, = L.autograd.grad({f}, [{y}], {how + ', ' if how else ''}allow_unused=True, materialize_grads=True); {g} = {g}.clone()"
+        how += ", " if how else ""
+        asked = f"L.autograd.grad({f}, [{y}], {how}allow_unused=True, materialize_grads=True)"
+        return f"{g}, = {asked}; {g} = {g}.clone()"
 
     def observed(self) -> str | None:
         x = self.any()
@@ -354,11 +386,15 @@ class Maker:
             f"{x}.retain_grad()", f"del {x}", f"{x}.register_hook(lambda g: g * 0.5)",
             f"{x}.register_hook(lambda g: seen.append(g.sum().item()))",
         ]  # fmt: skip
-        if self.scope[x]._is_view() or "squeeze_(" in str(self.lines):  # a hook of a view that is written later sees other things
+        # A hook of a view that is written later sees other things.
+        if self.scope[x]._is_view() or "squeeze_(" in str(self.lines):
             texts = texts[1:2]
         if leaf:
             z = self.pick.choice(leaf)
-            texts += [f"{z}.grad = None", f"{z}.grad.zero_()", f"{z}.grad.mul_(2.0)", f"v{self.made} = {z}.grad * 2.0", f"v{self.made} = {z}.grad.detach()"]
+            texts += [
+                f"{z}.grad = None", f"{z}.grad.zero_()", f"{z}.grad.mul_(2.0)",
+                f"v{self.made} = {z}.grad * 2.0", f"v{self.made} = {z}.grad.detach()",
+            ]  # fmt: skip
             self.made += 1
         text = self.pick.choice(texts)
         return None if text.startswith("del") and len(self.tensors()) < 3 else text
@@ -376,12 +412,17 @@ class Maker:
                 if text:
                     self.assign(text)
             else:
-                kinds = (self.written, self.written, self.written, self.backward, self.differentiated, self.observed, self.unrecorded)
+                kinds = (
+                    self.written, self.written, self.written, self.backward, self.differentiated,
+                    self.observed, self.unrecorded,
+                )  # fmt: skip
                 text = self.pick.choice(kinds)()
                 if text:
                     self.emit(text)
         if not self.over:
-            for name in [n for n in self.tensors() if self.scope[n].requires_grad and not self.scope[n].is_leaf][-2:]:
+            for name in [
+                n for n in self.tensors() if self.scope[n].requires_grad and not self.scope[n].is_leaf
+            ][-2:]:
                 if not self.over:
                     self.emit(f"{name}.sum().backward(retain_graph=True)")
         return self.lines

@@ -1,4 +1,4 @@
-"""Random small programs run line by line on PyTorch and on Lamina: values, gradients, flags, and what is refused."""
+"""Random small programs run line by line on PyTorch and Lamina: values, gradients, flags, and refusals."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import lamina  # noqa: E402
 from lamina.ir.errors import LaminaError  # noqa: E402
 from lamina.runtime.storage import Storage  # noqa: E402
 
-# What only one of the two refuses, and why that is meant so: (who raises, in what line, with what words, why).
+# What only one of the two refuses, and why that is meant so: (who raises, in what line, its words, why).
 INTENDED: tuple[tuple[str, str, str, str], ...] = (
-    ("torch", "", "through the graph a second time", "only what holds arrays is freed, so that less is refused"),
+    ("torch", "", "through the graph a second time", "only what holds arrays is freed: less is refused"),
     ("torch", r"squeeze_|\bt_", "a view of a leaf", "a view may change its own shape: no value is written"),
     ("torch", "", "refer to a single memory location", "NumPy reads overlapping operands before it writes"),
-    ("lamina", "", r"saved by\s+div ", "c / x saves x; PyTorch's is c * reciprocal(x), which saves its output"),
+    ("lamina", "", r"saved by\s+div ", "c / x saves x; PyTorch's c * reciprocal(x) saves its output"),
     ("lamina", "", r"saved by\s+matmul ", "PyTorch saves a reshaped copy where it folds dimensions"),
     ("lamina", "", r"saved by\s+lerp ", "the weight is an operand here, and saved"),
     ("torch", "", "modified by an inplace .*GatherBackward", "only the shape of the operand is asked for"),
@@ -30,10 +30,11 @@ INTENDED: tuple[tuple[str, str, str, str], ...] = (
     ("lamina", "", r"(?s)a second time.*saved by\s+mul ", "add(x, alpha=c) is a product, which saves c"),
     ("torch", "", "element 0 of tensors does not require grad", "zeros of a copy_ keep their history"),
     ("lamina", "", "several elements of the tensor share", "a part of x.expand(…) can't be written"),
-)
+)  # fmt: skip
 
-# Programs are some 20 lines deep and keep magnitudes below 30, so that a value's error is a few thousand roundings of
-# the largest thing that went into it, and a gradient's the same of the largest slope: 1e-9 is 4.5 million of them.
+# Programs are some 20 lines deep and keep magnitudes below 30, so that a value's error is a few thousand
+# roundings of the largest thing that went into it, and a gradient's the same of the largest slope: 1e-9 is
+# 4.5 million of them.
 RELATIVE = 1e-9
 SLOPE = 1e3  # gradients beyond are products of many slopes: compared by their own size
 
@@ -89,7 +90,9 @@ def compare(lines: list[str]) -> Difference | None:
         if (mine is None) != (other is None):
             side, error = ("lamina", mine) if mine is not None else ("torch", other)
             said = str(error) if side == "lamina" else f"{error} {blamed(lines)}"
-            if any(side == who and re.search(at, line) and re.search(what, said) for who, at, what, _ in INTENDED):
+            if any(
+                side == who and re.search(at, line) and re.search(what, said) for who, at, what, _ in INTENDED
+            ):
                 return Difference("intended", str(error))
             text = f"only {side} refuses: {line}\n{type(error).__name__}: {error}"
             return Difference(side + " " + re.sub(r"[\d., \[\]]+", "", str(error))[:40], text)
@@ -166,10 +169,12 @@ def test_a_planted_fault_is_found_and_shrunk(monkeypatch):
     """A write that is not counted: what was saved before is then differentiated with the new values."""
     monkeypatch.setattr(Storage, "written", lambda self, writer: None)
     lines = [
-        "x0 = L.tensor([0.5, 1.5], dtype=L.float64, requires_grad=True)", "x1 = x0 + 1.0", "x2 = x1.sin()", "x3 = x1 * x1",
-        "x1.mul_(2.0)", "x4 = x3 + 1.0", "x4.sum().backward()",
+        "x0 = L.tensor([0.5, 1.5], dtype=L.float64, requires_grad=True)", "x1 = x0 + 1.0", "x2 = x1.sin()",
+        "x3 = x1 * x1", "x1.mul_(2.0)", "x4 = x3 + 1.0", "x4.sum().backward()",
     ]  # fmt: skip
     found = compare(lines)
-    assert found is not None and found.about.startswith("torch") and "only torch refuses: x4.sum" in found.text
+    assert (
+        found is not None and found.about.startswith("torch") and "only torch refuses: x4.sum" in found.text
+    )
     shorter, _ = shrunk(lines, found)
     assert shorter == [line for line in lines if "x2" not in line]

@@ -1,0 +1,258 @@
+"""What is made of factored matrices: norms, ranks, pseudo-inverses, least squares, triangular equations."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import ArgumentValueError, ShapeError
+from ..op import composite
+from ..shapes import dim_of
+from .arithmetic import abs, reciprocal
+from .cast import dtype_of
+from .compare import gt, where
+from .decompose import linalg_eigh, linalg_qr, linalg_svd
+from .extremum import amax, amin
+from .linalg import linalg_cholesky, linalg_det, linalg_inv, linalg_slogdet, solve_matrix
+from .math import log
+from .matmul import chain_matmul, matmul
+from .rearrange import diag_embed, tril, triu
+from .reduce import keep, sum
+from .spread import linalg_vector_norm
+from .view import movedim, reshape
+
+
+@composite(method=False)
+def linalg_eigvalsh(A, UPLO="L"):
+    """Find the eigenvalues of symmetric matrices, in ascending order.  Shapes: [..., n, n] -> [..., n]."""
+    return linalg_eigh(A, UPLO)[0]
+
+
+@composite(method=False)
+def linalg_svdvals(A):
+    """Find the singular values, in descending order.  Shapes: [..., m, n] -> [..., min(m, n)]."""
+    return linalg_svd(A, False)[1]
+
+
+class Svd(NamedTuple):
+    """What `svd` returns: input = U @ diag(S) @ V.mT."""
+
+    U: Any
+    S: Any
+    V: Any
+
+
+@composite()
+def svd(input, some=True):
+    """Factor matrices into U @ diag(S) @ V.mT: linalg_svd with V, not its transpose.
+
+    some: leave out the columns that are not needed.
+    """
+    u, s, vh = linalg_svd(input, not some)
+    return Svd(u, s, vh.mT)
+
+
+@composite()
+def qr(input, some=True):
+    """Factor matrices into Q @ R: linalg_qr, complete unless `some`."""
+    return linalg_qr(input, "reduced" if some else "complete")
+
+
+@composite()
+def inverse(input):
+    """Invert each matrix: linalg_inv."""
+    return linalg_inv(input)
+
+
+@composite()
+def det(input):
+    """Compute each matrix's determinant: linalg_det."""
+    return linalg_det(input)
+
+
+@composite()
+def slogdet(input):
+    """Compute the sign and the logarithm of each determinant's absolute value: linalg_slogdet."""
+    return linalg_slogdet(input)
+
+
+@composite()
+def cholesky(input, upper=False):
+    """Factor each symmetric positive-definite matrix into L @ L.mT: linalg_cholesky."""
+    return linalg_cholesky(input, upper=upper)
+
+
+@composite()
+def logdet(input):
+    """Compute the logarithm of each determinant: NaN where that is negative.  Shapes: [..., n, n] -> [...]."""
+    sign, logabsdet = linalg_slogdet(input)
+    return log(sign) + logabsdet
+
+
+# ---- norms of matrices
+
+
+@composite(method=False)
+def linalg_matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False):
+    """Compute the norm of matrices, whose rows and columns stand in `dim`.
+
+    ord: "fro" (root of the sum of squares), "nuc" (sum of the singular values), 2 and -2 (the largest,
+    smallest singular value), 1 and -1 (the largest, smallest sum of a column's |x|), inf and -inf (of a
+    row's). Raises ArgumentValueError, DimError.
+    """
+    pair = tuple(dim_of("linalg_matrix_norm", d, A.ndim) for d in dim)
+    if len(pair) != 2 or pair[0] == pair[1] or A.ndim < 2:
+        raise ShapeError(f"linalg_matrix_norm: dim must name two dimensions, not {list(dim)}")
+    if ord == "fro":
+        return linalg_vector_norm(A, 2, pair, keepdim)
+    moved = movedim(A, pair, (-2, -1))
+    if ord in (1, -1, inf, -inf):
+        lines = sum(abs(moved), dim=-2 if ord in (1, -1) else -1)
+        out = (amax if ord > 0 else amin)(lines, dim=-1)
+    elif ord in ("nuc", 2, -2):
+        values = linalg_svdvals(moved)
+        out = sum(values, dim=-1) if ord == "nuc" else (amax if ord == 2 else amin)(values, dim=-1)
+    else:
+        raise ArgumentValueError(
+            f"linalg_matrix_norm: ord is 'fro', 'nuc', or one of 1, -1, 2, -2, inf, -inf, not {ord!r}"
+        )
+    return keep(out, A.shape, tuple(sorted(pair))) if keepdim else out
+
+
+@composite(method=False)
+def linalg_norm(A, ord=None, dim=None, keepdim=False):
+    """Compute the norm of vectors (dim: an int) or matrices (dim: two), by the number of dimensions without `dim`.
+
+    Without `ord`: the root of the sum of squares over `dim`, or over everything.  See linalg_vector_norm and
+    linalg_matrix_norm.  Raises ShapeError, ArgumentValueError, DimError.
+    """
+    if ord is None:
+        return linalg_vector_norm(A, 2, dim, keepdim)
+    count = A.ndim if dim is None else 1 if isinstance(dim, int) else len(dim)
+    if count == 1 and not isinstance(ord, str):
+        return linalg_vector_norm(A, ord, dim, keepdim)
+    if count != 2:
+        raise ShapeError(
+            f"linalg_norm: ord={ord!r} is a norm of vectors or matrices, and there are {count} dimensions",
+            "name one or two by dim",
+        )
+    return linalg_matrix_norm(A, ord, (-2, -1) if dim is None else dim, keepdim)
+
+
+# ---- rank, pseudo-inverse, least squares
+
+
+def _counts(s: Any, shape: tuple, atol: Any, rtol: Any) -> Any:
+    """Which singular values count: those above max(atol, rtol * the largest)."""
+    if rtol is None:
+        resolution = np.finfo(dtype_of(s).compute.numpy).eps
+        rtol = 0.0 if atol else float(resolution) * max(shape[-2:])
+    limit = amax(s, dim=-1, keepdim=True) * rtol
+    return gt(s, where(gt(limit, atol or 0.0), limit, atol or 0.0))
+
+
+@composite(method=False)
+def linalg_matrix_rank(A, tol=None, *, atol=None, rtol=None, hermitian=False):
+    """Count the singular values above max(atol, rtol * the largest); `tol` is an older name of atol.
+
+    rtol is max(m, n) times the resolution of the dtype, or 0 where atol is given.
+    Shapes: [..., m, n] -> int64 [...].
+    """
+    s = linalg_svdvals(A)
+    return sum(_counts(s, A.shape, tol if atol is None else atol, rtol), dim=-1)
+
+
+@composite(method=False)
+def linalg_pinv(A, rcond=None, *, atol=None, rtol=None, hermitian=False):
+    """Invert matrices as far as they can be (Moore-Penrose); `rcond` is an older name of rtol.
+
+    Singular values up to max(atol, rtol * the largest) count as 0.  Shapes: [..., m, n] -> [..., n, m].
+    """
+    u, s, vh = linalg_svd(A, False)
+    counts = _counts(s, A.shape, atol, rcond if rtol is None else rtol)
+    inverse = where(counts, reciprocal(where(counts, s, 1.0)), 0.0)
+    return matmul(vh.mT * inverse[..., None, :], u.mT)
+
+
+@composite()
+def pinverse(input, rcond=1e-15):
+    """Invert matrices as far as they can be: linalg_pinv with rtol=rcond."""
+    return linalg_pinv(input, rtol=rcond)
+
+
+class LeastSquares(NamedTuple):
+    """What `linalg_lstsq` returns."""
+
+    solution: Any
+    residuals: Any
+    rank: Any
+    singular_values: Any
+
+
+@composite(method=False)
+def linalg_lstsq(A, B, rcond=None, *, driver=None):
+    """Find the X of least norm that makes the squares of A @ X - B least.
+
+    Returns (solution [..., n, k], residuals [..., k], rank [...], singular_values).  The residuals, sums of
+    squares, are empty where m <= n.  Shapes: [..., m, n], [..., m, k].  Raises ShapeError, DTypeError.
+    """
+    if A.ndim < 2 or B.ndim < 2 or A.shape[-2] != B.shape[-2]:
+        raise ShapeError(
+            f"linalg_lstsq(A, B): they are [..., m, n] and [..., m, k], not {list(A.shape)} and {list(B.shape)}",
+            "B.unsqueeze(-1) makes a matrix of a vector"
+            if B.ndim == 1
+            else "transpose the one that lies wrong",
+        )
+    solution = matmul(linalg_pinv(A, rtol=rcond), B)
+    rest = matmul(A, solution) - B
+    values = linalg_svdvals(A)
+    rank = sum(_counts(values, A.shape, None, rcond), dim=-1)
+    residuals = sum(rest * rest, dim=-2) if A.shape[-2] > A.shape[-1] else reshape(rest[..., :0], (0,))
+    return LeastSquares(solution, residuals, rank, values)
+
+
+# ---- triangles
+
+
+@composite(method=False)
+def linalg_solve_triangular(A, B, *, upper, left=True, unitriangular=False):
+    """Solve A @ X = B (left=False: X @ A = B) for a triangular A, of which only that triangle is read.
+
+    unitriangular: its diagonal counts as ones.  Shapes: [..., n, n], [..., n, k] -> [..., n, k].
+    """
+    above = 1 if unitriangular else 0
+    triangle = triu(A, above) if upper else tril(A, -above)
+    if unitriangular:
+        triangle = triangle + diag_embed(triangle[..., 0] * 0.0 + 1.0)
+    return solve_matrix(triangle, B) if left else solve_matrix(triangle.mT, B.mT).mT
+
+
+@composite()
+def cholesky_solve(input, L2, upper=False):
+    """Solve A @ X = input, given the Cholesky factor of A.  Shapes: [..., n, k], [..., n, n] -> [..., n, k]."""
+    if upper:
+        return linalg_solve_triangular(L2, linalg_solve_triangular(L2.mT, input, upper=False), upper=True)
+    return linalg_solve_triangular(L2.mT, linalg_solve_triangular(L2, input, upper=False), upper=True)
+
+
+# ---- products
+
+
+@composite(method=False)
+def linalg_vecdot(x, y, *, dim=-1):
+    """Multiply vectors, which stand along `dim`.  Shapes: [..., n], [..., n] -> [...]."""
+    return sum(x * y, dim=dim)
+
+
+@composite(method=False)
+def linalg_multi_dot(tensors):
+    """Multiply matrices, in the order that costs least.  The first and the last may be vectors."""
+    first, *_, last = tensors
+    matrices = list(tensors)
+    matrices[0] = first if first.ndim > 1 else reshape(first, (1, -1))
+    matrices[-1] = last if last.ndim > 1 else reshape(last, (-1, 1))
+    out = chain_matmul(*matrices)
+    out = out if last.ndim > 1 else out[..., 0]
+    return out if first.ndim > 1 else out[0]

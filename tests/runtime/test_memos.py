@@ -1,0 +1,28 @@
+"""What an op remembers of a call must not answer another: 1, 1.0 and True are equal, 0.0 and -0.0 too."""
+
+import numpy as np
+import pytest
+
+import lamina
+
+
+@pytest.mark.parametrize("order", [(1.0, 1, True), (True, 1.0, 1), (1, True, 1.0)])
+@pytest.mark.parametrize("named", [False, True])
+def test_equal_numbers_of_other_types_are_other_arguments(order, named):
+    wanted = {float: lamina.float32, int: lamina.int64, bool: lamina.bool}
+    for value in order:
+        made = lamina.full((2,), fill_value=value) if named else lamina.full((2,), value)
+        assert made.dtype is wanted[type(value)]
+
+
+@pytest.mark.parametrize("first, second", [(6.0, 6), (6, 6.0)])
+def test_a_range_takes_its_own_end(first, second):
+    wanted = {float: lamina.float32, int: lamina.int64}
+    assert [lamina.arange(n).dtype for n in (first, second)] == [wanted[type(first)], wanted[type(second)]]
+
+
+def test_zeros_keep_their_sign():
+    x, at = lamina.ones(1), lamina.tensor([0])
+    for zero in (0.0, -0.0, 0.0):
+        for made in (lamina.full((1,), zero), lamina.index_fill(x, 0, at, zero)):
+            assert np.signbit(made.numpy()[0]) == np.signbit(zero)

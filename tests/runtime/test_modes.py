@@ -1,0 +1,255 @@
+"""Gradients on and off, inference, anomalies, recorders: per thread, nested, on functions, generators."""
+
+import contextlib
+import threading
+
+import pytest
+
+import lamina
+from lamina.ir.errors import ArgumentError, GradError
+from lamina.runtime import modes
+
+KINDS = [
+    (lamina.no_grad, False), (lamina.enable_grad, True), (lamina.inference_mode, False),
+    (lambda: lamina.set_grad_enabled(False), False), (lambda: lamina.set_grad_enabled(True), True),
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def ordinary_before_and_after():
+    assert modes.CHANGED == 0 and lamina.is_grad_enabled()
+    yield
+    assert modes.CHANGED == 0 and lamina.is_grad_enabled() and not lamina.is_inference_mode_enabled()
+
+
+def records() -> bool:
+    """Whether an op on a tensor that requires gradients has a history now."""
+    return (lamina.ones(2, requires_grad=True) * 2.0).requires_grad
+
+
+@pytest.mark.parametrize("mode, on", KINDS)
+@pytest.mark.parametrize("outside", [False, True])
+def test_a_block_has_its_mode_and_gives_the_old_one_back(mode, on, outside):
+    with lamina.set_grad_enabled(outside):
+        with mode():
+            assert records() is on and lamina.is_grad_enabled() is on
+        assert records() is outside and lamina.is_grad_enabled() is outside
+
+
+@pytest.mark.parametrize("mode, on", KINDS)
+def test_an_exception_gives_the_old_mode_back(mode, on):
+    with pytest.raises(ValueError), mode():
+        raise ValueError
+    assert records() and modes.CHANGED == 0
+
+
+@pytest.mark.parametrize("mode, on", KINDS)
+def test_a_decorated_function_has_the_mode(mode, on):
+    @mode()
+    def inside(depth):
+        """What it says."""
+        return [records()] + (inside(depth - 1) if depth else [])
+
+    assert records()
+    assert inside(3) == [on] * 4 and inside.__name__ == "inside" and inside.__doc__ == "What it says."
+    with lamina.no_grad():
+        assert inside(0) == [on]
+
+
+def test_no_grad_and_inference_mode_decorate_without_a_call():
+    @lamina.no_grad
+    def first():
+        return records()
+
+    @lamina.inference_mode
+    def second():
+        return records(), lamina.is_inference_mode_enabled()
+
+    assert first() is False and second() == (False, True)
+
+
+def test_inference_is_not_undone_by_enable_grad():
+    with lamina.inference_mode(), lamina.enable_grad():
+        assert not records() and not lamina.is_grad_enabled()
+    with lamina.inference_mode(False):
+        assert records()
+
+
+def test_set_grad_enabled_works_from_where_it_stands():
+    before = lamina.set_grad_enabled(False)
+    try:
+        assert not records()
+    finally:
+        lamina.set_grad_enabled(True)
+    assert records()
+    with before:
+        assert not records()
+
+
+def test_one_object_may_be_entered_again_inside_itself():
+    mode = lamina.no_grad()
+    with mode:
+        with lamina.enable_grad(), mode:
+            assert not records()
+        assert not records()
+
+
+def test_a_generator_has_the_mode_only_while_it_runs():
+    @lamina.no_grad()
+    def numbers():
+        got = yield records()
+        assert got == "sent"
+        yield records()
+        return "done"
+
+    generator = numbers()
+    assert next(generator) is False and records()
+    assert generator.send("sent") is False and records()
+    with pytest.raises(StopIteration) as stop:
+        next(generator)
+    assert stop.value.value == "done"
+
+
+def test_a_generator_handles_what_is_thrown_into_it():
+    heard = []
+
+    @contextlib.contextmanager
+    @lamina.no_grad()
+    def guarded():
+        try:
+            yield records()
+        except KeyError as error:
+            heard.append((error.args, records()))
+
+    with guarded() as inside:
+        assert inside is False and records()
+        raise KeyError("k")
+    assert heard == [(("k",), False)]
+
+
+def test_a_generator_that_is_closed_ends_in_its_mode():
+    ended = []
+
+    @lamina.no_grad()
+    def numbers():
+        try:
+            yield 1
+        finally:
+            ended.append(records())
+
+    generator = numbers()
+    next(generator)
+    generator.close()
+    assert ended == [False] and records()
+
+
+def test_threads_have_modes_of_their_own():
+    inside, outside, found = threading.Event(), threading.Event(), []
+
+    def other():
+        inside.wait(10)
+        found.append(records())
+        with lamina.no_grad():
+            found.append(records())
+            found.append(modes.CHANGED)
+        outside.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with lamina.no_grad():
+        assert modes.CHANGED == 1
+        inside.set()
+        assert outside.wait(10)
+        assert not records()
+    thread.join(10)
+    assert found == [True, False, 2]
+
+
+def test_one_decorated_function_on_many_threads():
+    @lamina.no_grad()
+    def inside(wait):
+        wait.wait(10)
+        return records()
+
+    barrier, found = threading.Barrier(8), []
+    threads = [threading.Thread(target=lambda: found.append((inside(barrier), records()))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert found == [(False, True)] * 8
+
+
+# ---- anomalies ---------------------------------------------------------------------------------------------
+def test_detect_anomaly_names_the_op_and_the_line_of_a_nan():
+    x = lamina.tensor([0.0, 1.0], requires_grad=True)
+    with lamina.autograd.detect_anomaly():
+        y = (x * 0.0).sqrt() * 0.0  # 0 * inf is the gradient of this line
+        with pytest.raises(GradError, match="gradient of sqrt to operand 0 is NaN") as caught:
+            y.sum().backward()
+    assert "0 * inf is the gradient of this line" in "".join(caught.value.__notes__)
+    (x * 0.0).sqrt().mul(0.0).sum().backward()  # not looked for outside
+
+
+def test_detect_anomaly_notes_lines_that_are_not_noted_otherwise():
+    x = lamina.ones(2, requires_grad=True)
+    assert (x + 1.0).grad_fn.place is None
+    with lamina.autograd.detect_anomaly():
+        assert (x + 1.0).grad_fn.place is not None
+        assert x.sum().grad_fn.place is not None
+
+
+# ---- recorders ---------------------------------------------------------------------------------------------
+def test_a_hook_hears_every_op_with_operands_and_outputs():
+    heard = []
+    x, w = lamina.ones(2), lamina.ones(2, requires_grad=True)
+
+    def hook(op, attrs, operands, outputs):
+        heard.append((op.name, attrs, [o is x or o is w for o in operands], [type(o) for o in outputs]))
+
+    with modes.hooked(hook):
+        y = x * w
+        y.sum(0)
+        x.add_(1.0)
+    x * w
+    assert [(name, attrs) for name, attrs, _, _ in heard] == [
+        ("mul", {}), ("sum", {"dim": (0,), "keepdim": False, "dtype": None}), ("add", {"inplace": True}),
+    ]  # fmt: skip
+    assert heard[0][2] == [True, True] and all(kinds == [lamina.Tensor] for *_, kinds in heard)
+    assert y.requires_grad
+
+
+def test_a_hook_is_not_told_of_its_own_ops():
+    heard = []
+
+    def hook(op, attrs, operands, outputs):
+        heard.append((op.name, outputs[0].sum().item()))
+
+    with modes.hooked(hook):
+        lamina.ones(2) * 3.0
+        lamina.ones(2) * 4.0
+    assert [h for h in heard if h[0] == "mul"] == [("mul", 6.0), ("mul", 8.0)]
+    assert {name for name, _ in heard} <= {"mul", "ones", "full"}
+
+
+def test_a_hook_that_raises_leaves_the_mode_right():
+    def hook(*_):
+        raise KeyError("hook")
+
+    with pytest.raises(KeyError), modes.hooked(hook):
+        lamina.ones(2) * 2.0
+    assert modes.local.hook is None
+
+
+def test_a_hook_must_be_callable():
+    with pytest.raises(ArgumentError, match="hook must be callable, not int"):
+        modes.hooked(3)
+
+
+def test_a_hook_hears_this_thread_only():
+    heard = []
+    with modes.hooked(lambda op, *_: heard.append(op.name)):
+        thread = threading.Thread(target=lambda: lamina.ones(2) * 2.0)
+        thread.start()
+        thread.join(10)
+    assert heard == []
