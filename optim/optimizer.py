@@ -14,6 +14,7 @@ from ..runtime import Tensor, enable_grad, no_grad, ops, tensor
 from ..runtime.graph import Leaf
 from ..runtime.methods import Handle
 from ..runtime.update import apply_update
+from .flat import Flat, flat_for
 
 # Switches of PyTorch's that choose among its implementations; Lamina has one, which is always multi-tensor.
 HINTS = {"foreach": None, "fused": None, "capturable": False, "differentiable": False}
@@ -49,6 +50,7 @@ class Optimizer:
         self.defaults = defaults
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
+        self._flats: list[Flat] = []
         self._before: list[Callable] = []
         self._after: list[Callable] = []
         groups = list(params)
@@ -138,7 +140,7 @@ class Optimizer:
         rows: list[tuple] = []
         if not counts:
             buckets[0] = (None, rows)
-        pick = itemgetter(*names) if names else None
+        pick: Any = itemgetter(*names) if names else None
         several = len(names) > 1
         for p in group["params"]:
             edge = p._edge
@@ -165,10 +167,15 @@ class Optimizer:
         first: list[tuple] = []
         if fresh:
             step = tensor(0.0) if counts else None
-            for p in fresh:
+            flat = flat_for(fresh, names)
+            if flat is not None:
+                self._flats = [f for f in self._flats if f.params[0] in states][-31:] + [flat]
+            for number, p in enumerate(fresh):
                 state = states[p]
                 state.update({"step": step} if counts else {})
-                state.update({name: self.initial(name, group, p) for name in names})
+                for place, name in enumerate(names):
+                    value = self.initial(name, group, p)
+                    state[name] = value if flat is None else flat.initial(place, number, value)
                 first.append((p.grad, p, *[state[name] for name in names]))
             buckets[-1] = (step, first)
         numbers = self.numbers(group)
@@ -181,7 +188,8 @@ class Optimizer:
                 numbers["step"] = self._counted(step, rows) if counts else 2 if later else 1
             elif counts:
                 self._counted(step, rows)
-            apply_update(self.update, rows, numbers)
+            flat = next((f for f in self._flats if f.params[0] is rows[0][1] and f.covers(rows)), None)
+            apply_update(self.update, rows, numbers, flat)
 
     def _counted(self, step: Tensor, rows: list[tuple]) -> Tensor:
         """The bucket's step tensor, one further; its own, where others without a gradient stay behind."""

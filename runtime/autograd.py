@@ -391,22 +391,21 @@ def walk(
                     if x is not None:
                         h = rule(g, saved)
                         c = arrived(x)
-                        left = counts[x] = counts[x] - 1
-                        if c is None:
-                            if not left and type(x) is Leaf and x.hooks is None:
+                        left = counts[x]
+                        if left == 1:  # this was the last it waited for
+                            if c is None and type(x) is Leaf and x.hooks is None:
                                 accumulate(x, h, False)
-                            else:
-                                cotangents[x] = h
-                                if not left:
-                                    push(x)
+                                continue
+                            push(x)
                         else:
-                            if type(c) is ndarray:
-                                c = c + h
-                                cotangents[x] = c if type(c) is ndarray else asarray(c)
-                            else:
-                                cotangents[x] = plus(c, h)
-                            if not left:
-                                push(x)
+                            counts[x] = left - 1
+                        if c is None:
+                            cotangents[x] = h
+                        elif type(c) is ndarray:
+                            c = c + h
+                            cotangents[x] = c if type(c) is ndarray else asarray(c)
+                        else:
+                            cotangents[x] = plus(c, h)
             except Exception as error:
                 noted(error, e)
                 raise
@@ -587,8 +586,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
 
 def grad(
     outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True,
-    allow_unused=None,
-    is_grads_batched=False, materialize_grads=False,
+    allow_unused=None, is_grads_batched=False, materialize_grads=False,
 ) -> tuple:  # fmt: skip
     """The gradients of `outputs` with respect to `inputs`, without touching any `.grad`.
 

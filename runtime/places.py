@@ -34,8 +34,9 @@ def is_internal(filename: str) -> bool:
 
 
 def here(frame: Any = None) -> Place:
-    """The innermost place outside the package, from the caller of the function that asks (or of `frame`) outwards."""
-    frame = _getframe(2) if frame is None else frame.f_back or frame
+    """The innermost place outside the package, from `frame` (else from the caller of who asks) outwards."""
+    if frame is None:
+        frame = _getframe(2)
     name = frame.f_code.co_filename
     while name in _INTERNAL or (name not in USERS and is_internal(name)):
         outer = frame.f_back

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,8 +19,18 @@ from .tensor import Tensor, tensor_of
 _DATA, _STORAGE, _WRITEABLE = attrgetter("_data"), attrgetter("_storage"), attrgetter("_data.flags.writeable")
 
 
-def apply_update(op: Op, rows: Sequence[tuple[Tensor, ...]], numbers: dict[str, Any]) -> None:
-    """Run an update record (see ir/ops/update.py) over rows (gradient, parameter, states...).
+class Gathered(Protocol):
+    """Rows as one row of longer arrays (see optim/flat.py)."""
+
+    def row(self, rows: Any) -> tuple: ...
+
+    def scatter(self, rows: Any) -> None: ...
+
+
+def apply_update(
+    op: Op, rows: Sequence[tuple[Tensor, ...]], numbers: dict[str, Any], gathered: Gathered | None = None
+) -> None:
+    """Run an update record (see ir/ops/update.py) over rows (gradient, parameter, states...), `gathered` or each.
 
     The writes are noted.  Raises InplaceError, before any, for a parameter whose memory is read-only.
     """
@@ -29,10 +39,15 @@ def apply_update(op: Op, rows: Sequence[tuple[Tensor, ...]], numbers: dict[str, 
         p = next(p for p in params if not _WRITEABLE(p))
         raise InplaceError(f"{op.name}: a parameter's memory is read-only", f"parameter: {p._meta}")
     assert op.rows is not None, f"{op.name} is no update"
-    op.rows(tuple(numbers.items()))([tuple(map(_DATA, row)) for row in rows])
+    update = op.rows(tuple(numbers.items()))
+    if gathered is None:
+        update([tuple(map(_DATA, row)) for row in rows])
+    else:
+        update([gathered.row(rows)])
+        gathered.scatter(rows)
     writer = (op.name, here())
     written = [x for row in rows for x in row[1:]]
-    for store, x in zip(map(_STORAGE, written), written):  # noqa: B905 - of one length, and hot
+    for store, x in zip(map(_STORAGE, written), written):  # of one length, and hot
         if store is None:
             store = x._storage = Storage()
         store.version += 1

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from .. import lowering
 from ..errors import ArgumentValueError, DTypeError, GradError, ShapeError
 from ..op import define
 from ..sample import sample
@@ -117,7 +116,7 @@ def reference_qr(A, *, mode):
 
 
 def vjp_qr(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
-    """Source: Walter and Lehmann, Algorithmic differentiation of linear algebra functions, 2018, section 3."""
+    """Source: Walter, Lehmann, Algorithmic differentiation of linear algebra functions, 2018, section 3."""
     (q, r), (to_q, to_r) = saved, cotangents
     m, n = q.shape[-2] if q.ndim > 1 else 0, r.shape[-1]
     if attrs["mode"] == "r" or (attrs["mode"] == "complete" and m > n):

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import ArgumentValueError, ShapeError
 from ..op import composite
-from ..shapes import dim_of
+from ..shapes import dim_of, reduced_shape
 from .arithmetic import abs, reciprocal
 from .cast import dtype_of
 from .compare import gt, where
@@ -19,7 +19,7 @@ from .linalg import linalg_cholesky, linalg_det, linalg_inv, linalg_slogdet, sol
 from .math import log
 from .matmul import chain_matmul, matmul
 from .rearrange import diag_embed, tril, triu
-from .reduce import keep, sum
+from .reduce import sum
 from .spread import linalg_vector_norm
 from .view import movedim, reshape
 
@@ -86,7 +86,7 @@ def cholesky(input, upper=False):
 
 @composite()
 def logdet(input):
-    """Compute the logarithm of each determinant: NaN where that is negative.  Shapes: [..., n, n] -> [...]."""
+    """Compute each determinant's logarithm: NaN where that is negative.  Shapes: [..., n, n] -> [...]."""
     sign, logabsdet = linalg_slogdet(input)
     return log(sign) + logabsdet
 
@@ -118,12 +118,12 @@ def linalg_matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False):
         raise ArgumentValueError(
             f"linalg_matrix_norm: ord is 'fro', 'nuc', or one of 1, -1, 2, -2, inf, -inf, not {ord!r}"
         )
-    return keep(out, A.shape, tuple(sorted(pair))) if keepdim else out
+    return reshape(out, reduced_shape(A.shape, pair, True)) if keepdim else out
 
 
 @composite(method=False)
 def linalg_norm(A, ord=None, dim=None, keepdim=False):
-    """Compute the norm of vectors (dim: an int) or matrices (dim: two), by the number of dimensions without `dim`.
+    """Compute the norm of vectors (dim: an int) or matrices (dim: two); without `dim`, by the input's rank.
 
     Without `ord`: the root of the sum of squares over `dim`, or over everything.  See linalg_vector_norm and
     linalg_matrix_norm.  Raises ShapeError, ArgumentValueError, DimError.
@@ -200,7 +200,7 @@ def linalg_lstsq(A, B, rcond=None, *, driver=None):
     """
     if A.ndim < 2 or B.ndim < 2 or A.shape[-2] != B.shape[-2]:
         raise ShapeError(
-            f"linalg_lstsq(A, B): they are [..., m, n] and [..., m, k], not {list(A.shape)} and {list(B.shape)}",
+            f"linalg_lstsq(A, B): takes [..., m, n] and [..., m, k], not {list(A.shape)}, {list(B.shape)}",
             "B.unsqueeze(-1) makes a matrix of a vector"
             if B.ndim == 1
             else "transpose the one that lies wrong",
@@ -231,7 +231,7 @@ def linalg_solve_triangular(A, B, *, upper, left=True, unitriangular=False):
 
 @composite()
 def cholesky_solve(input, L2, upper=False):
-    """Solve A @ X = input, given the Cholesky factor of A.  Shapes: [..., n, k], [..., n, n] -> [..., n, k]."""
+    """Solve A @ X = input, given A's Cholesky factor.  Shapes: [..., n, k], [..., n, n] -> [..., n, k]."""
     if upper:
         return linalg_solve_triangular(L2, linalg_solve_triangular(L2.mT, input, upper=False), upper=True)
     return linalg_solve_triangular(L2.mT, linalg_solve_triangular(L2, input, upper=False), upper=True)

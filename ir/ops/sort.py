@@ -140,7 +140,7 @@ topk = define(
 )
 
 
-def infer_one(op: str, input: Type, dim: int, keepdim: bool) -> tuple[Type, Type]:
+def _infer_one(op: str, input: Type, dim: int, keepdim: bool) -> tuple[Type, Type]:
     """The types of one element along `dim`, and of its place."""
     if input.dtype is bool_:
         raise DTypeError(f"{op}: bools have no order", "convert them first: x.int()")
@@ -168,7 +168,7 @@ def bind_kthvalue(input, k, dim=-1, keepdim=False):
 
 def _infer_kthvalue(input: Type, *, k: int, dim: int, keepdim: bool) -> tuple[Type, Type]:
     n = input.shape[dim] if input.ndim else 1
-    outs = infer_one("kthvalue", input, dim, keepdim)
+    outs = _infer_one("kthvalue", input, dim, keepdim)
     if k < 1 or (isinstance(n, int) and k > n):
         raise ShapeError(f"kthvalue: k = {k} of {n} elements", f"k lies in [1, {n}]")
     return outs
@@ -228,7 +228,7 @@ def _median_dim(input: Any, *, dim: int, keepdim: bool) -> tuple:
 median_dim = define(
     "median_dim",
     bind=bind_median_dim,
-    infer=lambda input, *, dim, keepdim: infer_one("median", input, dim, keepdim),
+    infer=lambda input, *, dim, keepdim: _infer_one("median", input, dim, keepdim),
     reference=_median_dim,
     grad=grad_picked(False),
     outputs=("values", "indices"),

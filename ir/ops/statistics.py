@@ -11,6 +11,7 @@ from ..errors import ArgumentValueError, DTypeError, ShapeError
 from ..op import composite, define
 from ..sample import Operand, Sample
 from ..shapes import dim_of
+from ..types import Type
 from .arithmetic import clamp, clamp_min, sqrt
 from .cast import cast, dtype_of
 from .compare import eq, ge, isnan, le, logical_and, logical_not, where
@@ -18,9 +19,9 @@ from .create import new_full, new_zeros, ones_like
 from .extremum import amax, amin
 from .gather import gather, scatter_add
 from .matmul import matmul
-from .reduce import any, sum
+from .reduce import any, not_empty, reduced, sum
 from .rounding import ceil, floor, round
-from .sort import EXTERN, grad_picked, infer_one, picked_one, sort
+from .sort import EXTERN, grad_picked, picked_one, sort
 from .view import expand, movedim, reshape, unsqueeze
 from .windows import diagonal
 
@@ -48,7 +49,7 @@ def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
 
 @composite()
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
-    """Find the value that a fraction `q` of the elements lies below, without those that are NaN.  See quantile."""
+    """Find the value that a fraction `q` of the elements lies below, leaving out NaN.  See quantile."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, skip=True)
 
 
@@ -122,6 +123,12 @@ def bind_mode(input, dim=-1, keepdim=False):
     return (input,), {"dim": dim_of("mode", dim, input.ndim), "keepdim": bool(keepdim)}
 
 
+def _infer_mode(input: Type, *, dim: int, keepdim: bool) -> tuple[Type, Type]:
+    dims = (dim,) if input.ndim else ()
+    not_empty("mode", input.shape, dims)
+    return reduced(input, dims, keepdim), reduced(input, dims, keepdim, int64)
+
+
 def _last_mode(line: np.ndarray) -> int:
     values, counts = np.unique(line, return_counts=True)
     most = values[counts.argmax()]
@@ -141,7 +148,7 @@ def _mode(input: Any, *, dim: int, keepdim: bool) -> tuple:
 mode = define(
     "mode",
     bind=bind_mode,
-    infer=lambda input, *, dim, keepdim: infer_one("mode", input, dim, keepdim),
+    infer=_infer_mode,
     reference=_mode,
     grad=grad_picked(False),
     outputs=("values", "indices"),
@@ -150,7 +157,6 @@ mode = define(
         *(Sample((Operand(shape, distinct=True),)) for shape in ((), (0, 2), (1,), (17,), (3, 33))),
         Sample((Operand((4, 3), distinct=True),), {"dim": 0, "keepdim": True}),
     ],
-    dtypes="number",
 )
 
 

@@ -75,7 +75,9 @@ def test_the_gradient_of_a_leaf_that_stopped_asking_can_be_dropped():
 def test_materialized_gradients_can_be_differentiated_under_create_graph():
     x, y = leaf(1.0), leaf(2.0)
     for create in (False, True):
-        (g,) = lamina.autograd.grad((x * x).sum(), [y], create_graph=create, allow_unused=True, materialize_grads=True)
+        (g,) = lamina.autograd.grad(
+            (x * x).sum(), [y], create_graph=create, allow_unused=True, materialize_grads=True
+        )
         assert g.tolist() == [0.0] and g.requires_grad is create
 
 
@@ -90,7 +92,8 @@ def test_leaf_gradients_share_no_memory_in_any_way_they_come_about():
     for make in (
         lambda a, b: (a + b).sum(), lambda a, b: (a - b).sum(), lambda a, b: (a.view(2) + b).sum(),
         lambda a, b: lamina.stack([a, b]).sum(), lambda a, b: lamina.where(lamina.tensor(True), a, b).sum(),
-        lambda a, b: (a * b + a).sum(), lambda a, b: lamina.cat([a, b]).exp().sum(), lambda a, b: (a.clone() + b).sum(),
+        lambda a, b: (a * b + a).sum(), lambda a, b: lamina.cat([a, b]).exp().sum(),
+        lambda a, b: (a.clone() + b).sum(),
     ):  # fmt: skip
         a, b = leaf(1.0, 2.0), leaf(3.0, 4.0)
         values = a.tolist(), b.tolist()

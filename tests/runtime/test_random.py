@@ -1,4 +1,4 @@
-"""Random tensors: the same seed gives the same numbers, distributions have their moments, arguments are checked."""
+"""Random tensors: a seed gives the same numbers, distributions have their moments, arguments are checked."""
 
 import copy
 import math
@@ -12,8 +12,8 @@ import lamina
 from lamina.ir.errors import ArgumentError, ArgumentValueError, DTypeError, InplaceError, LaminaError
 
 N = 20_000
-# Seeds are fixed, so a test below passes always or never; six standard errors leave a wrong seed one chance in 10^9
-# for each statistic looked at, and still catch a mean or a deviation that is off by 5 %.
+# Seeds are fixed, so a test below passes always or never; six standard errors leave a wrong seed one chance
+# in 10^9 for each statistic looked at, and still catch a mean or a deviation that is off by 5 %.
 SIGMAS = 6.0
 
 
@@ -23,11 +23,14 @@ def generator() -> lamina.Generator:
 
 
 def check_moments(x: lamina.Tensor, mean: float, variance: float, fourth: float) -> None:
-    """Compare with the moments; `fourth` is the fourth central one, which the variance's own error follows from."""
+    """Compare with the moments; `fourth`, the fourth central one, gives the variance's own error."""
     values = x.double().numpy()
     n = values.size
     assert abs(values.mean() - mean) < SIGMAS * math.sqrt(variance / n)
-    assert abs(values.var() - variance) < SIGMAS * math.sqrt((fourth - variance**2) / n) + SIGMAS**2 * variance / n
+    assert (
+        abs(values.var() - variance)
+        < SIGMAS * math.sqrt((fourth - variance**2) / n) + SIGMAS**2 * variance / n
+    )
 
 
 def check_counts(x: lamina.Tensor, weights: list[float]) -> None:
@@ -115,11 +118,14 @@ def test_dropout(generator):
 
 # ---- seeds and states --------------------------------------------------------------------------------------
 DRAWS = [
-    lambda g: lamina.rand(2, 3, generator=g), lambda g: lamina.randn(7, generator=g), lambda g: lamina.randint(9, (5,), generator=g),
-    lambda g: lamina.randperm(9, generator=g), lambda g: lamina.bernoulli(lamina.full((9,), 0.5), generator=g),
-    lambda g: lamina.multinomial(lamina.ones(9), 4, generator=g), lambda g: lamina.dropout(lamina.ones(9), generator=g),
+    lambda g: lamina.rand(2, 3, generator=g), lambda g: lamina.randn(7, generator=g),
+    lambda g: lamina.randint(9, (5,), generator=g), lambda g: lamina.randperm(9, generator=g),
+    lambda g: lamina.bernoulli(lamina.full((9,), 0.5), generator=g),
+    lambda g: lamina.multinomial(lamina.ones(9), 4, generator=g),
+    lambda g: lamina.dropout(lamina.ones(9), generator=g),
     lambda g: lamina.empty(5).exponential_(generator=g), lambda g: lamina.empty(5).uniform_(generator=g),
-    lambda g: lamina.normal(lamina.zeros(5), 1.0, generator=g), lambda g: lamina.rand_like(lamina.ones(5), generator=g),
+    lambda g: lamina.normal(lamina.zeros(5), 1.0, generator=g),
+    lambda g: lamina.rand_like(lamina.ones(5), generator=g),
     lambda g: lamina.randn_like(lamina.ones(5), generator=g), lambda g: lamina.empty(9).random_(generator=g),
 ]  # fmt: skip
 
@@ -203,9 +209,14 @@ def test_threads_never_draw_the_same_numbers():
 def test_shapes_and_dtypes():
     assert lamina.rand(2, 3).shape == lamina.rand((2, 3)).shape == lamina.randn([2, 3]).shape == (2, 3)
     assert lamina.rand(0, 3).shape == (0, 3) and lamina.rand(()).shape == ()
-    assert lamina.randint(5, size=(2,)).max().item() < 5 and lamina.randint(low=4, high=5, size=(2,)).tolist() == [4, 4]
+    assert lamina.randint(5, size=(2,)).max().item() < 5 and lamina.randint(
+        low=4, high=5, size=(2,)
+    ).tolist() == [4, 4]
     assert lamina.randint(high=1, size=(3,)).tolist() == [0, 0, 0]
-    assert lamina.randint(5, (2,)).dtype is lamina.int64 and lamina.randint(5, (2,), dtype=lamina.float16).dtype is lamina.float16
+    assert (
+        lamina.randint(5, (2,)).dtype is lamina.int64
+        and lamina.randint(5, (2,), dtype=lamina.float16).dtype is lamina.float16
+    )
     assert lamina.randint_like(lamina.ones(3), 7, 8).tolist() == [7.0, 7.0, 7.0]
     assert lamina.randperm(3, dtype=lamina.int32).dtype is lamina.int32
     assert lamina.rand(2, requires_grad=True).is_leaf and lamina.rand(2, requires_grad=True).requires_grad
@@ -250,31 +261,40 @@ def test_drawing_over_a_tensor_with_history_gives_zero_gradients():
     (lambda: lamina.randint(5), ArgumentError, "size must be a tuple of ints"),
     (lambda: lamina.randint(5, 5, (2,)), ArgumentValueError, "low must be less than high, not 5 and 5"),
     (lambda: lamina.randint(1.5, (2,)), ArgumentError, "randint: high must be an int, not float"),
-    (lambda: lamina.randint(0, 300, (2,), dtype=lamina.uint8), ArgumentValueError, "uint8 can't hold all of 0 … 299"),
-    (lambda: lamina.empty(2, dtype=lamina.int8).random_(0, 129), ArgumentValueError, "int8 can't hold all of 0 … 128"),
+    (lambda: lamina.randint(0, 300, (2,), dtype=lamina.uint8),
+     ArgumentValueError, "uint8 can't hold all of 0 … 299"),
+    (lambda: lamina.empty(2, dtype=lamina.int8).random_(0, 129),
+     ArgumentValueError, "int8 can't hold all of 0 … 128"),
     (lambda: lamina.empty(2).random_(0), ArgumentValueError, "low must be less than high, not 0 and 0"),
     (lambda: lamina.empty(2).random_(upto=3), ArgumentError, "unknown: upto"),
     (lambda: lamina.randperm(-1), ArgumentValueError, "n can't be negative"),
     (lambda: lamina.randperm(2.5), ArgumentError, "randperm: n must be an int, not float"),
     (lambda: lamina.normal(0.0, 1.0), ArgumentError, "size is needed where mean and std are numbers"),
     (lambda: lamina.normal(0.0, -1.0, (2,)), ArgumentValueError, "a standard deviation can't be negative"),
-    (lambda: lamina.normal(lamina.zeros(2), -lamina.ones(2)), ArgumentValueError, "a standard deviation can't be negative"),
-    (lambda: lamina.bernoulli(lamina.tensor([1.5])), ArgumentValueError, r"probabilities must lie in \[0, 1\]"),
-    (lambda: lamina.bernoulli(lamina.tensor([math.nan])), ArgumentValueError, r"probabilities must lie in \[0, 1\]"),
+    (lambda: lamina.normal(lamina.zeros(2), -lamina.ones(2)),
+     ArgumentValueError, "a standard deviation can't be negative"),
+    (lambda: lamina.bernoulli(lamina.tensor([1.5])),
+     ArgumentValueError, r"probabilities must lie in \[0, 1\]"),
+    (lambda: lamina.bernoulli(lamina.tensor([math.nan])),
+     ArgumentValueError, r"probabilities must lie in \[0, 1\]"),
     (lambda: lamina.bernoulli(0.5), ArgumentError, "takes a tensor of probabilities, not float"),
     (lambda: lamina.multinomial(lamina.ones(2), 3), ArgumentValueError, "3 draws without replacement"),
-    (lambda: lamina.multinomial(lamina.tensor([-1.0, 1.0]), 1), ArgumentValueError, "weights must be finite, at least 0"),
+    (lambda: lamina.multinomial(lamina.tensor([-1.0, 1.0]), 1),
+     ArgumentValueError, "weights must be finite, at least 0"),
     (lambda: lamina.multinomial(lamina.zeros(2), 1), ArgumentValueError, "not all 0 in a row"),
     (lambda: lamina.dropout(lamina.ones(2), 1.5), ArgumentValueError, r"p must lie in \[0, 1\], not 1.5"),
     (lambda: lamina.empty(2).uniform_(2.0, 1.0), ArgumentValueError, "from must not be greater than to"),
-    (lambda: lamina.empty(2, dtype=lamina.int64).uniform_(), DTypeError, "uniform_: a floating tensor is needed"),
-    (lambda: lamina.empty(2).normal_(0.0, -1.0), ArgumentValueError, "the standard deviation can't be negative"),
+    (lambda: lamina.empty(2, dtype=lamina.int64).uniform_(),
+     DTypeError, "uniform_: a floating tensor is needed"),
+    (lambda: lamina.empty(2).normal_(0.0, -1.0),
+     ArgumentValueError, "the standard deviation can't be negative"),
     (lambda: lamina.empty(2).exponential_(0.0), ArgumentValueError, "the rate must be greater than 0"),
     (lambda: lamina.empty(2).log_normal_(0.0, 0.0), ArgumentValueError, "must be greater than 0"),
     (lambda: lamina.empty(2).bernoulli_(math.nan), ArgumentValueError, r"p must lie in \[0, 1\]"),
     (lambda: lamina.ones(2, requires_grad=True).uniform_(), InplaceError, "a leaf that requires gradients"),
     (lambda: lamina.Generator("cuda"), ArgumentError, "there is no device cuda here"),
-    (lambda: lamina.Generator().set_state(lamina.zeros(3)), ArgumentValueError, r"takes what get_state\(\) returned"),
+    (lambda: lamina.Generator().set_state(lamina.zeros(3)),
+     ArgumentValueError, r"takes what get_state\(\) returned"),
     (lambda: lamina.manual_seed(1 << 64), ArgumentValueError, "does not fit into 64 bits"),
     (lambda: lamina.manual_seed(1.5), ArgumentError, "seed must be an int, not float"),
     (lambda: lamina.manual_seed(True), ArgumentError, "seed must be an int, not bool"),

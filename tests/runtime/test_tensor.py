@@ -1,4 +1,4 @@
-"""What a tensor is: made from what, told as what, copied, iterated, converted; and what is refused in which words."""
+"""What a tensor is: made from what, told as what, copied, iterated, converted; what is refused, how."""
 
 import copy
 import math
@@ -10,47 +10,75 @@ import pytest
 import lamina
 from lamina.ir import dtypes
 from lamina.ir.errors import (
-    ArgumentError, ArgumentValueError, DeviceError, DimError, DTypeError, GradError, LaminaError, ShapeError,
+    ArgumentError,
+    ArgumentValueError,
+    DeviceError,
+    DimError,
+    DTypeError,
+    GradError,
+    LaminaError,
+    ShapeError,
 )  # fmt: skip
 
-# Every refusal below: the call, its class in the house, the built-in that PyTorch raises there too (where it does),
-# and what the first line says.
+# Every refusal below: the call, its class in the house, the built-in that PyTorch raises there too (where it
+# does), and what the first line says.
 REFUSALS = [
     (lambda: lamina.ones(2).item(), GradError, RuntimeError, r"item\(\): the tensor has 2 elements, not one"),
-    (lambda: lamina.zeros(0).item(), GradError, RuntimeError, r"item\(\): the tensor has 0 elements, not one"),
-    (lambda: bool(lamina.ones(2)), ShapeError, RuntimeError, "the truth of a tensor of 2 elements is ambiguous"),
-    (lambda: bool(lamina.zeros(0)), ShapeError, RuntimeError, "the truth of a tensor of 0 elements is ambiguous"),
+    (lambda: lamina.zeros(0).item(),
+     GradError, RuntimeError, r"item\(\): the tensor has 0 elements, not one"),
+    (lambda: bool(lamina.ones(2)),
+     ShapeError, RuntimeError, "the truth of a tensor of 2 elements is ambiguous"),
+    (lambda: bool(lamina.zeros(0)),
+     ShapeError, RuntimeError, "the truth of a tensor of 0 elements is ambiguous"),
     (lambda: int(lamina.ones(2)), ArgumentValueError, ValueError, r"int\(x\): x has 2 elements, not one"),
     (lambda: float(lamina.ones(3)), ArgumentValueError, ValueError, r"float\(x\): x has 3 elements, not one"),
-    (lambda: [1, 2][lamina.tensor(1.0)], ArgumentError, TypeError, "only an integer tensor of one element can be an"),
-    (lambda: [1, 2][lamina.tensor([0, 1])], ArgumentError, TypeError, "only an integer tensor of one element"),
+    (lambda: [1, 2][lamina.tensor(1.0)],
+     ArgumentError, TypeError, "only an integer tensor of one element can be an"),
+    (lambda: [1, 2][lamina.tensor([0, 1])],
+     ArgumentError, TypeError, "only an integer tensor of one element"),
     (lambda: len(lamina.tensor(1.0)), ArgumentError, TypeError, r"len\(\) of a 0-d tensor"),
     (lambda: list(lamina.tensor(1.0)), ArgumentError, TypeError, "a 0-d tensor can't be iterated over"),
     (lambda: lamina.tensor(1.0)[0], DimError, IndexError, "an index into a 0-d tensor"),
     (lambda: "a" in lamina.ones(2), ArgumentError, TypeError, "`in` looks for a tensor or a number, not str"),
-    (lambda: lamina.tensor([[1], [1, 2]]), ArgumentValueError, ValueError, "the rows of the nested sequence differ"),
+    (lambda: lamina.tensor([[1], [1, 2]]),
+     ArgumentValueError, ValueError, "the rows of the nested sequence differ"),
     (lambda: lamina.tensor("a"), ArgumentError, TypeError, r"tensor\(data\): numbers are needed, not str"),
-    (lambda: lamina.tensor([1, None]), ArgumentError, TypeError, r"tensor\(data\): numbers are needed, not NoneType"),
-    (lambda: lamina.tensor(2**63), ArgumentValueError, ValueError, "9223372036854775808 does not fit into lamina.int64"),
-    (lambda: lamina.tensor([1, 2**70]), ArgumentValueError, ValueError, "1180591620717411303424 does not fit into lamina"),
-    (lambda: lamina.tensor(300, dtype=lamina.uint8), ArgumentValueError, ValueError, "300 does not fit into lamina.uint8"),
-    (lambda: lamina.tensor([1, 2**40], dtype=lamina.int32), ArgumentValueError, ValueError, "1099511627776 does not fit"),
-    (lambda: lamina.tensor(math.nan, dtype=lamina.int32), ArgumentValueError, ValueError, "nan does not fit into lamina"),
-    (lambda: lamina.tensor(1.0, dtype="float32"), ArgumentError, TypeError, "takes a lamina dtype such as lamina.float32"),
+    (lambda: lamina.tensor([1, None]),
+     ArgumentError, TypeError, r"tensor\(data\): numbers are needed, not NoneType"),
+    (lambda: lamina.tensor(2**63),
+     ArgumentValueError, ValueError, "9223372036854775808 does not fit into lamina.int64"),
+    (lambda: lamina.tensor([1, 2**70]),
+     ArgumentValueError, ValueError, "1180591620717411303424 does not fit into lamina"),
+    (lambda: lamina.tensor(300, dtype=lamina.uint8),
+     ArgumentValueError, ValueError, "300 does not fit into lamina.uint8"),
+    (lambda: lamina.tensor([1, 2**40], dtype=lamina.int32),
+     ArgumentValueError, ValueError, "1099511627776 does not fit"),
+    (lambda: lamina.tensor(math.nan, dtype=lamina.int32),
+     ArgumentValueError, ValueError, "nan does not fit into lamina"),
+    (lambda: lamina.tensor(1.0, dtype="float32"),
+     ArgumentError, TypeError, "takes a lamina dtype such as lamina.float32"),
     (lambda: lamina.tensor(np.array([1j])), ArgumentError, TypeError, "numbers are needed"),
-    (lambda: lamina.tensor([1], requires_grad=True), GradError, RuntimeError, "only floating tensors can require grad"),
+    (lambda: lamina.tensor([1], requires_grad=True),
+     GradError, RuntimeError, "only floating tensors can require grad"),
     (lambda: lamina.tensor(1.0, device="cuda"), DeviceError, RuntimeError, "there is no device cuda here"),
     (lambda: lamina.ones(2).to("xyz"), DeviceError, RuntimeError, "no such device"),
-    (lambda: lamina.ones(2).to(1.5), ArgumentError, TypeError, "takes a dtype, a device or a tensor, not float"),
+    (lambda: lamina.ones(2).to(1.5),
+     ArgumentError, TypeError, "takes a dtype, a device or a tensor, not float"),
     (lambda: lamina.ones(2) + np.str_("a"), ArgumentError, TypeError, r"a number is needed beside f32\[2\]"),
     (lambda: lamina.ones(2) * np.complex64(1), ArgumentError, TypeError, "not NumPy's complex64"),
-    (lambda: lamina.ones(2) + [1, 2], ArgumentError, TypeError, "other must be a tensor or a number, not list"),
-    (lambda: lamina.ones(2, dtype=lamina.int8) + 300, ArgumentError, TypeError, "300 does not fit into lamina.int8"),
-    (lambda: lamina.ones(2, requires_grad=True).numpy(), GradError, RuntimeError, r"use x.detach\(\).numpy\(\)"),
+    (lambda: lamina.ones(2) + [1, 2],
+     ArgumentError, TypeError, "other must be a tensor or a number, not list"),
+    (lambda: lamina.ones(2, dtype=lamina.int8) + 300,
+     ArgumentError, TypeError, "300 does not fit into lamina.int8"),
+    (lambda: lamina.ones(2, requires_grad=True).numpy(),
+     GradError, RuntimeError, r"use x.detach\(\).numpy\(\)"),
     (lambda: setattr(lamina.ones(2), "data", 3), ArgumentError, TypeError, "data must be a tensor, not int"),
-    (lambda: setattr(lamina.ones(2), "grad", lamina.ones(2)), GradError, RuntimeError, "only a leaf that requires grad"),
-    (lambda: copy.deepcopy(lamina.ones(2, requires_grad=True) * 2), GradError, RuntimeError, "only leaves can be deep-co"),
-    (lambda: pickle.dumps(lamina.ones(2, requires_grad=True) * 2), GradError, RuntimeError, "only leaves can be pickled"),
+    (lambda: setattr(lamina.ones(2), "grad", lamina.ones(2)),
+     GradError, RuntimeError, "only a leaf that requires grad"),
+    (lambda: copy.deepcopy(lamina.ones(2, requires_grad=True) * 2),
+     GradError, RuntimeError, "only leaves can be deep-co"),
+    (lambda: pickle.dumps(lamina.ones(2, requires_grad=True) * 2),
+     GradError, RuntimeError, "only leaves can be pickled"),
     (lambda: lamina.Tensor(1.5), ArgumentError, TypeError, r"lamina.tensor\(2.0\) is 0-d"),
     (lambda: lamina.nn.Parameter([1.0]), ArgumentError, TypeError, "data must be a tensor, not list"),
     (lambda: lamina.from_numpy([1.0]), ArgumentError, TypeError, "takes a NumPy array, not list"),
@@ -82,7 +110,13 @@ def test_properties_of_a_part_of_a_transposed_tensor():
     assert (x.stride(), x.storage_offset(), x.is_contiguous()) == ((1, 4), 13, False)
     assert (x.dtype, x.itemsize, x.element_size(), x.nbytes) == (lamina.int16, 2, 2, 18)
     assert (x.is_floating_point(), x.is_complex(), x.is_signed()) == (False, False, True)
-    assert (x.device.type, x.is_cuda, x.layout, x.is_leaf, x.requires_grad) == ("cpu", False, "strided", True, False)
+    assert (x.device.type, x.is_cuda, x.layout, x.is_leaf, x.requires_grad) == (
+        "cpu",
+        False,
+        "strided",
+        True,
+        False,
+    )
     assert x.data_ptr() == x._base.data_ptr() + 13 * 2
     assert x.tolist() == [[13, 17, 21], [14, 18, 22], [15, 19, 23]]
 
@@ -103,9 +137,11 @@ def test_transposes():
 # ---- from what ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("data, dtype, told", [
     (2, lamina.int64, 2), (2.5, lamina.float32, 2.5), (True, lamina.bool, True), ([], lamina.float32, []),
-    ([1, 2.5], lamina.float32, [1.0, 2.5]), ([True, 2], lamina.int64, [1, 2]), ((1, (2)), lamina.int64, [1, 2]),
+    ([1, 2.5], lamina.float32, [1.0, 2.5]), ([True, 2], lamina.int64, [1, 2]),
+    ((1, (2)), lamina.int64, [1, 2]),
     (range(3), lamina.int64, [0, 1, 2]), ([[1.0], [2.0]], lamina.float32, [[1.0], [2.0]]),
-    (np.float64(1.5), lamina.float64, 1.5), ([np.float64(1.5)], lamina.float64, [1.5]), (np.int8(3), lamina.int8, 3),
+    (np.float64(1.5), lamina.float64, 1.5), ([np.float64(1.5)], lamina.float64, [1.5]),
+    (np.int8(3), lamina.int8, 3),
     ([np.arange(2.0)], lamina.float64, [[0.0, 1.0]]), (np.zeros(0, np.int16), lamina.int16, []),
     (-(2**63), lamina.int64, -(2**63)),
 ])  # fmt: skip
@@ -159,12 +195,16 @@ def test_the_old_constructor():
 # ---- numbers beside tensors --------------------------------------------------------------------------------
 @pytest.mark.parametrize("make, dtype, told", [
     (lambda i, f: i + 1, lamina.int32, [2, 3]), (lambda i, f: i + True, lamina.int32, [2, 3]),
-    (lambda i, f: i + 1.5, lamina.float32, [2.5, 3.5]), (lambda i, f: np.float64(1.5) + i, lamina.float32, [2.5, 3.5]),
+    (lambda i, f: i + 1.5,
+     lamina.float32, [2.5, 3.5]), (lambda i, f: np.float64(1.5) + i, lamina.float32, [2.5, 3.5]),
     (lambda i, f: f * np.int64(3), lamina.float16, [3.0, 6.0]), (lambda i, f: 2 ** i, lamina.int32, [2, 4]),
-    (lambda i, f: 1 - f, lamina.float16, [0.0, -1.0]), (lambda i, f: f * math.inf, lamina.float16, [math.inf] * 2),
+    (lambda i, f: 1 - f,
+     lamina.float16, [0.0, -1.0]), (lambda i, f: f * math.inf, lamina.float16, [math.inf] * 2),
     (lambda i, f: i // 2, lamina.int32, [0, 1]), (lambda i, f: i / 2, lamina.float32, [0.5, 1.0]),
-    (lambda i, f: f + 70000, lamina.float16, [math.inf] * 2), (lambda i, f: (i > 1) + 1, lamina.int64, [1, 2]),
-    (lambda i, f: (f > 1) * 0.5, lamina.float32, [0.0, 0.5]), (lambda i, f: f + np.float16(0.5), lamina.float16, [1.5, 2.5]),
+    (lambda i, f: f + 70000,
+     lamina.float16, [math.inf] * 2), (lambda i, f: (i > 1) + 1, lamina.int64, [1, 2]),
+    (lambda i, f: (f > 1) * 0.5,
+     lamina.float32, [0.0, 0.5]), (lambda i, f: f + np.float16(0.5), lamina.float16, [1.5, 2.5]),
     (lambda i, f: f * lamina.bfloat16.numpy.type(2), lamina.float16, [2.0, 4.0]),
 ])  # fmt: skip
 def test_a_number_takes_its_dtype_beside_a_tensor(make, dtype, told):
@@ -176,7 +216,10 @@ def test_nan_and_signed_zero_numbers():
     x = lamina.ones(2)
     for _ in range(2):  # the second time from what was remembered
         assert all(math.isnan(v) for v in (x * math.nan).tolist())
-        assert math.copysign(1.0, (x * -0.0)[0].item()) == -1.0 and math.copysign(1.0, (x * 0.0)[0].item()) == 1.0
+        assert (
+            math.copysign(1.0, (x * -0.0)[0].item()) == -1.0
+            and math.copysign(1.0, (x * 0.0)[0].item()) == 1.0
+        )
 
 
 def test_comparison_with_what_is_no_number():
@@ -267,7 +310,11 @@ def test_detach_shares_memory_and_versions():
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=lambda d: d.name)
 def test_copies_have_values_and_dtype_and_memory_of_their_own(copied, dtype):
-    for x in (lamina.tensor([[1, 0], [0, 1]], dtype=dtype).t()[:1], lamina.zeros(0, 2, dtype=dtype), lamina.ones((), dtype=dtype)):
+    for x in (
+        lamina.tensor([[1, 0], [0, 1]], dtype=dtype).t()[:1],
+        lamina.zeros(0, 2, dtype=dtype),
+        lamina.ones((), dtype=dtype),
+    ):
         y = copied(x)
         assert y.dtype is dtype and y.shape == x.shape and y.tolist() == x.tolist()
         y.zero_()
@@ -276,7 +323,11 @@ def test_copies_have_values_and_dtype_and_memory_of_their_own(copied, dtype):
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
 def test_copies_of_leaves_and_parameters_are_leaves_and_parameters(copied):
-    for x in (lamina.ones(2, requires_grad=True), lamina.nn.Parameter(lamina.ones(2)), lamina.nn.Parameter(lamina.ones(2), False)):
+    for x in (
+        lamina.ones(2, requires_grad=True),
+        lamina.nn.Parameter(lamina.ones(2)),
+        lamina.nn.Parameter(lamina.ones(2), False),
+    ):
         y = copied(x)
         assert type(y) is type(x) and y.is_leaf and y.requires_grad is x.requires_grad and y is not x
 
