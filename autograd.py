@@ -12,12 +12,16 @@ from .runtime import (
     no_grad,
     set_grad_enabled,
 )
+from .runtime import derivatives as functional
+from .runtime.creation import Variable
 
 __all__ = [
     "Function",
+    "Variable",
     "backward",
     "detect_anomaly",
     "enable_grad",
+    "functional",
     "grad",
     "gradcheck",
     "gradgradcheck",

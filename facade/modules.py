@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from .. import data, nn
+from .. import autograd, data, nn
 from . import amp, backends, cuda, linalg, random, special, utils
 
 ROOT = __package__.rpartition(".")[0]  # lamina
@@ -13,6 +13,9 @@ ROOT = __package__.rpartition(".")[0]  # lamina
 # As PyTorch spells them, below `torch`.
 MODULES: dict[str, ModuleType] = {
     "amp": amp,
+    "autograd.function": autograd,
+    "autograd.functional": autograd.functional,
+    "autograd.variable": autograd,
     "backends": backends,
     "backends.cuda": backends.cuda,
     "backends.cudnn": backends.cudnn,

@@ -143,3 +143,18 @@ def scalar_tensor(value: int | float | bool, *, dtype: DType | None = None) -> T
 def is_tensor(x: Any) -> bool:
     """Whether `x` is a tensor."""
     return isinstance(x, Tensor)
+
+
+class _Old(type):
+    """Makes isinstance(x, Variable) ask for a tensor."""
+
+    def __instancecheck__(cls, x: object) -> bool:
+        return isinstance(x, Tensor)
+
+    def __call__(cls, data: Tensor, requires_grad: bool = False) -> Tensor:
+        found = data.detach()
+        return found.requires_grad_() if requires_grad else found
+
+
+class Variable(metaclass=_Old):
+    """PyTorch's old name of a tensor with history: Variable(data, requires_grad) shares the data."""

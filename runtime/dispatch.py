@@ -49,7 +49,7 @@ def lift(kind: Type, value: Any) -> Tensor:
     if isinstance(value, np.generic):
         if from_numpy_dtype(value.dtype) is None:
             raise ArgumentError(f"a number is needed beside {kind}, not NumPy's {value.dtype}")
-        value = float(value) if value.dtype.kind == "V" else value.item()  # V: an extension's, as bfloat16
+        value = value.item()
     dtype = number_dtype(value, kind)
     try:
         data = np.asarray(value, dtype.numpy)

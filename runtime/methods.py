@@ -6,13 +6,22 @@ Importing this module hangs them on `Tensor`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ..ir import dtypes
-from ..ir.dtypes import DType
-from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DimError, GradError, ShapeError
+from ..ir.dtypes import DType, category_at_least
+from ..ir.errors import (
+    ArgumentError,
+    ArgumentValueError,
+    DeviceError,
+    DimError,
+    DTypeError,
+    GradError,
+    ShapeError,
+)
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
 from ..ir.types import CPU, Device
 from . import autograd, ops
@@ -58,6 +67,12 @@ SIGNS = {"neg": "neg", "abs": "abs", "invert": "bitwise_not"}
 COMPARISONS = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
 
 
+# Functions written with ops whose result has the shape of their first operand, and which PyTorch has as name_ too.
+WRITTEN = (
+    "addbmm", "addmm", "addmv", "addr", "baddbmm", "clamp_max", "clamp_min", "masked_scatter", "nan_to_num",
+)  # fmt: skip
+
+
 def _install_operators() -> None:
     for spelled, name in ARITHMETIC.items():
         op = REGISTRY[name]
@@ -92,6 +107,8 @@ def _install_methods() -> None:
         for spelled in (name, *composite.aliases):
             if composite.method and not hasattr(Tensor, spelled):
                 setattr(Tensor, spelled, composite.function)
+    for name in WRITTEN:
+        setattr(Tensor, name + "_", _written(COMPOSITES[name].function, name))
 
 
 def _install_views() -> None:
@@ -259,9 +276,44 @@ def _zero(self: Tensor) -> Tensor:
     return write(REGISTRY["fill"], (self,), {"value": 0})
 
 
+def _fill_diagonal(self: Tensor, fill_value: int | float | bool, wrap: bool = False) -> Tensor:
+    """Write a number to the places whose indices are all equal; `wrap`: in a tall matrix again and again.
+
+    Raises ShapeError for fewer than two dimensions, or more than two that are not of one size.
+    """
+    shape = self._meta.shape
+    if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
+        raise ShapeError(
+            "fill_diagonal_: takes a matrix, or more dimensions of one size", f"tensor: {self._meta}"
+        )
+    step = sum(prod(shape[d + 1 :]) for d in range(len(shape)))
+    length = len(range(0, prod(shape), step)) if wrap and len(shape) == 2 else min(shape)
+    places = np.unravel_index(np.arange(length) * step, shape)
+    ops.FUNCTIONS["setitem_"](self, tuple(map(tensor_of, places)), lift(self._meta, fill_value))
+    return self
+
+
 def _copy(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     """Write the values of `src`, broadcast and cast, into this tensor."""
     return write(REGISTRY["copy"], (self, src), {})
+
+
+def _written(function: Callable, name: str) -> Callable:
+    """The method name_ of a function that is written with ops."""
+
+    def apply(self, *args, **kwargs):
+        found = function(self, *args, **kwargs)
+        if not category_at_least(self._meta.dtype, found._meta.dtype.category):
+            raise DTypeError(
+                f"{name}_: a result of {found._meta.dtype} can't be written into {self._meta.dtype}",
+                f"written: {self._meta}",
+                f"write y = {name}(…) to get a new tensor",
+            )
+        return _copy(self, found)
+
+    apply.__name__ = apply.__qualname__ = name + "_"
+    apply.__doc__ = f"Write the result of `{name}` into this tensor.\n\n{function.__doc__ or ''}"
+    return apply
 
 
 # ---- gradients ---------------------------------------------------------------------------------------------
@@ -369,7 +421,7 @@ def install() -> None:
         "__getitem__": _getitem, "__setitem__": _setitem, "__iter__": _iterate, "__contains__": _contains,
         "item": _item, "tolist": _tolist, "__bool__": _truth, "__int__": _number(int),
         "__float__": _number(float), "__index__": _index, "numpy": _numpy, "__array__": _array, "to": _to,
-        "type": _type, "zero_": _zero, "copy_": _copy, "backward": _backward, "register_hook": _register_hook,
+        "type": _type, "zero_": _zero, "copy_": _copy, "fill_diagonal_": _fill_diagonal, "backward": _backward, "register_hook": _register_hook,
         "retain_grad": _retain_grad,
         "register_post_accumulate_grad_hook": _register_after, "__deepcopy__": _deepcopy,
         "__reduce_ex__": _reduce, "cpu": _cpu, "cuda": _cuda,

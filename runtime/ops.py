@@ -24,7 +24,7 @@ _IGNORED = {
 
 
 def _factory(op: Op) -> Callable:
-    """A creation op with `requires_grad`."""
+    """A function that makes tensors, with `requires_grad`."""
     run = eager(op)
 
     @functools.wraps(run)
@@ -47,7 +47,8 @@ def _publish(function: Callable, *names: str) -> None:
 
 
 def _offer(op: Op) -> None:
-    function = _factory(op) if op.traits.creation else eager(op)
+    makes = op.traits.creation or "device" in op.attrs  # a place to make something at: zeros_like and its kin
+    function = _factory(op) if makes else eager(op)
     _publish(function, op.name, *op.aliases)
 
 
@@ -58,9 +59,38 @@ for _name, _composite in COMPOSITES.items():
     if _composite.public:
         _publish(_composite.function, _name, *_composite.aliases)
 
+_choose = FUNCTIONS["where"]
+
+
+@functools.wraps(_choose)
+def _where(condition: Any, input: Any = None, other: Any = None) -> Any:
+    """Or, of a condition alone, the places where it is true: a tensor for each dimension."""
+    if input is None and other is None:
+        return FUNCTIONS["nonzero"](condition, as_tuple=True)
+    return _choose(condition, input, other)
+
+
+_publish(_where, "where")
+
+# What scripts reach for that is not here, and what does instead.
+_COMPLEX = "Lamina has no complex numbers; NumPy has them"
+_COMPILER = "leave it out: a tracing compiler is not in this version"
+_ELSEWHERE = {
+    **dict.fromkeys(("complex", "complex32", "complex64", "complex128", "cfloat", "cdouble"), _COMPLEX),
+    **dict.fromkeys(("polar", "view_as_complex", "view_as_real", "stft", "istft", "fft"), _COMPLEX),
+    **dict.fromkeys(("sparse", "sparse_coo_tensor", "sparse_csr_tensor"), "Lamina's tensors are dense"),
+    **dict.fromkeys(("compile", "jit"), _COMPILER),
+    **dict.fromkeys(("distributed", "multiprocessing"), "Lamina runs in one process"),
+    "distributions": "write the log-probability out, and draw with lamina.normal, multinomial and their kin",
+    "func": "lamina.autograd.functional has jacobian, hessian, vjp and jvp",
+    "vmap": "add a batch dimension: most ops take one",
+}
+
 
 def __getattr__(name: str) -> Callable:
     """An op's function.  Raises AttributeError."""
     if name in FUNCTIONS:
         return FUNCTIONS[name]
-    raise AttributeError(f"module 'lamina' has no op {name!r}")
+    if name in _ELSEWHERE:
+        raise AttributeError(f"Lamina has no {name}\n  {_ELSEWHERE[name]}", name=name)
+    raise AttributeError(f"module 'lamina' has no {name!r}")

@@ -113,6 +113,7 @@ class Tensor:
     def layout(self) -> str:
         return "strided"
 
+    is_cpu = True
     is_cuda = is_sparse = is_quantized = is_meta = False
 
     def size(self, dim: int | None = None) -> Size | int:
@@ -156,6 +157,10 @@ class Tensor:
         root = self._view[0]._data if self._view else self._data
         start = root.__array_interface__["data"][0]
         return (self.data_ptr() - start) // root.itemsize
+
+    def get_device(self) -> int:
+        """The number of the device: -1, as the CPU has none."""
+        return -1
 
     def data_ptr(self) -> int:
         """The address of the first element."""

@@ -261,12 +261,22 @@ def _quick_linear(types, attrs):
     if bias is None:
         return lambda input, weight, bias: input.dot(weight.T)
 
-    def quick(input, weight, bias):
-        out = input.dot(weight.T)
-        out += bias
-        return out
+    rows, columns = input.shape[0], weight.shape[0]
+    if rows * columns > 4096 or bias.shape != (columns,):
 
-    return quick
+        def quick(input, weight, bias):
+            out = input.dot(weight.T)
+            out += bias
+            return out
+
+        return quick
+    column = np.arange(rows * columns).reshape(rows, columns) % (columns or 1)
+
+    def quick_small(input, weight, bias):
+        out = input.dot(weight.T)
+        return np.add(out, bias.take(column), out)  # a gathered row costs two thirds of a broadcast one
+
+    return quick_small
 
 
 def _quick_grad_linear(types, attrs):

@@ -184,6 +184,8 @@ def test_seeds():
     g = lamina.Generator()
     assert g.seed() == g.initial_seed() and g.seed() != g.seed()
     assert g.manual_seed(np.int64(3)).initial_seed() == 3
+    drawn = [lamina.rand(4, generator=g.manual_seed(seed)).tolist() for seed in (0, 1, 1 << 40, -1)]
+    assert len({tuple(x) for x in drawn}) == 4  # every part of a seed counts
 
 
 def test_threads_never_draw_the_same_numbers():
