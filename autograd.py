@@ -14,6 +14,7 @@ from .runtime import (
 )
 from .runtime import derivatives as functional
 from .runtime.creation import Variable
+from .runtime.modes import set_detect_anomaly
 
 __all__ = [
     "Function",
@@ -27,5 +28,6 @@ __all__ = [
     "gradgradcheck",
     "inference_mode",
     "no_grad",
+    "set_detect_anomaly",
     "set_grad_enabled",
 ]

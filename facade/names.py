@@ -11,14 +11,15 @@ import numpy as np
 from ..ir import dtypes
 from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
+from ..ir.shapes import broadcast_shapes as common_shape
 from ..ir.shapes import result_dtype, scalar_dtype
 from ..ir.types import CPU, Device, type_of
-from ..runtime import Tensor
+from ..runtime import Size, Tensor
 from ..runtime.methods import require_cpu
 
 pi, e, inf, nan, newaxis = math.pi, math.e, math.inf, math.nan, None
 strided = "strided"
-contiguous_format, preserve_format = "contiguous_format", "preserve_format"
+contiguous_format, preserve_format, channels_last = "contiguous_format", "preserve_format", "channels_last"
 
 
 # ---- limits of dtypes --------------------------------------------------------------------------------------
@@ -72,6 +73,26 @@ def is_complex(input: Tensor) -> bool:
 def numel(input: Tensor) -> int:
     """The number of elements."""
     return input.numel()
+
+
+def get_device(input: Tensor) -> int:
+    """The number of the tensor's device: -1 for the CPU."""
+    return input.get_device()
+
+
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the one element is not zero.  Raises ShapeError where it is not one."""
+    return bool(input)
+
+
+def broadcast_shapes(*shapes: Any) -> Size:
+    """The shape that tensors of these shapes broadcast to.  Raises ShapeError."""
+    return Size(common_shape("broadcast_shapes", *((s,) if isinstance(s, int) else tuple(s) for s in shapes)))
+
+
+def detach(input: Tensor) -> Tensor:
+    """The same values without history."""
+    return input.detach()
 
 
 def result_type(tensor1: Any, tensor2: Any) -> DType:
@@ -173,9 +194,9 @@ def get_float32_matmul_precision() -> str:
 
 __all__ = [
     "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor",
-    "IntTensor", "LongTensor", "ShortTensor", "are_deterministic_algorithms_enabled", "can_cast",
-    "contiguous_format", "e", "finfo", "get_default_device", "get_float32_matmul_precision", "iinfo", "inf",
-    "is_complex", "is_floating_point", "nan", "newaxis", "numel", "pi", "preserve_format", "result_type",
-    "set_default_device", "set_default_tensor_type", "set_float32_matmul_precision", "strided",
-    "use_deterministic_algorithms",
+    "IntTensor", "LongTensor", "ShortTensor", "are_deterministic_algorithms_enabled", "broadcast_shapes",
+    "can_cast", "channels_last", "contiguous_format", "detach", "e", "finfo", "get_default_device",
+    "get_device", "get_float32_matmul_precision", "iinfo", "inf", "is_complex", "is_floating_point",
+    "is_nonzero", "nan", "newaxis", "numel", "pi", "preserve_format", "result_type", "set_default_device",
+    "set_default_tensor_type", "set_float32_matmul_precision", "strided", "use_deterministic_algorithms",
 ]  # fmt: skip

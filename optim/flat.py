@@ -4,6 +4,7 @@ dozen for each of them."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter, is_, methodcaller
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from ..ir.dtypes import float32, float64
 from ..runtime import Tensor
 from ..runtime.tensor import wrap
 
+_DATA, _FLATTENED = attrgetter("_data"), methodcaller("reshape", -1)
 MOST = 65_536  # elements in all: beyond it the calls are no longer what a step costs, and copying would be
 
 
@@ -50,24 +52,20 @@ class Flat:
         """Whether `rows` are just these parameters in this order, with the states that were handed out."""
         if len(rows) != len(self.params):
             return False
-        for p, row, *parts in zip(self.params, rows, *self.views):  # noqa: B905 - of one length, and hot
-            if row[1] is not p:
-                return False
-            for x, part in zip(row[2:], parts):  # noqa: B905
-                if x._data is not part:
-                    return False
-        return True
+        _, params, *states = zip(*rows)  # noqa: B905 - rows are of one length
+        same = all(map(is_, params, self.params))
+        return same and all(all(map(is_, map(_DATA, column), parts)) for column, parts in zip(states, self.views))  # noqa: B905
 
-    def row(self, rows: list[tuple]) -> tuple:
+    def row(self, grads: list[np.ndarray], params: list[np.ndarray]) -> tuple:
         """The arrays of one row that stands for all: gradients and values gathered, states as they are."""
-        np.concatenate([row[0]._data.reshape(-1) for row in rows], out=self.grad)
-        np.concatenate([row[1]._data.reshape(-1) for row in rows], out=self.value)
+        np.concatenate(list(map(_FLATTENED, grads)), out=self.grad)
+        np.concatenate(list(map(_FLATTENED, params)), out=self.value)
         return self.grad, self.value, *self.states
 
-    def scatter(self, rows: list[tuple]) -> None:
-        """Write the values back to the parameters."""
-        for row, part in zip(rows, self.values):  # noqa: B905
-            row[1]._data[...] = part
+    def scatter(self, params: list[np.ndarray]) -> None:
+        """Write the values back to the parameters' arrays."""
+        for array, part in zip(params, self.values):  # noqa: B905
+            array[...] = part
 
 
 def flat_for(params: Sequence[Tensor], names: tuple[str, ...]) -> Flat | None:

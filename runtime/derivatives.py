@@ -57,7 +57,9 @@ def _vectors(v: Any, like: tuple, name: str) -> tuple:
     """`v`, which must have the shapes of `like`; ones for a single number without it."""
     if v is None:
         if len(like) != 1 or like[0].numel() != 1:
-            raise GradError(f"{name}: v may be left out for one number only", f"there are {len(like)} tensors")
+            raise GradError(
+                f"{name}: v may be left out for one number only", f"there are {len(like)} tensors"
+            )
         return (ops.ones_like(like[0]),)
     found = _listed(v, "v")
     for a, b in zip(found, like, strict=len(found) == len(like)):
@@ -79,8 +81,8 @@ def jacobian(
 ) -> Any:
     """Differentiate each element of `func`'s outputs with respect to each element of its inputs.
 
-    One backward an output element, whatever `vectorize` and `strategy` say.  Shapes: output [...], input [---] ->
-    [..., ---]; indexed first by output, then by input.  Raises GradError.
+    One backward an output element, whatever `vectorize` and `strategy` say.  Shapes: output [...],
+    input [---] -> [..., ---]; indexed first by output, then by input.  Raises GradError.
     """
     xs, out = _evaluate(func, inputs, create_graph)
     results = []
@@ -110,7 +112,10 @@ def hessian(
     vectorize: bool = False,
     outer_jacobian_strategy: str = "reverse-mode",
 ) -> Any:
-    """Differentiate a function of one number twice.  Shapes: inputs [---], [...] -> [---, ...].  Raises GradError."""
+    """Differentiate a function that returns one number twice.
+
+    Shapes: inputs [---], [...] -> [---, ...].  Raises GradError.
+    """
 
     def first(*xs: Tensor) -> Any:
         value = func(*xs)
@@ -127,7 +132,10 @@ def hessian(
 def vjp(
     func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """Compute func(inputs), and `v` times its Jacobian.  v: shaped as the outputs.  Raises GradError, ShapeError."""
+    """Compute func(inputs), and `v`, shaped as the outputs, times its Jacobian.
+
+    Raises GradError, ShapeError.
+    """
     xs, out = _evaluate(func, inputs, create_graph)
     ys = _listed(out, "outputs")
     found = _gradients(ys, xs, _vectors(v, ys, "vjp"), create_graph, strict)
@@ -137,7 +145,7 @@ def vjp(
 def jvp(
     func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """Compute func(inputs), and its Jacobian times `v`.  v: shaped as the inputs.  Raises GradError, ShapeError.
+    """Compute func(inputs), and its Jacobian times `v`, shaped as the inputs.  Raises GradError, ShapeError.
 
     Differentiates the reverse mode once more: v J is linear in v, and its derivative is J.
     """
@@ -153,7 +161,10 @@ def jvp(
 def vhp(
     func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """Compute func(inputs), one number, and `v` times its Hessian.  v: shaped as the inputs.  Raises GradError."""
+    """Compute func(inputs), one number, and `v`, shaped as the inputs, times its Hessian.
+
+    Raises GradError, ShapeError.
+    """
     xs, out = _evaluate(func, inputs, create_graph)
     with modes.enable_grad():
         first = _gradients(_listed(out, "outputs"), xs, (None,), True, strict)

@@ -27,9 +27,10 @@ from .places import USERS, here, spell
 from .plan import LIMIT, Plan, described, memo, remember
 from .return_types import return_type
 from .storage import Storage
-from .tensor import Tensor, tensor_of, wrap
+from .tensor import Parameter, Tensor, tensor_of, wrap
 
 new = object.__new__
+TENSORS = (Tensor, Parameter)  # a subclass of the user's is no key of a memo: it takes the long way each time
 NUMBERS = (bool, int, float, np.generic)
 EAGER: dict[Op, Callable] = {}
 

@@ -67,7 +67,7 @@ SIGNS = {"neg": "neg", "abs": "abs", "invert": "bitwise_not"}
 COMPARISONS = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
 
 
-# Functions written with ops whose result has the shape of their first operand, and which PyTorch has as name_ too.
+# Functions written with ops that PyTorch has as name_ too; their results have the shape of the first operand.
 WRITTEN = (
     "addbmm", "addmm", "addmv", "addr", "baddbmm", "clamp_max", "clamp_min", "masked_scatter", "nan_to_num",
 )  # fmt: skip
@@ -265,6 +265,11 @@ def require_cpu(device: Any) -> None:
         raise DeviceError(f"there is no device {Device(device)} here", "use device='cpu'")
 
 
+def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
+    """The elements of this tensor where `condition` is true, those of `other` elsewhere."""
+    return ops.where(condition, self, other)
+
+
 def _type(self: Tensor, dtype: DType | None = None) -> Any:
     """The dtype's name, or the tensor cast to `dtype`."""
     return f"lamina.{self._meta.dtype.name}" if dtype is None else _to(self, dtype)
@@ -421,8 +426,9 @@ def install() -> None:
         "__getitem__": _getitem, "__setitem__": _setitem, "__iter__": _iterate, "__contains__": _contains,
         "item": _item, "tolist": _tolist, "__bool__": _truth, "__int__": _number(int),
         "__float__": _number(float), "__index__": _index, "numpy": _numpy, "__array__": _array, "to": _to,
-        "type": _type, "zero_": _zero, "copy_": _copy, "fill_diagonal_": _fill_diagonal, "backward": _backward, "register_hook": _register_hook,
-        "retain_grad": _retain_grad,
+        "type": _type, "zero_": _zero, "copy_": _copy,
+        "fill_diagonal_": _fill_diagonal, "where": _where, "backward": _backward,
+        "register_hook": _register_hook, "retain_grad": _retain_grad,
         "register_post_accumulate_grad_hook": _register_after, "__deepcopy__": _deepcopy,
         "__reduce_ex__": _reduce, "cpu": _cpu, "cuda": _cuda,
         "retains_grad": property(lambda self: retained(self) is not None),

@@ -137,9 +137,11 @@ class enable_grad(no_grad):
 class set_grad_enabled(_Mode):
     """Record gradients or not, from here on, or for a `with` block."""
 
+    _what = "grad"
+
     def __init__(self, mode: bool):
-        self._changes = {"grad": bool(mode)}
-        self._before = {"grad": local.grad}
+        self._changes = {self._what: bool(mode)}
+        self._before = {self._what: getattr(local, self._what)}
         update(**self._changes)
 
     def __enter__(self) -> None:
@@ -147,7 +149,7 @@ class set_grad_enabled(_Mode):
         update(**self._changes)
 
     def clone(self) -> _Mode:
-        return set_grad_enabled(self._changes["grad"])
+        return type(self)(self._changes[self._what])
 
     def __call__(self, function: Callable) -> Callable:
         update(**self._before)  # as a decorator it changes nothing where it stands
@@ -176,6 +178,12 @@ class detect_anomaly(_Mode):
     """
 
     _changes = {"anomaly": True}
+
+
+class set_detect_anomaly(set_grad_enabled):
+    """Detect anomalies or not, from here on, or for a `with` block.  See detect_anomaly."""
+
+    _what = "anomaly"
 
 
 class hooked(_Mode):

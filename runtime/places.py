@@ -37,14 +37,17 @@ def here(frame: Any = None) -> Place:
     """The innermost place outside the package, from `frame` (else from the caller of who asks) outwards."""
     if frame is None:
         frame = _getframe(2)
-    name = frame.f_code.co_filename
-    while name in _INTERNAL or (name not in USERS and is_internal(name)):
-        outer = frame.f_back
-        if outer is None:
-            break
-        frame = outer
+    inner = frame
+    try:
         name = frame.f_code.co_filename
-    return frame.f_code, frame.f_lasti
+        while True:
+            while name in _INTERNAL:
+                frame = frame.f_back
+                name = frame.f_code.co_filename
+            if name in USERS or not is_internal(name):
+                return frame.f_code, frame.f_lasti
+    except AttributeError:  # the package all the way out, as where it runs itself
+        return inner.f_code, inner.f_lasti
 
 
 def line_of(place: Place) -> tuple[str, int]:

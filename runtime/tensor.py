@@ -66,7 +66,7 @@ class Tensor:
     _view: tuple[Tensor, tuple, int] | None
 
     __array_priority__ = 1000  # so that array * tensor is the tensor's business
-    __array_ufunc__ = None
+    __array_ufunc__: Any  # hung on by ufuncs.py
 
     def __new__(cls, *args: Any, dtype: DType | None = None):
         """PyTorch's old constructor: Tensor(2, 3) and Tensor(size) are zeros, Tensor([2, 3]) holds these.

@@ -22,9 +22,9 @@ _DATA, _STORAGE, _WRITEABLE = attrgetter("_data"), attrgetter("_storage"), attrg
 class Gathered(Protocol):
     """Rows as one row of longer arrays (see optim/flat.py)."""
 
-    def row(self, rows: Any) -> tuple: ...
+    def row(self, grads: Any, params: Any) -> tuple: ...
 
-    def scatter(self, rows: Any) -> None: ...
+    def scatter(self, params: Any) -> None: ...
 
 
 def apply_update(
@@ -34,26 +34,28 @@ def apply_update(
 
     The writes are noted.  Raises InplaceError, before any, for a parameter whose memory is read-only.
     """
-    params = [row[1] for row in rows]
+    columns = tuple(zip(*rows))  # noqa: B905 - rows are of one length
+    params = columns[1]
     if not all(map(_WRITEABLE, params)):
         p = next(p for p in params if not _WRITEABLE(p))
         raise InplaceError(f"{op.name}: a parameter's memory is read-only", f"parameter: {p._meta}")
     assert op.rows is not None, f"{op.name} is no update"
     update = op.rows(tuple(numbers.items()))
+    arrays = [list(map(_DATA, column)) for column in columns]
     if gathered is None:
-        update([tuple(map(_DATA, row)) for row in rows])
+        update(zip(*arrays))  # noqa: B905
     else:
-        update([gathered.row(rows)])
-        gathered.scatter(rows)
+        update([gathered.row(*arrays[:2])])
+        gathered.scatter(arrays[1])
     writer = (op.name, here())
-    written = [x for row in rows for x in row[1:]]
-    for store, x in zip(map(_STORAGE, written), written):  # of one length, and hot
-        if store is None:
-            store = x._storage = Storage()
-        store.version += 1
-        store.writer = writer
+    for column in columns[1:]:
+        for store, x in zip(map(_STORAGE, column), column):  # noqa: B905
+            if store is None:
+                store = x._storage = Storage()
+            store.version += 1
+            store.writer = writer
     if modes.CHANGED and modes.local.hook is not None:
-        grads, _, *states = zip(*rows, strict=True)
+        grads, _, *states = columns
         operands, attrs = op.bind(params, grads, *states, **numbers)
         # The numbers as float64, in which the rules keep their digits whatever the tensors are.
         read = tuple(x if x is None or isinstance(x, Tensor) else tensor_of(np.float64(x)) for x in operands)

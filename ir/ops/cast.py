@@ -65,9 +65,10 @@ def _copy(k: Any, input: Any) -> None:
 def bind_clone(input, *, memory_format=None):
     """Copy into new memory.
 
-    The strides' order is kept, or made contiguous by `memory_format=contiguous_format`.
+    The strides' order is kept, or made contiguous by `memory_format=contiguous_format` (and by channels_last:
+    channels stay first).
     """
-    order = {"preserve_format": "K", "contiguous_format": "C"}.get(
+    order = {"preserve_format": "K", "contiguous_format": "C", "channels_last": "C"}.get(
         str(memory_format or "preserve_format").split(".")[-1]
     )
     if order is None:
@@ -90,8 +91,11 @@ clone = define(
 
 
 @composite()
-def contiguous(input):
-    """Give the tensor itself where its elements lie in row-major order, else such a copy."""
+def contiguous(input, memory_format=None):
+    """Give the tensor itself where its elements lie in row-major order, else such a copy.
+
+    memory_format: taken for the sake of scripts.  There is the one layout, channels first.
+    """
     return input if input.is_contiguous() else clone(input, memory_format="contiguous_format")
 
 
