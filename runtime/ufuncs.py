@@ -54,4 +54,4 @@ def _array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **kwa
     return function(*(x if isinstance(x, Tensor) else tensor_of(np.asarray(x)) for x in inputs))
 
 
-Tensor.__array_ufunc__ = _array_ufunc  # type: ignore[method-assign]
+Tensor.__array_ufunc__ = _array_ufunc

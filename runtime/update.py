@@ -30,11 +30,12 @@ class Gathered(Protocol):
 def apply_update(
     op: Op, rows: Sequence[tuple[Tensor, ...]], numbers: dict[str, Any], gathered: Gathered | None = None
 ) -> None:
-    """Run an update record (see ir/ops/update.py) over rows (gradient, parameter, states...), `gathered` or each.
+    """Run an update record (see ir/ops/update.py) over rows (gradient, parameter, states...).
 
-    The writes are noted.  Raises InplaceError, before any, for a parameter whose memory is read-only.
+    gathered: the same rows as one, updated at once.  The writes are noted.  Raises InplaceError, before any, for
+    a parameter whose memory is read-only.
     """
-    columns = tuple(zip(*rows))  # noqa: B905 - rows are of one length
+    columns = tuple(zip(*rows))
     params = columns[1]
     if not all(map(_WRITEABLE, params)):
         p = next(p for p in params if not _WRITEABLE(p))
@@ -43,13 +44,13 @@ def apply_update(
     update = op.rows(tuple(numbers.items()))
     arrays = [list(map(_DATA, column)) for column in columns]
     if gathered is None:
-        update(zip(*arrays))  # noqa: B905
+        update(zip(*arrays))
     else:
         update([gathered.row(*arrays[:2])])
         gathered.scatter(arrays[1])
     writer = (op.name, here())
     for column in columns[1:]:
-        for store, x in zip(map(_STORAGE, column), column):  # noqa: B905
+        for store, x in zip(map(_STORAGE, column), column):
             if store is None:
                 store = x._storage = Storage()
             store.version += 1

@@ -166,7 +166,8 @@ def _quick(types: tuple, attrs: dict) -> Callable | None:
 
     def quick(input, target, weight):
         flat = input.ravel()
-        # Where no score is beyond 80, its exponential is a normal number: no need to subtract the greatest first.
+        # Where no score is beyond 80, its exponential is a normal number: no need to subtract the greatest
+        # first.
         if not (flat.dot(flat) < 6400.0 and allowed.issuperset(target.tolist())):
             return tuple(np.asarray(x, dtype) for x in _reference(input, target, weight, **attrs))
         lse = np.log(np.exp(input).dot(across))
@@ -180,7 +181,9 @@ def _quick_grad(types: tuple, attrs: dict) -> tuple | None:
         return None
     rows, classes = types[0].shape
     hot, mean = np.eye(classes, dtype=types[0].dtype.numpy), attrs["reduction"] == "mean"
-    row = np.arange(rows).repeat(classes).reshape(rows, classes)  # a gathered column costs half of a broadcast one
+    row = (
+        np.arange(rows).repeat(classes).reshape(rows, classes)
+    )  # a gathered column costs half of a broadcast one
 
     def quick(g, saved):
         input, target, weight, lse, total = saved

@@ -67,7 +67,9 @@ def _quick(log: bool) -> Any:
             return None
         rows, columns = input.shape
         ones = np.ones(columns, input.dtype.numpy)
-        row = np.arange(rows).repeat(columns).reshape(rows, columns)  # a gathered column costs half of a broadcast one
+        row = (
+            np.arange(rows).repeat(columns).reshape(rows, columns)
+        )  # a gathered column costs half of a broadcast one
 
         def softmax(input: np.ndarray) -> np.ndarray:
             out = input - np.maximum.reduce(input, 1).take(row)

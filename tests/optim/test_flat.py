@@ -1,4 +1,4 @@
-"""Small parameters are updated as one: with the same results, and only where the states are those handed out."""
+"""Small parameters are updated as one: with equal results, and only where states are those handed out."""
 
 import pytest
 
