@@ -7,7 +7,7 @@ PY := $(VENV)/bin/python
 WORKERS ?= 2
 PYTEST := $(VENV)/bin/pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: demo test slow peers lint format types contracts wheel bench clean
+.PHONY: demo test slow peers gpu lint format types contracts wheel bench clean
 
 demo: $(VENV)/.with-demo
 	$(PY) -m lamina demo
@@ -21,6 +21,10 @@ slow: $(VENV)/.with-dev
 # Not in parallel: two processes that each hold the peer take longer to load it than the tests take.
 peers: $(VENV)/.with-dev $(VENV)/.with-peer-torch
 	$(VENV)/bin/pytest --require-passed tests/peers
+
+# Compiles the probes' Triton text to cubins and runs it in Triton's interpreter; no GPU is there or needed.
+gpu: $(VENV)/.with-dev $(VENV)/.with-gpu
+	$(VENV)/bin/pytest --require-passed tests/kernel -k triton
 
 lint: $(VENV)/.with-dev
 	$(VENV)/bin/ruff check .

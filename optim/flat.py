@@ -68,8 +68,8 @@ class Flat:
 
 
 def copy(sources: list[np.ndarray], targets: list[np.ndarray]) -> None:
-    """Write each source over its target (np.concatenate takes more than twice as long for a few small ones)."""
-    for source, target in zip(sources, targets):  # noqa: B905 - of one length, and hot
+    """Write each source over its target (np.concatenate takes over twice as long for a few small ones)."""
+    for source, target in zip(sources, targets):  # of one length, and hot
         target[...] = source
 
 

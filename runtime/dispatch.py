@@ -290,7 +290,9 @@ def shaped(op: Op) -> Callable:
 
     def miss(input, args, kwargs):
         (operand,), attrs = bind(input, *args, **_torch_names(kwargs))
-        plan = plan_for(op, (operand,), attrs)
+        plan = known_plan(op, (operand,), attrs)
+        if any(type(a) is float for a in attrs.values()):
+            return plan  # 0.0 and -0.0 are one key
         if exact or not (args or kwargs):
             table = named if kwargs else plans
             key = (args, tuple(kwargs.items())) if kwargs else args
@@ -360,9 +362,14 @@ def shaped(op: Op) -> Callable:
 
 
 def run_general(op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
-    """Run an op that is bound already, through the memo of canonical arguments."""
+    """Run an op that is bound already."""
     if not all([isinstance(x, Tensor) for x in operands]):  # noqa: C419 - a list is quicker
         operands = lifted(op, operands)
+    return run(op, known_plan(op, tuple(operands), attrs), tuple(operands))
+
+
+def known_plan(op: Op, operands: tuple, attrs: dict[str, Any]) -> Plan:
+    """The plan from the memo of canonical arguments."""
     plans = _general.get(op)
     if plans is None:
         plans = _general[op] = memo()
@@ -372,9 +379,7 @@ def run_general(op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         if op.traits.elementwise or not LOOSE.isdisjoint([type(a) for a in attrs.values()]):
             key = repr(key)  # tells 1 from 1.0 and 0.0 from -0.0
     plan = plans.get(key)
-    if plan is None:
-        plan = remember(plans, key, plan_for(op, tuple(operands), attrs))
-    return run(op, plan, tuple(operands))
+    return plan if plan is not None else remember(plans, key, plan_for(op, operands, attrs))
 
 
 _general: dict[Op, dict] = {}

@@ -15,6 +15,7 @@ import numpy as np
 from ..ir.dtypes import category_at_least
 from ..ir.errors import DTypeError, InplaceError, ShapeError
 from ..ir.op import REGISTRY, Op
+from ..ir.views import MAPS
 from . import modes
 from .dispatch import describe, lifted, plan_for
 from .graph import Edge, Leaf, Node, Port
@@ -39,7 +40,8 @@ def check_writable(x: Tensor, name: str, gradients: bool) -> None:
             "write under no_grad() to change its value, or clone() the leaf first",
         )
     data = x._data
-    if not data.flags.writeable or (data.size > 1 and 0 in data.strides and _overlaps(data)):
+    windows = x._view is not None and any(MAPS[name].overlaps for name, _ in x._view[1])
+    if not data.flags.writeable or (data.size > 1 and (windows or 0 in data.strides) and _overlaps(data)):
         raise InplaceError(
             f"{name}: several elements of the tensor share one place in memory, or its memory is read-only",
             f"tensor: {describe(x)}",
@@ -48,7 +50,13 @@ def check_writable(x: Tensor, name: str, gradients: bool) -> None:
 
 
 def _overlaps(data: np.ndarray) -> bool:
-    return any(stride == 0 and size > 1 for stride, size in zip(data.strides, data.shape, strict=True))
+    """Whether several elements stand at one place."""
+    places = np.zeros(1, np.int64)
+    for stride, size in zip(data.strides, data.shape, strict=True):
+        if stride == 0 and size > 1:
+            return True
+        places = np.add.outer(places, stride * np.arange(size)).ravel()
+    return np.unique(places).size < places.size
 
 
 def write(op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:

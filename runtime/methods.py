@@ -298,6 +298,16 @@ def _fill_diagonal(self: Tensor, fill_value: int | float | bool, wrap: bool = Fa
     return self
 
 
+def _fill(self: Tensor, value: Any) -> Tensor:
+    """Set every element to `value`, a number or a 0-d tensor, which gets the sum of the gradients."""
+    if isinstance(value, Tensor) and value._node is not None:
+        if value._meta.ndim:
+            raise ShapeError("fill_(value): value must be 0-d", f"value: {value._meta}")
+        return write(REGISTRY["copy"], (self, value), {})
+    fill = REGISTRY["fill"]
+    return write(fill, *fill.bind(self, value))
+
+
 def _copy(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     """Write the values of `src`, broadcast and cast, into this tensor."""
     return write(REGISTRY["copy"], (self, src), {})
@@ -426,7 +436,7 @@ def install() -> None:
         "__getitem__": _getitem, "__setitem__": _setitem, "__iter__": _iterate, "__contains__": _contains,
         "item": _item, "tolist": _tolist, "__bool__": _truth, "__int__": _number(int),
         "__float__": _number(float), "__index__": _index, "numpy": _numpy, "__array__": _array, "to": _to,
-        "type": _type, "zero_": _zero, "copy_": _copy,
+        "type": _type, "zero_": _zero, "fill_": _fill, "copy_": _copy,
         "fill_diagonal_": _fill_diagonal, "where": _where, "backward": _backward,
         "register_hook": _register_hook, "retain_grad": _retain_grad,
         "register_post_accumulate_grad_hook": _register_after, "__deepcopy__": _deepcopy,

@@ -132,28 +132,43 @@ def randperm(n, *, generator=None, dtype=None, device=None, requires_grad=False,
 
 
 def rand_like(
-    input: Tensor, *, dtype=None, device=None, generator=None, requires_grad=False, **ignored
+    input: Tensor,
+    *,
+    dtype=None,
+    device=None,
+    generator=None,
+    requires_grad=False,
+    layout=None,
+    memory_format=None,
 ) -> Tensor:
     """`rand` with the shape and dtype of `input`."""
-    given = {"device": device, "generator": generator, "requires_grad": requires_grad}
+    given = {"device": device, "generator": generator, "requires_grad": requires_grad, "layout": layout}
     return rand(tuple(input.shape), dtype=dtype or input.dtype, **given)
 
 
 def randn_like(
-    input: Tensor, *, dtype=None, device=None, generator=None, requires_grad=False, **ignored
+    input: Tensor,
+    *,
+    dtype=None,
+    device=None,
+    generator=None,
+    requires_grad=False,
+    layout=None,
+    memory_format=None,
 ) -> Tensor:
     """`randn` with the shape and dtype of `input`."""
-    given = {"device": device, "generator": generator, "requires_grad": requires_grad}
+    given = {"device": device, "generator": generator, "requires_grad": requires_grad, "layout": layout}
     return randn(tuple(input.shape), dtype=dtype or input.dtype, **given)
 
 
-def randint_like(input: Tensor, low, high=None, *, dtype=None, generator=None, **ignored) -> Tensor:
+def randint_like(input: Tensor, low, high=None, *, dtype=None, device=None, generator=None) -> Tensor:
     """`randint` with the shape and dtype of `input`."""
     low, high = (0, low) if high is None else (low, high)
-    return randint(low, high, tuple(input.shape), dtype=dtype or input.dtype, generator=generator)
+    given = {"device": device, "generator": generator}
+    return randint(low, high, tuple(input.shape), dtype=dtype or input.dtype, **given)
 
 
-def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator=None, dtype=None, **ignored) -> Tensor:
+def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator=None, dtype=None, device=None) -> Tensor:
     """Normal numbers of given mean and standard deviation: tensors, broadcast, or numbers with `size`."""
     if isinstance(std, Tensor) and bool((std < 0).any()) or not isinstance(std, Tensor) and std < 0:
         raise ArgumentValueError("normal: a standard deviation can't be negative")
@@ -162,7 +177,7 @@ def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator=None, dtype
         if not given:
             raise ArgumentError("normal(mean, std, size): size is needed where mean and std are numbers")
         size, dtype = tuple((mean + std).shape), dtype or given[0].dtype
-    return randn(tuple(size), dtype=dtype, generator=generator) * std + mean
+    return randn(tuple(size), dtype=dtype, device=device, generator=generator) * std + mean
 
 
 def bernoulli(input: Tensor, p: float | None = None, *, generator=None) -> Tensor:

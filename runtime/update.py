@@ -32,8 +32,8 @@ def apply_update(
 ) -> None:
     """Run an update record (see ir/ops/update.py) over rows (gradient, parameter, states...).
 
-    gathered: the same rows as one, updated at once.  The writes are noted.  Raises InplaceError, before any, for
-    a parameter whose memory is read-only.
+    gathered: the same rows as one, updated at once.  The writes are noted.  Raises InplaceError, before any,
+    for a parameter whose memory is read-only.
     """
     columns = tuple(zip(*rows))
     params = columns[1]

@@ -26,3 +26,9 @@ def test_zeros_keep_their_sign():
     for zero in (0.0, -0.0, 0.0):
         for made in (lamina.full((1,), zero), lamina.index_fill(x, 0, at, zero)):
             assert np.signbit(made.numpy()[0]) == np.signbit(zero)
+
+
+def test_a_padding_of_minus_zero_is_not_one_of_zero():
+    x = lamina.ones(1)
+    lamina.nn.functional.pad(x, (1, 0), value=0.0)
+    assert np.signbit(lamina.nn.functional.pad(x, (1, 0), value=-0.0).numpy()[0])

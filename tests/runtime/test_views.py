@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import lamina
-from lamina.ir.errors import DimError, GradError, InplaceError
+from lamina.ir.errors import DimError, GradError, InplaceError, ShapeError
 
 
 def leaf(*values: float) -> lamina.Tensor:
@@ -224,3 +224,21 @@ def test_stride_and_size_name_the_range():
         x.stride(2)
     with pytest.raises(DimError, match=r"size\(dim\): dim -3 is out of range, which is \[-2, 1\]"):
         x.size(-3)
+
+
+def test_windows_that_share_elements_are_not_written():
+    y = leaf(1.0, 2.0, 3.0) * 1.0
+    with pytest.raises(InplaceError, match="several elements of the tensor share one place"):
+        y.unfold(0, 2, 1).mul_(2.0)
+    y.unfold(0, 1, 2).mul_(2.0)
+    assert y.tolist() == [2.0, 2.0, 6.0]
+
+
+def test_filling_with_a_tensor_differentiates_it():
+    v = lamina.tensor(2.0, requires_grad=True)
+    x = lamina.ones(3).fill_(v)
+    x.sum().backward()
+    assert x.tolist() == [2.0] * 3 and v.grad.item() == 3.0
+    assert lamina.ones(2).fill_(lamina.tensor(5)).tolist() == [5.0, 5.0]
+    with pytest.raises(ShapeError, match="value must be 0-d"):
+        lamina.ones(2).fill_(lamina.ones(2, requires_grad=True))
