@@ -2,283 +2,38 @@
 
 Counts and cotangents belong to the *run*, not to the nodes, so an exception, a second thread or a hook that
 runs another backward leaves everything usable.  The walk is iterative: a chain of a million nodes is no
-deeper than one.
-
-Cotangents are plain arrays where the operands of a step were small, on the CPU and of one floating dtype, and
-tensors otherwise (and always under create_graph, where they have a history of their own).
+deeper than one.  What a node and a leaf do with a cotangent stands in step.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
-from ..ir.dtypes import ALL, float64
-from ..ir.errors import ArgumentError, DTypeError, GradError, InplaceError, ShapeError
-from ..ir.locks import fork_safe_lock
-from ..ir.op import REGISTRY
-from ..ir.shapes import fitting
-from ..ir.types import Type, type_of
+from ..ir.errors import ArgumentError, DTypeError, GradError, ShapeError
 from . import modes
-from .graph import Edge, Leaf, Node, Port
-from .places import line_of, spell
+from .graph import Edge, Leaf, Port
 from .plan import fit_array
-from .storage import Storage
-from .tensor import Retained, Tensor, wrap
+from .step import (
+    accumulate,
+    add_into,
+    as_tensor,
+    changed,
+    check,
+    fit_tensor,
+    noted,
+    plus,
+    refuse_nan,
+    run_hooks,
+    step,
+)
+from .tensor import Tensor
 
-ndarray, asarray, new = np.ndarray, np.asarray, object.__new__
-_accumulating = fork_safe_lock()  # held for one addition into a leaf's gradient
-
-
-def counted(g: Any) -> tuple[int, int]:
-    """How many references there are to the array of a cotangent, and to the cotangent."""
-    array = g if type(g) is ndarray else g._data
-    return getrefcount(array), getrefcount(g)
-
-
-def _alone(g: Any) -> tuple[int, int]:
-    return counted(g)
-
-
-# What `counted` says where one variable of its caller's caller, and nothing else, holds the cotangent: an
-# array, or a tensor.  Found out by counting, as it differs between versions of Python.
-def _calibrated() -> tuple[tuple[int, int], tuple[int, int]]:
-    array = np.zeros(1)
-    tensor = wrap(np.zeros(1), type_of(float64, (1,)))
-    return _alone(array), _alone(tensor)
+ndarray, asarray = np.ndarray, np.asarray
 
 
-ARRAY_ALONE, TENSOR_ALONE = _calibrated()
-
-
-def _given(g: Any) -> int:
-    return getrefcount(g)
-
-
-def _lone() -> int:
-    h = np.zeros(1)
-    return _given(h)
-
-
-GIVEN = _lone()  # the same for an array that a function was given, asked inside it
-
-
-# ---- checks ------------------------------------------------------------------------------------------------
-def changed(node: Node) -> InplaceError | GradError:
-    """Why the saved values of `node` can't be used."""
-    if node.saved is None:
-        return GradError(
-            "backward through the same history a second time: what it saved was freed by the first",
-            f"saved by      {node.name:<8} {spell(node.place)}",
-            "to go through twice: pass retain_graph=True the first time",
-        )
-    guards = zip(node.guards[::2], node.guards[1::2], strict=True)
-    store = next(s for s, v in guards if s.version != v)
-    writer, place = store.writer or ("an op", None)
-    line = f"before line {line_of(place)[1]}" if place is not None else "before that"
-    return InplaceError(
-        "a tensor saved for backward was changed in place",
-        f"saved by      {node.name:<8} {spell(node.place)}",
-        f"changed by    {writer:<8} {spell(place) if place is not None else 'an unknown line'}",
-        f"to keep both: write y = {_out_of_place(writer)}, or clone() {line}",
-    )
-
-
-def check(node: Node) -> None:
-    """Raise InplaceError where a saved tensor has been written since."""
-    guards = node.guards
-    for i in range(0, len(guards), 2):
-        if guards[i].version != guards[i + 1]:
-            raise changed(node)
-
-
-def refuse_nan(node: Node, cotangents: Sequence[Any]) -> None:
-    """Raise GradError where a gradient rule gave NaN."""
-    for i, h in enumerate(cotangents):
-        array = h._data if isinstance(h, Tensor) else h
-        if array is not None and np.isnan(array).any():
-            raise GradError(f"the gradient of {node.name} to operand {i} is NaN")
-
-
-def noted(error: Exception, node: Node) -> Exception:
-    """The error of a gradient rule, with the line whose gradient it was."""
-    if not any("while differentiating" in n for n in getattr(error, "__notes__", ())):
-        error.add_note(f"while differentiating {node.name}  {spell(node.place)}")
-    return error
-
-
-def _out_of_place(writer: str) -> str:
-    plain = {"add_": "y + …", "sub_": "y - …", "mul_": "y * …", "div_": "y / …"}
-    return plain.get(writer, f"y.{writer.rstrip('_')}(…)" if writer.endswith("_") else "a new tensor")
-
-
-# ---- one step ----------------------------------------------------------------------------------------------
-def fit_tensor(h: Tensor, kind: Type) -> Tensor:
-    """The same for a tensor, by ops, so that it has a history where gradients are on."""
-    if h._meta is kind:
-        return h
-    if h._meta.shape != kind.shape:
-        how = fitting(h._meta.shape, kind.shape)
-        if how is not None:
-            dims, shape = how
-            if dims:
-                h = REGISTRY["reshape"](REGISTRY["sum"](h, dim=dims), shape)
-            else:
-                h = REGISTRY["expand"](h, shape)
-    if h._meta.dtype is not kind.dtype:
-        h = REGISTRY["cast"](h, dtype=kind.dtype)
-    return h
-
-
-def unpack(n: Node, create: bool) -> tuple:
-    """What `n` saved, as tensors; with their histories where `create`."""
-    plan, found = n.plan, []
-    stores = iter(n.guards[::2])  # of what was saved, in that order, but of hidden outputs
-    for value, (is_operand, at) in zip(n.saved or (), plan.sources, strict=True):
-        if value is None:
-            found.append(None)
-        elif isinstance(value, Tensor):
-            next(stores)
-            found.append(value)
-        elif type(value) is tuple:
-            found.append(
-                tuple(
-                    None
-                    if v is None
-                    else _rebuilt(v, plan.types[k], n.edges[k] if create else None, next(stores))
-                    for k, v in enumerate(value, at)
-                )
-            )
-        elif is_operand:
-            found.append(_rebuilt(value, plan.types[at], n.edges[at] if create else None, next(stores)))
-        else:
-            kind, hidden = plan.outs[at], at >= len(plan.op.outputs)
-            edge = None
-            if create and kind.dtype.is_floating_point:
-                edge = n if at == 0 and len(plan.op.outputs) == 1 else Port(n, at)
-            found.append(_rebuilt(value, kind, edge, None if hidden else next(stores)))
-    return tuple(found)
-
-
-def _rebuilt(data: np.ndarray, kind: Type, edge: Edge | None, store: Storage | None) -> Tensor:
-    """A saved tensor again; of its old storage, so that what saves it once more sees a later write."""
-    made = wrap(data, kind)
-    made._edge, made._storage = edge, store
-    return made
-
-
-def as_tensor(g: Any) -> Any:
-    """A cotangent as a tensor; None stays None."""
-    if g is None or isinstance(g, Tensor):
-        return g
-    from_dtype = _kinds[g.dtype]
-    return wrap(g, type_of(from_dtype, g.shape))
-
-
-_kinds = {d.numpy: d for d in ALL}
-
-
-def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
-    """The cotangents of the operands of `n`, fitted; `g` is its cotangent, or a list of one per output."""
-    plan, edges = n.plan, n.edges
-    if plan.foreign:
-        user_code(create)
-    types, needs = plan.types, [e is not None for e in edges]
-    gs = g if type(g) is list else [g, *plan.unused]
-    if plan.small and not create:
-        gs = [x._data if isinstance(x, Tensor) else x for x in gs]
-        if plan.rules is not None:
-            hs: Iterable = [
-                rule(gs[0], n.saved) if need else None for rule, need in zip(plan.rules, needs, strict=True)
-            ]
-        else:
-            hs = plan.op.vjp(n.saved, tuple(gs), plan.attrs, tuple(needs))
-        return [
-            fit_array(h._data if isinstance(h, Tensor) else h, t) if need and h is not None else None
-            for h, t, need in zip(hs, types, needs, strict=True)
-        ]
-    gs = [as_tensor(x) for x in gs]
-    saved = unpack(n, create)
-    if plan.rules is not None:
-        hs = [rule(gs[0], saved) if need else None for rule, need in zip(plan.rules, needs, strict=True)]
-    else:
-        hs = plan.op.vjp(saved, tuple(gs), plan.attrs, tuple(needs))
-    return [
-        fit_tensor(as_tensor(h), t) if need and h is not None else None
-        for h, t, need in zip(hs, types, needs, strict=True)
-    ]
-
-
-def run_hooks(e: Edge, g: Any, create: bool) -> Any:
-    """Hand a cotangent to the hooks of the value it belongs to; what they return takes its place."""
-    user_code(create)
-    index = e.index if type(e) is Port else 0
-    hooks = (e.hooks or {}).get(index, ())
-    for hook in sorted(hooks, key=lambda hook: type(hook) is Retained):  # what is retained is what goes on
-        x = as_tensor(g)
-        new = hook(x)
-        if new is not None:
-            if not isinstance(new, Tensor):
-                raise ArgumentError(f"a gradient hook must return a tensor or None, not {type(new).__name__}")
-            if new._meta.shape != x._meta.shape:
-                raise ShapeError(
-                    "a gradient hook must keep the gradient's shape",
-                    f"got: {x._meta}",
-                    f"returned: {new._meta}",
-                )
-            g = new
-    return g
-
-
-def accumulate(e: Leaf, g: Any, create: bool) -> None:
-    """Add a cotangent into a leaf's gradient, whose memory no other leaf and nothing else shares."""
-    if e.kind is None:  # its tensor stopped asking
-        return
-    plain = type(g) is ndarray and not create and not e.after
-    if plain and e.grad is None and getrefcount(g) <= GIVEN and g.base is None:
-        made = new(Tensor)  # the common case: a fresh array that nobody else holds
-        made._data, made._meta = g, e.kind
-        made._edge = made._storage = made._view = None
-        with _accumulating:
-            if e.grad is None:
-                e.grad = made
-                return
-    if create:
-        g = as_tensor(g)
-        with _accumulating:
-            e.grad = REGISTRY["clone"](g) if e.grad is None else e.grad + g
-    else:
-        # Ours alone: one reference from our caller's variable, and no other array over the same memory.
-        references = counted(g)
-        if type(g) is ndarray:
-            array, alone = g, references <= ARRAY_ALONE
-        else:
-            array, alone = g._data, references[0] <= TENSOR_ALONE[0] and references[1] <= TENSOR_ALONE[1]
-        alone = alone and array.base is None and array.flags.writeable
-        with _accumulating:
-            old = e.grad
-            if old is None:
-                made = e.grad = new(Tensor)
-                made._data, made._meta = array if alone else array.copy(), e.kind
-                made._edge = made._storage = made._view = None
-            elif old._edge is not None or not old._data.flags.writeable:
-                e.grad = wrap(asarray(old._data + array), e.kind)
-            else:
-                np.add(old._data, array, out=old._data)
-                if old._storage is not None:
-                    old._storage.version += 1
-    if e.after:
-        user_code(create)
-        for hook in tuple(e.after):
-            owner = e.owner()
-            if owner is not None:
-                hook(owner)
-
-
-# ---- the walk ----------------------------------------------------------------------------------------------
 def reachable(starts: Iterable[Edge]) -> dict[Edge, int]:
     """Every edge that the starts lead to, with the number of cotangents that it waits for."""
     counts: dict[Edge, int] = {}
@@ -483,22 +238,6 @@ def walk(
     return captured
 
 
-def plus(a: Any, b: Any) -> Any:
-    """The sum of two cotangents of a value; where `a` is a list, one per output, `b` is for the first."""
-    if type(a) is list:
-        a[0] = b if a[0] is None else plus(a[0], b)
-        return a
-    if type(a) is ndarray and type(b) is ndarray:
-        return asarray(a + b)
-    return as_tensor(a) + as_tensor(b)
-
-
-def add_into(total: Any, h: Any) -> None:
-    """Add a cotangent into a sum of cotangents."""
-    array = total if type(total) is ndarray else total._data
-    np.add(array, h if type(h) is ndarray else h._data, out=array)
-
-
 # ---- the public face ---------------------------------------------------------------------------------------
 def _seed(output: Tensor, gradient: Any) -> Any:
     """The cotangent to start with."""
@@ -547,12 +286,6 @@ def _run(outputs, gradients, *, retain: bool | None, create: bool, targets, leav
     finally:
         if modes.CHANGED and modes.local.grad is not before:
             modes.update(grad=before)
-
-
-def user_code(create: bool) -> None:
-    """Turn gradients off for what is left of this run, as hooks and custom functions expect."""
-    if not create and modes.local.grad:
-        modes.update(grad=False)
 
 
 def _listed(x: Any) -> tuple:

@@ -28,10 +28,10 @@ from lamina.ir.interpret import interpret
 from lamina.ir.op import REGISTRY, Op
 from lamina.passes.differentiate import differentiate
 from lamina.runtime import enable_grad, grad, no_grad
-from lamina.runtime.autograd import fit_tensor
 from lamina.runtime.dispatch import run_general
 from lamina.runtime.inplace import inplace, write
 from lamina.runtime.ops import FUNCTIONS
+from lamina.runtime.step import fit_tensor
 from lamina.runtime.tensor import Tensor, tensor_of
 
 PUBLIC = frozenset(REGISTRY)  # functions and methods are made at import, of the records there are then

@@ -9,7 +9,7 @@ import pytest
 import lamina
 from lamina.ir import locks, types
 from lamina.ir.kernel import scalar
-from lamina.runtime import autograd, generator, modes
+from lamina.runtime import generator, modes, step
 
 
 def forked(work):
@@ -45,8 +45,8 @@ def ops():
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize(
     "lock",
-    [types._making, modes._lock, generator._lock, autograd._accumulating, scalar._lock],
-    ids=["types", "modes", "generator", "autograd", "scalar"],
+    [types._making, modes._lock, generator._lock, step._accumulating, scalar._lock],
+    ids=["types", "modes", "generator", "step", "scalar"],
 )
 def test_a_forked_child_does_not_wait_for_a_lock(lock):
     taken = threading.Event()

@@ -1,4 +1,4 @@
-"""A mixture of experts, an optimizer of one's own, gradients reversed and passed straight through; workers."""
+"""A mixture of experts, an optimizer of one's own, gradients reversed and passed through; workers."""
 
 from collections import OrderedDict
 
@@ -34,7 +34,7 @@ class MoE(nn.Module):
 
 class Heavy(Optimizer):
     def __init__(self, params, lr=1e-2, momentum=0.9):
-        super().__init__(params, dict(lr=lr, momentum=momentum))
+        super().__init__(params, dict(lr=lr, momentum=momentum))  # noqa: C408 - as many write it
 
     @torch.no_grad()
     def step(self, closure=None):

@@ -57,7 +57,7 @@ class GPT(nn.Module):
         super().__init__()
         self.c = c
         self.transformer = nn.ModuleDict(
-            dict(
+            dict(  # noqa: C408 - as many write it
                 wte=nn.Embedding(c.vocab_size, c.n_embd),
                 wpe=nn.Embedding(c.block_size, c.n_embd),
                 h=nn.ModuleList([Block(c) for _ in range(c.n_layer)]),

@@ -44,7 +44,7 @@ def loss_function(recon_x, x, mu, logvar):
 model = VAE()
 optimizer = optim.Adam(model.parameters(), lr=5e-3)
 losses = []
-for _epoch in range(8):
+for _epoch in range(14):
     total = 0
     for (x,) in loader:
         optimizer.zero_grad()
