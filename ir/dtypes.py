@@ -7,6 +7,7 @@ before widths and lets 0-d tensors and Python numbers only raise the category.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes  # a C extension of 2 MB, as NumPy itself has no bfloat16
 import numpy as np
@@ -59,6 +60,7 @@ ALL = (float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8, bo
 FLOATS = (float64, float32, float16, bfloat16)
 INTEGERS = (int64, int32, int16, int8, uint8)
 
+NAMES = frozenset(d.name for d in ALL)
 _by_name = {d.name: d for d in ALL} | {d.short: d for d in ALL}
 _by_numpy = {d.numpy: d for d in ALL}
 _RANK = {"bool": 0, "int": 1, "float": 2}
@@ -72,6 +74,14 @@ def dtype_named(name: str) -> DType:
 def from_numpy_dtype(dtype: np.dtype) -> DType | None:
     """The element type that NumPy's `dtype` stores; None where Lamina has none (complex, strings)."""
     return _by_numpy.get(dtype) or _by_numpy.get(dtype.newbyteorder("="))
+
+
+_PYTHONS: dict[Any, DType] = {bool: bool_, int: int64, float: float64}
+
+
+def as_dtype(x: Any) -> DType | None:
+    """The element type that `x` is, or that it stands for as a class of Python's numbers; None for others."""
+    return x if isinstance(x, DType) else _PYTHONS.get(x) if isinstance(x, type) else None
 
 
 def of_scalar(value: bool | int | float) -> DType:

@@ -44,10 +44,6 @@ class Traits:
     host: bool = False
     mutates: tuple[str, ...] = ()
 
-    @property
-    def pure(self) -> bool:
-        return not self.mutates
-
 
 SEQUENCE: Any = object()  # stands in _kinds for tuples and lists, whose items say what kind they are
 _kinds: dict[type, Any] = {tuple: SEQUENCE, list: SEQUENCE}

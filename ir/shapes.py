@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from .dims import at_least, same
-from .dtypes import DType, bool_, category_at_least, default_dtype, of_scalar, promote
+from .dtypes import DType, category_at_least, default_dtype, of_scalar, promote
 from .errors import ArgumentError, DeviceError, DimError, ShapeError
 from .types import CPU, Device, Shape, Type
 
@@ -195,7 +195,3 @@ def pair(op: str, name: str, value: int | Sequence[int], n: int = 2) -> tuple[in
     if len(values) != n or not all(isinstance(v, int) for v in values):
         raise ArgumentError(f"{op}: {name} must be an int or {n} ints, not {value!r}")
     return values
-
-
-def elementwise_bool(t: Type) -> Type:
-    return t.with_dtype(bool_)

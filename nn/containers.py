@@ -7,7 +7,7 @@ from typing import Any
 
 from ..ir.errors import ArgumentError, DimError
 from ..runtime import Parameter, Tensor
-from .module import Module
+from .module import Module, no_child
 from .text import framed, indented
 
 
@@ -113,9 +113,7 @@ class Sequential(_Numbered):
     def insert(self, index: int, module: Module) -> Sequential:
         """Add a module before position `index`; return the container."""
         if not isinstance(module, Module):
-            raise ArgumentError(
-                f"a child must be a Module or None, not {type(module).__name__}: {str(index)!r}"
-            )
+            raise no_child(module, str(index))
         return super().insert(index, module)
 
     def __add__(self, other: Any) -> Sequential:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ..ir.dtypes import DType, bfloat16, float16, float32, float64
+from ..ir.dtypes import DType, as_dtype, bfloat16, float16, float32, float64
 from ..ir.errors import ArgumentError, DTypeError
 from ..ir.types import Device
 from ..runtime import Parameter, Tensor
@@ -126,10 +126,16 @@ class Module(Plain):
         object.__setattr__(self, name, value)
         advance()
 
+    def _early(self, kind: str) -> str:
+        return (
+            f"cannot assign {kind} before Module.__init__() call\n"
+            f"  {type(self).__name__}.__init__ must begin with super().__init__()"
+        )
+
     def _make_room(self, kind: str, members: dict[str, Any], name: str) -> None:
         """Take `name` away from whatever else it names, before it becomes one of `members`."""
         if members is None:
-            raise AttributeError(f"cannot assign {kind} before Module.__init__() call")
+            raise AttributeError(self._early(kind))
         for other in (self._parameters, self._buffers, self._modules):
             if other is not members and name in other:
                 del other[name]
@@ -151,7 +157,7 @@ class Module(Plain):
 
     def _check_name(self, kind: str, members: dict[str, Any], name: Any) -> None:
         if members is None:
-            raise AttributeError(f"cannot assign {kind} before Module.__init__() call")
+            raise AttributeError(self._early(kind))
         if not isinstance(name, str):
             raise ArgumentError(f"the name of a {kind} must be a string, not {type(name).__name__}")
         if "." in name or name == "":
@@ -198,7 +204,7 @@ class Module(Plain):
         """
         self._check_name("module", self._modules, name)
         if module is not None and not isinstance(module, Module):
-            raise ArgumentError(f"a child must be a Module or None, not {type(module).__name__}: {name!r}")
+            raise no_child(module, name)
         self._modules[name] = module
 
     # ---- what is inside ----
@@ -520,21 +526,32 @@ class Module(Plain):
         return framed(self._get_name(), self.extra_repr(), lines)
 
 
+def no_child(given: Any, name: str) -> ArgumentError:
+    """Something that is no module where a child belongs, and what was meant if that can be told."""
+    remedies = []
+    if isinstance(given, type) and issubclass(given, Module):
+        remedies = [f"{given.__name__} is the class: {given.__name__}() makes a module"]
+    elif isinstance(given, (list, tuple)) and given and isinstance(given[0], Module):
+        remedies = ["unpack it: Sequential(*modules), or keep it as ModuleList(modules)"]
+    elif callable(given):
+        remedies = ["only modules have parameters: nn.ReLU() is the module of the function relu, and so on"]
+    return ArgumentError(f"a child must be a Module or None, not {type(given).__name__}: {name!r}", *remedies)
+
+
 def _destination(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, DType | None]:
     """The device and the dtype that the arguments of `to` name."""
     device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
-    for ignored in ("non_blocking", "memory_format", "copy"):
-        kwargs.pop(ignored, None)
+    given = [kwargs.pop(ignored, None) for ignored in ("non_blocking", "copy", "memory_format")]
     tensor = kwargs.pop("tensor", None)
     for arg in (*args, tensor):
-        if isinstance(arg, DType):
-            dtype = arg
+        if isinstance(arg, (DType, type)):
+            dtype = as_dtype(arg)
         elif isinstance(arg, Tensor):
             device, dtype = arg.device, arg.dtype
         elif isinstance(arg, (str, Device)):
             device = arg
         elif arg is not None and not isinstance(arg, bool):  # a bool is non_blocking
             raise ArgumentError(f"Module.to: takes a device, a dtype or a tensor, not {type(arg).__name__}")
-    if kwargs or (device is None and dtype is None):
+    if kwargs or (device is None and dtype is None and given[-1] is None):
         raise ArgumentError(f"Module.to: takes device, dtype or tensor, got {', '.join(kwargs) or 'nothing'}")
     return device, dtype

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import sqrt
 from typing import Any
 
-from ..ir.errors import ArgumentValueError, ShapeError
+from ..ir.errors import ArgumentError, ArgumentValueError, ShapeError
 from ..runtime import Function, Parameter, Tensor, ops
 from . import functional as F
 from . import init
@@ -206,6 +206,8 @@ class RNNBase(Module):
         if not isinstance(given, (tuple, list)) or len(given) != self.gates.states:
             raise ArgumentValueError(f"{name}: hx must be a tuple (h_0, c_0)")
         for what, state, n in zip(("h_0", "c_0"), given, self._widths()):
+            if not isinstance(state, Tensor):
+                raise ArgumentError(f"{name}: {what} must be a tensor, not {type(state).__name__}")
             wanted = (count, n) if alone else (count, batch, n)
             if tuple(state.shape) != wanted:
                 raise _shape_error(name, what, wanted, state)

@@ -43,6 +43,11 @@ class Optimizer:
             raise ArgumentError(
                 "params must be an iterable of tensors or of dicts, not one tensor", "pass [tensor]"
             )
+        if not isinstance(params, Iterable):
+            remedy = ["pass module.parameters()"] if hasattr(params, "parameters") else []
+            raise ArgumentError(
+                f"params must be an iterable of tensors or of dicts, not {type(params).__name__}", *remedy
+            )
         for name, value in HINTS.items():
             defaults.setdefault(name, value)
         if defaults["differentiable"]:
@@ -55,7 +60,10 @@ class Optimizer:
         self._after: list[Callable] = []
         groups = list(params)
         if not groups:
-            raise ArgumentValueError("an optimizer got an empty list of parameters")
+            raise ArgumentValueError(
+                "an optimizer got an empty list of parameters",
+                "a module's parameters() can be gone through once: call it anew for each use",
+            )
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self.add_param_group(group)
 

@@ -15,9 +15,10 @@ from .tensor import Tensor, tensor_of
 
 
 def _checked(name: str, dtype: Any) -> DType | None:
-    if dtype is not None and not isinstance(dtype, DType):
+    found = dtypes.as_dtype(dtype)
+    if dtype is not None and found is None:
         raise ArgumentError(f"{name}(dtype=…): takes a lamina dtype such as lamina.float32, not {dtype!r}")
-    return dtype
+    return found
 
 
 def _array(name: str, data: Any, dtype: DType | None) -> np.ndarray:

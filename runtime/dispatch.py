@@ -9,7 +9,8 @@ rest of the history together); under `detect_anomaly` for every op.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from inspect import signature
 from sys import _getframe
 from typing import Any
 
@@ -27,10 +28,9 @@ from .places import USERS, here, spell
 from .plan import LIMIT, Plan, described, memo, remember
 from .return_types import return_type
 from .storage import Storage
-from .tensor import Parameter, Tensor, tensor_of, wrap
+from .tensor import Tensor, tensor_of, wrap
 
 new = object.__new__
-TENSORS = (Tensor, Parameter)  # a subclass of the user's is no key of a memo: it takes the long way each time
 NUMBERS = (bool, int, float, np.generic)
 EAGER: dict[Op, Callable] = {}
 
@@ -104,6 +104,8 @@ def plan_for(op: Op, operands: tuple[Tensor | None, ...], attrs: dict[str, Any])
         return Plan(op, tuple([None if x is None else x._meta for x in operands]), attrs)
     except LaminaError as error:
         raise described(error, op, operands, describe) from None
+    except AttributeError as error:
+        raise _no_operand(op, zip(op.operands, operands, strict=False)) or error from None
 
 
 # ---- running -----------------------------------------------------------------------------------------------
@@ -448,7 +450,13 @@ def general(op: Op) -> Callable:
     exact = not op.traits.elementwise  # see `shaped`
 
     def miss(key, args, kwargs):
-        operands, attrs = bind(*args, **_torch_names(kwargs))
+        try:
+            operands, attrs = bind(*args, **_torch_names(kwargs))
+        except (AttributeError, TypeError) as error:
+            if isinstance(error, LaminaError):
+                raise
+            given = zip(signature(bind).parameters, args, strict=False)
+            raise _no_operand(op, (*given, *kwargs.items())) or error from None
         if not exact or op.variadic or not all(x is None or isinstance(x, Tensor) for x in operands):
             return run_general(op, operands, attrs)
         plan = plan_for(op, operands, attrs)
@@ -481,6 +489,20 @@ def general(op: Op) -> Callable:
         return run(op, plan, args)
 
     return apply
+
+
+def _no_operand(op: Op, given: Iterable[tuple[str, Any]]) -> ArgumentError | None:
+    """What to say of a call that failed, if an operand is something else than a tensor."""
+    call = f"{op.name}({', '.join(op.operands)})"
+    for name, x in given:
+        if f"*{name}" in op.operands and isinstance(x, (tuple, list)):
+            odd = [item for item in x if not isinstance(item, (Tensor, np.ndarray))]
+            if odd:
+                return ArgumentError(f"{call}: {name} must hold tensors, not {type(odd[0]).__name__}")
+        elif name in op.operands and not isinstance(x, (Tensor, np.ndarray, *NUMBERS)):
+            if x is not None or name not in op.optional:
+                return ArgumentError(f"{call}: {name} must be a tensor, not {type(x).__name__}")
+    return None
 
 
 def _constant(key: Any) -> bool:

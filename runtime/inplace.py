@@ -1,8 +1,8 @@
 """Writing into tensors: the name_ forms of ops, assignment by index, and what a write does to histories.
 
 An in-place op is its functional op, written over its first operand: the history is that of the functional op,
-and where memory is shared, the base becomes `view_scatter(base, new value)` and every view of it is derived
-from the base anew.  So there is no second set of gradients.
+and where memory is shared, the base becomes `view_scatter(base, new value)` and every view of it derives its
+own from the base anew, when it is next read.  So there is no second set of gradients.
 """
 
 from __future__ import annotations

@@ -245,8 +245,10 @@ def _to(
     Spelled x.to(dtype), x.to(device), x.to(device, dtype), x.to(other).  Raises DeviceError, ArgumentError.
     """
     for arg in args:
-        if isinstance(arg, DType):
+        if isinstance(arg, (DType, type)):
             dtype = arg
+        elif isinstance(arg, str) and arg in dtypes.NAMES:
+            raise ArgumentError(f"to({arg!r}): a dtype is no string", f"lamina.{arg} is that dtype")
         elif isinstance(arg, (str, Device)):
             device = arg
         elif isinstance(arg, Tensor):
@@ -254,6 +256,8 @@ def _to(
         elif arg is not None and not isinstance(arg, bool):  # a flag is non_blocking or copy, by place
             raise ArgumentError(f"to(…): takes a dtype, a device or a tensor, not {type(arg).__name__}")
     require_cpu(device)
+    if isinstance(dtype, type):
+        dtype = dtypes.as_dtype(dtype) or dtype
     if dtype is not None and dtype is not self._meta.dtype:
         return REGISTRY["cast"](self, dtype=dtype)
     return ops.clone(self) if copy else self
@@ -317,7 +321,9 @@ def _written(function: Callable, name: str) -> Callable:
     """The method name_ of a function that is written with ops."""
 
     def apply(self, *args, **kwargs):
-        found = function(self, *args, **kwargs)
+        # What the gradient saves must not be what is written now.
+        followed = any(isinstance(x, Tensor) and x.requires_grad for x in (self, *args, *kwargs.values()))
+        found = function(ops.clone(self) if followed else self, *args, **kwargs)
         if not category_at_least(self._meta.dtype, found._meta.dtype.category):
             raise DTypeError(
                 f"{name}_: a result of {found._meta.dtype} can't be written into {self._meta.dtype}",

@@ -1,4 +1,4 @@
-"""Where in the user's program something happened, cheaply enough to note it on every differentiable op.
+"""Where in the user's program something happened, cheaply enough to note it on every op that saves or writes.
 
 A place is (code object, instruction offset): two attribute reads.  The line number is worked out only when an
 error is printed.  Frames of the package itself are stepped over, so that a place is always the user's own

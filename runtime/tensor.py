@@ -332,7 +332,7 @@ class Tensor:
 
     def __len__(self) -> int:
         if not self._meta.ndim:
-            raise ArgumentError("len() of a 0-d tensor")
+            raise ArgumentError("len() of a 0-d tensor", "x.numel() counts its elements: 1")
         return self._data.shape[0]
 
 

@@ -13,7 +13,8 @@ from .types import NUMPY
 from .words import VOCABULARY
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)|(?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?)"
+    r"\s*(?:(?P<number>\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)"
+    r"|(?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?)"
     r"|(?P<sign><<|>>|<=|>=|==|!=|->|[-+*/%()\[\]{},:<>=&|^~]))"
 )
 _CONSTANTS = {"inf": float("inf"), "nan": float("nan"), "true": True, "false": False}

@@ -67,10 +67,20 @@ def attention_weights(
         return softmax(where(causal, scores, -inf), dim=-1)
     if attn_mask is None:
         return softmax(scores, dim=-1)
+    if not _fits(attn_mask.shape, scores.shape):
+        raise ShapeError(
+            "scaled_dot_product_attention: attn_mask must broadcast to [..., queries, keys]",
+            f"attn_mask {list(attn_mask.shape)}, and there are {list(scores.shape)} scores",
+        )
     scores = where(attn_mask, scores, -inf) if is_bool(attn_mask) else scores + attn_mask
     # A query that sees no key would divide 0 by 0, and its gradient with it.
     sees = ne(amax(scores, dim=-1, keepdim=True), -inf)
     return where(sees, softmax(where(sees, scores, 0.0), dim=-1), 0.0)
+
+
+def _fits(shape: Any, scores: Any) -> bool:
+    """Whether a mask's last two sizes are those of the scores, or 1."""
+    return all(n == 1 or same(n, m) for n, m in zip(shape[::-1][:2], scores[::-1]))
 
 
 def is_bool(mask: Any) -> bool:

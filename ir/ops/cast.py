@@ -21,11 +21,12 @@ def bind_cast(input, *, dtype):
     number), anything but 0 becomes True, a float of fewer bits is rounded to even, an integer of fewer
     bits wraps.
     """
-    if not isinstance(dtype, DType):
+    found = dtypes.as_dtype(dtype)
+    if found is None:
         raise ArgumentError(
             f"cast: dtype must be a lamina dtype, not {dtype!r}", "lamina.float32, for example"
         )
-    return (input,), {"dtype": dtype}
+    return (input,), {"dtype": found}
 
 
 def _cast_samples() -> list[Sample]:

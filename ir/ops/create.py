@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import lowering
-from ..dtypes import DType, default_dtype, int64, of_scalar
+from ..dtypes import DType, as_dtype, default_dtype, int64, of_scalar
 from ..errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
 from ..kernel import scalar
 from ..op import Op, Traits, define
@@ -21,11 +21,12 @@ Number = bool | int | float
 
 
 def _dtype(op: str, dtype: Any) -> DType:
-    if not isinstance(dtype, DType):
+    found = as_dtype(dtype)
+    if found is None:
         raise ArgumentError(
             f"{op}: dtype must be a lamina dtype, not {dtype!r}", "lamina.float32, for example"
         )
-    return dtype
+    return found
 
 
 def _device(device: Any) -> Device:
@@ -168,7 +169,9 @@ def bind_arange(start, end=None, step=1, *, dtype=None, device=None):
     whole = all(isinstance(v, int) for v in (start, end, step))
     if dtype is None:
         dtype = of_scalar(0) if whole else default_dtype()
-    elif _dtype("arange", dtype).category == "bool":
+    else:
+        dtype = _dtype("arange", dtype)
+    if dtype.category == "bool":
         raise DTypeError("arange: does not make bool")
     if dtype.category == "int":
         start, end, step = int(start), int(end), int(step)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..dims import Dim
 from ..dtypes import DType, from_numpy_dtype
-from ..errors import DimError
+from ..errors import DimError, ShapeError
 from ..op import REGISTRY, composite
 from ..types import Shape
 from .index import index as pick
@@ -46,10 +46,16 @@ def setitem_(input, index, value):
     surplus = max(value.ndim - len(shape), 0)
     if surplus and all(n == 1 for n in value.shape[:surplus]):  # x[0] = a value of shape [1, n]
         value = reshape(value, value.shape[surplus:])
-    if indices:
-        part.index_put_(indices, value)
-    else:
-        part.copy_(value)
+    try:
+        if indices:
+            part.index_put_(indices, value)
+        else:
+            part.copy_(value)
+    except ShapeError:
+        raise ShapeError(
+            f"x[index] = value: a value of shape {list(value.shape)} does not broadcast to what the index "
+            f"selects, {list(shape)}"
+        ) from None
 
 
 def split_index(input: Any, index: Any) -> tuple[Any, tuple]:

@@ -24,7 +24,10 @@ def _promoted(*types: Type, **_: Any) -> tuple:
 
 def _several(op: str, tensors: Any) -> tuple:
     if not isinstance(tensors, (tuple, list)):
-        raise ArgumentError(f"{op}(tensors): takes a tuple or list of tensors, not {type(tensors).__name__}")
+        raise ArgumentError(
+            f"{op}(tensors): takes a tuple or list of tensors, not {type(tensors).__name__}",
+            f"write {op}([a, b])",
+        )
     if not tensors:
         raise ArgumentValueError(f"{op}(tensors): needs at least one tensor")
     return tuple(tensors)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from math import log as log_of
 from math import pi
 from typing import Any
 
 from ..dims import same
 from ..elementwise import elementwise
-from ..errors import ArgumentValueError, ShapeError
+from ..errors import ArgumentValueError, DTypeError, ShapeError
 from ..op import REGISTRY, composite
 from ..sample import binary_samples
 from .activation import logsigmoid
 from .arithmetic import abs, clamp_min, maximum, minimum, sqrt, square
+from .cast import dtype_of
 from .compare import eq, gt, lt, ne, where
 from .create import full_like
 from .cross_entropy import check_reduction, class_dim, softmax_cross_entropy
@@ -47,12 +49,23 @@ def _same_shape(op: str, input: Any, target: Any) -> None:
         )
 
 
+def _tell_broadcast(op: str, input: Any, target: Any) -> None:
+    """Warn of shapes that differ: [n, 1] beside [n] gives n * n losses, which nobody wants."""
+    if tuple(input.shape) != tuple(target.shape):
+        warnings.warn(
+            f"{op}: input {list(input.shape)} and target {list(target.shape)} broadcast, and every element "
+            "is compared with several; give them one shape",
+            stacklevel=3,
+        )
+
+
 # Distances
 
 
 @composite(method=False)
 def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
     """Compute (input - target)^2, times `weight`: its mean, sum or all.  Operands broadcast."""
+    _tell_broadcast("mse_loss", input, target)
     losses = square(input - target)
     return _weighted("mse_loss", losses, weight, reduction_of("mse_loss", size_average, reduce, reduction))
 
@@ -71,6 +84,7 @@ def _weighted(op: str, losses: Any, weight: Any, reduction: str) -> Any:
 @composite(method=False)
 def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
     """Compute |input - target|, times `weight`: its mean, sum or all.  Operands broadcast."""
+    _tell_broadcast("l1_loss", input, target)
     losses = abs(input - target)
     return _weighted("l1_loss", losses, weight, reduction_of("l1_loss", size_average, reduce, reduction))
 
@@ -81,6 +95,7 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mea
     reduction = reduction_of("smooth_l1_loss", size_average, reduce, reduction)
     if beta < 0:
         raise ArgumentValueError(f"smooth_l1_loss: beta must not be negative: {beta}")
+    _tell_broadcast("smooth_l1_loss", input, target)
     distance = abs(input - target)
     if beta == 0:
         return _reduced("smooth_l1_loss", distance, reduction)
@@ -93,6 +108,7 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     """Compute d^2 / 2 for d = |input - target| <= delta, else delta (d - delta / 2): its mean, sum or all."""
     if delta <= 0:
         raise ArgumentValueError(f"huber_loss: delta must be positive: {delta}")
+    _tell_broadcast("huber_loss", input, target)
     distance = abs(input - target)
     losses = where(gt(distance, delta), (distance - 0.5 * delta) * delta, square(distance) * 0.5)
     return _reduced("huber_loss", losses if weight is None else losses * weight, reduction)
@@ -142,6 +158,11 @@ def cross_entropy(
     if input.ndim != target.ndim:
         return softmax_cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
     _same_shape("cross_entropy", input, target)
+    if not dtype_of(target).is_floating_point:
+        raise DTypeError(
+            f"cross_entropy: a target of the scores' shape holds probabilities, not {dtype_of(target).name}",
+            f"of one-hot rows target.argmax({class_dim(input)}) makes indices, target.float() probabilities",
+        )
     dim = class_dim(input)
     classes = input.shape[dim]
     if label_smoothing:

@@ -28,11 +28,13 @@ def matrix_dtype(call: str, **types: Type | None) -> Any:
     first, *rest = given
     dtype = given[first].dtype
     for name in rest:
-        if given[name].dtype is not dtype:
+        other = given[name].dtype
+        if other is not dtype:
+            # A weight stays what it is, and floats don't become integers.
+            keeps = dtype.is_floating_point and not other.is_floating_point
             raise DTypeError(
-                f"{call}: the dtypes of {first} and {name} must be equal "
-                f"({dtype.name} and {given[name].dtype.name})",
-                f"cast one: {name}.to({dtype!r})",
+                f"{call}: the dtypes of {first} and {name} must be equal ({dtype.name} and {other.name})",
+                f"cast one: {name}.to({dtype!r})" if keeps else f"cast one: {first}.to({other!r})",
             )
     if dtype.category == "bool":
         raise DTypeError(f"{call}: bools have no product", f"count with {first}.int() or {first}.float()")
@@ -201,11 +203,13 @@ def infer_linear(input: Type, weight: Type, bias: Type | None) -> Type:
         )
     if not same(input.shape[-1], weight.shape[-1]):
         turned = weight.ndim == 2 and same(input.shape[-1], weight.shape[0])
-        remedy = ["linear(input, weight.T) fits: weight is stored as [out_features, in_features]"]
+        remedy = [f"a Linear for this input has in_features={input.shape[-1]}"]
+        if turned:
+            remedy = ["linear(input, weight.T) fits: weight is stored as [out_features, in_features]"]
         raise ShapeError(
             "linear(input, weight): the columns of input must equal the columns of weight "
             f"({input.shape[-1]} != {weight.shape[-1]})",
-            *(remedy if turned else []),
+            *remedy,
         )
     shape = (*input.shape[:-1], *weight.shape[:-1])
     if bias is not None and bias.shape != weight.shape[:-1] and bias.shape != (1,) and bias.shape != ():

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import lowering
-from ..dtypes import FLOATS, DType, bfloat16, bool_, default_dtype, float16, float32, float64, int64
+from ..dtypes import FLOATS, DType, as_dtype, bfloat16, bool_, default_dtype, float16, float32, float64, int64
 from ..errors import ArgumentValueError, DTypeError, ShapeError
 from ..kernel import scalar
 from ..kernel.philox import random_element
@@ -57,7 +57,7 @@ def _drawn(state: Type, *, size: Shape, dtype: DType, **_: Any) -> Type:
 
 def _bind(name: str) -> Callable:
     def bind(state, size, *, dtype=None):
-        dtype = dtype or default_dtype()
+        dtype = default_dtype() if dtype is None else as_dtype(dtype)
         if dtype not in FLOATS:
             raise DTypeError(f"{name}: dtype must be a floating type, not {dtype}")
         return (state,), {"size": tuple(size), "dtype": dtype}

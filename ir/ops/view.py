@@ -96,7 +96,7 @@ reshape = _reshape_op(
     lambda input, *, shape: input.reshape(shape),
     traits=Traits(view=True, copies=True, movement=True),
 )
-_STRIDES = "a view of these strides would be a copy; test_view.py checks the error"
+_STRIDES = "a view of these strides would be a copy; test_indexing.py checks the error"
 _COPIES = dict.fromkeys(("transposed", "strided", "broadcast"), _STRIDES)
 view = _reshape_op("view", bind_view, _viewed, inapplicable=_COPIES)
 
