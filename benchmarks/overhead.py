@@ -165,18 +165,53 @@ def row(name: str, figures: tuple[float, ...]) -> str:
     return f"{name:<28}{mine * 1e6:>10.2f}{other * 1e6:>10.2f}{ratio:>9.2f}{median:>9.2f}"
 
 
+def processor() -> str:
+    """The processor's name, as the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0]} ({len(names)} cores)" if names else platform.machine()
+
+
+def draw(figures: dict[str, tuple[float, ...]], where: str) -> None:
+    """Ratios as bars, in benchmarks/results/overhead.png."""
+    import matplotlib  # only --write needs it
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    names = [name for name in figures if not name.endswith(", forward")][::-1]
+    ratios = [figures[name][2] for name in names]
+    figure, axes = pyplot.subplots(figsize=(8.5, 0.27 * len(names) + 1.4))
+    bars = axes.barh(names, ratios, color=["#1f5fbf" if r <= 1 else "#c0392b" for r in ratios])
+    axes.bar_label(bars, [f"{r:.2f}" for r in ratios], padding=3, fontsize=8)
+    axes.axvline(1.0, color="black", linewidth=0.8)
+    axes.set_xlabel("time over PyTorch's (less is quicker; the line is PyTorch)")
+    axes.set_title("What a small op costs beside PyTorch", loc="left")
+    axes.set_xlim(0, max(*ratios, 1.2) * 1.08)
+    axes.tick_params(axis="y", labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.text(0.01, 0.005, where, fontsize=6.5, color="gray")
+    figure.tight_layout(rect=(0, 0.02, 1, 1))
+    figure.savefig(RESULTS / "overhead.png", dpi=110)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--write", action="store_true", help="write benchmarks/results/overhead.{txt,json}")
+    parser.add_argument(
+        "--write", action="store_true", help="write benchmarks/results/overhead.*"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     lamina.set_num_threads(1)
     head = f"{'microseconds':<28}{'lamina':>10}{'torch':>10}{'ratio':>9}{'median':>9}"
     where = (
-        f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, "
+        f"{processor()}, Python {platform.python_version()}, "
         f"NumPy {np.__version__}, torch {torch.__version__}, 1 thread, {date.today()}"
     )
     lines, figures = [where, "", head], {}
@@ -209,6 +244,7 @@ def main() -> None:
     if arguments.write:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / "overhead.txt").write_text("\n".join(lines + summary) + "\n")
+        draw(figures, where)
         (RESULTS / "overhead.json").write_text(
             json.dumps({"where": where, "figures": figures}, indent=1) + "\n"
         )

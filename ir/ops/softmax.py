@@ -72,8 +72,12 @@ def _quick(log: bool) -> Any:
         )  # a gathered column costs half of a broadcast one
 
         def softmax(input: np.ndarray) -> np.ndarray:
-            out = input - np.maximum.reduce(input, 1).take(row)
-            np.exp(out, out)
+            flat = input.ravel()
+            if flat.dot(flat) < 6400.0:  # none is beyond 80: their exponentials are normal numbers as they are
+                out = np.exp(input)
+            else:
+                out = input - np.maximum.reduce(input, 1).take(row)
+                np.exp(out, out)
             out /= out.dot(ones).take(row)
             return out
 
