@@ -203,9 +203,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument(
-        "--write", action="store_true", help="write benchmarks/results/overhead.*"
-    )
+    parser.add_argument("--write", action="store_true", help="write benchmarks/results/overhead.*")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     lamina.set_num_threads(1)

@@ -8,6 +8,7 @@ deeper than one.  What a node and a leaf do with a cotangent stands in step.py.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,9 @@ from . import modes
 from .graph import Edge, Leaf, Port
 from .plan import fit_array
 from .step import (
+    HELD,
     accumulate,
+    accumulating,
     add_into,
     as_tensor,
     changed,
@@ -31,7 +34,7 @@ from .step import (
 )
 from .tensor import Tensor
 
-ndarray, asarray = np.ndarray, np.asarray
+ndarray, asarray, new = np.ndarray, np.asarray, object.__new__
 
 
 def reachable(starts: Iterable[Edge]) -> dict[Edge, int]:
@@ -149,6 +152,15 @@ def walk(
                         left = counts[x]
                         if left == 1:  # this was the last it waited for
                             if c is None and type(x) is Leaf and x.hooks is None:
+                                fresh = getrefcount(h) <= HELD and h.base is None
+                                if fresh and x.grad is None and x.after is None and x.kind is not None:
+                                    made = new(Tensor)  # an array that nobody else holds becomes the gradient
+                                    made._data, made._meta = h, x.kind
+                                    made._edge = made._storage = made._view = None
+                                    with accumulating:
+                                        if x.grad is None:
+                                            x.grad = made
+                                            continue
                                 accumulate(x, h, False)
                                 continue
                             push(x)

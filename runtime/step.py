@@ -26,7 +26,7 @@ from .storage import Storage
 from .tensor import Retained, Tensor, wrap
 
 ndarray, asarray, new = np.ndarray, np.asarray, object.__new__
-_accumulating = fork_safe_lock()  # held for one addition into a leaf's gradient
+accumulating = fork_safe_lock()  # held for one addition into a leaf's gradient
 
 
 def counted(g: Any) -> tuple[int, int]:
@@ -50,16 +50,12 @@ def _calibrated() -> tuple[tuple[int, int], tuple[int, int]]:
 ARRAY_ALONE, TENSOR_ALONE = _calibrated()
 
 
-def _given(g: Any) -> int:
-    return getrefcount(g)
-
-
-def _lone() -> int:
+def _held() -> int:
     h = np.zeros(1)
-    return _given(h)
+    return getrefcount(h)
 
 
-GIVEN = _lone()  # the same for an array that a function was given, asked inside it
+HELD = _held()  # the same for an array in a variable of the function that asks
 
 
 # ---- checks ------------------------------------------------------------------------------------------------
@@ -233,18 +229,9 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
     """Add a cotangent into a leaf's gradient, whose memory no other leaf and nothing else shares."""
     if e.kind is None:  # its tensor stopped asking
         return
-    plain = type(g) is ndarray and not create and not e.after
-    if plain and e.grad is None and getrefcount(g) <= GIVEN and g.base is None:
-        made = new(Tensor)  # the common case: a fresh array that nobody else holds
-        made._data, made._meta = g, e.kind
-        made._edge = made._storage = made._view = None
-        with _accumulating:
-            if e.grad is None:
-                e.grad = made
-                return
     if create:
         g = as_tensor(g)
-        with _accumulating:
+        with accumulating:
             e.grad = REGISTRY["clone"](g) if e.grad is None else e.grad + g
     else:
         # Ours alone: one reference from our caller's variable, and no other array over the same memory.
@@ -254,7 +241,7 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
         else:
             array, alone = g._data, references[0] <= TENSOR_ALONE[0] and references[1] <= TENSOR_ALONE[1]
         alone = alone and array.base is None and array.flags.writeable
-        with _accumulating:
+        with accumulating:
             old = e.grad
             if old is None:
                 made = e.grad = new(Tensor)

@@ -158,7 +158,8 @@ def _quick(types: tuple, attrs: dict) -> Callable | None:
     rows, classes = types[0].shape
     dtype = types[0].dtype.numpy
     total, first = np.asarray(rows, dtype), np.arange(rows) * classes
-    row = np.arange(rows).repeat(classes).reshape(rows, classes)  # a gathered column costs half of a broadcast one
+    # A gathered column costs half of a broadcast one.
+    row = np.arange(rows).repeat(classes).reshape(rows, classes)
     # Sums as products with ones: a reduction along an axis costs NumPy three times as much.
     across, down = np.ones(classes, dtype), np.ones(rows, dtype)
     if attrs["reduction"] == "mean":
@@ -169,7 +170,8 @@ def _quick(types: tuple, attrs: dict) -> Callable | None:
         if not allowed.issuperset(target.tolist()):
             return tuple(np.asarray(x, dtype) for x in _reference(input, target, weight, **attrs))
         flat = input.ravel()
-        if flat.dot(flat) < 64.0:  # none is beyond 8: lse - score keeps 5e-7 without subtracting the greatest first
+        # Where none is beyond 8, lse - score keeps 5e-7 without subtracting the greatest first.
+        if flat.dot(flat) < 64.0:
             lse = np.log(np.exp(input).dot(across))
             return np.asarray((lse - flat.take(first + target)).dot(down)), lse, total
         high = np.maximum.reduce(input, 1)

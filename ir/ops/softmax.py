@@ -73,7 +73,7 @@ def _quick(log: bool) -> Any:
 
         def softmax(input: np.ndarray) -> np.ndarray:
             flat = input.ravel()
-            if flat.dot(flat) < 6400.0:  # none is beyond 80: their exponentials are normal numbers as they are
+            if flat.dot(flat) < 6400.0:  # none is beyond 80: exponentials are normal numbers as they are
                 out = np.exp(input)
             else:
                 out = input - np.maximum.reduce(input, 1).take(row)

@@ -29,6 +29,7 @@ from .arithmetic import abs, maximum, sqrt
 
 # Elements of a block: the ten or so arrays that a rule touches then stay in the second-level cache.
 BLOCK = 32_768
+PLAIN = frozenset((int, float, bool, type(None)))  # of numbers that stay what they are
 
 
 def update(
@@ -150,11 +151,10 @@ def update(
         return writing(scalars, attrs)
 
     def rows(items: tuple) -> Callable:
-        for _, value in items:
-            if value is not None and not isinstance(value, (int, float)):
-                scalars, attrs, _ = bound(items)
-                return writing(scalars, attrs)
-        return known(items)
+        if PLAIN.issuperset([type(value) for _, value in items]):
+            return known(items)
+        scalars, attrs, _ = bound(items)
+        return writing(scalars, attrs)
 
     def write(*operands, count, **attrs):
         scalars, tensors = operands[: len(numbers)], operands[len(numbers) :]

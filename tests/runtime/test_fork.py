@@ -45,7 +45,7 @@ def ops():
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize(
     "lock",
-    [types._making, modes._lock, generator._lock, step._accumulating, scalar._lock],
+    [types._making, modes._lock, generator._lock, step.accumulating, scalar._lock],
     ids=["types", "modes", "generator", "step", "scalar"],
 )
 def test_a_forked_child_does_not_wait_for_a_lock(lock):
