@@ -464,7 +464,9 @@ def general(op: Op) -> Callable:
         given = [*enumerate(args), *kwargs.items()]
         places = tuple([next((at for at, arg in given if arg is x), None) for x in operands])
         found = all(x is None or at is not None for x, at in zip(operands, places, strict=True))
-        if found and all(isinstance(x, Tensor) or _constant(x) for _, x in given):
+        tensors = [id(x) for _, x in given if isinstance(x, Tensor)]
+        told_apart = len(set(tensors)) == len(tensors)  # of one tensor given twice, only one place is found
+        if found and told_apart and all(isinstance(x, Tensor) or _constant(x) for _, x in given):
             if len(calls) >= LIMIT:
                 calls.clear()
             straight = not kwargs and places == tuple(range(len(args)))

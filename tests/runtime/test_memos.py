@@ -32,3 +32,12 @@ def test_a_padding_of_minus_zero_is_not_one_of_zero():
     x = lamina.ones(1)
     lamina.nn.functional.pad(x, (1, 0), value=0.0)
     assert np.signbit(lamina.nn.functional.pad(x, (1, 0), value=-0.0).numpy()[0])
+
+
+def test_one_tensor_given_twice_does_not_answer_for_two():
+    x, w, b = lamina.randn(2, 3), lamina.tensor([1.0, 2.0, 3.0]), lamina.tensor([5.0, 6.0, 7.0])
+    normed = lamina.layer_norm(x, (3,), lamina.ones(3), lamina.zeros(3))
+    lamina.layer_norm(x, (3,), w, w)
+    np.testing.assert_allclose(
+        lamina.layer_norm(x, (3,), w, b).numpy(), (normed * w + b).numpy(), rtol=1e-5, atol=1e-5
+    )
