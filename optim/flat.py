@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter, is_
+from itertools import repeat
+from operator import attrgetter, is_, is_not, itemgetter
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from ..ir.dtypes import float32, float64
 from ..runtime import Tensor
 from ..runtime.tensor import wrap
 
-_DATA = attrgetter("_data")
+_DATA, _GRAD = attrgetter("_data"), attrgetter("_edge.grad")
 MOST = 65_536  # elements in all: beyond it the calls are no longer what a step costs, and copying would be
 
 
@@ -45,6 +46,25 @@ class Flat:
         part = self.views[state][number]
         part[...] = value._data
         return wrap(part, value._meta)
+
+    def columns(self, params: list[Tensor], states: Any, names: tuple[str, ...]) -> tuple | None:
+        """(gradients, parameters, states...), of all of them; asked at each step, and so by columns.
+
+        None unless `params` are just these, with a gradient and with the states that were handed out.
+        """
+        if len(params) != len(self.params) or not all(map(is_, params, self.params)):
+            return None
+        try:
+            grads = tuple(map(_GRAD, params))
+            kept = [tuple(map(itemgetter(name), map(states.get, params))) for name in names]
+        except (AttributeError, KeyError, TypeError):  # no leaf, or no state
+            return None
+        if not all(map(is_not, grads, repeat(None))):
+            return None
+        for column, parts in zip(kept, self.views):
+            if not all(map(is_, map(_DATA, column), parts)):
+                return None
+        return grads, self.params, *kept
 
     def covers(self, rows: list[tuple]) -> bool:
         """Whether `rows` are just these parameters in this order, with the states that were handed out."""

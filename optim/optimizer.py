@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -141,6 +141,10 @@ class Optimizer:
 
     def _step_group(self, group: dict[str, Any]) -> None:
         names = self.states(group)
+        for flat in self._flats:
+            columns = flat.columns(group["params"], self.state, names)
+            if columns is not None and self._step_flat(flat, columns, group):
+                return
         # Parameters that have taken the same number of steps share one step tensor, and are updated together.
         buckets: dict[int, tuple[Tensor | None, list[tuple]]] = {}
         fresh: list[Tensor] = []
@@ -190,22 +194,38 @@ class Optimizer:
         for step, rows in buckets.values():
             if not rows:
                 continue
+            params = [row[1] for row in rows]
             if self.takes_step:
                 # Where nothing is counted, all that a rule asks is whether this is the first step.
                 later = pick is not None and rows is not first
-                numbers["step"] = self._counted(step, rows) if counts else 2 if later else 1
+                numbers["step"] = self._counted(step, params) if counts else 2 if later else 1
             elif counts:
-                self._counted(step, rows)
+                self._counted(step, params)
             flat = next((f for f in self._flats if f.params[0] is rows[0][1] and f.covers(rows)), None)
-            apply_update(self.update, rows, numbers, flat)
+            apply_update(self.update, tuple(zip(*rows, strict=True)), numbers, flat)
 
-    def _counted(self, step: Tensor, rows: list[tuple]) -> Tensor:
-        """The bucket's step tensor, one further; its own, where others without a gradient stay behind."""
-        count, states = len(rows), self.state.values()
+    def _step_flat(self, flat: Flat, columns: tuple, group: dict[str, Any]) -> bool:
+        """Update a whole group that is gathered already; False where its parameters differ in their steps."""
+        numbers = self.numbers(group)
+        if self.counts:
+            steps = [self.state[p]["step"] for p in columns[1]]
+            if any(step is not steps[0] for step in steps):
+                return False
+            step = self._counted(steps[0], columns[1])
+            if self.takes_step:
+                numbers["step"] = step
+        elif self.takes_step:
+            numbers["step"] = 2  # not the first, which found no states
+        apply_update(self.update, columns, numbers, flat)
+        return True
+
+    def _counted(self, step: Tensor, params: Sequence[Tensor]) -> Tensor:
+        """The step tensor of these, one further; their own, where others without a gradient stay behind."""
+        count, states = len(params), self.state.values()
         if count < len(states) and count < sum(s.get("step") is step for s in states):
             step = step.clone()
-            for row in rows:
-                self.state[row[1]]["step"] = step
+            for p in params:
+                self.state[p]["step"] = step
         with no_grad():
             return step.add_(1.0)
 

@@ -28,14 +28,13 @@ class Gathered(Protocol):
 
 
 def apply_update(
-    op: Op, rows: Sequence[tuple[Tensor, ...]], numbers: dict[str, Any], gathered: Gathered | None = None
+    op: Op, columns: Sequence[tuple[Tensor, ...]], numbers: dict[str, Any], gathered: Gathered | None = None
 ) -> None:
-    """Run an update record (see ir/ops/update.py) over rows (gradient, parameter, states...).
+    """Run an update record (see ir/ops/update.py) over columns: gradients, parameters, and each state.
 
-    gathered: the same rows as one, updated at once.  The writes are noted.  Raises InplaceError, before any,
-    for a parameter whose memory is read-only.
+    gathered: all of them as one row, updated at once.  The writes are noted.  Raises InplaceError, before
+    any, for a parameter whose memory is read-only.
     """
-    columns = tuple(zip(*rows))
     params = columns[1]
     if not all(map(_WRITEABLE, params)):
         p = next(p for p in params if not _WRITEABLE(p))
