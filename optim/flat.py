@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import repeat
-from operator import attrgetter, is_, is_not, itemgetter
+from operator import attrgetter, is_not, itemgetter
 from typing import Any
 
 import numpy as np
@@ -13,22 +13,25 @@ from ..ir.dtypes import float32, float64
 from ..runtime import Tensor
 from ..runtime.tensor import wrap
 
-_DATA, _GRAD = attrgetter("_data"), attrgetter("_edge.grad")
+_DATA, _META, _GRAD = attrgetter("_data"), attrgetter("_meta"), attrgetter("_edge.grad")
 MOST = 65_536  # elements in all: beyond it the calls are no longer what a step costs, and copying would be
 
 
 class Flat:
     """Room for the gradients, values and states of some parameters: each kind is one array.
 
-    params: whose they are, in order.  states: per name the one array; `views`: per name and parameter its
-    part.  The states that the optimizer hands out are these parts, so nothing is copied for them.
+    params: whose they are, in order; owners, kinds: their ids and types.  states: per name the one array;
+    `views`: per name and parameter its part.  The states that the optimizer hands out are these parts, so
+    nothing is copied for them.
     """
 
     def __init__(self, params: Sequence[Tensor], names: tuple[str, ...]):
         dtype, total = params[0]._data.dtype, sum(p._data.size for p in params)
         self.params = tuple(params)
+        self.owners, self.kinds = list(map(id, params)), list(map(_META, params))
         self.states = [np.zeros(total, dtype) for _ in names]
         self.views = [self._parts(array) for array in self.states]
+        self.handed_out = [list(map(id, parts)) for parts in self.views]  # objects that live as long as this
         self.grad, self.value = np.empty(total, dtype), np.empty(total, dtype)
         self.grads, self.values = self._parts(self.grad), self._parts(self.value)
 
@@ -47,34 +50,35 @@ class Flat:
         part[...] = value._data
         return wrap(part, value._meta)
 
-    def columns(self, params: list[Tensor], states: Any, names: tuple[str, ...]) -> tuple | None:
-        """(gradients, parameters, states...), of all of them; asked at each step, and so by columns.
+    def holds(self, params: Sequence[Tensor], kept: Sequence[Sequence[Tensor]]) -> bool:
+        """Whether these are just the parameters, of the types they had, with the states that were handed out.
 
-        None unless `params` are just these, with a gradient and with the states that were handed out.
+        `kept` holds a column for each name.  Asked at each step, and so by columns.
         """
-        if len(params) != len(self.params) or not all(map(is_, params, self.params)):
+        return (
+            list(map(id, params)) == self.owners
+            and list(map(_META, params)) == self.kinds  # else another dtype or shape was put in
+            and all(list(map(id, map(_DATA, column))) == ids for column, ids in zip(kept, self.handed_out))
+        )
+
+    def columns(self, params: list[Tensor], states: Any, names: tuple[str, ...]) -> tuple | None:
+        """(gradients, parameters, states...) of all of them; None unless `params` are just these, each with a
+        gradient.
+        """
+        if len(params) != len(self.params) or params[0] is not self.params[0]:
             return None
         try:
             grads = tuple(map(_GRAD, params))
             kept = [tuple(map(itemgetter(name), map(states.get, params))) for name in names]
         except (AttributeError, KeyError, TypeError):  # no leaf, or no state
             return None
-        if not all(map(is_not, grads, repeat(None))):
-            return None
-        for column, parts in zip(kept, self.views):
-            if not all(map(is_, map(_DATA, column), parts)):
-                return None
-        return grads, self.params, *kept
+        whole = all(map(is_not, grads, repeat(None))) and self.holds(params, kept)
+        return (grads, self.params, *kept) if whole else None
 
     def covers(self, rows: list[tuple]) -> bool:
-        """Whether `rows` are just these parameters in this order, with the states that were handed out."""
-        if len(rows) != len(self.params):
-            return False
-        _, params, *states = zip(*rows)
-        same = all(map(is_, params, self.params))
-        return same and all(
-            all(map(is_, map(_DATA, column), parts)) for column, parts in zip(states, self.views)
-        )
+        """Whether `rows` (gradient, parameter, states...) are all of them."""
+        _, params, *kept = zip(*rows)
+        return self.holds(params, kept)
 
     def row(self, grads: list[np.ndarray], params: list[np.ndarray]) -> tuple:
         """The arrays of one row that stands for all: gradients and values gathered, states as they are."""

@@ -400,6 +400,8 @@ def ternary(op: Op) -> Callable:
     def apply(input, second=None, third=None, **kwargs):
         try:
             if third is None:
+                if not optional:  # bind says what is missing
+                    return spelled_out(input, second, third, kwargs)
                 key = (input._meta, second._meta)
             else:
                 key = (input._meta, second._meta, third._meta)
@@ -440,6 +442,7 @@ def ternary(op: Op) -> Callable:
         return out
 
     saves_pair = op.vjp is not None and op.saves == op.operands[:2]  # as linear does
+    optional = bool(op.optional)
     return apply
 
 

@@ -76,3 +76,16 @@ def test_large_or_few_or_mixed_parameters_are_not_gathered():
     for params in (few, large, mixed):
         assert flat_for(params, ("momentum_buffer",)) is None
     assert flat_for(parameters(), ()) is None
+
+
+def test_parameters_that_change_their_dtype_are_no_longer_gathered():
+    params = parameters()
+    optimizer = RULES["SGD"](params)
+    descend(optimizer, params, 1)
+    (flat,) = optimizer._flats
+    columns = [[optimizer.state[p]["momentum_buffer"] for p in params]]
+    assert flat.holds(params, columns)
+    params[0].data = params[0].data.double()
+    assert not flat.holds(params, columns)
+    params[0].data = lamina.zeros(1)
+    assert not flat.holds(params, columns)

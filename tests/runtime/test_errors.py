@@ -254,3 +254,11 @@ def test_losses_of_shapes_that_broadcast_warn(name):
     with pytest.warns(UserWarning, match=rf"{name}: input \[4, 1\] and target \[4\] broadcast") as caught:
         getattr(F, name)(lamina.ones(4, 1), lamina.zeros(4))
     assert caught[0].filename == __file__
+
+
+def test_an_operand_that_is_missing_is_asked_for():
+    x = lamina.ones(3)
+    with pytest.raises(lamina.ArgumentError, match="lerp"):
+        lamina.lerp(x, x)
+    with pytest.raises(lamina.ArgumentError, match="lerp"):
+        lamina.lerp(x, x, None)
