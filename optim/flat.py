@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from operator import attrgetter, is_not, itemgetter
 from typing import Any
 
@@ -20,7 +20,7 @@ MOST = 65_536  # elements in all: beyond it the calls are no longer what a step 
 class Flat:
     """Room for the gradients, values and states of some parameters: each kind is one array.
 
-    params: whose they are, in order; owners, kinds: their ids and types.  states: per name the one array;
+    params, kinds: whose they are, in order, and their types.  states: per name the one array;
     `views`: per name and parameter its part.  The states that the optimizer hands out are these parts, so
     nothing is copied for them.
     """
@@ -28,10 +28,10 @@ class Flat:
     def __init__(self, params: Sequence[Tensor], names: tuple[str, ...]):
         dtype, total = params[0]._data.dtype, sum(p._data.size for p in params)
         self.params = tuple(params)
-        self.owners, self.kinds = list(map(id, params)), list(map(_META, params))
+        self.kinds = tuple(map(_META, params))
         self.states = [np.zeros(total, dtype) for _ in names]
         self.views = [self._parts(array) for array in self.states]
-        self.handed_out = [list(map(id, parts)) for parts in self.views]  # objects that live as long as this
+        self.marks = list(map(id, chain(self.params, self.kinds, *self.views)))  # all live as long as this
         self.grad, self.value = np.empty(total, dtype), np.empty(total, dtype)
         self.grads, self.values = self._parts(self.grad), self._parts(self.value)
 
@@ -55,11 +55,9 @@ class Flat:
 
         `kept` holds a column for each name.  Asked at each step, and so by columns.
         """
-        return (
-            list(map(id, params)) == self.owners
-            and list(map(_META, params)) == self.kinds  # else another dtype or shape was put in
-            and all(list(map(id, map(_DATA, column))) == ids for column, ids in zip(kept, self.handed_out))
-        )
+        # Another type is another dtype or shape that was put in.
+        found = chain(params, map(_META, params), *[map(_DATA, column) for column in kept])
+        return list(map(id, found)) == self.marks
 
     def columns(self, params: list[Tensor], states: Any, names: tuple[str, ...]) -> tuple | None:
         """(gradients, parameters, states...) of all of them; None unless `params` are just these, each with a

@@ -119,8 +119,9 @@ class Optimizer:
         for group in self.param_groups:
             for p in group["params"]:
                 if set_to_none:
-                    if type(p._edge) is Leaf:
-                        p._edge.grad = None
+                    edge = p._edge
+                    if type(edge) is Leaf:
+                        edge.grad = None
                 elif p.grad is not None:
                     p.grad.detach_().zero_()
 

@@ -12,8 +12,8 @@ import numpy as np
 from ..ir.errors import InplaceError
 from ..ir.op import Op
 from . import modes
+from .history import storage_of
 from .places import here
-from .storage import Storage
 from .tensor import Tensor, tensor_of
 
 _DATA, _STORAGE, _WRITEABLE = attrgetter("_data"), attrgetter("_storage"), attrgetter("_data.flags.writeable")
@@ -48,12 +48,12 @@ def apply_update(
         update([gathered.row(*arrays[:2])])
         gathered.scatter(arrays[1])
     writer = (op.name, here())
-    for column in columns[1:]:
-        for store, x in zip(map(_STORAGE, column), column):
-            if store is None:
-                store = x._storage = Storage()
-            store.version += 1
-            store.writer = writer
+    stores = list(map(_STORAGE, chain(*columns[1:])))
+    if None in stores:
+        stores = [storage_of(x) for x in chain(*columns[1:])]
+    for store in stores:
+        store.version += 1
+        store.writer = writer
     if modes.CHANGED and modes.local.hook is not None:
         grads, _, *states = columns
         operands, attrs = op.bind(params, grads, *states, **numbers)
