@@ -1,0 +1,56 @@
+"""Native code for one kernel, as text: what every generator of CPU code returns.
+
+A kernel runs as one or more phases, each of which is dealt out over threads by its units of work; a phase
+begins when the one before it has ended everywhere.  The entry of a phase is
+
+    void @symbol(ptr %args, i64 %lo, i64 %hi)
+
+and does the units lo..hi.  `args` points to pointers: the kernel's inputs, its outputs, then the scratch
+memory that the phases share, then the kernel's symbols as 64-bit integers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...ir.kernel.form import Kernel
+from .target import Target
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One fork over threads.
+
+    units: of work, each of which any thread may do.  serial: they must run in order on one thread.
+    nanoseconds: what all of them take on one thread, roughly: it decides how many threads are worth it.
+    """
+
+    symbol: str
+    units: int
+    nanoseconds: float
+    serial: bool = False
+
+
+@dataclass(frozen=True)
+class Code:
+    """An LLVM module's text, and how to run it.
+
+    text: all its functions but the phases' entries are internal, and all names in it start with a prefix made
+    from its content, so that the codes of a program can be linked.  scratch: bytes, aligned to 64.
+    """
+
+    kernel: Kernel
+    text: str
+    phases: tuple[Phase, ...]
+    scratch: int = 0
+
+
+class Opaque(Protocol):
+    """Code that the schedules can't say (Winograd): it stands for a kernel, which stays its meaning.
+
+    An implementation is a frozen dataclass of sizes and choices; `str` of it names them.
+    """
+
+    def code(self, kernel: Kernel, target: Target) -> Code:
+        """The code of `kernel`.  Raises KernelError for a kernel that it does not stand for."""

@@ -1,0 +1,231 @@
+"""The program: kernels in order over arrays, between the graph and native code.
+
+    program net(%x: f32[4,8], %w: f32[8,3]) -> (%z) {
+      %y: f32[4,3] = matmul(%x, %w)
+      %z: f32[4,3] = relu(%y)
+      return %z
+    }
+
+A graph says which ops; a program says which kernels.  Layouts, packed weights and scratch copies are arrays
+and calls like all others here.  It is in single assignment: every array is written by one call, and which of
+them share memory is the memory plan's business.  It has a text, a verifier and a NumPy interpreter, so a pass
+over programs is tested as a pass over graphs is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..ir.errors import GraphError
+from ..ir.execute import executor
+from ..ir.kernel.form import Buffer, Kernel
+from ..ir.kernel.interpret import interpret as interpret_kernel
+from ..ir.kernel.types import NUMPY
+from ..ir.op import Op
+from ..ir.printing import Namer
+from ..ir.types import Type
+
+
+@dataclass(frozen=True, eq=False)
+class Array:
+    """A dense row-major array that calls read and one call writes.  `dtype` is a kernel's: f32, i64, bool."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * NUMPY[self.dtype].itemsize
+
+    @property
+    def type(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+    def __repr__(self) -> str:
+        return f"%{self.name}: {self.type}"
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One kernel on arrays, in the order of its buffers.
+
+    how: its schedule, or the opaque code that stands for it; None leaves that to the default of the target.
+    """
+
+    kernel: Kernel
+    inputs: tuple[Array, ...]
+    outputs: tuple[Array, ...]
+    how: Any = None
+
+    @property
+    def name(self) -> str:
+        return self.kernel.name
+
+
+@dataclass(frozen=True, eq=False)
+class Alias:
+    """The same elements in the same order under another shape: no code, and the same memory."""
+
+    inputs: tuple[Array]
+    outputs: tuple[Array]
+    name = "alias"
+
+
+@dataclass(frozen=True, eq=False)
+class Host:
+    """An op without a kernel (sort, LAPACK), which its reference runs.  None: an operand left out."""
+
+    op: Op
+    attrs: Mapping[str, Any]
+    types: tuple[Type | None, ...]
+    inputs: tuple[Array | None, ...]
+    outputs: tuple[Array, ...]
+
+    @property
+    def name(self) -> str:
+        return f"host.{self.op.name}"
+
+
+Step = Call | Alias | Host
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """params: what the caller gives.  constants: arrays known when the program is made.  results: what it
+    returns; `into` says for each whose memory it goes to: the position of the param that it overwrites when
+    the program is done (None: a new array).  One array may be several results, and a param may be one.
+    """
+
+    name: str
+    params: tuple[Array, ...]
+    steps: tuple[Step, ...]
+    results: tuple[Array, ...]
+    constants: Mapping[Array, np.ndarray] = field(default_factory=dict)
+    into: tuple[int | None, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.into:
+            object.__setattr__(self, "into", (None,) * len(self.results))
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        return tuple(step for step in self.steps if isinstance(step, Call))
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        return tuple(step for step in self.steps if isinstance(step, Host))
+
+    def arrays(self) -> Iterator[Array]:
+        """Every array, in order of definition."""
+        yield from self.params
+        yield from self.constants
+        for step in self.steps:
+            yield from step.outputs
+
+    def replace(self, **changes: Any) -> Program:
+        return replace(self, **changes)
+
+    def __str__(self) -> str:
+        namer = Namer()
+        names = {array: namer.name(array.name) for array in self.arrays()}
+        params = ", ".join(f"%{names[p]}: {p.type}" for p in self.params)
+        results = ", ".join(
+            f"%{names[r]}" + ("" if at is None else f" into %{names[self.params[at]]}")
+            for r, at in zip(self.results, self.into, strict=True)
+        )
+        lines = [f"program {self.name}({params}) -> ({results}) {{"]
+        for constant in self.constants:
+            lines.append(f"  %{names[constant]}: {constant.type} = constant")
+        for step in self.steps:
+            outputs = ", ".join(f"%{names[o]}: {o.type}" for o in step.outputs)
+            inputs = ", ".join("none" if i is None else f"%{names[i]}" for i in step.inputs)
+            how = "" if not isinstance(step, Call) or step.how is None else f"  # {step.how}"
+            lines.append(f"  {outputs} = {step.name}({inputs}){how}")
+        return "\n".join([*lines, "}"])
+
+
+def verify(program: Program) -> Program:
+    """The program, if every array is defined once and before its use, and fits its kernel's buffer.
+
+    Raises GraphError.
+    """
+    defined: set[Array] = set()
+    for array in (*program.params, *program.constants):
+        _define(program, array, defined)
+    for step in program.steps:
+        for array in step.inputs:
+            if array is not None and array not in defined:
+                raise GraphError(f"program {program.name}: {array} is read before it is written", step.name)
+        if isinstance(step, Call):
+            _fits(program, step, step.inputs, step.kernel.inputs)
+            _fits(program, step, step.outputs, step.kernel.outputs)
+        elif isinstance(step, Alias):
+            (source,), (view,) = step.inputs, step.outputs
+            if (source.dtype, source.size) != (view.dtype, view.size):
+                raise GraphError(
+                    f"program {program.name}: an alias has its source's elements", f"{source}, {view}"
+                )
+        for array in step.outputs:
+            _define(program, array, defined)
+    for array, at in zip(program.results, program.into, strict=True):
+        if array not in defined:
+            raise GraphError(f"program {program.name}: the result {array} is never written")
+        if at is not None and (program.params[at].dtype, program.params[at].shape) != (
+            array.dtype,
+            array.shape,
+        ):
+            raise GraphError(
+                f"program {program.name}: a result fits the param it overwrites",
+                f"{array} into {program.params[at]}",
+            )
+    return program
+
+
+def _define(program: Program, array: Array, defined: set[Array]) -> None:
+    if array in defined:
+        raise GraphError(f"program {program.name}: {array} is written twice")
+    defined.add(array)
+
+
+def _fits(program: Program, call: Call, arrays: tuple[Array, ...], buffers: tuple[Buffer, ...]) -> None:
+    if [(a.dtype, a.shape) for a in arrays] != [(b.dtype, b.shape) for b in buffers]:
+        raise GraphError(
+            f"program {program.name}: the arrays of a call are those its kernel says",
+            f"call: {call.name}({', '.join(map(repr, arrays))})",
+            f"kernel: {', '.join(map(str, buffers))}",
+        )
+
+
+def interpret(program: Program, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The results, each kernel run by the kernel interpreter: the meaning of a program.
+
+    The params are not written, whatever `into` says.
+    """
+    values: dict[Array | None, Any] = {None: None, **program.constants}
+    values.update(zip(program.params, arrays, strict=True))
+    for step in program.steps:
+        given = [values[a] for a in step.inputs]
+        if isinstance(step, Alias):
+            results: Any = (np.ascontiguousarray(given[0]).reshape(step.outputs[0].shape),)
+        elif isinstance(step, Host):
+            results = run_host(step, given)
+        else:
+            results = interpret_kernel(step.kernel, *given)
+        values.update(zip(step.outputs, results, strict=True))
+    return tuple(np.array(values[r]) for r in program.results)
+
+
+def run_host(step: Host, arrays: list[Any]) -> tuple[np.ndarray, ...]:
+    """What the op's reference makes of the arrays."""
+    run, _ = executor(step.op, step.types, step.attrs)
+    results = run(*arrays)
+    return results if isinstance(results, tuple) else (results,)
