@@ -1,0 +1,258 @@
+"""Whole networks, traced, against the peers: inference at batch 1 and 8, and training steps.
+
+    python benchmarks/models.py [--threads 1 2] [--only resnet18 gpt] [--seconds 4] [--write]
+
+Contenders take turns in one process for each number of threads; the ratio is the best peer's least time over
+Lamina's (more than 1: Lamina is ahead), and the same of the medians stands beside it.  Every contender's
+output is compared with torch's first.  --write puts the tables into benchmarks/results/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from contest import RESULTS, Time, distance, race, where
+from networks import CASES, Case, weigh
+
+COLUMNS = ("lamina", "torch", "channels last", "compiled", "jax", "onnxruntime", "openvino")
+LABEL = 26
+
+
+def made(case: Case, library: Any) -> Any:
+    model = case.make(library)
+    if hasattr(library, "no_grad"):
+        with library.no_grad():
+            weigh(model)
+    else:
+        weigh(model)
+    return model
+
+
+def inference(case: Case, batch: int, threads: int) -> dict[str, Any]:
+    """Every contender's call, compared with torch's output first."""
+    import lamina
+    import peers
+    import torch
+
+    x = case.inputs(batch)
+    model = lamina.jit.trace(made(case, lamina).eval())
+    given = lamina.tensor(x)
+
+    def ours():
+        with lamina.no_grad():
+            return model(given)
+
+    ours()
+    contenders = {
+        "lamina": ours,
+        "torch": peers.torch_eager(made(case, torch), x),
+        "compiled": peers.torch_compiled(made(case, torch), x),
+    }
+    if x.ndim == 4:
+        contenders["channels last"] = peers.torch_eager(made(case, torch), x, channels_last=True)
+    if find_spec("jax"):
+        import jax_library
+
+        contenders["jax"] = peers.jax_jit(made(case, jax_library), x)
+    graph = peers.onnx_bytes(made(case, torch), x) if find_spec("onnx") else None
+    if graph and find_spec("onnxruntime"):
+        contenders["onnxruntime"] = peers.onnxruntime(graph, x, threads)
+    if graph and find_spec("openvino"):
+        contenders["openvino"] = peers.openvino(graph, x, threads)
+    wanted = array(contenders["torch"]())
+    for name, call in contenders.items():
+        error = np.abs(array(call()) - wanted).max() / np.abs(wanted).max()
+        if not error < 1e-3:  # of the largest output: a check that all compute the same, not of accuracy
+            raise SystemExit(f"{name} computes something else: it differs from torch by {error:.1e}")
+    return contenders
+
+
+def training(case: Case, threads: int) -> dict[str, Any]:
+    """Training steps: cross entropy, backward, Adam."""
+    import lamina
+    import peers
+    import torch
+
+    x, y = case.inputs(case.training, training=True), case.labels(case.training)
+    model = made(case, lamina).train()
+    optimizer = lamina.optim.Adam(model.parameters(), lr=1e-4)
+    given, labels = lamina.tensor(x), lamina.tensor(y)
+
+    @lamina.jit.trace
+    def step(given, labels):
+        optimizer.zero_grad()
+        out = model(given)
+        loss = lamina.nn.functional.cross_entropy(out.reshape(-1, out.shape[-1]), labels.reshape(-1))
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    contenders = {
+        "lamina": lambda: step(given, labels),
+        "torch": peers.torch_step(made(case, torch), x, y),
+        "compiled": peers.torch_step(made(case, torch), x, y, compiled=True),
+    }
+    if find_spec("jax"):
+        import jax_library
+
+        contenders["jax"] = peers.jax_step(made(case, jax_library), x, y)
+    contenders["lamina"]()
+    losses = {name: float(array(call())) for name, call in contenders.items()}
+    wanted = losses["torch"]  # every contender has made two steps by now
+    for name, loss in losses.items():
+        if not abs(loss - wanted) < 2e-2 * abs(wanted):
+            raise SystemExit(f"{name} trains something else: its loss is {loss}, torch's {wanted}")
+    return contenders
+
+
+def array(out: Any) -> np.ndarray:
+    """A contender's output as an array, whatever its library."""
+    if isinstance(out, list):  # onnxruntime
+        out = out[0]
+    if hasattr(out, "to_tuple"):  # OpenVINO
+        out = out[0]
+    if hasattr(out, "detach"):
+        out = out.detach()
+    return np.asarray(out.numpy() if hasattr(out, "numpy") else out)
+
+
+def measure(threads: int, only: list[str], seconds: float, jobs: list[str]) -> dict[str, Any]:
+    """In a process of its own: all rows on this number of threads."""
+    import lamina
+    import torch
+
+    torch.set_num_threads(threads)
+    lamina.set_num_threads(threads)
+    near = distance() if threads > 1 else "one thread"
+    head = f"{where(threads)}; {near}"
+    print(f"\n{head}\n\n{title()}", flush=True)
+    rows: dict[str, dict[str, Time]] = {}
+    for name in only:
+        for job in jobs:
+            if job == "train":
+                label, contenders = f"{name} training", training(CASES[name], threads)
+            else:
+                label, contenders = f"{name} batch {job}", inference(CASES[name], int(job), threads)
+            rows[label] = race(contenders, seconds)
+            print(row(label, rows[label]), flush=True)
+    return {
+        "head": head,
+        "rows": {k: {n: (t.least, t.median) for n, t in v.items()} for k, v in rows.items()},
+    }
+
+
+def title() -> str:
+    return (
+        f"{'ms: least (median)':<{LABEL}}"
+        + "".join(f"{name:>18}" for name in COLUMNS)
+        + f"{'ahead':>8}{'medians':>9}"
+    )
+
+
+def row(label: str, times: dict[str, Time]) -> str:
+    def cell(name: str) -> str:
+        t = times.get(name)
+        return f"{f'{t.least * 1e3:.3f} ({t.median * 1e3:.3f})' if t else '-':>18}"
+
+    ours, rivals = times["lamina"], [t for name, t in times.items() if name != "lamina"]
+    ahead = min(t.least for t in rivals) / ours.least
+    medians = min(t.median for t in rivals) / ours.median
+    return f"{label:<{LABEL}}" + "".join(map(cell, COLUMNS)) + f"{ahead:>8.2f}{medians:>9.2f}"
+
+
+def draw(tables: list[dict[str, Any]], path: Path) -> None:
+    """Ratios to the best peer as bars, one panel for each number of threads."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    count = max(len(t["rows"]) for t in tables)
+    figure, panels = pyplot.subplots(
+        1, len(tables), figsize=(7 * len(tables), 0.3 * count + 1.6), squeeze=False
+    )
+    for axes, table in zip(panels[0], tables, strict=True):
+        names = list(table["rows"])[::-1]
+        ratios = []
+        for name in names:
+            times = {k: v[0] for k, v in table["rows"][name].items()}
+            ours = times.pop("lamina")
+            ratios.append(min(times.values()) / ours)
+        bars = axes.barh(names, ratios, color=["#1f5fbf" if r >= 1 else "#c0392b" for r in ratios])
+        axes.bar_label(bars, [f"{r:.2f}" for r in ratios], padding=3, fontsize=8)
+        axes.axvline(1.0, color="black", linewidth=0.8)
+        axes.set_xlabel("best peer's time over Lamina's (more is quicker; the line is the best peer)")
+        axes.tick_params(axis="y", labelsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_title(table["head"].split(", ")[-2] + ", " + table["head"].split("; ")[-1], fontsize=9)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--only", nargs="+", default=list(CASES), choices=list(CASES))
+    parser.add_argument(
+        "--jobs", nargs="+", default=["1", "8", "train"], help="batches of inference, or train"
+    )
+    parser.add_argument("--seconds", type=float, default=4.0, help="for the rounds of one row (4)")
+    parser.add_argument("--write", action="store_true", help="write benchmarks/results/models.*")
+    parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)  # the child process answers here
+    arguments = parser.parse_args()
+    if arguments.into:
+        (threads,) = arguments.threads
+        found = measure(threads, arguments.only, arguments.seconds, arguments.jobs)
+        arguments.into.write_text(json.dumps(found))
+        return
+    tables = []
+    for threads in arguments.threads:
+        with tempfile.TemporaryDirectory() as folder:
+            answer = Path(folder) / "answer.json"
+            flags = [
+                "--only",
+                *arguments.only,
+                "--jobs",
+                *arguments.jobs,
+                "--seconds",
+                str(arguments.seconds),
+            ]
+            command = [sys.executable, __file__, "--threads", str(threads), *flags, "--into", str(answer)]
+            subprocess.run(command, check=True, env=os.environ | environment(threads))
+            tables.append(json.loads(answer.read_text()))
+    if arguments.write:
+        RESULTS.mkdir(exist_ok=True)
+        lines = []
+        for table in tables:
+            times = {k: {n: Time(*t) for n, t in v.items()} for k, v in table["rows"].items()}
+            lines += [table["head"], "", title(), *(row(k, v) for k, v in times.items()), ""]
+        (RESULTS / "models.txt").write_text("\n".join(lines))
+        (RESULTS / "models.json").write_text(json.dumps(tables, indent=1) + "\n")
+        draw(tables, RESULTS / "models.png")
+
+
+def environment(threads: int) -> dict[str, str]:
+    """What holds the peers to a number of threads from the start."""
+    one = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "JAX_PLATFORMS": "cpu",
+        **({"XLA_FLAGS": one} if threads == 1 else {}),
+    }
+
+
+if __name__ == "__main__":
+    main()
