@@ -39,9 +39,10 @@ def made(case: Case, library: Any) -> Any:
 
 def inference(case: Case, batch: int, threads: int) -> dict[str, Any]:
     """Every contender's call, compared with torch's output first."""
-    import lamina
     import peers
     import torch
+
+    import lamina
 
     x = case.inputs(batch)
     model = lamina.jit.trace(made(case, lamina).eval())
@@ -78,9 +79,10 @@ def inference(case: Case, batch: int, threads: int) -> dict[str, Any]:
 
 def training(case: Case, threads: int) -> dict[str, Any]:
     """Training steps: cross entropy, backward, Adam."""
-    import lamina
     import peers
     import torch
+
+    import lamina
 
     x, y = case.inputs(case.training, training=True), case.labels(case.training)
     model = made(case, lamina).train()
@@ -127,8 +129,9 @@ def array(out: Any) -> np.ndarray:
 
 def measure(threads: int, only: list[str], seconds: float, jobs: list[str]) -> dict[str, Any]:
     """In a process of its own: all rows on this number of threads."""
-    import lamina
     import torch
+
+    import lamina
 
     torch.set_num_threads(threads)
     lamina.set_num_threads(threads)
