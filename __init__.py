@@ -6,6 +6,7 @@ The public face hands names on and defines nothing: ops stand in ir/ops, what ru
 from . import autograd, data, nn, optim, runtime
 from .facade import amp, backends, cuda, linalg, random, special, utils
 from .facade.amp import autocast
+from .facade.late import __getattr__  # the compiler, and ops entered later
 from .facade.names import *  # noqa: F403 - what PyTorch's module has besides ops
 from .ir.dtypes import DType as dtype
 from .ir.dtypes import (
@@ -39,7 +40,6 @@ from .ir.errors import (
 from .ir.types import Device as device
 from .ir.version import __version__
 from .runtime import *  # noqa: F403 - every op, by its record's name
-from .runtime.ops import __getattr__  # and those entered later
 
 # The dtypes' short names.  Last, as the ops' methods of these names came with the star.
 float, double, half = float32, float64, float16

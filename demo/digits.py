@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
-
 import lamina
 
 
@@ -28,6 +25,9 @@ class Digits(NamedTuple):
 
 def load() -> Digits:
     """Load all digits and split them 4 : 1, always in the same way, each digit in equal shares."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
     found = load_digits()
     images = (found.images[:, None] / 16).astype("float32")
     labels = found.target.astype("int64")

@@ -1,4 +1,4 @@
-"""The pictures: the training curve, and a sheet of test digits."""
+"""The pictures: the training curves, and a sheet of test digits."""
 
 from __future__ import annotations
 
@@ -9,32 +9,35 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from .train import Epoch
+from lamina.runtime.serialize import replacing
 
-TRAIN, TEST, RIGHT, WRONG = "#7f8fa6", "#1f5fbf", "#3a3a3a", "#d0312d"
+from .report import Row
+
+# Eager lies below, wide and pale: where both are the same it is seen on both sides of the other.
+LINES = {
+    "eager": {"color": "#f0b27a", "linewidth": 5.0},
+    "traced": {"color": "#1f5fbf", "linewidth": 1.6, "marker": "o", "markersize": 3.5},
+}
+RIGHT, WRONG = "#3a3a3a", "#d0312d"
 ROWS, COLUMNS = 6, 12
 
 
-def curve(history: list[Epoch]) -> Figure:
-    """Draw loss and accuracies over the epochs."""
+def curves(histories: dict[str, list[Row]]) -> Figure:
+    """Draw loss and test accuracy over the epochs, of both ways to train."""
     figure = Figure(figsize=(10, 4.2), layout="constrained")
-    figure.suptitle("A convolutional network learns handwritten digits", fontsize=14)
+    figure.suptitle("A convolutional network learns handwritten digits, eagerly and traced", fontsize=14)
     losses, accuracies = figure.subplots(1, 2)
-    at = [e.number for e in history]
-    dots = {"marker": "o", "markersize": 3.5}
-
-    losses.plot(at, [e.loss for e in history], color=TRAIN, **dots)
+    for way, history in histories.items():
+        at = [r.number for r in history]
+        losses.plot(at, [r.epoch.loss for r in history], label=way, **LINES[way])
+        label = f"{way}: {history[-1].accuracy:.1%} in the end"
+        accuracies.plot(at, [r.accuracy for r in history], label=label, **LINES[way])
     losses.set_yscale("log")
     losses.set_title("Training loss (mean cross-entropy)", fontsize=11)
-
-    last = history[-1].test
-    accuracies.plot(at, [e.train for e in history], color=TRAIN, label="training digits", **dots)
-    accuracies.plot(at, [e.test for e in history], color=TEST, label="test digits", **dots)
-    accuracies.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    accuracies.set_title(f"Accuracy (on the test digits {last:.1%} in the end)", fontsize=11)
-    accuracies.legend(loc="lower right", frameon=False)
-
-    for axes in (losses, accuracies):
+    accuracies.yaxis.set_major_formatter(PercentFormatter(1))
+    accuracies.set_title("Test digits right", fontsize=11)
+    for axes, corner in ((losses, "upper right"), (accuracies, "lower right")):
+        axes.legend(loc=corner, frameon=False)
         axes.set_xlabel("epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.25)
@@ -81,10 +84,6 @@ def picture(axes: Axes, image: np.ndarray, label: int, guess: int, sure: float) 
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a PNG under another name beside `path` and rename it, so that none is ever half there."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        figure.savefig(part, format="png", dpi=120)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    """Write a PNG, which is there whole or not at all."""
+    with replacing(str(path)) as file:
+        figure.savefig(file, format="png", dpi=120)

@@ -1,17 +1,52 @@
-"""The report: a table that grows by epoch, and a summary below it."""
+"""The report: a table of both trainings that grows by epoch, and one of what was measured."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from platform import machine, python_version
+from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
 import lamina
 
-from .train import Epoch
+from .fresh import Compiling, Start
+from .graphs import Compiled
+from .timing import Times
+from .train import BATCH, Epoch
 
-COLUMNS = f"{'epoch':>5}  {'loss':>8}  {'train accuracy':>14}  {'test accuracy':>13}  {'seconds':>7}"
+LABEL, CELL = 30, 13
+WAYS = ("eager", "traced")
+TITLE = f"{'':5}" + "".join(f"  {way:<27}" for way in WAYS).rstrip()
+COLUMNS = f"{'epoch':5}" + f"  {'loss':>7} {'accuracy':>9} {'seconds':>9}" * 2
 RULE = "-" * len(COLUMNS)
+
+
+class Row(NamedTuple):
+    """One epoch of one training: its number, from 1 on, what it came to, and the test accuracy after it."""
+
+    number: int
+    epoch: Epoch
+    accuracy: float
+
+
+class Measured(NamedTuple):
+    """What the last table shows.  differences: of the logits of the test digits from the eager ones, by way.
+    torch: its version, or why it takes no part.
+    """
+
+    times: Times
+    rounds: int
+    step: Compiled
+    inference: Compiled
+    cold: Compiling
+    cached: Compiling
+    file: Path
+    start: Start
+    differences: dict[str, float]
+    torch: str
 
 
 def head(trained_on: int, tested_on: int, parameters: int) -> str:
@@ -19,37 +54,96 @@ def head(trained_on: int, tested_on: int, parameters: int) -> str:
         [
             f"Lamina {lamina.__version__} on Python {python_version()}, NumPy {np.__version__}, {machine()}",
             f"{trained_on:,} handwritten digits to learn from, {tested_on} others to be tested on",
-            f"a convolutional network of {parameters:,} parameters",
+            f"a convolutional network of {parameters:,} parameters, trained twice in turn, on one thread:",
+            "every op run by itself (eager), and each step as one compiled program (traced)",
             "",
+            TITLE,
             COLUMNS,
             RULE,
         ]
     )
 
 
-def row(epoch: Epoch) -> str:
-    return (
-        f"{epoch.number:5}  {epoch.loss:8.4f}  {epoch.train:14.2%}  {epoch.test:13.2%}  {epoch.seconds:7.2f}"
-    )
+def row(found: Sequence[Row]) -> str:
+    """An epoch of both ways."""
+    cells = (f"  {r.epoch.loss:7.4f} {r.accuracy:9.2%} {r.epoch.seconds:9.3f}" for r in found)
+    return f"{found[0].number:5}" + "".join(cells)
 
 
-def summary(
-    epochs: list[Epoch], images: int, guesses: np.ndarray, labels: np.ndarray, parameters: int
-) -> str:
-    """Totals, and how many of each test digit were right.  images: the number in each epoch."""
-    right = guesses == labels
-    learning = sum(e.learning for e in epochs)
+def summary(histories: dict[str, list[Row]], steps: int, digits: int) -> str:
+    """How both trainings ended, and how quick they were.  steps: of an epoch.  digits: to be tested on."""
+    lines: list[tuple[str, list[str]]] = [
+        ("", list(histories)),
+        ("test digits right in the end", [f"{h[-1].accuracy:.2%}" for h in histories.values()]),
+        (f"  of {digits}", [f"{round(h[-1].accuracy * digits)}" for h in histories.values()]),
+        ("steps a second", [f"{steps / warm(h):.1f}" for h in histories.values()]),
+        ("recording and compiling", [compile_time(h) for h in histories.values()]),
+    ]
+    table = [f"{label:<{LABEL}}" + "".join(f"{c:>{CELL}}" for c in cells) for label, cells in lines]
+    note = "steps a second: by the median epoch after the first; what the first took beyond it is below that"
+    return "\n".join([RULE, "", *table, note])
+
+
+def warm(history: list[Row]) -> float:
+    """Seconds of the median epoch, without the first, in which steps are recorded and compiled."""
+    return median(r.epoch.seconds for r in history[1:] or history)
+
+
+def compile_time(history: list[Row]) -> str:
+    """What the first epoch took beyond the others."""
+    if len(history) == 1:
+        return "in its epoch"
+    return seconds(max(0.0, history[0].epoch.seconds - warm(history)))
+
+
+def table(found: Measured) -> str:
+    """All that was measured."""
+    ways = (*WAYS, "torch")
+
+    def by_way(label: str, times: dict[str, float]) -> str:
+        return line(label, [seconds(times[way]) if way in times else "-" for way in ways])
+
+    def kernels(label: str, what: Compiled) -> str:
+        before, after = len(what.before.nodes), len(what.after.nodes)
+        return line(label, [f"{before} ops", f"{after} fused", f"{len(what.kernels)} kernels"])
+
     lines = [
-        ("final test accuracy", f"{right.mean():.2%} ({right.sum()} of {len(right)})"),
-        ("parameters", f"{parameters:,}"),
-        ("training speed", f"{images * len(epochs) / learning:,.0f} images a second"),
-        ("total time", f"{sum(e.seconds for e in epochs):.1f} s"),
+        f"one thread; seconds are the least of {found.rounds} epochs and of 30 rounds of inference, in turn",
+        "",
+        line("", ways),
+        by_way("time per epoch", found.times.epoch),
+        *(by_way(f"inference, batch {batch}", times) for batch, times in found.times.inference.items()),
+        "",
+        line("", ["recorded", "after fusion", "that run"]),
+        kernels("training step", found.step),
+        kernels(f"inference, batch {BATCH}", found.inference),
+        "",
+        line("compile time", ["cold", "cached"]),
+        line("training step", [seconds(found.cold.step), seconds(found.cached.step)]),
+        line(f"inference, batch {BATCH}", [seconds(found.cold.inference), seconds(found.cached.inference)]),
+        "",
+        line("exported file", [f"{found.file.stat().st_size / 1024:.0f} KiB"]),
+        line("cold start of it", [seconds(found.start.first)])
+        + f"  (with NumPy alone; until that was there: {seconds(found.start.numpy)})",
+        line("largest difference", [f"{d:.1e}" for d in found.differences.values()])
+        + f"  ({' and '.join(found.differences)}; of logits, from eager)",
     ]
-    digits = range(10)
-    per_digit = [
-        "digit     " + "".join(f"{d:>6}" for d in digits),
-        "of these  " + "".join(f"{(labels == d).sum():>6}" for d in digits),
-        "right     " + "".join(f"{right[labels == d].sum():>6}" for d in digits),
-        "accuracy  " + "".join(f"{right[labels == d].mean():>6.0%}" for d in digits),
+    notes = [
+        "that run: the fused ones, without views, and with those that lay arrays out for them",
+        "compile time: of the call that records and compiles, in a fresh process; cached: in a second one",
+        f"torch: {found.torch}",
     ]
-    return "\n".join([RULE, "", *(f"{name:<21}{value}" for name, value in lines), "", *per_digit])
+    return "\n".join([*lines, "", *notes])
+
+
+def line(label: str, cells: Sequence[str]) -> str:
+    return f"{label:<{LABEL}}" + "".join(f"{cell:>{CELL}}" for cell in cells)
+
+
+def seconds(value: float) -> str:
+    """With a unit in which it has some digits before the point."""
+    for unit, scale in (("s", 1), ("ms", 1e3), ("us", 1e6)):
+        if value * scale >= 1 or unit == "us":
+            break
+    number = value * scale
+    return f"{number:.{2 if number < 10 else 1 if number < 100 else 0}f} {unit}"

@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from . import lowering
+from .detach import detach
 from .errors import GraphError
 from .graph import Graph, active
 from .interpret import interpret
 from .op import Op, Traits
 from .size import size
 from .types import Type
+from .write import write
 
 
 def infer_fused(*types: Type, body: Graph) -> tuple[Type, ...]:
@@ -47,4 +49,4 @@ fused = Op(
 )
 
 # The ops that graphs may hold beside those of the operator set.
-STRUCTURAL = {op.name: op for op in (fused, size)}
+STRUCTURAL = {op.name: op for op in (fused, size, detach, write)}

@@ -1,4 +1,9 @@
-"""Keep the room for recording a run, guarding, compiling, exporting it.  The tracer is not written yet."""
+"""Record a run, guard it, compile it: `trace` (see trace.py for the contract)."""
 
 if not __name__.startswith("lamina."):  # found in the repository's root: a second copy under another name
     raise ImportError(f"{__name__} is a folder of Lamina's repository: write import lamina.jit")
+
+from .export import ExportError, Loaded, ModelError, export, load
+from .trace import TracedFunction, trace
+
+__all__ = ["ExportError", "Loaded", "ModelError", "TracedFunction", "export", "load", "trace"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..ir.errors import ArgumentError, ArgumentValueError, GradError, ShapeError
 from ..ir.op import Op
-from ..runtime import Tensor, enable_grad, no_grad, ops, tensor
+from ..runtime import Tensor, enable_grad, modes, no_grad, ops, tensor
 from ..runtime.graph import Leaf
 from ..runtime.methods import Handle
 from ..runtime.update import apply_update
@@ -116,6 +116,8 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the parameters' gradients, or set them to zero."""
+        if modes.CHANGED:
+            modes.tell("gradients")
         for group in self.param_groups:
             for p in group["params"]:
                 if set_to_none:
@@ -128,6 +130,8 @@ class Optimizer:
     # ---- the step ----
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient. `closure` recomputes the loss, which is returned."""
+        if modes.CHANGED:
+            modes.tell("gradients")
         for hook in self._before:
             hook(self, (closure,), {})
         loss = None
@@ -179,6 +183,8 @@ class Optimizer:
                 rows.append((grad, p) if pick is None else (grad, p, pick(state)))
         first: list[tuple] = []
         if fresh:
+            if modes.CHANGED:
+                modes.tell("once", f"{type(self).__name__} made the states of its parameters")
             step = tensor(0.0) if counts else None
             flat = flat_for(fresh, names)
             if flat is not None:
@@ -203,7 +209,7 @@ class Optimizer:
             elif counts:
                 self._counted(step, params)
             flat = next((f for f in self._flats if f.params[0] is rows[0][1] and f.covers(rows)), None)
-            apply_update(self.update, tuple(zip(*rows, strict=True)), numbers, flat)
+            apply_update(self.update, tuple(zip(*rows, strict=True)), numbers, flat, (self, group))
 
     def _step_flat(self, flat: Flat, columns: tuple, group: dict[str, Any]) -> bool:
         """Update a whole group that is gathered already; False where its parameters differ in their steps."""
@@ -217,13 +223,15 @@ class Optimizer:
                 numbers["step"] = step
         elif self.takes_step:
             numbers["step"] = 2  # not the first, which found no states
-        apply_update(self.update, columns, numbers, flat)
+        apply_update(self.update, columns, numbers, flat, (self, group))
         return True
 
     def _counted(self, step: Tensor, params: Sequence[Tensor]) -> Tensor:
         """The step tensor of these, one further; their own, where others without a gradient stay behind."""
         count, states = len(params), self.state.values()
         if count < len(states) and count < sum(s.get("step") is step for s in states):
+            if modes.CHANGED:
+                modes.tell("once", f"{type(self).__name__} gave some parameters a step count of their own")
             step = step.clone()
             for p in params:
                 self.state[p]["step"] = step

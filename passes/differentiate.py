@@ -18,7 +18,7 @@ opened.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,12 +38,14 @@ from ..ir.types import Type
 class Options:
     """What the derived graph takes and returns.
 
-    wrt: positions of the params to differentiate by; None for all floating ones.  seeds: "params" makes the
-    cotangent of each floating result a further param (named g); "ones" starts from ones, for a loss.
-    results: whether it returns the original results before the gradients.
+    wrt: positions of the params to differentiate by; None for all floating ones.  of: positions of the
+    results that have a cotangent, the others' is zero; None for all floating ones but constants.  seeds:
+    "params" makes each cotangent a further param (named g); "ones" starts from ones, for a loss.  results:
+    whether it returns the original results before the gradients.
     """
 
     wrt: tuple[int, ...] | None = None
+    of: tuple[int, ...] | None = None
     seeds: str = "params"
     results: bool = True
 
@@ -51,23 +53,39 @@ class Options:
 def differentiate(graph: Graph, options: Options = Options()) -> Graph:
     """The graph that also returns one gradient per wanted param; zeros where a result does not depend on it.
 
-    Raises GradError for a param whose dtype is not floating.
+    Raises GradError for a param or a result whose dtype is not floating.
     """
+    return _derived(graph, options, lambda param: zeros_like(param))[0]
+
+
+def joint(graph: Graph, options: Options = Options()) -> tuple[Graph, tuple[int, ...]]:
+    """The same without the gradients that would be zeros, and the positions of the params that have one.
+
+    These are the params that get a gradient in an eager run: the others' stays None.
+    """
+    return _derived(graph, options, lambda param: None)
+
+
+def _derived(graph: Graph, options: Options, absent: Callable) -> tuple[Graph, tuple[int, ...]]:
     graph = opened(graph)
-    wanted = _wanted(graph, options)
+    wrt = _positions(graph.params, options.wrt, "param", graph)
+    wanted = [graph.params[i] for i in wrt]
     with Builder.extending(graph, f"{graph.name}_grad") as b:
         cotangents: dict[Value, Any] = {}
-        for result in graph.results:
-            if result.dtype.is_floating_point and not isinstance(result, Constant):
-                seed = b.param(result.type, "g") if options.seeds == "params" else ones_like(result)
-                _accumulate(cotangents, result, seed)
-        varying = _varying(graph, wanted)
+        for i in _positions(graph.results, options.of, "result", graph):
+            result = graph.results[i]
+            seed = b.param(result.type, "g") if options.seeds == "params" else ones_like(result)
+            _accumulate(cotangents, result, seed)
+        varying = varying_with(graph, wanted)
         for node in reversed(graph.nodes):
             if not varying.isdisjoint(node.outputs):
                 b.where = node.where
                 _pull_back(node, cotangents, varying)
-        gradients = [cotangents[p] if p in cotangents else zeros_like(p) for p in wanted]
-        return b.finish([*graph.results, *gradients] if options.results else gradients)
+        gradients = [cotangents[p] if p in cotangents else absent(p) for p in wanted]
+        made = b.finish(
+            [*(graph.results if options.results else ()), *(g for g in gradients if g is not None)]
+        )
+        return made, tuple(i for i, g in zip(wrt, gradients, strict=True) if g is not None)
 
 
 def opened(graph: Graph) -> Graph:
@@ -86,20 +104,23 @@ def opened(graph: Graph) -> Graph:
     return b.finish([became.get(v, v) for v in graph.results])
 
 
-def _wanted(graph: Graph, options: Options) -> list[Value]:
-    if options.wrt is None:
-        return [p for p in graph.params if p.dtype.is_floating_point]
-    for i in options.wrt:
-        if not graph.params[i].dtype.is_floating_point:
+def _positions(
+    values: Sequence[Value], given: Sequence[int] | None, role: str, graph: Graph
+) -> Sequence[int]:
+    """Which of the params or results are meant.  Raises GradError for one that is not floating."""
+    if given is None:
+        return [i for i, v in enumerate(values) if v.dtype.is_floating_point and not isinstance(v, Constant)]
+    for i in given:
+        if not values[i].dtype.is_floating_point:
             raise GradError(
-                f"differentiate: only params of floating dtype have gradients, not param {i} of {graph.name}",
-                f"param: {graph.params[i]!r}",
+                f"differentiate: {role} {i} of {graph.name} is not floating, so it has no gradient",
+                f"{role}: {values[i]!r}",
             )
-    return [graph.params[i] for i in options.wrt]
+    return given
 
 
-def _varying(graph: Graph, wanted: Sequence[Value]) -> set[Value]:
-    """The values that depend on the wanted params in a differentiable way."""
+def varying_with(graph: Graph, wanted: Iterable[Value]) -> set[Value]:
+    """The values that depend on these in a differentiable way, themselves included."""
     found = set(wanted)
     for node in graph.nodes:
         if any(_flows(node, i, found) for i in range(len(node.inputs))):
@@ -114,7 +135,7 @@ def _flows(node: Node, i: int, varying: set[Value]) -> bool:
 
 def _pull_back(node: Node, cotangents: dict[Value, Any], varying: set[Value]) -> None:
     """Add what the node's rule gives for its operands."""
-    given = tuple(cotangents.get(v) for v in node.visible)
+    given = tuple(cotangents.get(v) for v in node.outputs)  # hidden ones count in second order
     needs = tuple(_flows(node, i, varying) for i in range(len(node.inputs)))
     if not any(needs) or all(g is None for g in given):
         return

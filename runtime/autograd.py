@@ -96,7 +96,8 @@ def walk(
     pop, push, arrived = ready.pop, ready.append, cotangents.get
     sums: set[Edge] = set()
     anomaly = bool(modes.CHANGED) and modes.local.anomaly
-    ordinary = not create and targets is None and not anomaly
+    recording = modes.is_recording()
+    ordinary = not create and targets is None and not anomaly and not recording
     while ready:
         e = pop()
         g = cotangents.pop(e, None)
@@ -241,7 +242,7 @@ def walk(
                         add_into(c, h)
                     else:
                         cotangents[x] = plus(c, h)
-                        if not create and type(c) is not list:
+                        if not create and type(c) is not list and not recording:
                             sums.add(x)  # a fresh sum: nobody else holds it, and what comes is added into it
                 left = counts[x] = counts[x] - 1
                 if not left:
@@ -268,7 +269,10 @@ def _seed(output: Tensor, gradient: Any) -> Any:
                 f"tensor: {output._meta}",
                 "reduce it (x.sum().backward()) or pass gradient=…",
             )
-        return np.ones(output._meta.shape, output._meta.dtype.numpy)
+        ones = np.ones(output._meta.shape, output._meta.dtype.numpy)
+        if modes.CHANGED:
+            modes.tell("made", ones)
+        return ones
     if not isinstance(gradient, Tensor):
         raise ArgumentError(f"gradient must be a tensor or None, not {type(gradient).__name__}")
     if gradient._meta.shape != output._meta.shape:
@@ -285,6 +289,8 @@ def _seed(output: Tensor, gradient: Any) -> Any:
 def _run(outputs, gradients, *, retain: bool | None, create: bool, targets, leaves: bool) -> dict:
     if len(outputs) != len(gradients):
         raise ArgumentError(f"{len(outputs)} outputs need as many gradients, not {len(gradients)}")
+    if modes.CHANGED:
+        modes.tell("backward")
     before = modes.local.grad if modes.CHANGED else True
     if create and not before:
         modes.update(grad=True)
@@ -355,7 +361,10 @@ def grad(
         g = found.get(x._node)
         if g is None and materialize_grads:
             # under create_graph to be differentiated like the others, though to nothing
-            g = as_tensor(np.zeros(x._meta.shape, x._meta.dtype.numpy)).requires_grad_(create_graph)
+            zeros = np.zeros(x._meta.shape, x._meta.dtype.numpy)
+            if modes.CHANGED:
+                modes.tell("made", zeros)
+            g = as_tensor(zeros).requires_grad_(create_graph)
         if g is None and not allow_unused:
             raise GradError(
                 f"grad(outputs, inputs): the outputs do not depend on input {i}",

@@ -9,6 +9,7 @@ import numpy as np
 from ..ir import dtypes
 from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
+from . import modes
 from .history import storage_of
 from .methods import require_cpu
 from .tensor import Tensor, tensor_of
@@ -59,6 +60,8 @@ def _check_fit(name: str, array: np.ndarray, dtype: DType) -> None:
 
 def _plain(data: Any) -> Any:
     if isinstance(data, Tensor):
+        if modes.CHANGED:
+            modes.tell("refuse", "the values of a tensor were copied to make another (clone() would be an op)")
         return data.detach()._data
     if isinstance(data, (list, tuple)) and any(isinstance(x, (Tensor, list, tuple)) for x in data):
         return [_plain(x) for x in data]
@@ -125,6 +128,8 @@ def from_numpy(array: np.ndarray) -> Tensor:
         )
     made = tensor_of(array)
     storage_of(made).exposed = True
+    if modes.CHANGED:
+        modes.tell("refuse", "a NumPy array was turned into a tensor that shares its memory")
     return made
 
 

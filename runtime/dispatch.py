@@ -27,7 +27,7 @@ from .history import make_view, record
 from .places import USERS, here, spell
 from .plan import LIMIT, Plan, described, memo, remember
 from .return_types import return_type
-from .storage import Storage
+from .storage import Literal, Storage
 from .tensor import Tensor, tensor_of, wrap
 
 new = object.__new__
@@ -57,6 +57,7 @@ def lift(kind: Type, value: Any) -> Tensor:
     except OverflowError:
         raise ArgumentError(f"the number {value} does not fit into {dtype}") from None
     made = wrap(data, type_of(dtype, (), kind.device))
+    made._storage = Literal()
     if kept:
         if len(kind.scalars) >= 256:
             kind.scalars.clear()
@@ -138,7 +139,8 @@ def run(op: Op, plan: Plan, operands: tuple) -> Any:
     if op.differentiable and (not modes.CHANGED or modes.is_grad_enabled()):
         record(plan, operands, outputs, arrays)
     if modes.CHANGED and modes.local.hook is not None:
-        modes.local.hook(op, plan.attrs, operands, outputs)
+        hidden = [wrap(a, t) for a, t in zip(arrays[len(outputs) :], outs[len(outputs) :])]
+        modes.local.hook(op, plan.attrs, operands, (*outputs, *hidden))
     if len(outputs) == 1:
         return outputs[0]
     return named(op)(*outputs) if len(op.outputs) == len(outputs) else outputs  # "*updated": any number

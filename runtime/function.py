@@ -156,6 +156,8 @@ def _record(
             sources.append((True, 0))
     outs = tuple(x._meta for x in tensors)
     ctx._tensors = ()
+    if modes.CHANGED:
+        modes.tell("foreign", cls.__name__)
 
     def vjp(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
         ctx._saved = saved
@@ -201,4 +203,7 @@ def _record(
 
 
 def _zeros(kind: Any) -> Tensor:
-    return wrap(np.zeros(kind.shape, kind.dtype.numpy), kind)
+    made = wrap(np.zeros(kind.shape, kind.dtype.numpy), kind)
+    if modes.CHANGED:
+        modes.tell("made", made._data)
+    return made

@@ -16,6 +16,7 @@ from ..ir.dtypes import int64, uint8
 from ..ir.errors import ArgumentError, ArgumentValueError
 from ..ir.locks import fork_safe_lock
 from ..ir.types import CPU, Device, type_of
+from . import modes
 from .tensor import Tensor, wrap
 
 _STATE = type_of(int64, (2,))
@@ -27,6 +28,11 @@ def _signed(value: int) -> int:
     """The 64 bits of `value` as a signed integer."""
     value &= _MASK
     return value - (1 << 64) if value >> 63 else value
+
+
+def state_array(seed: int, offset: int) -> np.ndarray:
+    """The state operand of a random op: [seed, offset], their 64 bits each."""
+    return np.array([_signed(seed), _signed(offset)], np.int64)
 
 
 class Generator:
@@ -45,6 +51,8 @@ class Generator:
         seed = seed.__index__()
         if not -(1 << 63) <= seed < 1 << 64:
             raise ArgumentValueError(f"manual_seed(seed): {seed} does not fit into 64 bits")
+        if modes.CHANGED:
+            modes.tell("refuse", "a generator was seeded")
         with _lock:
             self._seed, self._offset = seed & _MASK, 0
         return self
@@ -61,6 +69,8 @@ class Generator:
 
     def get_state(self) -> Tensor:
         """Seed and offset, as 16 bytes; `set_state` continues from there."""
+        if modes.CHANGED:
+            modes.tell("refuse", "a generator's state was read")
         with _lock:
             raw = np.array([self._seed, self._offset], np.uint64)
         return wrap(raw.view(np.uint8).copy(), type_of(uint8, (16,)))
@@ -69,6 +79,8 @@ class Generator:
         """Continue from where `get_state` was called.  Raises ArgumentValueError for anything else."""
         if not isinstance(state, Tensor) or state._meta is not type_of(uint8, (16,)):
             raise ArgumentValueError("set_state(state): takes what get_state() returned, 16 bytes")
+        if modes.CHANGED:
+            modes.tell("refuse", "a generator's state was set")
         seed, offset = np.ascontiguousarray(state._data).view(np.uint64).tolist()
         with _lock:
             self._seed, self._offset = seed, offset
@@ -85,7 +97,23 @@ class Generator:
         with _lock:
             seed, offset = self._seed, self._offset
             self._offset = (offset + counters) & _MASK
-        return wrap(np.array([_signed(seed), _signed(offset)], np.int64), _STATE)
+        state = wrap(state_array(seed, offset), _STATE)
+        if modes.CHANGED:
+            modes.tell("drawn", self, counters, state)
+        return state
+
+    def position(self) -> tuple[int, int]:
+        """Seed and offset."""
+        with _lock:
+            return self._seed, self._offset
+
+    def advance(self, position: tuple[int, int], counters: int) -> bool:
+        """Move on by `counters` if nobody drew since `position` was read; say whether."""
+        with _lock:
+            if (self._seed, self._offset) != position:
+                return False
+            self._offset = (self._offset + counters) & _MASK
+            return True
 
 
 default_generator = Generator()

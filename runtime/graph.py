@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .places import Place
+from .places import Place, spell
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -44,6 +44,10 @@ class Node:
     def next_functions(self) -> tuple:
         """PyTorch's spelling of `edges`: pairs of (node, which of its outputs)."""
         return tuple((e.node, e.index) if type(e) is Port else (e, 0) for e in self.edges)
+
+    def saver(self, guard: int) -> tuple[str, str]:
+        """Who saved what guard number `guard` is about: the op's name, and its line as errors show it."""
+        return self.name, spell(self.place)
 
     def __repr__(self) -> str:
         return f"<node {self.name} at {hex(id(self))}>"

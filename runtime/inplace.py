@@ -86,7 +86,10 @@ def write(op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
     looked_at = needs and op.differentiable and op.operands[0] in op.saves
     node = None
     if needs and op.differentiable:
-        node = node_of(plan, operands, (), None, x._data.copy() if looked_at else None)
+        before = None
+        if looked_at:  # by the op, where somebody must know whose copy it is
+            before = REGISTRY["clone"](x.detach())._data if modes.is_recording() else x._data.copy()
+        node = node_of(plan, operands, (), None, before)
     data = x._data
     arrays = None
     if op.write is not None:
@@ -103,7 +106,9 @@ def write(op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
     elif gradients and x._node is not None:
         rebase(x, None)
     if modes.CHANGED and modes.local.hook is not None:
-        modes.local.hook(op, plan.attrs | {"inplace": True}, operands, (x,))
+        every = arrays if type(arrays) is tuple else ()
+        hidden = [wrap(a, t) for a, t in zip(every[1:], plan.outs[1:])]
+        modes.local.hook(op, plan.attrs | {"inplace": True}, operands, (x, *hidden))
     return x
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..ir.dtypes import bfloat16
 from ..ir.errors import ArgumentError, DeviceError, DTypeError, LaminaError
+from . import modes
 from .history import storage_of
 from .methods import require_cpu
 from .tensor import Tensor, tensor_of
@@ -85,6 +86,8 @@ def _shareable(x: Tensor, how: str) -> np.ndarray:
             f"tensor: {x._meta}",
             "share x.detach()",
         )
+    if modes.CHANGED:
+        modes.tell("refuse", f"{how} handed out a tensor's memory")
     return x._data
 
 
@@ -174,6 +177,8 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     out in the older capsule, which can't say.  Raises ArgumentError, DeviceError, DTypeError.
     """
     require_cpu(device)
+    if modes.CHANGED:
+        modes.tell("refuse", "from_dlpack(x) took in memory of another library")
     capsule = _capsule_of(ext_tensor)
     inside = _inside(capsule)
     half = inside.code == CODE_BFLOAT and inside.bits == 16 and inside.lanes == 1

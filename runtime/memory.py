@@ -1,4 +1,4 @@
-"""Keeps freed memory for the next large array.
+"""Keeps freed memory for the next large array, and makes arrays that begin on a cache line.
 
 By default glibc maps every block of more than 128 KiB anew and gives it back when it is freed, so that each
 large result pays for its pages: adding two arrays of 16 M floats takes 10.8 ms with fresh memory and 5.3 ms
@@ -8,10 +8,21 @@ with what was freed before.  Two settings, once, make it keep blocks of up to 1 
 from __future__ import annotations
 
 import ctypes
+import math
+import mmap
 import sys
+from collections.abc import Callable
+
+import numpy as np
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of <malloc.h>
 _KEPT = 1 << 30
+
+LINE = 64  # bytes of a cache line
+PAGE = 2 << 20  # bytes of a huge page
+# From here on an array begins on a cache line, which costs 1 us more than NumPy's own and saves every second
+# of AVX-512's accesses from touching two lines.
+ALIGNED_FROM = 64 << 10
 
 
 def keep_freed_blocks() -> bool:
@@ -22,3 +33,33 @@ def keep_freed_blocks() -> bool:
     if mallopt is None:
         return False
     return bool(mallopt(_M_MMAP_THRESHOLD, _KEPT) and mallopt(_M_TRIM_THRESHOLD, _KEPT))
+
+
+def address(array: np.ndarray) -> int:
+    """Where an array's first element is."""
+    return array.__array_interface__["data"][0]
+
+
+def maker(shape: tuple[int, ...], dtype: np.dtype) -> Callable[[tuple[int, ...], np.dtype], np.ndarray]:
+    """What makes new dense arrays of that shape and type, not filled: large ones begin on a cache line."""
+    return np.empty if math.prod(shape) * dtype.itemsize < ALIGNED_FROM else empty
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """A new dense array that begins on a cache line, not filled."""
+    block = np.empty(math.prod(shape) * dtype.itemsize + LINE, np.uint8)  # NumPy advises huge pages for it
+    return np.ndarray(shape, dtype, block, -address(block) % LINE)
+
+
+def arena(nbytes: int) -> np.ndarray:
+    """That many bytes beginning on a cache line, in huge pages of their own where they fill some."""
+    if nbytes < PAGE:
+        block = np.empty(nbytes + LINE, np.uint8)
+        start = -address(block) % LINE
+        return block[start : start + nbytes]
+    mapped = mmap.mmap(-1, nbytes + PAGE)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        mapped.madvise(mmap.MADV_HUGEPAGE)
+    block = np.frombuffer(mapped, np.uint8)
+    start = -address(block) % PAGE
+    return block[start : start + nbytes]

@@ -24,7 +24,7 @@ from ..ir.errors import (
 )
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
 from ..ir.types import CPU, Device
-from . import autograd, ops
+from . import autograd, modes, ops
 from .dispatch import EAGER, eager, lift, operator
 from .graph import hooks_of
 from .history import storage_of
@@ -169,7 +169,7 @@ def _iterate(self: Tensor) -> Iterator[Tensor]:
 
 def _contains(self: Tensor, value: Any) -> bool:
     if isinstance(value, (Tensor, int, float)):
-        return bool((self == value)._data.any())
+        return bool((self == value).any())
     raise ArgumentError(f"`in` looks for a tensor or a number, not {type(value).__name__}")
 
 
@@ -180,13 +180,25 @@ def _item(self: Tensor) -> bool | int | float:
         raise GradError(
             f"item(): the tensor has {self._data.size} elements, not one", f"tensor: {self._meta}"
         )
-    return self._data.item() if self._meta.dtype.name != "bfloat16" else float(self._data.reshape(()))
+    value = number_in(self._data)
+    if modes.CHANGED:
+        modes.tell("escape", self, "item", value)
+    return value
+
+
+def number_in(data: np.ndarray) -> bool | int | float:
+    """The one element of an array, as a number."""
+    value = data.item()
+    return value if isinstance(value, (bool, int, float)) else float(value)  # as bfloat16's
 
 
 def _tolist(self: Tensor) -> Any:
     """Nested lists of Python numbers."""
     data = self._data
-    return data.astype(np.float32).tolist() if self._meta.dtype.name == "bfloat16" else data.tolist()
+    found = data.astype(np.float32).tolist() if self._meta.dtype.name == "bfloat16" else data.tolist()
+    if modes.CHANGED:
+        modes.tell("escape", self, "tolist", found)
+    return found
 
 
 def _truth(self: Tensor) -> bool:
@@ -196,7 +208,10 @@ def _truth(self: Tensor) -> bool:
             f"tensor: {self._meta}",
             "use x.any() or x.all()",
         )
-    return bool(self._data.reshape(())[()])
+    found = bool(self._data.reshape(())[()])
+    if modes.CHANGED:
+        modes.tell("escape", self, "bool", found)
+    return found
 
 
 def _number(kind: type) -> Callable:
@@ -205,7 +220,10 @@ def _number(kind: type) -> Callable:
             raise ArgumentValueError(
                 f"{kind.__name__}(x): x has {self._data.size} elements, not one", f"x: {self._meta}"
             )
-        return kind(_item(self))
+        value = kind(number_in(self._data))
+        if modes.CHANGED:
+            modes.tell("escape", self, kind.__name__, value)
+        return value
 
     return convert
 
@@ -213,7 +231,10 @@ def _number(kind: type) -> Callable:
 def _index(self: Tensor) -> int:
     if self._meta.dtype.is_floating_point or self._data.size != 1:
         raise ArgumentError(f"only an integer tensor of one element can be an index, not {self._meta}")
-    return int(_item(self))
+    value = int(number_in(self._data))
+    if modes.CHANGED:
+        modes.tell("escape", self, "int", value)
+    return value
 
 
 def _numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
@@ -225,6 +246,8 @@ def _numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
         raise GradError(
             "numpy(): the tensor requires gradients, which an array can't follow", "use x.detach().numpy()"
         )
+    if modes.CHANGED:
+        modes.tell("refuse", "numpy() handed out a tensor's memory")
     storage_of(self).exposed = True
     return self._data
 
@@ -363,6 +386,17 @@ class Handle:
         self.remove()
 
 
+hooks_hung = 0  # how often a hook was: as long as it is the same, no leaf has got one
+
+
+def hooked(name: str) -> None:
+    """Note that a hook was hung on history."""
+    global hooks_hung
+    hooks_hung += 1
+    if modes.CHANGED:
+        modes.tell("foreign", f"a {name} hook on a tensor")
+
+
 def _register_hook(self: Tensor, hook: Callable) -> Handle:
     """Call `hook(gradient)` when this tensor's gradient is known; what it returns replaces the gradient."""
     node = self._node
@@ -370,6 +404,7 @@ def _register_hook(self: Tensor, hook: Callable) -> Handle:
         raise GradError("register_hook: the tensor does not require gradients", f"tensor: {self._meta}")
     hooks = hooks_of(node).setdefault(self.output_nr, [])
     hooks.append(hook)
+    hooked(type(hook).__name__)
     return Handle(hooks, hook)
 
 
@@ -381,6 +416,7 @@ def _register_after(self: Tensor, hook: Callable) -> Handle:
     if node.after is None:
         node.after = []
     node.after.append(hook)
+    hooked(type(hook).__name__)
     return Handle(node.after, hook)
 
 
@@ -394,6 +430,8 @@ def _retain_grad(self: Tensor) -> None:
 
 # ---- copies ------------------------------------------------------------------------------------------------
 def _deepcopy(self: Tensor, memo: dict) -> Tensor:
+    if modes.CHANGED:
+        modes.tell("refuse", "a tensor was deep-copied")
     if not self.is_leaf:
         raise GradError("only leaves can be deep-copied", f"tensor: {self._meta}", "use x.detach().clone()")
     if id(self) in memo:
@@ -409,6 +447,8 @@ def _deepcopy(self: Tensor, memo: dict) -> Tensor:
 
 
 def _reduce(self: Tensor, protocol: int) -> tuple:
+    if modes.CHANGED:
+        modes.tell("refuse", "a tensor was pickled")
     if not self.is_leaf:
         raise GradError("only leaves can be pickled", f"tensor: {self._meta}", "use x.detach()")
     if isinstance(self, Parameter):

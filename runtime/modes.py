@@ -24,13 +24,15 @@ class _Local(threading.local):
     """A thread's state.  New threads start in the ordinary one.
 
     grad: gradients are recorded.  inference: they are not, whatever `grad` says.  hook: called with
-    (op, attrs, operands, outputs) after each op: the one place where a recorder or a profiler listens.
+    (op, attrs, operands, outputs) after each op, hidden outputs included: the one place where a recorder or a
+    profiler listens.  notice: called with what else a recorder must hear (see `tell`).
     anomaly: every op notes its line, and backward looks for NaN.
     """
 
     grad = True
     inference = False
     hook: Callable | None = None
+    notice: Callable | None = None
     anomaly = False
     counted = False
 
@@ -53,6 +55,29 @@ def update(**state: Any) -> None:
 def special() -> bool:
     """Whether this thread is in any but the ordinary state."""
     return not local.grad or local.inference or local.anomaly or local.hook is not None
+
+
+def tell(kind: str, *what: Any) -> None:
+    """Tell this thread's recorder, if there is one, of something that is no op.  Ask `CHANGED` first.
+
+    escape (tensor, how, value): Python was handed a value that depends on the tensor's elements.
+    made (array): a tensor was made of what Python knows, numbers or shapes.
+    drawn (generator, counters, state): a stretch of random numbers was reserved.
+    numbers (operands, optimizer, group): where the 0-d operands of an update were read from.
+    once (reason): this run did what later runs don't, so its recording is of no use.
+    gradients (leaf): the `.grad` of leaves is read or written from here on; one leaf's, where it is known.
+    backward (): history is walked.
+    foreign (what): history that no op record stands for was made.
+    refuse (reason): something happened that a recording can't repeat.
+    """
+    notice = local.notice
+    if notice is not None:
+        notice(kind, *what)
+
+
+def is_recording() -> bool:
+    """Whether a hook hears this thread's ops: then everything is to be done by ops."""
+    return bool(CHANGED) and local.hook is not None
 
 
 def is_grad_enabled() -> bool:
@@ -187,20 +212,28 @@ class set_detect_anomaly(set_grad_enabled):
 
 
 class hooked(_Mode):
-    """Call `hook(op, attrs, operands, outputs)` after each op of this thread."""
+    """Call `hook(op, attrs, operands, outputs)` after each op of this thread, and `notice` of what `tell` says."""
 
-    def __init__(self, hook: Callable):
+    def __init__(self, hook: Callable, notice: Callable | None = None):
         if not callable(hook):
             raise ArgumentError(f"hooked(hook): hook must be callable, not {type(hook).__name__}")
-        self._hook, self._changes = hook, {"hook": self._tell}
+        self._hook, self._notice = hook, notice
+        self._changes = {"hook": self._tell, "notice": None if notice is None else self._tell_notice}
 
     def _tell(self, *event: Any) -> None:
         """Call the hook, which is not told of the ops that it runs itself."""
-        local.hook = None
+        self._deaf(self._hook, event)
+
+    def _tell_notice(self, *event: Any) -> None:
+        self._deaf(self._notice, event)
+
+    def _deaf(self, listener: Callable, event: tuple) -> None:
+        before = local.hook, local.notice
+        local.hook = local.notice = None
         try:
-            self._hook(*event)
+            listener(*event)
         finally:
-            local.hook = self._tell
+            local.hook, local.notice = before
 
     def clone(self) -> _Mode:
-        return hooked(self._hook)
+        return hooked(self._hook, self._notice)

@@ -63,7 +63,11 @@ def spell(place: Place | None) -> str:
     """A place as an error shows it: `model.py:41`, with the source line where it can be read."""
     if place is None:
         return "(its line was not noted; detect_anomaly() notes every line)"
-    filename, line = line_of(place)
+    return spelled(*line_of(place))
+
+
+def spelled(filename: str, line: int) -> str:
+    """The same of a file and a line."""
     source = linecache.getline(filename, line).strip()
     shown = f"{os.path.basename(filename)}:{line}"
     return f"{shown}  {source}" if source else shown

@@ -18,6 +18,7 @@ from ..ir.execute import executor
 from ..ir.op import Op, Rule
 from ..ir.shapes import fitting
 from ..ir.types import Type
+from .kernels import choose
 
 ndarray, asarray = np.ndarray, np.asarray
 OPERAND, OUTPUT, REST, NOTHING = range(4)  # what an entry of a recipe saves; REST: all of a variadic operand
@@ -63,10 +64,11 @@ class Plan:
 
     def __init__(self, op: Op, types: tuple[Type | None, ...], attrs: dict[str, Any]):
         self.op, self.types, self.attrs = op, types, attrs
-        self.kernel, self.outs = executor(op, types, attrs)
+        reference, self.outs = executor(op, types, attrs)
         self.out = self.outs[0]
         if self.out.device.type != "cpu":
             raise DeviceError(f"{op.name}: there is no device {self.out.device} here", "use device='cpu'")
+        self.kernel = choose(op, types, attrs, self.outs, reference)
         everyone = [t for t in (*types, *self.outs) if t is not None]
         floats = [t.dtype for t in everyone if t.dtype.is_floating_point]
         self.small = not op.traits.host and (

@@ -15,6 +15,7 @@ from ..ir import dtypes
 from ..ir.errors import ArgumentValueError
 from ..ir.op import REGISTRY
 from ..ir.types import CPU
+from . import modes
 from .tensor import Parameter, Tensor
 
 
@@ -162,6 +163,8 @@ def _history(x: Tensor) -> str | None:
 
 def spelled(x: Tensor) -> str:
     """The tensor as text."""
+    if modes.CHANGED:
+        modes.tell("refuse", "a tensor was turned into text")
     options, kind, prefix = _options, x._meta, "tensor("
     default = dtypes.default_dtype()
     notes = []
@@ -199,6 +202,8 @@ def _repr(self: Tensor) -> str:
 def _format(self: Tensor, spec: str) -> str:
     """A 0-d tensor formats as its number: f"{loss:.3f}"; others only without a format."""
     if not self._meta.ndim and type(self) is Tensor:
+        if modes.CHANGED:
+            modes.tell("refuse", "a tensor was turned into text")
         return format(_widened(self._data).item(), spec)
     return object.__format__(self, spec)
 

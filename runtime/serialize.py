@@ -22,11 +22,11 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..ir import dtypes
+from ..ir import dtypes, lazy
 from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, DTypeError, LaminaError
 from ..ir.types import Device
-from . import lazy
+from . import modes
 from .methods import require_cpu
 from .tensor import Parameter, Size, Tensor, tensor_of, wrap
 
@@ -187,14 +187,26 @@ def _pieces(obj: Any) -> Iterator[bytes | memoryview]:
     """The bytes of a file, piece by piece; all that can be refused is refused before the first."""
     writer = _Writer()
     structure = json.dumps(writer.write(obj, ""), separators=(",", ":"))
+    raw = _raw(writer.entries)
+    yield from _file(raw, {STRUCTURE: structure, CHECKSUM: _checksum(structure, raw)})
+
+
+def _raw(entries: dict[str, np.ndarray]) -> dict[str, tuple[str, list[int], Any]]:
     raw: dict[str, tuple[str, list[int], Any]] = {}
-    for name, data in writer.entries.items():
+    for name, data in entries.items():
         dtype = dtypes.from_numpy_dtype(data.dtype)
         flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
         raw[name] = (dtype.short.upper(), list(data.shape), memoryview(flat))
-    header: dict[str, Any] = {"__metadata__": {STRUCTURE: structure, CHECKSUM: _checksum(structure, raw)}}
+    return raw
+
+
+def _file(
+    raw: dict[str, tuple[str, list[int], Any]], metadata: dict[str, str] | None
+) -> Iterator[bytes | memoryview]:
+    """The parts of a safetensors file, in order."""
+    header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     end = 0
-    widest_first = sorted(raw, key=lambda name: -writer.entries[name].itemsize)  # so that all are aligned
+    widest_first = sorted(raw, key=lambda name: -DTYPES[raw[name][0]].itemsize)  # so that all are aligned
     for name in widest_first:
         dtype_name, shape, data = raw[name]
         begin, end = end, end + len(data)
@@ -206,8 +218,13 @@ def _pieces(obj: Any) -> Iterator[bytes | memoryview]:
         yield raw[name][2]
 
 
+def safetensors_bytes(arrays: dict[str, np.ndarray]) -> bytes:
+    """Named arrays as the bytes of a safetensors file."""
+    return b"".join(_file(_raw(arrays), None))
+
+
 @contextmanager
-def _replacing(path: str) -> Iterator[IO[bytes]]:
+def replacing(path: str) -> Iterator[IO[bytes]]:
     """A file that takes the place of `path` once it is complete and on the disk, and not before."""
     path = os.path.realpath(path)  # write what a link points at, not over the link
     if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
@@ -241,6 +258,8 @@ def save(obj: Any, f: Target) -> None:
     once.  A path is written under another name first and then renamed, so an interrupt leaves the old file.
     Raises ArgumentError.
     """
+    if modes.CHANGED:
+        modes.tell("refuse", "save(obj, f) wrote a file")
     if not isinstance(f, (str, os.PathLike)):
         if not hasattr(f, "write"):
             raise ArgumentError(
@@ -251,7 +270,7 @@ def save(obj: Any, f: Target) -> None:
         return
     pieces = _pieces(obj)
     first = next(pieces)
-    with _replacing(os.fspath(f)) as file:
+    with replacing(os.fspath(f)) as file:
         file.write(first)
         for piece in pieces:
             file.write(piece)

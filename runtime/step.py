@@ -68,12 +68,13 @@ def changed(node: Node) -> InplaceError | GradError:
             "to go through twice: pass retain_graph=True the first time",
         )
     guards = zip(node.guards[::2], node.guards[1::2], strict=True)
-    store = next(s for s, v in guards if s.version != v)
+    number, store = next((i, s) for i, (s, v) in enumerate(guards) if s.version != v)
+    name, saved_at = node.saver(number)
     writer, place = store.writer or ("an op", None)
     line = f"before line {line_of(place)[1]}" if place is not None else "before that"
     return InplaceError(
         "a tensor saved for backward was changed in place",
-        f"saved by      {node.name:<8} {spell(node.place)}",
+        f"saved by      {name:<8} {saved_at}",
         f"changed by    {writer:<8} {spell(place) if place is not None else 'an unknown line'}",
         f"to keep both: write y = {_out_of_place(writer)}, or clone() {line}",
     )
@@ -180,7 +181,7 @@ def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
         user_code(create)
     types, needs = plan.types, [e is not None for e in edges]
     gs = g if type(g) is list else [g, *plan.unused]
-    if plan.small and not create:
+    if plan.small and not create and not modes.is_recording():
         gs = [x._data if isinstance(x, Tensor) else x for x in gs]
         if plan.rules is not None:
             hs: Iterable = [
@@ -229,10 +230,20 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
     """Add a cotangent into a leaf's gradient, whose memory no other leaf and nothing else shares."""
     if e.kind is None:  # its tensor stopped asking
         return
+    if modes.CHANGED:
+        modes.tell("gradients", e)
     if create:
         g = as_tensor(g)
         with accumulating:
             e.grad = REGISTRY["clone"](g) if e.grad is None else e.grad + g
+    elif modes.is_recording():  # what follows, by ops
+        g, old = as_tensor(g), e.grad
+        if old is None:
+            e.grad = REGISTRY["clone"](g)
+        elif old._edge is not None or not old._data.flags.writeable:
+            e.grad = old.detach() + g
+        else:
+            old.add_(g)
     else:
         # Ours alone: one reference from our caller's variable, and no other array over the same memory.
         references = counted(g)

@@ -10,8 +10,9 @@ class Storage:
 
     version: counts the writes.  Whoever saved an array for backward remembers the version and refuses a later
     one.  writer: the op and the line of the last write.  exposed: a NumPy array, DLPack capsule or buffer of
-    it is out, so it can change unseen.  history: how often a write gave the base another history; views made
-    before derive theirs anew.
+    it is out, so it can change unseen.  unseen: counts the writes through `x.data`, which `version` leaves
+    out, as PyTorch's does.  history: how often a write gave the base another history; views made before
+    derive theirs anew.
 
     A tensor gets its storage when first asked for one: most results are never saved, viewed or written.
     """
@@ -20,9 +21,50 @@ class Storage:
     version = 0
     writer: tuple[str, Place] | None = None
     exposed = False
+    unseen = 0
     history = 0
 
     def written(self, writer: tuple[str, Place]) -> None:
         """Note a write, after it was done."""
         self.version += 1
         self.writer = writer
+
+    def marks(self) -> tuple[int, ...]:
+        """Counts of which one has moved on after any write, for those who keep what they made of the data."""
+        return self.version, self.unseen
+
+
+class Literal(Storage):
+    """That of a tensor that a Python number beside a tensor was turned into: nobody writes it."""
+
+
+class Apart(Storage):
+    """That of `x.data`: a second count for the same memory, whose writes `of`, the first, doesn't see."""
+
+    _version = 0
+
+    def __init__(self, of: Storage):
+        self.of = of
+
+    @property
+    def version(self) -> int:
+        return self._version
+
+    @version.setter
+    def version(self, count: int) -> None:
+        self._version = count
+        of: Storage | None = self
+        while isinstance(of, Apart):
+            of = of.of
+            of.unseen += 1
+
+    @property
+    def exposed(self) -> bool:
+        return self.of.exposed
+
+    @exposed.setter
+    def exposed(self, out: bool) -> None:
+        self.of.exposed = out
+
+    def marks(self) -> tuple[int, ...]:
+        return self._version, self.unseen, *self.of.marks()

@@ -16,8 +16,9 @@ from ..ir import dtypes
 from ..ir.dtypes import DType, from_numpy_dtype
 from ..ir.errors import ArgumentError, DimError, DTypeError, GradError, ShapeError
 from ..ir.types import CPU, Device, Type, type_of
+from . import modes
 from .graph import Edge, Leaf, Node, Port, hooks_of
-from .storage import Storage
+from .storage import Apart, Storage
 
 new = object.__new__
 derivation: list[
@@ -155,8 +156,8 @@ class Tensor:
     def storage_offset(self) -> int:
         """Elements between the start of the storage and this tensor's first element."""
         root = self._view[0]._data if self._view else self._data
-        start = root.__array_interface__["data"][0]
-        return (self.data_ptr() - start) // root.itemsize
+        start, mine = (a.__array_interface__["data"][0] for a in (root, self._data))
+        return (mine - start) // root.itemsize
 
     def get_device(self) -> int:
         """The number of the device: -1, as the CPU has none."""
@@ -164,6 +165,8 @@ class Tensor:
 
     def data_ptr(self) -> int:
         """The address of the first element."""
+        if modes.CHANGED:
+            modes.tell("refuse", "data_ptr() was asked for, which differs from call to call")
         return self._data.__array_interface__["data"][0]
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
@@ -240,6 +243,8 @@ class Tensor:
     def grad(self) -> Tensor | None:
         node = self._node or getattr(self, "_resting", None)
         if type(node) is Leaf:
+            if modes.CHANGED:
+                modes.tell("gradients")
             return node.grad
         return kept.grad if (kept := retained(self)) else None
 
@@ -258,12 +263,16 @@ class Tensor:
                     "grad must have the tensor's dtype", f"tensor: {self._meta}", f"grad: {value._meta}"
                 )
         if type(node) is Leaf:
+            if modes.CHANGED:
+                modes.tell("gradients")
             node.grad = value
         elif value is not None:
             raise GradError("only a leaf that requires grad holds a gradient", f"tensor: {self._meta}")
 
     @property
     def _version(self) -> int:
+        if modes.CHANGED:
+            modes.tell("refuse", "_version was read, which differs from call to call")
         return self._storage.version if self._storage is not None else 0
 
     @property
@@ -276,12 +285,18 @@ class Tensor:
     @property
     def data(self) -> Tensor:
         """The same memory without history; writes through it are not seen by what was saved for backward."""
-        return wrap(self._data, self._meta)
+        if self._storage is None:
+            self._storage = Storage()
+        made = wrap(self._data, self._meta)
+        made._storage = Apart(self._storage)
+        return made
 
     @data.setter
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise ArgumentError(f"data must be a tensor, not {type(value).__name__}")
+        if value._storage is None:
+            value._storage = Storage()
         self._data, self._meta, self._storage, self._view = value._data, value._meta, value._storage, None
         if type(self._node) is Leaf:
             self._node.kind = value._meta
@@ -347,6 +362,8 @@ class Parameter(Tensor):
             data = tensor_of(np.zeros((0,), dtypes.default_dtype().numpy))
         elif not isinstance(data, Tensor):
             raise ArgumentError(f"Parameter(data): data must be a tensor, not {type(data).__name__}")
+        if data._storage is None:  # one memory, one count
+            data._storage = Storage()
         made._data, made._meta, made._storage, made._view = data._data, data._meta, data._storage, None
         made._node = None
         return made.requires_grad_(requires_grad)
@@ -419,4 +436,6 @@ def tensor_of(data: Any) -> Tensor:
         raise DTypeError(f"no tensor holds NumPy's {array.dtype}", f"convert it to one of: {known}")
     if array.dtype != dtype.numpy:
         array = array.astype(dtype.numpy)  # the other byte order
+    if modes.CHANGED:
+        modes.tell("made", array)
     return wrap(array, type_of(dtype, array.shape, CPU))

@@ -1,4 +1,4 @@
-"""How many threads a matrix product may use: NumPy's BLAS is asked, and told, through its own functions."""
+"""How many threads may compute: NumPy's BLAS is asked, and told, through its own functions; others listen."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from ..ir.errors import ArgumentError, ArgumentValueError
 
 # OpenBLAS carries a prefix and a suffix that depend on who built it; the first is that of NumPy's own wheels.
 SPELLINGS = ("scipy_openblas_{}64_", "openblas_{}64_", "scipy_openblas_{}", "openblas_{}")
+
+# Called with the number when it changes: the pool of native programs, once there is one.
+listeners: list[Callable[[int], None]] = []
 
 
 @functools.cache
@@ -37,13 +40,16 @@ def _blas() -> tuple[Callable, Callable] | None:
 
 
 def get_num_threads() -> int:
-    """The number of threads that a matrix product may use."""
+    """The number of threads that a matrix product or a compiled program may use."""
     blas = _blas()
     return blas[0]() if blas else len(os.sched_getaffinity(0))
 
 
 def set_num_threads(num_threads: int) -> None:
-    """Let matrix products use that many threads.  Raises ArgumentError, ArgumentValueError."""
+    """Let matrix products and compiled programs use that many threads.
+
+    Programs use no more than the process has cores.  Raises ArgumentError, ArgumentValueError.
+    """
     if isinstance(num_threads, bool) or not isinstance(num_threads, int):
         raise ArgumentError(f"set_num_threads(n): n must be an int, not {type(num_threads).__name__}")
     if num_threads < 1:
@@ -55,3 +61,5 @@ def set_num_threads(num_threads: int) -> None:
             "set its own variable before Python starts: MKL_NUM_THREADS or OMP_NUM_THREADS",
         )
     blas[1](num_threads)
+    for listener in listeners:
+        listener(num_threads)

@@ -13,6 +13,7 @@ from ..ir.errors import InplaceError
 from ..ir.op import Op
 from . import modes
 from .history import storage_of
+from .kernels import update_large
 from .places import here
 from .tensor import Tensor, tensor_of
 
@@ -28,24 +29,32 @@ class Gathered(Protocol):
 
 
 def apply_update(
-    op: Op, columns: Sequence[tuple[Tensor, ...]], numbers: dict[str, Any], gathered: Gathered | None = None
+    op: Op,
+    columns: Sequence[tuple[Tensor, ...]],
+    numbers: dict[str, Any],
+    gathered: Gathered | None = None,
+    source: tuple[Any, Any] = (None, None),
 ) -> None:
     """Run an update record (see ir/ops/update.py) over columns: gradients, parameters, and each state.
 
-    gathered: all of them as one row, updated at once.  The writes are noted.  Raises InplaceError, before
-    any, for a parameter whose memory is read-only.
+    gathered: all of them as one row, updated at once.  source: the optimizer and the group that the numbers
+    are of, for a recorder, which reads them anew at each call.  The writes are noted.  Raises InplaceError,
+    before any, for a parameter whose memory is read-only.
     """
     params = columns[1]
     if not all(map(_WRITEABLE, params)):
         p = next(p for p in params if not _WRITEABLE(p))
         raise InplaceError(f"{op.name}: a parameter's memory is read-only", f"parameter: {p._meta}")
     assert op.rows is not None, f"{op.name} is no update"
-    update = op.rows(tuple(numbers.items()))
+    plain = numbers
+    if modes.is_recording():  # what NumPy reads of a tensor here, Python never sees
+        plain = {name: x._data.item() if isinstance(x, Tensor) else x for name, x in numbers.items()}
     arrays = [list(map(_DATA, column)) for column in columns]
-    if gathered is None:
-        update(zip(*arrays))
-    else:
-        update([gathered.row(*arrays[:2])])
+    rows = zip(*arrays) if gathered is None else [gathered.row(*arrays[:2])]
+    others = update_large(op, plain, rows)
+    if others:
+        op.rows(tuple(plain.items()))(others)
+    if gathered is not None:
         gathered.scatter(arrays[1])
     writer = (op.name, here())
     stores = list(map(_STORAGE, chain(*columns[1:])))
@@ -59,4 +68,6 @@ def apply_update(
         operands, attrs = op.bind(params, grads, *states, **numbers)
         # The numbers as float64, in which the rules keep their digits whatever the tensors are.
         read = tuple(x if x is None or isinstance(x, Tensor) else tensor_of(np.float64(x)) for x in operands)
+        scalars = dict(zip(op.operands[:-1], read))
+        modes.tell("numbers", scalars, *source)
         modes.local.hook(op, attrs | {"inplace": True}, read, (*params, *chain(*states)))

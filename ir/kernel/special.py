@@ -173,7 +173,8 @@ def erfc(x: np.ndarray) -> np.ndarray:
 def erfinv(x: np.ndarray) -> np.ndarray:
     """The inverse of erf: +-inf at +-1, NaN beyond.
 
-    A rational start (M. Giles 2012), then three Halley steps.
+    Polynomials to start with (M. Giles 2012), in the far tails erfc's asymptotic form; then three Halley
+    steps.
     """
     x, kept = _widened(x)
     with np.errstate(all="ignore"):
@@ -206,7 +207,9 @@ def erfinv(x: np.ndarray) -> np.ndarray:
             ),
             np.sqrt(np.maximum(w, 5)) - 3,
         )
-        y = np.where(w < 5, centre, tail) * x
+        far = w + math.log(2)  # erfc(y) is about e^-y^2 / (y sqrt(pi))
+        last = np.sqrt(far - np.log(np.maximum(far, 5) * math.pi) / 2)
+        y = np.where(w < 5, centre, np.where(w < 16, tail, last)) * x
         for _ in range(3):
             # erf(y) - x through erfc in the tail, where erf has no bits left
             error = np.where(np.abs(x) < 0.5, erf(y) - x, np.sign(x) * ((1 - np.abs(x)) - erfc(np.abs(y))))

@@ -360,5 +360,6 @@ def _all_reads(kernel: Kernel, stage: Stage) -> list[Read]:
                 found.append(expr)
             elif isinstance(expr, Ref) and expr.name in kernel.locals and expr.name not in seen:
                 seen.add(expr.name)
-                waiting.append(kernel.locals[expr.name].value)
+                local = kernel.locals[expr.name]
+                waiting += [local.value] if local.axes else []  # without axes it is computed once, in order
     return found

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import KernelError
-from . import expansions, philox, special
+from . import doubles, expansions, philox, special
 from .scalar import Const, Expr, Op, Scalar, cast, op
 from .types import kind
 
@@ -90,9 +90,14 @@ def _compare(name: str, symbol: str, ufunc: Callable, ordered: str, signed: str,
     return Word(name, "tt:b", "fhiub", ufunc, llvm, f"({{0}} {symbol} {{1}})")
 
 
-def _math(name: str, function: Callable, triton: str, expand: Callable[..., Expr] | None = None) -> Word:
-    """A function of one real number that the C library has under the same name."""
-    return Word(name, "t:t", "f", function, None, triton, name, expand)
+def _math(name: str, function: Callable, triton: str) -> Word:
+    """A function of one real number that the C library has under the same name.
+
+    Its expansions are those of that name in expansions.py (f32) and doubles.py (f64), where they have one.
+    """
+    found = {"f32": getattr(expansions, name, None), "f64": getattr(doubles, name, None)}
+    expand = {dtype: rule for dtype, rule in found.items() if rule is not None}
+    return Word(name, "t:t", "f", function, None, triton, name, expand, tuple(expand))
 
 
 def _numpy_fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
@@ -114,6 +119,15 @@ def _numpy_trunc_div(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype.kind == "f":
         return np.trunc(a / b)
     return np.asarray((a - np.fmod(a, b)) // b, dtype=np.result_type(a, b))
+
+
+def _numpy_pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """An integer to a negative power is 0 but for 1 and -1, as 1 / x^-y cut to a whole number."""
+    below = y < 0
+    if y.dtype.kind == "f" or not below.any():
+        return np.power(x, y)
+    sign = np.where(y & 1, x, x * x)
+    return np.where(below, np.where(np.abs(x) == 1, sign, 0), np.power(x, np.where(below, 0, y)))
 
 
 def _numpy_sigmoid(x: np.ndarray) -> np.ndarray:
@@ -277,7 +291,7 @@ scale2 = Word(
     _numpy_scale2,
     None,
     "libdevice.ldexp({0}, ({1}).to(tl.int32))",
-    expand={"f32": expansions.scale2, "f64": expansions.scale2_double},
+    expand={"f32": expansions.scale2, "f64": doubles.scale2},
     expands=_FLOATS,
 )
 
@@ -291,13 +305,13 @@ rsqrt = Word(
     expand=lambda x: 1.0 / sqrt(x),
     expands=_FLOATS,
 )
-exp = _math("exp", np.exp, "tl.exp({0})", expansions.exp)
-exp2 = _math("exp2", np.exp2, "tl.exp2({0})", expansions.exp2)
-expm1 = _math("expm1", np.expm1, "libdevice.expm1({0})", expansions.expm1)
-log = _math("log", np.log, "tl.log({0})", expansions.log)
+exp = _math("exp", np.exp, "tl.exp({0})")
+exp2 = _math("exp2", np.exp2, "tl.exp2({0})")
+expm1 = _math("expm1", np.expm1, "libdevice.expm1({0})")
+log = _math("log", np.log, "tl.log({0})")
 log2 = _math("log2", np.log2, "tl.log2({0})")
 log10 = _math("log10", np.log10, "libdevice.log10({0})")
-log1p = _math("log1p", np.log1p, "libdevice.log1p({0})", expansions.log1p)
+log1p = _math("log1p", np.log1p, "libdevice.log1p({0})")
 sin = _math("sin", np.sin, "tl.sin({0})")
 cos = _math("cos", np.cos, "tl.cos({0})")
 tan = _math("tan", np.tan, "libdevice.tan({0})")
@@ -306,25 +320,33 @@ acos = _math("acos", np.arccos, "libdevice.acos({0})")
 atan = _math("atan", np.arctan, "libdevice.atan({0})")
 sinh = _math("sinh", np.sinh, "libdevice.sinh({0})")
 cosh = _math("cosh", np.cosh, "libdevice.cosh({0})")
-tanh = _math("tanh", np.tanh, "libdevice.tanh({0})", expansions.tanh)
+tanh = _math("tanh", np.tanh, "libdevice.tanh({0})")
 asinh = _math("asinh", np.arcsinh, "libdevice.asinh({0})")
 acosh = _math("acosh", np.arccosh, "libdevice.acosh({0})")
 atanh = _math("atanh", np.arctanh, "libdevice.atanh({0})")
-erf = _math("erf", special.erf, "tl.erf({0})", expansions.erf)
+erf = _math("erf", special.erf, "tl.erf({0})")
 erfc = _math("erfc", special.erfc, "libdevice.erfc({0})")
-erfinv = Word("erfinv", "t:t", "f", special.erfinv, None, "libdevice.erfinv({0})", None, expansions.erfinv)
+erfinv = Word(
+    "erfinv",
+    "t:t",
+    "f",
+    special.erfinv,
+    None,
+    "libdevice.erfinv({0})",
+    expand={"f32": expansions.erfinv, "f64": doubles.erfinv},
+    expands=_FLOATS,
+)
 lgamma = _math("lgamma", special.lgamma, "libdevice.lgamma({0})")
-digamma = Word("digamma", "t:t", "f", special.digamma)
 atan2 = Word("atan2", "tt:t", "f", np.arctan2, None, "libdevice.atan2({0}, {1})", "atan2")
 pow = Word(
     "pow",
     "tt:t",
     "fiu",
-    np.power,
+    _numpy_pow,
     None,
     {"f": "libdevice.pow({0}, {1})"},
     "pow",
-    expansions.power,
+    {"f32": expansions.power_single, "f": expansions.power, "i": expansions.power, "u": expansions.power},
     _INTEGERS + _FLOATS,
 )
 sigmoid = Word("sigmoid", "t:t", "f", _numpy_sigmoid, expand=expansions.sigmoid, expands=_FLOATS)

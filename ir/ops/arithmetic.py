@@ -441,9 +441,8 @@ def _share(g: Any, mine: Any, other: Any, loses: Any) -> Any:
 maximum = elementwise(
     "maximum",
     "max",
-    reference=np.maximum,
+    reference=np.maximum,  # 0.0 and -0.0 in either order differ: not commutative
     operands=BOTH,
-    commutative=True,
     samples=_DISTINCT,
     grad=(
         lambda g, input, other: _share(g, input, other, input < other),
@@ -455,9 +454,8 @@ maximum = elementwise(
 minimum = elementwise(
     "minimum",
     "min",
-    reference=np.minimum,
+    reference=np.minimum,  # 0.0 and -0.0 in either order differ: not commutative
     operands=BOTH,
-    commutative=True,
     samples=_DISTINCT,
     grad=(
         lambda g, input, other: _share(g, input, other, input > other),

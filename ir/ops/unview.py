@@ -14,7 +14,7 @@ from ..errors import ShapeError
 from ..indices import whole
 from ..op import REGISTRY, Traits, define
 from ..sample import sample
-from ..types import Shape
+from ..types import Shape, Type
 from ..views import BY_VALUE, MAPS, Chain, places_in, replay, shapes_along, step
 
 # The transpose of a chain of views, and a write through one
@@ -36,9 +36,12 @@ def bind_unview(input, shape, chain):
     This is the transpose of the chain as a linear map, hence the gradient of a view.  Raises ShapeError
     unless `input` has the shape that the chain selects.
     """
-    shape, chain = tuple(shape), _as_chain(chain)
+    return (input,), {"shape": tuple(shape), "chain": _as_chain(chain)}
+
+
+def _infer_unview(input: Type, *, shape: Shape, chain: Chain) -> Type:
     _region("unview", shape, input.shape, chain)
-    return (input,), {"shape": shape, "chain": chain}
+    return input.with_shape(shape)
 
 
 def _run(x: np.ndarray, chain: Chain) -> np.ndarray:
@@ -82,7 +85,7 @@ _SQUARE = (step("view", shape=(3, 11)), step("basic_index", index=(whole(3), ("s
 unview = define(
     "unview",
     bind=bind_unview,
-    infer=lambda input, *, shape, chain: input.with_shape(shape),
+    infer=_infer_unview,
     reference=_unview,
     grad=lambda g, chain: replay(g, chain),
     lower=lowering.kernel(_build_unview),
@@ -105,9 +108,12 @@ def bind_view_scatter(base, value, chain):
     A write in place to a view is this, seen from the base.  Raises ShapeError unless `value` has the shape of
     the region.
     """
-    chain = _as_chain(chain)
+    return (base, value), {"chain": _as_chain(chain)}
+
+
+def _infer_view_scatter(base: Type, value: Type, *, chain: Chain) -> Type:
     _region("view_scatter", base.shape, value.shape, chain)
-    return (base, value), {"chain": chain}
+    return base
 
 
 def _view_scatter(base: np.ndarray, value: np.ndarray, *, chain: Chain) -> np.ndarray:
@@ -129,7 +135,7 @@ def _scattered(base: Any, value: Any, *, chain: Chain) -> Any:
 view_scatter = define(
     "view_scatter",
     bind=bind_view_scatter,
-    infer=lambda base, value, *, chain: base,
+    infer=_infer_view_scatter,
     casts=lambda base, value, *, chain: (None, base.dtype),
     reference=_view_scatter,
     grad=(

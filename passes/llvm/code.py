@@ -6,7 +6,7 @@ begins when the one before it has ended everywhere.  The entry of a phase is
     void @symbol(ptr %args, i64 %lo, i64 %hi)
 
 and does the units lo..hi.  `args` points to pointers: the kernel's inputs, its outputs, then the scratch
-memory that the phases share, then the kernel's symbols as 64-bit integers.
+memory that the phases share (null where there is none), then the kernel's symbols as 64-bit integers.
 """
 
 from __future__ import annotations

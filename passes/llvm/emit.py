@@ -13,12 +13,11 @@ from itertools import product
 from typing import Any
 
 from ...ir.errors import KernelError
-from ...ir.kernel.affine import Affine
-from ...ir.kernel.form import COMBINE, Axis, Fold, Kernel, Local, Reduce, Store, identity, names
-from ...ir.kernel.scalar import Op, Ref, ref
+from ...ir.kernel.form import COMBINE, Axis, Fold, Kernel, Local, Reduce, Stage, Store, identity, names
+from ...ir.kernel.scalar import Const, Expr, Op, Ref, children, ref, walk
 from ...ir.kernel.types import kind
-from .memory import Memory
-from .schedule import Schedule, default_schedule, unit_axes, units
+from .results import Results
+from .schedule import Schedule, default_schedule, is_long, unit_axes, units
 from .target import Target
 from .writer import ELEMENTS, Point, Value, suffix
 
@@ -38,14 +37,8 @@ def lower(kernel: Kernel, target: Target, schedule: Schedule | None = None) -> s
     return "\n".join([*emitter.declared.values(), body, ""])
 
 
-class Emitter(Memory):
+class Emitter(Results):
     """Writes the function of one kernel."""
-
-    def __init__(self, kernel: Kernel, schedule: Schedule, target: Target):
-        super().__init__(kernel, schedule, target)
-        self.scratch: dict[
-            tuple, tuple[str, str]
-        ] = {}  # (a kept Local, parallel point) -> its array and type
 
     # ---- stages
     def stages(self, points: list[Point]) -> None:
@@ -55,7 +48,7 @@ class Emitter(Memory):
                 continue
             match stage:
                 case Store():
-                    self.over(stage.axes, points, [], _effect(partial(self.store, stage)))
+                    self.over(stage.axes, points, [], _effect(partial(self.store, stage)), stage=stage)
                 case Reduce():
                     self.bind(stage.name, points, self.accumulate(stage, points))
                 case Fold(scan=True):
@@ -65,54 +58,17 @@ class Emitter(Memory):
                 case Local(name, ()):
                     self.bind(name, points, [self.emit(stage.value, point) for point in points])
                 case Local(name) if name in self.schedule.keep:
-                    self.over(stage.axes, points, [], _effect(partial(self.keep, stage)))
-
-    def bind(self, name: str, points: list[Point], values: list[Value], axes: tuple[str, ...] = ()) -> None:
-        """Leave a stage's results in the memo, as the value of a reference to it at each point."""
-        for point, value in zip(points, values, strict=True):
-            self.scopes[-1][self.key(ref(name, axes), point)] = value
-
-    def reference(self, expr: Ref, point: Point) -> Value:
-        """A Local: loaded if it is kept, else computed again.  Every other result is in the memo already."""
-        if expr.name in self.schedule.keep:
-            dtype = self.kernel.dtypes[expr.name]
-            wide = self.vector(ELEMENTS[dtype])
-            return self.ssa(
-                f"load {wide}, ptr {self.scratch_address(expr, point)}, align 64", dtype, self.lanes
-            )
-        local = self.kernel.locals.get(expr.name)
-        if local is None:
-            raise KernelError(
-                f"{self.kernel.name}: LLVM reads a scan's states in stores over its axis, directly after it",
-                f"at: {expr}",
-            )
-        return self.emit(local.value, point)
-
-    def keep(self, stage: Local, points: list[Point]) -> None:
-        """Hold a Local over the vector axis in a stack array of whole vectors; later stages load it."""
-        place = ref(stage.name, names(stage.axes))
-        for point in points:
-            value = self.splat(self.emit(stage.value, point))
-            self.scopes[-1][self.key(place, point)] = value
-            self.line(f"store {value}, ptr {self.scratch_address(place, point)}, align 64")
-
-    def scratch_address(self, place: Ref, point: Point) -> str:
-        (vector,) = place.axes
-        key = place.name, tuple(point[axis] for axis in sorted(self.kernel.parallel_names))
-        element = ELEMENTS[self.kernel.dtypes[place.name]]
-        name, _ = self.scratch.setdefault(key, (f"%{place.name}.keep{len(self.scratch)}", element))
-        return self.address(element, name, *self.linear(Affine(((vector, 1),)), point))
+                    self.over(stage.axes, points, [], _effect(partial(self.keep, stage)), stage=stage)
 
     # ---- reductions
     def accumulate(self, stage: Reduce, points: list[Point]) -> list[Value]:
         word, dtype = COMBINE[stage.combine], self.kernel.dtypes[stage.name]
         across = self.lane_axis in names(stage.axes)
         wide = across or self.lane_axis in self.kernel.free_axes(stage.value)
-        copies = self.schedule.unroll if across else 1
+        copies = self.copies(stage) if across else 1
         start = self.constant(identity(word, dtype), dtype, wide)
-        fused = (
-            isinstance(stage.value, Op) and stage.value.name == "mul" and word == "add" and kind(dtype) == "f"
-        )
+        product = isinstance(stage.value, Op) and stage.value.name == "mul"
+        fused = product and word == "add" and kind(dtype) == "f" and self.target.has_fma
 
         def combined(total: Value, point: Point) -> Value:
             if fused and isinstance(stage.value, Op):
@@ -132,10 +88,16 @@ class Emitter(Memory):
                 totals[slot] = following
             return totals
 
-        totals = self.over(stage.axes, points, [start] * (len(points) * copies), body)
+        totals = self.over(stage.axes, points, [start] * (len(points) * copies), body, copies, stage)
         if not across:
             return totals
         return [self.horizontal(word, totals[k :: len(points)]) for k in range(len(points))]
+
+    def copies(self, stage: Reduce) -> int:
+        """How many vectors of a local vector axis are added up at once: one where each is work enough to hide
+        an addition's latency, and its code is long.
+        """
+        return 1 if is_long(self.kernel, stage, self.schedule.keep) else self.schedule.unroll
 
     def horizontal(self, word: str, totals: list[Value]) -> Value:
         """The lanes of several accumulators as one number, always in the same order."""
@@ -143,27 +105,44 @@ class Emitter(Memory):
             pairs = [totals[k : k + 2] for k in range(0, len(totals), 2)]
             totals = [self.named(word, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
         (total,) = totals
+        if kind(total.dtype) != "f" or word not in ("max", "min"):
+            return self.reduced(word, total)
+        count = self.lanes
+        while count > 1:  # halves against halves: LLVM's own reduction would order zeros too
+            count //= 2
+            order = ", ".join(f"i32 {lane + count}" for lane in range(count))
+            halves = [
+                self.ssa(
+                    f"shufflevector {total}, {total.type} poison, <{count} x i32> <{picks}>",
+                    total.dtype,
+                    count,
+                )
+                for picks in (", ".join(f"i32 {lane}" for lane in range(count)), order)
+            ]
+            total = self.named(word, *halves)
+        return self.lane(total, 0)
+
+    def reduced(self, word: str, total: Value) -> Value:
+        """LLVM's reduction of a vector's lanes."""
         dtype, letter = total.dtype, kind(total.dtype)
-        floating = {"add": "fadd", "mul": "fmul", "max": "fmaximum", "min": "fminimum"}
         integer = {"add": "add", "mul": "mul", "bit_or": "or", "bit_and": "and"}
         integer |= {"max": "smax" if letter == "i" else "umax", "min": "smin" if letter == "i" else "umin"}
-        name = (floating if letter == "f" else integer)[word]
+        name = {"add": "fadd", "mul": "fmul"}[word] if letter == "f" else integer[word]
         arguments = [(total.type, total.text)]
         if name in ("fadd", "fmul"):
             first = self.constant(-0.0 if name == "fadd" else 1.0, dtype)
             arguments.insert(0, (first.type, first.text))
         flags = "reassoc " if letter == "f" else ""  # a tree over the lanes
-        call = self.call(
-            f"llvm.vector.reduce.{name}.{suffix(dtype, self.lanes)}", ELEMENTS[dtype], arguments, flags
-        )
-        return self.ssa(call, dtype)
+        called = f"llvm.vector.reduce.{name}.{suffix(dtype, self.lanes)}"
+        return self.ssa(self.call(called, ELEMENTS[dtype], arguments, flags), dtype)
 
     # ---- folds
     def fold(self, stage: Fold, points: list[Point]) -> None:
         across = self.lane_axis in names(stage.axes)
-        if across and stage.merge is None:
+        if across and (stage.merge is None or stage.axes[-1].name != self.lane_axis):
             raise KernelError(
-                f"{self.kernel.name}: a fold without merge runs in sequence",
+                f"{self.kernel.name}: a fold without merge runs in sequence, "
+                "one with it along any axis but its fastest",
                 f"at: {stage}",
                 "choose another vector axis",
             )
@@ -208,21 +187,25 @@ class Emitter(Memory):
             for point in points
             for value in shaped([self.emit(e, point, d) for e, d in zip(stage.init, dtypes, strict=True)])
         ]
-        flat = self.over(stage.axes, points, start, body)
+        flat = self.over(stage.axes, points, start, body, stage=stage)
         return [flat[k : k + width] for k in range(0, len(flat), width)]
 
     def merged(self, stage: Fold, point: Point, state: list[Value]) -> list[Value]:
-        """The lanes' states as one, lane after lane."""
-        total = [self.lane(value, 0) for value in state]
-        for number in range(1, self.lanes):
+        """The lanes' states as one: each vector is merged with itself turned by half its lanes, then less."""
+        dtypes = [self.kernel.dtypes[name] for name in stage.names]
+        turn = self.lanes // 2
+        while turn:
+            order = ", ".join(f"i32 {(lane + turn) % self.lanes}" for lane in range(self.lanes))
             self.scopes.append({})
-            for name, left, right in zip(stage.names, total, state, strict=True):
-                self.bind(name, [point], [left])
-                self.bind(f"right.{name}", [point], [self.lane(right, number)])
-            dtypes = [self.kernel.dtypes[name] for name in stage.names]
-            total = [self.emit(e, point, d) for e, d in zip(stage.merge or (), dtypes, strict=True)]
+            for name, value in zip(stage.names, state, strict=True):
+                text = f"shufflevector {value}, {value.type} poison, <{self.lanes} x i32> <{order}>"
+                self.bind(name, [point], [value])
+                self.bind(f"right.{name}", [point], [self.ssa(text, value.dtype, self.lanes)])
+            merge = zip(stage.merge or (), dtypes, strict=True)
+            state = [self.splat(self.emit(e, point, d)) for e, d in merge]
             self.scopes.pop()
-        return total
+            turn //= 2
+        return [self.lane(value, 0) for value in state]
 
     def scan(self, number: int, stage: Fold, points: list[Point]) -> set[int]:
         """Run a scan, the stores over its axis inside its loop; give those stages' numbers."""
@@ -232,11 +215,16 @@ class Emitter(Memory):
                 f"{self.kernel.name}: a scan runs in sequence", f"at: {stage}", "choose another vector axis"
             )
         inside = self.kernel.scan_stores(number)
+        outside = (s for n, s in enumerate(self.kernel.stages) if n > number and n not in inside)
+        read_later = set().union(*map(self.kernel.needs, outside)) & set(stage.names)
 
         def seen(at: list[Point], states: list[list[Value]]) -> None:
             self.scopes.append({})
             for k, name in enumerate(stage.names):
                 self.bind(name, at, [state[k] for state in states], axes)
+                if name in read_later:
+                    for point, state in zip(at, states, strict=True):
+                        self.hold_state(ref(name, axes), point, state[k])
             for n in inside:
                 other = self.kernel.stages[n]
                 assert isinstance(other, Store)
@@ -248,9 +236,20 @@ class Emitter(Memory):
 
     # ---- loops
     def over(
-        self, axes: tuple[Axis, ...], points: list[Point], carried: list[Value], body: Body
+        self,
+        axes: tuple[Axis, ...],
+        points: list[Point],
+        carried: list[Value],
+        body: Body,
+        copies: int = 1,
+        stage: Stage | None = None,
     ) -> list[Value]:
-        """Loops over `axes`, the vector axis innermost; body(points, carried) -> carried."""
+        """Loops over `axes`, the vector axis innermost, `copies` vectors of it at once.
+
+        body(points, carried) -> carried.  What `stage` computes that no loop changes is computed before them.
+        """
+        if stage is not None and all(int(axis.extent) for axis in axes):
+            self.hoist(stage, frozenset(names(axes)), points)
         ordered = sorted(axes, key=lambda axis: axis.name == self.lane_axis)
         if not ordered:
             return body(points, carried)
@@ -259,13 +258,14 @@ class Emitter(Memory):
         if extent == 0:
             return carried
         if axis.name == self.lane_axis:
-            return self.over_vector(axis.name, extent, points, carried, body)
+            return self.over_vector(axis.name, extent, points, carried, body, copies)
         step = min(self.schedule.step.get(axis.name, 1), extent)
         full = extent // step * step
 
         def run(index: str, offsets: range, values: list[Value]) -> list[Value]:
             for k in offsets:
-                values = self.over(rest, [p | {axis.name: (index, k)} for p in points], values, body)
+                at = [p | {axis.name: (index, k)} for p in points]
+                values = self.over(rest, at, values, body, copies, stage)
             return values
 
         if full == step:
@@ -274,39 +274,76 @@ class Emitter(Memory):
             carried = self.loop("0", str(full), step, carried, lambda index, v: run(index, range(step), v))
         return run("0", range(full, extent), carried)
 
-    def over_vector(
-        self, name: str, extent: int, points: list[Point], carried: list[Value], body: Body
-    ) -> list[Value]:
-        """A local vector axis: `unroll` vectors at once, then single ones, the last with a constant mask."""
-        block = self.lanes * self.schedule.unroll
-        full = extent // block * block
+    def hoist(self, stage: Stage, axes: frozenset[str], points: list[Point]) -> None:
+        """Compute what a stage needs and the axes do not change, so that loops over them find it done."""
+        waiting, seen = list(stage.step if isinstance(stage, Fold) else stage.exprs), set()
+        while waiting:
+            expr = waiting.pop()
+            if expr in seen or isinstance(expr, Const):
+                continue
+            seen.add(expr)
+            if isinstance(expr, Ref):
+                local = self.kernel.locals.get(expr.name)
+                if local is not None and local.axes and expr.name not in self.schedule.keep:
+                    waiting.append(local.value)
+            elif self.varies(stage, expr, axes) or self.kernel.dtype_of(expr) is None:
+                waiting.extend(children(expr))
+            else:
+                for point in points:
+                    value = self.emit(expr, point)
+                    if self.lane_axis in axes and kind(value.dtype) != "b":
+                        self.splat(value)
 
-        def once(index: str, values: list[Value]) -> list[Value]:
-            return body([p | {name: (index, k)} for k in range(0, block, self.lanes) for p in points], values)
+    def varies(self, stage: Stage, expr: Expr, axes: frozenset[str]) -> bool:
+        """Whether an expression depends on the axes, or on the states of a fold."""
+        if self.kernel.free_axes(expr) & axes:
+            return True
+        return any(isinstance(e, Ref) and e.name in stage.defines for e in walk(expr))
+
+    def over_vector(
+        self, name: str, extent: int, points: list[Point], carried: list[Value], body: Body, copies: int
+    ) -> list[Value]:
+        """A local vector axis: `copies` vectors at once, then single ones, the last with a constant mask."""
+        block = self.lanes * copies
+        full, whole = extent // block * block, extent // self.lanes * self.lanes
+
+        def blocks(width: int) -> Callable[[str, list[Value]], list[Value]]:
+            steps = range(0, width, self.lanes)
+            return lambda index, values: body([p | {name: (index, k)} for k in steps for p in points], values)
 
         if full:
-            carried = self.loop("0", str(full), block, carried, once)
-        for start in range(full, extent, self.lanes):
-            left = extent - start
-            self.mask = None if left >= self.lanes else self.lanes_below(str(left))
-            at = [p | {name: ("0", start)} for p in points]
-            carried = body(at, carried)  # of several copies of an accumulator, the first takes the rest
-        self.mask = None
+            carried = self.counted(0, full, block, carried, blocks(block))
+        if full < whole:  # of several copies of an accumulator, the first takes the rest
+            carried = self.counted(full, whole, self.lanes, carried, blocks(self.lanes))
+        if whole < extent:
+            self.mask = self.lanes_below(str(extent - whole))
+            carried = body([p | {name: ("0", whole)} for p in points], carried)
+            self.mask = None
         return carried
 
+    def counted(
+        self, low: int, high: int, step: int, carried: list[Value], body: Callable[[str, list[Value]], list]
+    ) -> list[Value]:
+        """A loop, or its body alone where it runs once."""
+        if high - low == step:
+            return body(str(low), carried)
+        return self.loop(str(low), str(high), step, carried, body)
+
     # ---- the function
-    def function(self) -> str:
-        if units(self.kernel, self.schedule):
+    def function(self, name: str | None = None, linkage: str = "") -> str:
+        """The whole function, under `name`; written once."""
+        if self.kernel.symbols or units(self.kernel, self.schedule):
             self.loop("%lo", "%hi", 1, [], _effect(self.unit), nonempty=False)
         shared = {b.inplace for b in self.kernel.outputs} | {b.name for b in self.kernel.outputs if b.inplace}
         arguments = [f"ptr {'' if name in shared else 'noalias '}%{name}.ptr" for name in self.kernel.buffers]
+        arguments += [f"i64 %{name}" for name in self.kernel.symbols]
         arrays = ["  %nowhere = alloca i64, align 8"]
-        for name, element in self.scratch.values():
-            extent = int(self.kernel.extents[self.lane_axis])
-            length = -(-extent // self.lanes) * self.lanes
-            arrays.append(f"  {name} = alloca [{length} x {element}], align 64")
+        arrays += [f"  {slot} = alloca {kind}, align 64" for (kind, _), slot in self.slots.items()]
+        for array, element, length in self.scratch.values():
+            arrays.append(f"  {array} = alloca [{length} x {element}], align 64")
         width = 512 if self.target.lanes == 16 else 256
-        header = f"define void @{symbol(self.kernel)}({', '.join([*arguments, 'i64 %lo', 'i64 %hi'])})"
+        name = name or symbol(self.kernel)
+        header = f"define {linkage}void @{name}({', '.join([*arguments, 'i64 %lo', 'i64 %hi'])})"
         return "\n".join(
             [
                 f'{header} nounwind "prefer-vector-width"="{width}" {{',
@@ -321,19 +358,24 @@ class Emitter(Memory):
     def unit(self, number: str) -> None:
         schedule, chunk = self.schedule, None
         point: Point = {}
-        for name, count in reversed(unit_axes(self.kernel, schedule)):
-            index = "0" if count == 1 else self.integer(f"urem i64 {number}, {count}")
-            number = number if count == 1 else self.integer(f"udiv i64 {number}, {count}")
+        counts = unit_axes(self.kernel, schedule)
+        for name, count in reversed(counts):
+            if name == counts[0][0]:
+                index = number  # the slowest axis has what is left
+            else:
+                index = "0" if count == 1 else self.integer(f"urem i64 {number}, {count}")
+                number = number if count == 1 else self.integer(f"udiv i64 {number}, {count}")
             vector = name == schedule.vector
             size = schedule.chunk if vector else schedule.tile.get(name, 1)
             base = index if size == 1 or index == "0" else self.integer(f"mul nsw i64 {index}, {size}")
-            extent = int(self.kernel.extents[name])
             if vector:
                 chunk = base
                 continue
-            if extent % size:
+            extent = self.kernel.extents[name]
+            known = isinstance(extent, int)
+            if size > 1 and not (known and extent % size == 0):
                 # the last tile overlaps its neighbour: stores are pure functions of their point
-                last = extent - size
+                last = str(extent - size) if known else self.integer(f"sub i64 %{extent}, {size}")
                 early = self.integer(f"icmp slt i64 {base}, {last}")
                 base = self.integer(f"select i1 {early}, i64 {base}, i64 {last}")
             point[name] = (base, 0)
@@ -348,34 +390,37 @@ class Emitter(Memory):
             self.vector_loops(points, chunk)
 
     def vector_loops(self, points: list[Point], low: str) -> None:
-        """A parallel vector axis: full blocks, then masked single vectors up to the end of the chunk."""
+        """A parallel vector axis: full blocks, then single vectors up to the end of the chunk, masked."""
         vector, schedule = self.schedule.vector, self.schedule
         assert vector is not None
-        extent, block = int(self.kernel.extents[vector]), self.lanes * schedule.unroll
-        exact = extent % block == 0 and (schedule.chunk % block == 0 or extent <= schedule.chunk)
-        if extent <= schedule.chunk:
-            high, full = str(extent), str(extent // block * block)
-        else:
-            end = self.name(f"add i64 {low}, {schedule.chunk}")
-            inside = self.name(f"icmp slt i64 {end}, {extent}")
-            high = self.name(f"select i1 {inside}, i64 {end}, i64 {extent}")
-            size = self.name(f"sub i64 {high}, {low}")
-            full = self.name(f"sub i64 {high}, {self.name(f'urem i64 {size}, {block}')}")
+        extent, block = self.kernel.extents[vector], self.lanes * schedule.unroll
+        for stage in self.kernel.stages:
+            self.hoist(stage, frozenset((vector, *names(stage.axes))), points)
 
-        def once(index: str, width: int) -> list[Value]:
+        def at(index: str, width: int) -> None:
             self.stages([p | {vector: (index, k)} for p in points for k in range(0, width, self.lanes)])
-            return []
 
-        def tail(index: str, _: list[Value]) -> list[Value]:
+        if isinstance(extent, int) and extent <= schedule.chunk:
+            body = _effect(lambda where: self.stages(where))
+            self.over_vector(vector, extent, points, [], body, schedule.unroll)
+            return
+        bound = str(extent) if isinstance(extent, int) else f"%{extent}"
+        end = self.name(f"add i64 {low}, {schedule.chunk}")
+        inside = self.name(f"icmp slt i64 {end}, {bound}")
+        high = self.name(f"select i1 {inside}, i64 {end}, i64 {bound}")
+
+        def tail(index: str) -> None:
             self.mask = None if self.lanes == 1 else self.lanes_below(self.name(f"sub i64 {high}, {index}"))
-            once(index, self.lanes)
+            at(index, self.lanes)
             self.mask = None
-            return []
 
-        if full != "0":
-            self.loop(low, full, block, [], lambda index, _: once(index, block), nonempty=exact)
+        size = self.name(f"sub i64 {high}, {low}")
+        full = self.name(f"sub i64 {high}, {self.name(f'urem i64 {size}, {block}')}")
+
+        exact = isinstance(extent, int) and extent % block == 0 and schedule.chunk % block == 0
+        self.loop(low, full, block, [], _effect(lambda index: at(index, block)), nonempty=exact)
         if not exact:
-            self.loop(full, high, self.lanes, [], tail, nonempty=False)
+            self.loop(full, high, self.lanes, [], _effect(tail), nonempty=False)
 
 
 def _effect(act: Callable[[Any], None]) -> Callable[[Any, list[Value]], list[Value]]:

@@ -6,6 +6,7 @@ import re
 from abc import ABC, abstractmethod
 
 from ...ir.errors import KernelError
+from ...ir.kernel.expansions import TURNS
 from ...ir.kernel.form import Kernel
 from ...ir.kernel.scalar import Cast, Const, Coordinate, Expr, Op, Read, Ref, cast, op
 from ...ir.kernel.types import bits, is_floating, kind
@@ -90,7 +91,10 @@ class Expressions(Writer, ABC):
         if special is None and spelled is None:
             simpler = word.expansion(agreed, args)
             if simpler is not None:
-                return self.emit(simpler, point, agreed)
+                value = self.emit(simpler, point, agreed)
+                return self.checked(name, args, point, value) if name in ("sin", "cos") else value
+            if name == "pow" and letter in "iu":
+                special = self.whole_power
         operands = [self.emit(a, point, agreed if p == "t" else "bool") for p, a in pairs]
         if any(operand.lanes for operand in operands):
             operands = [self.splat(operand) for operand in operands]
@@ -115,6 +119,8 @@ class Expressions(Writer, ABC):
             return self.scalef
         if name in ("trunc_div", "fmod") and kind(dtype) in "iu":
             return lambda operands: self.integer_division(name, operands)
+        if name == "fma" and not self.target.has_fma:
+            return self.unfused
         if name == "max" or name == "min":
             return lambda operands: self.extreme(name, operands)
         return None
@@ -146,16 +152,30 @@ class Expressions(Writer, ABC):
         return self.instruction(spelled, values, dtype, dtype)
 
     def extreme(self, name: str, operands: list[Value]) -> Value:
-        """One compare and select where the second operand is a number: it lets a NaN in the first through."""
+        """A NaN in either operand is the result; of two zeros, either.
+
+        `select(second > first, second, first)` is one instruction, which lets a NaN in the first through.
+        """
         first, second = operands
-        known = not second.text.startswith("%") and first.text.startswith("%")
-        if kind(first.dtype) != "f" or not known or "7FF8" in second.text:
+        dtype, lanes = first.dtype, first.lanes
+        if kind(dtype) != "f":
             return self.instruction(
-                VOCABULARY[name].spelling("llvm", kind(first.dtype)) or "", operands, first.dtype, first.dtype
+                VOCABULARY[name].spelling("llvm", kind(dtype)) or "", operands, dtype, dtype
             )
-        order = "olt" if name == "max" else "ogt"
-        beyond = self.ssa(f"fcmp {order} {first}, {second.text}", "bool", first.lanes)
-        return self.ssa(f"select {beyond}, {second}, {first}", first.dtype, first.lanes)
+        order = "ogt" if name == "max" else "olt"
+        further = self.ssa(f"fcmp {order} {second}, {first.text}", "bool", lanes)
+        larger = self.ssa(f"select {further}, {second}, {first}", dtype, lanes)
+        if not second.text.startswith("%") and "7FF8" not in second.text:
+            return larger
+        invalid = self.ssa(f"fcmp uno {second}, {second.text}", "bool", lanes)
+        return self.ssa(f"select {invalid}, {second}, {larger}", dtype, lanes)
+
+    def unfused(self, operands: list[Value]) -> Value:
+        """a b + c without the instruction: in float64, where a product of float32s is exact."""
+        dtype, lanes = operands[0].dtype, operands[0].lanes
+        a, b, c = (self.cast(operand, "f64") for operand in operands)
+        product = self.ssa(f"fmul {a}, {b.text}", "f64", lanes)
+        return self.cast(self.ssa(f"fadd {product}, {c.text}", "f64", lanes), dtype)
 
     def mulhi(self, operands: list[Value]) -> Value:
         left, right = (self.convert("zext", operand, "u64") for operand in operands)
@@ -206,21 +226,75 @@ class Expressions(Writer, ABC):
             )
         return pick(by_zero, zero, result) if name == "trunc_div" else result
 
+    def whole_power(self, operands: list[Value]) -> Value:
+        """An integer power by squaring, a bit of the exponent at a time; it wraps as products do.
+
+        1 / x^n cut to a whole number where the exponent is negative: 0 but for 1 and -1.
+        """
+        base, exponent = operands
+        dtype, lanes = base.dtype, base.lanes
+
+        def number(n: int) -> str:
+            return self.constant(n, dtype, bool(lanes)).text
+
+        def body(index: str, carried: list[Value]) -> list[Value]:
+            total, square, left = carried
+            odd = self.ssa(f"icmp ne {self.binary('and', left, 1)}, {number(0)}", "bool", lanes)
+            factor = self.ssa(f"select {odd}, {square}, {square.type} {number(1)}", dtype, lanes)
+            product = self.ssa(f"mul {total}, {factor.text}", dtype, lanes)
+            return [
+                product,
+                self.ssa(f"mul {square}, {square.text}", dtype, lanes),
+                self.binary("lshr", left, 1),
+            ]
+
+        one = self.constant(1, dtype, bool(lanes))
+        total = self.loop("0", str(bits(dtype)), 1, [one, base, exponent], body)[0]
+        if kind(dtype) == "u":
+            return total
+        # -1 and 1 are their own inverses; their powers by any odd or even number are found in its last bit
+        odd = self.ssa(f"icmp ne {self.binary('and', exponent, 1)}, {number(0)}", "bool", lanes)
+        unit = self.ssa(f"select {odd}, {base}, {base.type} {number(1)}", dtype, lanes)
+        square = self.ssa(f"mul {base}, {base.text}", dtype, lanes)
+        is_unit = self.ssa(f"icmp eq {square}, {number(1)}", "bool", lanes)
+        inverse = self.ssa(f"select {is_unit}, {unit}, {base.type} {number(0)}", dtype, lanes)
+        below = self.ssa(f"icmp slt {exponent}, {number(0)}", "bool", lanes)
+        return self.ssa(f"select {below}, {inverse}, {total}", dtype, lanes)
+
+    def checked(self, name: str, args: tuple[Expr, ...], point: Point, value: Value) -> Value:
+        """The expansion of a sine or cosine, or the C library's where an operand is too large for that."""
+        operand = self.emit(args[0], point)
+        size = self.named("abs", operand)
+        lanes = operand.lanes
+        limit = self.constant(TURNS, operand.dtype, bool(lanes)).text
+        large = self.ssa(f"fcmp oge {size}, {limit}", "bool", lanes)
+        found = large.text
+        if lanes:
+            found = self.name(
+                self.call(f"llvm.vector.reduce.or.v{lanes}i1", "i1", [(large.type, large.text)])
+            )
+        libm = VOCABULARY[name].libm
+        return self.unless(found, value, lambda: self.library(libm, [operand]))
+
     def library(self, name: str, operands: list[Value]) -> Value:
-        """A function of the C library, called for each lane."""
+        """A function of the C library, called for each lane in a loop through memory."""
         dtype, lanes = operands[0].dtype, operands[0].lanes
         element, function = ELEMENTS[dtype], name + ("f" if dtype == "f32" else "")
-
-        def once(values: list[Value]) -> Value:
-            return self.ssa(self.call(function, element, [(v.type, v.text) for v in values]), dtype)
-
         if not lanes:
-            return once(operands)
-        total = Value("poison", dtype, lanes)
-        for number in range(lanes):
-            value = once([self.lane(operand, number) for operand in operands])
-            total = self.ssa(f"insertelement {total}, {value}, i32 {number}", dtype, lanes)
-        return total
+            return self.ssa(self.call(function, element, [(v.type, v.text) for v in operands]), dtype)
+        slots = [self.slot(operand.type, n) for n, operand in enumerate(operands)]
+        for slot, operand in zip(slots, operands, strict=True):
+            self.line(f"store {operand}, ptr {slot}, align 64")
+
+        def body(index: str, _: list[Value]) -> list[Value]:
+            places = [self.name(f"getelementptr {element}, ptr {slot}, i64 {index}") for slot in slots]
+            values = [(element, self.name(f"load {element}, ptr {place}")) for place in places]
+            result = self.name(self.call(function, element, values))
+            self.line(f"store {element} {result}, ptr {places[0]}")
+            return []
+
+        self.loop("0", str(lanes), 1, [], body)
+        return self.ssa(f"load {operands[0].type}, ptr {slots[0]}, align 64", dtype, lanes)
 
     # ---- casts
     def convert(self, instruction: str, value: Value, dtype: str) -> Value:
@@ -243,6 +317,10 @@ class Expressions(Writer, ABC):
             return self.narrowed(self.cast(value, "f32"))
         if {source, dtype} == {"f64", "f16"}:
             return self.cast(self.cast(value, "f32"), dtype)
+        if not self.target.has_halves and "f16" in (source, dtype):
+            if source == "f16":
+                return self.cast(self.half_widened(value), dtype)
+            return self.half_narrowed(self.cast(value, "f32"))
         if dtype == "bool":
             test = "fcmp une" if is_floating(source) else "icmp ne"
             zero = self.constant(0, source, bool(value.lanes)).text
@@ -263,25 +341,64 @@ class Expressions(Writer, ABC):
     def widened(self, value: Value) -> Value:
         """bf16 is the upper half of an f32."""
         wide = self.convert("zext", Value(value.text, "i16", value.lanes), "i32")
-        moved = self.ssa(
-            f"shl {wide}, {self.constant(16, 'i32', bool(value.lanes)).text}", "i32", value.lanes
-        )
-        return self.bitcast(moved, "f32")
+        return self.bitcast(self.binary("shl", wide, 16), "f32")
 
-    def narrowed(self, value: Value) -> Value:
-        """An f32 to bf16: to nearest, ties to even; a NaN stays one."""
+    def half_widened(self, value: Value) -> Value:
+        """An f16 to f32 in integer steps: its exponent is moved by a product, which subnormals need too."""
+        lanes = value.lanes
+        pattern = self.convert("zext", self.bitcast(value, "i16"), "i32")
+        sign = self.binary("shl", self.binary("and", pattern, 0x8000), 16)
+        size = self.binary("and", pattern, 0x7FFF)
+        moved = self.bitcast(self.binary("shl", size, 13), "f32")
+        scaled = self.ssa(f"fmul {moved}, {self.constant(2.0**112, 'f32', bool(lanes)).text}", "f32", lanes)
+        limits = self.constant(0x7C00, "i32", bool(lanes)).text
+        special = self.ssa(f"icmp sge {size}, {limits}", "bool", lanes)  # inf and NaN have all exponent bits
+        finite = self.bitcast(scaled, "i32")
+        endless = self.binary("or", finite, 0x7F800000)
+        chosen = self.ssa(f"select {special}, {endless}, {finite}", "i32", lanes)
+        return self.bitcast(self.ssa(f"or {chosen}, {sign.text}", "i32", lanes), "f32")
+
+    def half_narrowed(self, value: Value) -> Value:
+        """An f32 to f16 in integer steps: to nearest, ties to even."""
         lanes = value.lanes
 
         def number(n: int) -> str:
             return self.constant(n, "i32", bool(lanes)).text
 
         pattern = self.bitcast(value, "i32")
-        upper = self.ssa(f"lshr {pattern}, {number(16)}", "i32", lanes)
-        odd = self.ssa(f"and {upper}, {number(1)}", "i32", lanes)
-        bias = self.ssa(f"add {odd}, {number(0x7FFF)}", "i32", lanes)
-        rounded = self.ssa(f"add {pattern}, {bias.text}", "i32", lanes)
-        shifted = self.ssa(f"lshr {rounded}, {number(16)}", "i32", lanes)
-        quiet = self.ssa(f"or {upper}, {number(0x40)}", "i32", lanes)
+        sign = self.binary("and", self.binary("lshr", pattern, 16), 0x8000)
+        size = self.binary("and", pattern, 0x7FFFFFFF)
+        odd = self.binary("and", self.binary("lshr", size, 13), 1)
+        biased = self.binary("add", size, 0xFFF - (112 << 23))
+        normal = self.binary("lshr", self.ssa(f"add {biased}, {odd.text}", "i32", lanes), 13)
+        # a subnormal is rounded by adding a number whose last bit is the least f16
+        half = self.constant(0.5, "f32", bool(lanes)).text
+        shifted = self.ssa(f"fadd {self.bitcast(size, 'f32')}, {half}", "f32", lanes)
+        small = self.binary("sub", self.bitcast(shifted, "i32"), 126 << 23)
+        is_small = self.ssa(f"icmp slt {size}, {number(113 << 23)}", "bool", lanes)
+        finite = self.ssa(f"select {is_small}, {small}, {normal}", "i32", lanes)
+        invalid = self.ssa(f"icmp sgt {size}, {number(0x7F800000)}", "bool", lanes)
+        wide = f"<{lanes} x i32>" if lanes else "i32"
+        quiet, infinite = f"{wide} {number(0x7E00)}", f"{wide} {number(0x7C00)}"
+        endless = self.ssa(f"select {invalid}, {quiet}, {infinite}", "i32", lanes)
+        is_endless = self.ssa(f"icmp sge {size}, {number(143 << 23)}", "bool", lanes)
+        chosen = self.ssa(f"select {is_endless}, {endless}, {finite}", "i32", lanes)
+        signed = self.ssa(f"or {chosen}, {sign.text}", "i32", lanes)
+        return self.bitcast(self.convert("trunc", signed, "i16"), "f16")
+
+    def binary(self, instruction: str, value: Value, number: int) -> Value:
+        """An integer instruction with a constant."""
+        text = self.constant(number, value.dtype, bool(value.lanes)).text
+        return self.ssa(f"{instruction} {value}, {text}", value.dtype, value.lanes)
+
+    def narrowed(self, value: Value) -> Value:
+        """An f32 to bf16: to nearest, ties to even; a NaN stays one."""
+        lanes = value.lanes
+        pattern = self.bitcast(value, "i32")
+        upper = self.binary("lshr", pattern, 16)
+        bias = self.binary("add", self.binary("and", upper, 1), 0x7FFF)
+        shifted = self.binary("lshr", self.ssa(f"add {pattern}, {bias.text}", "i32", lanes), 16)
+        quiet = self.binary("or", upper, 0x40)
         invalid = self.ssa(f"fcmp uno {value}, {value.text}", "bool", lanes)
         chosen = self.ssa(f"select {invalid}, {quiet}, {shifted}", "i32", lanes)
         return Value(self.convert("trunc", chosen, "i16").text, "bf16", lanes)

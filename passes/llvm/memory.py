@@ -178,6 +178,11 @@ class Memory(Expressions):
         element, align = ELEMENTS[dtype], NUMPY[dtype].itemsize
         base, constant, lanes, spread = self.offsets(buffer, stage.index, point)
         address = self.address(element, f"%{buffer.name}.ptr", base, constant)
+        if self.mask is not None and self.mask == self.lanes_below("1"):
+            # one element, and LLVM's masked store of it would be as wide as what it was truncated from
+            if spread is not None:
+                address = self.address(element, address, self.lane(spread, 0).text, 0)
+            lanes, spread = 0, None
         if spread is None and not lanes:
             value = self.cast(self.lane(value, 0), dtype)  # a vector axis of extent 1 has one lane
             if stage.combine not in (None, "set"):

@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...ir.errors import KernelError
+from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Fold, Kernel, Local, Reduce, Stage, names
-from ...ir.kernel.scalar import Expr, Read
+from ...ir.kernel.scalar import Expr, Op, Read, Ref, walk
 from ...ir.kernel.types import bits
+from ..arrange_axes import STRIP
 from ..contraction import contractions
 from .target import Target
 
+CHUNK = 4096  # elements: with a few operands they fit the nearest cache, and are work for about 1 us
 KEPT_BYTES = 64 << 10  # of stack for one kept Local: a row that is read again must stay in the nearest caches
 
 
@@ -33,9 +36,16 @@ class Schedule:
     unroll: int = 1
     tile: Mapping[str, int] = field(default_factory=dict)
     step: Mapping[str, int] = field(default_factory=dict)
-    chunk: int = 4096
+    chunk: int = CHUNK
     keep: frozenset[str] = frozenset()
     scalar: bool = False
+
+    def __str__(self) -> str:
+        parts = [f"vector={self.vector}", f"unroll={self.unroll}", f"chunk={self.chunk}"]
+        for label, sizes in (("tile", self.tile), ("step", self.step)):
+            parts += [f"{label}.{axis}={size}" for axis, size in sorted(sizes.items())]
+        parts += [f"keep={'+'.join(sorted(self.keep))}"] if self.keep else []
+        return " ".join([*parts, *(["scalar"] if self.scalar else [])])
 
 
 def default_schedule(kernel: Kernel, target: Target) -> Schedule:
@@ -43,7 +53,7 @@ def default_schedule(kernel: Kernel, target: Target) -> Schedule:
     axes = _vector_axes(kernel)
     if not axes:
         return Schedule(names(kernel.parallel)[-1] if kernel.parallel else None, scalar=True)
-    vector = max(axes, key=lambda axis: _contiguity(kernel, axis, target.lanes))
+    vector = max(axes, key=lambda axis: _contiguity(kernel, axis, target))
     if not _lanes_apart(kernel, vector):
         return Schedule(vector, scalar=True)
     held = max(1, min(_most_vectors(kernel, vector), _size(kernel, vector) // target.lanes))
@@ -54,8 +64,22 @@ def default_schedule(kernel: Kernel, target: Target) -> Schedule:
             step = {roles.k[-1]: min(4, _size(kernel, roles.k[-1]))}
             return Schedule(vector, min(2, held), {across: rows}, step)
     across = _transposed_axis(kernel, vector, target.lanes)
-    tile = {across: target.lanes} if across else {}
-    return Schedule(vector, 1 if tile else held, tile, keep=_kept(kernel, vector))
+    if across:
+        chunk = STRIP if across == kernel.parallel[-1].name and _size(kernel, across) == STRIP else CHUNK
+        return Schedule(vector, 1, {across: target.lanes}, chunk=chunk)
+    if vector in kernel.parallel_names and any(store.combine and store.axes for store in kernel.stores):
+        held = max(1, min(8, _size(kernel, vector) // target.lanes))  # vectors for each index that is read
+        return Schedule(vector, held, chunk=held * target.lanes)
+    return Schedule(vector, held, _rows(kernel, vector), keep=_kept(kernel, vector))
+
+
+def _rows(kernel: Kernel, vector: str) -> dict[str, int]:
+    """Two short rows at once: each ends in a chain of dependent steps.  A softmax over 64 gains a third."""
+    reduces = any(isinstance(stage, (Reduce, Fold)) for stage in kernel.stages)
+    if vector in kernel.parallel_names or not reduces or not kernel.parallel or _size(kernel, vector) > 512:
+        return {}
+    rows = kernel.parallel[-1].name
+    return {rows: 2} if _tile(kernel, rows, (2,)) == 2 else {}
 
 
 def _size(kernel: Kernel, axis: str) -> int:
@@ -80,12 +104,16 @@ def runs_once(kernel: Kernel) -> bool:
 
 
 def _vector_axes(kernel: Kernel) -> list[str]:
-    """The axes that may be the vector axis: not those that a fold or a `set` store runs in sequence."""
+    """The axes that may be the vector axis: not those that a fold or a `set` store runs in sequence.
+
+    Of a fold that can be merged the fastest axis may: each lane then meets its points in order.
+    """
     if any(store.combine == "set" for store in kernel.stores):
         return []
-    sequential = {
-        axis.name for s in kernel.stages if isinstance(s, Fold) and s.merge is None for axis in s.axes
-    }
+    sequential: set[str] = set()
+    for stage in kernel.stages:
+        if isinstance(stage, Fold):
+            sequential.update(names(stage.axes if stage.merge is None else stage.axes[:-1]))
     return [axis.name for axis in kernel.axes if axis.name not in sequential]
 
 
@@ -99,23 +127,56 @@ def _lanes_apart(kernel: Kernel, vector: str) -> bool:
     )
 
 
-def _contiguity(kernel: Kernel, axis: str, lanes: int) -> tuple[bool, int, int]:
-    """Whether the axis fills a vector; how many elements have stride 1 along it; stores break ties."""
+def _contiguity(kernel: Kernel, axis: str, target: Target) -> tuple[bool, int, int]:
+    """Whether the axis fills a vector; how many elements have stride 1 along it; stores break ties.
+
+    Where an instruction may leave lanes out, a short parallel axis that all stores are contiguous in does
+    too: a row of 10 takes one masked store, where 16 rows at once took 10 scattered ones.
+    """
     stores = [(stage, kernel.buffers[stage.buffer].offset(stage.index)) for stage in kernel.stores]
     loads = [(s, kernel.buffers[access.buffer].offset(access.index)) for s, access in kernel.reads()]
-    reached = sum(_points(stage) for stage, offset in loads + stores if offset.coefficient(axis) == 1)
+    reached = sum(_points(stage, offset) for stage, offset in loads + stores if offset.coefficient(axis) == 1)
     stored = sum(offset.coefficient(axis) == 1 for _, offset in stores)
-    return _size(kernel, axis) >= lanes, reached, stored
+    masked = axis in kernel.parallel_names and stored == len(stores) and target.has_masks
+    return _size(kernel, axis) >= (3 if masked else target.lanes), reached, stored
 
 
-def _points(stage: Stage) -> int:
-    return math.prod(int(axis.extent) for axis in stage.axes)
+def _points(stage: Stage, offset: Affine) -> int:
+    """How often a stage comes to another element, at one parallel point."""
+    return math.prod(int(axis.extent) for axis in stage.axes if axis.name in offset.names)
 
 
 def _most_vectors(kernel: Kernel, vector: str) -> int:
     """Independent vectors to hide the latency of additions: few where the body needs registers itself."""
-    reduces = any(isinstance(stage, (Reduce, Fold)) for stage in kernel.stages)
-    return 1 if not reduces else 4 if vector not in kernel.parallel_names else 8
+    reductions = [stage for stage in kernel.stages if isinstance(stage, (Reduce, Fold))]
+    if vector not in kernel.parallel_names:
+        return 4 if reductions else 1
+    return 1 if not reductions else 2 if any(is_long(kernel, s, frozenset()) for s in reductions) else 8
+
+
+_LENGTH = {"exp": 15, "log": 25, "erf": 40, "tanh": 30, "sigmoid": 25, "sin": 40, "cos": 40, "pow": 60}
+_LONG = 12  # instructions
+
+
+def is_long(kernel: Kernel, stage: Stage, keep: frozenset[str]) -> bool:
+    """Whether one step of a stage is many instructions, those of the Locals that are not kept included."""
+    total, waiting, seen = 0, list(stage.exprs), set()
+    while waiting:
+        for expr in walk(waiting.pop()):
+            if isinstance(expr, Op):
+                total += _LENGTH.get(expr.name, 1)
+            elif isinstance(expr, Ref) and expr.name not in keep | seen and expr.name in kernel.locals:
+                seen.add(expr.name)
+                waiting.append(kernel.locals[expr.name].value)
+    return total > _LONG
+
+
+def transposed_axis(kernel: Kernel, schedule: Schedule, target: Target) -> str | None:
+    """The axis along which the schedule transposes squares of registers."""
+    if schedule.scalar or schedule.vector is None:
+        return None
+    across = _transposed_axis(kernel, schedule.vector, target.lanes)
+    return across if schedule.tile.get(across or "") == target.lanes else None
 
 
 def _transposed_axis(kernel: Kernel, vector: str, lanes: int) -> str | None:
@@ -155,14 +216,20 @@ def _kept(kernel: Kernel, vector: str) -> frozenset[str]:
 
 def units(kernel: Kernel, schedule: Schedule) -> int:
     """The number of units of work: tiles of the parallel axes, times chunks of the vector axis."""
-    return math.prod(count for _, count in unit_axes(kernel, schedule))
+    return math.prod(count or 0 for _, count in unit_axes(kernel, schedule))
 
 
-def unit_axes(kernel: Kernel, schedule: Schedule) -> list[tuple[str, int]]:
-    """The axes that a unit number counts, slowest first, with the number of tiles or chunks along each."""
-    counts = []
+def unit_axes(kernel: Kernel, schedule: Schedule) -> list[tuple[str, int | None]]:
+    """The axes that a unit number counts, slowest first, with the number of tiles or chunks along each.
+
+    None for a symbolic axis: it is the slowest, which no other's number depends on.
+    """
+    counts: list[tuple[str, int | None]] = []
     for axis in kernel.parallel:
-        extent = int(axis.extent)
+        if isinstance(axis.extent, str):
+            counts.append((axis.name, None))
+            continue
+        extent = axis.extent
         size = schedule.chunk if axis.name == schedule.vector else schedule.tile.get(axis.name, 1)
         if axis.name != schedule.vector and extent and (size > extent or extent % size and runs_once(kernel)):
             raise KernelError(

@@ -80,6 +80,7 @@ class Writer:
         self.count = 0
         self.label = "entry"
         self.scopes: list[dict] = [{}]
+        self.slots: dict[tuple[str, int], str] = {}  # (type, number) -> a place on the stack
 
     # ---- text
     def line(self, text: str) -> None:
@@ -161,6 +162,25 @@ class Writer:
             for c, r in zip(carried, results, strict=True)
         ]
 
+    def unless(self, test: str, usual: Value, make: Callable[[], Value]) -> Value:
+        """`usual`, or what `make` writes where the i1 `test` is true: a branch seldom taken."""
+        self.count += 1
+        rare, after, before = f"rare{self.count}", f"met{self.count}", self.label
+        self.line(f"br i1 {test}, label %{rare}, label %{after}")
+        self.start(rare)
+        self.scopes.append({})
+        other = make()
+        self.scopes.pop()
+        last = self.label
+        self.line(f"br label %{after}")
+        self.start(after)
+        text = f"phi {usual.type} [{usual.text}, %{before}], [{other.text}, %{last}]"
+        return self.ssa(text, usual.dtype, usual.lanes)
+
+    def slot(self, kind: str, number: int) -> str:
+        """A place on the stack for a value of an LLVM type; the function's start reserves it."""
+        return self.slots.setdefault((kind, number), f"%slot{len(self.slots)}")
+
     # ---- integers, addresses, lanes
     def linear(self, index: Affine, point: Point) -> tuple[str, int]:
         """An affine index at a point, as an SSA value plus a constant that can fold into an address."""
@@ -168,7 +188,9 @@ class Writer:
         for axis, coefficient in index.terms:
             base, offset = point[axis]
             constant += coefficient * offset
-            if base != "0":
+            if not base.startswith("%"):
+                constant += coefficient * int(base)
+            else:
                 total = self.sum(total, self.times(base, coefficient))
         return total, constant
 

@@ -25,7 +25,7 @@ split_sign = Op(
         input > 0,
     ),
     vjp=lambda saved, cotangents, attrs, needs: (
-        REGISTRY["where"](saved[0], *(0.0 if g is None else g for g in cotangents)),
+        REGISTRY["where"](saved[0], *(0.0 if g is None else g for g in cotangents[:2])),
         None,
     ),
     saves=("mask",),

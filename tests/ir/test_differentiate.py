@@ -9,7 +9,7 @@ from lamina.ir import Builder, fused, interpret, parse, symbol, type_of, verify
 from lamina.ir.dtypes import bfloat16, float32, float64, int64
 from lamina.ir.errors import GradError
 from lamina.ir.op import REGISTRY
-from lamina.passes.differentiate import Options, differentiate
+from lamina.passes.differentiate import Options, differentiate, joint
 
 PRODUCT = """\
 graph f(%x: f32[2,3], %y: f32[3]) -> (f32[2,3]) {
@@ -127,7 +127,7 @@ def test_integer_results_and_params_are_left_out():
         graph = b.finish([x * k, k + 1])
     made = differentiate(graph, Options(results=False))
     assert [p.hint for p in made.params] == ["x", "k", "g"] and len(made.results) == 1
-    with pytest.raises(GradError, match="not param 1 of f\n  param: %k: i64"):
+    with pytest.raises(GradError, match="param 1 of f is not floating, so it has no gradient\n  param: %k: i64"):
         differentiate(graph, Options(wrt=(1,)))
 
 
@@ -168,3 +168,43 @@ def test_where_of_a_node_is_kept_by_its_gradient():
         graph = b.finish(tagged(x * 2.0, tag=1))
     made = differentiate(graph)
     assert [node.where for node in made.nodes] == [("model.py", 3)] * len(made.nodes)
+
+
+def test_hidden_outputs_carry_cotangents_in_second_order():
+    with Builder("f") as b:
+        x = b.param(type_of(float64, (2, 5)), "x")
+        weights = b.constant(np.random.uniform(0.5, 1.5, (2, 5)), "weights")
+        graph = b.finish(REGISTRY["sum"](REGISTRY["layer_norm"](x, (5,)) * weights))
+    first = scalar(differentiate(graph, Options(seeds="ones", results=False)))
+    (curvature,) = interpret(
+        differentiate(first, Options(seeds="ones", results=False)), x := np.random.randn(2, 5)
+    )
+    direction = np.random.randn(2, 5)
+    # the central difference errs by step**2 / 6 of the third derivative and by eps / step of the value
+    assert abs(slope(first, [x], [direction], 1e-5) - np.sum(curvature * direction)) < 1e-6
+
+
+def test_a_result_without_cotangent_contributes_nothing():
+    with Builder("f") as b:
+        x, y = b.param(type_of(float64, (3,)), "x"), b.param(type_of(float64, (3,)), "y")
+        graph = b.finish([x * 2.0, y * 3.0])
+    made, reached = joint(graph, Options(of=(1,)))
+    assert [p.hint for p in made.params] == ["x", "y", "g"] and reached == (1,)
+    assert [str(v.hint or v.type) for v in made.results] == ["f64[3]"] * 3
+    ones = np.ones(3)
+    np.testing.assert_array_equal(interpret(made, ones, ones, ones)[2], np.full(3, 3.0))
+    with pytest.raises(GradError, match="result 0 of g is not floating"):
+        differentiate(parse("graph g(%k: i64[]) -> (i64[]) {\n  return %k\n}"), Options(of=(0,)))
+
+
+def test_no_gradient_flows_through_detach():
+    text = PRODUCT.replace(
+        "return %0", "%1 = detach(%0) : f32[2,3]\n  %2 = mul(%1, %y) : f32[2,3]\n  return %2"
+    )
+    graph = parse(text)
+    assert str(graph) == text and verify(graph) == ()
+    made, reached = joint(graph)
+    assert reached == (1,)
+    x, y = np.float32([[1, 2, 3], [4, 5, 6]]), np.float32([2, 3, 4])
+    *_, dy = interpret(made, x, y, np.ones((2, 3), "f4"))
+    np.testing.assert_array_equal(dy, (x * y).sum(0))

@@ -1,13 +1,18 @@
 """Planted bugs: each must be seen by the net meant for it, the verifier or the comparison of results."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from native import run_code
 from probes import PROBES
 from test_kernel_llvm import SCHEDULES, close, untouched
 
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import interpret, parse, verify
-from lamina.passes.llvm import emit
+from lamina.ir.kernel.affine import Affine
+from lamina.passes import collapse, split_reductions
+from lamina.passes.llvm import emit, generate
 from lamina.passes.llvm.binding import Compiled
 from lamina.passes.llvm.target import AVX512
 
@@ -119,3 +124,68 @@ def _surrounded(array: np.ndarray) -> np.ndarray:
     inner = whole[ROOM : ROOM + array.size].reshape(array.shape)
     inner[...] = array
     return inner
+
+
+LONG_SUM = """\
+kernel sum(x: f32[100001]) -> (y: f32[]) {
+  parallel
+  s = sum(i:100001) x[i]
+  y[] = s
+}"""
+LAST = """\
+kernel last(at: i64[40000], x: f32[40000]) -> (y: f32[9]) {
+  parallel i:40000
+  y[at[i]] set= x[i]
+}"""
+# What the making of code might get wrong: the module, the name in it, what stands in its place, and a kernel.
+BROKEN_GENERATOR = {
+    "nothing filled": (generate, "_fill", lambda right: lambda kernel, buffer: None, PROBES["bincount"].text),
+    "order forgotten": (generate, "_meets", lambda right: lambda kernel: False, LAST),
+    "axes merged that run apart": (
+        collapse,
+        "_mergeable",
+        lambda right: lambda kernel: zip(kernel.parallel, kernel.parallel[1:], strict=False),
+        PROBES["add"].text,
+    ),
+    "left over dropped": (
+        split_reductions._Split,
+        "combined",
+        lambda right: lambda self, stage, partials, part, last: right(self, stage, partials, part, None),
+        LONG_SUM,
+    ),
+    "an open axis one short": (
+        generate,
+        "generalised",
+        lambda right: lambda kernel: right(kernel) and _one_short(right(kernel)),
+        PROBES["add"].text,
+    ),
+}
+
+
+def _one_short(kernel):
+    """The same stores one row further on."""
+    return kernel.replace(
+        stages=tuple(replace(s, index=(s.index[0] + Affine((), 1), *s.index[1:])) for s in kernel.stages)
+    )
+
+
+@pytest.mark.parametrize("bug", BROKEN_GENERATOR)
+def test_running_code_sees(bug, monkeypatch):
+    owner, name, patch, text = BROKEN_GENERATOR[bug]
+    kernel, rng = verify(parse(text)), np.random.default_rng(0)
+    arrays = [
+        rng.integers(0, 4, b.shape) if b.dtype == "i64" else rng.standard_normal(b.shape).astype(np.float32)
+        for b in kernel.inputs
+    ]
+    wanted = interpret(kernel, *arrays)
+
+    def check():
+        generate._generic.cache_clear()
+        for got, want in zip(run_code(kernel, arrays, AVX512), wanted, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3)  # a wrong sum is off by more
+
+    check()
+    monkeypatch.setattr(owner, name, patch(vars(owner)[name]))
+    with pytest.raises(AssertionError):
+        check()
+    generate._generic.cache_clear()

@@ -95,8 +95,8 @@ def test_source_names_kernel_and_buffers():
             "Triton reads the states of a scan in stores over its axis",
         ),
         (
-            "kernel k(x: f32[8]) -> (y: f32[8]) {\n  parallel i:8\n  y[i] = digamma(x[i])\n}",
-            "digamma of f32 has no Triton spelling",
+            "kernel k(x: i64[8]) -> (y: i64[8]) {\n  parallel i:8\n  y[i] = pow(x[i], x[i])\n}",
+            "pow of i64 has no Triton spelling",
         ),
     ],
 )

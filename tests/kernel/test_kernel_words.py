@@ -8,6 +8,7 @@ import pytest
 
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import NUMPY, VOCABULARY, Word, interpret, parse, philox, special, verify
+from lamina.ir.kernel.expansions import TURNS
 from lamina.ir.kernel.types import kind
 
 SPECIAL = [
@@ -47,16 +48,19 @@ def applied(word: Word, dtype: str, *arrays: np.ndarray, **options) -> np.ndarra
 @pytest.mark.parametrize(
     "name, ulp",
     [("exp", 0.9), ("exp2", 0.9), ("expm1", 1.5), ("log", 0.9), ("log1p", 1.5), ("erf", 1.0)]
+    + [("log2", 1.6), ("log10", 1.6), ("sin", 1.6), ("cos", 1.6)]
     + [("sigmoid", 2.5), ("tanh", 2.7), ("sign", 0.0), ("rsqrt", 1.5)],
 )
 def test_expansion_stays_within_its_error(name, ulp):
+    # beyond that the C library takes over
+    real = REAL[~(np.abs(REAL) >= TURNS)] if name in ("sin", "cos") else REAL
     with np.errstate(all="ignore"):
-        want = applied(VOCABULARY[name], "f32", REAL, exact=True)
+        want = applied(VOCABULARY[name], "f32", real, exact=True)
         rounded = want.astype(np.float32)
-        got = applied(VOCABULARY[name], "f32", REAL, expanded=True)
+        got = applied(VOCABULARY[name], "f32", real, expanded=True)
         finite = np.isfinite(rounded)
         error = np.abs(got - want)[finite] / np.spacing(np.abs(rounded))[finite]
-    assert error.max() <= ulp, (REAL[finite][error.argmax()], error.max())
+    assert error.max() <= ulp, (real[finite][error.argmax()], error.max())
     np.testing.assert_array_equal(got[~finite], rounded[~finite])
     signs = ~np.isnan(rounded)
     np.testing.assert_array_equal(np.signbit(got[signs]), np.signbit(rounded[signs]))

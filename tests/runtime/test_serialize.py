@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lamina
-from lamina.ir import dtypes
+from lamina.ir import dtypes, lazy
 from lamina.ir.errors import ArgumentError, DeviceError, DTypeError
-from lamina.runtime import lazy, serialize
+from lamina.runtime import serialize
 from lamina.runtime.serialize import SavedFileError
 
 
@@ -297,12 +297,12 @@ if sys.argv[2] == "write":
         def write(self, piece): self.file.write(bytes(piece[: len(piece) // 2])); self.file.flush(); hang()
     from contextlib import contextmanager
     from lamina.runtime import serialize
-    replacing = serialize._replacing
+    replacing = serialize.replacing
     @contextmanager
     def slow(path):
         with replacing(path) as file:
             yield Slow(file)
-    serialize._replacing = slow
+    serialize.replacing = slow
 else:
     setattr(os, sys.argv[2], hang)
 lamina.save({"x": lamina.ones(100_000)}, sys.argv[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-from ..ir.errors import LaminaError
+from .errors import LaminaError
 
 
 class MissingLibraryError(LaminaError, ImportError):

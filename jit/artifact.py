@@ -1,0 +1,185 @@
+"""The file of an exported model: how it is written.  jit/lamina_model.py, which is part of it, reads it.
+
+A stored zip archive, its members aligned to 64 bytes:
+
+    lamina_model.py       the loader, for where NumPy is the only package
+    manifest.json         inputs, outputs, weights, what each level's code needs, hashes
+    graph.txt             the graph in its canonical text: inputs, then weights
+    weights.safetensors   the weights, norms folded into them; constants of the programs
+    x86-64-v4.so …        one shared library for each level of CPU, all kernels in it
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..ir.errors import ArgumentError, KernelError
+from ..ir.graph import Graph
+from ..ir.kernel.interpret import check_indices
+from ..ir.kernel.text import parse as parse_kernel
+from ..ir.kernel.types import NUMPY
+from ..ir.version import __version__
+from ..passes.llvm import pool
+from ..passes.llvm.binding import emit_position_independent
+from ..passes.llvm.elf import shared_object
+from ..passes.llvm.link import Check, Linked, Native, link
+from ..passes.llvm.target import AVX2, AVX512, BASELINE, Target
+from ..passes.pipeline import to_program
+from ..passes.prologue import prologue
+from ..runtime.serialize import replacing, safetensors_bytes
+from ..runtime.workers import MOST_GRAIN, SPIN
+from .lamina_model import FORMAT
+
+LEVELS: dict[str, Target] = {"x86-64-v4": AVX512, "x86-64-v3": AVX2, "x86-64-v2": BASELINE}
+_ALIGN = 64
+_POOL = {
+    "size": pool.SIZE, "limit": pool.LIMIT, "alive": pool.ALIVE, "spin": pool.SPIN, "grain": pool.GRAIN,
+    "launch": pool.LAUNCH, "spin_value": SPIN, "grain_value": MOST_GRAIN,
+}  # fmt: skip
+
+
+def write(
+    path: Path,
+    graph: Graph,
+    weights: Mapping[str, np.ndarray],
+    outputs: Any,
+    levels: Sequence[str],
+) -> None:
+    """Write a model's file, under another name first, so that it is there whole or not at all.
+
+    graph: its inputs are the first params, the weights, by name, the last; all have
+    hints.  outputs: the structure of what it
+    returns, as `lamina_model` reads it.  Raises ArgumentError for a graph that needs more than native code.
+    """
+    count = len(graph.params) - len(weights)
+    stored = dict(weights)
+    manifest: dict[str, Any] = {
+        "format": FORMAT,
+        "lamina": __version__,
+        "inputs": [[p.hint, p.dtype.short, p.shape] for p in graph.params[:count]],
+        "outputs": outputs,
+        "weights": list(weights),
+        "levels": {},
+    }  # fmt: skip
+    members = {
+        "lamina_model.py": Path(__file__).with_name("lamina_model.py").read_bytes(),
+        "graph.txt": str(graph).encode(),
+    }
+    for level in levels:
+        about, library, constants = _level(graph, count, level)
+        manifest["levels"][level] = about
+        members[about["library"]] = library
+        stored |= constants
+    stored |= {f"graph/{name}": constant.data for name, constant in graph.constants.items()}
+    members["weights.safetensors"] = safetensors_bytes(stored)
+    manifest["sha256"] = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
+    members["manifest.json"] = json.dumps(manifest).encode()
+    _write_archive(path, members)
+
+
+def _level(graph: Graph, count: int, level: str) -> tuple[dict[str, Any], bytes, dict[str, np.ndarray]]:
+    """What the manifest says of a level, its library, and its programs' constants."""
+    target = LEVELS[level]
+    program = to_program(graph, (None,) * len(graph.results), target)
+    frozen = frozenset(range(count, len(program.params)))
+    parts = dict(zip(("prologue", "main"), prologue(program, frozen), strict=True))
+    about: dict[str, Any] = {"library": f"{level}.so", "pool": _POOL}
+    texts: dict[str, None] = {pool.text(): None}
+    exports = ["lamina_pool_worker", "lamina_pool_launch"]
+    constants = {}
+    for name, part in parts.items():
+        linked = link(part, target, f"lamina_{name}")
+        texts |= dict.fromkeys(linked.texts)
+        exports += linked.manifest.symbols
+        names = [f"{level}/{name}/{n}" for n in range(len(linked.constants))]
+        constants |= dict(zip(names, linked.constants, strict=True))
+        about[name] = _about(linked) | {"constants": names}
+    # The main program takes the inputs, those weights that it reads as they are, then the prologue's results.
+    position = {array: n - count for n, array in enumerate(program.params) if n >= count}
+    about["frozen"] = [position[a] for a in parts["prologue"].params]
+    mine = parts["main"].params
+    about["kept"] = [position[a] for a in mine if a in position]
+    behind = mine[count + len(about["kept"]) :]
+    if mine[:count] != program.params[:count] or not position.keys().isdisjoint(behind):
+        raise KernelError(f"{program.name}: the prologue put the params into another order")
+    data = emit_position_independent(texts, target)
+    return about, shared_object(data, exports, f"{level}.so"), constants
+
+
+def _about(linked: Linked) -> dict[str, Any]:
+    manifest, checks = linked.manifest, []
+    for part in manifest.parts:
+        if isinstance(part, Check):
+            checks += _ranges(part, manifest.name)
+        elif not isinstance(part, Native):
+            (op,) = (line.split(" = ")[1].split("(")[0] for line in part.text.splitlines() if " = " in line)
+            raise ArgumentError(
+                f"export: {op} has no kernel, and an exported model runs native code alone",
+                "leave it out of the traced function, and call it on the model's outputs",
+            )
+    return {
+        "names": manifest.names,
+        "params": manifest.params,
+        "results": manifest.results,
+        "arena": manifest.arena,
+        "entries": manifest.symbols,
+        "checks": checks,
+    }
+
+
+def _ranges(check: Check, name: str) -> list[tuple[int, int, int]]:
+    """(position of a param, least index, end) for the indices that a kernel trusts.
+
+    Found by asking the kernel's own check about one value after another: right for what reads its indices
+    straight from params, which an embedding does.
+    """
+    kernel = parse_kernel(check.text)
+    found = []
+    for at, view in enumerate(check.inputs):
+        if np.dtype(NUMPY[view.dtype]).kind not in "iu":
+            continue
+        if view.place.kind != "param":
+            raise ArgumentError(
+                f"export: {name} computes the indices that {kernel.name} reads at",
+                "export takes indices that are inputs of the model",
+            )
+        sizes = [n for buffer in kernel.inputs + kernel.outputs for n in map(int, buffer.shape)]
+        valid = [v for v in _candidates(sizes) if _accepted(kernel, check, at, v)]
+        found.append((view.place.at, min(valid, default=0), max(valid, default=-1) + 1))
+    return found
+
+
+def _candidates(sizes: list[int]) -> list[int]:
+    """Values around the ends of every range that one of these sizes could make."""
+    return sorted({end + d for n in sizes for end in (0, n, -n) for d in (-1, 0)})
+
+
+def _accepted(kernel: Any, check: Check, at: int, value: int) -> bool:
+    arrays = [np.zeros(v.shape, NUMPY[v.dtype]) for v in check.inputs]
+    arrays[at][...] = value
+    with suppress(KernelError):
+        check_indices(kernel, *arrays)
+        return True
+    return False
+
+
+def _write_archive(path: Path, members: Mapping[str, bytes]) -> None:
+    with replacing(os.fspath(path)) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in members.items():
+            about = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            about.external_attr = 0o644 << 16
+            start = file.tell() + 30 + len(name.encode())
+            pad = -start % _ALIGN
+            if pad:  # an extra field has four bytes of its own
+                pad += _ALIGN * (pad < 4)
+                about.extra = b"\xff\xff" + (pad - 4).to_bytes(2, "little") + bytes(pad - 4)
+            archive.writestr(about, data)

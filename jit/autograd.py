@@ -1,0 +1,277 @@
+"""A traced forward under eager autograd: the compiled forward runs, and its outputs get a history.
+
+    ahead = differentiable(graph, needs, into=into, frozen=frozen, compile_graph=compile_graph)
+    outputs = ahead.run(tensors)
+
+The contract with the recorder:
+
+- `graph` is functionalised and otherwise as it was recorded; its params stand for `tensors`, which a call
+  hands in by the same positions.
+- History that ended in the recorded run ends at `detach` nodes (ir/detach.py).
+- `needs` says which params require gradients; a call with another pattern is another path.
+- `into[j]` is the position of the param that result j is written into, None for a result that is returned.
+  `run` writes, and notes the writes with the tensors' storages.
+- Each result that is returned is a new tensor.  What the program returns as a view of another tensor, or as
+  one of its own operands, the caller makes of these by eager ops, whose history is then eager's own.
+
+One node stands for all that the graph computes, as a custom Function does; but where one returned tensor is
+made of another, each gets a node of its own, or hooks on the first and gradients with respect to it would not
+see what flows back from the second.  Those are the stages.
+
+What the forward half hands over to backward are hidden outputs of the node, as those of an op.  Under
+create_graph the backward graph is itself run as a traced forward, and what flows back to the values saved
+comes to this node again, as further cotangents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from ..ir.errors import GradError
+from ..ir.graph import Graph, Value
+from ..ir.lowering import extern
+from ..ir.op import Op
+from ..passes.cse import cse
+from ..passes.differentiate import varying_with
+from ..passes.partition import leading_to
+from ..runtime import modes
+from ..runtime.graph import Node, Port
+from ..runtime.history import storage_of
+from ..runtime.inplace import rebase
+from ..runtime.places import Place, here, spell, spelled
+from ..runtime.plan import Plan
+from ..runtime.storage import Storage
+from ..runtime.tensor import Tensor, wrap
+from .gradients import Compile, Gradients, Program
+
+new = object.__new__
+NO_WRITES: Mapping = MappingProxyType({})
+NOBODY = Storage()  # never written: stands for what only the node itself can see
+
+
+def differentiable(
+    graph: Graph,
+    needs: Sequence[bool],
+    *,
+    into: Sequence[int | None],
+    frozen: frozenset[int] = frozenset(),
+    writes: Mapping[int, tuple[int, tuple[str, Place]]] = NO_WRITES,
+    compile_graph: Compile,
+) -> Differentiable:
+    """Compile `graph` so that its results get a history when it is run.
+
+    frozen: positions of the params that hold captured tensors which the graph does not write.  writes: for
+    params that it does write, by position, how often the recorded run wrote them, and by whom last; once and
+    by the call itself where that isn't known.  Raises GradError for a graph whose history can't be one
+    node's: it must run eagerly.
+    """
+    varying = varying_with(graph, [p for p, need in zip(graph.params, needs, strict=True) if need])
+    for value, at in zip(graph.results, into, strict=True):
+        if at is not None and needs[at] and value not in varying:
+            raise GradError(
+                f"{graph.name}: a tensor that requires gradients is written without history",
+                f"tensor: {graph.params[at]!r}",
+            )
+    return Differentiable(graph, tuple(needs), tuple(into), frozen, writes, compile_graph, varying)
+
+
+class Differentiable:
+    """One recorded path, to be called with gradients on, by any number of threads."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        needs: tuple[bool, ...],
+        into: tuple[int | None, ...],
+        frozen: frozenset[int],
+        writes: Mapping[int, tuple[int, tuple[str, Place]]],
+        compile_graph: Compile,
+        varying: set[Value],
+    ):
+        self.graph, self.needs, self.into, self.writes = graph, needs, into, writes
+        ahead, self.stages = graph, []
+        defined = {v for node in graph.nodes for v in node.outputs}
+        for results, earlier in _stages(graph, varying):
+            stage = _Stage(graph, needs, results, earlier, len(ahead.results), frozen, compile_graph)
+            self.stages.append(stage)
+            # what backward alone wants may take nodes that the forward had no use for
+            more = [n for n in stage.nodes if defined.isdisjoint(n.outputs)]
+            defined.update(v for node in more for v in node.outputs)
+            ahead = ahead.replace(nodes=(*ahead.nodes, *more), results=(*ahead.results, *stage.owned))
+        owned = len(ahead.results) - len(graph.results)
+        self.forward = Program(ahead, (*into, *(None,) * owned), frozen, compile_graph)
+        self.guarded = tuple({i for stage in self.stages for i in stage.guarded})
+
+    def run(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """One tensor per result: a new one, or the one it was written into."""
+        place = here()
+        edges = {i: x._node for i, (x, need) in enumerate(zip(tensors, self.needs)) if need}
+        # as they are before anything is written
+        stores = {i: storage_of(tensors[i]) for i in self.guarded if i < len(tensors)}
+        versions = {i: store.version for i, store in stores.items()}
+        given = [x._data for x in tensors]
+        arrays = self.forward.run(given, tensors)
+        outputs: list[Tensor] = []
+        for value, at, array in zip(self.graph.results, self.into, arrays):
+            if at is None:
+                outputs.append(wrap(array, value.type))
+            else:
+                outputs.append(tensors[at])
+                times, writer = self.writes.get(at, (1, (self.graph.name, place)))
+                store = storage_of(tensors[at])
+                store.version += times
+                store.writer = writer
+        if any(e is not None for e in edges.values()):
+            if modes.CHANGED:
+                modes.tell("foreign", self.graph.name)
+            count = len(tensors)  # results are numbered behind the params
+            for i in self.guarded:
+                if i >= count:
+                    stores[i] = storage_of(outputs[i - count])
+                    versions[i] = stores[i].version
+            for stage in self.stages:
+                stage.hang(edges, stores, versions, (*given, *arrays), place)
+            for j, (x, at) in enumerate(zip(outputs, self.into)):
+                edge = edges.get(count + j)
+                if at is not None and edge is not None:
+                    rebase(x, edge)
+                elif at is None:
+                    x._edge = edge
+        return outputs
+
+
+def _stages(graph: Graph, varying: set[Value]) -> list[tuple[list[int], list[int]]]:
+    """(results, results of earlier stages), by position: a result is made of no other of its own stage."""
+    visible = [j for j, v in enumerate(graph.results) if v in varying]
+    values = {graph.results[j] for j in visible}.difference(graph.params)
+    depth: dict[Value, int] = dict.fromkeys(graph.params, 0)
+    for node in graph.nodes:
+        through = [depth[v] + (v in values) for v in node.inputs if v in varying and v in depth]
+        depth.update((v, max(through, default=0)) for v in node.outputs)
+    levels = {j: depth[graph.results[j]] for j in visible}
+    return [
+        ([j for j in visible if levels[j] == level], [j for j in visible if levels[j] < level])
+        for level in sorted({*levels.values()})
+    ]
+
+
+class _Stage:
+    """Results of one path that are not made of one another: they share a node.
+
+    Params and results are numbered as one here: results behind the params, and behind those what the forward
+    half hands over, from `first` on.  operands: what the node has edges to.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        needs: tuple[bool, ...],
+        results: list[int],
+        earlier: list[int],
+        first: int,
+        frozen: frozenset[int],
+        compile_graph: Compile,
+    ):
+        count = len(graph.params)
+        made = {graph.results[j]: count + j for j in reversed(earlier)}
+        for param in graph.params:
+            made.pop(param, None)
+        values = tuple(graph.results[j] for j in results)
+        nodes = leading_to(graph.nodes, values, made)
+        part = cse(Graph(graph.name, (*graph.params, *made), nodes, values))
+        again = partial(differentiable, compile_graph=compile_graph)
+        self.operands = (*range(count), *made.values())
+        self.results = tuple(count + j for j in results)
+        gradients = Gradients(part, (*needs, *(True for _ in made)), frozen, compile_graph, again)
+        self.nodes, self.owned = gradients.ahead.nodes, gradients.ahead.results[len(values) :]
+        numbers = dict(zip(reversed(values), reversed(self.results), strict=True))
+        numbers |= dict(zip(part.params, self.operands, strict=True))
+        numbers |= {v: count + first + k for k, v in enumerate(self.owned)}
+        self.saved = tuple(numbers[v] for v in gradients.saved)
+        self.guarded = tuple(i for i in self.saved if i < count + first)
+        savers = tuple(
+            _saver(graph, v) for v, i in zip(gradients.saved, self.saved, strict=True) if i in self.guarded
+        )
+        # Eager frees what it saved, and refuses to go through it again: so must a node that saves nothing.
+        varying = varying_with(part, [part.params[i] for i in gradients.wrt])
+        saving = (n.op.saves for n in part.nodes if not varying.isdisjoint(n.outputs))
+        self.frees = bool(self.saved) or any(saving)
+        self.plan = _Step(part, self, gradients, savers)
+
+    def hang(
+        self, edges: dict, stores: dict, versions: dict, arrays: Sequence[np.ndarray], place: Any
+    ) -> None:
+        """Make the history of one call, and enter the edges to its results."""
+        guards: list[Any] = []
+        for i in self.guarded:
+            guards += (stores[i], versions[i])
+        if self.frees:
+            guards += (NOBODY, 0)
+        node = new(_Traced)
+        node.plan, node.edges = self.plan, tuple([edges.get(i) for i in self.operands])
+        node.saved, node.guards = tuple([arrays[i] for i in self.saved]), tuple(guards)
+        node.place, node.hooks = place, None
+        for k, i in enumerate(self.results):
+            edges[i] = node if len(self.results) == 1 else Port(node, k)
+
+
+class _Traced(Node):
+    """The history of one call.  It names who saved something as eager does: by op, and line inside."""
+
+    __slots__ = ()
+
+    plan: _Step
+
+    def saver(self, guard: int) -> tuple[str, str]:
+        name, where = self.plan.savers[guard]
+        return name, spell(self.place) if where is None else spelled(*where)
+
+
+class _Step(Plan):
+    """What the nodes of one stage have in common: what a node asks of a plan, and no more.
+
+    savers: for each saved value that the user can see, the op that eager would have saved it for, and where.
+    """
+
+    __slots__ = ("savers",)
+
+    def __init__(self, graph: Graph, stage: _Stage, gradients: Gradients, savers: tuple):
+        outs = (*graph.results, *stage.owned)
+        self.types, self.outs = tuple(p.type for p in graph.params), tuple(v.type for v in outs)
+        visible = len(graph.results)
+        self.op = Op(
+            graph.name,
+            operands=tuple(f"arg{i}" for i in range(len(graph.params))),
+            attrs=(),
+            outputs=tuple(f"out{k}" for k in range(visible)),
+            hidden=tuple(f"saved{k}" for k in range(len(stage.owned))),
+            reference=gradients.pull_back,
+            infer=lambda *types: tuple(v.type for v in outs),
+            lower=extern("a compiled graph"),
+            samples=tuple,
+            vjp=gradients.pull_back,
+            doc="Run a traced forward.",
+        )
+        self.attrs: dict = {}
+        self.small, self.rules, self.quick, self.raw_vjp = True, None, None, None
+        self.unused = (None,) * (len(outs) - 1)
+        self.floats = tuple(t.dtype.is_floating_point for t in self.types)
+        sources = {i: (True, k) for k, i in enumerate(stage.operands)}
+        sources |= {i: (False, k) for k, i in enumerate(stage.results)}
+        owned = (i for i in stage.saved if i not in sources)
+        sources |= {i: (False, visible + k) for k, i in enumerate(sorted(owned))}
+        self.sources = tuple(sources[i] for i in stage.saved)
+        self.savers = savers
+
+
+def _saver(graph: Graph, value: Value) -> tuple[str, tuple[str, int] | None]:
+    for node in graph.nodes:
+        named = (*zip(node.op.operands, node.inputs), *zip(node.op.all_outputs, node.outputs))
+        if any(v is value and name in node.op.saves for name, v in named):
+            return node.op.name, node.where
+    return graph.name, None

@@ -1,0 +1,219 @@
+"""Turns graphs into native code: the one place where the tracer meets passes, programs and the cache.
+
+A graph becomes two programs: one for what depends on weights alone, run when they change, and one for the
+rest.  Both are kept by the graph's text, in this process and on disk, so what is recorded twice is compiled
+once, and a second process neither runs passes nor compiles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from operator import itemgetter
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from ..ir.graph import Graph
+from ..passes.llvm import cache as disk
+from ..passes.llvm.binding import host_target
+from ..passes.llvm.link import link
+from ..passes.pipeline import Options, optimise, to_program
+from ..passes.program import Array, Program
+from ..passes.prologue import prologue
+from ..runtime import Tensor
+from ..runtime.native import Executable, load_program, store_program
+from .prologues import Prologue
+
+KEPT = 256  # compiled graphs
+DEFAULT = Options()
+
+
+class Compiled:
+    """A graph as native code, shared by all recordings of the same text.
+
+    before: the graph as given.  into, frozen: see `compile_graph`.  kernels: names, of the weights' program
+    first.  from_disk: whether it was compiled by an earlier process.  seconds: what making it took.
+    """
+
+    def __init__(
+        self, graph: Graph, into: tuple[int | None, ...], frozen: frozenset[int], options: Options, key: str
+    ):
+        start = perf_counter()
+        self.before, self.into, self.frozen, self.options = graph, into, frozen, options
+        self.from_disk = self._load(key)
+        if not self.from_disk:
+            self._compile(key)
+        self._pick = _picked(self.main_params)
+        self.first_params = tuple(self.first_params)
+        self.seconds = perf_counter() - start
+
+    def _compile(self, key: str) -> None:
+        weights, main = self._programs()
+        position = {array: i for i, array in enumerate(self._params)}
+        self.first_params = [position[a] for a in weights.params] if weights.steps else []
+        handed = {array: -1 - j for j, array in enumerate(weights.results)}
+        self.main_params = [position[a] if a in position else handed[a] for a in main.params]
+        self.kernel_names = [[step.name for step in p.steps if step.name != "alias"] for p in (weights, main)]
+        self.first = Executable(weights) if weights.steps else None
+        self.main = Executable(main)
+        about = [self.first_params, self.main_params, self.kernel_names]
+        disk.default().put(disk.key("about", key), json.dumps(about).encode())
+        if self.first is not None:
+            store_program(f"{key} weights", self.first)
+        store_program(f"{key} main", self.main)
+
+    def _load(self, key: str) -> bool:
+        data = disk.default().get(disk.key("about", key))
+        if data is None:
+            return False
+        try:
+            self.first_params, self.main_params, self.kernel_names = json.loads(data)
+        except ValueError:
+            return False
+        main = load_program(f"{key} main")
+        self.first = load_program(f"{key} weights") if self.first_params else None
+        if main is None or (self.first is None and self.first_params):
+            return False
+        self.main = main
+        return True
+
+    def _programs(self) -> tuple[Program, Program]:
+        program = to_program(self.graph, self.into, host_target(), self.options)
+        self._params: tuple[Array, ...] = program.params
+        return prologue(program, self.frozen)
+
+    @property
+    def graph(self) -> Graph:
+        """The graph after the passes."""
+        found = self.__dict__.get("_graph")
+        if found is None:
+            found = self._graph = optimise(self.before, self.options)
+        return found
+
+    def kernels(self) -> list[str]:
+        """The names of the kernels that a call runs, in order, without those of the weights."""
+        return list(self.kernel_names[1])
+
+    def programs(self) -> tuple[Program, Program]:
+        """The program of the weights and the program of a call."""
+        return self._programs()
+
+    def source(self, language: str = "llvm") -> str:
+        """The code, as text: that of the weights' program, then that of a call."""
+        target = host_target()
+        texts = [text for program in self.programs() for text in link(program, target).texts]
+        return "\n".join(dict.fromkeys(texts))
+
+    def statistics(self) -> dict[str, float]:
+        """Seconds of compiling and loading, and how many kernels run on the host."""
+        made = [e for e in (self.first, self.main) if e is not None]
+        return {
+            "compile": sum(e.statistics.compile_seconds for e in made),
+            "load": sum(e.statistics.load_seconds for e in made),
+            "kernels": len(self.kernel_names[1]),
+            "hosts": sum(name.startswith("host.") for names in self.kernel_names for name in names),
+        }
+
+
+class Bound:
+    """A compiled graph for one recording, whose weights' results it keeps."""
+
+    def __init__(self, code: Compiled):
+        self.code = code
+        self._main, self._pick, self._at = code.main, code._pick, code.first_params
+        first = code.first
+        self.prologue = None if first is None else Prologue(lambda arrays: first(*arrays))
+
+    def run(
+        self, arrays: Sequence[np.ndarray], tensors: Sequence[Tensor | None] | None = None
+    ) -> tuple[np.ndarray, ...]:
+        """The results; those with `into` are written into a param's array, when all is computed.
+
+        tensors: those that frozen params' arrays belong to, by position: what was computed of them is kept
+        for as long as they stay as they are.  Without it, it is computed anew.
+        """
+        kept = self.prologue
+        if kept is None:
+            return self._main(*self._pick(arrays))
+        if tensors is None:
+            made = kept.run([arrays[i] for i in self._at])
+        else:
+            made = kept.results([tensors[i] for i in self._at])  # type: ignore[misc]
+        return self._main(*self._pick((*arrays, *reversed(made))))
+
+    def __getattr__(self, name: str) -> Any:
+        """What all recordings of the same text share: graph, kernels, source, statistics."""
+        return getattr(self.code, name)
+
+
+def _picked(positions: Sequence[int]) -> Any:
+    """Chooses a program's params; negative positions count the weights' results from the end."""
+    if len(positions) == 1:
+        (at,) = positions
+        return lambda arrays: (arrays[at],)
+    return itemgetter(*positions) if positions else lambda arrays: ()
+
+
+_known: OrderedDict[tuple, Compiled] = OrderedDict()
+_lock = threading.Lock()
+
+
+def compile_graph(
+    graph: Graph,
+    *,
+    into: Sequence[int | None] = (),
+    frozen: frozenset[int] = frozenset(),
+    options: Options = DEFAULT,
+) -> Bound:
+    """A graph ready to run, as native code.
+
+    into[j]: the param whose array result j is written into when all is computed (None: a new array).
+    frozen: params that change rarely, so that what depends on them alone may be kept.  Raises KernelError
+    for a graph that no code can be made of.
+    """
+    into = tuple(into) or (None,) * len(graph.results)
+    text = _text(graph)
+    key = (text, into, frozen, options)
+    with _lock:
+        found = _known.get(key)
+        if found is not None:
+            _known.move_to_end(key)
+            return Bound(found)
+    spelled = " ".join((text, str(into), str(sorted(frozen)), str(options), _version()))
+    made = Compiled(graph, into, frozen, options, spelled)
+    with _lock:
+        _known[key] = made
+        while len(_known) > KEPT:
+            _known.popitem(last=False)
+    return Bound(made)
+
+
+def _text(graph: Graph) -> str:
+    """What tells a graph from others: its text, and what its constants hold."""
+    digest = hashlib.sha256(str(replace(graph, name="traced")).encode())
+    for name, constant in graph.constants.items():
+        digest.update(name.encode() + constant.data.tobytes())
+    return digest.hexdigest()
+
+
+@cache
+def _version() -> str:
+    """What tells one state of the compiler's own files from another: their names, sizes and times."""
+    root = Path(__file__).resolve().parent.parent
+    files = [f for room in ("ir", "passes", "runtime", "jit") for f in sorted((root / room).rglob("*.py"))]
+    told = [(str(f.relative_to(root)), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+    return hashlib.sha256(repr(told).encode()).hexdigest()
+
+
+def forget() -> None:
+    """Drop all compiled graphs of this process."""
+    with _lock:
+        _known.clear()

@@ -1,0 +1,304 @@
+"""`export` writes a traced function as one file that runs with NumPy alone; `load` runs it here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..ir.errors import ArgumentError, LaminaError
+from ..ir.graph import Builder, Graph, Value
+from ..ir.interpret import interpret
+from ..ir.op import REGISTRY
+from ..ir.text import parse
+from ..passes.cse import cse
+from ..passes.dce import dce
+from ..passes.fold_constants import fold_constants
+from ..passes.fold_conv_bn import fold_conv_bn
+from ..passes.freeze import freeze
+from ..passes.pipeline import Options, optimise
+from ..passes.simplify import simplify
+from ..runtime import Tensor, modes
+from ..runtime.modes import no_grad
+from ..runtime.tensor import tensor_of
+from . import artifact, pytree
+from .backend import compile_graph
+from .lamina_model import Model, ModelError, built, read, tensors
+from .recording import Recording
+from .sources import Arg, Fresh, Held, Made
+from .trace import TracedFunction, trace
+
+# What is done before weights are frozen: norms fold while each is one node, and nothing is fused yet.
+BEFORE = (fold_constants, simplify, cse, fold_conv_bn, fold_constants, simplify, cse, dce)
+
+
+class ExportError(LaminaError):
+    """A traced function that no file can hold, or a file that does not compute what the function does."""
+
+
+def export(
+    function: Callable, path: str | os.PathLike, *example: Any, levels: Sequence[str] | None = None
+) -> None:
+    """Write what `function` does on arguments of these kinds as one file.
+
+    function: a traced function or module, or one to be traced.  example: its arguments; their types, shapes
+    and all values but tensors' are part of the model.  levels: of the CPU, all of x86-64-v4, -v3 and -v2 by
+    default.
+
+    The file takes the tensors among the arguments, in order, as arrays, and returns what the function
+    returns.  Weights are stored as they are now, batch norms folded into the convolutions before them.  It is
+    tried in a fresh process before it appears under its name.
+
+    Raises ExportError for a function that writes its arguments or captured tensors, asks for values, draws
+    random numbers or needs ops without kernels, and where the file's results are not the function's.
+    """
+    chosen = tuple(levels or artifact.LEVELS)
+    if unknown := set(chosen) - artifact.LEVELS.keys():
+        raise ArgumentError(f"export(levels): {', '.join(unknown)} is none of {', '.join(artifact.LEVELS)}")
+    traced = function if isinstance(function, TracedFunction) else trace(function)
+    with no_grad():
+        expected = traced(*example)
+    recording, held = _recorded(traced, example)
+    graph, outputs = _pure(recording, expected)
+    graph, weights = _frozen(graph, recording, held)
+    path = Path(path)
+    inputs = [x for x in pytree.flatten((example, {}))[1] if isinstance(x, Tensor)]
+    arrays = [np.ascontiguousarray(inputs[i]._data) for i in _order(recording, example)]
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent or ".") as folder:
+        part = Path(folder) / path.name
+        try:
+            artifact.write(part, graph, weights, outputs, chosen)
+        except ArgumentError as error:
+            raise ExportError(error.rule, *error.details) from None
+        _tried(part, Path(folder), arrays, expected)
+        os.replace(part, path)
+
+
+# ---- from a recording to a graph of inputs and weights -----------------------------------------------------
+def _recorded(traced: TracedFunction, example: tuple) -> tuple[Recording, list[Tensor]]:
+    """The recording that serves these arguments, and the captured tensors it reads.  Raises ExportError."""
+    found = traced.recorded_for(example)
+    if found is None:
+        raise ExportError(f"export: {traced._name} could not be recorded", *traced.explain().splitlines()[1:])
+    recording, held = found
+    if recording.written:
+        sources = [recording.sources[i] for i in recording.written]
+        what = "an argument" if any(isinstance(s, Arg) for s in sources) else "a captured tensor"
+        raise ExportError(
+            f"export: {traced._name} writes {what}",
+            "an exported model has no state; call .eval() on modules that keep statistics",
+        )
+    if recording.questions:
+        raise ExportError(
+            f"export: {traced._name} asks for a value while it runs: {recording.questions[0].how}",
+            "choose between tensors with where(condition, a, b)",
+        )
+    for source in recording.sources:
+        if not isinstance(source, (Arg, Held)):
+            raise ExportError(
+                f"export: {traced._name} needs {_described(source)}",
+                "an exported model takes tensors only: pass it as an argument, or call .eval()",
+            )
+    return recording, held
+
+
+def _described(source: Any) -> str:
+    names = {"Draw": "random numbers", "Grad": "a gradient", "Number": "an optimizer's hyper-parameter"}
+    return names.get(type(source).__name__, "a value that is asked for")
+
+
+def _pure(recording: Recording, expected: Any) -> tuple[Graph, Any]:
+    """The recording's graph with just what is returned as its results, and their structure as JSON."""
+    graph = recording.graph
+    results: list[Value] = []
+    params = dict(zip(recording.sources, graph.params, strict=True))
+    from_base: dict[Value, int] = {}
+    with Builder.extending(graph) as b:
+        leaves: list[Any] = []
+        for maker in recording.makers:
+            if not isinstance(maker, Made):
+                if maker is not None and not isinstance(maker, (bool, int, float, str)):
+                    raise ExportError(f"export: a {type(maker).__name__} among the results can't be stored")
+                leaves.append(["value", maker])
+                continue
+            base = maker.base
+            at = recording.first + base.result if isinstance(base, Fresh) else None
+            value = params[base.source] if at is None else graph.results[at]
+            for name, attrs in maker.chain:
+                value = b.emit(REGISTRY[name], (value,), dict(attrs)).outputs[0]
+            if value not in from_base:
+                from_base[value] = len(results)
+                results.append(value)
+            leaves.append(from_base[value])
+        made = b.finish(results)
+    return made, _tree(recording.shape, iter(leaves))
+
+
+def _tree(shape: Any, leaves: Any) -> Any:
+    """A structure as `lamina_model` reads it: a result's number, or ["tuple", ...], ["dict", [key, ...]]."""
+    if shape is None:
+        return next(leaves)
+    kind, names, items = shape
+    if kind in (tuple, list):
+        return [kind.__name__, *(_tree(item, leaves) for item in items)]
+    if not all(isinstance(name, str) for name in names):
+        raise ExportError("export: the keys of a returned dict must be strings", f"keys: {names}")
+    return ["dict", *([name, _tree(item, leaves)] for name, item in zip(names, items, strict=True))]
+
+
+def _frozen(graph: Graph, recording: Recording, held: list[Tensor]) -> tuple[Graph, dict[str, np.ndarray]]:
+    """The graph of inputs, then weights, ready for code, and the weights by name."""
+    for step in BEFORE:
+        graph = step(graph)
+    sources = recording.sources
+    frozen = frozenset(i for i, source in enumerate(sources) if isinstance(source, Held))
+    first, rest = freeze(graph, frozen)
+    arrays = [np.ascontiguousarray(held[sources[i].index]._data) for i in sorted(frozen)]  # type: ignore[union-attr]
+    values = interpret(first, *arrays)
+    count = len(rest.params) - len(values)
+    names = [f"input{i}" if i < count else f"weight{i - count}" for i in range(len(rest.params))]
+    renamed = {p: Value(p.type, name) for p, name in zip(rest.params, names, strict=True)}
+    nodes = []
+    for node in rest.nodes:
+        nodes.append(node.replace(inputs=tuple(v if v is None else renamed.get(v, v) for v in node.inputs)))
+    rest = rest.replace(
+        name="model",
+        params=renamed.values(),
+        nodes=nodes,
+        results=[renamed.get(v, v) for v in rest.results],
+    )
+    return optimise(rest, Options()), dict(zip(names[count:], values, strict=True))
+
+
+def _order(recording: Recording, example: tuple) -> list[int]:
+    """Which of the tensors among the arguments each input of the model is."""
+    leaves = pytree.flatten((example, {}))[1]
+    number = {i: n for n, i in enumerate(i for i, x in enumerate(leaves) if isinstance(x, Tensor))}
+    return [number[source.index] for source in recording.sources if isinstance(source, Arg)]
+
+
+# ---- trying the file ---------------------------------------------------------------------------------------
+_TRIAL = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+import lamina_model
+assert "lamina" not in sys.modules
+given = np.load(sys.argv[2])
+flat = []
+def leaves(x):
+    if isinstance(x, dict):
+        x = list(x.values())
+    if isinstance(x, (list, tuple)):
+        for item in x:
+            leaves(item)
+    elif isinstance(x, np.ndarray):
+        flat.append(x)
+leaves(lamina_model.run(*[given[str(i)] for i in range(len(given.files))]))
+np.savez(sys.argv[3], *flat)
+"""
+
+
+def _tried(part: Path, folder: Path, arrays: Sequence[np.ndarray], expected: Any) -> None:
+    """Run the file in a fresh process and compare.  Raises ExportError."""
+    given, found = folder / "given.npz", folder / "found.npz"
+    np.savez(given, **{str(i): _plain(a) for i, a in enumerate(arrays)})
+    command = [sys.executable, "-c", _TRIAL, str(part), str(given), str(found)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        raise ExportError("export: the file does not run in a fresh process", *done.stderr.splitlines()[-3:])
+    wanted = [_plain(x._data) for x in pytree.flatten(expected)[1] if isinstance(x, Tensor)]
+    with np.load(found) as got:
+        results = [got[name] for name in got.files]
+    for n, (a, b) in enumerate(zip(wanted, results, strict=True)):
+        if a.shape != b.shape or not _close(a, b):
+            difference = np.abs(a.astype(np.float64) - b).max() if a.shape == b.shape and a.size else "shapes"
+            raise ExportError(
+                f"export: result {n} of the file is not the function's",
+                f"largest difference: {difference}",
+                "this is a fault of Lamina's: please report it with the text of traced.explain()",
+            )
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+
+
+def _close(a: np.ndarray, b: np.ndarray) -> bool:
+    if a.dtype.kind not in "f" or not a.size:
+        return bool(np.array_equal(a, b))
+    # Folding norms rounds each weight once more, Winograd each tile: some units in the last place of the
+    # largest number, for each layer.
+    bound = 4096 * float(np.finfo(a.dtype).eps) * float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
+    return bool(np.allclose(a, b, rtol=0, atol=max(bound, 1e-30), equal_nan=True))
+
+
+# ---- loading -----------------------------------------------------------------------------------------------
+class Loaded:
+    """An exported model: called with tensors, it returns tensors.
+
+    native: whether the file's own code runs, or its graph was compiled anew.  graph: its text.
+    """
+
+    def __init__(self, path: Path, native: bool):
+        self.path, self.native = path, native
+        if native:
+            model = Model(path)
+            self.graph, self._outputs, self._run = model.graph, None, model.run
+            self.inputs = model.inputs
+            return
+        manifest, members = read(path)
+        self.graph = members["graph.txt"].decode()
+        self._outputs = manifest["outputs"]
+        self.inputs = [(name, dtype, tuple(shape)) for name, dtype, shape in manifest["inputs"]]
+        stored = tensors(members["weights.safetensors"])
+        constants = {n[len("graph/") :]: a for n, a in stored.items() if n.startswith("graph/")}
+        graph = parse(self.graph, constants)
+        weights = [stored[name] for name in manifest["weights"]]
+        count = len(self.inputs)
+        code = compile_graph(graph, frozen=frozenset(range(count, len(graph.params))))
+        kept = [tensor_of(w) for w in weights]
+
+        def run(*arrays: np.ndarray) -> Any:
+            results = code.run([*arrays, *weights], [*(None,) * count, *kept])
+            return built(self._outputs, results)
+
+        self._run = run
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The model's outputs.  Raises TypeError, ValueError for what does not fit its inputs."""
+        if modes.CHANGED:
+            modes.tell("refuse", "an exported model ran")
+        arrays = [x._data if isinstance(x, Tensor) else np.asarray(x) for x in inputs]
+        return _tensors(self._run(*arrays))
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{name}: {dtype}{list(shape)}" for name, dtype, shape in self.inputs)
+        return f"<exported {self.path.name}({inputs})>"
+
+
+def _tensors(x: Any) -> Any:
+    if isinstance(x, np.ndarray):
+        return tensor_of(x)
+    if isinstance(x, dict):
+        return {key: _tensors(value) for key, value in x.items()}
+    return type(x)(map(_tensors, x)) if isinstance(x, (list, tuple)) else x
+
+
+def load(path: str | os.PathLike, *, native: bool = True) -> Loaded:
+    """The model in a file that `export` wrote.
+
+    native: run the code in the file, which can do whatever its author wanted; False compiles the graph in it
+    anew, for files of others.  Raises ModelError for a file that is no model, is damaged, or holds no code
+    for this machine.
+    """
+    return Loaded(Path(path), native)
+
+
+__all__ = ["ExportError", "Loaded", "ModelError", "export", "load"]

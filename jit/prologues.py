@@ -1,0 +1,67 @@
+"""Keeps what was computed of weights alone, for as long as the weights stay as they are.
+
+A prologue (passes/prologue.py) takes captured tensors that its trace does not write.  Its results are
+computed at the first call, and again when one of the tensors was written, was given other memory, or can
+have changed unseen: memory that a NumPy array or a DLPack capsule shows is trusted for no longer than a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from weakref import ref
+
+import numpy as np
+
+from ..runtime import Tensor
+from ..runtime.history import storage_of
+from ..runtime.storage import Storage
+
+Run = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
+
+
+class Prologue:
+    """The results of one prologue; for any number of threads.  They go with it."""
+
+    def __init__(self, run: Run):
+        self.run = run
+        self._kept: tuple[tuple[_Seen, ...], tuple[np.ndarray, ...]] | None = None
+        self.runs = 0  # for explain(): how often it had to be computed
+
+    def results(self, tensors: Sequence[Tensor]) -> tuple[np.ndarray, ...]:
+        """What the prologue gives for these tensors.  Only to be read: later calls are handed the same."""
+        kept = self._kept
+        if kept is not None:
+            seen, results = kept
+            for x, was in zip(tensors, seen):
+                if not was.still(x):
+                    break
+            else:
+                return results
+        # Looked at before it is read: a write that comes between is then found by the next call.
+        seen = tuple([_Seen(x) for x in tensors])
+        results = tuple(self.run([x._data for x in tensors]))
+        self.runs += 1
+        self._kept = seen, results  # in one step
+        return results
+
+
+class _Seen:
+    """A tensor's memory as it was: which, and how often it had been written."""
+
+    __slots__ = ("array", "store", "marks")
+
+    def __init__(self, x: Tensor):
+        store = storage_of(x)
+        self.array, self.store = ref(x._data), ref(store)
+        self.marks = store.marks()
+
+    def still(self, x: Tensor) -> bool:
+        """Whether nothing has been written there since, as far as anybody can know."""
+        store: Storage | None = x._storage
+        return (
+            store is not None
+            and self.store() is store
+            and self.array() is x._data
+            and not store.exposed
+            and self.marks == store.marks()
+        )

@@ -1,0 +1,371 @@
+"""Listens to an eager run and writes down what it did: the ops, and what Python was told.
+
+Values are known by the NumPy array that holds them: detached tensors, gradients' own copies of what was saved
+and the like are other tensors around the same array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import ref
+
+import numpy as np
+
+from ..ir.dtypes import from_numpy_dtype
+from ..ir.op import Op
+from ..ir.types import Type, type_of
+from ..runtime import Generator, Tensor
+from ..runtime.graph import Leaf
+from ..runtime.places import Place, here
+from ..runtime.storage import Literal
+from .reads import Refusal
+from .sources import Answer, Arg, Draw, Grad, Held, Number, Source
+
+MOST_EVENTS = 200_000
+LONGEST = 64  # numbers that `tolist` may hand out and still be a guard
+
+
+@dataclass(frozen=True)
+class Event:
+    """One op.  Values are numbers.  writes: pairs of a value written and the output it gets.
+
+    ended: which inputs have no history though their values do.  copied: a reshape that had to copy.
+    """
+
+    op: Op
+    attrs: Mapping[str, Any]
+    inputs: tuple[int | None, ...]
+    outputs: tuple[int, ...]
+    place: Place
+    writes: tuple[tuple[int, int], ...] = ()
+    ended: tuple[bool, ...] = ()
+    copied: bool = False
+
+
+@dataclass(frozen=True)
+class Question:
+    """What Python, or a host op, made of values: the recording holds only where the answer is the same.
+
+    how: "item", "bool", "int", "float", "tolist", or "host", whose answer is the shapes of its outputs.
+    """
+
+    how: str
+    inputs: tuple[int | None, ...]
+    answer: Any
+    place: Place
+    op: Op | None = None
+    attrs: Mapping[str, Any] | None = None
+
+
+class _Known(ref):
+    """A weak reference to an array, which knows the array's id."""
+
+    __slots__ = ("key",)
+
+
+class Recorder:
+    """What a run did, as far as it went.
+
+    origins: the tensors that it may meet, with their sources.  `reason`: why it can't be replayed; `once`: why
+    only this run's recording is of no use.
+    """
+
+    def __init__(self, origins: Sequence[tuple[Tensor, Source]]):
+        self.steps: list[Event | Question] = []
+        self.types: list[Type] = []  # by value number
+        self.params: dict[int, Source] = {}
+        self.constants: dict[int, np.ndarray] = {}
+        self.homes: dict[int, tuple[int, tuple]] = {}  # of views: the root and the chain from there
+        self.flows: list[bool] = []  # whether differentiating the record would flow to a value
+        self.copied: dict[int, tuple[int, ...]] = {}
+        self.groups: list[tuple[Any, Any]] = []
+        self.generators: list[Generator] = []
+        self.drawn: list[int] = []
+        self.written: set[int] = set()  # roots
+        self.writers: dict[Source, list[tuple[str, Place]]] = {}  # by whose storage counts the writes
+        self.reason: str | None = None
+        self.once: str | None = None
+        self.foreign: str | None = None
+        self.gradients = self.backward = False
+        self._values: dict[int, int] = {}
+        self._refs: dict[int, _Known] = {}
+        self._origins: dict[int, tuple[np.ndarray, Source, bool]] = {}
+        self._given = {id(x): source for x, source in origins}
+        self._tensors = list(origins)
+        self.leaves: list[tuple[Tensor, Source, Tensor | None]] = []
+        for x, source in origins:
+            self._origin(x, source)
+            edge = x._node
+            if type(edge) is Leaf:
+                self.leaves.append((x, source, edge.grad))
+                if edge.grad is not None and isinstance(source, (Arg, Held)):
+                    self._origin(edge.grad, Grad(source))
+                    if self._given.setdefault(id(edge.grad), Grad(source)) == Grad(source):
+                        self._tensors.append((edge.grad, Grad(source)))
+        self._edges = {id(x._edge) for x, *_ in self.leaves}
+        self._before = [(x, x._data, x._edge) for x, _ in origins]
+
+    def _origin(self, x: Tensor, source: Source) -> None:
+        self._origins.setdefault(id(x._data), (x._data, source, x._node is not None))
+
+    # ---- values ----
+    def source_of(self, x: Tensor) -> Source | None:
+        """Where a tensor object that was there before the run comes from."""
+        return self._given.get(id(x))
+
+    def value(self, x: Tensor) -> int:
+        """The number of a tensor's value.  Raises Refusal for a tensor of unknown origin."""
+        data = x._data
+        found = self._values.get(id(data))
+        if found is not None:
+            return found
+        origin = self._origins.get(id(data))
+        if origin is not None:
+            number = self._new(x._meta, origin[2])
+            self.params[number] = origin[1]
+            self._values[id(data)] = number
+            return number
+        if type(x._storage) is Literal:
+            return self._constant(data, x._meta)
+        raise Refusal(
+            f"a tensor {x._meta} was read that no argument, closure, global or module attribute that the "
+            "function names leads to"
+        )
+
+    def _new(self, kind: Type, flows: bool = False) -> int:
+        self.types.append(kind)
+        self.flows.append(flows)
+        return len(self.types) - 1
+
+    def _constant(self, data: np.ndarray, kind: Type | None = None) -> int:
+        if kind is None:
+            dtype = from_numpy_dtype(data.dtype)
+            if dtype is None:
+                raise Refusal(f"an array of NumPy's {data.dtype} became a tensor")
+            kind = type_of(dtype, data.shape)
+        number = self._new(kind, False)
+        self.constants[number] = np.array(data)
+        self._hold(data, number)
+        return number
+
+    def _hold(self, data: np.ndarray, number: int) -> None:
+        """Know the array by its id, for as long as it lives."""
+        key = id(data)
+
+        def gone(dead: _Known) -> None:
+            if self._refs.get(dead.key) is dead:
+                del self._refs[dead.key]
+                self._values.pop(dead.key, None)
+
+        known = _Known(data, gone)
+        known.key = key
+        self._refs[key], self._values[key] = known, number
+
+    def root(self, number: int) -> tuple[int, tuple]:
+        """The value whose memory this one is or shares, and the views that lead there."""
+        return self.homes.get(number, (number, ()))
+
+    # ---- what the hook hears ----
+    def hear(self, op: Op, attrs: dict[str, Any], operands: tuple, outputs: tuple) -> None:
+        if self.reason is None:
+            try:
+                self._hear(op, attrs, operands, outputs)
+            except Refusal as refusal:
+                self.reason = str(refusal)
+            except Exception as error:  # the user's run goes on, whatever is wrong here
+                self.reason = f"the recorder failed at {op.name}: {type(error).__name__}: {error}"
+
+    def notice(self, kind: str, *what: Any) -> None:
+        if self.reason is None:
+            try:
+                getattr(self, f"_{kind}")(*what)
+            except Refusal as refusal:
+                self.reason = str(refusal)
+            except Exception as error:
+                self.reason = f"the recorder failed at {kind}: {type(error).__name__}: {error}"
+
+    def _hear(self, op: Op, attrs: dict[str, Any], operands: tuple, outputs: tuple) -> None:
+        if len(self.steps) > MOST_EVENTS:
+            raise Refusal(f"it runs more than {MOST_EVENTS} ops")
+        inplace = "inplace" in attrs
+        inputs = tuple([None if x is None else self.value(x) for x in operands])
+        place = here()
+        if op.traits.host:
+            self._host(op, attrs, inputs, outputs, place)
+            return
+        ended = tuple([
+            x is not None and self.flows[v] and x._node is None for x, v in zip(operands, inputs, strict=True)
+        ])  # fmt: skip
+        flows = op.differentiable and any(
+            v is not None and self.flows[v] and not e for v, e in zip(inputs, ended, strict=True)
+        )
+        if inplace:
+            attrs = {name: value for name, value in attrs.items() if name != "inplace"}
+            self._written(op, attrs, inputs, outputs, flows, place)
+            return
+        if op.traits.view:
+            self._viewed(op, attrs, operands[0], inputs, outputs[0], flows, ended, place)
+            return
+        numbers = []
+        for x in outputs:
+            known = self._values.get(id(x._data))
+            if known is not None and len(outputs) == 1:  # handed through
+                return
+            number = self._new(x._meta, flows and x._meta.dtype.is_floating_point)
+            self._hold(x._data, number)
+            self._laid_out(number, x._data)
+            numbers.append(number)
+        self.steps.append(Event(op, dict(attrs), inputs, tuple(numbers), place, (), ended))
+
+    def _viewed(
+        self, op: Op, attrs: Mapping[str, Any], x: Tensor, inputs: tuple, out: Tensor, flows: bool,
+        ended: tuple, place: Place,
+    ) -> None:  # fmt: skip
+        if out._data is x._data:
+            return
+        number = self._new(out._meta, flows)
+        self._hold(out._data, number)
+        shared = out._view is not None
+        if shared:
+            root, chain = self.root(inputs[0])
+            name = "view" if op.traits.copies else op.name
+            self.homes[number] = root, (*chain, (name, tuple(attrs.items())))
+        else:
+            self._laid_out(number, out._data)
+        self.steps.append(
+            Event(op, dict(attrs), inputs, (number,), place, (), ended, op.traits.copies and not shared)
+        )
+
+    def _written(
+        self, op: Op, attrs: dict, inputs: tuple, outputs: tuple, flows: bool, place: Place
+    ) -> None:  # fmt: skip
+        """An op whose results stand in tensors that were there: in-place forms, and updates."""
+        if op.traits.mutates:
+            targets = inputs[len(inputs) - len(outputs) :]
+            made, hidden = outputs, ()
+        else:
+            targets, made, hidden = inputs[:1], outputs[:1], outputs[1:]
+        numbers = tuple([self._new(x._meta, flows) for x in made])
+        for x in hidden:
+            number = self._new(x._meta, flows)
+            self._hold(x._data, number)
+            numbers = (*numbers, number)
+        self.steps.append(
+            Event(op, attrs, inputs, numbers, place, tuple(zip(targets, numbers, strict=False)))
+        )
+        spelled = op.name if op.traits.mutates else f"{op.name}_"
+        for target, x in zip(targets, made, strict=True):
+            root = self.root(target)[0]
+            self.written.add(root)
+            source = self.owner(x, root)
+            if source is not None:
+                self.writers.setdefault(source, []).append((spelled, place))
+            if (flows or self.flows[target]) and not (x._node is not None and not self._is_leaf(x)):
+                self.foreign = f"a tensor with history was written by {spelled} without gradients"
+            self.flows[root] = self.flows[root] or flows
+            self.flows[target] = self.flows[target] or flows
+
+    def owner(self, x: Tensor, root: int) -> Source | None:
+        """The tensor that was there before the run, and whose storage counts what is written through `x`."""
+        first = self.params.get(root)
+        found = [source for t, source in self._tensors if t._storage is x._storage]
+        return None if first is None or not found else first if first in found else found[0]
+
+    @staticmethod
+    def _is_leaf(x: Tensor) -> bool:
+        return type(x._node) is Leaf
+
+    def _laid_out(self, number: int, data: np.ndarray) -> None:
+        """Note the order of the dimensions in memory, where it isn't row by row."""
+        if not data.flags.c_contiguous and data.size:
+            order = tuple(sorted(range(data.ndim), key=lambda d: (-abs(data.strides[d]), d)))
+            self.copied[number] = order
+
+    def _host(self, op: Op, attrs: Mapping[str, Any], inputs: tuple, outputs: tuple, place: Place) -> None:
+        number = sum(isinstance(step, Question) for step in self.steps)
+        shapes = tuple(x._data.shape for x in outputs)
+        self.steps.append(Question("host", inputs, shapes, place, op, dict(attrs)))
+        for index, x in enumerate(outputs):
+            value = self._new(x._meta)
+            self.params[value] = Answer(number, index)
+            self._hold(x._data, value)
+
+    # ---- what else it is told (see modes.tell) ----
+    def _escape(self, x: Tensor, how: str, value: Any) -> None:
+        if how == "tolist" and x._data.size > LONGEST:
+            raise Refusal(f"tolist() handed {x._data.size} numbers to Python, more than the {LONGEST} that a "
+                          "call can be held to")  # fmt: skip
+        self.steps.append(Question(how, (self.value(x),), value, here()))
+
+    def _made(self, array: np.ndarray) -> None:
+        if id(array) not in self._values and id(array) not in self._origins:
+            self._constant(array)
+
+    def _drawn(self, generator: Generator, counters: int, state: Tensor) -> None:
+        known = self.generators
+        number = next((i for i, g in enumerate(known) if g is generator), len(known))
+        if number == len(known):
+            self.generators.append(generator)
+            self.drawn.append(0)
+        self._origins[id(state._data)] = (state._data, Draw(number, self.drawn[number]), False)
+        self.drawn[number] += counters
+
+    def _numbers(self, scalars: dict[str, Tensor | None], optimizer: Any, group: Any) -> None:
+        if optimizer is None:
+            raise Refusal("an optimizer's update ran that no optimizer of lamina.optim asked for")
+        known = [g for _, g in self.groups]
+        number = next((i for i, g in enumerate(known) if g is group), len(known))
+        if number == len(known):
+            self.groups.append((ref(optimizer), group))
+        given = optimizer.numbers(group)
+        for name, x in scalars.items():
+            if x is not None and type(given.get(name)) in (int, float):
+                self._values.pop(id(x._data), None)
+                self._origins[id(x._data)] = (x._data, Number(number, name), False)
+
+    def _gradients(self, leaf: Leaf | None = None) -> None:
+        self.gradients = True
+        if leaf is not None and id(leaf) not in self._edges:
+            owner = leaf.owner()
+            if owner is None or id(owner._data) not in self._values:
+                raise Refusal("backward reaches a leaf that nothing the function names leads to")
+
+    def _backward(self) -> None:
+        self.backward = True
+
+    def _foreign(self, what: str) -> None:
+        self.foreign = what
+
+    def _once(self, reason: str) -> None:
+        self.once = reason
+
+    def _refuse(self, reason: str) -> None:
+        raise Refusal(reason)
+
+    # ---- afterwards ----
+    def check(self) -> None:
+        """Refuse what the run did that a replay could not.  Raises Refusal."""
+        for x, data, edge in self._before:
+            if x._data is not data:
+                raise Refusal(f"the data of a tensor {x._meta} was replaced")
+            if x._edge is not edge:
+                raise Refusal(f"the history of a tensor {x._meta} that was there before was changed")
+        if self.backward:
+            for _, _, edge in self._before:
+                if edge is not None and type(edge) is not Leaf:
+                    raise Refusal("backward ran where a tensor from outside has a history of its own")
+                if type(edge) is Leaf and (edge.hooks or edge.after):
+                    raise Refusal("a hook on a parameter ran, which may do anything")
+
+    def overlapping(self) -> str | None:
+        """Say if memory that is written is also that of another param."""
+        used = [(data, source) for data, source, _ in self._origins.values()]
+        roots = {self.params.get(root) for root in self.written}
+        for written, source in used:
+            if source in roots:
+                for other, theirs in used:
+                    if other is not written and np.may_share_memory(other, written):
+                        return f"{theirs} and {source}"
+        return None

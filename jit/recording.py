@@ -1,0 +1,257 @@
+"""A finished recording: the graph of what a run did, and all that a replay needs besides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..ir.detach import detach
+from ..ir.graph import Builder, Constant, Graph, Value
+from ..ir.op import REGISTRY
+from ..ir.write import write
+from ..passes.functionalise import functionalise, written
+from ..runtime import Generator, Tensor
+from ..runtime.graph import Leaf, Node, Port, Saving
+from ..runtime.places import Place, line_of
+from . import pytree
+from .facts import IMMUTABLE, PLAIN
+from .reads import Refusal
+from .recorder import Event, Question, Recorder
+from .sources import Arg, Fresh, Given, Grad, Held, Made, Maker, Source
+
+KEEP = object()  # what becomes of a leaf's gradient: it stays the tensor it is
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What one run did.
+
+    raw: the graph with its writes and views.  graph: the same in values; its results are what `questions` ask
+    about (`asked` says which ask which), from `first` on what is returned or becomes a gradient, then, for
+    each of `written`, what the param becomes.  sources: of the params.
+    shape, makers: of what is returned; a maker that is no Maker is a plain value.  gradients: leaves and what
+    their gradients become.  before: which leaves had one, empty where that was of no account.  grads: of those
+    that are read, types and layouts.
+    writes: whose storage counts how many writes, and the last.  draws: counters taken from each generator.
+    groups: the optimizers, held weakly, and groups whose numbers are read.
+    live: it returns what has history.  foreign: why such outputs can't be differentiated by the record.
+    ops: how often each op ran.
+    """
+
+    raw: Graph
+    graph: Graph
+    sources: tuple[Source, ...]
+    questions: tuple[Question, ...]
+    asked: tuple[tuple[int | None, ...], ...]
+    first: int
+    shape: pytree.Shape
+    makers: tuple[Any, ...]
+    gradients: tuple[tuple[Source, Any], ...]
+    before: tuple[tuple[Source, bool], ...]
+    grads: tuple[tuple[Source, Any, Any], ...]
+    written: tuple[int, ...]
+    writes: tuple[tuple[Source, int, tuple[str, Place]], ...]
+    generators: tuple[Generator, ...]
+    draws: tuple[int, ...]
+    groups: tuple[tuple[Any, Any], ...]
+    live: bool
+    foreign: str | None
+    ops: Mapping[str, int] = field(default_factory=dict)
+
+
+def finished(recorder: Recorder, result: Any) -> Recording:
+    """The recording of a run that returned `result`.  Raises Refusal."""
+    if recorder.reason is not None:
+        raise Refusal(recorder.reason)
+    recorder.check()
+    if recorder.written and (overlap := recorder.overlapping()):
+        raise Refusal(f"memory that is written belongs to two tensors: {overlap}")
+    return _Finish(recorder).recording(result)
+
+
+class _Finish:
+    def __init__(self, recorder: Recorder):
+        self.r = recorder
+        self.results: list[int] = []  # value numbers
+        self.places: dict[int, int] = {}
+        self.live = False
+        self.makers: dict[int, Any] = {}  # by the id of the tensor, as one is to be one again
+
+    def recording(self, result: Any) -> Recording:
+        r = self.r
+        shape, leaves = pytree.flatten(result)
+        makers = [self.maker(x) for x in leaves]
+        gradients = self.gradients()
+        questions = tuple(step for step in r.steps if isinstance(step, Question))
+        raw = self.graph()
+        changed = written(raw)
+        sources = tuple(r.params[number] for number in r.params)
+        asked, at = [], 0
+        for question in questions:
+            places: list[int | None] = []
+            for v in question.inputs:
+                places.append(None if v is None else at)
+                at += v is not None
+            asked.append(tuple(places))
+        ops: dict[str, int] = {}
+        for step in r.steps:
+            if step.op is not None:
+                ops[step.op.name] = ops.get(step.op.name, 0) + 1
+        return Recording(
+            raw=raw,
+            graph=functionalise(raw),
+            sources=sources,
+            questions=questions,
+            asked=tuple(asked),
+            first=at,
+            shape=shape,
+            makers=tuple(makers),
+            gradients=tuple(gradients),
+            before=tuple((s, grad is not None) for _, s, grad in r.leaves) if r.gradients else (),
+            grads=tuple(
+                (Grad(s), grad._meta, grad._data.flags.c_contiguous or grad._data.strides)
+                for _, s, grad in r.leaves
+                if grad is not None and isinstance(s, (Arg, Held)) and Grad(s) in sources
+            ),
+            written=changed,
+            writes=tuple((s, len(writers), writers[-1]) for s, writers in r.writers.items()),
+            generators=tuple(r.generators),
+            draws=tuple(r.drawn),
+            groups=tuple(r.groups),
+            live=self.live,
+            foreign=r.foreign,
+            ops=ops,
+        )
+
+    # ---- what is returned ----
+    def maker(self, x: Any) -> Any:
+        """How a leaf of the result is made at a replay.  Raises Refusal."""
+        if not isinstance(x, Tensor):
+            if isinstance(x, (*PLAIN, *IMMUTABLE)):
+                return x
+            raise Refusal(f"it returns a {type(x).__name__}, which a replay could not make")
+        if id(x) not in self.makers:
+            self.makers[id(x)] = self.maker_of_tensor(x)
+        return self.makers[id(x)]
+
+    def maker_of_tensor(self, x: Tensor) -> Maker:
+        source = self.r.source_of(x)
+        if source is not None:
+            return Given(source)
+        if type(x) is not Tensor:
+            raise Refusal(f"it returns a new {type(x).__name__}")
+        root, chain = self.r.root(self.r.value(x))
+        if x._view is not None and not chain:  # a view of all elements as they are: their arrays are one
+            chain = x._view[1][-1:]
+        origin = self.r.params.get(root)
+        if isinstance(origin, (Arg, Held, Grad)):
+            base: Given | Fresh = Given(origin)
+        else:
+            base = Fresh(self.result(root), self.r.copied.get(root))
+        shares = x._storage is not None and self.shares(x, root)
+        return Made(base, chain, x._view is not None, shares, self.history(x))
+
+    def shares(self, x: Tensor, root: int) -> bool:
+        """Whether it has the storage of the tensor that was there."""
+        return root in self.r.params and self.r.owner(x, root) == self.r.params[root]
+
+    def history(self, x: Tensor) -> Any:
+        node = x._node
+        if node is None:
+            return "none"
+        if type(node) is Leaf:
+            if node.hooks or node.after or node.grad is not None:
+                raise Refusal("it returns a new leaf with hooks or a gradient")
+            return "leaf"
+        spent = _spent(node)
+        if spent is not None:
+            return spent
+        self.live = True
+        return "live"
+
+    def result(self, number: int) -> int:
+        """The place among the results of what is returned."""
+        if number not in self.places:
+            self.places[number] = len(self.results)
+            self.results.append(number)
+        return self.places[number]
+
+    def gradients(self) -> list[tuple[Source, Any]]:
+        """What becomes of the leaves' gradients."""
+        found = []
+        if self.r.gradients:
+            for x, source, before in self.r.leaves:
+                after = x._node.grad if type(x._node) is Leaf else None
+                found.append(
+                    (source, KEEP if after is before else None if after is None else self.maker(after))
+                )
+        return found
+
+    # ---- the graph ----
+    def graph(self) -> Graph:
+        """The graph with its writes.  Its results: what questions ask about, then `self.results`."""
+        r = self.r
+        changed = r.written & r.constants.keys()
+        with Builder("traced") as b:
+            values: dict[int, Value] = {}
+            for number in r.params:
+                values[number] = b.param(r.types[number], f"p{len(values)}")
+            for number, data in r.constants.items():
+                constant = Constant(data, None if not data.ndim else "c", r.types[number])
+                values[number] = constant
+                if number in changed or number in self.places:
+                    values[number] = REGISTRY["clone"](constant)
+            asked: list[Value] = []
+            for step in r.steps:
+                filename, line = line_of(step.place)
+                b.where = (filename, line)
+                if isinstance(step, Question):
+                    asked += [self.snapshot(b, values[v], v) for v in step.inputs if v is not None]
+                else:
+                    self.emit(b, step, values)
+            return b.finish([*asked, *(values[number] for number in self.results)])
+
+    def snapshot(self, b: Builder, value: Value, number: int) -> Value:
+        """What a value is now, where it may be written later."""
+        if self.r.root(number)[0] not in self.r.written:
+            return value
+        return REGISTRY["clone"](value)
+
+    def emit(self, b: Builder, event: Event, values: dict[int, Value]) -> None:
+        op, attrs = event.op, dict(event.attrs)
+        inputs = [None if v is None else values[v] for v in event.inputs]
+        if self.live:
+            for i, over in enumerate(event.ended):
+                if over:
+                    inputs[i] = b.emit(detach, (inputs[i],), {}).outputs[0]
+        if op.traits.copies and not event.copied:
+            op = REGISTRY["view"]
+        node = b.emit(op, inputs, attrs)
+        outputs = list(node.outputs)
+        if event.copied and self.r.written:
+            outputs[0] = REGISTRY["clone"](outputs[0])
+        for number, value in zip(event.outputs, outputs, strict=False):
+            kind = self.r.types[number]
+            if not event.writes and value.type is not kind:
+                raise Refusal(f"{op.name} gave {kind} where its record says {value.type}")
+            values[number] = value
+        for target, new in event.writes:
+            b.emit(write, (values[target], values[new]), {})
+
+
+def _spent(edge: Any) -> Node | None:
+    """A node that raises in backward what the first freed one below `edge` would; None if none is freed."""
+    stack, seen = [edge], set()
+    while stack:
+        e = stack.pop()
+        if e in seen or type(e) is Leaf:
+            continue
+        seen.add(e)
+        if type(e) is not Port and e.saved is None:
+            made = object.__new__(Saving)
+            made.plan, made.edges, made.saved, made.place = e.plan, (), None, e.place
+            made.guards = e.guards
+            return made
+        stack.extend(x for x in e.edges if x is not None)
+    return None

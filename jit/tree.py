@@ -1,0 +1,283 @@
+"""The paths that calls can take: segments of one graph each, divided where Python asked for a value.
+
+A path is cut by what its questions need.  The first segment computes the answer to the first question, and
+hands over whatever else of it is wanted later; the last one computes the rest.  Values are told by how they
+are computed, so a path that shares its beginning with another uses what is computed there already.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..ir.execute import executor
+from ..ir.graph import Constant, Graph, Node, Value
+from ..ir.op import Op
+from ..ir.types import Type
+from ..runtime.methods import number_in
+from ..runtime.places import Place
+from .reads import Refusal
+from .recording import Recording
+from .sources import Answer, Held
+
+Key = int  # of a value: equal where it is computed in the same way
+
+
+@dataclass
+class Ask:
+    """What Python, or a host op, makes of values: the next segment depends on the answer."""
+
+    how: str
+    keys: tuple[Key | None, ...]
+    place: Place
+    op: Op | None
+    attrs: Mapping[str, Any] | None
+    types: tuple[Type | None, ...]
+    answers: tuple[Key, ...]  # of a host op's outputs
+
+    def same(self, other: Ask) -> bool:
+        return (self.how, self.keys, self.op, self.attrs) == (other.how, other.keys, other.op, other.attrs)
+
+    def __call__(self, values: dict[Key, np.ndarray]) -> Any:
+        """The answer, hashable; outputs of a host op are added to the values."""
+        arrays = [None if k is None else values[k] for k in self.keys]
+        if self.op is not None:
+            run, _ = executor(self.op, self.types, self.attrs or {})
+            outputs = run(*arrays)
+            outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+            values.update(zip(self.answers, outputs, strict=False))
+            return tuple(out.shape for out in outputs[: len(self.answers)])
+        return hashable(READERS[self.how](arrays[0]))
+
+
+def _tolist(array: np.ndarray) -> Any:
+    return (array.astype(np.float32) if array.dtype.name == "bfloat16" else array).tolist()
+
+
+READERS: dict[str, Callable[[np.ndarray], Any]] = {
+    "item": number_in, "tolist": _tolist, "bool": lambda a: bool(a.reshape(())[()]),
+    "int": lambda a: int(number_in(a)), "float": lambda a: float(number_in(a)),
+}  # fmt: skip
+
+
+def hashable(answer: Any) -> Any:
+    """An answer as a key that tells types and bits apart."""
+    if isinstance(answer, (list, tuple)):
+        return tuple(map(hashable, answer))
+    if isinstance(answer, float):
+        return struct.pack("d", answer)
+    return type(answer), answer
+
+
+@dataclass
+class Segment:
+    """A graph, what it is given and what it gives; then a question, or the end of a path.
+
+    frozen: the inputs that are weights, which the path does not write.  held: the numbers of these tensors,
+    by position; None where there are none.
+    """
+
+    graph: Graph
+    inputs: tuple[Key, ...]
+    outputs: tuple[Key, ...]
+    into: tuple[int | None, ...]
+    frozen: frozenset[int]
+    held: tuple[int | None, ...] | None = None
+    ask: Ask | None = None
+    branches: dict[Any, Segment] = field(default_factory=dict)
+    end: End | None = None
+    code: Any = None  # what runs the graph; None until it is compiled
+    reader: Any = None  # how a first segment's inputs are read, once that is known
+    runs: int = 0
+
+    def all(self) -> Iterable[Segment]:
+        """This segment and all that follow."""
+        yield self
+        for branch in self.branches.values():
+            yield from branch.all()
+
+
+@dataclass
+class End:
+    """The end of a path.
+
+    results: of what is returned and then of what is written, the place among the last segment's outputs (None
+    where an earlier one computed it), and the key.  Two results of one key are two arrays.  leftover: of the written params, those whose new values the last segment doesn't write itself: pairs of a
+    param's position and a key.  params: the keys of all params.  types: of the results.
+    """
+
+    recording: Recording
+    results: tuple[tuple[int | None, Key], ...]
+    leftover: tuple[tuple[int, Key], ...]
+    params: tuple[Key, ...]
+    types: tuple[Type, ...]
+
+
+class Tree:
+    """All recorded paths of one set of guards.
+
+    dense: which of the tensors that are held lie row by row.  sources: what each param's key stands for.
+    """
+
+    def __init__(self, dense: frozenset[int] = frozenset()):
+        self.dense = dense
+        self.root: Segment | None = None
+        self.sources: dict[Key, Any] = {}
+        self.paths = 0
+        self._keys: dict[tuple, Key] = {}
+
+    def key(self, *described: Any) -> Key:
+        return self._keys.setdefault(described, len(self._keys))
+
+    def keys_of(self, recording: Recording) -> dict[Value, Key]:
+        """The key of every value of a recording's graph."""
+        keys: dict[Value, Key] = {}
+        for value, source in zip(recording.graph.params, recording.sources, strict=True):
+            keys[value] = self.key("param", source)
+            self.sources[keys[value]] = source
+        for value in recording.graph.used():
+            if isinstance(value, Constant) and value not in keys:
+                data = value.data
+                keys[value] = self.key("constant", data.dtype.str, data.shape, data.tobytes())
+        for node in recording.graph.nodes:
+            inputs = tuple(None if v is None else keys[v] for v in node.inputs)
+            for number, value in enumerate(node.outputs):
+                keys[value] = self.key(node.op.name, repr(dict(node.attrs)), inputs, number)
+        return keys
+
+    def insert(self, recording: Recording) -> list[Segment]:
+        """Add a path; return its new segments.  Raises Refusal where it contradicts what is known."""
+        keys = self.keys_of(recording)
+        cut = _Cut(self, recording, keys)
+        here, answer, made = self.root, None, []
+        parent: Segment | None = None
+        for number, question in enumerate(recording.questions):
+            ask = cut.ask(number)
+            if here is None:
+                here = cut.segment(number, ask)
+                self._attach(parent, answer, here)
+                made.append(here)
+            elif here.ask is None or not here.ask.same(ask):
+                raise Refusal("two runs on the same arguments and state did different things")
+            cut.known.update(here.outputs)
+            parent, answer = here, hashable(question.answer) if question.op is None else question.answer
+            here = here.branches.get(answer)
+        if here is not None:
+            raise Refusal("a run gave the answers of a known path, and yet that path was not taken")
+        last = cut.last()
+        self._attach(parent, answer, last)
+        self.paths += 1
+        return [*made, last]
+
+    def _attach(self, parent: Segment | None, answer: Any, segment: Segment) -> None:
+        if parent is None:
+            self.root = segment
+        else:
+            parent.branches[answer] = segment
+
+
+class _Cut:
+    """Divides one recording's graph into segments.  known: keys of what earlier segments handed over."""
+
+    def __init__(self, tree: Tree, recording: Recording, keys: dict[Value, Key]):
+        self.tree, self.recording, self.graph, self.keys = tree, recording, recording.graph, keys
+        self.known: set[Key] = set()
+        self.maker = {v: node for node in self.graph.nodes for v in node.outputs}
+
+    def ask(self, number: int) -> Ask:
+        question, places = self.recording.questions[number], self.recording.asked[number]
+        values = [None if at is None else self.graph.results[at] for at in places]
+        answers = []
+        if question.op is not None:
+            answers = [self.tree.key("param", Answer(number, i)) for i in range(len(question.answer))]
+        return Ask(
+            question.how, tuple(None if v is None else self.keys[v] for v in values), question.place,
+            question.op, question.attrs, tuple(None if v is None else v.type for v in values), tuple(answers),
+        )  # fmt: skip
+
+    def needed(self, wanted: Iterable[Value], known: set[Key]) -> list[Node]:
+        """The nodes that compute `wanted` from params and what is known, in order."""
+        found: set[int] = set()
+        stack = list(wanted)
+        while stack:
+            value = stack.pop()
+            node = self.maker.get(value)
+            if node is not None and self.keys[value] not in known and id(node) not in found:
+                found.add(id(node))
+                stack.extend(v for v in node.inputs if v is not None)
+        return [node for node in self.graph.nodes if id(node) in found]
+
+    def segment(self, number: int, ask: Ask) -> Segment:
+        """What computes the answer to a question, and hands over what of it is used later."""
+        asked = [self.graph.results[at] for at in self.recording.asked[number] if at is not None]
+        nodes = self.needed(asked, self.known)
+        mine = {v: None for node in nodes for v in node.outputs}
+        done = self.known | {self.keys[v] for v in mine}
+        later = [self.graph.results[at] for places in self.recording.asked[number + 1 :]
+                 for at in places if at is not None]  # fmt: skip
+        rest = [*later, *self.graph.results[self.recording.first :]]
+        used = {v for node in self.needed(rest, done) for v in node.inputs} | {*rest}
+        outputs = dict.fromkeys([*asked, *(v for v in mine if v in used)])
+        return self.made(nodes, [v for v in outputs if self.keys[v] not in self.known], ask=ask)
+
+    def last(self) -> Segment:
+        """What computes the rest of a path, and writes."""
+        graph, recording = self.graph, self.recording
+        results = graph.results[recording.first :]
+        written = len(recording.written)
+        returned, changed = results[: len(results) - written], results[len(results) - written :]
+        nodes = self.needed(results, self.known)
+        mine = {v for node in nodes for v in node.outputs}
+        outputs = [v for v in dict.fromkeys(returned) if v in mine or isinstance(v, Constant)]
+        places: dict[Value, int] = {v: i for i, v in enumerate(outputs)}
+        ends: list[tuple[int | None, Key]] = [(places.get(v), self.keys[v]) for v in returned]
+        into: list[int | None] = [None] * len(outputs)
+        leftover, targets = [], []
+        for position, value in zip(recording.written, changed, strict=True):
+            if value in mine or isinstance(value, Constant):
+                ends.append((len(outputs), self.keys[value]))
+                outputs.append(value)
+                into.append(position)
+                targets.append(graph.params[position])
+            else:
+                ends.append((None, self.keys[value]))
+                if value is not graph.params[position]:
+                    leftover.append((position, self.keys[value]))
+        made = self.made(nodes, outputs, targets=targets, into=into)
+        made.end = End(
+            recording, tuple(ends), tuple(leftover), tuple(self.keys[p] for p in graph.params),
+            tuple(v.type for v in results),
+        )  # fmt: skip
+        return made
+
+    def made(
+        self,
+        nodes: Sequence[Node],
+        outputs: Sequence[Value],
+        ask: Ask | None = None,
+        targets: Sequence[Value] = (),
+        into: Sequence[int | None] | None = None,
+    ) -> Segment:
+        mine = {v for node in nodes for v in node.outputs}
+        used = [v for node in nodes for v in node.inputs] + list(outputs)
+        wanted = {v for v in used if v is not None and v not in mine and not isinstance(v, Constant)}
+        wanted.update(targets)
+        params = [p for p in self.graph.params if p in wanted]
+        wanted.difference_update(params)
+        params += [v for v in dict.fromkeys(used) if v in wanted]
+        places = {p: i for i, p in enumerate(params)}
+        written = {self.graph.params[i] for i in self.recording.written}
+        sources = [self.tree.sources.get(self.keys[p]) for p in params]
+        frozen = frozenset(
+            i for i, (p, s) in enumerate(zip(params, sources, strict=True))
+            if isinstance(s, Held) and s.index in self.tree.dense and p not in written
+        )  # fmt: skip
+        graph = Graph("traced", tuple(params), tuple(nodes), tuple(outputs))
+        at = [None if i is None else places[self.graph.params[i]] for i in into or (None,) * len(outputs)]
+        keys = tuple(self.keys[v] for v in outputs)
+        held = tuple(s.index if i in frozen else None for i, s in enumerate(sources)) if frozen else None
+        return Segment(graph, tuple(self.keys[p] for p in params), keys, tuple(at), frozen, held, ask)

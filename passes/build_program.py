@@ -1,0 +1,151 @@
+"""Graph to program: every node becomes a kernel on arrays, the same array under another shape, or a step of
+the host.
+
+    graph net(%x: f32[2,3], %w: f32[3,4]) -> (f32[8]) {
+      %0 = matmul(%x, %w) : f32[2,4]
+      %1 = reshape(%0) {shape=(8,)} : f32[8]
+      return %1
+    }
+    ->
+    program net(%x: f32[2,3], %w: f32[3,4]) -> (%reshape) {
+      %matmul: f32[2,4] = matmul(%x, %w)
+      %reshape: f32[8] = alias(%matmul)
+      return %reshape
+    }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..ir.errors import GraphError
+from ..ir.fused import fused
+from ..ir.graph import Constant, Graph, Node, Value
+from ..ir.kernel.form import Kernel
+from ..ir.lowering import NotLowered
+from ..ir.size import size
+from .compose import compose
+from .expand import expand
+from .fuse import body_of, is_number
+from .pieces import is_identity, is_reshape
+from .program import Alias, Array, Call, Host, Program, Step, verify
+
+
+def build_program(graph: Graph, into: Sequence[int | None] = ()) -> Program:
+    """The program that computes a graph; decompositions are expanded, nothing else is changed.
+
+    into: for each result, the param that it overwrites, or None.  Kernels are named after the ops in them,
+    arrays after their values.  Raises KernelError for sizes that aren't known, GraphError for a program that
+    would be wrong.
+    """
+    return verify(_Building(expand(graph)).program(tuple(into)))
+
+
+class _Building:
+    """The steps so far, and the array that holds each value."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.params = tuple(_array(p, p.hint or "p") for p in graph.params)
+        self.arrays: dict[Value, Array] = dict(zip(graph.params, self.params, strict=True))
+        self.constants: dict[Array, np.ndarray] = {}
+        self.steps: list[Step] = []
+        self.used = set(graph.results) | {v for node in graph.nodes for v in node.inputs if v is not None}
+
+    def program(self, into: tuple[int | None, ...]) -> Program:
+        for node in self.graph.nodes:
+            if self.used.intersection(node.outputs):
+                self.add(node)
+        results = tuple(map(self.array, self.graph.results))
+        return Program(self.graph.name, self.params, tuple(self.steps), results, self.constants, into)
+
+    def add(self, node: Node) -> None:
+        if node.op is size:
+            self.number(node)
+        elif is_reshape(node.op):
+            self.alias(node.inputs[0], node.outputs[0], node.op.name)
+        elif isinstance(node.op.lower, NotLowered):
+            self.host(node)
+        else:
+            self.call(node)
+
+    def array(self, value: Value) -> Array:
+        """The array of a value; a constant's is entered among the program's."""
+        if value not in self.arrays:
+            assert isinstance(value, Constant), f"{value} is read before it is made"
+            self.arrays[value] = array = _array(value, value.hint or "c")
+            self.constants[array] = np.ascontiguousarray(value.data).reshape(value.shape)
+        return self.arrays[value]
+
+    def number(self, node: Node) -> None:
+        """A size as a constant."""
+        value = node.attrs["value"]
+        if not isinstance(value, int):
+            raise GraphError(f"a program is built for known sizes, not {value}", "specialise the graph first")
+        (out,) = node.outputs
+        self.arrays[out] = array = _array(out, "size")
+        self.constants[array] = np.asarray(value, np.int64)
+
+    def alias(self, source: Value | None, out: Value, name: str) -> None:
+        assert source is not None
+        self.arrays[out] = _array(out, out.hint or name)
+        self.steps.append(Alias((self.array(source),), (self.arrays[out],)))
+
+    def host(self, node: Node) -> None:
+        inputs = tuple(None if v is None else self.array(v) for v in node.inputs)
+        outputs = tuple(_array(v, v.hint or node.op.name) for v in node.outputs)
+        types = tuple(None if v is None else v.type for v in node.inputs)
+        self.arrays |= zip(node.outputs, outputs, strict=True)
+        self.steps.append(Host(node.op, node.attrs, types, inputs, outputs))
+
+    def call(self, node: Node) -> None:
+        """A node's kernel on the arrays that it reads; none where all that it does is to keep them."""
+        body = node.attrs["body"] if node.op is fused else self.body(node)
+        given = dict(zip(body.params, node.inputs if node.op is fused else _arrays(node), strict=True))
+        outputs = node.outputs if node.op is fused else body.results
+        kernel = compose(body)
+        if is_identity(kernel):
+            source, out = given[body.params[0]], outputs[0]
+            assert source is not None
+            return self.alias(source, out, kernel.name)
+        kernel, places = reading(kernel)
+        inputs = tuple(self.array(given[body.params[place]]) for place in places)
+        made = tuple(_array(v, v.hint or kernel.name) for v in outputs)
+        self.arrays |= zip(outputs, made, strict=True)
+        self.steps.append(Call(kernel, inputs, made))
+
+    def body(self, node: Node) -> Graph:
+        """The graph of one node, with the outputs that somebody wants."""
+        return body_of([node], _arrays(node), [v for v in node.outputs if v in self.used])
+
+
+def _arrays(node: Node) -> list[Value]:
+    """The operands of a node that are arrays to its kernel, each once."""
+    return list(dict.fromkeys(v for v in node.inputs if v is not None and not is_number(v)))
+
+
+def _array(value: Value, name: str) -> Array:
+    shape = tuple(value.shape)
+    if not all(isinstance(n, int) for n in shape):
+        raise GraphError("a program is built for known sizes", f"value: {value!r}")
+    return Array(name, value.type.dtype.short, shape)
+
+
+_reading: dict[int, tuple[Kernel, Kernel, tuple[int, ...]]] = {}
+
+
+def reading(kernel: Kernel) -> tuple[Kernel, tuple[int, ...]]:
+    """The kernel with only those inputs that it reads, and their numbers; one kernel gives one kernel."""
+    found = _reading.get(id(kernel))
+    if found is None or found[0] is not kernel:
+        read = {access.buffer for _, access in kernel.reads()}
+        places = tuple(n for n, buffer in enumerate(kernel.inputs) if buffer.name in read)
+        less = kernel
+        if len(places) < len(kernel.inputs):
+            less = kernel.replace(inputs=tuple(kernel.inputs[n] for n in places))
+        if len(_reading) >= 4096:
+            _reading.clear()
+        found = _reading[id(kernel)] = (kernel, less, places)
+    return found[1], found[2]

@@ -1,0 +1,272 @@
+"""Makes a shared object of one relocatable object (ELF64, x86-64), without a linker.
+
+    emit_object(text, target, pic=True) -> shared_object(...) -> ctypes.CDLL
+
+The file has three parts, each a page apart: what is read (headers, symbols, relocations, constants), what is
+run (code, and a stub for each function of another library), what is written (the dynamic table, the global
+offset table, data).  Only what LLVM emits for kernels is understood; anything else is refused.
+
+Source: System V Application Binary Interface, AMD64 Architecture Processor Supplement, version 1.0; Tool
+Interface Standard, Executable and Linking Format, version 1.2.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ...ir.errors import KernelError
+
+PAGE = 4096
+# Kinds of sections and their flags; kinds of relocations; entries of the dynamic table.
+SYMTAB, RELA, NOBITS = 2, 4, 8
+WRITE, ALLOC, EXEC = 1, 2, 4
+R_64, R_PC32, R_PLT32, R_GLOB_DAT, R_RELATIVE = 1, 2, 4, 6, 8
+R_GOT = (9, 41, 42)  # GOTPCREL and its two relaxable forms
+DT_NEEDED, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ, DT_RELAENT = 1, 4, 5, 6, 7, 8, 9
+DT_STRSZ, DT_SYMENT, DT_SONAME = 10, 11, 14
+LOAD, DYNAMIC, STACK = 1, 2, 0x6474E551
+
+
+@dataclass
+class _Section:
+    name: str
+    kind: int
+    flags: int
+    size: int
+    link: int
+    info: int
+    align: int
+    data: bytes
+    at: int = 0  # its address in the shared object
+
+    @property
+    def kept(self) -> bool:
+        return bool(self.flags & ALLOC) and self.size > 0 and self.name != ".eh_frame"
+
+
+@dataclass
+class _Symbol:
+    name: str
+    info: int
+    hidden: bool
+    section: int
+    value: int
+    size: int
+
+    @property
+    def is_global(self) -> bool:
+        return self.info >> 4 in (1, 2)
+
+
+@dataclass
+class _Relocation:
+    section: int
+    offset: int
+    symbol: int
+    kind: int
+    addend: int
+
+
+@dataclass
+class _Object:
+    sections: list[_Section]
+    symbols: list[_Symbol]
+    relocations: list[_Relocation] = field(default_factory=list)
+
+
+def shared_object(
+    data: bytes, exports: Iterable[str], name: str, needed: tuple[str, ...] = ("libm.so.6", "libc.so.6")
+) -> bytes:
+    """The shared object that defines `exports`.
+
+    data: position-independent code.  needed: the libraries that its other functions come from.  Raises
+    KernelError for an object it does not understand, or that lacks an export.
+    """
+    parsed = _parsed(data)
+    wanted = set(exports)
+    defined = [i for i, s in enumerate(parsed.symbols) if s.section and s.is_global and s.name in wanted]
+    missing = wanted - {parsed.symbols[i].name for i in defined}
+    if missing:
+        raise KernelError(f"the object does not define {', '.join(sorted(missing))}")
+    return _Layout(parsed, defined, name, needed).written()
+
+
+def _parsed(data: bytes) -> _Object:
+    if data[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<HH", data, 16) != (1, 62):
+        raise KernelError("a relocatable ELF64 object for x86-64 is needed")
+    (headers,) = struct.unpack_from("<Q", data, 40)
+    count, names_at = struct.unpack_from("<HH", data, 60)
+    sections, labels = [], []
+    for i in range(count):
+        label, kind, flags, _, offset, size, link, info, align, _ = struct.unpack_from(
+            "<IIQQQQIIQQ", data, headers + 64 * i
+        )
+        body = b"" if kind == NOBITS else data[offset : offset + size]
+        labels.append(label)
+        sections.append(_Section("", kind, flags, size, link, info, max(align, 1), body))
+    for section, label in zip(sections, labels, strict=True):
+        section.name = _text(sections[names_at].data, label)
+    table = next(s for s in sections if s.kind == SYMTAB)
+    symbols = []
+    for at in range(0, table.size, 24):
+        label, info, other, section, value, size = struct.unpack_from("<IBBHQQ", table.data, at)
+        if section == 0xFFF2 or info & 15 == 6:
+            raise KernelError("common and thread-local symbols are not understood")
+        text = _text(sections[table.link].data, label)
+        symbols.append(_Symbol(text, info, bool(other & 3), section, value, size))
+    found = _Object(sections, symbols)
+    for section in sections:
+        if section.kind == RELA and sections[section.info].kept:
+            for at in range(0, section.size, 24):
+                offset, info, addend = struct.unpack_from("<QQq", section.data, at)
+                found.relocations.append(
+                    _Relocation(section.info, offset, info >> 32, info & 0xFFFFFFFF, addend)
+                )
+    return found
+
+
+def _text(table: bytes, at: int) -> str:
+    return table[at : table.index(b"\0", at)].decode()
+
+
+def _up(value: int, to: int) -> int:
+    return -(-value // to) * to
+
+
+class _Layout:
+    """Gives everything its address, then writes the file."""
+
+    def __init__(self, parsed: _Object, exports: list[int], name: str, needed: tuple[str, ...]):
+        self.object, self.needed = parsed, needed
+        symbols = parsed.symbols
+        used = dict.fromkeys(r.symbol for r in parsed.relocations if not symbols[r.symbol].section)
+        self.imports = list(used)
+        through = (
+            r.symbol
+            for r in parsed.relocations
+            if r.kind in R_GOT or (r.kind in (R_PC32, R_PLT32) and not symbols[r.symbol].section)
+        )
+        self.got = {symbol: n for n, symbol in enumerate(dict.fromkeys(through))}
+        self.dynamic = [*self.imports, *exports]
+        self.strings, self.string_at = b"\0", {}
+        for text in (*needed, name, *(symbols[i].name for i in self.dynamic)):
+            if text not in self.string_at:
+                self.string_at[text] = len(self.strings)
+                self.strings += text.encode() + b"\0"
+        self.name = name
+        absolute = sum(r.kind == R_64 for r in parsed.relocations)
+        kept = [s for s in parsed.sections if s.kept]
+        # ---- read
+        self.symbols_at = _up(64 + 56 * 5, 8)
+        self.strings_at = self.symbols_at + 24 * (len(self.dynamic) + 1)
+        self.hash_at = _up(self.strings_at + len(self.strings), 8)
+        self.rela_at = _up(self.hash_at + 4 * (3 + len(self.dynamic) + 1), 8)
+        self.rela_size = 24 * (len(self.got) + absolute)
+        at = self.rela_at + self.rela_size
+        at = self.read_end = self._place([s for s in kept if not s.flags & (WRITE | EXEC)], at)
+        # ---- run
+        self.code_at = _up(at, PAGE)
+        at = _up(self._place([s for s in kept if s.flags & EXEC], self.code_at), 16)
+        self.stub_at = {symbol: at + 16 * n for symbol, n in self.got.items()}
+        self.code_end = at + 16 * len(self.got)
+        # ---- written
+        self.data_at = _up(self.code_end, PAGE)
+        self.got_at = self.data_at + 16 * (len(needed) + 10)
+        at = self.got_at + 8 * len(self.got)
+        at = self.file_end = self._place([s for s in kept if s.flags & WRITE and s.kind != NOBITS], at)
+        self.memory_end = self._place([s for s in kept if s.flags & WRITE and s.kind == NOBITS], at)
+
+    @staticmethod
+    def _place(sections: list[_Section], at: int) -> int:
+        for section in sections:
+            section.at = _up(at, section.align)
+            at = section.at + section.size
+        return at
+
+    def address(self, symbol: int) -> int:
+        found = self.object.symbols[symbol]
+        return self.object.sections[found.section].at + found.value
+
+    def written(self) -> bytes:
+        out = bytearray(self.file_end)
+        for section in self.object.sections:
+            if section.kept and section.kind != NOBITS:
+                out[section.at : section.at + section.size] = section.data
+        out[self.strings_at : self.strings_at + len(self.strings)] = self.strings
+        self._symbols(out)
+        self._relocated(out)
+        entries = self._dynamic_table()
+        for n, entry in enumerate(entries):
+            struct.pack_into("<QQ", out, self.data_at + 16 * n, *entry)
+        self._headers(out, 16 * len(entries))
+        return bytes(out)
+
+    def _symbols(self, out: bytearray) -> None:
+        for n, index in enumerate(self.dynamic, 1):
+            symbol = self.object.symbols[index]
+            label = self.string_at[symbol.name]
+            mine = bool(symbol.section)
+            value = self.address(index) if mine else 0
+            info = symbol.info if mine else 0x12  # a global function
+            fields = label, info, 0, int(mine), value, symbol.size
+            struct.pack_into("<IBBHQQ", out, self.symbols_at + 24 * n, *fields)
+        count = len(self.dynamic) + 1
+        # one bucket, whose chain leads from the last symbol to the first
+        chain = [max(k - 1, 0) for k in range(count)]
+        struct.pack_into(f"<{3 + count}I", out, self.hash_at, 1, count, count - 1, *chain)
+
+    def _relocated(self, out: bytearray) -> None:
+        """Fill in what is known, and leave the rest to the loader."""
+        at_load: list[tuple[int, int, int]] = []
+        number = {symbol: n for n, symbol in enumerate(self.dynamic, 1)}
+        symbols = self.object.symbols
+        for symbol, slot in self.got.items():
+            place = self.got_at + 8 * slot
+            stub = self.stub_at[symbol]
+            out[stub : stub + 6] = b"\xff\x25" + struct.pack("<i", place - (stub + 6))  # jmp *place(%rip)
+            if symbols[symbol].section:
+                at_load.append((place, R_RELATIVE, self.address(symbol)))
+            else:
+                at_load.append((place, number[symbol] << 32 | R_GLOB_DAT, 0))
+        for r in self.object.relocations:
+            place, mine = self.object.sections[r.section].at + r.offset, bool(symbols[r.symbol].section)
+            if r.kind == R_64:
+                entry = (R_RELATIVE, self.address(r.symbol) + r.addend)
+                at_load.append((place, *(entry if mine else (number[r.symbol] << 32 | R_64, r.addend))))
+                continue
+            if r.kind in R_GOT:
+                to = self.got_at + 8 * self.got[r.symbol]
+            elif r.kind in (R_PC32, R_PLT32):
+                to = self.address(r.symbol) if mine else self.stub_at[r.symbol]
+            else:
+                raise KernelError(f"relocation {r.kind} is not understood", symbols[r.symbol].name)
+            struct.pack_into("<i", out, place, to + r.addend - place)
+        for n, fields in enumerate(at_load):
+            struct.pack_into("<QQq", out, self.rela_at + 24 * n, *fields)
+
+    def _dynamic_table(self) -> list[tuple[int, int]]:
+        return [
+            *((DT_NEEDED, self.string_at[library]) for library in self.needed),
+            (DT_SONAME, self.string_at[self.name]), (DT_HASH, self.hash_at), (DT_STRTAB, self.strings_at),
+            (DT_STRSZ, len(self.strings)), (DT_SYMTAB, self.symbols_at), (DT_SYMENT, 24),
+            (DT_RELA, self.rela_at), (DT_RELASZ, self.rela_size), (DT_RELAENT, 24), (0, 0),
+        ]  # fmt: skip
+
+    def _headers(self, out: bytearray, dynamic: int) -> None:
+        written, reserved = self.file_end - self.data_at, self.memory_end - self.data_at
+        code = self.code_end - self.code_at
+        segments = (
+            (LOAD, 4, 0, 0, 0, self.read_end, self.read_end, PAGE),
+            (LOAD, 5, self.code_at, self.code_at, self.code_at, code, code, PAGE),
+            (LOAD, 6, self.data_at, self.data_at, self.data_at, written, reserved, PAGE),
+            (DYNAMIC, 6, self.data_at, self.data_at, self.data_at, dynamic, dynamic, 8),
+            (STACK, 6, 0, 0, 0, 0, 0, 16),  # a stack that can't be run
+        )
+        for n, segment in enumerate(segments):
+            struct.pack_into("<IIQQQQQQ", out, 64 + 56 * n, *segment)
+        identity = b"\x7fELF\x02\x01\x01" + bytes(9)
+        out[:64] = identity + struct.pack(
+            "<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, len(segments), 64, 0, 0
+        )

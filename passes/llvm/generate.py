@@ -1,0 +1,186 @@
+"""One kernel of a program to native code: the text of its functions, its phases, and what they cost.
+
+A kernel runs as pieces, each a kernel itself over some of the call's arrays: filling what accumulates, then
+the kernel; or partial results in scratch memory, then their combination.  Equal pieces give equal text, and
+their names are made from that text, so that equal code is linked once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from ...ir.kernel.affine import Affine
+from ...ir.kernel.form import Axis, Buffer, Kernel, Store, identity
+from ...ir.kernel.scalar import const
+from ...ir.kernel.types import NUMPY
+from ..arrange_axes import accumulated_apart, in_strips
+from ..collapse import canonical, collapsed, generalised
+from ..program import Call
+from ..split_reductions import split_reductions
+from .code import Code, Phase
+from .cost import nanoseconds
+from .emit import Emitter
+from .schedule import Schedule, default_schedule, transposed_axis, units
+from .target import Target
+
+FEW_UNITS = 16  # below it, long reductions are cut in parts
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A kernel on some of a call's arrays.
+
+    slots: for each of its buffers, the place among the phase's arguments and a number of bytes beyond it.
+    serial: its units must run in order.
+    """
+
+    kernel: Kernel
+    schedule: Schedule
+    slots: tuple[tuple[int, int], ...]
+    serial: bool = False
+
+
+def code_of(call: Call, target: Target) -> tuple[Code, tuple[int, ...]]:
+    """The code of a call, and the values of the code's symbols.
+
+    Equal kernels have equal code, whatever they are called; where the slowest axis can be left open, so have
+    those that differ in its extent, but for the number of units.  Raises KernelError for what cannot be said.
+    """
+    how = call.how
+    if not (how is None or isinstance(how, Schedule)):
+        return how.code(call.kernel, target), ()
+    code, symbols = _generic(call.kernel.replace(name="kernel"), _Key(how), target)
+    return replace(code, kernel=call.kernel), symbols
+
+
+@dataclass(frozen=True, eq=False)
+class _Key:
+    """A schedule as a key: its tiles are a dict, so it is compared by its text."""
+
+    schedule: Schedule | None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and str(self.schedule) == str(other.schedule)
+
+    def __hash__(self) -> int:
+        return hash(str(self.schedule))
+
+
+@lru_cache(1024)
+def _generic(kernel: Kernel, key: _Key, target: Target) -> tuple[Code, tuple[int, ...]]:
+    given = kernel
+    if key.schedule is None:
+        given = accumulated_apart(kernel) or kernel
+        kernel = canonical(_in_strips(collapsed(given), target))
+    made, scratch = pieces(kernel, key.schedule, target, _meets(given))
+    opened = generalised(kernel) if len(made) == 1 and key.schedule is None else None
+    functions, phases, declared = [], [], {}
+    for piece in made:
+        name, text, needed = _function(opened or piece.kernel, _Key(piece.schedule), piece.slots, target)
+        functions.append(text)
+        declared |= needed
+        count = units(piece.kernel, piece.schedule)
+        phases.append(Phase(name, count, nanoseconds(piece.kernel, piece.schedule, target), piece.serial))
+    text = "\n".join([*declared.values(), *dict.fromkeys(functions), ""])
+    symbols = (int(kernel.parallel[0].extent),) if opened else ()
+    return Code(kernel, text, tuple(phases), scratch), symbols
+
+
+_UNNAMED = "unnamed"  # the function while its text is hashed
+
+
+@lru_cache(1024)
+def _function(
+    kernel: Kernel, key: _Key, slots: tuple[tuple[int, int], ...], target: Target
+) -> tuple[str, str, dict[str, str]]:
+    """The symbol of a piece's entry, the text of its two functions, and the declarations these need."""
+    assert key.schedule is not None
+    emitter = Emitter(kernel, key.schedule, target)
+    body = emitter.function(_UNNAMED, "internal ")
+    name = "k" + hashlib.blake2b(f"{body}\n{slots}".encode(), digest_size=10).hexdigest()
+    body = body.replace(f"@{_UNNAMED}(", f"@{name}.body(", 1)
+    lines = [body, f"define void @{name}(ptr %args, i64 %lo, i64 %hi) {{"]
+    for n, (slot, offset) in enumerate(slots):
+        lines.append(f"  %s{n} = getelementptr ptr, ptr %args, i64 {slot}")
+        lines.append(f"  %{'p' if not offset else 'q'}{n} = load ptr, ptr %s{n}, align 8")
+        if offset:
+            lines.append(f"  %p{n} = getelementptr i8, ptr %q{n}, i64 {offset}")
+    for n, symbol in enumerate(kernel.symbols):  # after the scratch memory
+        lines.append(f"  %s.{symbol} = getelementptr i64, ptr %args, i64 {len(kernel.buffers) + 1 + n}")
+        lines.append(f"  %{symbol} = load i64, ptr %s.{symbol}, align 8")
+    arguments = [f"ptr %p{n}" for n in range(len(slots))] + [f"i64 %{symbol}" for symbol in kernel.symbols]
+    lines.append(f"  call void @{name}.body({', '.join([*arguments, 'i64 %lo', 'i64 %hi'])})")
+    return name, "\n".join([*lines, "  ret void", "}"]), emitter.declared
+
+
+def pieces(
+    kernel: Kernel, schedule: Schedule | None, target: Target, serial: bool
+) -> tuple[list[Piece], int]:
+    """The kernel as pieces, in the order in which they run, and the bytes of scratch memory they share.
+
+    serial: units of the kernel itself may meet in one element.
+    """
+    own = schedule or default_schedule(kernel, target)
+    parts = split_reductions(kernel) if schedule is None and units(kernel, own) < FEW_UNITS else None
+    if parts is not None:
+        places, scratch = _places(kernel, parts)
+        return [_piece(part, places, target) for part in parts], scratch
+    first = [
+        Piece(fill, default_schedule(fill, target), ((slot, 0),))
+        for slot, buffer in enumerate(kernel.outputs, len(kernel.inputs))
+        if (fill := _fill(kernel, buffer)) is not None
+    ]
+    slots = tuple((n, 0) for n in range(len(kernel.buffers)))
+    return [*first, Piece(kernel, own, slots, serial)], 0
+
+
+def _in_strips(kernel: Kernel, target: Target) -> Kernel:
+    """The kernel in strips where its default schedule transposes."""
+    schedule = default_schedule(kernel, target)
+    across = transposed_axis(kernel, schedule, target)
+    return kernel if across is None else in_strips(kernel, schedule.vector or "", across)
+
+
+def _piece(part: Kernel, places: dict[str, tuple[int, int]], target: Target) -> Piece:
+    slots = tuple(places[name] for name in part.buffers)
+    fewer = canonical(collapsed(part))
+    return Piece(fewer, default_schedule(fewer, target), slots)
+
+
+def _places(kernel: Kernel, parts: list[Kernel]) -> tuple[dict[str, tuple[int, int]], int]:
+    """Where each buffer is, (argument, bytes beyond it), and the size of the scratch memory."""
+    places = {name: (n, 0) for n, name in enumerate(kernel.buffers)}
+    size = 0
+    for part in parts:
+        for buffer in part.outputs:
+            if buffer.name not in places:
+                places[buffer.name] = (len(kernel.buffers), size)
+                length = math.prod(map(int, buffer.shape)) * NUMPY[buffer.dtype].itemsize
+                size += -(-length // 64) * 64
+    return places, size
+
+
+def _fill(kernel: Kernel, buffer: Buffer) -> Kernel | None:
+    """The kernel that fills an output which accumulates with the identity, or None where none is needed."""
+    word = next((s.combine for s in kernel.stores if s.buffer == buffer.name and s.combine), None)
+    if word is None or buffer.inplace:
+        return None
+    value = 0 if word == "set" else identity(word, buffer.dtype)
+    size = math.prod(int(n) for n in buffer.shape)
+    flat = Buffer("y", buffer.dtype, (size,))
+    typed = const(bool(value) if buffer.dtype == "bool" else value, buffer.dtype)
+    return Kernel("fill", (), (flat,), (Axis("i", size),), (Store("y", (Affine((("i", 1),)),), typed),))
+
+
+def _meets(kernel: Kernel) -> bool:
+    """Whether two units of work may write one element: not where each parallel axis keeps points apart."""
+    if kernel.is_order_free:
+        return False
+    return any(
+        not any(isinstance(part, Affine) and part.names == {axis.name} for part in store.index)
+        for store in kernel.stores
+        for axis in kernel.parallel
+    )

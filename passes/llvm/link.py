@@ -1,0 +1,368 @@
+"""A program as native code: the text of every kernel once, and of the main function that runs them in order.
+
+    i64 @lamina_main_0(ptr %table)
+
+The result is 0, or the number of the check that found an index out of range, from 1 on.  `table` is all that
+a call gives: the pool to fork through, the number of threads it may use, and a pointer for every array that
+is not in the arena.  A program with ops of the host has several such parts, between which Python runs those
+ops on the same memory.  What the runtime must know beside the code is the manifest, which is plain data: a
+cached or exported program is its manifest, its constants and its objects.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ...ir.errors import KernelError
+from ...ir.graph import Graph, Node, Value
+from ..index_check import index_check, trusted
+from ..plan_memory import MemoryPlan, Move, Place, plan_memory, verify
+from ..program import Alias, Array, Call, Host, Program, Step
+from .code import Code
+from .generate import code_of
+from .pool import LAUNCH
+from .target import Target
+
+ABI = 1  # of the table, the manifest and the pool: part of every key in the cache
+
+POOL, MOST, ARENA, FIRST = 0, 1, 2, 3  # the table's fixed entries, and the first array's
+
+Kind = tuple[str, tuple[int, ...]]  # an array's element type and shape
+
+
+@dataclass(frozen=True)
+class View:
+    """An array that Python sees: where it is, its element type and its shape."""
+
+    place: Place
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Native:
+    """Steps of the program as one native function."""
+
+    symbol: str
+
+
+@dataclass(frozen=True)
+class OnHost:
+    """An op that its reference runs.  text: a graph of that one node; None: an operand left out."""
+
+    text: str
+    inputs: tuple[View | None, ...]
+    outputs: tuple[View, ...]
+
+
+@dataclass(frozen=True)
+class Check:
+    """The indices that the next kernel trusts, to be looked at before it runs.  text: the kernel."""
+
+    text: str
+    inputs: tuple[View, ...]
+
+
+Part = Native | OnHost | Check
+_PARTS: dict[str, Any] = {"native": Native, "host": OnHost, "check": Check}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What the runtime must know of a program to run it.
+
+    names: of the params.  into: for each result the param whose memory it goes to.  arena: bytes.  parts:
+    what is run, in order.  checks: the kernels whose indices native code checks.  nanoseconds: the whole on
+    one thread, roughly.  kernels: the calls; codes: the distinct ones, with those of the checks.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    params: tuple[Kind, ...]
+    results: tuple[Kind, ...]
+    into: tuple[int | None, ...]
+    constants: tuple[Kind, ...]
+    arena: int
+    parts: tuple[Part, ...]
+    checks: tuple[str, ...]
+    nanoseconds: float
+    kernels: int
+    codes: int
+
+    def slot(self, place: Place) -> int:
+        """The entry of the table that a place is counted from."""
+        return _slot(place, len(self.params), len(self.results))
+
+    @property
+    def slots(self) -> int:
+        """Entries of the table."""
+        return FIRST + len(self.params) + len(self.results) + len(self.constants)
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The native functions that it needs."""
+        return tuple(part.symbol for part in self.parts if isinstance(part, Native))
+
+    def json(self) -> str:
+        fields = asdict(self)
+        names = {kind: name for name, kind in _PARTS.items()}
+        fields["parts"] = [{"is": names[type(part)]} | asdict(part) for part in self.parts]
+        return json.dumps({"abi": ABI} | fields)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Manifest:
+        """Raises ValueError, KeyError or TypeError for anything but a manifest of this ABI."""
+        fields = json.loads(text)
+        if fields.pop("abi") != ABI:
+            raise ValueError("a manifest of another ABI")
+        for name in ("params", "results", "constants"):
+            fields[name] = tuple((dtype, tuple(shape)) for dtype, shape in fields[name])
+        for name in ("names", "into", "checks"):
+            fields[name] = tuple(fields[name])
+        fields["parts"] = tuple(_part(dict(part)) for part in fields["parts"])
+        return cls(**fields)
+
+
+def _slot(place: Place, params: int, results: int) -> int:
+    before = {"arena": ARENA, "param": FIRST, "result": FIRST + params, "constant": FIRST + params + results}
+    return before[place.kind] + (0 if place.kind == "arena" else place.at)
+
+
+def _part(fields: dict[str, Any]) -> Part:
+    kind = _PARTS[fields.pop("is")]
+    for name in ("inputs", "outputs"):
+        if name in fields:
+            fields[name] = tuple(None if view is None else _view(view) for view in fields[name])
+    return kind(**fields)
+
+
+def _view(fields: dict[str, Any]) -> View:
+    return View(Place(**fields["place"]), fields["dtype"], tuple(fields["shape"]))
+
+
+@dataclass(frozen=True, eq=False)
+class Linked:
+    """A program ready for LLVM.
+
+    texts: one module each, the distinct codes first, the main function last.
+    """
+
+    manifest: Manifest
+    plan: MemoryPlan
+    texts: tuple[str, ...]
+
+    @property
+    def constants(self) -> tuple[np.ndarray, ...]:
+        return tuple(self.plan.program.constants.values())
+
+
+def link(
+    program: Program,
+    target: Target,
+    entry: str = "lamina_main",
+    ready: Callable[[str], None] = lambda text: None,
+) -> Linked:
+    """The text of a program.
+
+    entry: the main function's name, which the number of the part follows.  ready: told each text as soon as
+    it is known, so that it can be compiled while the next is written.  Raises GraphError, KernelError for a
+    program that can't be planned, or whose kernels have no code.
+    """
+    codes: dict[Call, tuple[Code, tuple[int, ...]]] = {}
+    texts: list[str] = []
+    defined: set[str] = set()
+
+    def scratch(call: Call) -> int:
+        code, symbols = codes[call] = code_of(call, target)
+        entries = {phase.symbol for phase in code.phases}
+        if not entries <= defined:
+            defined.update(entries)
+            texts.append(_mergeable(code))
+            ready(texts[-1])
+        return code.scratch
+
+    kernels = len(program.calls)
+    program, checks = _with_checks(program)
+    plan = verify(plan_memory(program, scratch))
+    main = _Main(plan, codes, checks, entry)
+    parts, text = main.write()
+    ready(text)
+    program = plan.program
+    manifest = Manifest(
+        program.name,
+        tuple(param.name for param in program.params),
+        tuple(map(_kind, program.params)),
+        tuple(map(_kind, program.results)),
+        program.into,
+        tuple(map(_kind, program.constants)),
+        plan.arena,
+        parts,
+        tuple(main.checks),
+        sum(phase.nanoseconds for code, _ in codes.values() for phase in code.phases),
+        kernels,
+        len(texts),
+    )
+    return Linked(manifest, plan, (*texts, text))
+
+
+def _kind(array: Array) -> Kind:
+    return array.dtype, array.shape
+
+
+def _with_checks(program: Program) -> tuple[Program, dict[Array, str]]:
+    """The program with a check before each kernel that trusts indices; the kernel's name by the flag."""
+    steps: list[Step] = []
+    flags: dict[Array, str] = {}
+    for step in program.steps:
+        if isinstance(step, Call) and any(trusted(step.kernel)) and (check := index_check(step.kernel)):
+            kernel, positions = check
+            flag = Array("bad", "bool", (1,))
+            steps.append(Call(kernel, tuple(step.inputs[n] for n in positions), (flag,)))
+            flags[flag] = step.name
+        steps.append(step)
+    return (program.replace(steps=tuple(steps)) if flags else program), flags
+
+
+def _mergeable(code: Code) -> str:
+    """The text with its entries declared mergeable: codes may share one, which equal names say is equal."""
+    text = code.text
+    for phase in code.phases:
+        plain = f"define void @{phase.symbol}("
+        if plain not in text:
+            raise KernelError(
+                f"{code.kernel.name}: the code does not define its phase", f"missing: {plain}..."
+            )
+        text = text.replace(plain, f"define weak_odr void @{phase.symbol}(", 1)
+    return text
+
+
+class _Main:
+    """Writes the main function, and cuts it where Python must run something."""
+
+    def __init__(
+        self,
+        plan: MemoryPlan,
+        codes: dict[Call, tuple[Code, tuple[int, ...]]],
+        flags: dict[Array, str],
+        entry: str,
+    ):
+        self.plan, self.codes, self.flags, self.entry = plan, codes, flags, entry
+        self.checks: list[str] = []
+        self.parts: list[Part] = []
+        self.functions: list[str] = []
+        self.lines: list[str] = []
+        self.declared: dict[str, None] = {}
+        self.width = self.count = 0
+
+    def write(self) -> tuple[tuple[Part, ...], str]:
+        program = self.plan.program
+        for number, step in enumerate(program.steps):
+            self.copy(self.plan.moves.get(number, ()))
+            if isinstance(step, Call):
+                if any(trusted(step.kernel)) and index_check(step.kernel) is None:
+                    self.cut(Check(str(step.kernel), tuple(self.views(step.inputs))))
+                self.call(step)
+                if step.outputs[0] in self.flags:
+                    self.test(step.outputs[0])
+            elif isinstance(step, Host):
+                outputs = tuple(self.views(step.outputs))
+                self.cut(OnHost(_host_text(step), tuple(self.views(step.inputs)), outputs))
+            else:
+                assert isinstance(step, Alias)
+        self.copy(self.plan.moves.get(len(program.steps), ()))
+        self.cut(None)
+        return tuple(self.parts), "\n".join([*self.declared, *self.functions, ""])
+
+    def views(self, arrays: tuple[Array | None, ...]) -> Iterator[View | None]:
+        for array in arrays:
+            yield None if array is None else View(self.plan.places[array], array.dtype, array.shape)
+
+    def cut(self, part: Part | None) -> None:
+        """End the native part here, and let Python do its own."""
+        if self.lines:
+            symbol = f"{self.entry}_{len(self.functions)}"
+            head = [
+                f"define i64 @{symbol}(ptr %table) nounwind {{",
+                f"  %args = alloca [{max(self.width, 1)} x ptr], align 64",
+                "  %pool = load ptr, ptr %table, align 8",
+                f"  %most.at = getelementptr i64, ptr %table, i64 {MOST}",
+                "  %most = load i64, ptr %most.at, align 8",
+                f"  %launch.at = getelementptr i8, ptr %pool, i64 {LAUNCH}",
+                "  %launch = load ptr, ptr %launch.at, align 8",
+            ]
+            self.functions.append("\n".join([*head, *self.lines, "  ret i64 0", "}"]))
+            self.parts.append(Native(symbol))
+            self.lines, self.width = [], 0
+        if part is not None:
+            self.parts.append(part)
+
+    def name(self, value: str) -> str:
+        self.count += 1
+        self.lines.append(f"  %v{self.count} = {value}")
+        return f"%v{self.count}"
+
+    def pointer(self, place: Place) -> str:
+        """Loaded where it is needed: held in registers, thousands of them would only be spilled."""
+        program = self.plan.program
+        slot = _slot(place, len(program.params), len(program.results))
+        found = self.name(f"load ptr, ptr {self.name(f'getelementptr ptr, ptr %table, i64 {slot}')}, align 8")
+        if place.kind == "arena" and place.at:
+            return self.name(f"getelementptr i8, ptr {found}, i64 {place.at}")
+        return found
+
+    def copy(self, moves: tuple[Move, ...]) -> None:
+        for move in moves:
+            if move.nbytes:
+                self.declared["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
+                pair = f"ptr {self.pointer(move.target)}, ptr {self.pointer(move.source)}"
+                self.lines.append(f"  call void @llvm.memcpy.p0.p0.i64({pair}, i64 {move.nbytes}, i1 false)")
+
+    def test(self, flag: Array) -> None:
+        """Leave with the check's number if its flag is set."""
+        self.checks.append(self.flags[flag])
+        bad = self.name(f"trunc i8 {self.name(f'load i8, ptr {self.pointer(self.plan.places[flag])}')} to i1")
+        number = len(self.checks)
+        self.lines += [
+            f"  br i1 {bad}, label %bad{number}, label %good{number}",
+            f"bad{number}:",
+            f"  ret i64 {number}",
+            f"good{number}:",
+        ]
+
+    def call(self, step: Call) -> None:
+        code, symbols = self.codes[step]
+        inputs, outputs = self.plan.arguments(step)
+        values = [f"ptr {self.pointer(place)}" for place in (*inputs, *outputs) if place is not None]
+        scratch = self.plan.scratch.get(step)
+        values.append(f"ptr {self.pointer(scratch[0])}" if scratch else "ptr null")
+        values += [f"i64 {value}" for value in symbols]
+        self.width = max(self.width, len(values))
+        for n, value in enumerate(values):
+            at = self.name(f"getelementptr ptr, ptr %args, i64 {n}")
+            self.lines.append(f"  store {value}, ptr {at}, align 8")
+        for phase in code.phases:
+            if not phase.units:
+                continue
+            self.declared[f"declare void @{phase.symbol}(ptr, i64, i64)"] = None
+            if phase.serial or phase.units == 1:
+                self.lines.append(f"  call void @{phase.symbol}(ptr %args, i64 0, i64 {phase.units})")
+            else:
+                self.lines.append(
+                    f"  call void %launch(ptr %pool, ptr @{phase.symbol}, ptr %args, i64 {phase.units}, "
+                    f"i64 {round(phase.nanoseconds)}, i64 %most)"
+                )
+
+
+def _host_text(step: Host) -> str:
+    """A graph of that one op."""
+    inferred = step.op.infer(*step.types, **step.attrs)
+    types = inferred if isinstance(inferred, tuple) else (inferred,)
+    params = tuple(None if kind is None else Value(kind, "x") for kind in step.types)
+    outputs = tuple(Value(kind) for kind in types)
+    node = Node(step.op, params, outputs, dict(step.attrs))
+    return str(Graph("host", tuple(p for p in params if p is not None), (node,), outputs))

@@ -1,0 +1,297 @@
+"""The thread pool that native programs fork through, as LLVM text: Linux on x86-64.
+
+A program calls, through a pointer that stands in the pool itself,
+
+    void launch(ptr %pool, ptr %entry, ptr %args, i64 %units, i64 %nanoseconds, i64 %most)
+
+which does the units 0..units of a phase (see code.py) on at most `most` threads, the caller's own included,
+and returns when all are done.  The units are dealt out in chunks from one atomic word, the ticket:
+
+    [generation: 24 | chunks: 20 | next chunk: 20]
+
+Adding 1 to it claims a chunk and tells at the same time whether there is one, so a worker that comes late
+never sees the state of a launch that is over.  Nobody overwrites what a launch left (its entry, its
+arguments) before all its chunks are done.  Workers look for a new ticket for a while, then sleep on a futex.
+A launch while another is running, from another Python thread, runs on its own thread alone.
+"""
+
+from __future__ import annotations
+
+# Byte offsets in a pool, which is zero at first.  What different threads write is on different cache lines.
+TICKET = 0
+DONE = 64  # i64: chunks of this launch that are done
+WAKE, SLEEPERS = 128, 132  # i32: changes with every launch, and whom to wake
+ENTRY, ARGS, UNITS, CHUNK = 192, 200, 208, 216  # of this launch
+BUSY, GENERATION = 256, 264  # i32: a launch is running; i64: their number
+LAUNCH = 320  # ptr: the function above
+LIMIT, ALIVE = 328, 332  # i32: threads that may run, the caller's included; workers that exist
+SPIN = 336  # i64: looks at the ticket before a worker sleeps
+GRAIN = 344  # i64: nanoseconds of work that are worth a thread
+SIZE = 384
+
+MOST_CHUNKS = (1 << 20) - 1
+# Chunks for each thread where there is work enough: a thread that is held up leaves the rest to the others.
+CHUNKS_PER_THREAD = 4
+
+PATIENCE = (
+    2000  # looks of one thread for the other, when the cost of a fork is measured: some 20 microseconds
+)
+
+PREFIX = "lamina_pool"
+_FUTEX, _WAIT, _WAKE_UP = 202, 128, 129  # the system call, and its operations, private to the process
+_LAUNCHED = "ptr %pool, ptr %entry, ptr %args, i64 %units, i64 %nanoseconds, i64 %most"
+
+
+def text() -> str:
+    """The module: launch, serial, worker, resize and fork_join, each behind the prefix `lamina_pool_`."""
+    return f"""
+declare i64 @syscall(i64, ...)
+declare i32 @sched_yield()
+declare void @llvm.x86.sse2.pause()
+declare i64 @llvm.umin.i64(i64, i64)
+
+; Claim a chunk of the current launch and do it; false where none is left.
+define internal i1 @{PREFIX}_step(ptr %pool) nounwind {{
+  %ticket = atomicrmw add ptr %pool, i64 1 acquire
+  %number = and i64 %ticket, {MOST_CHUNKS}
+  %high = lshr i64 %ticket, 20
+  %chunks = and i64 %high, {MOST_CHUNKS}
+  %some = icmp ult i64 %number, %chunks
+  br i1 %some, label %work, label %none
+work:
+{_load("entry", "ptr", ENTRY)}
+{_load("args", "ptr", ARGS)}
+{_load("units", "i64", UNITS)}
+{_load("chunk", "i64", CHUNK)}
+  %lo = mul i64 %number, %chunk
+  %end = add i64 %lo, %chunk
+  %hi = call i64 @llvm.umin.i64(i64 %end, i64 %units)
+  call void %entry(ptr %args, i64 %lo, i64 %hi)
+  %done = getelementptr i8, ptr %pool, i64 {DONE}
+  %before = atomicrmw add ptr %done, i64 1 release
+  ret i1 1
+none:
+  ret i1 0
+}}
+
+; What a worker thread runs.  It ends when there are more workers than the limit lets run.
+define ptr @{PREFIX}_worker(ptr %pool) nounwind {{
+entry:
+  %wake = getelementptr i8, ptr %pool, i64 {WAKE}
+  %sleepers = getelementptr i8, ptr %pool, i64 {SLEEPERS}
+  %alive = getelementptr i8, ptr %pool, i64 {ALIVE}
+  %limit = getelementptr i8, ptr %pool, i64 {LIMIT}
+{_load("spin", "i64", SPIN)}
+  br label %look
+look:
+  %round = phi i64 [0, %entry], [0, %do], [0, %woken], [%next, %idle]
+  %t = load atomic i64, ptr %pool acquire, align 8
+  %some = call i1 @{PREFIX}_open(i64 %t)
+  br i1 %some, label %do, label %idle
+do:
+  %did = call i1 @{PREFIX}_step(ptr %pool)
+  br i1 %did, label %do, label %look
+idle:
+  call void @llvm.x86.sse2.pause()
+  %next = add i64 %round, 1
+  %more = icmp ult i64 %next, %spin
+  br i1 %more, label %look, label %surplus
+surplus:
+  %a = load atomic i32, ptr %alive acquire, align 4
+  %l = load atomic i32, ptr %limit acquire, align 4
+  %over = icmp sge i32 %a, %l
+  br i1 %over, label %leave, label %sleep
+leave:
+  %less = sub i32 %a, 1
+  %left = cmpxchg ptr %alive, i32 %a, i32 %less acq_rel monotonic
+  %gone = extractvalue {{ i32, i1 }} %left, 1
+  br i1 %gone, label %end, label %surplus
+sleep:
+  ; the word is read before the last look at the ticket: a launch after that look changes it, and the futex
+  ; then refuses to wait
+  %w = load atomic i32, ptr %wake seq_cst, align 4
+  %up = atomicrmw add ptr %sleepers, i32 1 seq_cst
+  %t2 = load atomic i64, ptr %pool seq_cst, align 8
+  %l2 = load atomic i32, ptr %limit seq_cst, align 4
+  %late = call i1 @{PREFIX}_open(i64 %t2)
+  %changed = icmp ne i32 %l, %l2
+  %stay = or i1 %late, %changed
+  br i1 %stay, label %woken, label %wait
+wait:
+  %r = call i64 (i64, ...) {_futex(_WAIT, "%w")}
+  br label %woken
+woken:
+  %down = atomicrmw sub ptr %sleepers, i32 1 seq_cst
+  br label %look
+end:
+  ret ptr null
+}}
+
+; Whether a ticket has a chunk that nobody has claimed.
+define internal i1 @{PREFIX}_open(i64 %ticket) alwaysinline nounwind {{
+  %number = and i64 %ticket, {MOST_CHUNKS}
+  %high = lshr i64 %ticket, 20
+  %chunks = and i64 %high, {MOST_CHUNKS}
+  %some = icmp ult i64 %number, %chunks
+  ret i1 %some
+}}
+
+; Tell the workers that something changed.
+define internal void @{PREFIX}_notify(ptr %pool, i32 %word) nounwind {{
+entry:
+  %wake = getelementptr i8, ptr %pool, i64 {WAKE}
+  store atomic i32 %word, ptr %wake seq_cst, align 4
+  %sleepers = getelementptr i8, ptr %pool, i64 {SLEEPERS}
+  %asleep = load atomic i32, ptr %sleepers seq_cst, align 4
+  %any = icmp sgt i32 %asleep, 0
+  br i1 %any, label %rouse, label %end
+rouse:
+  %r = call i64 (i64, ...) {_futex(_WAKE_UP, 1 << 30)}
+  br label %end
+end:
+  ret void
+}}
+
+define void @{PREFIX}_launch({_LAUNCHED}) nounwind {{
+begin:
+{_load("limit32", "i32", LIMIT)}
+{_load("grain", "i64", GRAIN)}
+  %limit = zext i32 %limit32 to i64
+  %worth = udiv i64 %nanoseconds, %grain
+  %allowed = call i64 @llvm.umin.i64(i64 %limit, i64 %most)
+  %useful = call i64 @llvm.umin.i64(i64 %units, i64 %worth)
+  %threads = call i64 @llvm.umin.i64(i64 %allowed, i64 %useful)
+  %alone = icmp ult i64 %threads, 2
+  br i1 %alone, label %serial, label %try
+try:
+  %busy = getelementptr i8, ptr %pool, i64 {BUSY}
+  %taken = cmpxchg ptr %busy, i32 0, i32 1 acquire monotonic
+  %mine = extractvalue {{ i32, i1 }} %taken, 1
+  br i1 %mine, label %fork, label %serial
+serial:
+  call void %entry(ptr %args, i64 0, i64 %units)
+  ret void
+fork:
+  ; a program held to fewer threads than there are gets a chunk for each: no other can then join in
+  %held = icmp ult i64 %most, %limit
+  %each = select i1 %held, i64 1, i64 {CHUNKS_PER_THREAD}
+  %many = mul i64 %threads, %each
+  %dealt0 = call i64 @llvm.umin.i64(i64 %many, i64 %useful)
+  %dealt = call i64 @llvm.umin.i64(i64 %dealt0, i64 {MOST_CHUNKS})
+  %up = add i64 %units, %dealt
+  %up1 = sub i64 %up, 1
+  %chunk = udiv i64 %up1, %dealt
+  %over = add i64 %units, %chunk
+  %over1 = sub i64 %over, 1
+  %chunks = udiv i64 %over1, %chunk
+{_store("%entry", "ptr", ENTRY)}
+{_store("%args", "ptr", ARGS)}
+{_store("%units", "i64", UNITS)}
+{_store("%chunk", "i64", CHUNK)}
+  %done = getelementptr i8, ptr %pool, i64 {DONE}
+  store atomic i64 0, ptr %done monotonic, align 8
+  %counter = getelementptr i8, ptr %pool, i64 {GENERATION}
+  %generation = load i64, ptr %counter, align 8
+  %following = add i64 %generation, 1
+  store i64 %following, ptr %counter, align 8
+  %top = shl i64 %following, 40
+  %middle = shl i64 %chunks, 20
+  %ticket = or i64 %top, %middle
+  store atomic i64 %ticket, ptr %pool seq_cst, align 8
+  %word = trunc i64 %following to i32
+  call void @{PREFIX}_notify(ptr %pool, i32 %word)
+  br label %share
+share:
+  %did = call i1 @{PREFIX}_step(ptr %pool)
+  br i1 %did, label %share, label %join
+join:
+  %round = phi i64 [0, %share], [%next, %again]
+  %count = load atomic i64, ptr %done acquire, align 8
+  %all = icmp eq i64 %count, %chunks
+  br i1 %all, label %release, label %idle
+idle:
+  call void @llvm.x86.sse2.pause()
+  %next = add i64 %round, 1
+  %long = and i64 %next, 1023
+  %yield = icmp eq i64 %long, 0
+  br i1 %yield, label %give, label %again
+give:
+  %y = call i32 @sched_yield()  ; the worker may be waiting for this very core
+  br label %again
+again:
+  br label %join
+release:
+  store atomic i32 0, ptr %busy release, align 4
+  ret void
+}}
+
+; The launch of a pool without threads.
+define void @{PREFIX}_serial({_LAUNCHED}) nounwind {{
+  call void %entry(ptr %args, i64 0, i64 %units)
+  ret void
+}}
+
+; Let that many threads run; workers beyond it end.
+define void @{PREFIX}_resize(ptr %pool, i32 %limit) nounwind {{
+  %place = getelementptr i8, ptr %pool, i64 {LIMIT}
+  store atomic i32 %limit, ptr %place seq_cst, align 4
+  %wake = getelementptr i8, ptr %pool, i64 {WAKE}
+  %word = atomicrmw add ptr %wake, i32 {1 << 30} seq_cst
+  %new = add i32 %word, {1 << 30}
+  call void @{PREFIX}_notify(ptr %pool, i32 %new)
+  ret void
+}}
+
+; A chunk that waits for the other one, so that both threads must take part; not for ever.
+define internal void @{PREFIX}_meet(ptr %counter, i64 %lo, i64 %hi) nounwind {{
+entry:
+  %before = atomicrmw add ptr %counter, i64 1 acq_rel
+  %own = add i64 %before, 1
+  %second = icmp eq i64 %before, 1
+  br i1 %second, label %end, label %wait
+wait:
+  %round = phi i64 [0, %entry], [%next, %wait]
+  call void @llvm.x86.sse2.pause()
+  %next = add i64 %round, 1
+  %now = load atomic i64, ptr %counter acquire, align 8
+  %alone = icmp eq i64 %now, %own
+  %patient = icmp ult i64 %next, {PATIENCE}
+  %more = and i1 %alone, %patient
+  br i1 %more, label %wait, label %end
+end:
+  ret void
+}}
+
+; Fork over two threads and join, so many times, each thread doing one of two chunks.
+define void @{PREFIX}_fork_join(ptr %pool, ptr %counter, i64 %times) nounwind {{
+entry:
+  br label %again
+again:
+  %k = phi i64 [0, %entry], [%next, %again]
+  store i64 0, ptr %counter, align 8
+  call void @{PREFIX}_launch(ptr %pool, ptr @{PREFIX}_meet, ptr %counter, i64 2, i64 {1 << 62}, i64 2)
+  %next = add i64 %k, 1
+  %more = icmp ult i64 %next, %times
+  br i1 %more, label %again, label %end
+end:
+  ret void
+}}
+"""
+
+
+def _futex(operation: int, value: int | str) -> str:
+    return f"@syscall(i64 {_FUTEX}, ptr %wake, i32 {operation}, i32 {value}, ptr null, ptr null, i32 0)"
+
+
+def _load(name: str, kind: str, offset: int) -> str:
+    return (
+        f"  %{name}.at = getelementptr i8, ptr %pool, i64 {offset}\n"
+        f"  %{name} = load {kind}, ptr %{name}.at, align {4 if kind == 'i32' else 8}"
+    )
+
+
+def _store(value: str, kind: str, offset: int) -> str:
+    return (
+        f"  {value}.to = getelementptr i8, ptr %pool, i64 {offset}\n"
+        f"  store {kind} {value}, ptr {value}.to, align 8"
+    )

@@ -1,0 +1,413 @@
+"""Winograd convolutions F(4 x 4, 3 x 3) with the batch in the lanes: 4 times fewer multiplications.
+
+An image is cut into tiles of 4 x 4 places, each of which reads a window of 6 x 6:
+
+    y = At [ sum over c of (G w Gt) * (Bt x B) ] A
+
+The transforms run down whole vectors of the batch, so they are the same for every tile and nothing is moved
+between lanes.  U = G w Gt is made first, in scratch memory; then a unit of work is one tile of a few vectors:
+
+    U[36, c, k]    V[36, c, lanes * vectors]    M[36, rows, lanes * vectors]
+
+V and M lie on the stack.  The points are {0, +-sqrt(2), +-1/sqrt(2), inf}.  See `winograd.py`, which has
+channels in the lanes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from ...ir.errors import KernelError
+from ...ir.kernel.affine import Affine
+from ...ir.kernel.form import Kernel, Reduce
+from ...ir.kernel.scalar import Read
+from .code import Code, Phase
+from .conv_function import PAIRS, Function
+from .conv_winograd import NANOSECONDS, TAPS, Epilogue
+from .target import Target
+from .winograd import weight_transform
+from .writer import Value
+
+TILE, SIDE = 4, 6
+POSITIONS = SIDE * SIDE
+STACK = 5 << 18  # bytes of V and M
+LEAST_CHANNELS = 8  # fewer, and the transforms outweigh the products
+
+
+@dataclass(frozen=True)
+class WinogradLanes:
+    """How a 3 x 3 convolution of stride 1, or its input gradient, runs.
+
+    batch, channel, out, places, taps: the kernel's axes.  lanes, vectors: of the batch in a unit of work.
+    rows: output channels of a register tile.
+    """
+
+    batch: str
+    channel: str
+    out: str
+    places: tuple[str, str]
+    taps: tuple[str, str]
+    lanes: int
+    vectors: int
+    rows: int
+
+    def __str__(self) -> str:
+        return f"winograd({self.batch}:{self.vectors}x{self.lanes} {self.out}:{self.rows})"
+
+    def code(self, kernel: Kernel, target: Target) -> Code:
+        """Two phases.  Raises KernelError for a kernel that it does not stand for."""
+        return replace(_code(self, kernel.replace(name="kernel"), target), kernel=kernel)
+
+
+def winograd_lanes(
+    kernel: Kernel,
+    stage: Reduce,
+    batch: str,
+    channels: tuple[str | None, str | None],
+    target: Target,
+    lanes: int,
+) -> WinogradLanes | None:
+    """How a convolution on images with the batch innermost runs by Winograd; None where it can't, or gains
+    too little.
+
+    kernel: with the weight as [3, 3, summed channels, output channels].  channels: of the two images.
+    """
+    factors = stage.value.args  # type: ignore[attr-defined]
+    summed = {axis.name for axis in stage.axes}
+    inner = [axis for axis in channels if axis is not None and axis in summed]
+    out = [axis for axis in channels if axis is not None and axis not in summed]
+    if kernel.dtypes[stage.name] != "f32" or len(inner) != 1 or len(out) != 1:
+        return None
+    if not all(isinstance(factor, Read) for factor in factors) or any(
+        s.axes for s in kernel.stages if s is not stage
+    ):
+        return None
+    image = next((f for f in factors if batch in kernel.free_axes(f)), None)
+    weight = next((f for f in factors if f is not image), None)
+    if image is None or weight is None or len(weight.index) != 4:
+        return None
+    taps = [
+        part.terms[0][0] for part in weight.index[:2] if isinstance(part, Affine) and len(part.terms) == 1
+    ]
+    places = []
+    for tap in taps:
+        part = next((p for p in image.index if isinstance(p, Affine) and tap in p.names), None)
+        if part is None or len(part.names) != 2 or part.coefficient(tap) not in (1, -1):
+            return None
+        (place,) = part.names - {tap}
+        if part.coefficient(place) != 1 or place in summed:
+            return None
+        places.append(place)
+    extent = {axis: int(n) for axis, n in kernel.extents.items()}
+    if len(places) != 2 or [extent[tap] for tap in taps] != [TAPS, TAPS]:
+        return None
+    count, outs = extent[inner[0]], extent[out[0]]
+    if count < LEAST_CHANNELS or outs % lanes or extent[batch] % lanes:
+        return None
+    if any(extent[place] < TILE for place in places):
+        return None
+    for vectors in (2, 1):
+        rows = next(n for n in range(24 // vectors, 0, -1) if outs % n == 0)
+        made = WinogradLanes(
+            batch, inner[0], out[0], (places[0], places[1]), (taps[0], taps[1]), lanes, vectors, rows
+        )
+        if extent[batch] % (vectors * lanes) == 0 and sum(made_sizes(made, count)) * 4 <= STACK:
+            return made
+    return None
+
+
+def made_sizes(how: WinogradLanes, channels: int) -> tuple[int, int]:
+    """The floats of V and M."""
+    v, m = strides(how, channels)
+    return POSITIONS * v, POSITIONS * m
+
+
+def strides(how: WinogradLanes, channels: int) -> tuple[int, int]:
+    """The floats between positions of V and of M: an odd number of vectors, or all meet in one set of a
+    cache."""
+    width = how.vectors * how.lanes
+    return channels * width + how.lanes, how.rows * width + how.lanes
+
+
+@lru_cache(256)
+def _code(how: WinogradLanes, kernel: Kernel, target: Target) -> Code:
+    return _Writing(how, kernel, replace(target, lanes=how.lanes)).code()
+
+
+class _Writing:
+    """Writes the functions of one convolution."""
+
+    def __init__(self, how: WinogradLanes, kernel: Kernel, target: Target):
+        self.how, self.kernel, self.target = how, kernel, target
+        self.stage = next(stage for stage in kernel.stages if isinstance(stage, Reduce))
+        factors = self.stage.value.args  # type: ignore[attr-defined]
+        self.image = next(f for f in factors if how.batch in kernel.free_axes(f))
+        self.weight = next(f for f in factors if f is not self.image)
+        self.extent = {axis: int(n) for axis, n in kernel.extents.items()}
+        self.channels, self.outs = self.extent[how.channel], self.extent[how.out]
+        self.grid = [-(-self.extent[place] // TILE) for place in how.places]
+        self.blocks = self.extent[how.batch] // (how.vectors * how.lanes)
+        self.v, self.m = strides(how, self.channels)
+        self.origin, self.size, self.flip = [], [], []
+        x = kernel.buffers[self.image.buffer]
+        self.steps = []  # of the image along its rows and columns
+        for place, tap in zip(how.places, how.taps, strict=True):
+            d = next(d for d, p in enumerate(self.image.index) if isinstance(p, Affine) and tap in p.names)
+            part = self.image.index[d]
+            flipped = part.coefficient(tap) < 0
+            self.origin.append(part.constant - (TAPS - 1 if flipped else 0))
+            self.flip.append(flipped)
+            self.size.append(int(x.shape[d]))
+            self.steps.append(x.strides[d])
+        self.channel_step = x.offset(self.image.index).coefficient(how.channel)
+        if x.offset(self.image.index).coefficient(how.batch) != 1:
+            raise KernelError(f"{kernel.name}: the batch is innermost where it is in the lanes", f"at: {x}")
+        self.declared: dict[str, str] = {}
+        self.functions: list[str] = []
+
+    def function(self) -> Function:
+        made = Function(self.target)
+        made.declared = self.declared
+        return made
+
+    def add(self, name: str, function: Function, parameters: str, linkage: str = "internal ") -> None:
+        self.functions.append(function.text(f"unnamed_{name}", parameters, linkage))
+
+    def call(self, f: Function, name: str, *arguments: tuple[str, str]) -> None:
+        f.line(f"call void @unnamed_{name}({', '.join(f'{t} {a}' for t, a in arguments)})")
+
+    def code(self) -> Code:
+        self.weights()
+        self.window()
+        self.product()
+        self.result()
+        self.tiles()
+        tiles = self.grid[0] * self.grid[1] * self.blocks
+        flops = 2 * POSITIONS * tiles * self.channels * self.outs * self.how.vectors * self.how.lanes
+        spent = 1.3 * flops * NANOSECONDS * 16 / self.how.lanes  # with the transforms
+        text = "\n".join([*self.declared.values(), *self.functions])
+        name = "lanes" + hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+        phases = (
+            Phase(f"{name}_weights", self.channels, 0.05 * spent),
+            Phase(f"{name}_tiles", tiles, spent),
+        )
+        scratch = 4 * POSITIONS * self.channels * self.outs
+        return Code(self.kernel, text.replace("@unnamed_", f"@{name}_"), phases, scratch)
+
+    # ---- U
+    def weights(self) -> None:
+        """U = G w Gt for the summed channels %lo to %hi."""
+        f, lanes, g = self.function(), self.how.lanes, weight_transform(TILE)
+        w = self.kernel.buffers[self.weight.buffer]
+        names = [buffer.name for buffer in self.kernel.buffers.values()]
+        source, scratch = f.pointer(names.index(w.name)), f.pointer(len(names))
+
+        def combined(row: list[float], values: list[str]) -> str:
+            total = None
+            for factor, value in zip(row, values, strict=True):
+                if factor:
+                    total = f.scaled(factor, value) if total is None else f.axpy(factor, value, total)
+            assert total is not None
+            return total
+
+        def vector(c: str, k: str) -> None:
+            at = f.at(source, f.i("mul", c, w.strides[2]), k)
+            taps = [
+                [
+                    f.load(f.at(at, self.tap(0, r) * w.strides[0] + self.tap(1, s) * w.strides[1]))
+                    for s in range(TAPS)
+                ]
+                for r in range(TAPS)
+            ]
+            half = [
+                [combined(row, [taps[r][s] for r in range(TAPS)]) for s in range(TAPS)] for row in g.tolist()
+            ]
+            to = f.at(scratch, f.i("mul", c, self.outs), k)
+            for a in range(SIDE):
+                for b, row in enumerate(g.tolist()):
+                    place = (a * SIDE + b) * self.channels * self.outs
+                    f.store(combined(row, half[a]), f.at(to, place))
+
+        f.each("%lo", "%hi", lambda c: f.each(0, self.outs, lambda k: vector(c, k), lanes))
+        self.add("weights", f, "ptr %args, i64 %lo, i64 %hi", "")
+
+    def tap(self, dimension: int, number: int) -> int:
+        return TAPS - 1 - number if self.flip[dimension] else number
+
+    # ---- V
+    def window(self) -> None:
+        """V = Bt x B for one vector of one channel; %row and %column: the floats between neighbours of x."""
+        f, lanes = self.function(), self.how.lanes
+        half = f.floats("half", POSITIONS * lanes)
+
+        def column(j: str) -> None:
+            at, d = f.at("%x", f.i("mul", j, "%column")), []
+            for _ in range(SIDE):
+                d.append(f.load(at))
+                at = f.at(at, "%row")
+            to = f.at(half, f.i("mul", j, lanes))
+            for i, value in enumerate(f.input_transform(d, PAIRS[TILE])):
+                f.store(value, f.at(to, i * SIDE * lanes))
+
+        def row(i: str) -> None:
+            at = f.at(half, f.i("mul", i, SIDE * lanes))
+            to = f.at("%v", f.i("mul", i, SIDE * self.v))
+            d = [f.load(f.at(at, j * lanes)) for j in range(SIDE)]
+            for j, value in enumerate(f.input_transform(d, PAIRS[TILE])):
+                f.store(value, f.at(to, j * self.v))
+
+        f.each(0, SIDE, column)
+        f.each(0, SIDE, row)
+        self.add("window", f, "ptr noalias %x, i64 %row, i64 %column, ptr noalias %v")
+
+    def fetch(self, f: Function, x: str, corner: list[str], n: str, edge: str, v: str) -> None:
+        """V of all channels of the tile whose window starts at `corner`; outside the image are zeros."""
+        lanes, (row, column), (height, width) = self.how.lanes, self.steps, self.size
+        y0, x0 = corner
+        inside = None
+        for at, extent in zip(corner, self.size, strict=True):
+            # unsigned: a negative start is beyond every end
+            test = f.name(f"icmp ule i64 {at}, {extent - SIDE}") if extent >= SIDE else "false"
+            inside = test if inside is None else f.name(f"and i1 {inside}, {test}")
+        start = f.at(x, f.i("mul", y0, row), f.i("mul", x0, column), n)
+
+        def vectors(c: str, act) -> None:
+            base, to = f.at(start, f.i("mul", c, self.channel_step)), f.i("mul", c, self.how.vectors * lanes)
+            for k in range(self.how.vectors):
+                act(f.at(base, k * lanes), f.at(v, to, k * lanes))
+
+        def inner(base: str, to: str) -> None:
+            steps = [("i64", str(row)), ("i64", str(column))]
+            self.call(f, "window", ("ptr", base), *steps, ("ptr", to))
+
+        def outer(base: str, to: str) -> None:
+            def line(i: str) -> None:
+                def point(j: str) -> None:
+                    source = f.at(base, f.i("mul", i, row), f.i("mul", j, column))
+                    f.store(f.load(source), f.at(edge, f.i("mul", f.i("add", f.i("mul", i, SIDE), j), lanes)))
+
+                f.each(low[1], high[1], point)
+
+            f.each(low[0], high[0], line)
+            steps = [("i64", str(SIDE * lanes)), ("i64", str(lanes))]
+            self.call(f, "window", ("ptr", edge), *steps, ("ptr", to))
+
+        low = [f.i("smax", f.i("sub", 0, at), 0) for at in corner]
+        high = [f.i("smin", f.i("sub", n_, at), SIDE) for n_, at in zip((height, width), corner, strict=True)]
+
+        def border() -> None:
+            f.each(0, POSITIONS, lambda k: f.store("zeroinitializer", f.at(edge, f.i("mul", k, lanes))))
+            f.each(0, self.channels, lambda c: vectors(c, outer))
+
+        if "false" in str(inside):
+            border()
+        else:
+            f.either(str(inside), lambda: f.each(0, self.channels, lambda c: vectors(c, inner)), border)
+
+    # ---- M
+    def product(self) -> None:
+        """M = U V at one position, for a tile of output channels, held in registers."""
+        f, lanes, vectors, rows = self.function(), self.how.lanes, self.how.vectors, self.how.rows
+        zero = Value("zeroinitializer", "f32", lanes)
+
+        def add(c: str, totals: list[Value]) -> list[Value]:
+            at, u = f.at("%v", f.i("mul", c, vectors * lanes)), f.at("%u", f.i("mul", c, self.outs))
+            x = [f.load(f.at(at, k * lanes)) for k in range(vectors)]
+            made = []
+            for r in range(rows):
+                w = f.broadcast(Value(f.name(f"load float, ptr {f.at(u, r)}, align 4"), "f32")).text
+                for k in range(vectors):
+                    made.append(Value(f.fma(w, x[k], totals[r * vectors + k].text), "f32", lanes))
+            return made
+
+        totals = f.loop("0", str(self.channels), 1, [zero] * (rows * vectors), add)
+        for k, total in enumerate(totals):
+            f.store(total.text, f.at("%m", k * lanes))
+        self.add("product", f, "ptr noalias %v, ptr noalias %u, ptr noalias %m")
+
+    # ---- y
+    def result(self) -> None:
+        """y = At M A for output channel %k and one vector, and then the stages after the sum."""
+        f, lanes, how = self.function(), self.how.lanes, self.how
+        half, ready = f.floats("half", TILE * SIDE * lanes), f.floats("ready", TILE * lanes)
+        y0, x0 = "%y", "%x"
+        high = [
+            f.i("smin", f.i("sub", self.extent[p], at), TILE)
+            for p, at in zip(how.places, (y0, x0), strict=True)
+        ]
+
+        def column(j: str) -> None:
+            at, to = f.at("%m", f.i("mul", j, self.m)), f.at(half, f.i("mul", j, lanes))
+            x = [f.load(f.at(at, i * SIDE * self.m)) for i in range(SIDE)]
+            for i, value in enumerate(f.output_transform(x, PAIRS[TILE], TILE)):
+                f.store(value, f.at(to, i * SIDE * lanes))
+
+        epilogue = Epilogue(self.kernel, how.batch, self.target)
+        epilogue.declared, epilogue.lines = self.declared, f.lines
+
+        def row(i: str) -> None:
+            at = f.at(half, f.i("mul", i, SIDE * lanes))
+            x = [f.load(f.at(at, j * lanes)) for j in range(SIDE)]
+            for j, value in enumerate(f.output_transform(x, PAIRS[TILE], TILE)):
+                f.store(value, f.at(ready, j * lanes))
+
+            def place(j: str) -> None:
+                total = Value(f.load(f.at(ready, f.i("mul", j, lanes))), "f32", lanes)
+                point = {how.out: ("%k", 0), how.batch: ("%n", 0)}
+                point |= {how.places[0]: (f.i("add", y0, i), 0), how.places[1]: (f.i("add", x0, j), 0)}
+                epilogue.totals, epilogue.count, epilogue.label = [total], f.count, f.label
+                epilogue.scopes = [{}]
+                epilogue.stages([point])
+                f.count, f.label = epilogue.count, epilogue.label
+
+            f.each(0, high[1], place)
+
+        f.each(0, SIDE, column)
+        f.each(0, high[0], row)
+        buffers = ", ".join(f"ptr %{b}.ptr" for b in self.kernel.buffers)
+        slots = [f"  {slot} = alloca {kind}, align 64" for (kind, _), slot in epilogue.slots.items()]
+        f.lines[:0] = ["  %nowhere = alloca i64, align 8", *slots]
+        self.add("result", f, f"{buffers}, ptr noalias %m, i64 %k, i64 %y, i64 %x, i64 %n")
+
+    # ---- a unit
+    def tiles(self) -> None:
+        f, how, lanes = self.function(), self.how, self.how.lanes
+        width = how.vectors * lanes
+        v, m = f.floats("v", POSITIONS * self.v), f.floats("m", POSITIONS * self.m)
+        edge = f.floats("edge", POSITIONS * lanes)
+        names = list(self.kernel.buffers)
+        buffers = [f.pointer(k) for k in range(len(names))]
+        u = f.pointer(len(names))
+        image = buffers[names.index(self.image.buffer)]
+
+        def unit(q: str) -> None:
+            block, tile = f.i("srem", q, self.blocks), f.i("sdiv", q, self.blocks)
+            ty, tx = f.i("sdiv", tile, self.grid[1]), f.i("srem", tile, self.grid[1])
+            y0, x0 = f.i("mul", ty, TILE), f.i("mul", tx, TILE)
+            n = f.i("mul", block, width)
+            corner = [f.i("add", at, o) for at, o in zip((y0, x0), self.origin, strict=True)]
+            self.fetch(f, image, corner, n, edge, v)
+
+            def chunk(k0: str) -> None:
+                def position(k: str) -> None:
+                    weights = f.at(u, f.i("mul", k, self.channels * self.outs), k0)
+                    at, to = f.at(v, f.i("mul", k, self.v)), f.at(m, f.i("mul", k, self.m))
+                    self.call(f, "product", ("ptr", at), ("ptr", weights), ("ptr", to))
+
+                f.each(0, POSITIONS, position)
+
+                def channel(r: str) -> None:
+                    for vector in range(how.vectors):
+                        at = f.at(m, f.i("mul", r, width), vector * lanes)
+                        arguments = [("ptr", b) for b in buffers] + [("ptr", at), ("i64", f.i("add", k0, r))]
+                        arguments += [("i64", y0), ("i64", x0), ("i64", f.i("add", n, vector * lanes))]
+                        self.call(f, "result", *arguments)
+
+                f.each(0, how.rows, channel)
+
+            f.each(0, self.outs, chunk, how.rows)
+
+        f.each("%lo", "%hi", unit)
+        self.add("tiles", f, "ptr %args, i64 %lo, i64 %hi", "")

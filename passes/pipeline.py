@@ -1,0 +1,103 @@
+"""The passes in their order, from a recorded graph to a program that code can be made of.
+
+optimise works on graphs, to_program goes on from there; each can stop after any pass, to bisect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..ir.errors import ArgumentValueError
+from ..ir.graph import Graph
+from .assign_layouts import Options as Layouts
+from .assign_layouts import assign_layouts
+from .batch_innermost import batch_innermost
+from .build_program import build_program
+from .cse import cse
+from .dce import dce
+from .expand import expand
+from .fold_constants import fold_constants
+from .fold_conv_bn import fold_conv_bn
+from .fuse import fuse
+from .llvm.target import Target
+from .pack_matmuls import Options as Products
+from .pack_matmuls import pack_matmuls
+from .program import Program
+from .run import Pass, name_of, run
+from .simplify import simplify
+
+PIPELINE: tuple[Pass, ...] = (
+    fold_constants,  # first: the recorder writes every number down as it met it
+    simplify,  # what is left of identities and views of views
+    cse,  # equal nodes stand in the way of "used by this alone" below
+    fold_conv_bn,  # while norms are still one node each
+    expand,  # losses and optimizer updates as the ops they stand for, which are then ...
+    fold_constants,
+    simplify,
+    cse,  # ... the same for each parameter: bias corrections are computed once
+    dce,  # before fuse: a value that nobody reads would be stored
+    fuse,  # last: a fused node is closed to the others
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the pipeline may do, and how far it goes.
+
+    fold_norms: fold normalisation by given statistics into weights, which rounds otherwise.  winograd:
+    compute convolutions from sums of their inputs, likewise.  fuse: make kernels of several ops.  layouts:
+    lay arrays out anew for convolutions and products.  frozen: the positions of the params that hold weights,
+    which seldom change.  verify: check the graph after every pass, and name the culprit.  stop_after: the
+    name of the last pass that runs.
+    """
+
+    fold_norms: bool = True
+    winograd: bool = True
+    fuse: bool = True
+    layouts: bool = True
+    frozen: frozenset[int] = frozenset()
+    verify: bool = False
+    stop_after: str | None = None
+
+    def passes(self) -> tuple[Pass, ...]:
+        """The passes over graphs that these options ask for."""
+        left_out = {fold_conv_bn: self.fold_norms, fuse: self.fuse}
+        found = tuple(p for p in PIPELINE if left_out.get(p, True))
+        if self.stop_after is None:
+            return found
+        names = [name_of(p) for p in found]
+        if self.stop_after not in names:
+            raise ArgumentValueError(
+                f"Options(stop_after): no pass is called {self.stop_after!r}",
+                f"the passes are: {', '.join(dict.fromkeys(names))}",
+            )
+        return found[: len(names) - names[::-1].index(self.stop_after)]
+
+
+def optimise(graph: Graph, options: Options = Options()) -> Graph:
+    """The graph after the pipeline.  It holds no writes (`functionalise` sees to that).
+
+    Raises GraphError naming the pass that broke the graph, if the options say `verify`.
+    """
+    if options.verify:
+        return run(graph, options.passes())
+    for step in options.passes():
+        graph = step(graph)
+    return graph
+
+
+def to_program(
+    graph: Graph, into: Sequence[int | None], target: Target, options: Options = Options()
+) -> Program:
+    """The program of an optimised graph, its arrays laid out for the target.
+
+    into: for each result, the param that it overwrites, or None.
+    """
+    program = build_program(graph, into)
+    if not options.layouts:
+        return program
+    program = batch_innermost(program, target)  # first: whole vectors of images need no blocks of channels
+    program = assign_layouts(program, target, Layouts(winograd=options.winograd))
+    # last: products that no layout has taken for convolutions
+    return pack_matmuls(program, target, Products(options.frozen))

@@ -1,0 +1,524 @@
+"""Gives every array of a program a place in memory: a param, a result, a constant, or part of one arena.
+
+    plan of net: arena of 128 bytes
+      %x at param 0
+      %h at arena+0
+      %y at result 0, in place of %h
+      at the end: result 0 -> param 0
+
+Lifetimes decide.  Arrays that are never needed at once share bytes; a pointwise kernel writes over an operand
+that dies there; a result that overwrites a param is written straight over it where nothing reads the old
+values any more and nothing after it can fail, and is else copied when all is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import numpy as np
+
+from ..ir.errors import GraphError, KernelError
+from ..ir.kernel.affine import Affine
+from ..ir.kernel.form import Buffer, Kernel, Local, Stage, Store
+from ..ir.kernel.scalar import Expr, Ref, ref
+from ..ir.kernel.verify import verify as verify_kernel
+from ..ir.printing import Namer
+from .index_check import trusted
+from .program import Alias, Array, Call, Host, Program, Step
+
+ALIGNMENT = 64  # bytes: a cache line, and an AVX-512 register
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an array begins.  kind: param, result, constant or arena; at: its position, or a byte offset."""
+
+    kind: str
+    at: int
+
+    def __str__(self) -> str:
+        return f"arena+{self.at}" if self.kind == "arena" else f"{self.kind} {self.at}"
+
+
+@dataclass(frozen=True)
+class Move:
+    """Bytes copied from one place to another."""
+
+    source: Place
+    target: Place
+    nbytes: int
+
+    def __str__(self) -> str:
+        return f"{self.source} -> {self.target}"
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryPlan:
+    """Where everything in a program is.
+
+    program: the one planned for, its kernels declaring what they do in place.  moves: copies before a step,
+    by the number of the step; those at the number of steps come last.  scratch: where each call's begins, and
+    its bytes.  arena: bytes.
+    """
+
+    program: Program
+    places: Mapping[Array, Place]
+    arena: int
+    moves: Mapping[int, tuple[Move, ...]] = field(default_factory=dict)
+    scratch: Mapping[Call, tuple[Place, int]] = field(default_factory=dict)
+
+    def arguments(self, step: Step) -> tuple[tuple[Place | None, ...], tuple[Place, ...]]:
+        """The places of a step's inputs (None: an operand left out) and outputs.
+
+        The input that an output is in place of is where that output is: if the two are apart, a move goes
+        before.
+        """
+        outputs = tuple(self.places[array] for array in step.outputs)
+        inputs = [None if array is None else self.places[array] for array in step.inputs]
+        if isinstance(step, Call):
+            for n, source in _declared(step.kernel):
+                inputs[source] = outputs[n]
+        return tuple(inputs), outputs
+
+    def replace(self, **changes: object) -> MemoryPlan:
+        return replace(self, **changes)
+
+    def __str__(self) -> str:
+        program, namer = self.program, Namer()
+        names = {array: namer.name(array.name) for array in program.arrays()}
+        lines = [f"plan of {program.name}: arena of {self.arena} bytes"]
+        lines += [f"  %{names[a]} at {self.places[a]}" for a in (*program.params, *program.constants)]
+        for number, step in enumerate(program.steps):
+            lines += [f"  before {step.name}: {move}" for move in self.moves.get(number, ())]
+            over = {n: step.inputs[i] for n, i in _declared(step.kernel)} if isinstance(step, Call) else {}
+            for n, array in enumerate(step.outputs):
+                source = over.get(n)
+                note = "" if source is None else f", in place of %{names[source]}"
+                note = f", the memory of %{names[step.inputs[0]]}" if isinstance(step, Alias) else note
+                lines.append(f"  %{names[array]} at {self.places[array]}{note}")
+            if isinstance(step, Call) and step in self.scratch:
+                place, nbytes = self.scratch[step]
+                lines.append(f"  scratch of {step.name} at {place}: {nbytes} bytes")
+        lines += [f"  at the end: {move}" for move in self.moves.get(len(program.steps), ())]
+        return "\n".join(lines)
+
+
+def plan_memory(program: Program, scratch: Callable[[Call], int] = lambda call: 0) -> MemoryPlan:
+    """A place for every array.  scratch: the bytes that a call's code needs beside its arrays.
+
+    Raises GraphError for a program that overwrites one param with two results.
+    """
+    overwritten = [at for at in program.into if at is not None]
+    if len(set(overwritten)) < len(overwritten):
+        raise GraphError(
+            f"program {program.name}: a param is overwritten by one result",
+            f"into: {', '.join(map(str, program.into))}",
+        )
+    return _Planner(program).plan(scratch)
+
+
+def may_fail(step: Step) -> bool:
+    """Whether a step can raise: an op of the host, or a kernel whose indices are checked before it runs."""
+    return isinstance(step, Host) or (isinstance(step, Call) and any(trusted(step.kernel)))
+
+
+def aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def _declared(kernel: Kernel) -> Iterator[tuple[int, int]]:
+    """(output, input) for each output that the kernel writes in place, by position."""
+    names = [buffer.name for buffer in kernel.inputs]
+    for n, buffer in enumerate(kernel.outputs):
+        if buffer.inplace is not None:
+            yield n, names.index(buffer.inplace)
+
+
+def roots(program: Program) -> dict[Array, Array]:
+    """For every array the one whose memory it has: itself, or what it is an alias of."""
+    found: dict[Array, Array] = {}
+    for array in program.arrays():
+        found[array] = array
+    for step in program.steps:
+        if isinstance(step, Alias):
+            found[step.outputs[0]] = found[step.inputs[0]]
+    return found
+
+
+@dataclass(eq=False)
+class _Slot:
+    """Memory for arrays that follow one another: each is written in place of the one before."""
+
+    nbytes: int
+    first: int
+    last: int
+    place: Place | None = None
+    arrays: list[Array] = field(default_factory=list)
+
+
+class _Planner:
+    """Plans one program.  Times are the numbers of steps; the end is their count."""
+
+    def __init__(self, program: Program):
+        self.steps = list(program.steps)
+        self.program = program
+        self.end = len(self.steps)
+        self.root = roots(program)
+        self.fixed = {self.root[a] for a in (*program.params, *program.constants)}
+        self.first: dict[Array, int] = dict.fromkeys(self.fixed, -1)
+        self.last: dict[Array, int] = dict.fromkeys(self.fixed, -1)
+        for number, step in enumerate(self.steps):
+            for array in step.outputs:
+                self.first.setdefault(self.root[array], number)
+            for array in (*step.inputs, *step.outputs):
+                if array is not None:
+                    self.last[self.root[array]] = number
+        for array in program.results:
+            self.last[self.root[array]] = self.end
+        failing = [n for n, step in enumerate(self.steps) if may_fail(step)]
+        self.safe_after = max(failing, default=-1)
+        self.slots: dict[Array, _Slot] = {}
+
+    def plan(self, scratch: Callable[[Call], int]) -> MemoryPlan:
+        program = self.program
+        for position, array in enumerate(program.params):
+            self.slots[array] = _Slot(array.nbytes, -1, self.end, Place("param", position))
+        for position, array in enumerate(program.constants):
+            self.slots[array] = _Slot(array.nbytes, -1, self.end, Place("constant", position))
+        self.write_over_params()
+        self.write_to_results()
+        self.write_in_place()
+        moves = self.moves_between()
+        moves[self.end] = self.moves_at_end()
+        planned = program.replace(steps=tuple(self.steps))
+        needed = {call: scratch(call) for call in planned.calls}
+        temporary = {
+            call: _Slot(needed[call], number, number)
+            for number, call in enumerate(planned.steps)
+            if isinstance(call, Call) and needed[call]
+        }
+        slots = {id(slot): slot for slot in (*self.slots.values(), *self.parked, *temporary.values())}
+        arena = _lay_out([slot for slot in slots.values() if slot.place is None])
+        for number, pairs in moves.items():
+            moves[number] = tuple(_move(*pair) for pair in pairs)
+        return MemoryPlan(
+            planned,
+            {array: _place(self.slots[self.root[array]]) for array in planned.arrays()},
+            arena,
+            {number: done for number, done in moves.items() if done},
+            {call: (_place(slot), slot.nbytes) for call, slot in temporary.items()},
+        )
+
+    # ---- places that are known
+    def write_over_params(self) -> None:
+        """Let a result be written straight over the param that it goes to."""
+        for array, at in zip(self.program.results, self.program.into, strict=True):
+            root = self.root[array]
+            if at is None or root in self.slots:
+                continue
+            param, number = self.program.params[at], self.first[root]
+            step = self.steps[number]
+            # nothing after may fail: the caller's array would be left half changed
+            if number < self.safe_after or self.last[param] > number or not isinstance(step, Call):
+                continue
+            if self.last[param] == number:
+                if not self.declare(number, step.outputs.index(root), param):
+                    continue
+            elif any(step.outputs[n] is root for n, _ in _declared(step.kernel)):
+                continue
+            self.slots[root] = self.slots[param]
+
+    def write_to_results(self) -> None:
+        """Let the others that a caller gets be written to the new array at once."""
+        for position, (array, at) in enumerate(zip(self.program.results, self.program.into, strict=True)):
+            root = self.root[array]
+            if at is None and root not in self.slots:
+                place = Place("result", position)
+                self.slots[root] = _Slot(root.nbytes, self.first[root], self.end, place)
+
+    def write_in_place(self) -> None:
+        """Give each array that is left memory of its own, or that of an operand which dies as it is made."""
+        for number, step in enumerate(self.steps):
+            for n, array in enumerate(step.outputs):
+                root = self.root[array]
+                if root is not array:
+                    continue
+                source = self.operand_to_overwrite(number, n) if isinstance(step, Call) else None
+                slot = self.slots.get(root) or _Slot(root.nbytes, number, self.last[root])
+                if source is not None:
+                    before = self.slots[source]
+                    slot.first = before.first
+                    slot.arrays += before.arrays
+                    self.slots |= dict.fromkeys(before.arrays, slot)
+                slot.arrays.append(root)
+                self.slots[root] = slot
+
+    def operand_to_overwrite(self, number: int, n: int) -> Array | None:
+        """The operand, as a root, whose memory output `n` of a step takes over."""
+        step = self.steps[number]
+        assert isinstance(step, Call)
+        taken = self.slots.get(step.outputs[n])
+        if taken is not None and _place(taken).kind == "param":
+            return None
+        declared = dict(_declared(step.kernel))
+        positions = [declared[n]] if n in declared else range(len(step.inputs))
+        for position in positions:
+            root = self.root[step.inputs[position]]
+            before = self.slots[root]
+            if (
+                root not in self.fixed
+                and self.last[root] == number
+                and before.place is None
+                and before.last == number
+                and self.declare(number, n, root)
+            ):
+                return root
+        return None
+
+    def declare(self, number: int, n: int, root: Array) -> bool:
+        """Declare output `n` of a step in place of the operand with that root; whether it may be."""
+        step = self.steps[number]
+        assert isinstance(step, Call)
+        positions = [i for i, array in enumerate(step.inputs) if self.root[array] is root]
+        if len(positions) != 1 or root.nbytes != step.outputs[n].nbytes:
+            return False
+        (position,) = positions
+        declared = dict(_declared(step.kernel))
+        if n in declared:
+            return declared[n] == position
+        if position in declared.values() or step.how is not None:
+            return False
+        kernel = in_place(step.kernel, n, position)
+        if kernel is None:
+            return False
+        self.steps[number] = replace(step, kernel=kernel)
+        return True
+
+    # ---- copies
+    def moves_between(self) -> dict[int, tuple]:
+        """For kernels made in place whose operand is still needed: it is copied to where they write."""
+        moves: dict[int, tuple] = {}
+        for number, step in enumerate(self.steps):
+            if not isinstance(step, Call):
+                continue
+            pairs = [
+                (self.root[step.inputs[i]], self.root[step.outputs[n]]) for n, i in _declared(step.kernel)
+            ]
+            pairs = [(one, two) for one, two in pairs if self.slots[one] is not self.slots[two]]
+            if pairs:
+                moves[number] = tuple((self.slots[o], self.slots[t], t.nbytes) for o, t in pairs)
+        return moves
+
+    def moves_at_end(self) -> tuple:
+        """Copies for results that are not where they go: params, constants, aliases, one array twice.
+
+        A param that is read there and overwritten there is parked in the arena first.
+        """
+        self.parked: list[_Slot] = []
+        moves, targets = [], set()
+        for position, (array, at) in enumerate(zip(self.program.results, self.program.into, strict=True)):
+            target = Place("result", position) if at is None else Place("param", at)
+            slot = self.slots[self.root[array]]
+            if slot.place != target:
+                moves.append((slot, _Slot(array.nbytes, self.end, self.end, target), array.nbytes))
+                targets.add(target)
+        parking: dict[int, _Slot] = {}
+        first = []
+        for slot, _, nbytes in moves:
+            if slot.place in targets and id(slot) not in parking:
+                parking[id(slot)] = _Slot(nbytes, self.end, self.end)
+                first.append((slot, parking[id(slot)], nbytes))
+        self.parked = list(parking.values())
+        return (*first, *((parking.get(id(s), s), t, n) for s, t, n in moves))
+
+
+def _place(slot: _Slot) -> Place:
+    assert slot.place is not None
+    return slot.place
+
+
+def _move(source: _Slot, target: _Slot, nbytes: int) -> Move:
+    return Move(_place(source), _place(target), nbytes)
+
+
+def _lay_out(slots: list[_Slot]) -> int:
+    """Give slots offsets, the largest first, each the lowest that is free while it lives.  The arena's bytes.
+
+    Largest first wastes little: what is placed later fits the gaps.
+    """
+    slots = sorted(slots, key=lambda slot: (-slot.nbytes, slot.first))
+    spans = np.zeros((len(slots), 4), np.int64)  # first and last step, first byte and the one after the last
+    top = 0
+    for count, slot in enumerate(slots):
+        placed = spans[:count]
+        beside = placed[(placed[:, 0] <= slot.last) & (placed[:, 1] >= slot.first)]
+        at = 0
+        for low, high in sorted(beside[:, 2:].tolist()):
+            if low - at >= slot.nbytes:
+                break
+            at = max(at, high)
+        slot.place = Place("arena", at)
+        spans[count] = slot.first, slot.last, at, at + aligned(slot.nbytes)
+        top = max(top, at + aligned(slot.nbytes))
+    return top
+
+
+@lru_cache(1024)
+def in_place(kernel: Kernel, output: int, source: int) -> Kernel | None:
+    """The kernel with that output in place of that input, or None where it may not or had better not be.
+
+    y[i, j] = x[i, j] + b[j] -> y inplace x: only for pointwise kernels whose reads keep the order of the
+    axes, since a kernel in place is computed once a point and never through transposed registers.
+    """
+    out, given = kernel.outputs[output], kernel.inputs[source]
+    if (given.dtype, given.shape, given.layout) != (out.dtype, out.shape, out.layout):
+        return None
+    if not _is_pointwise(kernel, out):
+        return None
+    outputs = list(kernel.outputs)
+    outputs[output] = Buffer(out.name, out.dtype, out.shape, out.layout, given.name)
+    try:
+        return verify_kernel(_stores_last(kernel).replace(outputs=tuple(outputs)))
+    except KernelError:
+        return None
+
+
+def _stores_last(kernel: Kernel) -> Kernel:
+    """A pointwise kernel that has read all it needs before it writes.
+
+    y[i] = a[i] + b[i]; z[i] = b[i] - a[i] -> v = a[i] + b[i]; w = b[i] - a[i]; y[i] = v; z[i] = w
+    """
+    if len(kernel.stores) == 1:
+        return kernel
+    stages: list[Stage] = [stage for stage in kernel.stages if isinstance(stage, Local)]
+    stores: list[Stage] = []
+    for store in kernel.stores:
+        if kernel.dtype_of(store.value) is not None and not isinstance(store.value, Ref):
+            name = f"{store.buffer}_value"
+            while name in kernel.buffers or name in kernel.extents or name in kernel.dtypes:
+                name += "_"
+            stages.append(Local(name, (), store.value))
+            store = replace(store, value=ref(name))
+        stores.append(store)
+    return kernel.replace(stages=(*stages, *stores))
+
+
+def _is_pointwise(kernel: Kernel, out: Buffer) -> bool:
+    if (
+        not all(isinstance(s, (Store, Local)) and not s.axes for s in kernel.stages)
+        or not kernel.is_order_free
+    ):
+        return False
+    order = [store.index for store in kernel.stores if store.buffer == out.name][0]
+    ranks = {name: n for n, part in enumerate(order) if isinstance(part, Affine) for name in part.names}
+    for _, access in kernel.reads():
+        if any(isinstance(part, Expr) for part in access.index):
+            return False
+        seen = [ranks.get(name, -1) for part in access.index for name in part.names]
+        if seen != sorted(seen):
+            return False
+    return True
+
+
+# ---- the verifier -----------------------------------------------------------------------------------------
+def verify(plan: MemoryPlan) -> MemoryPlan:
+    """The plan, if every read finds what was written for it.
+
+    The program is followed step by step with a note of what each range of bytes holds.  Raises GraphError
+    where an array is gone when it is read, where a step's outputs or scratch lie over what it reads without
+    being in place of it, where a caller's array is overwritten that should not be, or before something that
+    may fail.
+    """
+    return _Memory(plan).follow()
+
+
+class _Memory:
+    def __init__(self, plan: MemoryPlan):
+        self.plan, self.program = plan, plan.program
+        self.held: dict[tuple[str, int], list[tuple[int, int, Array]]] = {}
+        self.root = roots(plan.program)
+        self.overwritten = False
+
+    def refuse(self, rule: str, *details: str) -> GraphError:
+        return GraphError(f"plan of {self.program.name}: {rule}", *details)
+
+    def range(self, place: Place, nbytes: int) -> tuple[tuple[str, int], int, int]:
+        if place.kind == "arena":
+            if place.at % ALIGNMENT or place.at < 0 or place.at + nbytes > self.plan.arena:
+                raise self.refuse(f"{nbytes} bytes at {place} are not inside the arena, or not aligned")
+            return ("arena", 0), place.at, place.at + nbytes
+        return (place.kind, place.at), 0, nbytes
+
+    def write(self, place: Place, array: Array | None, nbytes: int) -> None:
+        """Note that the bytes hold `array` now (None: nothing of use)."""
+        memory, low, high = self.range(place, nbytes)
+        if place.kind == "constant" or (place.kind == "param" and place.at not in self.program.into):
+            raise self.refuse(f"{place} is written over", f"by: {array}")
+        self.overwritten = self.overwritten or place.kind == "param"
+        kept = [e for e in self.held.get(memory, []) if e[1] <= low or e[0] >= high]
+        self.held[memory] = kept + ([(low, high, self.root[array])] if array is not None else [])
+
+    def read(self, place: Place, array: Array, by: str) -> None:
+        memory, low, high = self.range(place, array.nbytes)
+        if low < high and (low, high, self.root[array]) not in self.held.get(memory, []):
+            raise self.refuse(f"{array} is not at {place} any more", f"read by: {by}")
+
+    def apart(self, one: Place, size: int, two: Place, other: int) -> bool:
+        memory, low, high = self.range(one, size)
+        where, start, end = self.range(two, other)
+        return memory != where or high <= start or end <= low or low == high or start == end
+
+    def follow(self) -> MemoryPlan:
+        plan, program = self.plan, self.program
+        for array in (*program.params, *program.constants):
+            memory, low, high = self.range(plan.places[array], array.nbytes)
+            self.held[memory] = [(low, high, array)]
+        for number, step in enumerate(program.steps):
+            if self.overwritten and may_fail(step):
+                raise self.refuse(f"{step.name} may fail after a param was overwritten")
+            inputs, outputs = plan.arguments(step)
+            if isinstance(step, Alias):
+                if inputs != outputs:
+                    raise self.refuse("an alias is where its source is", f"{step.outputs[0]} at {outputs[0]}")
+                continue
+            self.move(number)
+            for array, place in zip(step.inputs, inputs, strict=True):
+                if array is not None and place is not None:
+                    self.read(place, array, step.name)
+            self.apart_in_step(step, inputs, outputs)
+            if isinstance(step, Call) and step in plan.scratch:
+                self.write(plan.scratch[step][0], None, plan.scratch[step][1])
+            for array, place in zip(step.outputs, outputs, strict=True):
+                self.write(place, array, array.nbytes)
+        self.move(len(program.steps))
+        for position, (array, at) in enumerate(zip(program.results, program.into, strict=True)):
+            self.read(Place("result", position) if at is None else Place("param", at), array, "the caller")
+        return plan
+
+    def move(self, number: int) -> None:
+        """Follow the copies before a step; what they copy is seen from what their source holds."""
+        for move in self.plan.moves.get(number, ()):
+            memory, low, high = self.range(move.source, move.nbytes)
+            arrays = [a for start, end, a in self.held.get(memory, []) if (start, end) == (low, high)]
+            if not arrays and move.nbytes:
+                raise self.refuse("a copy takes what was overwritten", f"copy: {move}")
+            self.write(move.target, arrays[0] if arrays else None, move.nbytes)
+
+    def apart_in_step(self, step: Step, inputs: tuple[Place | None, ...], outputs: tuple[Place, ...]) -> None:
+        """What a step writes lies over nothing else that it reads or writes, but where it is in place."""
+        shared = set(_declared(step.kernel)) if isinstance(step, Call) else set()
+        written = [(place, array.nbytes) for place, array in zip(outputs, step.outputs, strict=True)]
+        if isinstance(step, Call) and step in self.plan.scratch:
+            written.append(self.plan.scratch[step])
+        for n, (place, nbytes) in enumerate(written):
+            others = [(at, a, i) for i, (at, a) in enumerate(zip(inputs, step.inputs, strict=True))]
+            for at, array, i in others:
+                if at is None or array is None or (n, i) in shared or isinstance(step, Host):
+                    continue
+                if not self.apart(place, nbytes, at, array.nbytes):
+                    raise self.refuse(f"{step.name} writes over its operand {array}", f"at: {place}")
+            for at, size in written[:n]:
+                if not self.apart(place, nbytes, at, size):
+                    raise self.refuse(f"{step.name} writes two things to one place", f"at: {place}")

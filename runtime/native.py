@@ -1,0 +1,373 @@
+"""Programs as native code: compiled or taken from the cache, loaded, and entered with checked arrays.
+
+    run = Executable(program)
+    y, = run(x, w)
+
+A call that fits, which every call but the odd one does, goes through one function of native code: it checks
+each array's type, shape, strides, alignment and writability, and that nothing which is overwritten overlaps
+another array, and runs the program.  Any other call is looked at here: converted, copied, or refused.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from ctypes import CFUNCTYPE, c_int64, c_void_p
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from ..ir.errors import (
+    ArgumentError,
+    ArgumentValueError,
+    DimError,
+    DTypeError,
+    KernelError,
+    LaminaError,
+    ShapeError,
+)
+from ..ir.execute import executor
+from ..ir.kernel.interpret import check_indices
+from ..ir.kernel.text import parse as parse_kernel
+from ..ir.kernel.types import NUMPY
+from ..ir.text import parse as parse_graph
+from ..passes.llvm import cache as disk
+from ..passes.llvm.binding import Library, host_target, identity
+from ..passes.llvm.link import ABI, ARENA, MOST, POOL, Check, Manifest, Native, OnHost, View, link
+from ..passes.llvm.target import Target
+from ..passes.plan_memory import Place
+from ..passes.program import Program
+from . import memory, workers
+from .compiler import Compiler
+from .entry import Entry
+
+NO_LIMIT = 1 << 30  # threads
+
+Arrays = Sequence[np.ndarray]
+
+
+@dataclass
+class Statistics:
+    """What it took to make an executable: seconds; objects that the cache had and had not; what it has."""
+
+    compile_seconds: float = 0.0
+    load_seconds: float = 0.0
+    hits: int = 0
+    misses: int = 0
+    kernels: int = 0
+    codes: int = 0
+    arena: int = 0
+
+
+class Executable:
+    """A program in this process's memory, ready to run; any number of threads may call it.
+
+    target: what it is compiled for, this machine by default.  threads: the most it may use, beside what
+    set_num_threads says.  Raises GraphError, KernelError for a program that can't be compiled or run here.
+    """
+
+    def __init__(self, program: Program, target: Target | None = None, threads: int | None = None):
+        target = target or host_target()
+        start = time.perf_counter()
+        with Compiler(target) as compiler:
+            linked = link(program, target, ready=compiler.add)
+            objects = compiler.objects()
+        seconds = time.perf_counter() - start
+        self.statistics = Statistics(seconds, hits=compiler.hits, misses=compiler.misses)
+        self._load(linked.manifest, linked.constants, objects, target, threads)
+
+    @classmethod
+    def of_parts(
+        cls,
+        manifest: Manifest,
+        constants: Arrays,
+        objects: Sequence[bytes],
+        target: Target | None = None,
+        threads: int | None = None,
+        arena: Callable[[int], np.ndarray] = memory.arena,
+    ) -> Executable:
+        """One that was compiled before.  Raises KernelError where the objects are not the manifest's.
+
+        arena: gives that many bytes of scratch memory; calls that share it must not overlap.
+        """
+        made = cls.__new__(cls)
+        made.statistics = Statistics()
+        made._load(manifest, constants, objects, target or host_target(), threads, arena)
+        return made
+
+    def _load(
+        self,
+        manifest: Manifest,
+        constants: Arrays,
+        objects: Sequence[bytes],
+        target: Target,
+        threads: int | None,
+        arena: Callable[[int], np.ndarray] = memory.arena,
+    ) -> None:
+        start = time.perf_counter()
+        if target.lanes > host_target().lanes:
+            raise KernelError(
+                f"{manifest.name} is compiled for {target.name}", f"this machine has {host_target().name}"
+            )
+        if threads is not None and threads < 1:
+            raise ArgumentValueError(f"Executable(threads): at least 1, not {threads}")
+        self.manifest, self.objects, self.target = manifest, tuple(objects), target
+        self.constants = tuple(np.ascontiguousarray(value) for value in constants)
+        self._library = Library(objects, target)
+        self._most = threads or NO_LIMIT
+        self._arena = arena
+        self._forks = self._most > 1 and manifest.nanoseconds > 2 * workers.LEAST_GRAIN
+        results = [(NUMPY[dtype], shape) for dtype, shape in manifest.results]
+        self._fresh = [
+            (memory.maker(shape, dtype), shape, dtype)
+            for (dtype, shape), into in zip(results, manifest.into, strict=True)
+            if into is None
+        ]
+        self._written = [at for at in manifest.into if at is not None]
+        self._pick = _picker(manifest)
+        self._parts = [self._runner(part) for part in manifest.parts]
+        self._spare = threading.Lock()  # of the frame for calls that the quick entry does not take
+        self._frame: _Frame | None = None
+        self._quick = _Frame(self)
+        only = manifest.parts[0] if len(manifest.parts) == 1 else None
+        main = self._library.address(only.symbol) if isinstance(only, Native) else 0
+        self._entry = Entry(manifest, main, self._quick.table)
+        self._enter = self._entry.function
+        self._single = bool(main)
+        found = self.statistics
+        found.kernels, found.codes, found.arena = manifest.kernels, manifest.codes, manifest.arena
+        found.load_seconds = time.perf_counter() - start
+
+    def __call__(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+        """The results: new arrays, or the params that they were written over.
+
+        Params that are not dense are copied; one that is overwritten is written back.  Raises ArgumentError,
+        DTypeError, ShapeError, ArgumentValueError before anything runs, DimError for an index out of range,
+        and what an op of the host raises; the params are then as they were.
+        """
+        if workers.asleep and self._forks:
+            workers.wake()
+        everything = (*arrays, *[make(shape, dtype) for make, shape, dtype in self._fresh])
+        if status := self._enter(*everything):
+            if status > 2:
+                raise _out_of_range(self.manifest, status - 2)
+            return self._careful(arrays, everything[len(arrays) :])
+        if not self._single:
+            try:
+                self._quick.run(everything)
+            finally:
+                self._entry.leave()
+        return self._pick(everything)
+
+    # ---- calls that the quick entry does not take
+    def _careful(self, arrays: Arrays, fresh: Arrays) -> tuple[np.ndarray, ...]:
+        given = self._checked(arrays)
+        mine = self._spare.acquire(blocking=False)
+        try:
+            frame = self._frame if mine else None
+            if frame is None:
+                frame = _Frame(self)
+                if mine:
+                    self._frame = frame
+            frame.run_with((*given, *fresh))
+        finally:
+            if mine:
+                self._spare.release()
+        for at in self._written:
+            if given[at] is not arrays[at]:
+                np.copyto(arrays[at], given[at])
+        return self._pick((*arrays, *fresh))
+
+    def _checked(self, arrays: Arrays) -> list[np.ndarray]:
+        """The arrays that native code may see: dense, aligned, the overwritten ones apart from all others."""
+        manifest = self.manifest
+        if len(arrays) != len(manifest.params):
+            raise ArgumentError(
+                f"{manifest.name} takes {len(manifest.params)} arrays, not {len(arrays)}",
+                f"they are: {', '.join(manifest.names)}",
+            )
+        given = [self._dense(at, array) for at, array in enumerate(arrays)]
+        for at in self._written:
+            for other, array in enumerate(arrays):
+                if other == at or not _overlap(arrays[at], array):
+                    continue
+                if other in self._written:
+                    raise ArgumentValueError(
+                        f"{manifest.name}: two params that are overwritten share memory",
+                        f"params: {manifest.names[at]}, {manifest.names[other]}",
+                    )
+                given[other] = array.copy()
+        return given
+
+    def _dense(self, at: int, array: Any) -> np.ndarray:
+        manifest = self.manifest
+        dtype, shape = manifest.params[at]
+        about = f"{manifest.name}: {manifest.names[at]} is {dtype}[{','.join(map(str, shape))}]"
+        if not isinstance(array, np.ndarray):
+            raise ArgumentError(about, f"given: {type(array).__name__}", "give a NumPy array")
+        what = f"given: {array.dtype}[{','.join(map(str, array.shape))}]"
+        if array.dtype != NUMPY[dtype]:
+            raise DTypeError(about, what)
+        if array.shape != shape:
+            raise ShapeError(about, what)
+        if at in self._written and not array.flags.writeable:
+            raise ArgumentValueError(f"{about}, and overwritten: the array given is read-only")
+        if array.flags.c_contiguous and array.flags.aligned:
+            return array
+        return np.array(array, order="C", copy=True, subok=False)
+
+    # ---- the parts
+    def _runner(self, part: Native | OnHost | Check) -> Callable[[_Frame, Arrays], None]:
+        """What runs a part on a frame, given the params and the new results."""
+        if isinstance(part, Native):
+            return _native(self._library.address(part.symbol), self.manifest)
+        return _on_host(part) if isinstance(part, OnHost) else _check(part, self.manifest.name)
+
+
+class _Frame:
+    """What one run at a time uses: the table that native code is given, and the arena."""
+
+    def __init__(self, executable: Executable):
+        manifest = executable.manifest
+        self.manifest, self.parts, self.constants = manifest, executable._parts, executable.constants
+        self.arena = executable._arena(manifest.arena)
+        self.table = np.zeros(manifest.slots, np.int64)
+        self.table[POOL] = workers.pool().address
+        self.table[MOST] = executable._most
+        self.table[ARENA] = memory.address(self.arena)
+        for n, constant in enumerate(self.constants):
+            self.table[manifest.slot(Place("constant", n))] = memory.address(constant)
+        self.address = memory.address(self.table)
+        self._fresh = [n for n, into in enumerate(manifest.into) if into is None]
+
+    def run_with(self, everything: Arrays) -> None:
+        """Run on dense arrays: the params, then the new results."""
+        count = len(self.manifest.params)
+        for at, array in enumerate(everything):
+            place = Place("param", at) if at < count else Place("result", self._fresh[at - count])
+            self.table[self.manifest.slot(place)] = memory.address(array)
+        self.run(everything)
+
+    def run(self, everything: Arrays) -> None:
+        """Run the parts; the table knows the arrays already."""
+        for part in self.parts:
+            part(self, everything)
+
+    def view(self, view: View, everything: Arrays) -> np.ndarray:
+        """A part's array in this frame's memory."""
+        place = view.place
+        if place.kind == "arena":
+            dtype = NUMPY[view.dtype]
+            return np.ndarray(view.shape, dtype, self.arena, place.at)
+        if place.kind == "constant":
+            array = self.constants[place.at]
+        elif place.kind == "param":
+            array = everything[place.at]
+        else:
+            array = everything[len(self.manifest.params) + self._fresh.index(place.at)]
+        return array.reshape(view.shape)  # an alias has another shape
+
+
+def _picker(manifest: Manifest) -> Callable[[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]:
+    """Chooses the results from the params and the new arrays."""
+    positions, fresh = [], len(manifest.params)
+    for into in manifest.into:
+        positions.append(fresh if into is None else into)
+        fresh += into is None
+    if not positions:
+        return lambda everything: ()
+    chosen = itemgetter(*positions)
+    return chosen if len(positions) > 1 else lambda everything: (chosen(everything),)
+
+
+def _native(address: int, manifest: Manifest) -> Callable[[_Frame, Arrays], None]:
+    function = CFUNCTYPE(c_int64, c_void_p)(address)
+
+    def run(frame: _Frame, everything: Arrays) -> None:
+        if number := function(frame.address):
+            raise _out_of_range(manifest, number)
+
+    return run
+
+
+def _out_of_range(manifest: Manifest, number: int) -> DimError:
+    return DimError(f"{manifest.name}: an index is out of range", f"in: {manifest.checks[number - 1]}")
+
+
+def _on_host(part: OnHost) -> Callable[[_Frame, Arrays], None]:
+    (node,) = parse_graph(part.text).nodes
+    types = tuple(None if value is None else value.type for value in node.inputs)
+    compute, _ = executor(node.op, types, node.attrs)
+
+    def run(frame: _Frame, everything: Arrays) -> None:
+        given = [view and frame.view(view, everything) for view in part.inputs]
+        results = compute(*given)
+        if not isinstance(results, tuple):
+            results = (results,)
+        for view, result in zip(part.outputs, results, strict=True):
+            np.copyto(frame.view(view, everything), result)
+
+    return run
+
+
+def _check(part: Check, name: str) -> Callable[[_Frame, Arrays], None]:
+    kernel = parse_kernel(part.text)
+
+    def run(frame: _Frame, everything: Arrays) -> None:
+        try:
+            check_indices(kernel, *(frame.view(view, everything) for view in part.inputs))
+        except KernelError as error:
+            raise DimError(f"{name}: an index is out of range", error.rule, *error.details) from None
+
+    return run
+
+
+def _overlap(one: np.ndarray, two: np.ndarray) -> bool:
+    """Whether two arrays share an element, or may where that is too hard to tell."""
+    if not np.may_share_memory(one, two):
+        return False
+    try:
+        return np.shares_memory(one, two, max_work=10_000)
+    except np.exceptions.TooHardError:
+        return True
+
+
+# ---- whole programs in the cache
+def _program_key(key: str, target: Target) -> str:
+    return disk.key("program", str(ABI), identity(target), key)
+
+
+def store_program(key: str, executable: Executable) -> None:
+    """Keep an executable for later processes.  key: the caller's, for all that it was made from."""
+    manifest = executable.manifest.json().encode()
+    constants = [value.tobytes() for value in executable.constants]
+    data = disk.pack(manifest, *constants, *executable.objects)
+    disk.default().put(_program_key(key, executable.target), data)
+
+
+def load_program(key: str, target: Target | None = None, threads: int | None = None) -> Executable | None:
+    """The executable stored under a key for this target, or None; one that can't be used is forgotten."""
+    target = target or host_target()
+    start = time.perf_counter()
+    cache, name = disk.default(), _program_key(key, target)
+    data = cache.get(name)
+    if data is None:
+        return None
+    try:
+        text, *pieces = disk.unpack(data)
+        manifest = Manifest.from_json(text)
+        count = len(manifest.constants)
+        constants = [
+            np.frombuffer(piece, NUMPY[dtype]).reshape(shape)
+            for piece, (dtype, shape) in zip(pieces, manifest.constants, strict=False)
+        ]
+        made = Executable.of_parts(manifest, constants, pieces[count:], target, threads)
+    except (ValueError, KeyError, TypeError, LaminaError):
+        cache.forget(name)
+        return None
+    made.statistics.hits = 1
+    made.statistics.load_seconds = time.perf_counter() - start
+    return made

@@ -1,0 +1,189 @@
+"""The process's thread pool for native programs: one, begun when the first program wants it.
+
+Its workers are threads of the system that never hold Python's lock; they sleep when there is nothing to do
+and end with the process.  A forked child has none of them: its pool begins anew when it is used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from functools import cache
+from typing import Any
+
+from ..ir.locks import fork_safe_lock
+from ..passes.llvm import pool as layout
+from ..passes.llvm.binding import Library, host_target
+from . import threads
+from .compiler import compiled
+
+SPIN = 3000  # looks at the ticket before a worker sleeps: some 40 microseconds, the gaps inside a program
+# A fork is worth its while where each thread gets this many fork-joins' worth of work: on two cores of a
+# Zen 4 far from each other (390 ns), two threads lost below 60 microseconds, when near (104 ns) below 15.
+GRAIN_PER_FORK = 75
+LEAST_GRAIN, MOST_GRAIN = 5_000, 60_000  # nanoseconds; the upper one where the machine is too busy to measure
+MEASURED_FOR = 1_000_000  # nanoseconds at most
+SLOW_FORK = 5_000  # nanoseconds: so slow only where the worker did not run
+
+
+def immortal(thing: object) -> None:
+    """Never free it: threads of the system, or functions that outlive everything, run its code."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+class Pool:
+    """A pool's memory, and the functions that work on it.  `address` is what a program is given."""
+
+    def __init__(self, library: Library):
+        self._memory = ctypes.create_string_buffer(layout.SIZE + 64)
+        self.address = -(-ctypes.addressof(self._memory) // 64) * 64
+        immortal(self._memory)
+        self._resize = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32)(
+            library.address("lamina_pool_resize")
+        )
+        self._fork_join = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
+            library.address("lamina_pool_fork_join")
+        )
+        self._worker = library.address("lamina_pool_worker")
+        self._launch = library.address("lamina_pool_launch")
+        self._lock = fork_safe_lock()
+        self.fork_nanoseconds = 0.0
+        self.reset()
+
+    def reset(self) -> None:
+        """A pool without workers, as after a fork: whatever the others did is not going on here."""
+        ctypes.memset(self.address, 0, layout.SIZE)
+        self._word(layout.LIMIT, ctypes.c_int32).value = 1
+        self._word(layout.SPIN).value = SPIN
+        self._word(layout.GRAIN).value = MOST_GRAIN
+        self._word(layout.LAUNCH).value = self._launch
+
+    def _word(self, offset: int, kind: Any = ctypes.c_int64) -> Any:
+        return kind.from_address(self.address + offset)
+
+    @property
+    def limit(self) -> int:
+        """How many threads may run, the caller's own included."""
+        return self._word(layout.LIMIT, ctypes.c_int32).value
+
+    @property
+    def workers(self) -> int:
+        """The threads that exist beside the callers'."""
+        return self._word(layout.ALIVE, ctypes.c_int32).value
+
+    @property
+    def grain(self) -> int:
+        """Nanoseconds of work that are worth a thread."""
+        return self._word(layout.GRAIN).value
+
+    @grain.setter
+    def grain(self, nanoseconds: int) -> None:
+        self._word(layout.GRAIN).value = nanoseconds
+
+    def resize(self, limit: int) -> None:
+        """Let that many threads run: workers are made, or told to end when they next have nothing to do."""
+        with self._lock:
+            self._resize(self.address, limit)
+            alive = self._word(layout.ALIVE, ctypes.c_int32)
+            while alive.value < limit - 1:
+                alive.value += 1
+                if not _thread(self._worker, self.address):  # the system has no more: with those there are
+                    alive.value -= 1
+                    self._resize(self.address, alive.value + 1)
+                    return
+
+    def calibrate(self) -> None:
+        """Measure what a fork and join costs now, and set the grain from it.
+
+        The least of several, since cores may be near or far and the machine busy with other things; no longer
+        than a millisecond, in which workers just made must begin to run.
+        """
+        if self.limit < 2:
+            return
+        counter = ctypes.create_string_buffer(128)
+        address = -(-ctypes.addressof(counter) // 64) * 64
+        least, begun = float("inf"), time.perf_counter_ns()
+        for batch in range(200):
+            start = time.perf_counter_ns()
+            self._fork_join(self.address, address, 5)
+            now = time.perf_counter_ns()
+            least = min(least, (now - start) / 5)
+            if now - begun > MEASURED_FOR or (batch >= 40 and least < SLOW_FORK):
+                break
+        self.fork_nanoseconds = least
+        self.grain = int(min(max(GRAIN_PER_FORK * least, LEAST_GRAIN), MOST_GRAIN))
+
+
+def _thread(function: int, argument: int) -> bool:
+    """Begin a thread of the system at an address; whether it began.  It gets no signals."""
+    library = ctypes.CDLL(None)
+    handle = ctypes.c_ulong()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        failed = library.pthread_create(
+            ctypes.byref(handle), None, ctypes.c_void_p(function), ctypes.c_void_p(argument)
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if not failed:
+        library.pthread_detach(handle)
+    return not failed
+
+
+def most_threads() -> int:
+    """As many as set_num_threads allows, and the process may run at once."""
+    available = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return max(1, min(threads.get_num_threads(), available))
+
+
+@cache
+def library() -> Library:
+    """The pool's code, which lives as long as the process."""
+    target = host_target()
+    made = Library(compiled([layout.text()], target), target)
+    immortal(made)
+    return made
+
+
+_pool: Pool | None = None
+_making = fork_safe_lock()
+asleep = True  # whether `wake` must be called before anything can run on several threads: also after a fork
+
+
+def pool() -> Pool:
+    """The process's pool.  Before `wake` it has no workers, and launches run on their caller's thread."""
+    global _pool
+    with _making:
+        if _pool is None:
+            _pool = Pool(library())
+            threads.listeners.append(_resized)
+            os.register_at_fork(after_in_child=_forked)
+        return _pool
+
+
+def wake() -> None:
+    """Begin the workers that set_num_threads allows, and measure what they cost.  About a millisecond."""
+    global asleep
+    ours = pool()
+    with _making:
+        if asleep:
+            ours.resize(most_threads())
+            ours.calibrate()
+            asleep = False
+
+
+def _resized(count: int) -> None:
+    if _pool is not None and not asleep:
+        _pool.resize(most_threads())
+        if not _pool.fork_nanoseconds:
+            _pool.calibrate()
+
+
+def _forked() -> None:
+    global asleep
+    asleep = True
+    if _pool is not None:
+        _pool.reset()

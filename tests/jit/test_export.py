@@ -1,0 +1,264 @@
+"""Exported models: what the file holds, what runs it, and everything that can be wrong with it."""
+
+import subprocess
+import sys
+import threading
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lamina
+from lamina import jit, nn
+from lamina.jit import ExportError, ModelError, lamina_model
+from lamina.jit.lamina_model import Model, cpu_levels
+
+LEVEL = ["x86-64-v2"]  # one level compiles in a third of the time
+EPS = float(np.finfo(np.float32).eps)
+
+
+def network() -> nn.Module:
+    lamina.manual_seed(0)
+    made = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(8 * 3 * 3, 5),
+    )  # fmt: skip
+    for _ in range(3):
+        made(lamina.randn(4, 3, 6, 6))
+    return made.eval()
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory) -> tuple[Path, nn.Module, lamina.Tensor]:
+    path = tmp_path_factory.mktemp("export") / "model.lam"
+    model, x = network(), lamina.randn(2, 3, 6, 6)
+    jit.export(model, path, x, levels=LEVEL)
+    return path, model, x
+
+
+def close(a, b, roundings: int = 64) -> bool:
+    """roundings: sums of at most 72 products, after one more rounding of each weight."""
+    a, b = np.asarray(a), np.asarray(b)
+    return a.shape == b.shape and np.abs(a - b).max(initial=0) <= roundings * EPS * np.abs(b).max(initial=1)
+
+
+def fresh(code: str, *arguments: str, ok: bool = True) -> str:
+    """Run code in a process that can't import lamina; its output, or its error."""
+    blocked = "import sys\nsys.modules['lamina'] = None\nsys.modules['llvmlite'] = None\n"
+    done = subprocess.run(
+        [sys.executable, "-c", blocked + code, *arguments], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode == 0) is ok, done.stderr
+    return done.stdout if ok else done.stderr
+
+
+def test_export_runs_with_numpy_alone(exported, tmp_path):
+    path, model, x = exported
+    np.save(tmp_path / "x.npy", x.numpy())
+    code = (
+        "sys.path.insert(0, sys.argv[1])\n"
+        "import numpy as np, lamina_model\n"
+        "np.save(sys.argv[3], lamina_model.run(np.load(sys.argv[2])))\n"
+    )
+    fresh(code, str(path), str(tmp_path / "x.npy"), str(tmp_path / "y.npy"))
+    with lamina.no_grad():
+        assert close(np.load(tmp_path / "y.npy"), model(x).numpy())
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_load_gives_what_the_module_gives(exported, native):
+    path, model, x = exported
+    loaded = jit.load(path, native=native)
+    with lamina.no_grad():
+        assert close(loaded(x).numpy(), model(x).numpy())
+        again = lamina.randn(2, 3, 6, 6)
+        assert close(loaded(again).numpy(), model(again).numpy())
+    assert "input0: f32[2, 3, 6, 6]" in repr(loaded)
+
+
+def test_the_file_holds_folded_weights_and_readable_text(exported):
+    path, *_ = exported
+    with zipfile.ZipFile(path) as archive:
+        graph = archive.read("graph.txt").decode()
+        assert all(info.compress_type == zipfile.ZIP_STORED for info in archive.infolist())
+        sizes = {info.filename for info in archive.infolist()}
+    assert "batch_norm" not in graph and "conv2d" in graph
+    assert sizes == {"lamina_model.py", "graph.txt", "x86-64-v2.so", "weights.safetensors", "manifest.json"}
+
+
+def test_every_member_is_checked_before_use(exported, tmp_path):
+    path, *_ = exported
+    with zipfile.ZipFile(path) as archive:
+        members = {info.filename: archive.read(info) for info in archive.infolist()}
+    for name in members:
+        damaged = dict(members)
+        at = len(members[name]) // 2
+        damaged[name] = members[name][:at] + bytes([members[name][at] ^ 1]) + members[name][at + 1 :]
+        broken = tmp_path / "broken.lam"
+        with zipfile.ZipFile(broken, "w", zipfile.ZIP_STORED) as archive:  # with checksums that fit
+            for other, data in damaged.items():
+                archive.writestr(other, data)
+        with pytest.raises(ModelError):
+            Model(broken)
+
+
+@pytest.mark.parametrize("keep", [0, 10, 1000, 0.5, 0.99])
+def test_a_truncated_file_is_refused(exported, tmp_path, keep):
+    data = exported[0].read_bytes()
+    short = tmp_path / "short.lam"
+    short.write_bytes(data[: int(keep * len(data)) if isinstance(keep, float) else keep])
+    with pytest.raises(ModelError, match=r"short\.lam"):
+        jit.load(short)
+
+
+def test_foreign_files_are_refused(tmp_path):
+    text = tmp_path / "text.lam"
+    text.write_text("not a model")
+    archive = tmp_path / "zip.lam"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("hello.txt", "hello")
+    for path in (text, archive):
+        with pytest.raises(ModelError, match="no model"):
+            jit.load(path)
+    with pytest.raises(FileNotFoundError):
+        jit.load(tmp_path / "absent.lam")
+
+
+def test_inputs_are_checked_before_native_code_runs(exported):
+    model = Model(exported[0])
+    x = np.zeros((2, 3, 6, 6), np.float32)
+    with pytest.raises(TypeError, match=r"takes 1 arrays \(input0\), not 2"):
+        model.run(x, x)
+    with pytest.raises(TypeError, match="not float64"):
+        model.run(x.astype(np.float64))
+    with pytest.raises(ValueError, match=r"the array given is \[2, 3, 6\]"):
+        model.run(x[..., 0])
+    turned = np.asfortranarray(np.random.default_rng(0).standard_normal(x.shape).astype(np.float32))
+    readonly = np.ascontiguousarray(turned)
+    readonly.flags.writeable = False
+    assert np.array_equal(model.run(turned), model.run(readonly))
+
+
+def test_a_level_that_is_not_there_is_named(exported):
+    with pytest.raises(ModelError, match="holds code for x86-64-v2"):
+        Model(exported[0], level="x86-64-v4")
+    with pytest.raises(lamina.ArgumentError, match="x86-64-v9"):
+        jit.export(network(), "never.lam", lamina.randn(1, 3, 6, 6), levels=["x86-64-v9"])
+    assert not Path("never.lam").exists()
+
+
+def test_every_level_this_machine_has_agrees(tmp_path):
+    model, x = nn.Linear(7, 3), lamina.randn(2, 7)
+    jit.export(model, tmp_path / "m.lam", x)
+    with lamina.no_grad():
+        wanted = model(x).numpy()
+    assert cpu_levels(), "this machine is x86-64"
+    for level in cpu_levels():
+        assert close(Model(tmp_path / "m.lam", level=level).run(x.numpy()), wanted, roundings=8)
+
+
+def test_structures_of_arguments_and_results(tmp_path):
+    def function(pair, scale, *, other):
+        a, b = pair
+        return {"sum": a + b, "rest": [a * scale, (other.T, 3, None)], "again": a * scale}
+
+    a, b, c = lamina.randn(2, 3), lamina.randn(2, 3), lamina.randn(4, 2)
+    jit.export(
+        lambda pair, other: function(pair, 2.0, other=other), tmp_path / "m.lam", (a, b), c, levels=LEVEL
+    )
+    got = Model(tmp_path / "m.lam").run(a.numpy(), b.numpy(), c.numpy())
+    assert np.array_equal(got["sum"], (a + b).numpy())
+    first, (turned, three, none) = got["rest"]
+    assert np.array_equal(first, (a * 2.0).numpy()) and np.array_equal(got["again"], first)
+    assert np.array_equal(turned, c.numpy().T) and three == 3 and none is None
+
+
+def test_indices_out_of_range_are_refused_before_they_are_read(tmp_path):
+    table = nn.Embedding(10, 64)
+    jit.export(table, tmp_path / "m.lam", lamina.tensor([[1, 2]]), levels=LEVEL)
+    model = Model(tmp_path / "m.lam")
+    with lamina.no_grad():
+        assert np.array_equal(model.run(np.array([[9, 0]])), table(lamina.tensor([[9, 0]])).numpy())
+    for wrong in (10, -11, 1 << 40):
+        with pytest.raises(IndexError, match="index"):
+            model.run(np.array([[0, wrong]]))
+
+
+def test_what_no_file_can_hold_is_refused_with_a_reason(tmp_path):
+    x, path = lamina.randn(4, 3, 6, 6), tmp_path / "m.lam"
+    training = network().train()
+    cases = [
+        (training, "writes a captured tensor"),
+        (lambda x: x + lamina.rand(4, 3, 6, 6), "random numbers"),
+        (lambda x: x + 1 if x.sum() > 0 else x - 1, "asks for a value"),
+        (lambda x: lamina.sort(x).values, "sort has no kernel"),
+        (lambda x: x.add_(1), "writes an argument"),
+    ]
+    for function, reason in cases:
+        with pytest.raises(ExportError, match=reason):
+            jit.export(function, path, x.clone(), levels=LEVEL)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_computes_something_else_never_appears(tmp_path, monkeypatch):
+    real = jit.export.__globals__["artifact"].write
+
+    def wrong(path, graph, weights, *rest):
+        real(path, graph, {name: array + 1 for name, array in weights.items()}, *rest)
+
+    monkeypatch.setattr(jit.export.__globals__["artifact"], "write", wrong)
+    with pytest.raises(ExportError, match="result 0 of the file is not the function's"):
+        jit.export(nn.Linear(4, 4), tmp_path / "m.lam", lamina.randn(2, 4), levels=LEVEL)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_old_file_stays_where_an_export_fails(exported, tmp_path):
+    path = tmp_path / "m.lam"
+    path.write_bytes(exported[0].read_bytes())
+    with pytest.raises(ExportError):
+        jit.export(lambda x: x.add_(1), path, lamina.randn(2), levels=LEVEL)
+    assert path.read_bytes() == exported[0].read_bytes()
+
+
+def test_threads_and_forks_share_a_model(exported):
+    path, module, x = exported
+    model = Model(path, threads=2)
+    wanted = model.run(x.numpy())
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(model.run(x.numpy()))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4 and all(np.array_equal(y, wanted) for y in found)
+    code = (
+        "sys.path.insert(0, sys.argv[1])\nimport os, numpy as np, lamina_model\n"
+        "x = np.zeros((2, 3, 6, 6), np.float32)\ny = lamina_model.run(x)\nchild = os.fork()\n"
+        "same = np.array_equal(lamina_model.run(x), y)\n"
+        "if not child: os._exit(0 if same else 1)\n"
+        "assert same and os.waitpid(child, 0)[1] == 0\n"
+    )
+    fresh(code, str(path))
+
+
+def test_weights_are_those_of_the_export(tmp_path):
+    model, x = nn.Linear(4, 4), lamina.randn(2, 4)
+    jit.export(model, tmp_path / "m.lam", x, levels=LEVEL)
+    with lamina.no_grad():
+        before = model(x).numpy().copy()
+        model.weight.mul_(2)
+    assert close(Model(tmp_path / "m.lam").run(x.numpy()), before)
+
+
+def test_the_loader_says_where_it_must_be_imported_from():
+    with pytest.raises(ModelError, match="sys.path"):
+        lamina_model.run(np.zeros(1))
+
+
+def test_no_file_descriptor_is_mistaken_for_another(exported, tmp_path):
+    """Two libraries loaded in turn are two libraries, though the system reuses numbers."""
+    path, module, x = exported
+    jit.export(nn.Linear(4, 4), tmp_path / "other.lam", lamina.randn(2, 4), levels=LEVEL)
+    first, second = Model(path), Model(tmp_path / "other.lam")
+    assert first.run(x.numpy()).shape == (2, 5) and second.run(np.zeros((2, 4), np.float32)).shape == (2, 4)

@@ -1,0 +1,154 @@
+"""Random programs, called again and again with what they read changed in between: traced must be eager."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import interpreted
+import lamina
+from fuzz_steps import arguments, program, run, tensor
+from lamina import jit
+from lamina.jit import backend
+
+CALLS = 6
+
+
+def copies(tensors):
+    """The same tensors again, related to each other as they are."""
+    done, found = {}, []
+    for x in tensors:
+        root = x._base if x._base is not None else x
+        key = id(root._data)
+        if key not in done:
+            data = np.empty_like(root._data)  # of the same strides
+            data[...] = root._data
+            done[key] = lamina.from_numpy(data), root
+        copy = done[key][0]
+        if x is not root:
+            if x._base is None:  # detached
+                copy = copy.detach()
+            elif x.ndim < root.ndim:
+                copy = copy[0]
+            else:
+                copy = copy.t()
+        elif x._data is root._data and done[key][1] is not x:
+            copy = copy.detach()
+        found.append(copy)
+    return found
+
+
+def layout(x):
+    """How a tensor lies in memory, as far as it shows: strides of sizes other than 1."""
+    return tuple(s for s, n in zip(x.stride(), x.shape, strict=True) if n > 1)
+
+
+def shared(tensors):
+    """Which pairs of tensors share memory, and which are one object."""
+    return [
+        (i, j, a is b, bool(np.may_share_memory(a._data, b._data)))
+        for i, a in enumerate(tensors)
+        for j, b in enumerate(tensors[:i])
+        if a.numel() and b.numel()
+    ]
+
+
+def assert_same(eager, traced, rough, what):
+    assert len(eager) == len(traced), what
+    for i, (a, b) in enumerate(zip(eager, traced, strict=True)):
+        where = f"{what}, tensor {i}"
+        assert (a.dtype, a.shape, a.requires_grad) == (b.dtype, b.shape, b.requires_grad), where
+        assert layout(a) == layout(b), where
+        assert (a._base is None) == (b._base is None), where
+        if rough:
+            # Up to 50 operations of at most 2 roundings each, in float32, on numbers below 16 in size; those
+            # that grow (exp) by their own size.
+            np.testing.assert_allclose(
+                a._data, b._data, rtol=100 * 2.0**-24, atol=1600 * 2.0**-24, err_msg=where
+            )
+        else:
+            np.testing.assert_array_equal(a._data, b._data, err_msg=where)
+
+
+def one(seed: int, ops: Counter, outcomes: Counter) -> None:
+    draw = random.Random(seed)
+    steps = program(draw)
+    held = tensor(draw, (3,), lamina.float32)
+    mine = held.clone()
+
+    def eager(x, y, scale):
+        return run(steps, [x, y, held * scale, held])
+
+    def traced_body(x, y, scale):
+        return run(steps, [x, y, mine * scale, mine])
+
+    traced = jit.trace(traced_body)
+    given, relation = arguments(draw)
+    for call in range(CALLS):
+        if call and draw.random() < 0.3:
+            given, relation = arguments(draw)
+        elif call:
+            for x in {id(x): x for x in given}.values():
+                if x._base is None:
+                    x.copy_(tensor(draw, tuple(x.shape), x.dtype))
+        if draw.random() < 0.2:
+            held.add_(1)
+            mine.add_(1)
+        scale = draw.choice((1, 1, 1, 2, 1.0))
+        ours, theirs = copies(given), copies(given)
+        state = lamina.get_rng_state()
+        what = f"seed {seed}, call {call}, {relation}"
+        failed = None
+        try:
+            values, rough = eager(*ours, scale)
+        except Exception as error:
+            failed = error
+        after = lamina.get_rng_state()
+        lamina.set_rng_state(state)
+        if failed is not None:
+            with pytest.raises(type(failed)):
+                traced(*theirs, scale)
+            continue
+        got, got_rough = traced(*theirs, scale)
+        assert (after == lamina.get_rng_state()).all(), what
+        assert_same(values, got, False, what)
+        assert_same(rough, got_rough, True, what)
+        assert_same([*ours, held], [*theirs, mine], False, f"{what}, after the call")
+        assert [x._version for x in (*ours, held)] == [x._version for x in (*theirs, mine)], (
+            f"{what}, versions"
+        )
+        assert shared([*ours, held, *values]) == shared([*theirs, mine, *got]), what
+    for recording in traced._recorded_graphs():
+        ops.update(node.op.name for node in recording.raw.nodes)
+    outcomes["compiled"] += traced._log.hits
+    outcomes["recorded"] += len(traced._log.recordings)
+    outcomes["eager"] += traced._log.reasons.total()
+    for reason in traced._log.reasons:
+        assert "failed" not in reason and "could not be compiled" not in reason, f"seed {seed}: {reason}"
+    for recording in traced._log.recordings:
+        assert "recorder failed" not in recording and "leads to" not in recording, f"seed {seed}: {recording}"
+
+
+@pytest.mark.parametrize("how", ["interpreted", "native"])
+def test_random_programs_do_traced_what_they_do_eagerly(how, monkeypatch):
+    if how == "interpreted":
+        monkeypatch.setattr(backend, "compile_graph", interpreted.compile_graph)
+    ops: Counter = Counter()
+    outcomes: Counter = Counter()
+    for seed in range(60):
+        one(seed, ops, outcomes)
+    assert outcomes["compiled"] > outcomes["eager"], outcomes
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_two_thousand_random_programs():
+    ops: Counter = Counter()
+    outcomes: Counter = Counter()
+    for seed in range(1000, 3000):
+        one(seed, ops, outcomes)
+    print(f"\n{dict(outcomes)}; {len(ops)} ops: " + ", ".join(f"{name} {n}" for name, n in ops.most_common()))
+    assert len(ops) > 50 and outcomes["compiled"] > outcomes["eager"]

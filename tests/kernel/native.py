@@ -1,0 +1,73 @@
+"""Run a Code as a program does: its text compiled, its phases in parts, in an order that threads may take."""
+
+import ctypes
+
+import numpy as np
+
+from lamina.ir.kernel import NUMPY
+from lamina.passes.llvm.binding import engine
+from lamina.passes.llvm.code import Code
+from lamina.passes.llvm.generate import code_of
+from lamina.passes.program import Array, Call
+
+CANARY = 4096  # elements around every array: a stray read poisons the result, a stray write is seen
+
+
+def guarded(array: np.ndarray) -> np.ndarray:
+    """A copy between two canaries."""
+    whole = np.empty(array.size + 2 * CANARY, array.dtype)
+    whole.view(np.uint8)[...] = 0xFF  # NaN, or -1
+    inner = whole[CANARY : CANARY + array.size].reshape(array.shape)
+    inner[...] = array
+    return inner
+
+
+def untouched(array: np.ndarray) -> bool:
+    whole = array
+    while whole.base is not None:
+        whole = whole.base
+    edges = np.concatenate([whole[:CANARY], whole[-CANARY:]]).view(np.uint8)
+    return bool((edges == 0xFF).all())
+
+
+def call_of(kernel, how=None) -> Call:
+    def arrays(buffers):
+        return tuple(Array(b.name, b.dtype, tuple(map(int, b.shape))) for b in buffers)
+
+    return Call(kernel, arrays(kernel.inputs), arrays(kernel.outputs), how)
+
+
+class Native:
+    """A code's entries as functions."""
+
+    def __init__(self, code: Code, symbols: tuple[int, ...], target):
+        self.code, self.symbols = code, symbols
+        self.engine = engine(code.kernel.name, code.text, target)
+        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        self.entries = [kind(self.engine.get_function_address(phase.symbol)) for phase in code.phases]
+
+    def __call__(self, *arrays: np.ndarray, parts: int = 3) -> None:
+        """Each phase in `parts` parts, the last first where its units may run in any order."""
+        scratch = np.full(self.code.scratch + 64, 0xFF, np.uint8)
+        start = scratch.ctypes.data + -scratch.ctypes.data % 64
+        pointers = [a.ctypes.data for a in arrays]
+        args = (ctypes.c_int64 * (len(pointers) + 1 + len(self.symbols)))(*pointers, start, *self.symbols)
+        for phase, entry in zip(self.code.phases, self.entries, strict=True):
+            cuts = [phase.units * k // parts for k in range(parts + 1)]
+            ranges = list(zip(cuts, cuts[1:], strict=False))
+            for low, high in ranges if phase.serial else reversed(ranges):
+                entry(args, low, high)
+
+
+def run_code(kernel, arrays, target, how=None) -> list[np.ndarray]:
+    """The outputs that the code of a call gives; memory around each is checked to be as it was."""
+    native = Native(*code_of(call_of(kernel, how), target), target)
+    inputs = [guarded(a) for a in arrays]
+    given = {b.name: a for b, a in zip(kernel.inputs, inputs, strict=True)}
+    outputs = [
+        given[b.inplace] if b.inplace else guarded(np.full(b.shape, 1, NUMPY[b.dtype]))
+        for b in kernel.outputs
+    ]
+    native(*inputs, *outputs)
+    assert all(untouched(a) for a in (*inputs, *outputs)), f"{kernel.name} writes outside its arrays"
+    return outputs

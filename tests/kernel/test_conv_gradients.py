@@ -1,0 +1,128 @@
+"""Convolutions and their gradients with the batch in the lanes, as native code of every width."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from image_programs import Builder, arguments
+from native import run_code
+from training_programs import gradients, random_step
+
+from lamina.ir.errors import KernelError
+from lamina.ir.kernel import parse
+from lamina.passes.batch_innermost import batch_innermost
+from lamina.passes.llvm.binding import host_target
+from lamina.passes.llvm.target import AVX2, BASELINE
+from lamina.passes.llvm.windows import Windows, pieces
+from lamina.passes.program import Program, interpret
+
+TARGETS = [host_target(), *(t for t in (AVX2, BASELINE) if t.lanes < host_target().lanes)]
+
+
+def native(program: Program, given: list[np.ndarray], target) -> list[np.ndarray]:
+    values = dict(zip(program.params, given, strict=True))
+    for step in program.steps:
+        made = run_code(step.kernel, [values[a] for a in step.inputs], target, step.how)
+        values.update(zip(step.outputs, made, strict=True))
+    return [values[array] for array in program.results]
+
+
+def check(program: Program, target, seed: int = 0) -> None:
+    """Against the interpreter's float64 sums.
+
+    A sum of n products of numbers near 1 errs by some sqrt(n) roundings of its size: n < 4096 here, and the
+    size is at most the largest result's, times 4 for cancellation.
+    """
+    given = arguments(program, seed)
+    laid = batch_innermost(program, target)
+    for want, got in zip(interpret(program, *given), native(laid, given, target), strict=True):
+        bound = 64 * 4 * np.finfo(np.float32).eps * max(1, np.abs(want).max(initial=0))
+        np.testing.assert_allclose(got, want, rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("seed", range(8))
+def test_random_steps(seed, target):
+    check(random_step(seed), target, seed)
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        {"padding": 1},
+        {"stride": 2, "padding": 1},
+        {"stride": 3, "dilation": 2, "padding": 1},
+        {"padding": 2, "dilation": 2},
+        {"stride": 4},
+    ],
+    ids=str,
+)
+def test_every_window(window):
+    b = Builder("step", (32, 3, 9, 8))
+    w = b.param("w", (6, 3, 3, 2))
+    y = b.op("conv2d", b.image, w, **window)
+    check(b.program(y, *gradients(b, y, b.image, w, **window)), host_target())
+
+
+def test_a_plane_that_fills_the_cache_is_taken_in_strips():
+    b = Builder("step", (16, 5, 24, 24))
+    w = b.param("w", (6, 5, 3, 3))
+    y = b.op("conv2d", b.image, w, padding=1)
+    check(b.program(*gradients(b, y, b.image, w, padding=1)), host_target())
+
+
+def test_a_strided_input_gradient_has_a_phase_for_each_remainder():
+    b = Builder("step", (16, 3, 9, 9))
+    w = b.param("w", (6, 3, 3, 3))
+    y = b.op("conv2d", b.image, w, stride=2)
+    laid = batch_innermost(b.program(*gradients(b, y, b.image, w, stride=2)), host_target())
+    call = next(call for call in laid.calls if call.name == "conv_input_grad")
+    assert len(call.how.code(call.kernel, host_target()).phases) == len(pieces(call.kernel)) == 4
+
+
+# ---- refusals
+def test_a_kernel_without_a_product_is_refused():
+    kernel = parse(
+        "kernel copy(x: f32[4,16]) -> (y: f32[4,16]) {\n  parallel i:4 n:16\n  y[i, n] = x[i, n]\n}"
+    )
+    with pytest.raises(KernelError, match="no sum of products over windows"):
+        Windows("n", 16, 1, ()).code(kernel, host_target())
+
+
+def test_what_is_not_zero_outside_is_refused():
+    kernel = parse(
+        "kernel conv(x: f32[4,16], w: f32[3,2]) -> (y: f32[4,2,16]) {\n"
+        "  parallel i:4 k:2 n:16\n"
+        "  acc = sum(r:3) (x[i+r-1, n else 1.0] * w[r, k])\n"
+        "  y[i, k, n] = acc\n}"
+    )
+    with pytest.raises(KernelError, match="a guard here is the bound of one loop"):
+        Windows("n", 16, 1, (("k", 2),)).code(kernel, host_target())
+
+
+# ---- planted bugs
+def test_a_tap_too_few_is_seen(monkeypatch):
+    plain = Windows.emitter
+
+    def shortened(self, kernel, target):
+        made = plain(self, kernel, target)
+        made.bounds = {
+            axis: [(part, size - 1) for part, size in limits] for axis, limits in made.bounds.items()
+        }
+        return made
+
+    b = Builder("step", (16, 3, 6, 6))
+    w = b.param("w", (7, 3, 3, 3))
+    program = b.program(b.op("conv2d", b.image, w, padding=1))
+    monkeypatch.setattr(Windows, "emitter", shortened)
+    laid = batch_innermost(program, host_target())
+    given = arguments(program, 1)
+    (call,) = [call for call in laid.calls if call.how is not None]
+    other = replace(call.kernel, name="other")  # not what the memo of codes holds
+    values = dict(zip(laid.params, given, strict=True))
+    for step in laid.steps:
+        kernel = other if step is call else step.kernel
+        made = run_code(kernel, [values[a] for a in step.inputs], host_target(), step.how)
+        values.update(zip(step.outputs, made, strict=True))
+    (want,) = interpret(program, *given)
+    assert np.abs(values[laid.results[0]] - want).max() > 0.1

@@ -1,0 +1,122 @@
+"""Direct convolutions as `direct` writes them, in native code: packed weights, register tiles, rows of padded
+images; against the interpreter, at every width."""
+
+import numpy as np
+import pytest
+from image_programs import conv_kernel
+from native import run_code
+
+from lamina.ir.errors import KernelError
+from lamina.ir.kernel import interpret, verify
+from lamina.passes.blocking import squeezed
+from lamina.passes.convolution import convolution
+from lamina.passes.llvm import conv_rows
+from lamina.passes.llvm.binding import host_target
+from lamina.passes.llvm.conv_rows import Rows
+from lamina.passes.llvm.target import AVX2, LEVELS
+from lamina.passes.pack_convolution import direct
+
+TARGETS = [level for level in LEVELS if level.lanes <= host_target().lanes]
+
+# channels and outputs in vectors (3: three plain channels), sizes, window, and how it moves
+CASES = {
+    "3x3": (1, 2, (6, 9), 3, {"padding": 1}),
+    "three channels, stride": (3, 1, (11, 13), 7, {"padding": 3, "stride": 2}),
+    "no padding": (2, 1, (6, 8), 3, {}),
+    "1x1": (2, 3, (5, 7), 1, {}),
+    "1x1, stride": (1, 4, (6, 7), 1, {"stride": 2}),
+    "dilated": (1, 1, (9, 9), 3, {"padding": 2, "dilation": 2}),
+    "wider than the image": (1, 1, (3, 3), 5, {"padding": 2}),
+    "padding above all": (1, 2, (2, 40), 3, {"padding": (2, 1), "stride": (2, 1)}),
+    "one dimension": (1, 2, (37,), 5, {"padding": 2}),
+    "three dimensions": (1, 1, (3, 4, 5), 3, {"padding": 1}),
+    "depthwise": (2, 2, (5, 40), 3, {"padding": 1, "groups": -1}),
+    "depthwise, stride": (1, 1, (8, 9), 5, {"padding": 2, "stride": 2, "groups": -1}),
+}
+
+
+def kernels(case, lanes: int, target):
+    """The plain kernel and its direct form."""
+    channels, outs, sizes, size, window = CASES[case]
+    image = (2, channels if channels == 3 else channels * lanes, *sizes)
+    groups = image[1] if window.get("groups") else 1
+    weight = (outs * lanes, image[1] // groups, *(size,) * len(sizes))
+    plain = squeezed(conv_kernel(image, weight, residual=True, **window | {"groups": groups}))
+    roles = convolution(plain)
+    assert roles is not None
+    made = direct(plain, roles, target)
+    assert made is not None
+    return made
+
+
+def numbers(kernel, seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(b.shape).astype(np.float32) for b in kernel.inputs]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("case", CASES)
+def test_code_agrees_with_its_kernel(case, target):
+    made = kernels(case, target.lanes, target)
+    verify(made.kernel)
+    arrays = numbers(made.kernel)
+    (want,), (got,) = interpret(made.kernel, *arrays), run_code(made.kernel, arrays, target, made.how)
+    # float32 sums of at most 441 products of numbers near 1: 24 bits, errors of random sign
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * np.abs(want).max())
+    (weight,) = numbers(verify(made.pack), 1)
+    (want,), (got,) = interpret(made.pack, weight), run_code(made.pack, [weight], target, made.pack_schedule)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_padding_is_handled_by_rows():
+    assert isinstance(kernels("3x3", 8, AVX2).how, Rows)
+    assert not isinstance(kernels("no padding", 8, AVX2).how, Rows)
+
+
+def test_rows_refuse_other_kernels():
+    made = kernels("3x3", 8, AVX2)
+    assert isinstance(made.how, Rows)
+    other = Rows("bias", *(getattr(made.how, f) for f in ("lane", "across", "tile", "beside", "step")))
+    with pytest.raises(KernelError, match="sums products with bias"):
+        other.code(made.kernel, AVX2)
+    with pytest.raises(KernelError, match="does not fit"):
+        Rows("input", "i2", made.how.across, 99, (), ()).code(made.kernel, AVX2)
+
+
+# ---- planted bugs
+def taps_above_the_image(monkeypatch):
+    real = conv_rows._Framed.reach
+    monkeypatch.setattr(conv_rows._Framed, "reach", lambda self, *a: ("0", real(self, *a)[1]))
+
+
+def taps_below_the_image(monkeypatch):
+    real = conv_rows._Framed.reach
+    monkeypatch.setattr(conv_rows._Framed, "reach", lambda self, axis, *a: (real(self, axis, *a)[0], "3"))
+
+
+def taps_beside_the_image(monkeypatch):
+    monkeypatch.setattr(conv_rows._Framed, "inside", lambda *args: True)
+
+
+def inner_tiles_like_the_first(monkeypatch):
+    real = conv_rows._Framed.interval
+
+    def wrong(self, part, point):
+        self.starts = (0, 0)
+        return real(self, part, point)
+
+    monkeypatch.setattr(conv_rows._Framed, "interval", wrong)
+
+
+BUGS = [taps_above_the_image, taps_below_the_image, taps_beside_the_image, inner_tiles_like_the_first]
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_the_comparison_sees(bug, monkeypatch):
+    made = kernels("depthwise", 8, AVX2)
+    arrays = numbers(made.kernel)
+    (want,) = interpret(made.kernel, *arrays)
+    bug(monkeypatch)
+    (got,) = run_code(made.kernel, arrays, AVX2, made.how)
+    with pytest.raises(AssertionError):
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * np.abs(want).max())

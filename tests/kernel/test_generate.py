@@ -1,0 +1,118 @@
+"""Code of calls: phases, names, symbols, and agreement with the interpreter at every width."""
+
+import re
+
+import numpy as np
+import pytest
+from native import call_of, run_code
+from probes import PROBES
+from test_kernel_llvm import close
+
+from lamina.ir.kernel import interpret, parse, verify
+from lamina.passes.llvm.generate import code_of
+from lamina.passes.llvm.schedule import Schedule
+from lamina.passes.llvm.target import AVX512, LEVELS
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_code_agrees_with_the_interpreter(name):
+    kernel, arrays = PROBES[name].kernel, PROBES[name].arrays()
+    wanted = interpret(kernel, *arrays, exact=name not in ("dropout", "halves"))
+    for target in LEVELS:
+        for got, want in zip(run_code(kernel, arrays, target), wanted, strict=True):
+            close(got, want, (name, target.name))
+
+
+@pytest.mark.parametrize("target", LEVELS, ids=lambda t: t.name)
+@pytest.mark.parametrize("dtype", ["f64", "f32", "bf16", "f16", "i64", "i16", "u8", "bool"])
+def test_every_remainder_of_a_vector_stays_in_its_array(dtype, target):
+    """LLVM stored a masked single i16 as an i32: rows of every length, converted and stored, show that."""
+    for n in range(1, 2 * target.lanes + 2):
+        value = f"{dtype}(e[j])" if dtype != "f32" else "e[j]"
+        kernel = verify(
+            parse(f"""\
+kernel k(x: f32[3,{n}]) -> (y: {dtype}[3,{n}]) {{
+  parallel i:3
+  hi = max(j:{n}) x[i, j]
+  e[j] = (x[i, j] - hi) for j:{n}
+  y[i, j] = {value} for j:{n}
+}}""")
+        )
+        x = np.arange(3 * n, dtype=np.float32).reshape(3, n) % 7
+        for got, want in zip(run_code(kernel, [x], target), interpret(kernel, x), strict=True):
+            np.testing.assert_array_equal(got.astype(np.float64), want.astype(np.float64))
+
+
+def test_folds_keep_their_order_within_a_lane():
+    """The first of equal elements, though another axis than the fastest would fill a vector."""
+    fold = "select((x[r, q] > hi), x[r, q], hi), select((x[r, q] > hi), coord(3*r+q), at)"
+    right = "((right.hi > hi) | ((right.hi == hi) & (right.at < at)))"
+    kernel = verify(
+        parse(f"""\
+kernel k(x: f32[32,3]) -> (y: i64[]) {{
+  parallel
+  hi, at = fold(r:32 q:3) {{
+    init f32(-inf), i64(0)
+    step {fold}
+    merge select({right}, right.hi, hi), select({right}, right.at, at)
+  }}
+  y[] = at
+}}""")
+    )
+    x = np.zeros((32, 3), np.float32)
+    x[5, 2] = x[9, 0] = x[21, 1] = 1
+    for target in LEVELS:
+        assert run_code(kernel, [x], target)[0] == 17
+
+
+def test_equal_kernels_share_code_whatever_their_name():
+    kernel = PROBES["add"].kernel
+    one, _ = code_of(call_of(kernel), AVX512)
+    two, _ = code_of(call_of(kernel.replace(name="other")), AVX512)
+    assert one.text == two.text and one.phases == two.phases
+    assert two.kernel.name == "other"
+    three, _ = code_of(call_of(kernel, Schedule("j", 2, chunk=64)), AVX512)
+    assert {p.symbol for p in one.phases}.isdisjoint(p.symbol for p in three.phases)
+
+
+@pytest.mark.parametrize("name", ["add", "scatter_add", "matmul"])
+def test_every_name_starts_with_the_hash(name):
+    code, _ = code_of(call_of(PROBES[name].kernel), AVX512)
+    defined = re.findall(r"^define (internal )?void @([\w.]+)\(", code.text, re.M)
+    entries = [symbol for inside, symbol in defined if not inside]
+    assert entries == [phase.symbol for phase in code.phases]
+    assert all(any(symbol.startswith(entry) for entry in entries) for _, symbol in defined)
+
+
+def test_what_accumulates_is_filled_first_and_runs_in_order():
+    code, _ = code_of(call_of(PROBES["bincount"].kernel), AVX512)
+    assert [phase.serial for phase in code.phases] == [False, True]
+
+
+def test_rows_that_accumulate_are_shared_by_columns():
+    """Units keep to columns of their own, each of which meets the rows in order."""
+    kernel = verify(
+        parse("""\
+kernel k(x: f32[40,9000], at: i64[40]) -> (y: f32[7,9000]) {
+  parallel i:40 j:9000
+  y[at[i], j] add= x[i, j]
+}""")
+    )
+    code, _ = code_of(call_of(kernel), AVX512)
+    assert [(phase.serial, phase.units) for phase in code.phases] == [(False, 16), (False, 71)]
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((40, 9000)).astype(np.float32), rng.integers(0, 7, 40)]
+    for target in LEVELS:
+        (got,) = run_code(kernel, arrays, target)
+        np.testing.assert_array_equal(got, interpret(kernel, *arrays)[0])
+
+
+def test_a_costly_kernel_is_estimated_to_take_longer():
+    def cost(value):
+        kernel = verify(
+            parse(f"kernel k(x: f32[4096]) -> (y: f32[4096]) {{\n  parallel i:4096\n  y[i] = {value}\n}}")
+        )
+        (phase,) = code_of(call_of(kernel), AVX512)[0].phases
+        return phase.nanoseconds
+
+    assert cost("x[i]") < cost("exp(x[i])") < cost("lgamma(x[i])")

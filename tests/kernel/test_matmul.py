@@ -1,0 +1,143 @@
+"""Products of matrices as native code of every width."""
+
+import numpy as np
+import pytest
+from image_programs import Builder, arguments
+from native import run_code
+
+from lamina.ir.kernel import parse
+from lamina.ir.kernel.types import NUMPY
+from lamina.passes.llvm import matmul as module
+from lamina.passes.llvm.binding import host_target
+from lamina.passes.llvm.target import AVX2, BASELINE
+from lamina.passes.pack_matmuls import Options, pack_matmuls
+from lamina.passes.program import Alias, Array, Call, Program, interpret, verify
+
+TARGETS = [host_target(), *(t for t in (AVX2, BASELINE) if t.lanes < host_target().lanes)]
+PLAIN = Options()
+SIZES = [(1, 10, 33), (3, 70, 64), (5, 5, 5), (17, 33, 40), (64, 48, 100), (14, 300, 50), (40, 16, 512)]
+
+
+def native(program: Program, given: list[np.ndarray], target) -> list[np.ndarray]:
+    values = dict(zip(program.params, given, strict=True))
+    for step in program.steps:
+        if isinstance(step, Alias):
+            values[step.outputs[0]] = values[step.inputs[0]].reshape(step.outputs[0].shape)
+            continue
+        made = run_code(step.kernel, [values[a] for a in step.inputs], target, step.how)
+        values.update(zip(step.outputs, made, strict=True))
+    return [values[array] for array in program.results]
+
+
+def check(program: Program, target, options: Options = PLAIN) -> None:
+    """Against the interpreter, which sums in float64.
+
+    A sum of n products errs by n roundings of its largest part at the worst, and by some sqrt(n) of them as a
+    rule: 4 sqrt(n) for n < 1024 is 128.
+    """
+    given = [a.astype(NUMPY[p.dtype]) for a, p in zip(arguments(program), program.params, strict=True)]
+    laid = verify(pack_matmuls(program, target, options))
+    for want, got in zip(interpret(program, *given), native(laid, given, target), strict=True):
+        bound = 128 * np.finfo(want.dtype).eps * max(1, np.abs(want).max(initial=0))
+        np.testing.assert_allclose(got, want, rtol=0, atol=bound)
+
+
+def stated(text: str, dtype: str) -> Program:
+    kernel = parse(text.replace("f32", dtype))
+    params = tuple(Array(b.name, b.dtype, b.shape) for b in kernel.inputs)
+    outputs = tuple(Array(b.name, b.dtype, b.shape) for b in kernel.outputs)
+    return Program("net", params, (Call(kernel, params, outputs),), outputs)
+
+
+def form(kind: str, m: int, n: int, k: int) -> str:
+    """A product, its factors as they lie or turned, with something before it and after it."""
+    left = ("i, k", f"{m},{k}") if kind[0] == "n" else ("k, i", f"{k},{m}")
+    right = ("k, j", f"{k},{n}") if kind[1] == "n" else ("j, k", f"{n},{k}")
+    return (
+        f"kernel form(x: f32[{left[1]}], w: f32[{right[1]}], b: f32[{n}]) -> (y: f32[{m},{n}]) {{\n"
+        f"  parallel i:{m} j:{n}\n"
+        f"  acc = sum(k:{k}) (x[{left[0]}] * w[{right[0]}])\n"
+        "  y[i, j] = max((acc + b[j]), 0.0)\n}"
+    )
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("weight", [False, True], ids=["", "weight"])
+@pytest.mark.parametrize("kind", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_every_form(size, kind, weight, target):
+    options = Options(frozenset((1,)) if weight else frozenset())
+    check(stated(form(kind, *size), "f32"), target, options)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("kind", ["nn", "nt"])
+def test_float64(kind, target):
+    check(stated(form(kind, 33, 50, 40), "f64"), target)
+
+
+@pytest.mark.parametrize("weight", [False, True], ids=["", "weight"])
+def test_halves_are_read_as_float32(weight):
+    text = (
+        "kernel half(x: f32[20,40], w: bf16[40,50]) -> (y: f32[20,50]) {\n  parallel i:20 j:50\n"
+        "  acc = sum(k:40) (x[i, k] * f32(w[k, j]))\n  y[i, j] = acc\n}"
+    )
+    check(stated(text, "f32"), host_target(), Options(frozenset((1,)) if weight else frozenset()))
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((2, 3, 20, 16), (2, 3, 16, 33)),
+        ((4, 7, 24), (24, 50)),
+        ((2, 40, 16), (2, 16, 17)),
+        ((24,), (24, 50)),
+        ((50, 64), (64,)),
+        ((3, 1, 2, 4), (2, 4, 2)),
+        ((2, 300, 16), (2, 16, 17)),
+    ],
+    ids=str,
+)
+def test_batches_and_vectors(shapes):
+    b = Builder("net", shapes[0])
+    check(b.program(b.op("matmul", b.image, b.param("w", shapes[1]))), host_target())
+
+
+def test_what_stands_before_the_product():
+    text = (
+        "kernel gated(x: f32[40,48], w: f32[48,50]) -> (y: f32[40,50]) {\n  parallel i:40 j:50\n"
+        "  acc = sum(k:48) (exp(x[i, k]) * tanh(w[k, j]))\n  y[i, j] = (acc * x[i, 0])\n}"
+    )
+    for target in TARGETS:
+        check(stated(text, "f32"), target)
+
+
+def test_several_summed_axes():
+    text = (
+        "kernel two(x: f32[20,3,30], w: f32[3,30,40]) -> (y: f32[20,40]) {\n  parallel i:20 j:40\n"
+        "  acc = sum(k:30 b:3) (x[i, b, k] * w[b, k, j])\n  y[i, j] = acc\n}"
+    )
+    for options in (Options(), Options(frozenset((1,)))):
+        check(stated(text, "f32"), host_target(), options)
+
+
+def test_a_panel_far_away_is_asked_for_ahead():
+    b = Builder("net", (2, 1100))
+    program = b.program(b.op("linear", b.image, b.param("w", (600, 1100))))
+    laid = pack_matmuls(program, host_target(), Options(frozenset((1,))))
+    assert laid.calls[-1].how.ahead
+    check(program, host_target(), Options(frozenset((1,))))
+
+
+# ---- planted bugs
+def test_a_wrong_lane_order_is_seen(monkeypatch):
+    right = module.lane_sums
+    monkeypatch.setattr(module, "lane_sums", lambda writer, totals: right(writer, totals)[::-1])
+    with pytest.raises(AssertionError):
+        check(stated(form("nt", 3, 71, 64), "f32"), host_target())
+
+
+def test_a_wrong_panel_is_seen(monkeypatch):
+    monkeypatch.setattr(module.Tiles, "times", lambda self, base, factor: base)
+    with pytest.raises(AssertionError):
+        check(stated(form("nn", 21, 71, 64), "f32"), host_target(), Options(frozenset((1,))))

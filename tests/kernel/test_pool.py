@@ -1,0 +1,227 @@
+"""The thread pool: every unit of work once, whoever launches, sleeps, forks or is told to end."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from lamina.passes.llvm import pool as layout
+from lamina.passes.llvm.binding import Library, emit_object, host_target
+from lamina.runtime import workers
+from lamina.runtime.workers import Pool
+
+MUCH = 1 << 40  # nanoseconds: all threads are worth it
+BODY = """
+declare i64 @pthread_self()
+; args: a counter for each unit, then the thread that did it; spin: how long a unit takes
+define void @note(ptr %args, i64 %lo, i64 %hi) {
+entry:
+  %counts = load ptr, ptr %args
+  %who.at = getelementptr ptr, ptr %args, i64 1
+  %who = load ptr, ptr %who.at
+  %spin.at = getelementptr ptr, ptr %args, i64 2
+  %spin = load i64, ptr %spin.at
+  %any = icmp slt i64 %lo, %hi
+  br i1 %any, label %unit, label %end
+unit:
+  %n = phi i64 [%lo, %entry], [%next, %over]
+  br label %wait
+wait:
+  %k = phi i64 [0, %unit], [%k1, %wait]
+  %k0 = call i64 asm sideeffect "", "=r,0"(i64 %k)
+  %k1 = add i64 %k0, 1
+  %more = icmp slt i64 %k1, %spin
+  br i1 %more, label %wait, label %over
+over:
+  %at = getelementptr i64, ptr %counts, i64 %n
+  %old = load i64, ptr %at
+  %new = add i64 %old, 1
+  store i64 %new, ptr %at
+  %self = call i64 @pthread_self()
+  %to = getelementptr i64, ptr %who, i64 %n
+  store i64 %self, ptr %to
+  %next = add i64 %n, 1
+  %left = icmp slt i64 %next, %hi
+  br i1 %left, label %unit, label %end
+end:
+  ret void
+}
+"""
+
+
+class Team:
+    """A pool of its own beside the process's, with a phase that notes what was done."""
+
+    def __init__(self, limit: int, text: str | None = None):
+        target = host_target()
+        self.library = Library(
+            [emit_object(text or layout.text(), target), emit_object(BODY, target)], target
+        )
+        workers.immortal(self.library)  # its threads run the code to the end of the process
+        self.pool = Pool(self.library)
+        pointers = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 3
+        self.launch = ctypes.CFUNCTYPE(None, *pointers)(self.library.address("lamina_pool_launch"))
+        self.note = self.library.address("note")
+        self.pool.resize(limit)
+        self.kept: list = []  # a broken pool writes to it late
+
+    def run(self, units: int, nanoseconds: int = MUCH, most: int = 64, spin: int = 0) -> tuple[bool, int]:
+        """Whether every unit was done once, and how many threads did them."""
+        self.pool.grain = 1000
+        counts, who = np.zeros(2 * units + 1, np.int64), np.zeros(2 * units + 1, np.int64)
+        args = np.array([counts.ctypes.data, who.ctypes.data, spin], np.int64)
+        self.kept.append((counts, who, args))
+        self.launch(self.pool.address, self.note, args.ctypes.data, units, nanoseconds, most)
+        once = bool((counts[:units] == 1).all()) and not counts[units:].any()
+        return once, len(set(who[:units].tolist()))
+
+
+@pytest.fixture(scope="module")
+def team() -> Team:
+    return Team(2)
+
+
+@pytest.fixture(scope="module")
+def crowd() -> Team:
+    """More threads than this machine may have cores."""
+    return Team(5)
+
+
+def test_every_unit_is_done_once(team, crowd):
+    for units in (0, 1, 2, 3, 7, 8, 9, 63, 64, 1000):
+        for _ in range(20):
+            assert team.run(units)[0] and crowd.run(units)[0], units
+
+
+def test_units_are_shared_where_they_take_long(team):
+    assert max(team.run(16, spin=200_000)[1] for _ in range(20)) == 2
+
+
+def test_sleeping_workers_are_woken(team):
+    for _ in range(20):
+        time.sleep(0.005)  # far longer than they look for work
+        done, threads = team.run(16, spin=1_000_000)  # 4 ms: on a busy machine, too, the other gets a share
+        assert done
+        if threads == 2:
+            return
+    pytest.fail("the worker slept through twenty launches")
+
+
+def test_little_work_and_one_thread_run_on_the_caller(team):
+    for nanoseconds, most in ((1999, 64), (MUCH, 1)):
+        for _ in range(50):
+            assert team.run(64, nanoseconds, most, spin=1000) == (True, 1)
+
+
+def test_a_program_held_to_two_threads_gets_no_third(crowd):
+    assert max(crowd.run(64, most=2, spin=20_000)[1] for _ in range(30)) <= 2
+
+
+def test_two_python_threads_launch_at_once(team):
+    failures = []
+
+    def body() -> None:
+        failures.extend(n for n in range(300) if not team.run(50 + n % 7, spin=50)[0])
+
+    threads = [threading.Thread(target=body) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_resizing_makes_workers_and_ends_them():
+    own = Team(3)
+    assert own.pool.workers == 2
+    for limit in (1, 4, 2, 1):
+        own.pool.resize(limit)
+        end = time.monotonic() + 5
+        while own.pool.workers != limit - 1 and time.monotonic() < end:
+            time.sleep(0.001)
+        assert (own.pool.limit, own.pool.workers) == (limit, limit - 1)
+        assert own.run(100)[0]
+    assert own.run(100, spin=10_000) == (True, 1)
+
+
+def test_calibration_takes_a_millisecond_at_most(team):
+    took = []
+    for _ in range(20):
+        start = time.perf_counter()
+        team.pool.calibrate()
+        took.append(time.perf_counter() - start)
+    assert min(took) < 0.002  # of several: the machine may be busy
+    assert workers.LEAST_GRAIN <= team.pool.grain <= workers.MOST_GRAIN
+
+
+def in_child(work) -> int:
+    """The exit status of a forked child that runs `work`, 0 where it returns True."""
+    pid = os.fork()
+    if not pid:
+        try:
+            os._exit(0 if work() else 1)
+        finally:
+            os._exit(2)
+    return os.waitpid(pid, 0)[1]
+
+
+def test_a_forked_child_begins_anew():
+    if workers.asleep:
+        workers.wake()
+
+    def work() -> bool:
+        before = workers.asleep, workers.pool().workers
+        workers.wake()
+        return before == (True, 0) and workers.pool().workers == workers.most_threads() - 1
+
+    assert in_child(work) == 0
+    assert not workers.asleep
+
+
+def test_the_process_ends_with_workers_alive():
+    program = "import lamina.runtime.workers as w; w.wake(); w.pool().resize(4); print(w.pool().workers)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr, done.returncode) == ("3\n", "", 0)
+
+
+PLANTED = {
+    "the caller does not wait": ("%all = icmp eq i64 %count, %chunks", "%all = icmp eq i64 0, 0"),
+    "beyond the units": ("%hi = call i64 @llvm.umin.i64(i64 %end, i64 %units)", "%hi = add i64 %end, 0"),
+    "a chunk too few": ("%over = add i64 %units, %chunk", "%over = add i64 %units, 0"),
+    "a chunk that two threads hold": (
+        "%ticket = atomicrmw add ptr %pool, i64 1 acquire",
+        "%ticket = load atomic i64, ptr %pool monotonic, align 8\n  %plus = add i64 %ticket, 1\n"
+        + "  call void @llvm.x86.sse2.pause()\n" * 50
+        + "  store atomic i64 %plus, ptr %pool monotonic, align 8",
+    ),
+}
+
+
+def sees(bug: str) -> bool:
+    """Whether launches of a pool with this bug are seen to go wrong.  They may still run when it returns."""
+    right, wrong = PLANTED[bug]
+    text = layout.text()
+    assert text.count(right) == 1
+    broken, end = Team(4, text.replace(right, wrong)), time.monotonic() + 6  # the other cores may be busy
+    while time.monotonic() < end:
+        if not broken.run(99, spin=20_000)[0]:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_planted_bugs_are_seen(bug):
+    """In a process of its own: threads go on writing when a launch has not waited for them, or it hangs."""
+    hangs = "two threads" in bug  # more chunks are done than there are: the caller waits for ever
+    script = f"import os, signal, sys, test_pool; signal.alarm({2 if hangs else 30}); "
+    script += "os._exit(0 if test_pool.sees(sys.argv[1]) else 1)"
+    folder = os.path.dirname(__file__)
+    done = subprocess.run([sys.executable, "-c", script, bug], cwd=folder, capture_output=True, timeout=60)
+    assert done.returncode in ((0, -signal.SIGALRM) if hangs else (0,))
+    assert done.stderr == b""

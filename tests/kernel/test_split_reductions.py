@@ -1,0 +1,133 @@
+"""Long reductions in parts: golden kernels, refusals, agreement, and sums that do not depend on threads."""
+
+import numpy as np
+import pytest
+from native import Native, call_of, run_code
+
+from lamina.ir.kernel import interpret, parse, verify
+from lamina.passes.collapse import canonical, collapsed
+from lamina.passes.llvm.generate import code_of
+from lamina.passes.llvm.target import AVX512, LEVELS
+from lamina.passes.split_reductions import split_reductions
+
+SUM = """\
+kernel sum(x: f32[100001]) -> (y: f32[]) {
+  parallel
+  s = sum(i:100001) x[i]
+  y[] = s
+}"""
+SUM_SPLIT = """\
+kernel sum(x: f32[100001]) -> (t0: f32[6]) {
+  parallel c:6
+  s = sum(l:16640) x[16640*c+l]
+  t0[c] = s
+}
+kernel sum(x: f32[100001], t0: f32[6]) -> (y: f32[]) {
+  parallel
+  s = sum(c:6) t0[c]
+  s_last = sum(l:161) x[l+99840]
+  s_whole = (s + s_last)
+  y[] = s_whole
+}"""
+VARIANCE = """\
+kernel variance(x: f32[5,30011]) -> (m: f32[5], v: f32[5], z: f32[5,30011]) {
+  parallel i:5
+  s = sum(j:30011) x[i, j]
+  mean = (s / 30011.0)
+  d[j] = (x[i, j] - mean) for j:30011
+  q = sum(j:30011) (d[j] * d[j])
+  m[i] = mean
+  v[i] = (q / 30011.0)
+  z[i, j] = (d[j] / sqrt((q / 30011.0))) for j:30011
+}"""
+COLUMNS = """\
+kernel columns(x: f32[3001,17]) -> (y: f32[17]) {
+  parallel j:17
+  s = sum(i:3001) x[i, j]
+  y[j] = s
+}"""
+_RIGHT = "((right.hi > hi) | ((right.hi == hi) & (right.at < at)))"
+ARGMAX = f"""\
+kernel argmax(x: f32[2,50021]) -> (y: i64[2], m: f32[2]) {{
+  parallel i:2
+  hi, at = fold(j:50021) {{
+    init f32(-inf), i64(9223372036854775807)
+    step select((x[i, j] > hi), x[i, j], hi), select((x[i, j] > hi), coord(j), at)
+    merge select({_RIGHT}, right.hi, hi), select({_RIGHT}, right.at, at)
+  }}
+  y[i] = at
+  m[i] = hi
+}}"""
+SOFTMAX = """\
+kernel softmax(x: f32[70000]) -> (y: f32[70000]) {
+  parallel
+  hi = max(j:70000) x[j]
+  e[j] = exp((x[j] - hi)) for j:70000
+  z = sum(j:70000) e[j]
+  y[j] = (e[j] / z) for j:70000
+}"""
+SCAN = """\
+kernel scan(x: f32[100000]) -> (y: f32[100000]) {
+  parallel
+  s = scan(i:100000) {
+    init f32(0.0)
+    step (s + x[i])
+  }
+  y[i] = s[i] for i:100000
+}"""
+ALL = {"sum": SUM, "variance": VARIANCE, "columns": COLUMNS, "argmax": ARGMAX, "softmax": SOFTMAX}
+
+
+def inputs(kernel):
+    rng = np.random.default_rng(0)
+    return [rng.integers(-50, 50, b.shape).astype(np.float32) / 16 for b in kernel.inputs]
+
+
+def test_a_sum_becomes_partial_sums_and_theirs():
+    assert "\n".join(map(str, split_reductions(verify(parse(SUM))))) == SUM_SPLIT
+
+
+def test_what_is_short_or_in_sequence_stays():
+    assert split_reductions(verify(parse(SUM.replace("100001", "20000")))) is None
+    assert split_reductions(verify(parse(SCAN))) is None
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_parts_verify_and_agree(name):
+    """Interpreted one after another, and natively at every width."""
+    kernel = verify(parse(ALL[name]))
+    arrays = inputs(kernel)
+    wanted = interpret(kernel, *arrays, exact=True)
+    parts = split_reductions(kernel)
+    held = dict(zip((b.name for b in kernel.inputs), arrays, strict=True))
+    for part in map(verify, parts):
+        results = interpret(part, *(held[b.name] for b in part.inputs))
+        held.update(zip((b.name for b in part.outputs), results, strict=True))
+    found = [[held[b.name] for b in kernel.outputs]]
+    found += [run_code(kernel, arrays, target) for target in LEVELS]
+    for outputs in found:
+        for got, want in zip(outputs, wanted, strict=True):
+            if want.dtype.kind == "f":  # f32 sums of 1e5 terms of size 1 in at least 16 partial sums
+                np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+            else:
+                np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_results_do_not_depend_on_how_units_are_dealt_out(name):
+    kernel = verify(parse(ALL[name]))
+    code, symbols = code_of(call_of(kernel), AVX512)
+    assert len(code.phases) > 1 and code.scratch
+    run, results = Native(code, symbols, AVX512), []
+    for parts in (1, 2, 7):
+        outputs = [np.empty(b.shape, np.float32 if b.dtype == "f32" else np.int64) for b in kernel.outputs]
+        run(*inputs(kernel), *outputs, parts=parts)
+        results.append(outputs)
+    for other in results[1:]:
+        for one, two in zip(results[0], other, strict=True):
+            np.testing.assert_array_equal(one, two)
+
+
+def test_collapsed_rows_are_split_too():
+    kernel = canonical(collapsed(verify(parse(VARIANCE))))
+    assert len(split_reductions(kernel)) == 5

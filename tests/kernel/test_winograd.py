@@ -1,0 +1,179 @@
+"""Winograd's code against the interpreter of the kernel it stands for, at every width, size and dealing."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from native import run_code
+
+import lamina.ir.ops  # noqa: F401 - enters the records
+from lamina.ir.dtypes import float32
+from lamina.ir.errors import KernelError
+from lamina.ir.kernel import interpret, verify
+from lamina.ir.kernel.form import Buffer
+from lamina.ir.kernel.scalar import op, read
+from lamina.ir.op import REGISTRY
+from lamina.ir.types import type_of
+from lamina.passes.blocking import block, squeezed
+from lamina.passes.llvm import conv_winograd
+from lamina.passes.llvm.binding import host_target
+from lamina.passes.llvm.conv_function import PAIRS, Function
+from lamina.passes.llvm.target import AVX2, LEVELS
+from lamina.passes.llvm.winograd import Winograd, pack_winograd, weight_products, weight_transform
+from lamina.passes.lower import lower
+
+TARGETS = [level for level in LEVELS if level.lanes <= host_target().lanes]
+
+# batch, channels and outputs in vectors, height, width, padding
+SHAPES = {
+    "whole tiles": (1, 2, 2, 8, 8, 1),
+    "odd": (2, 1, 2, 7, 9, 1),
+    "smaller than a window": (3, 1, 2, 2, 3, 1),
+    "no padding": (1, 1, 2, 5, 11, 0),
+    "wide padding": (1, 1, 2, 6, 6, 2),
+}
+WAYS = [
+    Winograd(4, 4, 4, 2, False),
+    Winograd(4, 3, 2, 2, True),
+    Winograd(2, 5, 3, 1, False),
+    Winograd(2, 8, 8, 2, True),
+]
+
+
+def convolution(shape, lanes: int, how: Winograd):
+    """max(conv + bias + residual, 0) on blocked arrays, with U beside the weight; and arrays for it."""
+    batch, blocks, chunks, height, width, padding = shape
+    image, weight = (batch, blocks * lanes, height, width), (chunks * lanes, blocks * lanes, 3, 3)
+    operands, attrs = REGISTRY["conv2d"].bind(
+        *(type_of(float32, s) for s in (image, weight, weight[:1])), padding=padding
+    )
+    kernel = squeezed(lower(REGISTRY["conv2d"], operands, attrs))
+    made = block(kernel, ["input", "out"], lanes, beside=["weight"])
+    assert made is not None
+    kernel = made.kernel
+    store, residual = kernel.stages[-1], Buffer("residual", "f32", kernel.outputs[0].shape)
+    value = op("max", op("add", store.value, read("residual", store.index)), 0)
+    pack = verify(pack_winograd(weight, how, lanes))
+    x, w, *rest = kernel.inputs
+    kernel = kernel.replace(
+        inputs=(x, w, replace(pack.outputs[0], name="u"), *rest, residual),
+        stages=(*kernel.stages[:-1], replace(store, value=value)),
+    )
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(b.shape).astype(np.float32) for b in kernel.inputs]
+    arrays[1] /= np.sqrt(np.float32(9 * weight[1]))
+    (arrays[2],) = interpret(pack, arrays[1], weight_products(how.tile))
+    return verify(kernel), arrays
+
+
+def tolerance(tile: int, channels: int) -> float:
+    """What the roundings of float32 come to, for sums of products near 1 in size.
+
+    A transform multiplies them by at most the greatest row sum of its matrix in each dimension, and of the
+    three, G has made its own in float64.  They are of random sign: the square root of their number.
+    """
+    rows = {2: (2, 3), 4: (4.5, 7.4)}[tile]  # of Bt and At
+    return float(np.finfo(np.float32).eps) * (rows[0] * rows[1]) ** 2 / np.sqrt(9 * channels) * 4
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("name", SHAPES)
+def test_code_agrees_with_its_kernel(name, target):
+    for how in WAYS:
+        kernel, arrays = convolution(SHAPES[name], target.lanes, how)
+        (want,), (got,) = interpret(kernel, *arrays), run_code(kernel, arrays, target, how)
+        channels = kernel.inputs[1].shape[1]
+        np.testing.assert_allclose(got, want, rtol=0, atol=tolerance(how.tile, channels), err_msg=str(how))
+
+
+@pytest.mark.parametrize("tile", PAIRS)
+def test_transforms_are_a_convolution(tile):
+    """At [(G w Gt) * (Bt x B)] A on numbers: the emitter's own transforms, taken from unit vectors."""
+    rng = np.random.default_rng(0)
+    n, pairs, g = tile + 2, PAIRS[tile], weight_transform(tile)
+    b = np.array(Numbers().input_transform(list(np.eye(n)), pairs))
+    a = np.array(Numbers().output_transform(list(np.eye(n)), pairs, tile))
+    x, w = rng.standard_normal((n, n)), rng.standard_normal((3, 3))
+    y = a @ ((g @ w @ g.T) * (b @ x @ b.T)) @ a.T
+    want = [[(x[i : i + 3, j : j + 3] * w).sum() for j in range(tile)] for i in range(tile)]
+    np.testing.assert_allclose(y, want, rtol=0, atol=1e-12)  # float64: 53 bits, times a growth of some 1000
+
+
+class Numbers(Function):
+    """The transforms on NumPy rows in place of text."""
+
+    def __init__(self):
+        super().__init__(AVX2)
+
+    def add(self, a, b):
+        return a + b
+
+    def sub(self, a, b):
+        return a - b
+
+    def axpy(self, factor, a, b):
+        return factor * a + b
+
+    def scaled(self, factor, a):
+        return factor * a
+
+
+def test_nothing_stands_for_other_kernels():
+    how = Winograd(4, 4, 4, 2, False)
+    kernel, _ = convolution(SHAPES["odd"], 8, how)
+    strided = kernel.replace(stages=tuple(s for s in kernel.stages[1:]))
+    with pytest.raises(KernelError, match="Winograd stands for"):
+        how.code(strided, AVX2)
+    with pytest.raises(KernelError, match="chunks of 3 vectors"):
+        Winograd(4, 4, 4, 3, False).code(kernel, AVX2)
+    big, _ = convolution((1, 16, 2, 64, 64, 1), 8, how)
+    with pytest.raises(KernelError, match="bytes of a thread's stack"):
+        Winograd(4, 1000, 4, 2, False).code(big, AVX2)
+
+
+def test_equal_kernels_have_equal_code():
+    how = Winograd(4, 4, 4, 2, False)
+    kernel, _ = convolution(SHAPES["odd"], 8, how)
+    one, two = how.code(kernel, AVX2), how.code(kernel.replace(name="other"), AVX2)
+    assert one.text == two.text
+    assert [p.symbol for p in one.phases] == [p.symbol for p in two.phases]
+
+
+# ---- planted bugs
+def other_points(monkeypatch):
+    monkeypatch.setitem(PAIRS, 4, (1.0, 2.0))  # G, At and Bt agree, U was made for others
+
+
+def no_padding(monkeypatch):
+    real = conv_winograd.shape_of
+    monkeypatch.setattr(conv_winograd, "shape_of", lambda *args: replace(real(*args), padding=(0, 0)))
+
+
+def edges_unmasked(monkeypatch):
+    real = conv_winograd.shape_of
+
+    def wrong(*args):
+        shape = real(*args)
+        # columns alone: what is written past the last row stays within the canary
+        return replace(shape, size=(shape.size[0], -(-shape.size[1] // 4) * 4))
+
+    monkeypatch.setattr(conv_winograd, "shape_of", wrong)
+
+
+def last_block_as_long_as_others(monkeypatch):
+    monkeypatch.setattr(conv_winograd.WinogradCode, "last", property(lambda self: max(1, self.block - 2)))
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [other_points, no_padding, edges_unmasked, last_block_as_long_as_others],
+    ids=lambda bug: bug.__name__,
+)
+def test_the_comparison_sees(bug, monkeypatch):
+    how = Winograd(4, 4, 4, 2, False)
+    kernel, arrays = convolution(SHAPES["odd"], 8, how)
+    (want,) = interpret(kernel, *arrays)
+    bug(monkeypatch)
+    with pytest.raises(AssertionError):
+        (got,) = run_code(kernel, arrays, AVX2, how)
+        np.testing.assert_allclose(got, want, rtol=0, atol=tolerance(4, 8))

@@ -1,0 +1,212 @@
+"""Layouts: golden texts, refusals, random programs before and after, and planted bugs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from image_programs import Builder, arguments, random_images, small_network
+
+from lamina.ir.kernel.affine import Affine
+from lamina.ir.kernel.interpret import interpret as interpret_kernel
+from lamina.ir.kernel.scalar import read
+from lamina.ir.kernel.verify import verify as verify_kernel
+from lamina.passes import assign_layouts as module
+from lamina.passes import blocking, pack_convolution
+from lamina.passes.assign_layouts import Options, assign_layouts, block_kernel, unblock_kernel
+from lamina.passes.llvm.target import AVX2, AVX512, BASELINE
+from lamina.passes.program import Program, interpret, verify
+
+SEEDS = range(60)
+
+
+def check(before: Program, after: Program, seed: int = 0) -> None:
+    """Both give the same results: 1e-6 of the largest, some 6 roundings of float32 between the calls.
+
+    Within a call the kernel interpreter computes in float64, sums of Winograd's too.
+    """
+    verify(after)
+    for call in after.calls:
+        verify_kernel(call.kernel)
+    given = arguments(before, seed)
+    for want, got in zip(interpret(before, *given), interpret(after, *given), strict=True):
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * max(1, np.abs(want).max(initial=0)))
+
+
+# ---- texts
+def test_a_network_is_blocked_from_stem_to_mean(golden):
+    before = small_network()
+    after = assign_layouts(before, AVX512)
+    golden("passes/assign_layouts_network", f"{before}\n\n{after}\n")
+    check(before, after)
+
+
+def test_kernels_of_a_blocked_network(golden):
+    b = Builder("net", (2, 16, 6, 7))
+    after = assign_layouts(b.program(b.conv(b.image, 24, padding=1, stride=2)), AVX512)
+    golden("passes/assign_layouts_kernels", "\n".join(str(call.kernel) for call in after.calls) + "\n")
+
+
+def refused(name: str) -> Program:
+    b = Builder(name, (1, 16, 6, 6))
+    match name:
+        case "few channels":
+            return b.program(b.conv(b.image, 5))
+        case "two groups":
+            return b.program(b.conv(b.image, 32, groups=2))
+        case "one place":
+            return b.program(b.conv(b.image, 32, 6))
+        case "no convolution":
+            return b.program(b.op("tanh", b.image))
+    raise ValueError(name)
+
+
+@pytest.mark.parametrize("name", ["few channels", "two groups", "one place", "no convolution"])
+def test_what_cannot_be_blocked_is_left_alone(name):
+    before = refused(name)
+    assert str(assign_layouts(before, AVX512)) == str(before)
+
+
+def test_a_call_with_a_schedule_is_left_alone():
+    before = small_network()
+    after = assign_layouts(before, AVX512)
+    assert str(assign_layouts(after, AVX512)) == str(after)
+
+
+def test_results_and_params_keep_their_shapes():
+    b = Builder("net", (1, 16, 6, 6))
+    y = b.conv(b.image, 16)
+    before = b.program(y, b.image, y)
+    after = assign_layouts(before, AVX512)
+    assert [r.type for r in after.results] == [r.type for r in before.results]
+    assert after.results[0] is after.results[2]  # converted once
+    assert after.params == before.params
+    check(before, after)
+
+
+def test_a_weight_is_packed_once():
+    b = Builder("net", (1, 16, 8, 8))
+    w = b.param("w", (16, 16, 1, 1))
+    y = b.conv(b.conv(b.image, 16, 1, weight=w), 16, 1, weight=w)
+    after = assign_layouts(b.program(y), AVX512)
+    assert [call.name for call in after.calls].count("pack_weights") == 1
+
+
+def test_without_winograd_sums_are_direct():
+    before = small_network()
+    with_it, without = (str(assign_layouts(before, AVX512, Options(winograd=on))) for on in (True, False))
+    assert "winograd" in with_it and "winograd" not in without
+
+
+def test_a_call_between_blocks_and_rows_reads_what_it_can():
+    """Softmax over channels is no blockwise kernel: it gets its operand unblocked, and nobody else does."""
+    b = Builder("net", (1, 16, 6, 6))
+    y = b.conv(b.image, 16, padding=1)
+    before = b.program(b.op("softmax", y, dim=1), b.op("mean", b.op("tanh", y), dim=(2, 3)))
+    after = assign_layouts(before, AVX512)
+    assert [call.name for call in after.calls].count("unblock") == 1
+    check(before, after)
+
+
+# ---- random programs
+@pytest.mark.parametrize("target", [BASELINE, AVX2], ids=str)
+def test_random_programs_give_what_they_gave(target):
+    blocked = 0
+    for seed in SEEDS:
+        before = random_images(seed)
+        after = assign_layouts(before, target)
+        check(before, after, seed)
+        blocked += str(after) != str(before)
+        assert str(assign_layouts(after, target)) == str(after), seed
+    assert blocked > len(SEEDS) // 3
+
+
+@pytest.mark.parametrize("channels", [4, 5, 7, 8])
+def test_blocks_convert_there_and_back(channels):
+    x = np.random.default_rng(0).standard_normal((2, channels, 3, 5)).astype(np.float32)
+    block, unblock = (make("f32", x.shape, 4) for make in (block_kernel, unblock_kernel))
+    (there,) = interpret_kernel(verify_kernel(block), x)
+    (back,) = interpret_kernel(verify_kernel(unblock), there)
+    np.testing.assert_array_equal(back, x)
+    padding = there[:, -1, :, :, channels % 4 or 4 :]
+    assert not padding.any()
+
+
+# ---- planted bugs
+def blocks_begin_at_the_first_channel(monkeypatch):
+    real = blocking._blocked_index
+
+    def wrong(inner, lanes, index):
+        made = real(inner, lanes, index)
+        return (made[0], Affine(made[1].terms), *made[2:])
+
+    monkeypatch.setattr(blocking, "_blocked_index", wrong)
+
+
+def pads_are_not_zero(monkeypatch):
+    monkeypatch.setattr(blocking, "_filled", lambda kernel, *rest: blocking._Zeros(kernel).kernel(kernel))
+
+
+def weights_packed_for_other_lanes(monkeypatch):
+    real = pack_convolution.packed
+
+    def wrong(kernel, roles, axes, summed):
+        pack, new = real(kernel, roles, axes, summed)
+        (store,) = pack.stages
+        access = store.value
+        mixed = read("weight", (access.index[0] * -1 + Affine((), 3), *access.index[1:]), 0)
+        return pack.replace(stages=(replace(store, value=mixed),)), new
+
+    monkeypatch.setattr(pack_convolution, "packed", wrong)
+
+
+def stale_weight(monkeypatch):
+    real = module._Assignment.pack
+
+    def wrong(self, array, kernel, beside, how):
+        key = next((k for k in self.packed if k[1] == str(kernel)), None)
+        return self.packed[key] if key else real(self, array, kernel, beside, how)
+
+    monkeypatch.setattr(module._Assignment, "pack", wrong)
+
+
+def last_blocks_unfilled(monkeypatch):
+    monkeypatch.setattr(blocking, "_has", lambda index, axis: False)
+
+
+PLANTED = [
+    blocks_begin_at_the_first_channel,
+    weights_packed_for_other_lanes,
+    pads_are_not_zero,
+    stale_weight,
+    last_blocks_unfilled,
+]
+
+
+@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.__name__)
+def test_random_programs_see(bug, monkeypatch):
+    bug(monkeypatch)
+    with pytest.raises(Exception):  # noqa: B017 - a verifier's error or a difference
+        for seed in SEEDS:
+            before = random_images(seed)
+            check(before, assign_layouts(before, BASELINE), seed)
+
+
+CHOSEN = {  # image, taps, window: on AVX-512
+    "few channels": ((1, 64, 56, 56), 3, {}, "winograd F(4x4,3x3) blocks of 16, 8x2"),
+    "two threads": ((1, 128, 28, 28), 3, {}, "winograd F(4x4,3x3) blocks of 25, 8x2"),
+    "many channels": ((1, 256, 14, 14), 3, {}, "winograd F(4x4,3x3) chunks of 16, 8x2"),
+    "more weight than image": ((1, 512, 7, 7), 3, {}, "rows(i3:7 i1oi:2) step r2:3 ri:2"),
+    "and eight of them": ((8, 512, 7, 7), 3, {}, "winograd F(4x4,3x3) chunks of 32, 8x2"),
+    "stride": ((1, 64, 56, 56), 3, {"stride": 2}, "rows(i3:4 i1oi:4) step r2:3 ri:2"),
+    "dilation": ((1, 64, 56, 56), 3, {"dilation": 2}, "rows(i3:3 i1oi:4) step r2:3 ri:2"),
+    "other taps": ((1, 64, 56, 56), 5, {}, "rows(i3:3 i1oi:4) step r2:5 ri:2"),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_how_a_convolution_runs(name):
+    image, size, window, wanted = CHOSEN[name]
+    b = Builder("net", image)
+    program = b.program(b.conv(b.image, image[1], size, padding=1, **window))
+    (how,) = (call.how for call in assign_layouts(program, AVX512).calls if call.name == "conv")
+    assert str(how) == wanted

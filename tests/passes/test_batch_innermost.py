@@ -1,0 +1,110 @@
+"""The batch innermost: golden texts, refusals, random training steps before and after, and planted bugs."""
+
+import numpy as np
+import pytest
+from image_programs import Builder, arguments
+from training_programs import gradients, random_step, small_step
+
+from lamina.ir.errors import GraphError
+from lamina.ir.kernel.verify import verify as verify_kernel
+from lamina.passes import batch_innermost as module
+from lamina.passes.batch_innermost import batch_innermost
+from lamina.passes.llvm.target import AVX2, AVX512, BASELINE
+from lamina.passes.program import Program, interpret, verify
+
+SEEDS = range(30)
+
+
+def check(before: Program, after: Program, seed: int = 0) -> None:
+    """Both give the same results, but for the order of sums, which the interpreter computes in float64."""
+    verify(after)
+    for call in after.calls:
+        verify_kernel(call.kernel)
+    given = arguments(before, seed)
+    for want, got in zip(interpret(before, *given), interpret(after, *given), strict=True):
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * max(1, np.abs(want).max(initial=0)))
+
+
+# ---- texts
+def test_a_training_step_is_laid_out_anew(golden):
+    before = small_step()
+    golden("passes/batch_innermost_step", f"{before}\n\n{batch_innermost(before, AVX512)}\n")
+
+
+def test_large_planes_keep_the_channels_of_a_place_together():
+    b = Builder("step", (16, 2, 20, 20))
+    w = b.param("w", (4, 2, 1, 1))
+    y = b.op("conv2d", b.image, w)
+    after = batch_innermost(b.program(*gradients(b, y, b.image, w)), AVX512)
+    forward = next(call for call in after.calls if call.name == "conv2d")
+    weight = next(call for call in after.calls if call.name == "conv_weight_grad")
+    assert forward.inputs[0].shape == (20, 20, 2, 16)
+    assert weight.inputs[1].shape == (2, 20, 20, 16)
+
+
+# ---- refusals
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_a_batch_that_fills_hardly_a_vector_is_left_alone(batch):
+    before = small_step(batch)
+    assert batch_innermost(before, AVX512) is before
+
+
+def test_groups_are_left_alone():
+    b = Builder("net", (16, 4, 6, 6))
+    before = b.program(b.op("conv2d", b.image, b.param("w", (4, 1, 3, 3)), groups=4))
+    assert batch_innermost(before, AVX512) is before
+
+
+def test_inference_over_many_channels_is_left_to_blocks():
+    b = Builder("net", (16, 64, 6, 6))
+    before = b.program(b.op("conv2d", b.image, b.param("w", (4, 64, 3, 3))))
+    assert batch_innermost(before, AVX512) is before
+
+
+def test_inference_over_few_channels_needs_whole_vectors():
+    b = Builder("net", (24, 4, 6, 6))
+    before = b.program(b.op("conv2d", b.image, b.param("w", (4, 4, 3, 3))))
+    assert batch_innermost(before, AVX512) is before
+    assert batch_innermost(before, AVX2) is not before
+
+
+def test_products_of_matrices_are_left_alone():
+    b = Builder("net", (16, 5, 4))
+    before = b.program(b.op("matmul", b.image, b.param("w", (16, 4, 6))))
+    assert batch_innermost(before, AVX512) is before
+
+
+# ---- meaning
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_steps_keep_their_meaning(seed):
+    before = random_step(seed)
+    for target in (AVX512, AVX2, BASELINE):
+        check(before, batch_innermost(before, target), seed)
+
+
+def test_a_second_time_changes_nothing():
+    for seed in range(8):
+        once = batch_innermost(random_step(seed), AVX512)
+        assert batch_innermost(once, AVX512) is once
+
+
+def test_some_random_steps_are_laid_out():
+    laid = sum(batch_innermost(p, AVX512) is not p for p in map(random_step, SEEDS))
+    assert laid > len(SEEDS) // 2
+
+
+# ---- planted bugs
+@pytest.mark.parametrize(
+    ("owner", "name", "wrong"),
+    [
+        (module, "permuted", lambda kernel, orders: kernel),
+        (module._Layout, "reordered", lambda self, array, order: array),
+    ],
+    ids=["kernels as they were", "arrays as they were"],
+)
+def test_a_planted_bug_is_seen(monkeypatch, owner, name, wrong):
+    before = small_step()
+    check(before, batch_innermost(before, AVX512))
+    monkeypatch.setattr(owner, name, wrong)
+    with pytest.raises(GraphError):
+        check(before, batch_innermost(before, AVX512))

@@ -1,0 +1,71 @@
+"""Which kernels are convolutions, and the roles of their axes."""
+
+import pytest
+from image_programs import conv_kernel, kernel_of
+
+from lamina.ir.kernel import parse, verify
+from lamina.passes.blocking import squeezed
+from lamina.passes.convolution import convolution
+
+IMAGE = (2, 8, 9, 10)
+PLAIN = "3x3 stride=[1, 1] padding=[0, 0] dilation=[1, 1]"
+
+FOUND = {
+    "3x3": (conv_kernel(IMAGE, (4, 8, 3, 3), padding=1), "3x3 stride=[1, 1] padding=[1, 1] dilation=[1, 1]"),
+    "strided": (
+        conv_kernel(IMAGE, (4, 8, 3, 2), stride=(2, 3), padding=(1, 0), residual=True),
+        "3x2 stride=[2, 3] padding=[1, 0] dilation=[1, 1]",
+    ),
+    "dilated": (
+        conv_kernel(IMAGE, (4, 8, 3, 3), dilation=(1, 2)), "3x3 stride=[1, 1] padding=[0, 0] dilation=[1, 2]"
+    ),
+    "1x1": (conv_kernel(IMAGE, (4, 8, 1, 1)), "1x1 stride=[1, 1] padding=[0, 0] dilation=[1, 1]"),
+    "one row of taps": (conv_kernel(IMAGE, (4, 8, 1, 3)), "1x3 stride=[1, 1] padding=[0, 0] dilation=[1, 1]"),
+    "depthwise": (
+        conv_kernel(IMAGE, (8, 1, 3, 3), groups=8), PLAIN + " depthwise"
+    ),
+    "one image": (
+        conv_kernel((1, 8, 9, 10), (4, 8, 3, 3)), "3x3 stride=[1, 1] padding=[0, 0] dilation=[1, 1]"
+    ),
+    "one dimension": (conv_kernel((2, 8, 9), (4, 8, 3)), "3 stride=[1] padding=[0] dilation=[1]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_convolutions_are_recognised(name):
+    kernel, roles = FOUND[name]
+    assert str(convolution(squeezed(kernel))) == roles
+
+
+def test_axes_have_roles():
+    roles = convolution(squeezed(FOUND["3x3"][0]))
+    assert roles is not None
+    assert (roles.input, roles.weight) == ("input", "weight")
+    assert (roles.batch, roles.out, roles.places) == ("i", "i1", ("i2", "i3"))
+    assert (roles.channel, roles.taps, roles.group) == ("r", ("r1", "r2"), None)
+
+
+SAME = {"padding": 1, "stride": 1, "dilation": 1, "groups": 1}
+OTHERS = {
+    "groups of channels": conv_kernel(IMAGE, (4, 2, 3, 3), groups=4),
+    "its input's gradient": kernel_of("conv_input_grad", [(2, 4, 9, 10), (4, 8, 3, 3)], size=(9, 10), **SAME),
+    "its weight's gradient": kernel_of("conv_weight_grad", [(2, 4, 9, 10), IMAGE], size=(3, 3), **SAME),
+    "a matrix product": kernel_of("matmul", [(8, 9), (9, 10)]),
+    "a mean": kernel_of("avg_pool2d", [IMAGE], kernel_size=3),
+    "a greatest": kernel_of("max_pool2d", [IMAGE], kernel_size=3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_kernels_are_not(name):
+    assert convolution(squeezed(verify(OTHERS[name]))) is None
+
+
+def test_padding_with_another_number_is_not():
+    text = (
+        "kernel k(x: f32[2,4,8], w: f32[4,4,3]) -> (y: f32[2,4,8]) {\n  parallel n:2 k:4 i:8\n"
+        "  t = sum(c:4 r:3) (x[n, c, i+r-1 else 0.0] * w[k, c, r])\n  y[n, k, i] = t\n}"
+    )
+    assert convolution(verify(parse(text))) is not None
+    assert convolution(verify(parse(text.replace("else 0.0", "else 1.0")))) is None
+    assert convolution(verify(parse(text.replace("i+r-1", "i-r+1")))) is None

@@ -1,0 +1,199 @@
+"""Products of matrices: golden texts, refusals, random programs before and after, and planted bugs."""
+
+import random
+
+import numpy as np
+import pytest
+from image_programs import Builder, arguments
+
+from lamina.ir.errors import GraphError, KernelError
+from lamina.ir.kernel import parse
+from lamina.ir.kernel.scalar import op
+from lamina.ir.kernel.verify import verify as verify_kernel
+from lamina.passes import pack_matmuls as module
+from lamina.passes.collapse import collapsed
+from lamina.passes.llvm.target import AVX2, AVX512, BASELINE
+from lamina.passes.pack_matmuls import Options, pack_matmuls, product
+from lamina.passes.program import Program, interpret, verify
+
+WEIGHT = Options(frozenset((1,)))
+
+
+def check(before: Program, after: Program, seed: int = 0) -> None:
+    """Both give the same results; the interpreter computes sums in float64."""
+    verify(after)
+    for call in after.calls:
+        verify_kernel(call.kernel)
+    given = arguments(before, seed)
+    for want, got in zip(interpret(before, *given), interpret(after, *given), strict=True):
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * max(1, np.abs(want).max(initial=0)))
+
+
+def linear(*shape: int, outs: int, relu: bool = True) -> Program:
+    b = Builder("net", shape)
+    w, bias = b.param("w", (outs, shape[-1])), b.param("b", (outs,))
+    y = b.op("linear", b.image, w, bias)
+    return b.program(b.op("relu", y) if relu else y)
+
+
+def matmul(left: tuple[int, ...], right: tuple[int, ...]) -> Program:
+    b = Builder("net", left)
+    return b.program(b.op("matmul", b.image, b.param("w", right)))
+
+
+def random_products(seed: int) -> tuple[Program, Options]:
+    """A chain of products in all their forms, some of whose factors are weights."""
+    rng = random.Random(seed)
+    b = Builder("net", (*rng.choice(((), (2,), (2, 3))), rng.choice((1, 3, 17, 20)), rng.choice((5, 33, 48))))
+    x, results = b.image, []
+    for n in range(rng.randint(1, 3)):
+        inner, outs = x.shape[-1], rng.choice((1, 4, 16, 37, 70))
+        kind = rng.choice(("linear", "matmul", "batched", "scores"))
+        if kind == "linear":
+            x = b.op("linear", x, b.param(f"w{n}", (outs, inner)), b.param(f"b{n}", (outs,)))
+        elif kind == "matmul" or len(x.shape) == 2:
+            x = b.op("matmul", x, b.param(f"w{n}", (inner, outs)))
+        elif kind == "batched":
+            x = b.op("matmul", x, b.param(f"w{n}", (*x.shape[:-2], inner, outs)))
+        else:
+            x = b.op("matmul", x, b.op("transpose", x, dim0=-1, dim1=-2))
+        results.append(x)
+        if rng.random() < 0.5:
+            x = b.op("tanh", x)
+    program = b.program(x, *results)
+    weights = [k for k, p in enumerate(program.params) if p.name != "x" and rng.random() < 0.5]
+    return program, Options(frozenset(weights))
+
+
+# ---- texts
+def test_a_weight_is_packed_and_its_factor_read_by_panels(golden):
+    before = linear(20, 40, outs=50)
+    after = pack_matmuls(before, AVX512, WEIGHT)
+    kernels = "\n".join(str(call.kernel) for call in after.calls)
+    golden("passes/pack_matmuls_linear", f"{before}\n\n{after}\n\n{kernels}\n")
+
+
+@pytest.mark.parametrize(
+    ("program", "options", "how"),
+    [
+        (linear(1, 64, outs=256), WEIGHT, "panels(1 None x 128 i1, packed)"),
+        (linear(8, 64, outs=256), WEIGHT, "panels(8 i x 32 i1, packed)"),
+        (linear(100, 64, outs=256), WEIGHT, "panels(10 i x 32 i1, packed)"),
+        (linear(100, 64, outs=10), WEIGHT, "panels(20 i x 16 i1, packed)"),
+        (linear(4, 64, outs=256), Options(), "dots(r, 4 i x 4 i1)"),
+        (linear(100, 64, outs=256), Options(), "panels(10 i x 32 i1, packed)"),
+        (matmul((100, 64), (64, 256)), Options(), "panels(10 i x 32 i1)"),
+        (matmul((8, 100, 64), (64, 250)), Options(), "panels(12 i x 32 i2)"),
+        (matmul((8, 4, 64), (64, 200)), Options(), "panels(11 i x 32 i2)"),
+        (matmul((64,), (64, 200)), Options(), "panels(1 None x 128 i)"),
+        (matmul((200, 64), (64,)), Options(), "dots(r, 16 i)"),
+    ],
+    ids=str,
+)
+def test_each_form_has_its_way(program, options, how):
+    after = pack_matmuls(program, AVX512, options)
+    assert [str(call.how) for call in after.calls if call.how is not None] == [how]
+
+
+def test_a_large_stride_holds_fewer_rows():
+    """Rows that fall on the same lines of the cache push each other out of it."""
+    after = pack_matmuls(linear(100, 1024, outs=32, relu=False), AVX512, WEIGHT)
+    assert after.calls[-1].how.rows == 8
+
+
+def test_a_packed_weight_counts_as_a_weight():
+    b = Builder("net", (4, 40))
+    w = b.param("w", (40, 40))
+    folded = b.op("mul", w, w)
+    after = pack_matmuls(b.program(b.op("linear", b.image, folded)), AVX512, WEIGHT)
+    assert [call.name for call in after.calls] == ["mul", "pack", "linear"]
+
+
+def test_a_weight_is_packed_once_for_all_that_read_it():
+    b = Builder("net", (4, 40))
+    w = b.param("w", (40, 40))
+    after = pack_matmuls(b.program(b.op("linear", b.op("linear", b.image, w), w)), AVX512, WEIGHT)
+    assert [call.name for call in after.calls] == ["pack", "linear", "linear"]
+
+
+def test_what_is_computed_of_the_rows_is_computed_before():
+    b = Builder("net", (40, 48))
+    w = b.param("w", (48, 200))
+    kernel = parse(
+        "kernel gated(x: f32[40,48], w: f32[48,200]) -> (y: f32[40,200]) {\n  parallel i:40 j:200\n"
+        "  acc = sum(k:48) (exp(x[i, k]) * w[k, j])\n  y[i, j] = (acc + x[i, 0])\n}"
+    )
+    before = b.program(b.call(kernel, b.image, w))
+    after = pack_matmuls(before, AVX512)
+    assert [call.name for call in after.calls] == ["left", "gated"]
+    check(before, after)
+
+
+# ---- refusals
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kernel sum(x: f32[4,8]) -> (y: f32[4]) {\n  parallel i:4\n  t = sum(k:8) x[i, k]\n  y[i] = t\n}",
+        "kernel dot(x: f32[8], w: f32[8]) -> (y: f32[]) {\n  parallel\n"
+        "  t = sum(k:8) (x[k] * w[k])\n  y[] = t\n}",
+        "kernel ints(x: i64[4,8], w: i64[8,6]) -> (y: i64[4,6]) {\n  parallel i:4 j:6\n"
+        "  t = sum(k:8) (x[i, k] * w[k, j])\n  y[i, j] = t\n}",
+        "kernel squares(x: f32[4,8]) -> (y: f32[4]) {\n  parallel i:4\n"
+        "  t = sum(k:8) (x[i, k] * x[i, k])\n  y[i] = t\n}",
+        "kernel turned(x: f32[4,8], w: f32[8,6]) -> (y: f32[4,12]) {\n  parallel i:4 j:6\n"
+        "  t = sum(k:8) (x[i, k] * w[k, j])\n  y[i, 2*j] = t\n  y[i, 2*j+1] = (t + 1.0)\n}",
+        "kernel added(x: f32[4,8], w: f32[8,6], at: i64[4]) -> (y: f32[9,6]) {\n  parallel i:4 j:6\n"
+        "  t = sum(k:8) (x[i, k] * w[k, j])\n  y[at[i], j] add= t\n}",
+    ],
+    ids=lambda text: text.split("(")[0].removeprefix("kernel "),
+)
+def test_what_is_no_product_by_columns_is_left_alone(text):
+    assert product(collapsed(parse(text))) is None
+
+
+def test_convolutions_are_left_to_their_own_passes():
+    b = Builder("net", (2, 3, 8, 8))
+    before = b.program(b.op("conv2d", b.image, b.param("w", (16, 3, 3, 3))))
+    assert str(pack_matmuls(before, AVX512, WEIGHT)) == str(before)
+
+
+def test_code_for_rows_that_add_up_is_refused():
+    program = pack_matmuls(matmul((40, 48), (48, 200)), AVX512)
+    (call,) = program.calls
+    (store,) = call.kernel.stores
+    adding = call.kernel.replace(
+        stages=(*call.kernel.stages[:-1], type(store)(store.buffer, store.index, store.value, (), "add"))
+    )
+    with pytest.raises(KernelError, match="the last tile overlaps its neighbour"):
+        call.how.code(adding, AVX512)
+
+
+# ---- meaning
+@pytest.mark.parametrize("seed", range(40))
+def test_random_products_keep_their_meaning(seed):
+    before, options = random_products(seed)
+    for target in (AVX512, AVX2, BASELINE):
+        check(before, pack_matmuls(before, target, options), seed)
+
+
+def test_a_second_time_changes_nothing():
+    for seed in range(8):
+        before, options = random_products(seed)
+        once = pack_matmuls(before, AVX512, options)
+        assert str(pack_matmuls(once, AVX512, options)) == str(once)
+
+
+# ---- planted bugs
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("_chains", lambda kernel, flat: dict.fromkeys(flat.extents, module.Affine())),
+        ("op", lambda name, *args: op("remainder", *args)),
+    ],
+)
+def test_a_planted_bug_is_seen(monkeypatch, name, wrong):
+    before = linear(20, 40, outs=50)
+    check(before, pack_matmuls(before, AVX512, WEIGHT))
+    monkeypatch.setattr(module, name, wrong)
+    with pytest.raises((AssertionError, GraphError, KernelError)):
+        check(before, pack_matmuls(before, AVX512, WEIGHT))
