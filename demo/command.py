@@ -29,12 +29,15 @@ def main(argv: list[str] | None = None) -> int:
     try:
         from lamina.jit import ExportError
 
+        from .graphs import NotCompiled
         from .show import show
 
         accuracies = show(options.epochs, options.seed, options.out, options.pictures)
     except KeyboardInterrupt:
         print("\nInterrupted. No file was left half-written.", file=sys.stderr)
         return 130
+    except NotCompiled as error:
+        return failed(f"the traced training ran eagerly:\n{error}")
     except ExportError as error:
         return failed(f"the network could not be exported: {error}")
     except OSError as error:
@@ -48,8 +51,8 @@ def main(argv: list[str] | None = None) -> int:
     eager, traced = accuracies["eager"], accuracies["traced"]
     if abs(eager - traced) > APART:
         return failed(
-            f"eager and traced training ended at {eager:.2%} and {traced:.2%} of the test digits, which is more "
-            f"than {APART * 100:.0f} point apart"
+            f"eager and traced training ended at {eager:.2%} and {traced:.2%} of the test digits: more than "
+            f"{APART * 100:.0f} point apart"
         )
     return 0
 

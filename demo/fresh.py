@@ -1,4 +1,4 @@
-"""What needs a process of its own: compiling with nothing in the cache, and an exported file without Lamina."""
+"""What needs a fresh process: compiling with nothing in the cache, and an exported file without Lamina."""
 
 from __future__ import annotations
 

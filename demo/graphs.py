@@ -8,6 +8,7 @@ from typing import NamedTuple
 from lamina import jit
 from lamina.ir.drawing import svg
 from lamina.ir.graph import Graph
+from lamina.passes.freeze import freeze
 from lamina.passes.pipeline import optimise
 from lamina.runtime.serialize import replacing
 
@@ -25,17 +26,28 @@ class Compiled(NamedTuple):
     kernels: list[str]
 
 
+class NotCompiled(Exception):
+    """A traced function runs eagerly; the message is what it says of itself."""
+
+
 def compiled(digits: Digits) -> tuple[Compiled, Compiled]:
-    """Record a training step and inference, both on one batch."""
+    """Record a training step and inference, both on one batch.  Raises NotCompiled.
+
+    Inference is shown without what is computed of weights alone, which runs only when they change.
+    """
     training = Training(digits, 2, 0, jit.trace)
     images, labels = (x[:BATCH].contiguous() for x in digits.train)
     for _ in range(2):  # the first call only makes AdamW's states
         training.step(images, labels)
     training.inference(images)()
-    return _looked_at(training.step), _looked_at(training.forward)
+    step, inference = _looked_at(training.step), _looked_at(training.forward)
+    weights = frozenset(range(1, len(inference.after.params)))
+    return step, inference._replace(after=freeze(inference.after, weights)[1])
 
 
 def _looked_at(traced: jit.TracedFunction) -> Compiled:
+    if not traced.kernels():
+        raise NotCompiled(traced.explain())
     graph = traced.graph()
     return Compiled(graph, optimise(graph), traced.kernels())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from platform import machine, python_version
 from statistics import median
@@ -33,7 +33,9 @@ class Row(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What the last table shows.  differences: of the logits of the test digits from the eager ones, by way.
+    """What the last table shows.
+
+    differences: of the logits of all test digits from the eager ones, by way; largest: of the eager logits.
     torch: its version, or why it takes no part.
     """
 
@@ -46,6 +48,7 @@ class Measured(NamedTuple):
     file: Path
     start: Start
     differences: dict[str, float]
+    largest: float
     torch: str
 
 
@@ -72,15 +75,15 @@ def row(found: Sequence[Row]) -> str:
 
 def summary(histories: dict[str, list[Row]], steps: int, digits: int) -> str:
     """How both trainings ended, and how quick they were.  steps: of an epoch.  digits: to be tested on."""
-    lines: list[tuple[str, list[str]]] = [
-        ("", list(histories)),
+    lines: list[tuple[str, Sequence[str]]] = [
+        ("", WAYS),
         ("test digits right in the end", [f"{h[-1].accuracy:.2%}" for h in histories.values()]),
         (f"  of {digits}", [f"{round(h[-1].accuracy * digits)}" for h in histories.values()]),
         ("steps a second", [f"{steps / warm(h):.1f}" for h in histories.values()]),
-        ("recording and compiling", [compile_time(h) for h in histories.values()]),
+        ("recording and compiling", ["-", compile_time(histories["traced"])]),
     ]
     table = [f"{label:<{LABEL}}" + "".join(f"{c:>{CELL}}" for c in cells) for label, cells in lines]
-    note = "steps a second: by the median epoch after the first; what the first took beyond it is below that"
+    note = "steps a second: by the median epoch after the first, in which the two sizes of batch are recorded"
     return "\n".join([RULE, "", *table, note])
 
 
@@ -104,8 +107,7 @@ def table(found: Measured) -> str:
         return line(label, [seconds(times[way]) if way in times else "-" for way in ways])
 
     def kernels(label: str, what: Compiled) -> str:
-        before, after = len(what.before.nodes), len(what.after.nodes)
-        return line(label, [f"{before} ops", f"{after} fused", f"{len(what.kernels)} kernels"])
+        return line(label, [f"{len(what.before.nodes)} ops", f"{len(what.kernels)} kernels"])
 
     lines = [
         f"one thread; seconds are the least of {found.rounds} epochs and of 30 rounds of inference, in turn",
@@ -114,7 +116,7 @@ def table(found: Measured) -> str:
         by_way("time per epoch", found.times.epoch),
         *(by_way(f"inference, batch {batch}", times) for batch, times in found.times.inference.items()),
         "",
-        line("", ["recorded", "after fusion", "that run"]),
+        line("kernels", ["recorded", "fused"]),
         kernels("training step", found.step),
         kernels(f"inference, batch {BATCH}", found.inference),
         "",
@@ -122,21 +124,29 @@ def table(found: Measured) -> str:
         line("training step", [seconds(found.cold.step), seconds(found.cached.step)]),
         line(f"inference, batch {BATCH}", [seconds(found.cold.inference), seconds(found.cached.inference)]),
         "",
-        line("exported file", [f"{found.file.stat().st_size / 1024:.0f} KiB"]),
-        line("cold start of it", [seconds(found.start.first)])
-        + f"  (with NumPy alone; until that was there: {seconds(found.start.numpy)})",
-        line("largest difference", [f"{d:.1e}" for d in found.differences.values()])
-        + f"  ({' and '.join(found.differences)}; of logits, from eager)",
+        line("exported file", ["size", "cold start", "of it NumPy"]),
+        line(
+            f"inference, batch {BATCH}",
+            [
+                f"{found.file.stat().st_size / 1024:.0f} KiB",
+                seconds(found.start.first),
+                seconds(found.start.numpy),
+            ],
+        ),
+        "",
+        line("largest difference from eager", found.differences),
+        line(f"logits, to {found.largest:.1f}", [f"{d:.1e}" for d in found.differences.values()]),
     ]
     notes = [
-        "that run: the fused ones, without views, and with those that lay arrays out for them",
+        "kernels: all that run in a call, with those that lay arrays out for others",
         "compile time: of the call that records and compiles, in a fresh process; cached: in a second one",
+        "cold start: from the start of a process with NumPy alone to the first result",
         f"torch: {found.torch}",
     ]
     return "\n".join([*lines, "", *notes])
 
 
-def line(label: str, cells: Sequence[str]) -> str:
+def line(label: str, cells: Iterable[str]) -> str:
     return f"{label:<{LABEL}}" + "".join(f"{cell:>{CELL}}" for cell in cells)
 
 

@@ -46,7 +46,7 @@ def show(epochs: int, seed: int, out: Path, pictures: bool) -> dict[str, float]:
     print(f"\nwhat inference of {BATCH} digits begins with, as recorded:")
     print(graphs.excerpt(inference.before, "%0 =", 3))
     print("and after the passes, which made one kernel of the three:")
-    print(graphs.excerpt(inference.after, "graph conv2d", 4), flush=True)
+    print(graphs.excerpt(inference.after, "fused", 4), flush=True)
 
     traced = trainings["traced"]
     lamina.save(traced.network.state_dict(), out / "model.safetensors")
@@ -119,13 +119,12 @@ def measured(
         "traced": float(np.abs(runs - eager).max()),
         "exported": float(np.abs(start.logits - eager).max()),
     }
-    return Measured(
-        times, rounds, step, inference, cold, cached, file, start, differences, about
-    )  # fmt: skip
+    largest = float(np.abs(eager).max())
+    return Measured(times, rounds, step, inference, cold, cached, file, start, differences, largest, about)
 
 
 def batches(images: np.ndarray) -> np.ndarray:
-    """All images in batches of one size, the last of which repeats some.  Shapes: [n, ...] -> [k, 64, ...]."""
+    """All images in batches of 64; the last may repeat some.  Shapes: [n, ...] -> [k, 64, ...]."""
     starts = [*range(0, len(images) - BATCH, BATCH), len(images) - BATCH]
     return np.stack([images[at : at + BATCH] for at in starts])
 

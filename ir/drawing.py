@@ -63,11 +63,11 @@ def _boxes(graph: Graph) -> list[_Box]:
     """A box for the data (the first param that is read), for each node, and for each result."""
     at: dict[Value, _Box] = {}
     boxes = []
-    first = next((v for node in graph.nodes for v in node.inputs if v in set(graph.params)), None)
-    for param in graph.params:
-        if param is first:
-            at[param] = _Box("param", [f"{param.hint or 'input'}", str(param.type)])
-            boxes.append(at[param])
+    read = {v for node in graph.nodes for v in node.inputs}
+    first = next((param for param in graph.params if param in read), None)
+    if first is not None:
+        at[first] = _Box("param", [f"{first.hint or 'input'}", str(first.type)])
+        boxes.append(at[first])
     for node in graph.nodes:
         box = _Box("fused" if node.op is fused else "node", _text(node, at))
         box.sources = list(dict.fromkeys(at[v] for v in node.inputs if v is not None and v in at))

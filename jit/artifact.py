@@ -7,6 +7,8 @@ A stored zip archive, its members aligned to 64 bytes:
     graph.txt             the graph in its canonical text: inputs, then weights
     weights.safetensors   the weights, norms folded into them; constants of the programs
     x86-64-v4.so …        one shared library for each level of CPU, all kernels in it
+
+The manifest holds the hashes of the other members; its own is the archive's comment.
 """
 
 from __future__ import annotations
@@ -174,6 +176,7 @@ def _accepted(kernel: Any, check: Check, at: int, value: int) -> bool:
 
 def _write_archive(path: Path, members: Mapping[str, bytes]) -> None:
     with replacing(os.fspath(path)) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        archive.comment = hashlib.sha256(members["manifest.json"]).hexdigest().encode()
         for name, data in members.items():
             about = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             about.external_attr = 0o644 << 16

@@ -136,6 +136,8 @@ class Guards:
             written.append(source in self.written)
         owners = [owner(d) for d in given]
         for i, (data, root) in enumerate(zip(given, owners, strict=True)):
+            if written[i] and not data.flags.writeable:
+                return "an argument that is written is read-only"
             foreign = type(root) is not np.ndarray or root.base is not None  # memory of another library
             near = ()
             if foreign or id(root) in self.owners:

@@ -63,7 +63,10 @@ def read(path):
     """The members of a model's file, each compared with its hash.  Raises ModelError."""
     try:
         with zipfile.ZipFile(path) as archive:
-            manifest = json.loads(archive.read("manifest.json"))
+            text = archive.read("manifest.json")
+            if hashlib.sha256(text).hexdigest().encode() != archive.comment:
+                raise ModelError(f"{path}: manifest.json is damaged, or this is no model")
+            manifest = json.loads(text)
             if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
                 raise ModelError(f"{path}: a model of another format; this module reads format {FORMAT}")
             members = {}

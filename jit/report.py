@@ -23,12 +23,14 @@ class Log:
         self.misses: list[str] = []
 
     def recorded(self, recording: Recording, seconds: float) -> None:
-        ops = sum(recording.ops.values())
-        parts = [f"{ops} ops", f"{len(recording.sources)} inputs", f"{seconds * 1e3:.1f} ms"]
+        parts = [counted(sum(recording.ops.values()), "op"), counted(len(recording.sources), "input")]
+        parts.append(f"{seconds * 1e3:.1f} ms")
         if recording.questions:
-            parts.append(f"{len(recording.questions)} values asked for")
+            parts.append(f"{counted(len(recording.questions), 'value')} asked for")
         if recording.written:
-            parts.append(f"{len(recording.written)} tensors written")
+            parts.append(f"{counted(len(recording.written), 'tensor')} written")
+        if recording.live:
+            parts.append("outputs with a history")
         self.recordings.append(", ".join(parts))
 
     def once(self, reason: str, seconds: float) -> None:
@@ -52,19 +54,26 @@ class Log:
         self.recordings.append(f"refused: {reason}")
 
     def summary(self) -> str:
-        return f"{len(self.recordings)} recordings, {self.hits} compiled calls, {self.reasons.total()} eager"
+        calls = f"{counted(self.hits, 'compiled call')}, {counted(self.reasons.total(), 'eager call')}"
+        return f"{counted(len(self.recordings), 'recording')}, {calls}"
 
     def text(self, segments: Sequence[Any]) -> str:
         """The whole report."""
         lines = [f"{self.name}: {self.summary()}"]
         lines += [f"  recording {i}: {what}" for i, what in enumerate(self.recordings, 1)]
         lines += [f"  miss: {reason}" for reason in dict.fromkeys(self.misses)]
-        lines += [f"  eager, {count} calls: {reason}" for reason, count in self.reasons.items()]
+        lines += [f"  eager, {counted(count, 'call')}: {reason}" for reason, count in self.reasons.items()]
         if self.waiting:
-            lines.append(f"  eager while recording or compiling: {self.waiting} calls")
-        kernels = sum(len(s.code.kernels()) for s in segments if s.code is not None)
-        lines.append(f"  segments: {len(segments)}, kernels: {kernels}")
+            lines.append(f"  eager while another thread recorded or compiled: {counted(self.waiting, 'call')}")
+        codes = [segment.code for segment in segments if segment.code is not None]
+        kernels = sum(len(code.kernels()) for code in codes)
+        lines.append(f"  {counted(len(segments), 'segment')}, {counted(kernels, 'kernel')}")
         lines.append(f"  compiled in {self.compile_seconds * 1e3:.1f} ms")
         if self.hits:
             lines.append(f"  a compiled call took {self.seconds / self.hits * 1e6:.1f} us on average")
         return "\n".join(lines)
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things: 1 call, 2 calls."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -35,7 +35,7 @@ from .replay import Busy, Call, Making, Missed, draw, laid_out, take
 from .report import Log
 from .sources import Arg, Fresh, Held
 from .tree import Segment, Tree
-from .verify import compared
+from .verify import TraceError, compared
 
 MOST_RECORDINGS = 32  # of one function
 MOST_PATHS = 8  # of one set of guards
@@ -136,11 +136,31 @@ class TracedFunction:
         except Busy:
             return self._eagerly("another thread drew random numbers meanwhile", args, kwargs)
         except Missed as missed:
-            segment, answer = missed.args
+            segment, _ = missed.args
             return self._branch(entry, segment, key, call.leaves, args, kwargs)
+        except TraceError:
+            raise
+        except Exception as error:
+            return self._failed(entry, error, args, kwargs)
         entry.hits += 1
         self._log.hit(perf_counter() - start)
         return result
+
+    def _failed(self, entry: Entry, error: Exception, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Compiled code raised, and changed nothing: the eager run tells whether it was right to."""
+        reason = f"compiled code raised {type(error).__name__}: {error}"
+        result = self._eagerly(reason, args, kwargs)  # mostly this raises, and the user sees the eager error
+        entry.eager = reason
+        self._blame(reason)
+        return result
+
+    def _blame(self, reason: str) -> None:
+        """Warn of a fault that is not the user's."""
+        warnings.warn(
+            f"{self._name}: {reason}\nIt runs eagerly from here on. This is a fault of Lamina's: please "
+            "report it with the text of traced.explain().",
+            stacklevel=2,
+        )
 
     def _branch(
         self, entry: Entry, segment: Segment, key: Any, leaves: list, args: tuple, kwargs: dict[str, Any]
@@ -230,11 +250,7 @@ class TracedFunction:
         except Exception as error:
             reason = f"it could not be compiled: {type(error).__name__}: {error}"
             self._refuse(key, guards, reason, into)
-            warnings.warn(
-                f"{self._name}: {reason}\nIt runs eagerly from here on. This is a fault of Lamina's: please "
-                "report it with the text of traced.explain().",
-                stacklevel=4,
-            )
+            self._blame(reason)
         return result
 
     def _refuse(self, key: Any, guards: Guards, reason: str, into: Entry | None) -> None:
@@ -402,7 +418,12 @@ def _run_live(entry: Entry, call: Call) -> Any:
         else:
             array = call.array(source)
             tensors.append(wrap(array, _kind(array)))
-    outputs = entry.live.run(tensors)
+    before = [call.tensor(source).grad for source, _ in recording.gradients]
+    try:
+        outputs = entry.live.run(tensors)
+    except BaseException:
+        draw(recording, call, back=True)
+        raise
 
     def base_of(base: Fresh) -> Tensor:
         x = outputs[base.result]
@@ -410,7 +431,6 @@ def _run_live(entry: Entry, call: Call) -> Any:
             x._data = laid_out(x._data, base.order)
         return x
 
-    before = [call.tensor(source).grad for source, _ in recording.gradients]
     return Making(recording, call, base_of, before).result()
 
 

@@ -217,8 +217,7 @@ def way(kernel: Kernel, roles: Windowed, target: Target, options: Options) -> Wi
     """How a convolution on images with the batch innermost runs: by Winograd, or directly."""
     if options.winograd and not roles.gradient:
         lanes = lanes_of(int(kernel.extents[roles.batch]), target)
-        stage = next(stage for stage in kernel.stages if isinstance(stage, Reduce))
-        found = winograd_lanes(kernel, stage, roles.batch, roles.channels, target, lanes)
+        found = winograd_lanes(kernel, roles.batch, roles.channels, target, lanes)
         if found is not None:
             return found
     return windows(kernel, roles, target)

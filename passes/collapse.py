@@ -223,7 +223,7 @@ class _Merged(Rewrite):
 
     def axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(
-            Axis(a.name, a.extent * self.fast.extent) if a.name == self.slow else a
+            Axis(a.name, int(a.extent) * int(self.fast.extent)) if a.name == self.slow else a
             for a in axes
             if a.name != self.fast.name
         )
@@ -318,6 +318,7 @@ class _Opened(Rewrite):
         if step is None:
             return super().index(buffer, index)
         (flat,) = index
+        assert isinstance(flat, Affine)  # or the buffer would have no step
         lead = Affine(((self.axis, 1),))
         return (lead,) if step == 1 else (lead, flat - lead * step)
 

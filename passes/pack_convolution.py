@@ -6,8 +6,8 @@
     y[n, 2*k2+kv, i, j, ki] = sum(r, co, s, ci) (x[n, co, i+r-1, j+s-1, ci else 0]
                                                  * p[k2, r, co, s, ci, kv, ki])
 
-Weights are packed once, when they change.  Both are kernels as any other: a schedule makes the second fast,
-or, where windows leave the image, the code of `llvm/conv_rows.py`.
+Weights are packed once, when they change.  Both are kernels as any other: the code of `llvm/conv_rows.py`
+makes the second fast, or, for narrow images that windows don't leave, a schedule of several rows together.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ def direct(kernel: Kernel, roles: Convolution, target: Target) -> Direct | None:
     new, (out, lane) = made.kernel, made.axes[roles.out]
     channel, channel_lane = made.axes.get(roles.channel or "", (roles.channel, None))
     guarded = bool(new.unproved(_read(new, roles.input)))
-    tile = register_tile(new, roles, int(new.extents[out]), target, by_rows=guarded)
+    if guarded and None in roles.taps[:-1]:  # rows beside the image would be no taps of a loop
+        return None
+    by_rows = guarded or int(new.extents[roles.places[-1]]) >= 4
+    tile = register_tile(new, roles, int(new.extents[out]), target, by_rows)
     order, beside = [out], {}
     if tile.vectors > 1:
         new, outer, inner = split_axis(new, out, tile.vectors)
@@ -69,7 +72,7 @@ def direct(kernel: Kernel, roles: Convolution, target: Target) -> Direct | None:
     whole = [last] if guarded and last and int(new.extents[last]) <= MOST_TAPS else []
     step = steps(new, summed, tile.size, whole)
     how: Schedule | Rows = Schedule(lane, 1, tile.places | beside, step)
-    if guarded:
+    if by_rows:
         across = roles.places[-1]
         how = Rows(roles.input, lane, across, tile.places[across], tuple(beside.items()), tuple(step.items()))
     square = {channel_lane: lanes} if channel_lane else {}

@@ -12,6 +12,7 @@ from ..ir.errors import ArgumentValueError
 from ..ir.graph import Graph
 from .assign_layouts import Options as Layouts
 from .assign_layouts import assign_layouts
+from .batch_innermost import Options as Innermost
 from .batch_innermost import batch_innermost
 from .build_program import build_program
 from .cse import cse
@@ -97,7 +98,8 @@ def to_program(
     program = build_program(graph, into)
     if not options.layouts:
         return program
-    program = batch_innermost(program, target)  # first: whole vectors of images need no blocks of channels
+    # first: whole vectors of images need no blocks of channels
+    program = batch_innermost(program, target, Innermost(winograd=options.winograd))
     program = assign_layouts(program, target, Layouts(winograd=options.winograd))
     # last: products that no layout has taken for convolutions
     return pack_matmuls(program, target, Products(options.frozen))

@@ -1,11 +1,5 @@
 """Gives every array of a program a place in memory: a param, a result, a constant, or part of one arena.
 
-    plan of net: arena of 128 bytes
-      %x at param 0
-      %h at arena+0
-      %y at result 0, in place of %h
-      at the end: result 0 -> param 0
-
 Lifetimes decide.  Arrays that are never needed at once share bytes; a pointwise kernel writes over an operand
 that dies there; a result that overwrites a param is written straight over it where nothing reads the old
 values any more and nothing after it can fail, and is else copied when all is done.
@@ -13,7 +7,7 @@ values any more and nothing after it can fail, and is else copied when all is do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -24,85 +18,8 @@ from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Buffer, Kernel, Local, Stage, Store
 from ..ir.kernel.scalar import Expr, Ref, ref
 from ..ir.kernel.verify import verify as verify_kernel
-from ..ir.printing import Namer
-from .index_check import trusted
-from .program import Alias, Array, Call, Host, Program, Step
-
-ALIGNMENT = 64  # bytes: a cache line, and an AVX-512 register
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where an array begins.  kind: param, result, constant or arena; at: its position, or a byte offset."""
-
-    kind: str
-    at: int
-
-    def __str__(self) -> str:
-        return f"arena+{self.at}" if self.kind == "arena" else f"{self.kind} {self.at}"
-
-
-@dataclass(frozen=True)
-class Move:
-    """Bytes copied from one place to another."""
-
-    source: Place
-    target: Place
-    nbytes: int
-
-    def __str__(self) -> str:
-        return f"{self.source} -> {self.target}"
-
-
-@dataclass(frozen=True, eq=False)
-class MemoryPlan:
-    """Where everything in a program is.
-
-    program: the one planned for, its kernels declaring what they do in place.  moves: copies before a step,
-    by the number of the step; those at the number of steps come last.  scratch: where each call's begins, and
-    its bytes.  arena: bytes.
-    """
-
-    program: Program
-    places: Mapping[Array, Place]
-    arena: int
-    moves: Mapping[int, tuple[Move, ...]] = field(default_factory=dict)
-    scratch: Mapping[Call, tuple[Place, int]] = field(default_factory=dict)
-
-    def arguments(self, step: Step) -> tuple[tuple[Place | None, ...], tuple[Place, ...]]:
-        """The places of a step's inputs (None: an operand left out) and outputs.
-
-        The input that an output is in place of is where that output is: if the two are apart, a move goes
-        before.
-        """
-        outputs = tuple(self.places[array] for array in step.outputs)
-        inputs = [None if array is None else self.places[array] for array in step.inputs]
-        if isinstance(step, Call):
-            for n, source in _declared(step.kernel):
-                inputs[source] = outputs[n]
-        return tuple(inputs), outputs
-
-    def replace(self, **changes: object) -> MemoryPlan:
-        return replace(self, **changes)
-
-    def __str__(self) -> str:
-        program, namer = self.program, Namer()
-        names = {array: namer.name(array.name) for array in program.arrays()}
-        lines = [f"plan of {program.name}: arena of {self.arena} bytes"]
-        lines += [f"  %{names[a]} at {self.places[a]}" for a in (*program.params, *program.constants)]
-        for number, step in enumerate(program.steps):
-            lines += [f"  before {step.name}: {move}" for move in self.moves.get(number, ())]
-            over = {n: step.inputs[i] for n, i in _declared(step.kernel)} if isinstance(step, Call) else {}
-            for n, array in enumerate(step.outputs):
-                source = over.get(n)
-                note = "" if source is None else f", in place of %{names[source]}"
-                note = f", the memory of %{names[step.inputs[0]]}" if isinstance(step, Alias) else note
-                lines.append(f"  %{names[array]} at {self.places[array]}{note}")
-            if isinstance(step, Call) and step in self.scratch:
-                place, nbytes = self.scratch[step]
-                lines.append(f"  scratch of {step.name} at {place}: {nbytes} bytes")
-        lines += [f"  at the end: {move}" for move in self.moves.get(len(program.steps), ())]
-        return "\n".join(lines)
+from .memory_plan import MemoryPlan, Move, Place, aligned, declared, may_fail, roots
+from .program import Array, Call, Program
 
 
 def plan_memory(program: Program, scratch: Callable[[Call], int] = lambda call: 0) -> MemoryPlan:
@@ -117,34 +34,6 @@ def plan_memory(program: Program, scratch: Callable[[Call], int] = lambda call: 
             f"into: {', '.join(map(str, program.into))}",
         )
     return _Planner(program).plan(scratch)
-
-
-def may_fail(step: Step) -> bool:
-    """Whether a step can raise: an op of the host, or a kernel whose indices are checked before it runs."""
-    return isinstance(step, Host) or (isinstance(step, Call) and any(trusted(step.kernel)))
-
-
-def aligned(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
-
-
-def _declared(kernel: Kernel) -> Iterator[tuple[int, int]]:
-    """(output, input) for each output that the kernel writes in place, by position."""
-    names = [buffer.name for buffer in kernel.inputs]
-    for n, buffer in enumerate(kernel.outputs):
-        if buffer.inplace is not None:
-            yield n, names.index(buffer.inplace)
-
-
-def roots(program: Program) -> dict[Array, Array]:
-    """For every array the one whose memory it has: itself, or what it is an alias of."""
-    found: dict[Array, Array] = {}
-    for array in program.arrays():
-        found[array] = array
-    for step in program.steps:
-        if isinstance(step, Alias):
-            found[step.outputs[0]] = found[step.inputs[0]]
-    return found
 
 
 @dataclass(eq=False)
@@ -226,7 +115,7 @@ class _Planner:
             if self.last[param] == number:
                 if not self.declare(number, step.outputs.index(root), param):
                     continue
-            elif any(step.outputs[n] is root for n, _ in _declared(step.kernel)):
+            elif any(step.outputs[n] is root for n, _ in declared(step.kernel)):
                 continue
             self.slots[root] = self.slots[param]
 
@@ -262,8 +151,8 @@ class _Planner:
         taken = self.slots.get(step.outputs[n])
         if taken is not None and _place(taken).kind == "param":
             return None
-        declared = dict(_declared(step.kernel))
-        positions = [declared[n]] if n in declared else range(len(step.inputs))
+        over = dict(declared(step.kernel))
+        positions = [over[n]] if n in over else range(len(step.inputs))
         for position in positions:
             root = self.root[step.inputs[position]]
             before = self.slots[root]
@@ -285,10 +174,10 @@ class _Planner:
         if len(positions) != 1 or root.nbytes != step.outputs[n].nbytes:
             return False
         (position,) = positions
-        declared = dict(_declared(step.kernel))
-        if n in declared:
-            return declared[n] == position
-        if position in declared.values() or step.how is not None:
+        over = dict(declared(step.kernel))
+        if n in over:
+            return over[n] == position
+        if position in over.values() or step.how is not None:
             return False
         kernel = in_place(step.kernel, n, position)
         if kernel is None:
@@ -304,7 +193,7 @@ class _Planner:
             if not isinstance(step, Call):
                 continue
             pairs = [
-                (self.root[step.inputs[i]], self.root[step.outputs[n]]) for n, i in _declared(step.kernel)
+                (self.root[step.inputs[i]], self.root[step.outputs[n]]) for n, i in declared(step.kernel)
             ]
             pairs = [(one, two) for one, two in pairs if self.slots[one] is not self.slots[two]]
             if pairs:
@@ -420,105 +309,3 @@ def _is_pointwise(kernel: Kernel, out: Buffer) -> bool:
         if seen != sorted(seen):
             return False
     return True
-
-
-# ---- the verifier -----------------------------------------------------------------------------------------
-def verify(plan: MemoryPlan) -> MemoryPlan:
-    """The plan, if every read finds what was written for it.
-
-    The program is followed step by step with a note of what each range of bytes holds.  Raises GraphError
-    where an array is gone when it is read, where a step's outputs or scratch lie over what it reads without
-    being in place of it, where a caller's array is overwritten that should not be, or before something that
-    may fail.
-    """
-    return _Memory(plan).follow()
-
-
-class _Memory:
-    def __init__(self, plan: MemoryPlan):
-        self.plan, self.program = plan, plan.program
-        self.held: dict[tuple[str, int], list[tuple[int, int, Array]]] = {}
-        self.root = roots(plan.program)
-        self.overwritten = False
-
-    def refuse(self, rule: str, *details: str) -> GraphError:
-        return GraphError(f"plan of {self.program.name}: {rule}", *details)
-
-    def range(self, place: Place, nbytes: int) -> tuple[tuple[str, int], int, int]:
-        if place.kind == "arena":
-            if place.at % ALIGNMENT or place.at < 0 or place.at + nbytes > self.plan.arena:
-                raise self.refuse(f"{nbytes} bytes at {place} are not inside the arena, or not aligned")
-            return ("arena", 0), place.at, place.at + nbytes
-        return (place.kind, place.at), 0, nbytes
-
-    def write(self, place: Place, array: Array | None, nbytes: int) -> None:
-        """Note that the bytes hold `array` now (None: nothing of use)."""
-        memory, low, high = self.range(place, nbytes)
-        if place.kind == "constant" or (place.kind == "param" and place.at not in self.program.into):
-            raise self.refuse(f"{place} is written over", f"by: {array}")
-        self.overwritten = self.overwritten or place.kind == "param"
-        kept = [e for e in self.held.get(memory, []) if e[1] <= low or e[0] >= high]
-        self.held[memory] = kept + ([(low, high, self.root[array])] if array is not None else [])
-
-    def read(self, place: Place, array: Array, by: str) -> None:
-        memory, low, high = self.range(place, array.nbytes)
-        if low < high and (low, high, self.root[array]) not in self.held.get(memory, []):
-            raise self.refuse(f"{array} is not at {place} any more", f"read by: {by}")
-
-    def apart(self, one: Place, size: int, two: Place, other: int) -> bool:
-        memory, low, high = self.range(one, size)
-        where, start, end = self.range(two, other)
-        return memory != where or high <= start or end <= low or low == high or start == end
-
-    def follow(self) -> MemoryPlan:
-        plan, program = self.plan, self.program
-        for array in (*program.params, *program.constants):
-            memory, low, high = self.range(plan.places[array], array.nbytes)
-            self.held[memory] = [(low, high, array)]
-        for number, step in enumerate(program.steps):
-            if self.overwritten and may_fail(step):
-                raise self.refuse(f"{step.name} may fail after a param was overwritten")
-            inputs, outputs = plan.arguments(step)
-            if isinstance(step, Alias):
-                if inputs != outputs:
-                    raise self.refuse("an alias is where its source is", f"{step.outputs[0]} at {outputs[0]}")
-                continue
-            self.move(number)
-            for array, place in zip(step.inputs, inputs, strict=True):
-                if array is not None and place is not None:
-                    self.read(place, array, step.name)
-            self.apart_in_step(step, inputs, outputs)
-            if isinstance(step, Call) and step in plan.scratch:
-                self.write(plan.scratch[step][0], None, plan.scratch[step][1])
-            for array, place in zip(step.outputs, outputs, strict=True):
-                self.write(place, array, array.nbytes)
-        self.move(len(program.steps))
-        for position, (array, at) in enumerate(zip(program.results, program.into, strict=True)):
-            self.read(Place("result", position) if at is None else Place("param", at), array, "the caller")
-        return plan
-
-    def move(self, number: int) -> None:
-        """Follow the copies before a step; what they copy is seen from what their source holds."""
-        for move in self.plan.moves.get(number, ()):
-            memory, low, high = self.range(move.source, move.nbytes)
-            arrays = [a for start, end, a in self.held.get(memory, []) if (start, end) == (low, high)]
-            if not arrays and move.nbytes:
-                raise self.refuse("a copy takes what was overwritten", f"copy: {move}")
-            self.write(move.target, arrays[0] if arrays else None, move.nbytes)
-
-    def apart_in_step(self, step: Step, inputs: tuple[Place | None, ...], outputs: tuple[Place, ...]) -> None:
-        """What a step writes lies over nothing else that it reads or writes, but where it is in place."""
-        shared = set(_declared(step.kernel)) if isinstance(step, Call) else set()
-        written = [(place, array.nbytes) for place, array in zip(outputs, step.outputs, strict=True)]
-        if isinstance(step, Call) and step in self.plan.scratch:
-            written.append(self.plan.scratch[step])
-        for n, (place, nbytes) in enumerate(written):
-            others = [(at, a, i) for i, (at, a) in enumerate(zip(inputs, step.inputs, strict=True))]
-            for at, array, i in others:
-                if at is None or array is None or (n, i) in shared or isinstance(step, Host):
-                    continue
-                if not self.apart(place, nbytes, at, array.nbytes):
-                    raise self.refuse(f"{step.name} writes over its operand {array}", f"at: {place}")
-            for at, size in written[:n]:
-                if not self.apart(place, nbytes, at, size):
-                    raise self.refuse(f"{step.name} writes two things to one place", f"at: {place}")

@@ -137,7 +137,7 @@ class _Split:
         return [rest, replace(total, init=tuple(own[name] for name in stage.names))]
 
     def finish(self, stage: Reduce | Fold, combining: list[Stage]) -> None:
-        """The kernel that ends with the results, the stores that need no others, and buffers for what does."""
+        """The kernel that ends with the results, the stores that need no others, buffers for what does."""
         results = {n: ref(own) for n, own in zip(stage.defines, combining[-1].defines, strict=True)}
         known = self.results.keys() | results.keys()
         ready = Substituted({**self.results, **results}, self.kernel.locals)

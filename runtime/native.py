@@ -10,6 +10,8 @@ another array, and runs the program.  Any other call is looked at here: converte
 
 from __future__ import annotations
 
+import platform
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -38,7 +40,7 @@ from ..passes.llvm import cache as disk
 from ..passes.llvm.binding import Library, host_target, identity
 from ..passes.llvm.link import ABI, ARENA, MOST, POOL, Check, Manifest, Native, OnHost, View, link
 from ..passes.llvm.target import Target
-from ..passes.plan_memory import Place
+from ..passes.memory_plan import Place
 from ..passes.program import Program
 from . import memory, workers
 from .compiler import Compiler
@@ -70,7 +72,7 @@ class Executable:
     """
 
     def __init__(self, program: Program, target: Target | None = None, threads: int | None = None):
-        target = target or host_target()
+        target = _usable(target)
         start = time.perf_counter()
         with Compiler(target) as compiler:
             linked = link(program, target, ready=compiler.add)
@@ -95,7 +97,7 @@ class Executable:
         """
         made = cls.__new__(cls)
         made.statistics = Statistics()
-        made._load(manifest, constants, objects, target or host_target(), threads, arena)
+        made._load(manifest, constants, objects, _usable(target), threads, arena)
         return made
 
     def _load(
@@ -108,10 +110,6 @@ class Executable:
         arena: Callable[[int], np.ndarray] = memory.arena,
     ) -> None:
         start = time.perf_counter()
-        if target.lanes > host_target().lanes:
-            raise KernelError(
-                f"{manifest.name} is compiled for {target.name}", f"this machine has {host_target().name}"
-            )
         if threads is not None and threads < 1:
             raise ArgumentValueError(f"Executable(threads): at least 1, not {threads}")
         self.manifest, self.objects, self.target = manifest, tuple(objects), target
@@ -225,6 +223,18 @@ class Executable:
         if isinstance(part, Native):
             return _native(self._library.address(part.symbol), self.manifest)
         return _on_host(part) if isinstance(part, OnHost) else _check(part, self.manifest.name)
+
+
+def _usable(target: Target | None) -> Target:
+    """The target, this machine's own by default.  Raises KernelError if its code can't run here."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        raise KernelError(
+            "native programs run on Linux on x86-64", f"this is {sys.platform} on {platform.machine()}"
+        )
+    target = target or host_target()
+    if target.lanes > host_target().lanes:
+        raise KernelError(f"code for {target.name} was asked for", f"this machine has {host_target().name}")
+    return target
 
 
 class _Frame:
@@ -350,7 +360,7 @@ def store_program(key: str, executable: Executable) -> None:
 
 def load_program(key: str, target: Target | None = None, threads: int | None = None) -> Executable | None:
     """The executable stored under a key for this target, or None; one that can't be used is forgotten."""
-    target = target or host_target()
+    target = _usable(target)
     start = time.perf_counter()
     cache, name = disk.default(), _program_key(key, target)
     data = cache.get(name)

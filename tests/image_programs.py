@@ -109,7 +109,7 @@ def random_images(seed: int) -> Program:
         fits = len(x.shape) == 4 and min(x.shape[2:]) >= 3
         if kind in ("conv", "depthwise") and fits:
             size, dilation = rng.choice(((3, 1), (3, 1), (1, 1), (2, 1), (3, 2), (5, 1)))
-            padding = rng.randint(0, dilation * (size - 1))
+            padding = rng.randint(0, dilation * (size - 1)) + (rng.random() < 0.2)
             room = min(x.shape[2:]) + 2 * padding - dilation * (size - 1)
             outs = x.shape[1] if kind == "depthwise" else rng.choice((4, 6, 8, 12, 3))
             if room >= 1:

@@ -107,8 +107,8 @@ def tanh(x: Expr) -> Expr:
 
 
 def erfinv(x: Expr) -> Expr:
-    """Giles' polynomials as a start, in the tails erfc's asymptotic form inverted; then two steps of Halley on
-    erf(y) - x, through erfc where erf has no bits left.
+    """Giles' polynomials as a start, in the far tails erfc's asymptotic form inverted; then two steps of
+    Halley on erf(y) - x, through erfc where erf has no bits left.
     """
     w = op("neg", op("log", (1.0 - x) * (x + 1.0)))
     centre = polynomial(op("min", w, 5.0) - 2.5, ERFINV_CENTRE)

@@ -47,7 +47,7 @@ class Word:
     llvm: Spelling | None = None
     triton: Spelling | None = None
     libm: str | None = None
-    expand: Callable[..., Expr | None] | Mapping[str, Callable[..., Expr]] | None = None
+    expand: Callable[..., Expr | None] | Mapping[str, Callable[..., Expr | None]] | None = None
     expands: tuple[str, ...] = ("f32",)
 
     def __call__(self, *args: Scalar) -> Op:

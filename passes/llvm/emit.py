@@ -350,6 +350,7 @@ class Emitter(Results):
                 "entry:",
                 *arrays,
                 *self.lines,
+                *([f"  {self.call('llvm.x86.sse.sfence', 'void', [])}"] if self.schedule.stream else []),
                 "  ret void",
                 "}",
             ]
@@ -372,10 +373,10 @@ class Emitter(Results):
                 chunk = base
                 continue
             extent = self.kernel.extents[name]
-            known = isinstance(extent, int)
-            if size > 1 and not (known and extent % size == 0):
+            if size > 1 and (isinstance(extent, str) or extent % size):
                 # the last tile overlaps its neighbour: stores are pure functions of their point
-                last = str(extent - size) if known else self.integer(f"sub i64 %{extent}, {size}")
+                is_open = isinstance(extent, str)
+                last = self.integer(f"sub i64 %{extent}, {size}") if is_open else str(int(extent) - size)
                 early = self.integer(f"icmp slt i64 {base}, {last}")
                 base = self.integer(f"select i1 {early}, i64 {base}, i64 {last}")
             point[name] = (base, 0)
@@ -418,9 +419,22 @@ class Emitter(Results):
         full = self.name(f"sub i64 {high}, {self.name(f'urem i64 {size}, {block}')}")
 
         exact = isinstance(extent, int) and extent % block == 0 and schedule.chunk % block == 0
+        if schedule.stream:
+            middle = self.name(f"select i1 {self.memo('aligned', self.aligned)}, i64 {full}, i64 {low}")
+            self.streaming = True
+            self.loop(low, middle, block, [], _effect(lambda index: at(index, block)), nonempty=False)
+            self.streaming, low, exact = False, middle, False
         self.loop(low, full, block, [], _effect(lambda index: at(index, block)), nonempty=exact)
         if not exact:
             self.loop(full, high, self.lanes, [], _effect(tail), nonempty=False)
+
+    def aligned(self) -> str:
+        """Whether every output begins at a multiple of a cache line; an i1."""
+        starts = [self.name(f"ptrtoint ptr %{buffer.name}.ptr to i64") for buffer in self.kernel.outputs]
+        total = starts[0]
+        for start in starts[1:]:
+            total = self.name(f"or i64 {total}, {start}")
+        return self.name(f"icmp eq i64 {self.name(f'and i64 {total}, 63')}, 0")
 
 
 def _effect(act: Callable[[Any], None]) -> Callable[[Any, list[Value]], list[Value]]:

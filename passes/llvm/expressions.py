@@ -30,6 +30,7 @@ class Expressions(Writer, ABC):
         self.kernel, self.schedule, self.target = kernel, schedule, target
         self.lane_axis = "" if schedule.scalar else schedule.vector or ""  # "": every value is a scalar
         self.mask: str | None = None  # the lanes inside the vector axis; None: all of them
+        self.streaming = False  # whether full vectors are stored past the caches
         self._order: dict[Expr, list[str]] = {}
 
     def key(self, expr: Expr, point: Point, wanted: str | None = None) -> tuple:

@@ -21,7 +21,8 @@ import numpy as np
 from ...ir.errors import KernelError
 from ...ir.graph import Graph, Node, Value
 from ..index_check import index_check, trusted
-from ..plan_memory import MemoryPlan, Move, Place, plan_memory, verify
+from ..memory_plan import MemoryPlan, Move, Place, verify
+from ..plan_memory import plan_memory
 from ..program import Alias, Array, Call, Host, Program, Step
 from .code import Code
 from .generate import code_of

@@ -195,7 +195,13 @@ class Memory(Expressions):
             old = self.load_vector(dtype, address, lanes, spread, self.mask, literal(0, dtype))
             value = self.combined(stage.combine, old, value)
         if lanes == 1 and spread is None and self.mask is None:
-            self.line(f"store {value}, ptr {address}, align {align}")
+            if self.streaming:
+                self.declared["!0"] = "!0 = !{i32 1}"
+                self.line(
+                    f"store {value}, ptr {address}, align {min(64, self.lanes * align)}, !nontemporal !0"
+                )
+            else:
+                self.line(f"store {value}, ptr {address}, align {align}")
             return
         masked = (self.vector("i1"), self.mask or "splat (i1 true)")
         shape, operand = suffix(dtype, self.lanes), (value.type, value.text)

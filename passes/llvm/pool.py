@@ -39,11 +39,10 @@ PATIENCE = (
 
 PREFIX = "lamina_pool"
 _FUTEX, _WAIT, _WAKE_UP = 202, 128, 129  # the system call, and its operations, private to the process
-_LAUNCHED = "ptr %pool, ptr %entry, ptr %args, i64 %units, i64 %nanoseconds, i64 %most"
 
 
 def text() -> str:
-    """The module: launch, serial, worker, resize and fork_join, each behind the prefix `lamina_pool_`."""
+    """The module: launch, worker, resize and fork_join, each behind the prefix `lamina_pool_`."""
     return f"""
 declare i64 @syscall(i64, ...)
 declare i32 @sched_yield()
@@ -152,7 +151,9 @@ end:
   ret void
 }}
 
-define void @{PREFIX}_launch({_LAUNCHED}) nounwind {{
+define void @{PREFIX}_launch(
+  ptr %pool, ptr %entry, ptr %args, i64 %units, i64 %nanoseconds, i64 %most
+) nounwind {{
 begin:
 {_load("limit32", "i32", LIMIT)}
 {_load("grain", "i64", GRAIN)}
@@ -222,12 +223,6 @@ again:
   br label %join
 release:
   store atomic i32 0, ptr %busy release, align 4
-  ret void
-}}
-
-; The launch of a pool without threads.
-define void @{PREFIX}_serial({_LAUNCHED}) nounwind {{
-  call void %entry(ptr %args, i64 0, i64 %units)
   ret void
 }}
 

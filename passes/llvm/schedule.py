@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
-from ...ir.kernel.form import Fold, Kernel, Local, Reduce, Stage, names
+from ...ir.kernel.form import Fold, Kernel, Local, Reduce, Stage, Store, names
 from ...ir.kernel.scalar import Expr, Op, Read, Ref, walk
 from ...ir.kernel.types import bits
 from ..arrange_axes import STRIP
@@ -16,6 +16,7 @@ from ..contraction import contractions
 from .target import Target
 
 CHUNK = 4096  # elements: with a few operands they fit the nearest cache, and are work for about 1 us
+STREAM = 64 << 20  # bytes written: from here 21 to 27 % are gained by not reading them first (Zen 5)
 KEPT_BYTES = 64 << 10  # of stack for one kept Local: a row that is read again must stay in the nearest caches
 
 
@@ -30,6 +31,7 @@ class Schedule:
     chunk:  elements of a parallel vector axis per unit of work.
     keep:   the Local stages held in scratch memory; the others are recomputed where they are used.
     scalar: one element at a time: where vectors would meet in one element, or a scan runs along the axis.
+    stream: full vectors are stored past the caches, where the outputs are aligned.
     """
 
     vector: str | None
@@ -39,13 +41,15 @@ class Schedule:
     chunk: int = CHUNK
     keep: frozenset[str] = frozenset()
     scalar: bool = False
+    stream: bool = False
 
     def __str__(self) -> str:
         parts = [f"vector={self.vector}", f"unroll={self.unroll}", f"chunk={self.chunk}"]
         for label, sizes in (("tile", self.tile), ("step", self.step)):
             parts += [f"{label}.{axis}={size}" for axis, size in sorted(sizes.items())]
         parts += [f"keep={'+'.join(sorted(self.keep))}"] if self.keep else []
-        return " ".join([*parts, *(["scalar"] if self.scalar else [])])
+        parts += ["scalar"] if self.scalar else []
+        return " ".join([*parts, *(["stream"] if self.stream else [])])
 
 
 def default_schedule(kernel: Kernel, target: Target) -> Schedule:
@@ -70,7 +74,22 @@ def default_schedule(kernel: Kernel, target: Target) -> Schedule:
     if vector in kernel.parallel_names and any(store.combine and store.axes for store in kernel.stores):
         held = max(1, min(8, _size(kernel, vector) // target.lanes))  # vectors for each index that is read
         return Schedule(vector, held, chunk=held * target.lanes)
-    return Schedule(vector, held, _rows(kernel, vector), keep=_kept(kernel, vector))
+    stream = _streams(kernel, vector)
+    return Schedule(vector, held, _rows(kernel, vector), keep=_kept(kernel, vector), stream=stream)
+
+
+def _streams(kernel: Kernel, vector: str) -> bool:
+    """Whether a pointwise kernel over one axis writes more than caches hold, element beside element."""
+    written = sum(_size(kernel, vector) * bits(kernel.buffers[s.buffer].dtype) // 8 for s in kernel.stores)
+    beside = Affine(((vector, 1),))
+    return (
+        names(kernel.parallel) == (vector,)
+        and written >= STREAM
+        and not runs_once(kernel)
+        and all(isinstance(stage, (Store, Local)) and not stage.axes for stage in kernel.stages)
+        and all(kernel.buffers[store.buffer].offset(store.index) == beside for store in kernel.stores)
+        and not any(isinstance(part, Expr) for store in kernel.stores for part in store.index)
+    )
 
 
 def _rows(kernel: Kernel, vector: str) -> dict[str, int]:

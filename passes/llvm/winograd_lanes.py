@@ -26,6 +26,7 @@ from ...ir.kernel.scalar import Read
 from .code import Code, Phase
 from .conv_function import PAIRS, Function
 from .conv_winograd import NANOSECONDS, TAPS, Epilogue
+from .matmul import REGISTERS
 from .target import Target
 from .winograd import weight_transform
 from .writer import Value
@@ -33,7 +34,10 @@ from .writer import Value
 TILE, SIDE = 4, 6
 POSITIONS = SIDE * SIDE
 STACK = 5 << 18  # bytes of V and M
-LEAST_CHANNELS = 8  # fewer, and the transforms outweigh the products
+CACHE = 1 << 20  # bytes of a core's second cache
+# Measured on one Zen 5 core: GF/s of sums over channels; nanoseconds for a vector of a tile and channel, and
+# of one weight's vector; bytes in a nanosecond, of a U in that cache and beyond it.
+RATE, TRANSFORM, WEIGHT, NEAR, FAR = 230, 28, 60, 60, 20
 
 
 @dataclass(frozen=True)
@@ -62,66 +66,78 @@ class WinogradLanes:
 
 
 def winograd_lanes(
-    kernel: Kernel,
-    stage: Reduce,
-    batch: str,
-    channels: tuple[str | None, str | None],
-    target: Target,
-    lanes: int,
+    kernel: Kernel, batch: str, channels: tuple[str | None, str | None], target: Target, lanes: int
 ) -> WinogradLanes | None:
     """How a convolution on images with the batch innermost runs by Winograd; None where it can't, or gains
     too little.
 
     kernel: with the weight as [3, 3, summed channels, output channels].  channels: of the two images.
     """
+    stage = next(stage for stage in kernel.stages if isinstance(stage, Reduce))
     factors = stage.value.args  # type: ignore[attr-defined]
     summed = {axis.name for axis in stage.axes}
     inner = [axis for axis in channels if axis is not None and axis in summed]
-    out = [axis for axis in channels if axis is not None and axis not in summed]
-    if kernel.dtypes[stage.name] != "f32" or len(inner) != 1 or len(out) != 1:
+    outer = [axis for axis in channels if axis is not None and axis not in summed]
+    if kernel.dtypes[stage.name] != "f32" or len(inner) != 1 or len(outer) != 1:
         return None
-    if not all(isinstance(factor, Read) for factor in factors) or any(
-        s.axes for s in kernel.stages if s is not stage
-    ):
+    if not all(isinstance(f, Read) for f in factors) or any(s.axes for s in kernel.stages if s is not stage):
         return None
-    image = next((f for f in factors if batch in kernel.free_axes(f)), None)
-    weight = next((f for f in factors if f is not image), None)
-    if image is None or weight is None or len(weight.index) != 4:
-        return None
-    taps = [
-        part.terms[0][0] for part in weight.index[:2] if isinstance(part, Affine) and len(part.terms) == 1
-    ]
-    places = []
-    for tap in taps:
-        part = next((p for p in image.index if isinstance(p, Affine) and tap in p.names), None)
-        if part is None or len(part.names) != 2 or part.coefficient(tap) not in (1, -1):
-            return None
-        (place,) = part.names - {tap}
-        if part.coefficient(place) != 1 or place in summed:
-            return None
-        places.append(place)
+    image, weight = sorted(factors, key=lambda f: batch not in kernel.free_axes(f))
+    places, taps = _moved(kernel, image, weight, summed)
     extent = {axis: int(n) for axis, n in kernel.extents.items()}
-    if len(places) != 2 or [extent[tap] for tap in taps] != [TAPS, TAPS]:
-        return None
-    count, outs = extent[inner[0]], extent[out[0]]
-    if count < LEAST_CHANNELS or outs % lanes or extent[batch] % lanes:
-        return None
-    if any(extent[place] < TILE for place in places):
+    count, outs = extent[inner[0]], extent[outer[0]]
+    if len(places) != 2 or outs % lanes or extent[batch] % lanes:
         return None
     for vectors in (2, 1):
-        rows = next(n for n in range(24 // vectors, 0, -1) if outs % n == 0)
-        made = WinogradLanes(
-            batch, inner[0], out[0], (places[0], places[1]), (taps[0], taps[1]), lanes, vectors, rows
-        )
-        if extent[batch] % (vectors * lanes) == 0 and sum(made_sizes(made, count)) * 4 <= STACK:
-            return made
+        rows = next(n for n in range(REGISTERS[lanes == 16] // vectors, 0, -1) if outs % n == 0)
+        made = WinogradLanes(batch, inner[0], outer[0], places, taps, lanes, vectors, rows)  # type: ignore[arg-type]
+        fits = 4 * POSITIONS * sum(strides(made, count)) <= STACK
+        if extent[batch] % (vectors * lanes) == 0 and fits:
+            return made if _gains(made, kernel, image) else None
     return None
 
 
-def made_sizes(how: WinogradLanes, channels: int) -> tuple[int, int]:
-    """The floats of V and M."""
-    v, m = strides(how, channels)
-    return POSITIONS * v, POSITIONS * m
+def _moved(
+    kernel: Kernel, image: Read, weight: Read, summed: set[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The places along rows and columns, and the taps that move the window from there by single steps; none
+    for other windows than 3 x 3."""
+    places, taps = [], []
+    if len(weight.index) != 4:
+        return (), ()
+    for part in weight.index[:2]:
+        tap = part.terms[0][0] if isinstance(part, Affine) and len(part.terms) == 1 else None
+        at = next((p for p in image.index if isinstance(p, Affine) and tap in p.names), None)
+        if tap is None or at is None or len(at.names) != 2 or kernel.extents[tap] != TAPS:
+            return (), ()
+        (place,) = at.names - {tap}
+        if at.coefficient(tap) not in (1, -1) or at.coefficient(place) != 1 or place in summed:
+            return (), ()
+        places.append(place)
+        taps.append(tap)
+    return tuple(places), tuple(taps)
+
+
+def _gains(how: WinogradLanes, kernel: Kernel, image: Read) -> bool:
+    """Whether it takes a sixth off the time of a direct sum, in nanoseconds of one Zen 5 core.
+
+    U is written once and read for every unit, so that many channels of small images gain nothing.
+    """
+    extent = {axis: int(n) for axis, n in kernel.extents.items()}
+    pairs, batch = extent[how.channel] * extent[how.out], extent[how.batch]
+    direct, tiles = 2.0 * pairs * batch, 1
+    for place, tap in zip(how.places, how.taps, strict=True):
+        d = next(d for d, p in enumerate(image.index) if isinstance(p, Affine) and tap in p.names)
+        part, size = image.index[d], int(kernel.buffers[image.buffer].shape[d])
+        assert isinstance(part, Affine)
+        reached = (part.bind({place: i, tap: r}).constant for i in range(extent[place]) for r in range(TAPS))
+        direct *= sum(0 <= at < size for at in reached)
+        tiles *= -(-extent[place] // TILE)
+    blocks, nbytes = batch // (how.vectors * how.lanes), 4 * POSITIONS * pairs
+    spent = 2 * POSITIONS * pairs * batch * tiles / RATE
+    spent += tiles * batch / how.lanes * (extent[how.channel] + extent[how.out]) * TRANSFORM
+    spent += pairs / how.lanes * WEIGHT + (tiles * blocks + 2) * nbytes / (NEAR if nbytes <= CACHE else FAR)
+    return spent < 5 / 6 * direct / RATE
 
 
 def strides(how: WinogradLanes, channels: int) -> tuple[int, int]:
@@ -153,7 +169,7 @@ class _Writing:
         self.origin, self.size, self.flip = [], [], []
         x = kernel.buffers[self.image.buffer]
         self.steps = []  # of the image along its rows and columns
-        for place, tap in zip(how.places, how.taps, strict=True):
+        for tap in how.taps:
             d = next(d for d, p in enumerate(self.image.index) if isinstance(p, Affine) and tap in p.names)
             part = self.image.index[d]
             flipped = part.coefficient(tap) < 0

@@ -90,7 +90,7 @@ def test_the_file_holds_folded_weights_and_readable_text(exported):
 def test_every_member_is_checked_before_use(exported, tmp_path):
     path, *_ = exported
     with zipfile.ZipFile(path) as archive:
-        members = {info.filename: archive.read(info) for info in archive.infolist()}
+        members, comment = {info.filename: archive.read(info) for info in archive.infolist()}, archive.comment
     for name in members:
         damaged = dict(members)
         at = len(members[name]) // 2
@@ -99,7 +99,8 @@ def test_every_member_is_checked_before_use(exported, tmp_path):
         with zipfile.ZipFile(broken, "w", zipfile.ZIP_STORED) as archive:  # with checksums that fit
             for other, data in damaged.items():
                 archive.writestr(other, data)
-        with pytest.raises(ModelError):
+            archive.comment = comment
+        with pytest.raises(ModelError, match="damaged"):
             Model(broken)
 
 
@@ -119,7 +120,7 @@ def test_foreign_files_are_refused(tmp_path):
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("hello.txt", "hello")
     for path in (text, archive):
-        with pytest.raises(ModelError, match="no model"):
+        with pytest.raises(ModelError, match="no model|not a zip"):
             jit.load(path)
     with pytest.raises(FileNotFoundError):
         jit.load(tmp_path / "absent.lam")

@@ -104,7 +104,7 @@ def test_shapes_that_depend_on_values():
             assert a == b if isinstance(a, int) else True
             if not isinstance(a, int):
                 same(a, b)
-    assert hits(f) >= 2
+    assert hits(f) == 1  # the third call: each other one has other numbers of places
 
 
 def test_nothing_is_written_before_the_last_question():

@@ -355,6 +355,36 @@ def test_errors_are_the_users_own_and_leave_nothing_behind():
     assert state.tolist() == [4.0, 4.0] and hits(f) == 1
 
 
+def test_an_index_out_of_range_raises_as_eagerly():
+    table, seen = nn.Embedding(4, 3), lamina.zeros(())
+
+    @jit.trace
+    def f(at):
+        seen.add_(1)
+        with lamina.no_grad():
+            return table(at) * 2
+
+    for _ in range(2):
+        f(lamina.tensor([0, 3]))
+    for _ in range(2):
+        with pytest.raises(IndexError, match="4"):
+            f(lamina.tensor([0, 4]))
+    near(f(lamina.tensor([1, 2])), f.__wrapped__(lamina.tensor([1, 2])), 1)
+    assert hits(f) == 2 and seen.item() == 6
+
+
+def test_an_argument_that_can_not_be_written():
+    @jit.trace
+    def f(x):
+        x.add_(1)
+
+    f(lamina.zeros(2)), f(lamina.zeros(2))
+    data = np.zeros(2, np.float32)
+    data.flags.writeable = False
+    with pytest.raises(RuntimeError, match="read-only"):
+        f(lamina.from_numpy(data))
+
+
 def test_an_interrupt_leaves_the_tracer_usable():
     interrupted = []
 

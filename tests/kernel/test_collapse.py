@@ -113,7 +113,13 @@ kernel k(x: f32[{n}{inner}], z: f32[{n}{inner}]) -> (y: f32[{n}{inner}]) {{
 def test_one_code_serves_every_size_and_stays_in_bounds(target):
     first, _ = code_of(call_of(of_size(7, "")), target)
     run, rng = Native(first, (7,), target), np.random.default_rng(0)
-    for n, inner in [*((n, "") for n in range(70) if n != 1), (4096, ""), (4097, ""), (12_289, ""), (9, ",5")]:
+    for n, inner in [
+        *((n, "") for n in range(70) if n != 1),
+        (4096, ""),
+        (4097, ""),
+        (12_289, ""),
+        (9, ",5"),
+    ]:
         kernel = of_size(n, inner)
         code, symbols = code_of(call_of(kernel), target)
         size = n * 5 if inner else n

@@ -23,6 +23,7 @@ CASES = {
     "3x3": (1, 2, (6, 9), 3, {"padding": 1}),
     "three channels, stride": (3, 1, (11, 13), 7, {"padding": 3, "stride": 2}),
     "no padding": (2, 1, (6, 8), 3, {}),
+    "narrow": (1, 2, (5, 4), 2, {}),
     "1x1": (2, 3, (5, 7), 1, {}),
     "1x1, stride": (1, 4, (6, 7), 1, {"stride": 2}),
     "dilated": (1, 1, (9, 9), 3, {"padding": 2, "dilation": 2}),
@@ -68,9 +69,9 @@ def test_code_agrees_with_its_kernel(case, target):
     np.testing.assert_array_equal(got, want)
 
 
-def test_padding_is_handled_by_rows():
+def test_narrow_images_are_tiled_over_rows():
     assert isinstance(kernels("3x3", 8, AVX2).how, Rows)
-    assert not isinstance(kernels("no padding", 8, AVX2).how, Rows)
+    assert not isinstance(kernels("narrow", 8, AVX2).how, Rows)
 
 
 def test_rows_refuse_other_kernels():

@@ -1,10 +1,11 @@
 """Code of calls: phases, names, symbols, and agreement with the interpreter at every width."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from native import call_of, run_code
+from native import Native, call_of, run_code
 from probes import PROBES
 from test_kernel_llvm import close
 
@@ -116,3 +117,25 @@ def test_a_costly_kernel_is_estimated_to_take_longer():
         return phase.nanoseconds
 
     assert cost("x[i]") < cost("exp(x[i])") < cost("lgamma(x[i])")
+
+
+def test_what_caches_do_not_hold_is_stored_past_them():
+    """Where the output is aligned; elsewhere the same loop stores as usual."""
+    text = "kernel k(x: f32[n]) -> (y: f32[n]) {\n  parallel i:n\n  y[i] = (x[i] * 2.0)\n}"
+    large, symbols = code_of(
+        call_of(verify(parse(text.replace("n]", "16777216]").replace(":n", ":16777216")))), AVX512
+    )
+    small, _ = code_of(call_of(verify(parse(text.replace("n]", "4096]").replace(":n", ":4096")))), AVX512)
+    assert "nontemporal" in large.text and "nontemporal" not in small.text
+    for target in LEVELS:
+        code, _ = code_of(call_of(large.kernel), target)
+        run, n = Native(replace(code, phases=(replace(code.phases[0], units=3),)), (10_007,), target), 10_007
+        memory = np.zeros(n + 64, np.float32)
+        start = -memory.ctypes.data % 64 // 4
+        x = np.arange(n, dtype=np.float32)
+        for offset in (start, start + 1):
+            memory[:] = -1
+            y = memory[offset : offset + n]
+            run(x, y)
+            np.testing.assert_array_equal(y, x * 2)
+            assert (memory[:offset] == -1).all() and (memory[offset + n :] == -1).all()

@@ -29,6 +29,14 @@ graph f(%x: f32[4000,8], %w: f32[8]) -> (f32[4000,8]) {
   %1 = mul(%x, %0) : f32[4000,8]
   return %1
 }"""
+VIEWED = """\
+graph f(%x: f32[4,8], %w: f32[8,3], %s: f32[3]) -> (f32[4,3]) {
+  %0 = reshape(%s) {shape=(1,3)} : f32[1,3]
+  %1 = mul(%w, %0) : f32[8,3]
+  %2 = transpose(%1) {dim0=0, dim1=1} : f32[3,8]
+  %3 = linear(%x, %2, none) : f32[4,3]
+  return %3
+}"""
 
 
 def test_freeze_moves_what_weights_decide():
@@ -44,6 +52,13 @@ def test_freeze_leaves_repetition_and_what_depends_on_inputs():
     assert not first.nodes and len(rest.nodes) == 2
     first, rest = freeze(parse(BEFORE), frozenset())
     assert not first.nodes and str(rest) == BEFORE
+
+
+def test_freeze_goes_through_views_and_stores_none():
+    first, rest = freeze(parse(VIEWED), frozenset({1, 2}))
+    assert [n.op.name for n in first.nodes] == ["reshape", "mul"]
+    assert [n.op.name for n in rest.nodes] == ["transpose", "linear"]
+    verify(first), verify(rest)
 
 
 def test_freeze_keeps_the_meaning():

@@ -18,7 +18,8 @@ from lamina.ir.errors import GraphError
 from lamina.ir.kernel.interpret import interpret as interpret_kernel
 from lamina.ir.kernel.types import NUMPY
 from lamina.passes import plan_memory as module
-from lamina.passes.plan_memory import MemoryPlan, Place, in_place, plan_memory, verify
+from lamina.passes.memory_plan import MemoryPlan, Place, aligned, verify
+from lamina.passes.plan_memory import in_place, plan_memory
 from lamina.passes.program import Alias, Array, Call, Program, interpret, run_host
 
 SEEDS = range(150)
@@ -230,9 +231,7 @@ def test_random_programs_reuse_memory():
     text = "\n".join(map(str, plans))
     for kind in ("in place of", "at param 0, in place of", "at the end: param", "before overwrite_first"):
         assert kind in text, kind
-    apart = sum(
-        module.aligned(a.nbytes) for plan in plans for a in plan.places if plan.places[a].kind == "arena"
-    )
+    apart = sum(aligned(a.nbytes) for plan in plans for a in plan.places if plan.places[a].kind == "arena")
     assert sum(plan.arena for plan in plans) < 0.7 * apart
 
 
@@ -240,7 +239,7 @@ def test_random_programs_reuse_memory():
 def overlapping(slots):
     for slot in slots:
         slot.place = Place("arena", 0)
-    return max((module.aligned(slot.nbytes) for slot in slots), default=0)
+    return max((aligned(slot.nbytes) for slot in slots), default=0)
 
 
 class ForgetsResults(module._Planner):

@@ -73,8 +73,9 @@ def test_random_programs_compute_what_they_mean(target):
             assert all(got[n] is arrays[at] for n, at in enumerate(program.into) if at is not None), seed
 
 
-def test_work_worth_threads_is_the_same_on_all_of_them(monkeypatch):
-    program = adds(shape=(300, 1000))
+@pytest.mark.parametrize("make", [lambda: adds(shape=(300, 1000)), lambda: flips()])
+def test_work_worth_threads_is_the_same_on_all_of_them(make):
+    program = make()
     arrays = arguments(program)
     (wanted,) = interpret(program, *arrays)
     if workers.asleep:
@@ -151,10 +152,14 @@ def test_every_element_type_enters_quickly(dtype):
 
 def test_what_this_machine_can_not_run_is_refused(monkeypatch):
     monkeypatch.setattr(native, "host_target", lambda: BASELINE)
-    with pytest.raises(KernelError, match="adds is compiled for avx2\n  this machine has baseline"):
+    with pytest.raises(KernelError, match="code for avx2 was asked for\n  this machine has baseline"):
         Executable(adds(), AVX2)
+    monkeypatch.undo()
     with pytest.raises(ArgumentValueError, match="at least 1, not 0"):
         Executable(adds(), threads=0)
+    monkeypatch.setattr(native.platform, "machine", lambda: "aarch64")
+    with pytest.raises(KernelError, match="Linux on x86-64\n  this is linux on aarch64"):
+        Executable(adds())
 
 
 # ---- arguments

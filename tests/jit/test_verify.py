@@ -1,0 +1,151 @@
+"""`trace(verify=True)`, `explain()`, and what else shows what was made of a function."""
+
+from __future__ import annotations
+
+import pytest
+
+import lamina
+from lamina import jit, nn, optim
+from lamina.ir.errors import ArgumentError
+from lamina.jit import backend, verify
+
+
+def make():
+    net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Dropout(0.5))
+    optimizer = optim.Adam(net.parameters(), lr=0.01)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = net(x).square().sum()
+        loss.backward()
+        optimizer.step()
+        return loss, x[0] * 2
+
+    return step
+
+
+def test_verified_runs_do_what_eager_does_once():
+    lamina.manual_seed(1)
+    step = make()
+    traced = jit.trace(verify=True)(step)
+    for _ in range(5):
+        traced(lamina.randn(2, 4))
+    assert traced._log.hits == 3
+
+
+def test_verified_runs_look_at_values_too():
+    @jit.trace(verify=True)
+    def f(x):
+        x.add_(1)
+        return x * 2 if x.sum() > 0 else x - 1
+
+    for value in (1.0, -5.0, 2.0, -7.0):
+        x = lamina.full((2,), value)
+        got = f(x)
+        assert x.tolist() == [value + 1] * 2
+        assert got.tolist() == ([(value + 1) * 2] * 2 if value > 0 else [value] * 2)
+    assert f._log.hits == 2
+
+
+class Broken:
+    """Code that gives a wrong result for one of its outputs."""
+
+    def __init__(self, code):
+        self.code = code
+
+    def run(self, arrays, tensors=None):
+        first, *rest = self.code.run(arrays, tensors)
+        first = first.copy()
+        first.reshape(-1)[-1] += 1
+        return (first, *rest)
+
+    def kernels(self):
+        return []
+
+
+def test_wrong_code_is_named(monkeypatch):
+    real = backend.compile_graph
+    monkeypatch.setattr(backend, "compile_graph", lambda *a, **k: Broken(real(*a, **k)))
+
+    @jit.trace(verify=True)
+    def f(x):
+        return (x * 2).exp()
+
+    f(lamina.zeros(3))
+    with pytest.raises(verify.TraceError) as error:
+        f(lamina.zeros(3))
+    text = str(error.value)
+    assert "f: a compiled run differs from the eager one" in text
+    assert "output 0: element [2] is 1.0 eagerly and 2.0 compiled" in text
+    assert "the code of exp at test_verify.py:" in text
+
+
+def test_a_wrong_pass_is_named(monkeypatch):
+    def negate(graph):
+        return graph.replace(results=graph.params[:1])
+
+    monkeypatch.setattr(verify.Options, "passes", lambda self: (negate,))
+
+    class Wrong:
+        def run(self, arrays, tensors=None):
+            return (arrays[0],)
+
+        def kernels(self):
+            return []
+
+    monkeypatch.setattr(backend, "compile_graph", lambda *a, **k: Wrong())
+    f = jit.trace(lambda x: x * 2, verify=True)
+    f(lamina.ones(2))
+    with pytest.raises(verify.TraceError, match="pass negate changes result 0: element .0. is 2.0 eagerly and 1.0"):
+        f(lamina.ones(2))
+
+
+def test_explain_tells_what_happened():
+    scale = [2.0]
+
+    @jit.trace
+    def f(x):
+        return x * scale[0]
+
+    f(lamina.ones(2)), f(lamina.ones(2))
+    scale[0] = 3.0
+    f(lamina.ones(2))
+    f(object())
+    text = f.explain()
+    assert text.startswith("f: 2 recordings, 1 compiled call, 1 eager call")
+    assert "recording 1: 1 op, 1 input" in text
+    assert "miss: what scale holds: [2.0] -> [3.0] (test_verify.py:" in text
+    assert "eager, 1 call: an argument is a object" in text
+    assert "compiled in " in text and "a compiled call took " in text
+
+
+def test_graph_kernels_and_source():
+    f = jit.trace(lambda x: (x * 2 + 1).relu().sum())
+    with pytest.raises(ArgumentError, match="has no recording: call it first"):
+        f.graph()
+    x = lamina.ones(8, 8)
+    f(x), f(x)
+    assert [node.op.name for node in f.graph().nodes] == ["mul", "add", "relu", "sum"]
+    assert len(f.kernels()) == 1  # all in one
+    assert "define " in f.source("llvm")
+    with pytest.raises(ArgumentError, match="there is 'llvm', not 'ptx'"):
+        f.source("ptx")
+
+
+def test_the_recorded_graph_shows_writes():
+    @jit.trace
+    def f(x):
+        x[0].add_(1)
+
+    f(lamina.ones(2, 2))
+    assert [node.op.name for node in f.graph(raw=True).nodes] == ["basic_index", "add", "write"]
+    assert [node.op.name for node in f.graph().nodes] == ["basic_index", "add", "view_scatter"]
+
+
+def test_equal_recordings_are_compiled_once():
+    backend.forget()
+    one, two = (jit.trace(lambda x: x.tanh() * 3) for _ in range(2))
+    for f in (one, two):
+        f(lamina.ones(5)), f(lamina.ones(5))
+    codes = {id(s.code.code) for f in (one, two) for s in f._segments()}
+    assert len(codes) == 1

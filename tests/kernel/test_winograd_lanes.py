@@ -1,0 +1,116 @@
+"""Winograd's convolutions with the batch in the lanes, against the interpreter, at every width."""
+
+import numpy as np
+import pytest
+from image_programs import Builder, arguments, conv_kernel
+from native import run_code
+from test_winograd import tolerance
+from training_programs import gradients
+
+from lamina.passes import batch_innermost as layouts
+from lamina.passes.batch_innermost import Options, batch_innermost
+from lamina.passes.llvm import winograd_lanes as module
+from lamina.passes.llvm.binding import host_target
+from lamina.passes.llvm.target import AVX512, LEVELS
+from lamina.passes.llvm.winograd_lanes import WinogradLanes
+from lamina.passes.program import Program, interpret
+
+TARGETS = [level for level in LEVELS if level.lanes <= host_target().lanes]
+
+# batch, channels and output channels in vectors, height, width, padding
+SHAPES = {
+    "whole tiles": (2, 1, 2, 8, 8, 1),
+    "one vector": (1, 2, 1, 8, 4, 1),
+    "three vectors": (3, 1, 1, 4, 8, 1),
+    "odd": (1, 1, 1, 7, 9, 1),
+    "smaller than a window": (1, 1, 1, 3, 2, 1),
+    "no padding": (1, 1, 1, 5, 11, 0),
+    "wide padding": (1, 1, 1, 6, 6, 2),
+    "large planes": (1, 1, 1, 18, 17, 1),
+}
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Winograd's products wherever they can be."""
+    monkeypatch.setattr(module, "_gains", lambda how, kernel, image: True)
+    monkeypatch.setattr(layouts, "pays", lambda found, target: True)
+
+
+def steps(shape, lanes: int) -> Program:
+    """max(conv + bias + residual, 0) and the gradients of a convolution of those sizes."""
+    vectors, channels, outs, height, width, padding = shape
+    b = Builder("step", (vectors * lanes, channels * lanes, height, width))
+    w, bias = b.param("w", (outs * lanes, channels * lanes, 3, 3)), b.param("b", (outs * lanes,))
+    kernel = conv_kernel(b.image.shape, w.shape, residual=True, padding=padding)
+    residual = b.param("r", kernel.outputs[0].shape)
+    y = b.call(kernel, b.image, w, bias, residual)
+    to_input, _ = gradients(b, y, b.image, w, padding=padding)
+    return b.program(y, to_input)
+
+
+def native(program: Program, given: list[np.ndarray], target) -> list[np.ndarray]:
+    values = dict(zip(program.params, given, strict=True))
+    for step in program.steps:
+        made = run_code(step.kernel, [values[a] for a in step.inputs], target, step.how)
+        values.update(zip(step.outputs, made, strict=True))
+    return [values[array] for array in program.results]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_every_shape(always, shape, target):
+    program = steps(shape, target.lanes)
+    laid = batch_innermost(program, target)
+    assert [type(c.how) for c in laid.calls if c.name in ("conv", "conv_input_grad")] == [WinogradLanes] * 2
+    given = arguments(program)
+    for want, got in zip(interpret(program, *given), native(laid, given, target), strict=True):
+        bound = tolerance(4, shape[1] * target.lanes) * max(1, np.abs(want).max())
+        np.testing.assert_allclose(got, want, rtol=0, atol=bound)
+
+
+def ways(*shape, options: Options | None = None, outs: int = 64, size: int = 3, **window) -> list[str]:
+    b = Builder("step", shape)
+    w = b.param("w", (outs, shape[1], size, size))
+    y = b.op("conv2d", b.image, w, **window)
+    laid = batch_innermost(b.program(*gradients(b, y, b.image, w, **window)), AVX512, options)
+    return [str(call.how) for call in laid.calls if call.name in ("conv2d", "conv_input_grad")]
+
+
+def test_it_is_chosen_where_it_gains():
+    assert ways(32, 64, 32, 32, padding=1) == ["winograd(i:2x16 i1:8)"] * 2
+
+
+def test_many_channels_hold_fewer_vectors():
+    assert ways(32, 384, 64, 64, outs=384, padding=1) == ["winograd(i:1x16 i1:24)"] * 2
+
+
+@pytest.mark.parametrize(
+    ("shape", "how"),
+    [
+        ((32, 512, 4, 4), {"outs": 512, "padding": 1}),  # U outweighs the images
+        ((32, 64, 32, 32), {"padding": 1, "stride": 2}),
+        ((32, 64, 32, 32), {"padding": 1, "dilation": 2}),
+        ((32, 64, 32, 32), {"size": 1}),
+        ((32, 64, 32, 32), {"padding": 1, "outs": 60}),
+        ((24, 64, 32, 32), {"padding": 1}),
+        ((32, 64, 32, 32), {"padding": 1, "options": Options(winograd=False)}),
+    ],
+    ids=str,
+)
+def test_where_it_is_not(shape, how):
+    forward, _ = ways(*shape, **how)
+    assert forward.startswith("windows(")
+
+
+def test_a_planted_bug_is_seen(always, monkeypatch):
+    monkeypatch.setattr(module._Writing, "tap", lambda self, dimension, number: number)
+    target = TARGETS[0]
+    program = steps((1, 1, 1, 6, 6, 1), target.lanes)
+    laid = batch_innermost(program, target)
+    given = arguments(program, 1)
+    module._code.cache_clear()
+    _, want = interpret(program, *given)
+    _, got = native(laid, given, target)
+    module._code.cache_clear()
+    assert np.abs(got - want).max() > 0.1
