@@ -7,7 +7,7 @@ PY := $(VENV)/bin/python
 WORKERS ?= 2
 PYTEST := $(VENV)/bin/pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: demo test slow peers gpu lint format types contracts wheel bench clean
+.PHONY: demo test slow peers gpu lint format types contracts wheel bench bench-all clean
 
 demo: $(VENV)/.with-demo
 	$(PY) -m lamina demo
@@ -46,8 +46,12 @@ contracts: $(VENV)/.with-dev
 wheel: $(VENV)/.with-dev
 	$(PY) tests/house/wheel_check.py
 
+# Overhead needs torch alone; the others run every peer that the extra brings. `--write` keeps the tables.
 bench: $(VENV)/.with-dev $(VENV)/.with-peer-torch
 	$(PY) benchmarks/overhead.py
+
+bench-all: $(VENV)/.with-dev $(VENV)/.with-peers
+	for name in overhead large kernels compile models; do $(PY) benchmarks/$$name.py --write; done
 
 clean:
 	rm -rf $(VENV) build dist lamina.egg-info
