@@ -13,6 +13,7 @@ import argparse
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -137,7 +138,7 @@ def backward(source: str) -> Callable[[Any, dict], Callable[[], object]]:
 
     def made(library: Any, given: dict[str, np.ndarray]) -> Callable[[], object]:
         scope = operands(library, given)
-        names = [name for name in ("x", "row", "image", "kernel") if name in source]
+        names = [name for name in ("x", "row", "image", "kernel") if re.search(rf"\b{name}\b", source)]
         leaves = [scope[name].requires_grad_() for name in names]
         out = eval(source, scope)
         cotangent = library.ones_like(out)

@@ -43,7 +43,7 @@ def svg(graph: Graph, title: str = "") -> str:
     """The picture of a graph, as the text of an SVG file."""
     boxes = _boxes(graph)
     layers = _placed(boxes)
-    width = max([b.x + b.width / 2 for b in boxes] + [8 * len(title)]) + 20
+    width = max([b.x + b.width / 2 for b in boxes] + [20 + 8.5 * len(title)]) + 20
     height = max((b.y + b.height for b in boxes), default=0) + 20
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
@@ -86,7 +86,8 @@ def _text(node: Node, at: dict[Value, _Box]) -> list[str]:
     if len(held) > MOST:
         lines.append(f"  and {len(held) - MOST} more")
     weights = [v for v in dict.fromkeys(node.inputs) if v is not None and v not in at]
-    named = [v.hint or "constant" for v in weights if not (isinstance(v, Constant) and v.inline)]
+    weights = [v for v in weights if not (isinstance(v, Constant) and v.inline)]
+    named = [v.hint or ("constant" if isinstance(v, Constant) else "weight") for v in weights]
     if named:
         lines.append("with " + ", ".join(named[:3]) + (f", {len(named) - 3} more" if len(named) > 3 else ""))
     lines.append(" ".join(str(v.type) for v in node.visible[:2]))

@@ -28,7 +28,7 @@ def key_of(args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, list[Any]]:
     The key has the structure, the type, layout and history of each tensor, which tensors are the same, the
     other values by type and bits, and the modes of this thread.
     """
-    if not kwargs and all([type(x) is Tensor for x in args]):
+    if not kwargs and all([type(x) is Tensor for x in args]):  # noqa: C419 - a list is quicker
         shape: Any = len(args)
         leaves = list(args)
     else:

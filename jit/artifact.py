@@ -35,7 +35,7 @@ from ..passes.llvm.binding import emit_position_independent
 from ..passes.llvm.elf import shared_object
 from ..passes.llvm.link import Check, Linked, Native, link
 from ..passes.llvm.target import AVX2, AVX512, BASELINE, Target
-from ..passes.pipeline import to_program
+from ..passes.pipeline import Options, to_program
 from ..passes.prologue import prologue
 from ..runtime.serialize import replacing, safetensors_bytes
 from ..runtime.workers import MOST_GRAIN, SPIN
@@ -91,8 +91,8 @@ def write(
 def _level(graph: Graph, count: int, level: str) -> tuple[dict[str, Any], bytes, dict[str, np.ndarray]]:
     """What the manifest says of a level, its library, and its programs' constants."""
     target = LEVELS[level]
-    program = to_program(graph, (None,) * len(graph.results), target)
-    frozen = frozenset(range(count, len(program.params)))
+    frozen = frozenset(range(count, len(graph.params)))
+    program = to_program(graph, (None,) * len(graph.results), target, Options(frozen=frozen))
     parts = dict(zip(("prologue", "main"), prologue(program, frozen), strict=True))
     about: dict[str, Any] = {"library": f"{level}.so", "pool": _POOL}
     texts: dict[str, None] = {pool.text(): None}

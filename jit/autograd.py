@@ -258,7 +258,7 @@ class _Step(Plan):
             doc="Run a traced forward.",
         )
         self.attrs: dict = {}
-        self.small, self.rules, self.quick, self.raw_vjp = True, None, None, None
+        self.small, self.rules, self.quick, self.raw_vjp, self.gradients = True, None, None, None, None
         self.unused = (None,) * (len(outs) - 1)
         self.floats = tuple(t.dtype.is_floating_point for t in self.types)
         sources = {i: (True, k) for k, i in enumerate(stage.operands)}

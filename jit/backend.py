@@ -86,7 +86,8 @@ class Compiled:
         return True
 
     def _programs(self) -> tuple[Program, Program]:
-        program = to_program(self.graph, self.into, host_target(), self.options)
+        options = replace(self.options, frozen=self.frozen)
+        program = to_program(self.graph, self.into, host_target(), options)
         self._params: tuple[Array, ...] = program.params
         return prologue(program, self.frozen)
 

@@ -21,7 +21,7 @@ from .facts import IMMUTABLE, PLAIN, compiled, exact, shown
 from .reads import Reads
 from .recording import Recording
 from .replay import leaf_of
-from .sources import Arg, Grad, Held, Number
+from .sources import Arg, Held, Number
 
 DATA, EDGE, META = attrgetter("_data"), attrgetter("_edge"), attrgetter("_meta")
 

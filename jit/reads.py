@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data import DataLoader
 from ..nn import Module
 from ..nn.members import fields
 from ..optim.lr_scheduler import LRScheduler
@@ -33,7 +34,7 @@ from ..runtime import Generator, Tensor
 from ..runtime.places import is_internal
 from .facts import IMMUTABLE, PLAIN, Fact, absent
 
-# What is not a function of its arguments: it differs from call to call, or does something besides returning.
+# What is no function of its arguments: it differs from call to call, or does something besides returning.
 DENIED_MODULES = frozenset((
     "asyncio", "concurrent", "datetime", "glob", "io", "logging", "multiprocessing", "os", "pathlib", "pickle",
     "queue", "random", "secrets", "select", "shelve", "shutil", "signal", "socket", "sqlite3", "subprocess",
@@ -48,7 +49,11 @@ PURE_MODULES = frozenset((
     "abc", "builtins", "collections", "contextlib", "copy", "dataclasses", "enum", "functools", "itertools",
     "lamina", "math", "ml_dtypes", "numbers", "numpy", "operator", "string", "types", "typing",
 ))  # fmt: skip
-DENIED_IN = {"numpy": frozenset(("random", "save", "savez", "load", "fromfile", "memmap", "seterr"))}
+DENIED_IN = {
+    "numpy": frozenset(
+        ("random", "save", "savez", "savetxt", "load", "loadtxt", "fromfile", "memmap", "seterr")
+    ),
+}
 LARGEST = 4096  # plain values in a container, bytes of an array: more is not compared at each call
 MOST_CODE = 400  # functions looked through
 
@@ -114,6 +119,9 @@ class Reads:
             self._module(value, path)
         elif isinstance(value, Optimizer):
             self._optimizer(value, path)
+        elif isinstance(value, DataLoader):
+            raise Refusal(f"{path} is a DataLoader, which hands out other batches each time; loop over it "
+                          "outside of the traced function")  # fmt: skip
         elif isinstance(value, LRScheduler):
             raise Refusal(f"{path} is a schedule, whose step is an effect in Python{_at(place)}; "
                           "step it outside of the traced function")  # fmt: skip
@@ -211,7 +219,7 @@ class Reads:
                 if found is not None:
                     self.follow(found, what, _place(code, step))
             elif "ATTR" in name or name in ("LOAD_METHOD", "IMPORT_FROM"):
-                self.names.add(what)
+                self.names.add("*" if what == "__dict__" else what)
                 if isinstance(owner, types.ModuleType) and what in DENIED_IN.get(owner.__name__, ()):
                     raise Refusal(f"{owner.__name__}.{what} is used, whose results differ from call to call "
                                   f"({_place(code, step)})")  # fmt: skip
@@ -229,7 +237,7 @@ class Reads:
             raise Refusal(
                 f"{name}() does more than to return a value, or returns another each time ({place})"
             )
-        if name in ("getattr", "hasattr"):
+        if name in ("getattr", "hasattr", "dir"):
             self.names.add("*")
         self.follow(found, name, place)
 
@@ -377,7 +385,14 @@ _DESCRIPTORS = (
     types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
 )  # fmt: skip
 _FIELD = type(namedtuple("_Field", "field").field)  # of a named tuple
-_INERT = {object, _FIELD, types.NotImplementedType, types.GenericAlias, types.UnionType, types.MappingProxyType}
+_INERT = {
+    object,
+    _FIELD,
+    types.NotImplementedType,
+    types.GenericAlias,
+    types.UnionType,
+    types.MappingProxyType,
+}
 
 
 def _snapshot(value: Any) -> Any:

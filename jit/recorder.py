@@ -68,8 +68,8 @@ class _Known(ref):
 class Recorder:
     """What a run did, as far as it went.
 
-    origins: the tensors that it may meet, with their sources.  `reason`: why it can't be replayed; `once`: why
-    only this run's recording is of no use.
+    origins: the tensors that it may meet, with their sources.  `reason`: why it can't be replayed; `once`:
+    why only this run's recording is of no use.
     """
 
     def __init__(self, origins: Sequence[tuple[Tensor, Source]]):

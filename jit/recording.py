@@ -27,9 +27,9 @@ KEEP = object()  # what becomes of a leaf's gradient: it stays the tensor it is
 class Recording:
     """What one run did.
 
-    raw: the graph with its writes and views.  graph: the same in values; its results are what `questions` ask
-    about (`asked` says which ask which), from `first` on what is returned or becomes a gradient, then, for
-    each of `written`, what the param becomes.  sources: of the params.
+    raw: the graph with its writes and views.  graph: the same in values; its results are what `questions`
+    ask about (`asked` says which ask which), from `first` on what is returned or becomes a gradient, then,
+    for each of `written`, what the param becomes.  sources: of the params.
     shape, makers: of what is returned; a maker that is no Maker is a plain value.  gradients: leaves and what
     their gradients become.  before: which leaves had one, empty where that was of no account.  grads: of those
     that are read, types and layouts.

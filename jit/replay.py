@@ -23,6 +23,7 @@ from .recording import KEEP, Recording
 from .sources import Arg, Draw, Fresh, Given, Grad, Held, Made, Number, Source
 from .tree import End, Key, Segment, Tree
 
+
 class Missed(Exception):
     """A question was answered as in no recording: (segment, answer)."""
 
@@ -81,8 +82,8 @@ class Reader:
     """How the inputs of a path's first segment are read: most stay the arrays that they were."""
 
     def __init__(self, tree: Tree, segment: Segment, call: Call):
-        self.datas: Sequence[np.ndarray] | None = None
-        self.template: list[Any] = [None] * len(segment.inputs)
+        # The arrays that are held as they were last seen, and where they stand among the inputs; in one step.
+        self.kept: tuple[Any, list[Any]] = (None, [None] * len(segment.inputs))
         self.held: list[tuple[int, int]] = []
         self.args: list[tuple[int, int]] = []
         self.rest: list[tuple[int, Source]] = []
@@ -98,11 +99,13 @@ class Reader:
         self.dense = all(call.array(tree.sources[key]).flags.c_contiguous for key in segment.inputs)
 
     def arrays(self, call: Call) -> list[np.ndarray]:
-        if call.datas is not self.datas:
-            self.datas = datas = call.datas
+        datas, template = self.kept
+        if call.datas is not datas:
+            datas, template = call.datas, template.copy()
             for i, index in self.held:
-                self.template[i] = datas[index]
-        arrays = self.template.copy()
+                template[i] = datas[index]
+            self.kept = datas, template
+        arrays = template.copy()
         leaves = call.leaves
         for i, index in self.args:
             arrays[i] = leaves[index]._data

@@ -64,7 +64,9 @@ class Log:
         lines += [f"  miss: {reason}" for reason in dict.fromkeys(self.misses)]
         lines += [f"  eager, {counted(count, 'call')}: {reason}" for reason, count in self.reasons.items()]
         if self.waiting:
-            lines.append(f"  eager while another thread recorded or compiled: {counted(self.waiting, 'call')}")
+            lines.append(
+                f"  eager while another thread recorded or compiled: {counted(self.waiting, 'call')}"
+            )
         codes = [segment.code for segment in segments if segment.code is not None]
         kernels = sum(len(code.kernels()) for code in codes)
         lines.append(f"  {counted(len(segments), 'segment')}, {counted(kernels, 'kernel')}")

@@ -79,8 +79,8 @@ class Fresh:
 class Made:
     """A returned tensor.
 
-    base: what its memory is.  chain: the views that lead from there to it; linked: whether it knows that it is
-    a view; shares: whether it counts writes with its base, as detach() does.  history: "none"; "leaf": it
+    base: what its memory is.  chain: the views that lead from there to it; linked: whether it knows that it
+    is a view; shares: whether it counts writes with its base, as detach() does.  history: "none"; "leaf": it
     requires gradients and starts a history; "live": it has one; or a spent node, whose backward raises.
     """
 

@@ -1,4 +1,4 @@
-"""`trace`: the first call of a function is an eager run that is written down; later calls run what was compiled.
+"""`trace`: the first call of a function is an eager run that is written down, later calls run compiled code.
 
 A traced function returns what the undecorated one would return, and has the same side effects.  Where that
 can't be promised it runs undecorated, and `explain()` says why.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+import types
 import warnings
 import weakref
 from collections.abc import Callable
@@ -43,7 +44,7 @@ MOST_SETS = 8  # of one kind of arguments
 
 
 class Entry:
-    """What was recorded under one set of guards: a tree of paths, or one path whose outputs have a history."""
+    """What was recorded under one set of guards: a tree of paths, or one whose outputs have a history."""
 
     def __init__(self, guards: Guards):
         self.guards = guards
@@ -111,7 +112,7 @@ class TracedFunction:
         return self._record(key, leaves, args, kwargs, why)
 
     def __get__(self, owner: Any, kind: Any = None) -> Any:
-        return self if owner is None else functools.partial(self, owner)
+        return self if owner is None else types.MethodType(self, owner)
 
     def __getattr__(self, name: str) -> Any:
         """What the wrapped module has: `traced.parameters()`, `traced.train()`."""
@@ -354,7 +355,10 @@ class TracedFunction:
         return None
 
     def graph(self, *, raw: bool = False) -> Any:
-        """The graph of the latest recording, raw: as it was recorded, with its writes.  Raises ArgumentError."""
+        """The graph of the latest recording; raw: as it was recorded, with its writes.
+
+        Raises ArgumentError where there is none.
+        """
         found = self._recorded_graphs()
         if not found:
             raise ArgumentError(
@@ -443,9 +447,13 @@ def trace(function: Any = None, *, verify: bool = False, background: bool = Fals
     """Record a function's first call and run what was compiled from then on: `@trace`, `trace(module)`.
 
     verify: compare each compiled run with the eager one, and name what differs first.  background: compile
-    in a thread, while calls go on eagerly.  A call of another kind (types, layouts, values of numbers, what the
-    function reads) is recorded anew; what can't be recorded runs eagerly, and `explain()` says why.
-    Raises ArgumentError for what can't be called.
+    in a thread, while calls go on eagerly.
+
+    A call of another kind (types, layouts, values of numbers, what the function reads) is recorded anew;
+    what can't be recorded runs eagerly, and `explain()` says why.  What a function reads is found by names:
+    the globals, closures, defaults and attributes that its code, and code it names, spells out.  Functions
+    that reach state in other ways (through C code, or objects made behind their back) must be traced with
+    that state as an argument.  Raises ArgumentError for what can't be called.
     """
     if function is None:
         return functools.partial(trace, verify=verify, background=background)

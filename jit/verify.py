@@ -1,9 +1,9 @@
 """`trace(verify=True)`: run the compiled path and the function itself from the same state, and compare.
 
-The compiled path runs first, on copies of all that it may write; then the function runs, and what it returns
-and changes is what holds.  Where they differ by more than rounding, each stage of compilation is run in turn on
-the same inputs: the graph as it was recorded, the graph after each pass, the code.  The first whose results
-differ is to blame, and is named.
+The compiled path runs first, on copies of all that it may write; then the function runs, and what it
+returns and changes is what holds.  Where they differ by more than rounding, each stage of compilation is run
+in turn on the same inputs: the graph as it was recorded, the graph after each pass, the code.  The first
+whose results differ is to blame, and is named.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def blame(segment: Segment, arrays: Sequence[np.ndarray]) -> str:
 
 
 def rehearsed(tree: Tree, call: Call) -> tuple[Recording, list[np.ndarray], list[tuple[Segment, list]]]:
-    """What a call's path computes, with nothing written: its results, and each segment with what it was given.
+    """What a call's path computes, with nothing written: its results, and what each segment was given.
 
     Raises Missed.
     """

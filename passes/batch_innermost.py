@@ -32,8 +32,10 @@ from .windowed import Windowed, windowed
 
 # A plane of one channel up to this size lies contiguous: [c, h, w, n].  Of larger ones, whose size is most
 # often a power of two, one place in every channel would fall on the same lines of the cache, and the channels
-# of one place lie together: [h, w, c, n].  On Zen 5, 64 channels of 32 x 32 (batch 32): 224 GF/s against 162.
+# of one place lie together where sums are direct: [h, w, c, n].  On Zen 5, 64 channels of 32 x 32, batch 32:
+# 224 GF/s against 162.
 PLANE_BYTES = 16 << 10
+NO_LIMIT = 1 << 62
 
 FEW = 32  # channels that are summed over
 
@@ -99,10 +101,10 @@ class _Layout:
     def __init__(self, program: Program, found: Mapping[Call, Windowed], target: Target, options: Options):
         self.source, self.found, self.target, self.options = program, found, target, options
         self.images = self.spread()
+        self.most = PLANE_BYTES if self.is_direct() else NO_LIMIT
         self.steps: list[Step] = []
-        self.made: dict[
-            tuple[Array, Order], Array
-        ] = {}  # (an array, an order of its dimensions) -> the other
+        # an array in the orders of its dimensions that there are
+        self.made: dict[Array, dict[Order, Array]] = {}
 
     def spread(self) -> frozenset[Array]:
         """The images of the convolutions, and all of their rank and batch that meet them in a call."""
@@ -119,12 +121,23 @@ class _Layout:
             for call in met:
                 images |= {a for a in (*call.inputs, *call.outputs) if (len(a.shape), *a.shape[:1]) in kinds}
 
+    def is_direct(self) -> bool:
+        """Whether direct sums do most of the work: Winograd's gather what they need in any order."""
+        work = {True: 0, False: 0}
+        for call, roles in self.found.items():
+            if not roles.gradient:
+                orders = {name: _planes(call.kernel.buffers[name].shape) for name in roles.images}
+                kernel = permuted(call.kernel, orders | {roles.weight: _weight_order(call.kernel, roles)})
+                how = way(kernel, roles, self.target, self.options)
+                work[isinstance(how, Windows)] += prod(int(n) for n in kernel.extents.values())
+        return work[True] > work[False]
+
     def program(self) -> Program:
         for step in self.source.steps:
             if isinstance(step, Call) and (step in self.found or self.is_touched(step)):
                 self.relaid(step)
             else:
-                self.steps.append(replace(step, inputs=tuple(a and self.plain(a) for a in step.inputs)))  # type: ignore[type-var]
+                self.steps.append(replace(step, inputs=tuple(a and self.plain(a) for a in step.inputs)))
         results = tuple(map(self.plain, self.source.results))
         return self.source.replace(steps=tuple(self.steps), results=results)
 
@@ -154,11 +167,10 @@ class _Layout:
 
     def order(self, roles: Windowed | None, array: Array) -> Order:
         """The order of an image for a call of these roles, if any."""
-        rank = len(array.shape)
         plane = prod(array.shape) // array.shape[1] * NUMPY[array.dtype].itemsize
-        if plane <= PLANE_BYTES or (roles is not None and roles.gradient):
-            return (*range(1, rank), 0)
-        return (*range(2, rank), 1, 0)
+        if plane <= self.most or (roles is not None and roles.gradient):
+            return _planes(array.shape)
+        return (*range(2, len(array.shape)), 1, 0)
 
     def reordered(self, array: Array, order: Order) -> Array:
         """The array in an order of its dimensions, by a call of its own where there is none yet."""
@@ -172,6 +184,11 @@ class _Layout:
 
     def plain(self, array: Array) -> Array:
         return self.reordered(array, _identity(array))
+
+
+def _planes(shape: tuple) -> Order:
+    """The plane of each channel contiguous: [n, c, h, w] -> [c, h, w, n]."""
+    return (*range(1, len(shape)), 0)
 
 
 def _identity(array: Array) -> Order:
@@ -252,7 +269,7 @@ def relayout(array: Array, order: Order, name: str) -> Call:
     value = read("x", [axis.name for axis in axes])
     at = tuple(Affine(((axes[d].name, 1),)) for d in order)
     kernel = Kernel("relayout", (source,), (result,), tuple(axes[d] for d in order), (Store("y", at, value),))
-    return Call(kernel, (array,), (Array(name, array.dtype, result.shape),))  # type: ignore[arg-type]
+    return Call(kernel, (array,), (Array(name, array.dtype, result.shape),))
 
 
 def permuted(kernel: Kernel, orders: Mapping[str, Order]) -> Kernel:

@@ -194,7 +194,7 @@ class _Packing:
         stage = _sum_of(kernel)
         left = stage.value.args[1 - roles.side]  # type: ignore[attr-defined]
         axes = [axis for axis in (*kernel.parallel, *stage.axes) if axis.name in kernel.free_axes(left)]
-        buffer = Buffer(fresh(kernel, "left"), kernel.dtype_of(left), tuple(a.extent for a in axes))  # type: ignore[arg-type]
+        buffer = Buffer(fresh(kernel, "left"), kernel.dtype_of(left), tuple(a.extent for a in axes))
         at = tuple(Affine(((axis.name, 1),)) for axis in axes)
         made = _part(call, "left", left, buffer, tuple(axes), at)
         self.steps.append(made)
@@ -214,7 +214,7 @@ class _Packing:
         column = Affine.of({panel.name: width, lane.name: 1})
         rewriting = (_Guarded if columns % width else Rewriting)({roles.column: column}, {}, {})
         value = rewriting.expr(roles.right)
-        buffer = Buffer(fresh(kernel, "packed"), dtype, shape)  # type: ignore[arg-type]
+        buffer = Buffer(fresh(kernel, "packed"), dtype, shape)
         chains = _chains(kernel, flat)
         at = coordinate(chains[roles.column])
         index = (

@@ -1,61 +1,62 @@
-"""One op on dense arrays of given types as native code; loaded when the first large arrays want it."""
+"""One op, or its gradients, on large arrays of given types as native code; loaded when the first want it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ..ir.graph import Builder
+from ..ir.graph import Builder, Value
 from ..ir.locks import fork_safe_lock
-from ..ir.op import REGISTRY, Op
+from ..ir.op import REGISTRY
 from ..ir.types import Type
+from ..passes.differentiate import fit
 from ..passes.llvm import cache as disk
 from ..passes.llvm.binding import host_target, identity
 from ..passes.llvm.link import link
 from ..passes.pipeline import optimise, to_program
+from ..passes.program import Program
 from . import memory
 from .compiler import compiled
-from .kernels import Order, UnfitError
+from .kernels import Backward, Forward, Layout, Order, UnfitError
 from .native import Executable
 
 HALVES = ("f16", "bf16")
 
 
 class Draft:
-    """The LLVM text for an op, not compiled.
+    """The LLVM text of what is computed, not compiled.
 
-    orders: for each operand, in which order its dims lie in memory, None where that is theirs.  into: for
-    each output the operand that it overwrites, or None.  Raises UnfitError for an op that is better left to its
-    reference.
+    types: of the operands.  written: for each result the operand that it overwrites, or nothing.  Raises
+    UnfitError for what is better left to NumPy.
     """
 
     def __init__(
         self,
-        op: Op,
+        what: Forward | Backward,
         types: Sequence[Type | None],
-        attrs: Mapping[str, Any],
-        orders: Sequence[Order | None] = (),
-        into: Sequence[int | None] = (),
+        layout: Layout,
+        written: Sequence[int] = (),
     ):
         self.target = host_target()
-        with Builder(op.name) as b:
+        with Builder(what.op.name) as b:
             operands = [
-                t and _param(b, t, order)
-                for t, order in zip(types, orders or (None,) * len(types), strict=True)
+                t and _operand(b, t, order, single, layout.kept)
+                for t, order, single in zip(types, layout.orders, layout.single, strict=True)
             ]
-            graph = b.finish(b.emit(op, operands, attrs).outputs)
+            if isinstance(what, Forward):
+                results = list(b.emit(what.op, operands, what.attrs).outputs)
+            else:
+                results = _gradients(b, what, [x for x in operands if x is not None])
+            graph = optimise(b.finish(results))
+        known = {id(x) for x in graph.params}
+        if isinstance(what, Backward) and any(id(y) in known for y in graph.results):
+            raise UnfitError(f"{what.op.name}'s gradient is its cotangent, which need not be copied")
         given = [at for at, t in enumerate(types) if t is not None]  # the params' operands
-        program = to_program(
-            optimise(graph), [None if at is None else given.index(at) for at in into], self.target
-        )
-        if program.hosts:
-            raise UnfitError(f"{op.name} is computed on the host", program.hosts[0].name)
-        for call in program.calls:
-            if any(s.combine == "add" and call.kernel.buffers[s.buffer].dtype in HALVES for s in call.kernel.stores):
-                raise UnfitError(f"{op.name} would round every sum to a half", call.name)
+        program = to_program(graph, [given.index(at) for at in written], self.target)
+        _check(program)
         self._linked = link(program, self.target)
 
     @cached_property
@@ -65,23 +66,58 @@ class Draft:
         return all(cache.get(disk.key("object", machine, text)) is not None for text in self._linked.texts)
 
     def executable(self) -> Callable[..., tuple[np.ndarray, ...]]:
-        """What computes all outputs from the operands that there are, in their order in memory."""
-        objects = compiled(self._linked.texts, self.target)
+        """What computes all results from the operands that there are, each dense in its order."""
         manifest, constants = self._linked.manifest, self._linked.constants
+        objects = compiled(self._linked.texts, self.target)
         run = Executable.of_parts(manifest, constants, objects, self.target, arena=_scratch)
-        return run if not manifest.arena else _one_at_a_time(run)
+        return _one_at_a_time(run) if manifest.arena else run
 
 
-def _param(b: Builder, kind: Type, order: Order | None) -> Any:
+def _operand(
+    b: Builder, kind: Type, order: Order | None, single: tuple[int, ...], kept: Order | None
+) -> Value:
+    """A param as the array lies in memory, and from it the operand: with its dims, or those of the results."""
+    shape = tuple(1 if d in single else n for d, n in enumerate(kind.shape))
     if order is None:
-        return b.param(kind)
-    dense = b.param(kind.with_shape(tuple(kind.shape[at] for at in order)))
-    return b.emit(REGISTRY["permute"], (dense,), {"dims": inverse(order)}).outputs[0]
+        made, dims = b.param(kind.with_shape(shape)), kind.shape
+    else:
+        made = b.param(kind.with_shape(tuple(shape[d] for d in order)))
+        dims = tuple(kind.shape[d] for d in order)
+        if order != kept:
+            back = tuple(sorted(range(len(order)), key=order.__getitem__))
+            (made,) = b.emit(REGISTRY["permute"], (made,), {"dims": back}).outputs
+            dims = kind.shape
+    return made if not single else b.emit(REGISTRY["expand"], (made,), {"size": dims}).outputs[0]
 
 
-def inverse(order: Order) -> Order:
-    """The order that leads back."""
-    return tuple(int(at) for at in np.argsort(order))
+def _gradients(b: Builder, what: Backward, operands: Sequence[Value]) -> list[Value]:
+    """The gradients that are needed, in the types of their operands.  Raises UnfitError where one has none."""
+    values = iter(operands)
+    cotangents = tuple([next(values) if there else None for there in what.outputs])
+    saved = tuple(
+        tuple([next(values) if one else None for one in there])
+        if isinstance(there, tuple)
+        else next(values)
+        if there
+        else None
+        for there in what.saved
+    )
+    found = what.op.cotangents(saved, cotangents, dict(what.attrs), what.needs, what.types)
+    results: list[Any] = []
+    for gradient, kind, need in zip(found, what.types, what.needs, strict=False):
+        if need:
+            if not isinstance(gradient, Value) or kind is None:
+                raise UnfitError(f"{what.op.name} has no gradient to an operand that asks for one")
+            results.append(fit(gradient, kind))
+    return results
+
+
+def _check(program: Program) -> None:
+    if program.hosts:
+        raise UnfitError(f"{program.name} is computed on the host", program.hosts[0].name)
+    for call in program.calls:
+        if any(s.combine == "add" and call.kernel.buffers[s.buffer].dtype in HALVES for s in call.kernel.stores):
+            raise UnfitError(f"{program.name} would round every sum to a half", call.name)
 
 
 # ---- scratch memory

@@ -65,6 +65,8 @@ class Generator:
 
     def initial_seed(self) -> int:
         """The seed that the numbers are drawn from."""
+        if modes.CHANGED:
+            modes.tell("refuse", "a generator's seed was read")
         return self._seed
 
     def get_state(self) -> Tensor:

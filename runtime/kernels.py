@@ -1,10 +1,10 @@
-"""Which ops run as native code in eager: those on large arrays, once they were called often enough.
+"""Which ops, gradients and updates run as native code in eager: those on large arrays that come often enough.
 
-NumPy runs every op at first.  When an op has been called on arrays of the same types for so long that the
-wait is earned, it is looked for among what earlier processes compiled, and after longer still it is compiled;
-from then on all its calls are native.  Both waits are counted in elements, not in seconds, so that a program
-that is run again changes over at the same calls.  $LAMINA_NATIVE says otherwise: 0 leaves everything to
-NumPy, 1 compiles at the first call, so that every call of an op rounds as the first one did.
+NumPy runs everything at first.  When something has been called on arrays of the same types for so long that
+the wait is earned, it is looked for among what earlier processes compiled, and after longer still it is
+compiled (compile_op.py); from then on all its calls are native.  Both waits are counted in elements, not in
+seconds, so that a program that is run again changes over at the same calls.  $LAMINA_NATIVE says otherwise: 0
+leaves everything to NumPy, 1 compiles at the first call, so that no call rounds otherwise than the next.
 """
 
 from __future__ import annotations
@@ -39,30 +39,51 @@ PLAIN = frozenset(
     (np.add, np.subtract, np.multiply, np.true_divide, np.negative, np.abs, np.maximum, np.minimum,
      np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
 )  # fmt: skip
-SLOWER: frozenset[str] = frozenset()
-# Elements read and written, until native code is looked for, and until it is compiled: at the nanosecond or
-# so that NumPy takes for each they are worth the 5 ms, and the 50 ms, that these take.
+# Ops whose native code takes longer than NumPy at 1 Mi elements, for want of vectors: their kernels are scans,
+# or join stretches of different lengths.
+SLOWER = frozenset(("argmax", "argmin", "cat", "cummax", "cummin", "cumprod", "cumsum", "logcumsumexp"))
+# Elements read, until native code is looked for, and until it is compiled: at the nanosecond or two that NumPy
+# takes for each they are worth the 5 ms, and the 50 ms, that these take.
 LOOK, COMPILE = 5_000_000, 50_000_000
-LIMIT = 4096  # ops of which is known how they run
+LIMIT = 4096  # functions that are remembered
 
 _making = fork_safe_lock()  # held while code is made
 _known: dict[tuple, Large] = {}
 _seen = 0  # elements of all counted calls
 on_default_change.append(_known.clear)
+_element_types = {d.numpy: d for d in ALL}
 
 
+class UnfitError(KernelError):
+    """Native code can't do it as it should be done, or would gain nothing."""
+
+
+# ---- who gets native code
 def choose(op: Op, types: Types, attrs: Mapping[str, Any], outs: Types, reference: Callable) -> Callable:
     """What runs an op on these types: its reference, or for large ones what changes over to native code."""
-    if not types or WHEN == NEVER or op.traits.view or op.traits.host or isinstance(op.lower, NotLowered):
+    if not _may_be_native(op, types, outs):
         return reference
-    largest = max([t.size for t in (*types, *outs) if t is not None])
-    if largest <= LEAST or op.name in SLOWER:
-        return reference
-    if _is_plain(op, types, attrs, outs) and largest < PLAIN_LEAST:
+    if _is_plain(op, types, outs) and outs[0].size < PLAIN_LEAST:
         return reference
     key = (op, types, repr(attrs))  # repr tells 1 from 1.0 and True
-    found = _known.get(key)
-    return found or _remember(key, Large(op, types, attrs, len(outs), reference))
+    return _known.get(key) or _remember(key, Large(Forward(op, attrs), types, len(outs), reference))
+
+
+def choose_backward(op: Op, types: Types, attrs: Mapping[str, Any], outs: Types) -> Gradients | None:
+    """What computes an op's gradients at once, where that may pay."""
+    return Gradients(op, types, attrs, outs) if _may_be_native(op, types, outs) else None
+
+
+def _may_be_native(op: Op, types: Types, outs: Types) -> bool:
+    if not types or WHEN == NEVER or op.traits.view or op.traits.host or isinstance(op.lower, NotLowered):
+        return False
+    return max([t.size for t in (*types, *outs) if t is not None]) > LEAST and op.name not in SLOWER
+
+
+def _is_plain(op: Op, types: Types, outs: Types) -> bool:
+    """Whether NumPy is at its best: a simple loop over arrays of one shape and a dtype that it computes in."""
+    same = all(t is not None and t.shape == outs[0].shape and t.dtype is types[0].dtype for t in types)
+    return op.reference in PLAIN and same and types[0].dtype.compute is types[0].dtype
 
 
 def _remember(key: tuple, large: Large) -> Large:
@@ -91,110 +112,98 @@ def update_large(op: Op, numbers: Mapping[str, Any], rows: Iterable[tuple]) -> l
         key = (op, types, repr(attrs))
         found = _known.get(key)
         if found is None:
-            into = tuple(range(len(scalars) + 1, len(arrays)))
-            found = _remember(key, Large(op, types, attrs, len(into), partial(op.write, **attrs), into))
+            written = tuple(range(len(scalars) + 1, len(arrays)))
+            reference = partial(op.write, **attrs)
+            found = _remember(key, Large(Forward(op, attrs), types, len(written), reference, written))
         found(*arrays)
     return others
 
 
-_element_types = {d.numpy: d for d in ALL}
+# ---- what is computed
+@dataclass(frozen=True)
+class Forward:
+    """An op's outputs, hidden ones too, from its operands."""
 
-
-def _is_plain(op: Op, types: Types, attrs: Mapping[str, Any], outs: Types) -> bool:
-    """Whether NumPy is at its best: a simple loop over arrays of one shape and a dtype that it computes in."""
-    same = all(t is not None and t.shape == outs[0].shape and t.dtype is types[0].dtype for t in types)
-    return op.reference in PLAIN and same and types[0].dtype.compute is types[0].dtype
-
-
-class UnfitError(KernelError):
-    """Native code can't, or should not, do what the op's reference does."""
+    op: Op
+    attrs: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
+class Backward:
+    """An op's gradients from the cotangents that there are, then from what was saved.
+
+    types: of the operands, then of the outputs.  outputs: which of these have a cotangent.  saved: for each
+    entry of `op.saves` whether there is one, or that for each array of a tuple.  needs: which operands want
+    a gradient.
+    """
+
+    op: Op
+    attrs: Mapping[str, Any]
+    types: Types
+    outputs: tuple[bool, ...]
+    saved: tuple[bool | tuple[bool, ...], ...]
+    needs: tuple[bool, ...]
+
+
+class Gradients:
+    """The gradients of an op on large arrays of given types, as one function for each pattern of needs."""
+
+    __slots__ = ("op", "types", "attrs", "outs", "patterns")
+
+    def __init__(self, op: Op, types: Types, attrs: Mapping[str, Any], outs: Types):
+        self.op, self.types, self.attrs, self.outs = op, types, attrs, outs
+        self.patterns: dict[tuple, Large] = {}
+
+    def __call__(self, saved: Sequence[Any], cotangents: Sequence[Any], needs: Sequence[bool]) -> Any:
+        """A gradient for each operand that needs one, in order; None while that is left to the rules.
+
+        saved: arrays, tuples of them and None.  cotangents: an array or None for each output.
+        """
+        outputs = tuple([g is not None for g in cotangents])
+        entries = tuple(
+            [tuple([y is not None for y in x]) if type(x) is tuple else x is not None for x in saved]
+        )
+        key = (outputs, entries, tuple(needs))
+        found = self.patterns.get(key)
+        if found is None:
+            found = self.patterns[key] = self._large(*key)
+        arrays = [g for g in cotangents if g is not None]
+        for x in saved:
+            arrays += [y for y in x if y is not None] if type(x) is tuple else [x] if x is not None else []
+        return found(*arrays)
+
+    def _large(self, outputs: tuple, saved: tuple, needs: tuple) -> Large:
+        everyone = (*self.types, *self.outs)
+        what = Backward(self.op, self.attrs, everyone, outputs, saved, needs)
+        types = [t for t, there in zip(self.outs, outputs, strict=True) if there]
+        names = (*self.op.operands, *self.op.all_outputs)
+        for name, there in zip(self.op.saves, saved, strict=True):
+            at = names.index(name)
+            if at >= len(self.op.operands):  # an output stands behind however many operands there are
+                at += len(self.types) - len(self.op.operands)
+            rest = there if type(there) is tuple else (there,)
+            types += [everyone[at + k] for k, one in enumerate(rest) if one]
+        return Large(what, tuple(types), sum(needs), lambda *arrays: None)
+
+
+# ---- how operands lie in memory
+@dataclass(frozen=True)
 class Layout:
-    """How operands lie in memory.
+    """How the operands of native code lie in memory.
 
     orders: per operand, the order in which its dims are dense, None where that is theirs (or a copy is made).
-    single: per operand, the dims along which one element is repeated, of which the code reads one.  kept: the
-    order of the result's dims, where that follows from the operands'.
+    single: per operand, the dims along which one element is repeated, of which there is one place then.
+    kept: the order of the results' dims, where that is the operands'.
     """
 
     orders: tuple[Order | None, ...]
-    single: tuple[tuple[int, ...], ...] = ()
+    single: tuple[tuple[int, ...], ...]
     kept: Order | None = None
 
 
-class Large:
-    """An op on large arrays of given types: NumPy's until it has earned its own code, for each layout."""
-
-    __slots__ = ("op", "types", "attrs", "outputs", "reference", "into", "plain", "dense", "layouts")
-
-    def __init__(
-        self,
-        op: Op,
-        types: Types,
-        attrs: Mapping[str, Any],
-        outputs: int,
-        reference: Callable,
-        into: tuple[int | None, ...] = (),
-    ):
-        self.op, self.types, self.attrs, self.outputs = op, types, attrs, outputs
-        self.reference, self.into, self.plain = reference, into, op.reference in PLAIN
-        self.dense = Counted(self, Layout((None,) * len(types)))
-        self.layouts: dict[Layout, Counted] = {}
-
-    def __call__(self, *arrays: np.ndarray | None) -> Any:
-        for x in arrays:
-            if x is not None and not x.flags.c_contiguous:
-                return self.laid_out(arrays)
-        return self.dense.run(*arrays)
-
-    def laid_out(self, arrays: Arrays) -> Any:
-        """The same where an operand's elements do not lie in the order of its dims."""
-        found = None if self.into else self.layout(arrays)
-        if found is None:
-            return self.reference(*arrays)
-        counted = self.layouts.get(found)
-        if counted is None:
-            if len(self.layouts) >= LIMIT:
-                self.layouts.clear()
-            counted = self.layouts[found] = Counted(self, found)
-        return counted.run(*arrays)
-
-    def layout(self, arrays: Arrays) -> Layout | None:
-        """The layout, or None for one that is left to NumPy."""
-        single: tuple[tuple[int, ...], ...] = ()
-        if self.op.traits.elementwise and any(x is not None and 0 in x.strides for x in arrays):
-            single = tuple(map(repeated, arrays))
-            shape = np.broadcast_shapes(*[x.shape for x in arrays if x is not None])
-            arrays = [x if x is None else once(x, dims) for x, dims in zip(arrays, single, strict=True)]
-            if np.broadcast_shapes(*[x.shape for x in arrays if x is not None]) != shape:
-                return None
-        orders = []
-        for x in arrays:
-            if x is None or x.flags.c_contiguous:
-                orders.append(None)
-            elif (order := dense_order(x)) is not None:
-                orders.append(order)
-            elif self.plain or self.op.traits.movement or list(x.strides) != sorted(x.strides)[::-1]:
-                return None
-            else:
-                orders.append(None)
-        if not self.op.traits.elementwise or self.attrs.get("order") == "C":
-            return Layout(tuple(orders), single)
-        kept = next((order for order in orders if order is not None), None)
-        if kept is not None:
-            for x in arrays:
-                fits = x is None or not x.ndim or x.ndim == len(kept)
-                if not fits or (x is not None and x.ndim and not x.transpose(kept).flags.c_contiguous):
-                    return None
-            orders = [None if x is None or not x.ndim else kept for x in arrays]
-        return Layout(tuple(orders), single, kept)
-
-
 def repeated(x: np.ndarray | None) -> tuple[int, ...]:
-    """The dims along which an array has the same element in every place."""
-    if x is None:
+    """The dims along which an array has one element in every place."""
+    if x is None or 0 not in x.strides:
         return ()
     return tuple(d for d, (n, s) in enumerate(zip(x.shape, x.strides, strict=True)) if s == 0 and n > 1)
 
@@ -210,11 +219,83 @@ def dense_order(x: np.ndarray) -> Order | None:
     return order if x.transpose(order).flags.c_contiguous else None
 
 
-class Counted:
-    """An op on one layout; `run` is what a call does now: count, and then no longer.
+def layout_of(arrays: Arrays, keeps: bool, copies: bool) -> Layout | None:
+    """The layout of operands, or None for one that is left to NumPy.
 
-    The first call on operands in another order than that of their dims shows whether the reference's result
-    keeps that order: what a user may do with it (x.view(-1)) must not change with who computes it.
+    keeps: the results are to have the operands' order, if they share one.  copies: slices of rows are dense
+    after a copy, which is worth its while.
+    """
+    single = tuple(map(repeated, arrays))
+    arrays = [x if x is None else once(x, dims) for x, dims in zip(arrays, single, strict=True)]
+    orders: list[Order | None] = []
+    for x in arrays:
+        order = None
+        if x is not None and not x.flags.c_contiguous:
+            order = dense_order(x)
+            if order is None and not (copies and list(x.strides) == sorted(x.strides)[::-1]):
+                return None
+        orders.append(order)
+    kept = next((order for order in orders if order is not None), None) if keeps else None
+    if kept is not None:
+        for x in arrays:
+            if x is not None and x.ndim:
+                if x.ndim != len(kept) or not x.transpose(kept).flags.c_contiguous:
+                    return None
+        orders = [None if x is None or not x.ndim else kept for x in arrays]
+    return Layout(tuple(orders), single, kept)
+
+
+# ---- running
+class Large:
+    """A function of large arrays of given types: its reference, until it has earned code for their layout.
+
+    written: the operands that the results are written over, where there are such.
+    """
+
+    __slots__ = (
+        "what", "types", "outputs", "reference", "written", "keeps", "copies", "dense", "layouts",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        what: Forward | Backward,
+        types: Types,
+        outputs: int,
+        reference: Callable,
+        written: tuple[int, ...] = (),
+    ):
+        self.what, self.types, self.outputs = what, types, outputs
+        self.reference, self.written = reference, written
+        op, forward = what.op, isinstance(what, Forward)
+        self.keeps = forward and op.traits.elementwise and what.attrs.get("order") != "C"
+        self.copies = not written and op.reference not in PLAIN and not op.traits.movement
+        self.dense = Counted(self, Layout((None,) * len(types), ((),) * len(types)))
+        self.layouts: dict[Layout, Counted] = {}
+
+    def __call__(self, *arrays: np.ndarray | None) -> Any:
+        for x in arrays:
+            if x is not None and not x.flags.c_contiguous:
+                return self.laid_out(arrays)
+        return self.dense.run(*arrays)
+
+    def laid_out(self, arrays: Arrays) -> Any:
+        """The same where an operand's elements do not lie in the order of its dims."""
+        found = None if self.written else layout_of(arrays, self.keeps, self.copies)
+        if found is None:
+            return self.reference(*arrays)
+        counted = self.layouts.get(found)
+        if counted is None:
+            if len(self.layouts) >= LIMIT:
+                self.layouts.clear()
+            counted = self.layouts[found] = Counted(self, found)
+        return counted.run(*arrays)
+
+
+class Counted:
+    """A function on one layout; `run` is what a call does now: count, and then no longer.
+
+    The first call where a layout may be kept shows whether the reference keeps it: what a user can do with a
+    result (x.view(-1)) must not change with who computes it.
     """
 
     __slots__ = ("large", "layout", "run", "size", "seen", "draft")
@@ -229,12 +310,11 @@ class Counted:
         """Run the reference, and see in which order it leaves its results."""
         found = self.large.reference(*arrays)
         results = found if type(found) is tuple else (found,)
+        self.run = self.count
         if all([y.flags.c_contiguous for y in results]):
             self.layout = replace(self.layout, kept=None)
         elif not all([y.transpose(self.layout.kept).flags.c_contiguous for y in results]):
             self.run = self.large.reference
-            return found
-        self.run = self.count
         return found
 
     def count(self, *arrays: np.ndarray | None) -> Any:
@@ -242,7 +322,7 @@ class Counted:
         global _seen
         self.seen += self.size
         _seen += self.size
-        if WHEN == AT_ONCE or (self.seen >= LOOK and _seen >= COMPILE):
+        if WHEN == AT_ONCE or (self.seen >= LOOK and _seen >= COMPILE):  # the first to look loads the compiler
             with _making:
                 if self.run == self.count:
                     self.look()
@@ -252,41 +332,25 @@ class Counted:
 
     def look(self) -> None:
         """Change over to code that is compiled already, or has been waited for long enough."""
+        large = self.large
         try:
             if self.draft is None:
-                self.draft = self.drafted()
+                make = load(f"{__package__}.compile_op").Draft
+                self.draft = make(large.what, large.types, self.layout, large.written)
             if WHEN == AT_ONCE or self.seen >= COMPILE or self.draft.is_cached:
                 self.run, self.draft = self.adapted(self.draft.executable()), None
         except Exception as error:  # whatever it is, NumPy can do it
-            self.run, self.draft = self.large.reference, None
+            self.run, self.draft = large.reference, None
             if not isinstance(error, UnfitError):
-                _warn(self.large.op, error)
-
-    def drafted(self) -> Any:
-        """The op's code, to be compiled.  The first time, it loads the compiler: 0.1 s."""
-        large, layout = self.large, self.layout
-        types = list(large.types)
-        for at, dims in enumerate(layout.single):
-            t = types[at]
-            if t is not None and dims:
-                types[at] = t.with_shape(tuple(1 if d in dims else n for d, n in enumerate(t.shape)))
-        orders = layout.orders
-        if layout.kept is not None:  # the same on the dims in another order: an elementwise op has no other
-            types = [
-                t if order is None else t.with_shape(tuple(t.shape[d] for d in order))
-                for t, order in zip(types, orders, strict=True)
-            ]
-            orders = (None,) * len(types)
-        draft = load(f"{__package__}.compile_op").Draft
-        return draft(large.op, types, large.attrs, orders, large.into)
+                _warn(large.what.op, error)
 
     def adapted(self, execute: Callable[..., tuple]) -> Callable:
-        """The code as a function of the operands, as the reference is."""
-        reference, layout, several = self.large.reference, self.layout, self.large.outputs > 1
-        given = [at for at, t in enumerate(self.large.types) if t is not None]
-        everything = len(given) == len(self.large.types)
-        orders, single = layout.orders, layout.single
-        back = layout.kept and tuple(sorted(range(len(layout.kept)), key=layout.kept.__getitem__))
+        """Native code as a function of the operands, as the reference is."""
+        reference, layout, types = self.large.reference, self.layout, self.large.types
+        several = self.large.outputs > 1 or isinstance(self.large.what, Backward)
+        given = [at for at, t in enumerate(types) if t is not None]
+        kept = layout.kept
+        back = kept and tuple(sorted(range(len(kept)), key=kept.__getitem__))
 
         def direct(*arrays):
             try:
@@ -297,10 +361,9 @@ class Counted:
         def general(*arrays):
             operands = []
             for at in given:
-                x = arrays[at]
-                if single:
-                    x = once(x, single[at])
-                operands.append(x if orders[at] is None else x.transpose(orders[at]))
+                x = once(arrays[at], layout.single[at])
+                order = layout.orders[at]
+                operands.append(x if order is None else x.transpose(order))
             try:
                 results = execute(*operands)
             except LaminaError:
@@ -309,8 +372,8 @@ class Counted:
                 results = tuple([y.transpose(back) for y in results])
             return results if several else results[0]
 
-        plain = everything and not several and not single and not any(orders)
-        return direct if plain else general
+        dense = not any(layout.orders) and not any(layout.single)
+        return direct if dense and not several and len(given) == len(types) else general
 
 
 _warned: set[str] = set()

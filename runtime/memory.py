@@ -51,6 +51,23 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return np.ndarray(shape, dtype, block, -address(block) % LINE)
 
 
+def is_alone(array: np.ndarray) -> bool:
+    """Whether an array made by `empty` is the only one over its memory."""
+    base = array.base
+    return type(base) is np.ndarray and base.nbytes <= array.nbytes + LINE and sys.getrefcount(base) == _HELD
+
+
+def _held() -> int:
+    base = np.empty(LINE, np.uint8)
+    array = base[:1]
+    del base
+    base = array.base
+    return sys.getrefcount(base)
+
+
+_HELD = _held()  # the references to a base that one array has, as `is_alone` counts them
+
+
 def arena(nbytes: int) -> np.ndarray:
     """That many bytes beginning on a cache line, in huge pages of their own where they fill some."""
     if nbytes < PAGE:

@@ -18,7 +18,7 @@ from ..ir.execute import executor
 from ..ir.op import Op, Rule
 from ..ir.shapes import fitting
 from ..ir.types import Type
-from .kernels import choose
+from .kernels import Gradients, choose, choose_backward
 
 ndarray, asarray = np.ndarray, np.asarray
 OPERAND, OUTPUT, REST, NOTHING = range(4)  # what an entry of a recipe saves; REST: all of a variadic operand
@@ -35,12 +35,12 @@ class Plan:
     save.  quick: the rules where backward may take the short way, on plain arrays; what they return fits the
     operands.  raw_vjp: the same for the general form, not fitted; unused: the cotangents of all outputs but
     the first.  simple: there is one visible output, which is no view.  link: what a view made by this plan
-    is, as a chain of one.
+    is, as a chain of one.  gradients: what may compute all of them at once, on arrays that are not small.
     """
 
     __slots__ = (
         "op", "attrs", "types", "outs", "out", "kernel", "small", "rules", "sources", "floats", "flows",
-        "recipes", "link", "quick", "simple", "raw_vjp", "unused",
+        "recipes", "link", "quick", "simple", "raw_vjp", "unused", "gradients",
     )  # fmt: skip
 
     foreign = False  # a custom function's stand-in for a plan says True: its backward is the user's code
@@ -61,6 +61,7 @@ class Plan:
     simple: bool
     raw_vjp: Callable | None
     unused: tuple[None, ...]
+    gradients: Gradients | None
 
     def __init__(self, op: Op, types: tuple[Type | None, ...], attrs: dict[str, Any]):
         self.op, self.types, self.attrs = op, types, attrs
@@ -96,6 +97,8 @@ class Plan:
             for i, t in enumerate(types)
         )
         self.flows, self.recipes = all(self.floats), {}
+        found = op.differentiable and not self.small
+        self.gradients = choose_backward(op, types, attrs, self.outs) if found else None
         self.link = ((op.name, tuple(attrs.items())),)
 
     def recipe(self, needs: tuple[bool, ...]) -> tuple | bool:

@@ -282,6 +282,8 @@ def load(f: Target, map_location: Any = None, *, weights_only: bool = True) -> A
     map_location: None or "cpu".  weights_only: taken because scripts give it; a file never runs code, either
     way. Raises SavedFileError for a file that is damaged, cut short or of another kind; DeviceError; OSError.
     """
+    if modes.CHANGED:
+        modes.tell("refuse", "load(f) read a file")
     if map_location is not None and not isinstance(map_location, (str, Device)):
         raise ArgumentError(
             f"load(map_location): takes a device such as 'cpu', not {type(map_location).__name__}"

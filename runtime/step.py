@@ -20,6 +20,7 @@ from ..ir.shapes import fitting
 from ..ir.types import Type, type_of
 from . import modes
 from .graph import Edge, Leaf, Node, Port
+from .memory import is_alone
 from .places import line_of, spell
 from .plan import fit_array
 from .storage import Storage
@@ -193,6 +194,12 @@ def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
             fit_array(h._data if isinstance(h, Tensor) else h, t) if need and h is not None else None
             for h, t, need in zip(hs, types, needs, strict=True)
         ]
+    if plan.gradients is not None and not create and not modes.is_recording():
+        arrays = [x._data if isinstance(x, Tensor) else x for x in gs]
+        found = plan.gradients(n.saved or (), arrays, needs)
+        if found is not None:
+            made = iter(found)
+            return [wrap(next(made), t) if need else None for need, t in zip(needs, types, strict=True)]
     gs = [as_tensor(x) for x in gs]
     saved = unpack(n, create)
     if plan.rules is not None:
@@ -251,7 +258,7 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
             array, alone = g, references <= ARRAY_ALONE
         else:
             array, alone = g._data, references[0] <= TENSOR_ALONE[0] and references[1] <= TENSOR_ALONE[1]
-        alone = alone and array.base is None and array.flags.writeable
+        alone = alone and array.flags.writeable and (array.base is None or is_alone(array))
         with accumulating:
             old = e.grad
             if old is None:

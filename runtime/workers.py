@@ -20,7 +20,7 @@ from ..passes.llvm.binding import Library, host_target
 from . import threads
 from .compiler import compiled
 
-SPIN = 3000  # looks at the ticket before a worker sleeps: some 40 microseconds, the gaps inside a program
+SPIN = 3000  # looks at the ticket before a worker sleeps: 75 microseconds, the gaps inside a program
 # A fork is worth its while where each thread gets this many fork-joins' worth of work: on two cores of a
 # Zen 4 far from each other (390 ns), two threads lost below 60 microseconds, when near (104 ns) below 15.
 GRAIN_PER_FORK = 75

@@ -99,7 +99,9 @@ def small_network(channels: int = 16) -> Program:
 def random_images(seed: int) -> Program:
     """A random program: convolutions of all sorts between pools, activations, sums and joins."""
     rng = random.Random(seed)
-    b = Builder("images", (rng.randint(1, 2), rng.choice((1, 3, 4, 8)), rng.randint(5, 9), rng.randint(5, 9)))
+    b = Builder(
+        "images", (rng.randint(1, 2), rng.choice((1, 3, 4, 8, 32)), rng.randint(5, 9), rng.randint(5, 9))
+    )
     values = [b.image]
     for _ in range(rng.randint(3, 7)):
         x = rng.choice(values[-3:])
@@ -111,7 +113,7 @@ def random_images(seed: int) -> Program:
             size, dilation = rng.choice(((3, 1), (3, 1), (1, 1), (2, 1), (3, 2), (5, 1)))
             padding = rng.randint(0, dilation * (size - 1)) + (rng.random() < 0.2)
             room = min(x.shape[2:]) + 2 * padding - dilation * (size - 1)
-            outs = x.shape[1] if kind == "depthwise" else rng.choice((4, 6, 8, 12, 3))
+            outs = x.shape[1] if kind == "depthwise" else rng.choice((4, 6, 8, 12, 3, 32, 30))
             if room >= 1:
                 how = {"padding": padding, "dilation": dilation, "stride": rng.choice((1, 1, 2))}
                 how["groups"] = outs if kind == "depthwise" else 1

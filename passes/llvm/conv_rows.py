@@ -10,7 +10,9 @@ which taps outside are left out, and between them no window leaves the image.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
+from itertools import groupby
 
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
@@ -23,6 +25,8 @@ from .emit import Emitter
 from .schedule import Schedule, unit_axes, units
 from .target import Target
 from .writer import Point, Value
+
+MOST_PEELED = 4  # tiles at one end of a row that have code of their own; more are a loop, and test each tap
 
 
 @dataclass(frozen=True)
@@ -130,21 +134,23 @@ class _Framed(Emitter):
             self.stages([p | {how.across: (base, offset + k)} for k in range(how.tile) for p in points])
             self.scopes.pop()
 
-        count = -(-self.extent // how.tile)
-        # the last one may overlap its neighbour: stores are pure functions of their point
-        first = [min(k * how.tile, self.extent - how.tile) for k in range(count)]
-        even = [at for k, at in enumerate(first) if at == k * how.tile and self.is_inner(at)]
-        low, high = (even[0], even[-1]) if len(even) > 1 else (self.extent, self.extent)
-
-        def inner(base: str, _: list[Value]) -> list[Value]:
-            tile(base, 0, (low, high))
+        def each(base: str, _: list[Value], starts: tuple[int, int]) -> list[Value]:
+            tile(base, 0, starts)
             return []
 
-        for at in first:
-            if not low <= at <= high:
-                tile("0", at, (0, 0))
-            elif at == low:
-                self.loop(str(low), str(high + how.tile), how.tile, [], inner)
+        for inner, run in groupby(range(0, self.extent - how.tile + 1, how.tile), self.is_inner):
+            first, *others = list(run)
+            last = others[-1] if others else first
+            if others and (inner or len(others) >= MOST_PEELED):
+                body = partial(each, starts=(first, last))
+                self.loop(str(first), str(last + how.tile), how.tile, [], body)
+            else:
+                for at in (first, *others):
+                    tile("0", at, (0, 0))
+        if (
+            self.extent % how.tile
+        ):  # the last one overlaps its neighbour: stores are pure functions of their point
+            tile("0", self.extent - how.tile, (0, 0))
 
     def is_inner(self, at: int) -> bool:
         """Whether no window of the tile that begins at this place leaves the image to its left or right."""

@@ -26,7 +26,6 @@ from .schedule import Schedule, runs_once, units
 from .target import Target
 from .writer import ELEMENTS, Point, Value
 
-
 # Vectors of sums that a tile may hold: without and with the 32 registers of AVX-512.  A few more and LLVM's
 # scheduler runs out of them: 13 rows x 2 vectors reach 150 GF/s on Zen 5 where 12 x 2 reach 245.
 REGISTERS = (12, 24)
@@ -177,13 +176,13 @@ class Tiles(Emitter):
 
     def rows(self, point: Point, block: str, columns: int) -> None:
         """The tiles of a block against the first `columns` columns of the panel."""
-        how = self.how
-        if how.row is None:
+        how, row = self.how, self.how.row
+        if row is None:
             self.tile([point], columns)
             return
-        extent = int(self.kernel.extents[how.row])
+        extent = int(self.kernel.extents[row])
         if how.rows == extent:
-            self.tile([point | {how.row: ("0", k)} for k in range(extent)], columns)
+            self.tile([point | {row: ("0", k)} for k in range(extent)], columns)
             return
         low = self.times(block, how.block) if block != "0" else "0"
         high = self.least(self.sum(low, str(how.block)), str(extent)) if extent > how.block else str(extent)
@@ -191,7 +190,7 @@ class Tiles(Emitter):
         def body(index: str, carried: list[Value]) -> list[Value]:
             # the last tile overlaps its neighbour: stores are pure functions of their point
             base = self.least(index, str(extent - how.rows)) if extent % how.rows else index
-            self.tile([point | {how.row: (base, k)} for k in range(how.rows)], columns)
+            self.tile([point | {row: (base, k)} for k in range(how.rows)], columns)
             return carried
 
         self.loop(low, high, how.rows, [], body)

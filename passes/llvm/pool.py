@@ -33,9 +33,8 @@ MOST_CHUNKS = (1 << 20) - 1
 # Chunks for each thread where there is work enough: a thread that is held up leaves the rest to the others.
 CHUNKS_PER_THREAD = 4
 
-PATIENCE = (
-    2000  # looks of one thread for the other, when the cost of a fork is measured: some 20 microseconds
-)
+# Looks of one thread for the other while the cost of a fork is measured: some 50 microseconds.
+PATIENCE = 2000
 
 PREFIX = "lamina_pool"
 _FUTEX, _WAIT, _WAKE_UP = 202, 128, 129  # the system call, and its operations, private to the process

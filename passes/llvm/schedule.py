@@ -74,8 +74,20 @@ def default_schedule(kernel: Kernel, target: Target) -> Schedule:
     if vector in kernel.parallel_names and any(store.combine and store.axes for store in kernel.stores):
         held = max(1, min(8, _size(kernel, vector) // target.lanes))  # vectors for each index that is read
         return Schedule(vector, held, chunk=held * target.lanes)
-    stream = _streams(kernel, vector)
-    return Schedule(vector, held, _rows(kernel, vector), keep=_kept(kernel, vector), stream=stream)
+    return Schedule(
+        vector,
+        held,
+        _rows(kernel, vector),
+        chunk=_chunk(kernel, held * target.lanes),
+        keep=_kept(kernel, vector),
+        stream=_streams(kernel, vector),
+    )
+
+
+def _chunk(kernel: Kernel, block: int) -> int:
+    """Points in a unit of work: whole blocks of vectors, fewer where each point is a loop of its own."""
+    inner = max((math.prod(int(axis.extent) for axis in stage.axes) for stage in kernel.stages), default=1)
+    return max(1, CHUNK // max(1, inner) // block) * block
 
 
 def _streams(kernel: Kernel, vector: str) -> bool:

@@ -96,7 +96,7 @@ def bounds(kernel: Kernel, stage: Reduce) -> dict[str, list[tuple[Affine, int]]]
             axes = own & part.names if isinstance(part, Affine) else set()
             if access not in factors or len(axes) != 1 or access.other is None or access.other.value != 0:
                 raise KernelError(f"{kernel.name}: a guard here is the bound of one loop", f"at: {access}")
-            found.setdefault(axes.pop(), []).append((part, size))  # type: ignore[arg-type]
+            found.setdefault(axes.pop(), []).append((part, size))
     return found
 
 
@@ -153,7 +153,7 @@ def _piece(
         first = next((r for r in range(step) if (remainder + part.constant - by * r) % step == 0), None)
         outer, stride = Affine(((fresh(kernel, f"{place}h"), 1),)), step // gcd(by, step)
         terms[place] = outer * step + Affine((), remainder)
-        axes[place] = (Axis(*outer.names, -(-(int(extents[place]) - remainder) // step)),)
+        axes[place] = (Axis(fresh(kernel, f"{place}h"), -(-(int(extents[place]) - remainder) // step)),)
         if first is None or (tap is None and first > 0):
             reached = False
             continue
@@ -161,7 +161,7 @@ def _piece(
         if tap:
             inner = Affine(((fresh(kernel, f"{tap}h"), 1),))
             terms[tap] = inner * stride + Affine((), first)
-            axes[tap] = (Axis(*inner.names, max(0, -(-(int(extents[tap]) - first) // stride))),)
+            axes[tap] = (Axis(fresh(kernel, f"{tap}h"), max(0, -(-(int(extents[tap]) - first) // stride))),)
             index[d] = index[d] - inner * (by * stride // step)  # type: ignore[operator]
     if not reached:  # a sum of nothing
         axes |= {axis.name: (Axis(axis.name, 0),) for axis in summation(kernel).axes}

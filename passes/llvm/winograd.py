@@ -152,6 +152,6 @@ def _dealt(tile: int, tiles: int, channels: int, outs: int, lanes: int, threads:
     each = 4 * positions * lanes * (vectors + (0 if spread else channels // lanes))
     block = max(1, min(64 if spread else 32, (room - 8 * positions * lanes) // each))
     parts = -(-tiles // block)
-    if not spread:  # a block for each thread, if that leaves each a register tile
-        parts = max(parts, min(threads, tiles // rows))
+    if not spread:  # as many blocks to each thread, if that leaves a register tile to each
+        parts = max(parts, min(-(-parts // threads) * threads, tiles // rows))
     return Winograd(tile, -(-tiles // parts), rows, vectors, spread)

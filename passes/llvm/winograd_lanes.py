@@ -90,7 +90,7 @@ def winograd_lanes(
         return None
     for vectors in (2, 1):
         rows = next(n for n in range(REGISTERS[lanes == 16] // vectors, 0, -1) if outs % n == 0)
-        made = WinogradLanes(batch, inner[0], outer[0], places, taps, lanes, vectors, rows)  # type: ignore[arg-type]
+        made = WinogradLanes(batch, inner[0], outer[0], places, taps, lanes, vectors, rows)
         fits = 4 * POSITIONS * sum(strides(made, count)) <= STACK
         if extent[batch] % (vectors * lanes) == 0 and fits:
             return made if _gains(made, kernel, image) else None

@@ -38,3 +38,12 @@ def test_a_path_that_leads_nowhere_is_found():
         "`ir/op.py`, `tensor.py` and `ir/` are here, `ir/no_such.py`, `no_such.py` and `no_room/` are not.\n"
     )
     assert missing(text) == ["ir/no_such.py", "no_such.py", "no_room/"]
+
+
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "architecture.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("about", ["drop_repeated_relu", "by_lanes"])
+def test_the_worked_examples_of_the_compiler_run(about):
+    (block,) = (b for b in BLOCKS if about in b)
+    exec(compile(block, "docs/architecture.md", "exec"), {"__name__": "example"})

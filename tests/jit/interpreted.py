@@ -1,4 +1,4 @@
-"""The graph interpreter in the place of native code, so that a fault of the tracer's can be told from the code's."""
+"""The graph interpreter in the place of native code: so a fault of the tracer's is told from the code's."""
 
 from __future__ import annotations
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import interpreted
 import numpy as np
 import pytest
-
-import interpreted
-import lamina
 from fuzz_steps import arguments, program, run, tensor
+
+import lamina
 from lamina import jit
 from lamina.jit import backend
 

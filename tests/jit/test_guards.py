@@ -1,4 +1,4 @@
-"""What a recording takes for granted, each seen to fail: then the call is right, and `explain()` says why it ran."""
+"""What a recording takes for granted, each seen to fail: the call is right, and `explain()` says why."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ class Case:
             for again in range(2):
                 before = traced._log.hits
                 given = self.args()
-                expected = traced.__wrapped__(*[g.clone() if isinstance(g, lamina.Tensor) else g for g in given])
+                expected = traced.__wrapped__(
+                    *[g.clone() if isinstance(g, lamina.Tensor) else g for g in given]
+                )
                 same(traced(*given), expected)
                 assert traced._log.hits == before + again, f"change {number}: {traced.explain()}"
         assert self.why in traced.explain(), traced.explain()
@@ -85,7 +87,9 @@ def test_a_closure():
 
 
 def test_an_attribute_of_a_users_module():
-    Case(lambda x: x * module.factor, lambda: setattr(module, "factor", 4.0), why="user_module.factor").check()
+    Case(
+        lambda x: x * module.factor, lambda: setattr(module, "factor", 4.0), why="user_module.factor"
+    ).check()
 
 
 @dataclass
@@ -107,7 +111,9 @@ plain = Plain()
 
 
 def test_an_attribute_of_an_attribute_behind_a_property():
-    Case(lambda x: x * plain.doubled, lambda: setattr(plain.config, "scale", 5.0), why="scale: 2.0 -> 5.0").check()
+    Case(
+        lambda x: x * plain.doubled, lambda: setattr(plain.config, "scale", 5.0), why="scale: 2.0 -> 5.0"
+    ).check()
 
 
 def test_an_attribute_that_was_not_there():
@@ -278,7 +284,9 @@ def test_types_and_shapes_of_arguments():
 def test_the_strides_of_an_argument():
     x = lamina.arange(12).reshape(3, 4).float()
     given = [x]
-    Case(lambda x: x.reshape(-1) + 1, lambda: given.__setitem__(0, x.t()), why="", args=lambda: (given[0],)).check()
+    Case(
+        lambda x: x.reshape(-1) + 1, lambda: given.__setitem__(0, x.t()), why="", args=lambda: (given[0],)
+    ).check()
 
 
 def test_the_type_of_a_tensor_that_is_reached():
@@ -355,7 +363,7 @@ def test_an_argument_that_is_a_tensor_of_the_functions_own():
 # ---- modes and optimizers ----------------------------------------------------------------------------------
 def test_modes():
     w = lamina.ones(4, requires_grad=True)
-    traced = jit.trace(lambda x: (x * w * (2 if lamina.is_grad_enabled() else 3)))
+    traced = jit.trace(lambda x: x * w * (2 if lamina.is_grad_enabled() else 3))
     for _ in range(2):
         same(traced(X), (X * 2))
         with lamina.no_grad():
@@ -393,7 +401,16 @@ def test_settings_of_an_optimizer():
 
     traced, eager = jit.trace(make(w, a)), make(other, b)
     x = lamina.ones(2)
-    for change in ({}, {}, {}, {"lr": 0.25}, {"weight_decay": 0.1}, {"weight_decay": 0.2}, {"maximize": True}, {}):
+    for change in (
+        {},
+        {},
+        {},
+        {"lr": 0.25},
+        {"weight_decay": 0.1},
+        {"weight_decay": 0.2},
+        {"maximize": True},
+        {},
+    ):
         for optimizer in (a, b):
             optimizer.param_groups[0].update(change)
         traced(x), eager(x)

@@ -12,12 +12,14 @@ import pytest
 
 import lamina
 from lamina import jit, nn, optim
+from lamina.data import DataLoader, TensorDataset
 from lamina.optim.lr_scheduler import StepLR
 
 counter = 0
 big = np.zeros(100_000)
 log: list = []
 lock = threading.Lock()
+loader = DataLoader(TensorDataset(lamina.ones(4)), batch_size=2)
 
 
 def assign_global(x):
@@ -106,6 +108,7 @@ CASES = {
     "address": (lambda x: x * (x.data_ptr() % 2), "data_ptr() was asked for"),
     "seed": (lambda x: lamina.manual_seed(1) and x * 2, "a generator was seeded"),
     "mode": (lambda x: lamina.set_grad_enabled(False) and x * 2, "leaves another mode behind"),
+    "loader": (lambda x: x * sum(y.sum() for (y,) in loader), "hands out other batches each time"),
     "object": (lambda x: (x * 2, object()), "it returns a object"),
     "long list": (lambda x: lamina.ones(100).tolist(), "tolist() handed 100 numbers"),
 }  # fmt: skip
@@ -244,7 +247,9 @@ def test_a_compile_failure_is_one_warning_and_then_eager(monkeypatch):
 
     monkeypatch.setattr("lamina.jit.backend.compile_graph", broken)
     traced = jit.trace(lambda x: x * 2)
-    with pytest.warns(UserWarning, match="could not be compiled: ZeroDivisionError: planted(.|\n)*please report"):
+    with pytest.warns(
+        UserWarning, match="could not be compiled: ZeroDivisionError: planted(.|\n)*please report"
+    ):
         traced(lamina.ones(2))
     for _ in range(2):
         assert traced(lamina.ones(2)).tolist() == [2.0, 2.0]

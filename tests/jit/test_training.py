@@ -31,7 +31,8 @@ class Block(nn.Module):
 
     def forward(self, x):
         b, t, c = x.shape
-        q, k, v = self.qkv(self.first(x)).reshape(b, t, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
+        shape = (b, t, 3, self.heads, c // self.heads)
+        q, k, v = self.qkv(self.first(x)).reshape(shape).permute(2, 0, 3, 1, 4)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(b, t, c))
         return x + self.down(F.gelu(self.up(self.second(x))))
@@ -251,7 +252,13 @@ def test_states_loaded_from_a_file_are_used():
     for _ in range(4):
         step(x, y)
     saved = copy.deepcopy(net.state_dict()), optimizer.state_dict()
-    saved = saved[0], {**saved[1], "state": {k: {n: v.clone() for n, v in s.items()} for k, s in saved[1]["state"].items()}}
+    saved = (
+        saved[0],
+        {
+            **saved[1],
+            "state": {k: {n: v.clone() for n, v in s.items()} for k, s in saved[1]["state"].items()},
+        },
+    )
     step(x, y)
     after = net.weight.clone()
     net.load_state_dict(saved[0])

@@ -29,6 +29,7 @@ CASES = {
     "dilated": (1, 1, (9, 9), 3, {"padding": 2, "dilation": 2}),
     "wider than the image": (1, 1, (3, 3), 5, {"padding": 2}),
     "padding above all": (1, 2, (2, 40), 3, {"padding": (2, 1), "stride": (2, 1)}),
+    "padding beyond many tiles": (1, 2, (3, 150), 3, {"padding": (1, 70), "dilation": (1, 70)}),
     "one dimension": (1, 2, (37,), 5, {"padding": 2}),
     "three dimensions": (1, 1, (3, 4, 5), 3, {"padding": 1}),
     "depthwise": (2, 2, (5, 40), 3, {"padding": 1, "groups": -1}),

@@ -139,3 +139,18 @@ def test_what_caches_do_not_hold_is_stored_past_them():
             run(x, y)
             np.testing.assert_array_equal(y, x * 2)
             assert (memory[:offset] == -1).all() and (memory[offset + n :] == -1).all()
+
+
+def test_empty_and_scalar_kernels_have_code():
+    from test_kernel_interpret import NONE, OUTSIDE, ROWS, SCALAR
+
+    for target in LEVELS:
+        assert run_code(verify(parse(SCALAR)), [np.array(3, np.float32)], target)[0] == 6
+        for got, want in zip(
+            run_code(verify(parse(ROWS)), [np.empty((4, 0), np.float32)], target),
+            (0, 1, -np.inf, False, True),
+            strict=True,
+        ):
+            assert (got == want).all()
+        assert run_code(verify(parse(NONE)), [np.empty((0, 3), np.float32)], target)[0].shape == (0, 3)
+        assert (run_code(verify(parse(OUTSIDE)), [np.empty(0, np.float32)], target)[0] == 5).all()

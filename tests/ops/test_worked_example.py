@@ -15,7 +15,7 @@ TOUR = Path(__file__).parents[2] / "docs" / "architecture.md"
 @pytest.fixture
 def squash():
     """The example's record, taken out of the operator set again afterwards."""
-    (block,) = re.findall(r"```python\n(.*?)```", TOUR.read_text(), re.DOTALL)
+    block = re.findall(r"```python\n(.*?)```", TOUR.read_text(), re.DOTALL)[0]
     scope: dict = {}
     try:
         exec(compile(block, str(TOUR), "exec"), scope)
