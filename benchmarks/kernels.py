@@ -324,13 +324,8 @@ def contenders(case: Case, left_out: set[str]) -> dict[str, Run]:
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(shape, dtype=np.float32) for shape in case.shapes]
     found = {"lamina": ours(case, arrays)}
-    for name, (module, make) in PEERS.items():
-        if (
-            name in left_out
-            or find_spec(module) is None
-            or module == "onnxruntime"
-            and find_spec("onnx") is None
-        ):
+    for name, (modules, make) in PEERS.items():
+        if name in left_out or any(find_spec(module) is None for module in modules.split()):
             continue
         run = make(case, arrays)
         if run is not None:

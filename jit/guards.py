@@ -149,7 +149,7 @@ class Guards:
         return None
 
     def _twins(self, tensors: list[Any]) -> tuple:
-        """For each argument, the tensor with its array that is reached otherwise, and whether it is the same."""
+        """For each argument, the tensor with its array that is reached otherwise, and if it is that."""
         found = []
         for x in tensors:
             at = self.arrays.get(id(x._data))

@@ -36,9 +36,9 @@ from .facts import IMMUTABLE, PLAIN, Fact, absent
 
 # What is no function of its arguments: it differs from call to call, or does something besides returning.
 DENIED_MODULES = frozenset((
-    "asyncio", "concurrent", "datetime", "glob", "io", "logging", "multiprocessing", "os", "pathlib", "pickle",
-    "queue", "random", "secrets", "select", "shelve", "shutil", "signal", "socket", "sqlite3", "subprocess",
-    "sys", "tempfile", "threading", "time", "urllib", "uuid", "warnings",
+    "asyncio", "concurrent", "datetime", "glob", "io", "logging", "multiprocessing", "os", "pathlib",
+    "pickle", "queue", "random", "secrets", "select", "shelve", "shutil", "signal", "socket", "sqlite3",
+    "subprocess", "sys", "tempfile", "threading", "time", "urllib", "uuid", "warnings",
 ))  # fmt: skip
 DENIED_BUILTINS = frozenset((
     "__import__", "breakpoint", "compile", "delattr", "eval", "exec", "globals", "id", "input", "locals",
@@ -384,7 +384,7 @@ _DESCRIPTORS = (
     types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
     types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
 )  # fmt: skip
-_FIELD = type(namedtuple("_Field", "field").field)  # of a named tuple
+_FIELD = type(vars(namedtuple("_Field", "field"))["field"])  # of a named tuple
 _INERT = {
     object,
     _FIELD,

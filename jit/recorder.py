@@ -63,6 +63,7 @@ class _Known(ref):
     """A weak reference to an array, which knows the array's id."""
 
     __slots__ = ("key",)
+    key: int
 
 
 class Recorder:
@@ -196,7 +197,7 @@ class Recorder:
             self._host(op, attrs, inputs, outputs, place)
             return
         ended = tuple([
-            x is not None and self.flows[v] and x._node is None for x, v in zip(operands, inputs, strict=True)
+            v is not None and self.flows[v] and x._node is None for x, v in zip(operands, inputs, strict=True)
         ])  # fmt: skip
         flows = op.differentiable and any(
             v is not None and self.flows[v] and not e for v, e in zip(inputs, ended, strict=True)

@@ -30,9 +30,9 @@ class Recording:
     raw: the graph with its writes and views.  graph: the same in values; its results are what `questions`
     ask about (`asked` says which ask which), from `first` on what is returned or becomes a gradient, then,
     for each of `written`, what the param becomes.  sources: of the params.
-    shape, makers: of what is returned; a maker that is no Maker is a plain value.  gradients: leaves and what
-    their gradients become.  before: which leaves had one, empty where that was of no account.  grads: of those
-    that are read, types and layouts.
+    shape, makers: of what is returned; a maker that is no Maker is a plain value.
+    gradients: leaves and what their gradients become.  before: which leaves had one, empty where that was of
+    no account.  grads: types and layouts of those that are read.
     writes: whose storage counts how many writes, and the last.  draws: counters taken from each generator.
     groups: the optimizers, held weakly, and groups whose numbers are read.
     live: it returns what has history.  foreign: why such outputs can't be differentiated by the record.

@@ -250,7 +250,9 @@ class Making:
 
     def result(self) -> Any:
         leaves = [self.leaf(m) for m in self.recording.makers]
-        gradients = [m if m is KEEP or m is None else self.leaf(m) for _, m in self.recording.gradients]
+        gradients: list[Any] = [
+            m if m is KEEP or m is None else self.leaf(m) for _, m in self.recording.gradients
+        ]
         for (source, _), grad in zip(self.recording.gradients, gradients):
             if grad is not KEEP:
                 leaf_of(self.call.tensor(source)).grad = grad

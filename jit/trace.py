@@ -34,7 +34,7 @@ from .recorder import Recorder
 from .recording import Recording, finished
 from .replay import Busy, Call, Making, Missed, draw, laid_out, take
 from .report import Log
-from .sources import Arg, Fresh, Held
+from .sources import Arg, Fresh, Held, Source
 from .tree import Segment, Tree
 from .verify import TraceError, compared
 
@@ -54,6 +54,7 @@ class Entry:
         self.eager: str | None = None  # why calls that get here run eagerly
         self.ready = True
         self.hits = 0
+        self.watching: list[Any] = []  # weak references to arguments that are objects
         self.generators: list[Any] = []  # those that any of its paths draws from
         self.groups: list[tuple[Any, Any]] = []  # and the optimizers' groups whose numbers one reads
 
@@ -174,8 +175,8 @@ class TracedFunction:
         self._log.miss(f"a new answer to {what}")
         if entry.tree.paths >= MOST_PATHS or self._recordings >= MOST_RECORDINGS:
             entry.eager = (
-                f"{what} had more than {entry.tree.paths} answers: return the tensor and turn it into a number "
-                "outside (running += loss.item() becomes running += loss)"
+                f"{what} had more than {entry.tree.paths} answers: return the tensor and turn it into a "
+                "number outside (running += loss.item() becomes running += loss)"
             )
             return self._eagerly(entry.eager, args, kwargs)
         return self._record(key, leaves, args, kwargs, [], entry)
@@ -216,7 +217,9 @@ class TracedFunction:
             return self._eagerly(str(refusal), args, kwargs)
         guards = Guards(reads)
         given = {id(x) for x in leaves}
-        origins = [(x, Arg(i)) for i, x in enumerate(leaves) if isinstance(x, Tensor)]
+        origins: list[tuple[Tensor, Source]] = [
+            (x, Arg(i)) for i, x in enumerate(leaves) if isinstance(x, Tensor)
+        ]
         origins += [(x, Held(i)) for i, x in enumerate(guards.held) if id(x) not in given]
         recorder = Recorder(origins)
         if into is not None:  # so that their numbers are those of the other paths
@@ -268,8 +271,8 @@ class TracedFunction:
             raise Refusal("it returns a container that it was given")
 
     def _enter(
-        self, key: Any, guards: Guards, recording: Recording, recorder: Recorder, leaves: list, seconds: float,
-        into: Entry | None,
+        self, key: Any, guards: Guards, recording: Recording, recorder: Recorder, leaves: list,
+        seconds: float, into: Entry | None,
     ) -> None:  # fmt: skip
         """Compile a recording and offer it to later calls."""
         entry = into or Entry(guards)
@@ -324,7 +327,6 @@ class TracedFunction:
             if traced is not None:
                 traced._entries.pop(key, None)
 
-        entry.watching = []
         for x in leaves:
             if not isinstance(x, (*PLAIN, *IMMUTABLE, Tensor)):
                 try:

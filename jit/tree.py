@@ -105,9 +105,10 @@ class Segment:
 class End:
     """The end of a path.
 
-    results: of what is returned and then of what is written, the place among the last segment's outputs (None
-    where an earlier one computed it), and the key.  Two results of one key are two arrays.  leftover: of the written params, those whose new values the last segment doesn't write itself: pairs of a
-    param's position and a key.  params: the keys of all params.  types: of the results.
+    results: of what is returned and then of what is written, the place among the last segment's outputs
+    (None where an earlier one computed it), and the key.  Two results of one key are two arrays.  leftover:
+    of the written params, those whose new values the last segment doesn't write itself: pairs of a param's
+    position and a key.  params: the keys of all params.  types: of the results.
     """
 
     recording: Recording

@@ -70,7 +70,7 @@ def direct(kernel: Kernel, roles: Convolution, target: Target) -> Direct | None:
     parallel = [order[0], roles.batch, *roles.places, *order[1:], lane]
     new = new.replace(parallel=tuple(Axis(axis, new.extents[axis]) for axis in parallel if axis))
     whole = [last] if guarded and last and int(new.extents[last]) <= MOST_TAPS else []
-    step = steps(new, summed, tile.size, whole)
+    step = steps(new, [axis for axis in summed if not guarded or axis not in upper], tile.size, whole)
     how: Schedule | Rows = Schedule(lane, 1, tile.places | beside, step)
     if by_rows:
         across = roles.places[-1]
@@ -137,16 +137,16 @@ def _place_tiles(sizes: list[int], by_rows: bool) -> Iterable[tuple[int, ...]]:
 
 def steps(kernel: Kernel, summed: list[str], size: int, whole: list[str]) -> dict[str, int]:
     """How far the summed axes are unrolled: those of `whole` entirely, and of the innermost so much that a
-    loop body has some 60 multiplications, since a long one no longer keeps its accumulators in registers,
-    and takes its time to compile."""
+    loop body has some 60 multiplications (some 90 with a whole axis, as each tap's are apart), since a long
+    one no longer keeps its accumulators in registers, and takes its time to compile."""
     step = {name: int(kernel.extents[name]) for name in whole}
-    room = max(1, (32 if whole else 64) // size)
+    room = (96 if whole else 64) // (size * prod(step.values()))
     for name in reversed(summed):
         extent = int(kernel.extents[name])
         if name not in step:
-            step[name] = next(n for n in range(min(room, extent), 0, -1) if extent % n == 0)
-        room //= step[name]
-        if step[name] < extent or not room:
+            step[name] = next(n for n in range(min(max(1, room), extent), 0, -1) if extent % n == 0)
+            room //= step[name]
+        if step[name] < extent or room < 2:
             break
     return step
 

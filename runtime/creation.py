@@ -61,7 +61,7 @@ def _check_fit(name: str, array: np.ndarray, dtype: DType) -> None:
 def _plain(data: Any) -> Any:
     if isinstance(data, Tensor):
         if modes.CHANGED:
-            modes.tell("refuse", "the values of a tensor were copied to make another (clone() would be an op)")
+            modes.tell("refuse", "the values of a tensor were copied to make another: clone() is an op")
         return data.detach()._data
     if isinstance(data, (list, tuple)) and any(isinstance(x, (Tensor, list, tuple)) for x in data):
         return [_plain(x) for x in data]

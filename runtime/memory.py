@@ -40,6 +40,20 @@ def address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
+# NumPy's arrays begin, after Python's own head, with the pointer to the data; reading it there takes 0.1 us,
+# where the interface above takes 1.7.
+_DATA = object.__basicsize__
+_at = ctypes.c_void_p.from_address
+
+
+def _is_known_layout() -> bool:
+    array = np.empty(LINE, np.uint8)[1:]
+    return sys.implementation.name == "cpython" and _at(id(array) + _DATA).value == address(array)
+
+
+_KNOWN = _is_known_layout()
+
+
 def maker(shape: tuple[int, ...], dtype: np.dtype) -> Callable[[tuple[int, ...], np.dtype], np.ndarray]:
     """What makes new dense arrays of that shape and type, not filled: large ones begin on a cache line."""
     return np.empty if math.prod(shape) * dtype.itemsize < ALIGNED_FROM else empty
@@ -48,7 +62,8 @@ def maker(shape: tuple[int, ...], dtype: np.dtype) -> Callable[[tuple[int, ...],
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """A new dense array that begins on a cache line, not filled."""
     block = np.empty(math.prod(shape) * dtype.itemsize + LINE, np.uint8)  # NumPy advises huge pages for it
-    return np.ndarray(shape, dtype, block, -address(block) % LINE)
+    start = _at(id(block) + _DATA).value if _KNOWN else address(block)
+    return np.ndarray(shape, dtype, block, -start % LINE)
 
 
 def is_alone(array: np.ndarray) -> bool:

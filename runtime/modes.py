@@ -212,7 +212,7 @@ class set_detect_anomaly(set_grad_enabled):
 
 
 class hooked(_Mode):
-    """Call `hook(op, attrs, operands, outputs)` after each op of this thread, and `notice` of what `tell` says."""
+    """Call `hook(op, attrs, operands, outputs)` after each op of this thread, and `notice` as `tell` says."""
 
     def __init__(self, hook: Callable, notice: Callable | None = None):
         if not callable(hook):

@@ -130,8 +130,9 @@ def choose_winograd(kernel: Kernel, roles: Convolution, target: Target, threads:
         positions = (tile + 2) ** 2
         cost = _products(positions, tiles, channels, outs, lanes)
         cost += TRANSFORM_NANOSECONDS * positions * tiles * (channels + outs) / lanes
-        if cost < least:
-            chosen, least = _dealt(tile, tiles, channels, outs, lanes, threads), cost
+        how = _dealt(tile, tiles, channels, outs, lanes, threads)
+        if how is not None and cost < least:
+            chosen, least = how, cost
     return chosen
 
 
@@ -141,16 +142,22 @@ def _products(taps: int, places: int, channels: int, outs: int, lanes: int) -> f
     return 2 * pairs * places * NANOSECONDS * 16 / lanes + 4 * pairs * WEIGHT_NANOSECONDS
 
 
-def _dealt(tile: int, tiles: int, channels: int, outs: int, lanes: int, threads: int) -> Winograd:
+def _dealt(tile: int, tiles: int, channels: int, outs: int, lanes: int, threads: int) -> Winograd | None:
     """By chunks of channels where the weight outweighs the image, so that it is read once; else by blocks of
-    tiles, for which V and M lie in the second cache, beside U where that leaves room for them."""
+    tiles, for which V and M lie in the second cache, beside U where that leaves room for them.
+
+    None where so many channels leave too few tiles to a block.
+    """
     positions, rows = (tile + 2) ** 2, 8 if lanes == 16 else 6
     vectors = 2 if outs % (2 * lanes) == 0 else 1
     spread = 2 * tiles * (channels + outs) < channels * outs
     weight = 4 * positions * channels * outs
     room = (CACHE - weight) // 2 if weight < CACHE * 3 // 4 and not spread else STACK
-    each = 4 * positions * lanes * (vectors + (0 if spread else channels // lanes))
-    block = max(1, min(64 if spread else 32, (room - 8 * positions * lanes) // each))
+    room -= 16 * positions * lanes  # strides are rounded up, by two vectors at most
+    block = room // (4 * positions * lanes * (vectors + (0 if spread else channels // lanes)))
+    block = min(block, 64 if spread else 32)
+    if block < min(rows, tiles):
+        return None
     parts = -(-tiles // block)
     if not spread:  # as many blocks to each thread, if that leaves a register tile to each
         parts = max(parts, min(-(-parts // threads) * threads, tiles // rows))

@@ -101,7 +101,7 @@ CASES = {
     "big array": (lambda x: x * float(big[0]), "too large to be compared"),
     "thread": (threaded, "the module threading is used"),
     "numpy": (lambda x: lamina.tensor(x.numpy() * 2), "numpy() handed out"),
-    "array": (lambda x: x * float(np.asarray(x).sum()), "numpy() handed out"),
+    "array": (lambda x: x * float(np.asarray(x).sum()), "handed out a tensor's memory"),
     "text": (lambda x: x * len(str(x)), "a tensor was turned into text"),
     "format": (lambda x: x * len(f"{x.sum():.3f}"), "a tensor was turned into text"),
     "copied values": (lambda x: lamina.tensor([x, x * 2]), "the values of a tensor were copied"),

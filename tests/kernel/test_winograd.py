@@ -1,5 +1,6 @@
 """Winograd's code against the interpreter of the kernel it stands for, at every width, size and dealing."""
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -15,11 +16,19 @@ from lamina.ir.kernel.scalar import op, read
 from lamina.ir.op import REGISTRY
 from lamina.ir.types import type_of
 from lamina.passes.blocking import block, squeezed
+from lamina.passes.convolution import convolution as recognised
 from lamina.passes.llvm import conv_winograd
 from lamina.passes.llvm.binding import host_target
 from lamina.passes.llvm.conv_function import PAIRS, Function
+from lamina.passes.llvm.conv_winograd import WinogradCode
 from lamina.passes.llvm.target import AVX2, LEVELS
-from lamina.passes.llvm.winograd import Winograd, pack_winograd, weight_products, weight_transform
+from lamina.passes.llvm.winograd import (
+    Winograd,
+    choose_winograd,
+    pack_winograd,
+    weight_products,
+    weight_transform,
+)
 from lamina.passes.lower import lower
 
 TARGETS = [level for level in LEVELS if level.lanes <= host_target().lanes]
@@ -40,25 +49,35 @@ WAYS = [
 ]
 
 
-def convolution(shape, lanes: int, how: Winograd):
-    """max(conv + bias + residual, 0) on blocked arrays, with U beside the weight; and arrays for it."""
+def plain_kernel(shape, lanes: int):
+    """conv + bias, as the record states it."""
     batch, blocks, chunks, height, width, padding = shape
     image, weight = (batch, blocks * lanes, height, width), (chunks * lanes, blocks * lanes, 3, 3)
     operands, attrs = REGISTRY["conv2d"].bind(
         *(type_of(float32, s) for s in (image, weight, weight[:1])), padding=padding
     )
-    kernel = squeezed(lower(REGISTRY["conv2d"], operands, attrs))
-    made = block(kernel, ["input", "out"], lanes, beside=["weight"])
+    return squeezed(lower(REGISTRY["conv2d"], operands, attrs))
+
+
+def blocked_kernel(plain, lanes: int, how: Winograd):
+    """max(conv + bias + residual, 0) on blocked arrays, with U beside the weight."""
+    made = block(plain, ["input", "out"], lanes, beside=["weight"])
     assert made is not None
     kernel = made.kernel
     store, residual = kernel.stages[-1], Buffer("residual", "f32", kernel.outputs[0].shape)
     value = op("max", op("add", store.value, read("residual", store.index)), 0)
-    pack = verify(pack_winograd(weight, how, lanes))
     x, w, *rest = kernel.inputs
-    kernel = kernel.replace(
-        inputs=(x, w, replace(pack.outputs[0], name="u"), *rest, residual),
-        stages=(*kernel.stages[:-1], replace(store, value=value)),
+    u = replace(pack_winograd(w.shape, how, lanes).outputs[0], name="u")
+    return kernel.replace(
+        inputs=(x, w, u, *rest, residual), stages=(*kernel.stages[:-1], replace(store, value=value))
     )
+
+
+def convolution(shape, lanes: int, how: Winograd):
+    """The kernel of those sizes, and arrays for it."""
+    kernel = blocked_kernel(plain_kernel(shape, lanes), lanes, how)
+    weight = kernel.inputs[1].shape
+    pack = verify(pack_winograd(weight, how, lanes))
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(b.shape).astype(np.float32) for b in kernel.inputs]
     arrays[1] /= np.sqrt(np.float32(9 * weight[1]))
@@ -129,6 +148,25 @@ def test_nothing_stands_for_other_kernels():
     big, _ = convolution((1, 16, 2, 64, 64, 1), 8, how)
     with pytest.raises(KernelError, match="bytes of a thread's stack"):
         Winograd(4, 1000, 4, 2, False).code(big, AVX2)
+
+
+def test_every_choice_can_be_written():
+    """Whatever the sizes, threads and width: V and M fit the stack, chunks divide the channels."""
+    rng, chosen = random.Random(0), 0
+    for _ in range(150):
+        lanes = rng.choice((4, 8, 16))
+        target = next(level for level in LEVELS if level.lanes == lanes)
+        blocks, chunks = rng.choice((1, 3, 8, 64, 512)), rng.choice((1, 2, 5, 32))
+        height, width = rng.choice((2, 7, 14, 56, 112)), rng.choice((3, 7, 28, 33))
+        shape = (rng.choice((1, 8, 32)), blocks, chunks, height, width, rng.choice((1, 2)))
+        kernel = plain_kernel(shape, lanes)
+        roles = recognised(kernel)
+        assert roles is not None
+        how = choose_winograd(kernel, roles, target, rng.choice((1, 2, 16)))
+        if how is not None:
+            chosen += 1
+            WinogradCode(how, blocked_kernel(kernel, lanes, how), target)
+    assert chosen > 50
 
 
 def test_equal_kernels_have_equal_code():

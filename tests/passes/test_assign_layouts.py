@@ -199,7 +199,7 @@ CHOSEN = {  # image, taps, window: on AVX-512
     "and eight of them": ((8, 512, 7, 7), 3, {}, "winograd F(4x4,3x3) chunks of 32, 8x2"),
     "stride": ((1, 64, 56, 56), 3, {"stride": 2}, "rows(i3:4 i1oi:4) step r2:3 ri:2"),
     "dilation": ((1, 64, 56, 56), 3, {"dilation": 2}, "rows(i3:3 i1oi:4) step r2:3 ri:2"),
-    "other taps": ((1, 64, 56, 56), 5, {}, "rows(i3:3 i1oi:4) step r2:5 ri:2"),
+    "other taps": ((1, 64, 56, 56), 5, {}, "rows(i3:3 i1oi:4) step r2:5 ri:1"),
 }
 
 

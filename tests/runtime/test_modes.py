@@ -3,6 +3,7 @@
 import contextlib
 import threading
 
+import numpy as np
 import pytest
 
 import lamina
@@ -256,3 +257,41 @@ def test_a_hook_hears_this_thread_only():
         thread.start()
         thread.join(10)
     assert heard == []
+
+
+def test_a_recorder_hears_what_is_no_op():
+    heard = []
+    x = lamina.ones(2, requires_grad=True)
+    with modes.hooked(lambda *_: None, lambda kind, *what: heard.append((kind, *what))):
+        y = x.sum()
+        if y > 1:
+            y.item()
+        state = lamina.rand(2)
+        y.backward()
+        lamina.tensor([1.0])
+    kinds = [kind for kind, *_ in heard]
+    assert kinds.count("escape") == 2 and {"drawn", "backward", "gradients", "made"} <= set(kinds)
+    assert [(how, value) for kind, *what in heard if kind == "escape" for _, how, value in [what]] == [
+        ("bool", True), ("item", 2.0),
+    ]  # fmt: skip
+    assert modes.local.notice is None and state.shape == (2,)
+
+
+def test_everything_in_backward_is_an_op_while_somebody_listens():
+    heard = []
+    x, w = lamina.ones(2, requires_grad=True), lamina.ones(2, requires_grad=True)
+    for _ in range(2):
+        loss = (x * w).exp().sum() + (x * 2.0).sum()
+        with modes.hooked(lambda op, *_: heard.append(op.name)):
+            loss.backward()
+    assert heard.count("mul") >= 8 and "expand" in heard and "add" in heard
+    assert x.grad.tolist() == [2 * (float(np.exp(np.float32(1))) + 2)] * 2
+
+
+def test_hidden_outputs_are_told_as_well():
+    heard = []
+    with modes.hooked(lambda op, attrs, operands, outputs: heard.append((op, len(outputs)))):
+        lamina.nn.functional.max_pool2d(lamina.ones(1, 1, 4, 4), 2)
+    assert all(count == len(op.all_outputs) for op, count in heard if op.hidden) and any(
+        op.hidden for op, _ in heard
+    )
