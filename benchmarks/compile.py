@@ -32,7 +32,8 @@ from networks import CASES
 
 NETWORKS = ("digits", "mlp", "lenet", "gpt", "mobilenet_v2", "resnet18", "resnet50")
 # Seconds of the first call, in order: the eager run that is recorded; passes over the graph; the program and
-# its layouts; the text of its kernels; machine code; loading it.  The rest is mostly writing to the cache.  Compile is all but the first.
+# its layouts; the text of its kernels; machine code; loading it.  The rest is mostly writing to the cache.
+# "compile" is all of them but the eager run.
 PARTS = ("record", "passes", "program", "text", "llvm", "load", "rest")
 PEERS = ("torch", "jax", "onnxruntime", "openvino")
 WITH_CACHE = ("lamina", "torch")  # those that keep compiled code on disk

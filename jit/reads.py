@@ -47,7 +47,7 @@ DENIED_BUILTINS = frozenset((
 # Modules whose functions compute and do nothing else, so that their code need not be looked through.
 PURE_MODULES = frozenset((
     "abc", "builtins", "collections", "contextlib", "copy", "dataclasses", "enum", "functools", "itertools",
-    "lamina", "math", "ml_dtypes", "numbers", "numpy", "operator", "string", "types", "typing",
+    "lamina", "math", "ml_dtypes", "numbers", "numpy", "operator", "reprlib", "string", "types", "typing",
 ))  # fmt: skip
 DENIED_IN = {
     "numpy": frozenset(

@@ -210,12 +210,19 @@ class _Fusion:
     def after_stages(self, maker: _Group, group: _Group) -> bool:
         """Whether a group may run at the parallel points of one with stages."""
         assert maker.stages is not None
+        if maker.heavy and self.is_result(maker.anchor):
+            # It is stored anyway, so one pass over it is all there is to save; and a weight's gradient alone
+            # can be laid out as its convolution likes it, and shares the code of the optimizer's update.
+            return False
         if group.stages is not None:
             same = sorted(maker.stages.parallel) == sorted(group.stages.parallel)
             return same and not maker.heavy and not group.ends and maker.busy
         if group.elements == maker.stages.points:
             return True
         return group.elements == maker.work and not maker.heavy and maker.busy
+
+    def is_result(self, n: int | None) -> bool:
+        return n is not None and not self.results.isdisjoint(self.nodes[n].outputs)
 
     def beside(self, one: _Group, two: _Group) -> bool:
         """Whether groups that read the same may run as one."""

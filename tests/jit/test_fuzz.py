@@ -152,3 +152,73 @@ def test_two_thousand_random_programs():
         one(seed, ops, outcomes)
     print(f"\n{dict(outcomes)}; {len(ops)} ops: " + ", ".join(f"{name} {n}" for name, n in ops.most_common()))
     assert len(ops) > 50 and outcomes["compiled"] > outcomes["eager"]
+
+
+def gradients_of_one(seed: int, outcomes: Counter) -> None:
+    """The same with gradients on: outputs must lead back to arguments and weights as they do eagerly."""
+    draw = random.Random(seed)
+    steps = tuple(step for step in program(draw) if step[1] not in ("to_int", "sort", "argmax", "any"))
+    weight = tensor(draw, (3,), lamina.float32)
+    weights = [weight.clone().requires_grad_() for _ in range(2)]
+    shape = draw.choice(((3,), (2, 3), (3, 3)))
+    frozen = draw.random() < 0.3
+
+    def body(weight):
+        def function(x, y):
+            return run(steps, [x * 1, y, x * weight, weight])
+
+        return function
+
+    eager, traced = body(weights[0]), jit.trace(body(weights[1]))
+    for call in range(4):
+        first = tensor(draw, shape, lamina.float32)
+        x = [first.clone().requires_grad_(not frozen) for _ in range(2)]
+        y = tensor(draw, shape, lamina.float32)
+        what = f"seed {seed}, call {call}"
+        found = []
+        for function, argument, weight in ((eager, x[0], weights[0]), (traced, x[1], weights[1])):
+            lamina.manual_seed(seed)
+            weight.grad = None
+            try:
+                values, rough = function(argument, y.clone())
+                leading = [v for v in (*values, *rough) if v.requires_grad and v.is_floating_point()]
+                if leading:
+                    sum((v.float() * (i + 1)).sum() for i, v in enumerate(leading)).backward()
+            except Exception as error:
+                found.append((type(error), None, None, None))
+                continue
+            found.append(([v.requires_grad for v in (*values, *rough)], argument.grad, weight.grad, values))
+        (kinds, *grads, values), (got_kinds, *got, got_values) = found
+        assert kinds == got_kinds, what
+        if values is not None:
+            assert_same([v.detach() for v in values if v._base is None],
+                        [v.detach() for v in got_values if v._base is None], False, what)  # fmt: skip
+        for a, b in zip(grads, got, strict=True):
+            assert (a is None) == (b is None), what
+            if a is not None:
+                # up to 50 steps of a few roundings each, whose terms are as large as the largest gradient
+                size = float(np.max(np.abs(a._data), initial=1.0))
+                np.testing.assert_allclose(a._data, b._data, rtol=0, atol=400 * size * 2.0**-24, err_msg=what)
+    outcomes["compiled"] += traced._log.hits
+    outcomes["recorded"] += len(traced._log.recordings)
+    outcomes["eager"] += traced._log.reasons.total()
+    for reason in traced._log.reasons:
+        outcomes[reason[:60]] += 1
+        assert "failed" not in reason and "could not be compiled" not in reason, f"seed {seed}: {reason}"
+
+
+def test_random_programs_have_the_gradients_of_eager():
+    outcomes: Counter = Counter()
+    for seed in range(60):
+        gradients_of_one(seed, outcomes)
+    assert outcomes["compiled"] > 50, outcomes
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_gradients_of_a_thousand_random_programs():
+    outcomes: Counter = Counter()
+    for seed in range(1000, 2000):
+        gradients_of_one(seed, outcomes)
+    print(f"\n{dict(outcomes)}")
+    assert outcomes["compiled"] > 500

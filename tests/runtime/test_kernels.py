@@ -1,23 +1,24 @@
 """Eager ops on large arrays as native code: the same as NumPy's, for every record; and when they change over."""
 
+import os
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import lamina
+import lamina.nn.functional as F
 from lamina.ir.dtypes import bfloat16, float16, float32, int64
 from lamina.ir.lowering import NotLowered
 from lamina.ir.op import REGISTRY
-from lamina.runtime import kernels
+from lamina.runtime import compile_op, kernels, memory
 from lamina.runtime.plan import Plan
 
 sys.path.append(str(Path(__file__).parents[1] / "ops"))  # the records' samples as arrays
 from checks import taken
-from harness import EPS, LAYOUTS, assert_near, bound, cases
+from harness import EPS, LAYOUTS, assert_near, bound, cases, cotangents_for, gradients, needs_of, saved_of
 
 LOWERED = sorted(
     name
@@ -82,3 +83,233 @@ def test_record_is_native_in_eager(name, at_once):
 @pytest.mark.parametrize("name", LOWERED)
 def test_every_record_is_native_in_eager(name, at_once):
     assert tried(name, (float32, float16, bfloat16, int64), LAYOUTS, 3)
+
+
+# ---- gradients
+def gradients_agree(case) -> bool:
+    plan = Plan(case.op, case.types, case.attrs)
+    plan_gradients = kernels.choose_backward(case.op, case.types, case.attrs, plan.outs)
+    if plan_gradients is None or not any(needs_of(case)):
+        return False
+    outputs = case.run()
+    visible = cotangents_for(case, outputs)
+    cotangents = (*visible, *[None] * (len(outputs) - len(visible)))
+    saved = saved_of(case.op, case.operands, outputs)
+    with np.errstate(all="ignore"):
+        found = plan_gradients(saved, cotangents, needs_of(case))
+    if found is None:
+        return False
+    terms = max(x.size for x in (*case.operands, *outputs) if x is not None)
+    wanted = [g for g in gradients(case, cotangents, outputs) if g is not None]
+    for got, want in zip(found, wanted, strict=True):
+        assert (got.dtype, got.shape) == (want.dtype, want.shape), str(case)
+        # both sum at most `terms` terms, in another order, and round some 16 times around that
+        scale = np.abs(want[np.isfinite(want)]).max(initial=1.0)
+        assert_near(got, want, (terms + 16) * EPS[float32] * scale, f"the gradient of {case}")
+    return True
+
+
+DIFFERENTIABLE = [name for name in LOWERED if REGISTRY[name].differentiable]
+
+
+def gradients_tried(name: str, layouts, count: int) -> int:
+    op = REGISTRY[name]
+    return sum(
+        gradients_agree(case)
+        for layout in layouts
+        for case in cases(op, float32, layout, count=count)
+        if case.sample.differentiable
+    )
+
+
+@pytest.mark.parametrize("name", ["gelu", "softmax", "layer_norm", "linear", "max_pool2d", "cross_entropy"])
+def test_gradients_are_computed_at_once(name, at_once):
+    assert gradients_tried(name, LAYOUTS[:2], 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_all_gradients_agree_with_the_rules(name, at_once):
+    gradients_tried(name, LAYOUTS, 3)
+
+
+def test_gradient_that_is_its_cotangent_is_left_to_the_rule(at_once):
+    t = lamina.ones(4, 4)._meta
+    found = kernels.choose_backward(REGISTRY["add"], (t, t), {}, (t,))
+    assert found((), (np.ones((4, 4), np.float32),), (True, True)) is None
+
+
+def test_training_step_is_the_same(monkeypatch):
+    def trained(when: int) -> list[np.ndarray]:
+        monkeypatch.setattr(kernels, "WHEN", when)
+        monkeypatch.setattr(kernels, "LEAST", 64)
+        kernels._known.clear()
+        lamina.manual_seed(0)
+        model = lamina.nn.Sequential(
+            lamina.nn.Conv2d(3, 16, 3), lamina.nn.BatchNorm2d(16), lamina.nn.ReLU(), lamina.nn.MaxPool2d(2),
+            lamina.nn.Flatten(), lamina.nn.Linear(16 * 9, 37),
+        )  # fmt: skip
+        optimizer = lamina.optim.Adam(model.parameters(), lr=1e-2)
+        x, label = lamina.randn(5, 3, 8, 9), lamina.tensor([1, 36, 0, 5, 5])
+        for _ in range(3):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x[..., :8]), label).backward()
+            optimizer.step()
+        return [p.detach().numpy() for p in model.parameters()]
+
+    for got, want in zip(trained(kernels.AT_ONCE), trained(kernels.NEVER), strict=True):
+        # three steps of at most lr each; the direction of one is off by the relative error of the gradients
+        np.testing.assert_allclose(got, want, atol=3e-2 * 1e-3)
+    kernels._known.clear()
+
+
+# ---- updates
+@pytest.mark.parametrize("dtype", [lamina.float32, lamina.float64, lamina.float16])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: lamina.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1, nesterov=True),
+        lambda p: lamina.optim.AdamW(p, lr=0.1, amsgrad=True),
+        lambda p: lamina.optim.RMSprop(p, lr=0.1, centered=True, momentum=0.5),
+    ],
+)
+def test_update_writes_the_same_in_place(make, dtype, monkeypatch):
+    draw = np.random.default_rng(0)
+    start, slope = draw.standard_normal((2, 9, 7))
+
+    def updated(when: int) -> tuple[np.ndarray, int]:
+        monkeypatch.setattr(kernels, "WHEN", when)
+        monkeypatch.setattr(kernels, "LEAST", 8)
+        kernels._known.clear()
+        p = lamina.nn.Parameter(lamina.tensor(start, dtype=dtype))
+        optimizer, data = make([p]), p._data
+        for n in range(3):
+            p.grad = lamina.tensor(slope * (n + 1), dtype=dtype)
+            optimizer.step()
+        assert p._data is data
+        return data, sum(large.dense.run != large.dense.count for large in kernels._known.values())
+
+    (got, native), (want, none) = updated(kernels.AT_ONCE), updated(kernels.NEVER)
+    assert native and not none
+    # some ten roundings a step, in values of up to 4
+    np.testing.assert_allclose(got, want, rtol=0, atol=3 * 10 * EPS[dtype] * 4)
+
+
+# ---- layouts
+def test_result_keeps_the_order_that_the_reference_keeps(at_once):
+    x = lamina.randn(6, 40).t()
+    for _ in range(2):
+        assert x.exp().stride() == (1, 40)
+        assert x.clone().stride() == (1, 40)
+        assert x.contiguous().stride() == (6, 1)
+        assert (x + lamina.tensor(1.0)).stride() == (1, 40)
+        np.testing.assert_array_equal(x.contiguous().numpy(), x.numpy())
+        np.testing.assert_array_equal((-x).numpy(), -x.numpy())
+
+
+def test_repeated_and_sliced_operands(at_once):
+    x, row = lamina.randn(40, 6), lamina.randn(6)
+    expanded, sliced = row.expand(40, 6), x[:, 1:4]
+    for _ in range(2):
+        np.testing.assert_array_equal((expanded * x).numpy(), row.numpy() * x.numpy())
+        np.testing.assert_array_equal(expanded.neg().numpy(), -expanded.numpy())
+        np.testing.assert_array_equal(sliced.square().numpy(), sliced.numpy() ** 2)
+        np.testing.assert_allclose(expanded.sum(1).numpy(), np.full(40, row.numpy().sum()), rtol=1e-5)
+
+
+# ---- changing over
+def states(op: str) -> list[str]:
+    return [large.dense.run.__name__ for key, large in kernels._known.items() if key[0].name == op]
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Native code is compiled when 2500 elements have been read; there is none on disk."""
+    monkeypatch.setattr(kernels, "WHEN", kernels.EARNED)
+    monkeypatch.setattr(kernels, "LEAST", 10)
+    monkeypatch.setattr(kernels, "LOOK", 1500)
+    monkeypatch.setattr(kernels, "COMPILE", 2500)
+    monkeypatch.setattr(kernels, "_seen", 2500)
+    monkeypatch.setattr(compile_op.Draft, "is_cached", False)
+    kernels._known.clear()
+    yield
+    kernels._known.clear()
+
+
+def test_op_changes_over_when_it_has_earned_it(counted):
+    x = lamina.rand(1000)
+    seen = []
+    for _ in range(3):
+        x.exp()
+        seen += states("exp")
+    assert seen == ["count", "count", "direct"]
+
+
+def test_op_changes_over_sooner_to_what_is_compiled_already(counted, monkeypatch):
+    monkeypatch.setattr(compile_op.Draft, "is_cached", True)
+    x = lamina.rand(1000)
+    seen = []
+    for _ in range(2):
+        x.exp()
+        seen += states("exp")
+    assert seen == ["count", "direct"]
+
+
+def test_small_arrays_are_left_alone(counted):
+    x = lamina.rand(10)
+    for _ in range(1000):
+        x.exp()
+    assert not states("exp")
+    assert Plan(REGISTRY["exp"], (x._meta,), {}).kernel is np.exp
+
+
+def test_failure_is_told_once_and_numpy_goes_on(at_once, monkeypatch):
+    def broken(self, *what):
+        raise ValueError("no such register")
+
+    monkeypatch.setattr(compile_op.Draft, "__init__", broken)
+    monkeypatch.setattr(kernels, "_warned", set())
+    x = lamina.rand(33)
+    with pytest.warns(RuntimeWarning, match="no such register(.|\n)*lamina info(.|\n)*LAMINA_NATIVE=0"):
+        y = x.exp()
+    np.testing.assert_array_equal(y.numpy(), np.exp(x.numpy()))
+    x.exp(), lamina.rand(44).exp()  # warnings are errors here
+
+
+def test_index_out_of_range_is_told_as_by_numpy(at_once, monkeypatch):
+    x = lamina.rand(5, 7)
+    call = lambda: x.index_select(0, lamina.tensor([0, 5]))  # noqa: E731
+    with pytest.raises(Exception) as native:
+        call()
+    monkeypatch.setattr(kernels, "WHEN", kernels.NEVER)
+    x = lamina.rand(5, 8)
+    with pytest.raises(type(native.value)) as plain:
+        call()
+    assert str(native.value).splitlines()[0] == str(plain.value).splitlines()[0]
+
+
+def test_switch_and_import():
+    """NumPy alone until something is called often; LAMINA_NATIVE=0: for good; 1: compiled at once."""
+    code = (
+        "import sys, lamina; x = lamina.rand(300, 300); assert 'llvmlite' not in sys.modules; x.exp(); "
+        "print('llvmlite' in sys.modules)"
+    )
+    for value, loaded in (("0", "False"), ("", "False"), ("1", "True")):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "LAMINA_NATIVE": value},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == loaded
+
+
+def test_new_large_array_is_known_to_be_alone():
+    array = memory.empty((300, 300), np.dtype(np.float32))
+    assert memory.is_alone(array)
+    view = array[1:]
+    assert not memory.is_alone(array) and not memory.is_alone(view)
+    del view
+    assert memory.is_alone(array)
+    assert not memory.is_alone(np.empty((300, 300))[:2])  # it would hold on to the rest
