@@ -12,6 +12,7 @@ from ..ir.op import REGISTRY
 from ..ir.write import write
 from ..passes.functionalise import functionalise, written
 from ..runtime import Generator, Tensor
+from ..runtime.autograd import reachable
 from ..runtime.graph import Leaf, Node, Port, Saving
 from ..runtime.places import Place, line_of
 from . import pytree
@@ -167,6 +168,8 @@ class _Finish:
         spent = _spent(node)
         if spent is not None:
             return spent
+        if _stale(node):
+            raise Refusal("its outputs can't be differentiated: something saved for that was changed in place")
         self.live = True
         return "live"
 
@@ -240,18 +243,22 @@ class _Finish:
             b.emit(write, (values[target], values[new]), {})
 
 
+def _stale(edge: Any) -> bool:
+    """Whether a tensor that a node below `edge` saved was written since."""
+    return any(
+        store.version != version
+        for e in reachable([edge])
+        if type(e) is not Leaf and type(e) is not Port
+        for store, version in zip(e.guards[::2], e.guards[1::2], strict=True)
+    )
+
+
 def _spent(edge: Any) -> Node | None:
     """A node that raises in backward what the first freed one below `edge` would; None if none is freed."""
-    stack, seen = [edge], set()
-    while stack:
-        e = stack.pop()
-        if e in seen or type(e) is Leaf:
-            continue
-        seen.add(e)
-        if type(e) is not Port and e.saved is None:
+    for e in reachable([edge]):
+        if type(e) is not Leaf and type(e) is not Port and e.saved is None:
             made = object.__new__(Saving)
             made.plan, made.edges, made.saved, made.place = e.plan, (), None, e.place
             made.guards = e.guards
             return made
-        stack.extend(x for x in e.edges if x is not None)
     return None

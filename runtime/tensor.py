@@ -285,6 +285,8 @@ class Tensor:
     @property
     def data(self) -> Tensor:
         """The same memory without history; writes through it are not seen by what was saved for backward."""
+        if modes.CHANGED:
+            modes.tell("foreign", "x.data, through which it may be written unseen")
         if self._storage is None:
             self._storage = Storage()
         made = wrap(self._data, self._meta)

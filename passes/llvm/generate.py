@@ -26,7 +26,8 @@ from .emit import Emitter
 from .schedule import Schedule, default_schedule, transposed_axis, units
 from .target import Target
 
-FEW_UNITS = 16  # below it, long reductions are cut in parts
+FEW_UNITS = 16  # below it, long reductions are cut in parts ...
+LONG_UNIT = 20_000.0  # ... where a unit takes this many nanoseconds: the parts are more work in all
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,9 @@ def pieces(
     serial: units of the kernel itself may meet in one element.
     """
     own = schedule or default_schedule(kernel, target)
-    parts = split_reductions(kernel) if schedule is None and units(kernel, own) < FEW_UNITS else None
+    count, parts = units(kernel, own), None
+    if schedule is None and 0 < count < FEW_UNITS and nanoseconds(kernel, own, target) > count * LONG_UNIT:
+        parts = split_reductions(kernel)
     if parts is not None:
         places, scratch = _places(kernel, parts)
         return [_piece(part, places, target) for part in parts], scratch
