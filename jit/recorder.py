@@ -90,6 +90,7 @@ class Recorder:
         self.once: str | None = None
         self.foreign: str | None = None
         self.gradients = self.backward = False
+        self.detached: set[int] = set()  # roots whose memory is that of detached tensors, too
         self._values: dict[int, int] = {}
         self._refs: dict[int, _Known] = {}
         self._origins: dict[int, tuple[np.ndarray, Source, bool]] = {}
@@ -335,6 +336,10 @@ class Recorder:
 
     def _backward(self) -> None:
         self.backward = True
+
+    def _detached(self, x: Tensor) -> None:
+        if id(x._data) in self._values or id(x._data) in self._origins:
+            self.detached.add(self.root(self.value(x))[0])
 
     def _foreign(self, what: str) -> None:
         self.foreign = what

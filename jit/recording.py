@@ -85,6 +85,8 @@ class _Finish:
         makers = [self.maker(x) for x in leaves]
         gradients = self.gradients()
         questions = tuple(step for step in r.steps if isinstance(step, Question))
+        if self.live and r.detached & r.written:
+            raise Refusal("its outputs have a history, and a tensor was written that is detached elsewhere")
         raw = self.graph()
         changed = written(raw)
         sources = tuple(r.params[number] for number in r.params)

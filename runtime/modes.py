@@ -67,6 +67,7 @@ def tell(kind: str, *what: Any) -> None:
     once (reason): this run did what later runs don't, so its recording is of no use.
     gradients (leaf): the `.grad` of leaves is read or written from here on; one leaf's, where it is known.
     backward (): history is walked.
+    detached (tensor): a tensor without history that shares memory with one that may have it.
     foreign (what): history that no op record stands for was made.
     refuse (reason): something happened that a recording can't repeat.
     """

@@ -310,6 +310,8 @@ class Tensor:
             store = self._storage = Storage()
         made = wrap(self._data, self._meta)
         made._storage = store
+        if modes.CHANGED:
+            modes.tell("detached", made)
         return made
 
     def detach_(self) -> Tensor:
