@@ -28,7 +28,6 @@ from ..passes.llvm.link import link
 from ..passes.pipeline import Options, optimise, to_program
 from ..passes.program import Array, Program
 from ..passes.prologue import prologue
-from ..runtime import Tensor
 from ..runtime.native import Executable, load_program, store_program
 from .prologues import Prologue
 
@@ -48,11 +47,11 @@ class Compiled:
     ):
         start = perf_counter()
         self.before, self.into, self.frozen, self.options = graph, into, frozen, options
+        self.first_params: list[int]
         self.from_disk = self._load(key)
         if not self.from_disk:
             self._compile(key)
         self._pick = _picked(self.main_params)
-        self.first_params = tuple(self.first_params)
         self.seconds = perf_counter() - start
 
     def _compile(self, key: str) -> None:
@@ -134,7 +133,7 @@ class Bound:
         self.prologue = None if first is None else Prologue(lambda arrays: first(*arrays))
 
     def run(
-        self, arrays: Sequence[np.ndarray], tensors: Sequence[Tensor | None] | None = None
+        self, arrays: Sequence[np.ndarray], tensors: Sequence[Any] | None = None
     ) -> tuple[np.ndarray, ...]:
         """The results; those with `into` are written into a param's array, when all is computed.
 
@@ -147,7 +146,7 @@ class Bound:
         if tensors is None:
             made = kept.run([arrays[i] for i in self._at])
         else:
-            made = kept.results([tensors[i] for i in self._at])  # type: ignore[misc]
+            made = kept.results([tensors[i] for i in self._at])
         return self._main(*self._pick((*arrays, *reversed(made))))
 
     def __getattr__(self, name: str) -> Any:

@@ -159,7 +159,7 @@ def _frozen(graph: Graph, recording: Recording, held: list[Tensor]) -> tuple[Gra
     sources = recording.sources
     frozen = frozenset(i for i, source in enumerate(sources) if isinstance(source, Held))
     first, rest = freeze(graph, frozen)
-    arrays = [np.ascontiguousarray(held[sources[i].index]._data) for i in sorted(frozen)]  # type: ignore[union-attr]
+    arrays = [np.ascontiguousarray(held[sources[i].index]._data) for i in sorted(frozen)]
     values = interpret(first, *arrays)
     count = len(rest.params) - len(values)
     names = [f"input{i}" if i < count else f"weight{i - count}" for i in range(len(rest.params))]

@@ -295,7 +295,7 @@ def model():
     global _model
     with _making:
         if _model is None:
-            archive = getattr(__loader__, "archive", None)
+            archive = getattr(globals().get("__loader__"), "archive", None)
             if archive is None:
                 raise ModelError(
                     "this module was not imported out of a model's file",

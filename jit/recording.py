@@ -171,7 +171,9 @@ class _Finish:
         if spent is not None:
             return spent
         if _stale(node):
-            raise Refusal("its outputs can't be differentiated: something saved for that was changed in place")
+            raise Refusal(
+                "its outputs can't be differentiated: something saved for that was changed in place"
+            )
         self.live = True
         return "live"
 

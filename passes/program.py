@@ -210,7 +210,8 @@ def interpret(program: Program, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
 
     The params are not written, whatever `into` says.
     """
-    values: dict[Array | None, Any] = {None: None, **program.constants}
+    values: dict[Array | None, Any] = {None: None}
+    values.update(program.constants)
     values.update(zip(program.params, arrays, strict=True))
     for step in program.steps:
         given = [values[a] for a in step.inputs]

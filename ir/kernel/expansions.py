@@ -288,8 +288,8 @@ def floor_div_floating(x: Expr, y: Scalar) -> Expr:
 
 
 def floor_div(x: Expr, y: Scalar) -> Expr:
-    """The quotient that goes with the Python remainder, as signed integers."""
+    """The quotient that goes with the Python remainder, as signed integers; 0 where y is 0."""
     q = op("trunc_div", x, y)
     r = x - q * y
-    wrong = op("ne", r, 0) & op("ne", r < 0, op("lt", y, 0))
+    wrong = op("ne", r, 0) & op("ne", r < 0, op("lt", y, 0)) & op("ne", y, 0)
     return op("select", wrong, q - 1, q)

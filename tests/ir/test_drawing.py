@@ -7,7 +7,6 @@ from lamina.ir.drawing import svg
 from lamina.ir.graph import Builder, Graph
 from lamina.ir.op import REGISTRY
 from lamina.ir.types import type_of
-from lamina.runtime import ops as _  # the operator set
 
 SVG = "{http://www.w3.org/2000/svg}"
 
