@@ -288,18 +288,19 @@ def main() -> None:
         print(f"not compared: {', '.join(sorted(missing))}")
     head = f"{where()}; load {os.getloadavg()[0]:.1f}; least of {arguments.repeats} (median)"
     print(head, flush=True)
-    found = {}
+    found, text = {}, head
     for name in arguments.only:
         found[name] = measure(name, ["lamina", *peers], arguments.repeats)
-        one = {name: found[name]}
-        print("\n".join(["", *parts_table(one), *peers_table(one, ["lamina", *peers])]), flush=True)
-    tables = [parts_table(found), peers_table(found, ["lamina", *peers]), slowest_table(found)]
-    text = "\n\n".join([head, *("\n".join(table) for table in tables)])
+        print(f"measured: {name}", flush=True)
+        tables = [parts_table(found), peers_table(found, ["lamina", *peers]), slowest_table(found)]
+        text = "\n\n".join([head, *("\n".join(table) for table in tables)])
+        if arguments.write:  # after each, as all of them take long
+            RESULTS.mkdir(exist_ok=True)
+            (RESULTS / "compile.txt").write_text(f"{text}\n")
+            (RESULTS / "compile.json").write_text(
+                json.dumps({"head": head, "networks": found}, indent=1) + "\n"
+            )
     print(f"\n{text}")
-    if arguments.write:
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / "compile.txt").write_text(f"{text}\n")
-        (RESULTS / "compile.json").write_text(json.dumps({"head": head, "networks": found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What eager ops on large arrays cost beside PyTorch's.
 
-    python benchmarks/large.py [--sizes 65536 1048576 16777216] [--threads 1 2] [--only softmax gelu] [--write]
+    python benchmarks/large.py [--sizes 65536 1048576] [--threads 1 2] [--only softmax gelu] [--write]
 
 Each line is a user's call, timed for Lamina and for torch in turn in one process, forward without gradients
 unless it says backward.  Lamina compiles at the first call here (LAMINA_NATIVE=1), which is not timed; that
@@ -205,7 +205,9 @@ def main() -> None:
     if arguments.write:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / "large.txt").write_text("\n".join(lines) + "\n")
-        (RESULTS / "large.json").write_text(json.dumps({"where": lines[0], "figures": figures}, indent=1) + "\n")
+        (RESULTS / "large.json").write_text(
+            json.dumps({"where": lines[0], "figures": figures}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -45,9 +45,14 @@ def compiled(digits: Digits) -> tuple[Compiled, Compiled]:
     return step, inference._replace(after=freeze(inference.after, weights)[1])
 
 
-def _looked_at(traced: jit.TracedFunction) -> Compiled:
+def must_be_compiled(traced: jit.TracedFunction) -> None:
+    """Raise NotCompiled for what has run eagerly throughout."""
     if not traced.kernels():
         raise NotCompiled(traced.explain())
+
+
+def _looked_at(traced: jit.TracedFunction) -> Compiled:
+    must_be_compiled(traced)
     graph = traced.graph()
     return Compiled(graph, optimise(graph), traced.kernels())
 

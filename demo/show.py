@@ -25,7 +25,7 @@ def show(epochs: int, seed: int, out: Path, pictures: bool) -> dict[str, float]:
     """Train eagerly and traced, print a report, write what came of it to `out`.
 
     Returns the test accuracies by way, 0 to 1.  Raises OSError where `out` can't be written, ExportError for
-    a network that can't be exported.
+    a network that can't be exported, NotCompiled where "traced" would be a lie.
     """
     # Products this small gain little from a second thread, and lose much when another program wants the core.
     lamina.set_num_threads(1)
@@ -38,7 +38,10 @@ def show(epochs: int, seed: int, out: Path, pictures: bool) -> dict[str, float]:
     parameters = parameter_count(trainings["eager"].network)
     print(report.head(len(digits.train.labels), count, parameters), flush=True)
     histories = learn(trainings, digits, epochs)
-    print(report.summary(histories, steps_per_epoch(digits), count), flush=True)
+    traced = trainings["traced"]
+    graphs.must_be_compiled(traced.step)
+    print(report.summary(histories, steps_per_epoch(digits), count))
+    print(f"traced {traced.step.explain().splitlines()[0]}", flush=True)
 
     out.mkdir(parents=True, exist_ok=True)
     step, inference = graphs.compiled(digits)
@@ -48,7 +51,6 @@ def show(epochs: int, seed: int, out: Path, pictures: bool) -> dict[str, float]:
     print("and after the passes, which made one kernel of the three:")
     print(graphs.excerpt(inference.after, "fused", 4), flush=True)
 
-    traced = trainings["traced"]
     lamina.save(traced.network.state_dict(), out / "model.safetensors")
     print(f"\n{report.table(measured(traced, digits, step, inference, min(ROUNDS, epochs), seed, out))}")
     written += ["model.safetensors", "digits.lam"]

@@ -213,6 +213,7 @@ class TracedFunction:
                        if not isinstance(x, (*PLAIN, *IMMUTABLE, Tensor))]  # fmt: skip
             reads.function(self.__wrapped__, objects)
         except Refusal as refusal:
+            self._recordings += 1
             self._refused[key] = str(refusal)
             return self._eagerly(str(refusal), args, kwargs)
         guards = Guards(reads)
@@ -247,10 +248,7 @@ class TracedFunction:
             self._enter(key, guards, recording, recorder, leaves, seconds, into)
         except Refusal as refusal:
             self._log.refused(str(refusal))
-            if recorder.reason is not None or into is None:
-                self._refuse(key, guards, str(refusal), into)
-            else:
-                into.eager = str(refusal)
+            self._refuse(key, guards, str(refusal), into)
         except Exception as error:
             reason = f"it could not be compiled: {type(error).__name__}: {error}"
             self._refuse(key, guards, reason, into)
@@ -258,11 +256,12 @@ class TracedFunction:
         return result
 
     def _refuse(self, key: Any, guards: Guards, reason: str, into: Entry | None) -> None:
-        entry = into
-        if entry is None:
-            entry = Entry(guards)
-            self._entries.setdefault(key, []).insert(0, entry)
-        entry.eager = reason
+        """Let calls under these guards run eagerly from now on."""
+        entry = into or Entry(guards)
+        entry.eager, entry.ready = reason, True
+        known = self._entries.setdefault(key, [])
+        if entry not in known:
+            known.insert(0, entry)
 
     @staticmethod
     def _check_fresh(result: Any, given: list) -> None:
@@ -302,15 +301,24 @@ class TracedFunction:
             entry.ready = True
             self._log.compiled(perf_counter() - start)
 
-        if into is None:
-            self._entries.setdefault(key, []).insert(0, entry)
+        def offer() -> None:
+            known = self._entries.setdefault(key, [])
+            if entry not in known:
+                known.insert(0, entry)
+
         if self._background:
+            offer()
             threading.Thread(target=self._in_background, args=(build, entry), daemon=True).start()
-        else:
-            try:
-                build()
-            except GradError as error:
-                raise Refusal(str(error)) from None
+            return
+        try:
+            build()
+        except GradError as error:
+            raise Refusal(str(error)) from None
+        except BaseException:  # an interrupt, too: what is half made is not offered
+            if into is not None:
+                self._entries.pop(key, None)
+            raise
+        offer()
 
     def _in_background(self, build: Callable[[], None], entry: Entry) -> None:
         try:

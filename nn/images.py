@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.errors import ArgumentValueError, ShapeError
-from ..runtime import Tensor, as_tensor, ops
+from ..runtime import Tensor, ops, tensor
 
 # A tap: for each place of the output along one dimension, an index into the input and its weight.
 Tap = tuple[np.ndarray, np.ndarray]
@@ -63,7 +63,7 @@ def _resized(x: Tensor, dim: int, taps: list[Tap]) -> Tensor:
     row = (-1, *(1,) * (x.ndim - 1 - dim))
 
     def part(index: np.ndarray, weight: np.ndarray) -> Tensor:
-        return x.index_select(dim, as_tensor(index)) * as_tensor(weight).to(x.dtype).reshape(row)
+        return x.index_select(dim, tensor(index)) * tensor(weight).to(x.dtype).reshape(row)
 
     found = part(*taps[0])
     for tap in taps[1:]:
@@ -123,7 +123,7 @@ def interpolate(
     x = input
     for dim, a, b, scale in zip(range(2, n + 2), sizes, out, scales):
         if mode.startswith("nearest"):
-            x = x.index_select(dim, as_tensor(_nearest(a, b, scale, mode == "nearest-exact")))
+            x = x.index_select(dim, tensor(_nearest(a, b, scale, mode == "nearest-exact")))
         elif a != b or scale not in (None, 1):
             at = _sources(a, b, scale, bool(align_corners), mode == "bicubic")
             x = _resized(x, dim, _cubic_taps(at, a) if mode == "bicubic" else _linear_taps(at, a))
@@ -162,7 +162,7 @@ def affine_grid(theta: Tensor, size: Any, align_corners: bool | None = None) -> 
 
     axes = np.meshgrid(*(line(k) for k in size[2:]), indexing="ij")[::-1]  # x first
     base = np.stack([*axes, np.ones(size[2:])], -1).reshape(1, -1, n + 1)
-    places = ops.matmul(as_tensor(base).to(theta.dtype), theta.transpose(1, 2))
+    places = ops.matmul(tensor(base).to(theta.dtype), theta.transpose(1, 2))
     return places.reshape(size[0], *size[2:], n)
 
 

@@ -42,7 +42,7 @@ class Draft:
     ):
         self.target = host_target()
         with Builder(what.op.name) as b:
-            operands = [
+            operands: list[Any] = [
                 t and _operand(b, t, order, single, layout.kept)
                 for t, order, single in zip(types, layout.orders, layout.single, strict=True)
             ]
@@ -76,7 +76,7 @@ class Draft:
 def _operand(
     b: Builder, kind: Type, order: Order | None, single: tuple[int, ...], kept: Order | None
 ) -> Value:
-    """A param as the array lies in memory, and from it the operand: with its dims, or those of the results."""
+    """A param as the array lies in memory, and from it the operand: in its own dims, or those of `kept`."""
     shape = tuple(1 if d in single else n for d, n in enumerate(kind.shape))
     if order is None:
         made, dims = b.param(kind.with_shape(shape)), kind.shape
@@ -91,7 +91,7 @@ def _operand(
 
 
 def _gradients(b: Builder, what: Backward, operands: Sequence[Value]) -> list[Value]:
-    """The gradients that are needed, in the types of their operands.  Raises UnfitError where one has none."""
+    """The gradients that are needed, in their operands' types.  Raises UnfitError where there is none."""
     values = iter(operands)
     cotangents = tuple([next(values) if there else None for there in what.outputs])
     saved = tuple(
@@ -116,7 +116,9 @@ def _check(program: Program) -> None:
     if program.hosts:
         raise UnfitError(f"{program.name} is computed on the host", program.hosts[0].name)
     for call in program.calls:
-        if any(s.combine == "add" and call.kernel.buffers[s.buffer].dtype in HALVES for s in call.kernel.stores):
+        if any(
+            s.combine == "add" and call.kernel.buffers[s.buffer].dtype in HALVES for s in call.kernel.stores
+        ):
             raise UnfitError(f"{program.name} would round every sum to a half", call.name)
 
 

@@ -39,11 +39,11 @@ PLAIN = frozenset(
     (np.add, np.subtract, np.multiply, np.true_divide, np.negative, np.abs, np.maximum, np.minimum,
      np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
 )  # fmt: skip
-# Ops whose native code takes longer than NumPy at 1 Mi elements, for want of vectors: their kernels are scans,
-# or join stretches of different lengths.
+# Ops whose native code takes longer than NumPy at 1 Mi elements, for want of vectors: they scan, or join
+# stretches of different lengths.
 SLOWER = frozenset(("argmax", "argmin", "cat", "cummax", "cummin", "cumprod", "cumsum", "logcumsumexp"))
-# Elements read, until native code is looked for, and until it is compiled: at the nanosecond or two that NumPy
-# takes for each they are worth the 5 ms, and the 50 ms, that these take.
+# Elements read, until native code is looked for, and until it is compiled: at the nanosecond or two that
+# NumPy takes for each they are worth the 5 ms, and the 50 ms, that these take.
 LOOK, COMPILE = 5_000_000, 50_000_000
 LIMIT = 4096  # functions that are remembered
 
@@ -81,7 +81,7 @@ def _may_be_native(op: Op, types: Types, outs: Types) -> bool:
 
 
 def _is_plain(op: Op, types: Types, outs: Types) -> bool:
-    """Whether NumPy is at its best: a simple loop over arrays of one shape and a dtype that it computes in."""
+    """Whether NumPy is at its best: a loop over arrays of one shape, in a dtype that it computes in."""
     same = all(t is not None and t.shape == outs[0].shape and t.dtype is types[0].dtype for t in types)
     return op.reference in PLAIN and same and types[0].dtype.compute is types[0].dtype
 
@@ -113,6 +113,7 @@ def update_large(op: Op, numbers: Mapping[str, Any], rows: Iterable[tuple]) -> l
         found = _known.get(key)
         if found is None:
             written = tuple(range(len(scalars) + 1, len(arrays)))
+            assert op.write is not None, f"{op.name} is no update"
             reference = partial(op.write, **attrs)
             found = _remember(key, Large(Forward(op, attrs), types, len(written), reference, written))
         found(*arrays)
@@ -237,11 +238,11 @@ def layout_of(arrays: Arrays, keeps: bool, copies: bool) -> Layout | None:
         orders.append(order)
     kept = next((order for order in orders if order is not None), None) if keeps else None
     if kept is not None:
-        for x in arrays:
-            if x is not None and x.ndim:
-                if x.ndim != len(kept) or not x.transpose(kept).flags.c_contiguous:
-                    return None
-        orders = [None if x is None or not x.ndim else kept for x in arrays]
+        dense = [x for x in arrays if x is not None and x.ndim]
+        if all(x.ndim == len(kept) and x.transpose(kept).flags.c_contiguous for x in dense):
+            orders = [None if x is None or not x.ndim else kept for x in arrays]
+        else:
+            kept = None
     return Layout(tuple(orders), single, kept)
 
 
@@ -294,8 +295,8 @@ class Large:
 class Counted:
     """A function on one layout; `run` is what a call does now: count, and then no longer.
 
-    The first call where a layout may be kept shows whether the reference keeps it: what a user can do with a
-    result (x.view(-1)) must not change with who computes it.
+    The first call on operands in another order shows in which one the reference leaves its results: what a
+    user can do with them (x.view(-1)) must not change with who computes them.
     """
 
     __slots__ = ("large", "layout", "run", "size", "seen", "draft")
@@ -303,17 +304,18 @@ class Counted:
     def __init__(self, large: Large, layout: Layout):
         self.large, self.layout = large, layout
         self.size = sum(t.size for t in large.types if t is not None)
-        self.seen, self.draft = 0, None
-        self.run: Callable = self.count if layout.kept is None else self.observe
+        self.seen = 0
+        self.draft: Any = None
+        self.run: Callable = self.observe if large.keeps and any(layout.orders) else self.count
 
     def observe(self, *arrays: np.ndarray | None) -> Any:
         """Run the reference, and see in which order it leaves its results."""
         found = self.large.reference(*arrays)
-        results = found if type(found) is tuple else (found,)
+        results, kept = found if type(found) is tuple else (found,), self.layout.kept
         self.run = self.count
-        if all([y.flags.c_contiguous for y in results]):
+        if all(y.flags.c_contiguous for y in results):
             self.layout = replace(self.layout, kept=None)
-        elif not all([y.transpose(self.layout.kept).flags.c_contiguous for y in results]):
+        elif kept is None or not all(y.transpose(kept).flags.c_contiguous for y in results):
             self.run = self.large.reference
         return found
 
@@ -322,10 +324,15 @@ class Counted:
         global _seen
         self.seen += self.size
         _seen += self.size
-        if WHEN == AT_ONCE or (self.seen >= LOOK and _seen >= COMPILE):  # the first to look loads the compiler
-            with _making:
-                if self.run == self.count:
-                    self.look()
+        if WHEN == AT_ONCE or (
+            self.seen >= LOOK and _seen >= COMPILE
+        ):  # the first to look loads the compiler
+            if _making.acquire(blocking=False):  # or another thread is at it
+                try:
+                    if self.run == self.count:
+                        self.look()
+                finally:
+                    _making.release()
             if self.run != self.count:
                 return self.run(*arrays)
         return self.large.reference(*arrays)

@@ -66,6 +66,8 @@ def test_demo_table_is_whole(ran):
     before, after = (int(cell.split()[0]) for cell in re.split(r"\s{2,}", steps[0])[1:])
     assert before > 2 * after > 20
     assert len(cells(said, "steps a second ")) == 2
+    # One call makes AdamW's states, two record; the steps of four epochs but these ran compiled.
+    assert "traced step: 3 recordings, 89 compiled calls, 0 eager" in said
     assert "torch: not installed, so it takes no part: pip install" in said
     traced, exported = (float(cell) for cell in cells(said, "logits, to "))
     # 64 roundings in a sum, four layers: far below this; another network, or other digits, are far above.
@@ -164,14 +166,17 @@ def test_demo_says_that_a_step_was_not_compiled(tmp_path, capsys, monkeypatch):
     def refused(*_):
         raise graphs.NotCompiled("step: 1 recordings, 0 compiled calls, 9 eager")
 
-    monkeypatch.setattr(show.graphs, "compiled", refused)
+    monkeypatch.setattr(graphs, "must_be_compiled", refused)
     assert main(["--epochs", "1", "--out", str(tmp_path)]) == 1
     assert "ran eagerly:\nstep: 1 recordings, 0 compiled calls" in capsys.readouterr().err
 
 
-def test_demo_eager_step_is_no_compiled_one():
+def test_demo_function_that_was_never_compiled_is_found_out():
+    traced = lamina.jit.trace(lambda x: x + x)
     with pytest.raises(graphs.NotCompiled, match="0 compiled calls"):
-        graphs._looked_at(lamina.jit.trace(lambda x: x))
+        graphs.must_be_compiled(traced)
+    traced(lamina.ones(3))
+    graphs.must_be_compiled(traced)
 
 
 def test_demo_compile_time_is_what_the_first_epoch_took_beyond_the_others():

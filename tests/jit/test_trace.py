@@ -13,6 +13,7 @@ import lamina
 import lamina.nn.functional as F
 from lamina import jit, nn, optim
 from lamina.ir.errors import ArgumentError, GradError, ShapeError
+from lamina.jit import backend
 
 
 def tensor(*shape):
@@ -402,6 +403,29 @@ def test_an_interrupt_leaves_the_tracer_usable():
         np.testing.assert_array_equal(f(tensor(2))._data, (tensor(2) + 1)._data)
 
 
+def test_an_interrupted_compile_leaves_nothing_half_made(monkeypatch):
+    real, interrupts = backend.compile_graph, [0, 1, 1, 0, 0, 0]
+
+    def compile_graph(*args, **kwargs):
+        if interrupts.pop(0):
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(backend, "compile_graph", compile_graph)
+
+    @jit.trace
+    def f(x):
+        return x * 2 if x.sum() > 0 else x - 1
+
+    for value in (1.0, 1.0, -1.0, 1.0, -1.0):
+        x = lamina.full((2,), value)
+        try:
+            np.testing.assert_array_equal(f(x)._data, f.__wrapped__(x)._data)
+        except KeyboardInterrupt:
+            pass
+    assert not interrupts
+
+
 def test_threads_may_call_one_traced_function():
     layer = nn.Linear(8, 8)
     x = [lamina.randn(4, 8) for _ in range(4)]
@@ -431,6 +455,15 @@ def test_threads_may_call_one_traced_function():
         t.join(60)
     assert not wrong
     assert hits(f) > 100
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_resizing_is_recorded(mode):
+    x = lamina.randn(1, 2, 3, 4)
+    traced = jit.trace(lambda x: nn.functional.interpolate(x, scale_factor=2, mode=mode))
+    for _ in range(3):
+        near(traced(x), traced.__wrapped__(x), 4)  # four taps a place
+    assert hits(traced) == 2
 
 
 def test_a_traced_function_inside_another_is_recorded_with_it():

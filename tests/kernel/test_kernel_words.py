@@ -89,6 +89,14 @@ def test_integer_words_expand_to_the_same_numbers(name, dtype):
     np.testing.assert_array_equal(applied(word, dtype, a, b), applied(word, dtype, a, b, expanded=True))
 
 
+@pytest.mark.parametrize("name", ["floor_div", "remainder"])
+@pytest.mark.parametrize("dtype", ["i8", "i32", "i64"])
+def test_integers_divided_by_zero_give_what_numpy_gives(name, dtype):
+    a, b = np.array([-5, 0, 5], NUMPY[dtype]), np.zeros(3, NUMPY[dtype])
+    for options in ({}, {"expanded": True}):
+        np.testing.assert_array_equal(applied(VOCABULARY[name], dtype, a, b, **options), [0, 0, 0])
+
+
 @pytest.mark.parametrize(
     "name, python", [("floor_div", lambda a, b: a // b), ("remainder", lambda a, b: a % b)]
 )

@@ -1,4 +1,4 @@
-"""Eager ops on large arrays as native code: the same as NumPy's, for every record; and when they change over."""
+"""Eager ops on large arrays as native code: as NumPy does them, for every record; when they change over."""
 
 import os
 import subprocess
@@ -59,8 +59,12 @@ def agrees(case) -> bool:
             limit = 0.0
             y = want
         assert_near(got, y, limit, f"{case}: {name}")
-        if case.op.traits.elementwise and case.op.name != "copy":  # which the runtime writes into a tensor there is
-            assert got.flags.c_contiguous == want.flags.c_contiguous, f"{case}: {name}'s strides {got.strides}"
+        if (
+            case.op.traits.elementwise and case.op.name != "copy"
+        ):  # which the runtime writes into a tensor there is
+            assert got.flags.c_contiguous == want.flags.c_contiguous, (
+                f"{case}: {name}'s strides {got.strides}"
+            )
     return True
 
 
@@ -203,6 +207,8 @@ def test_result_keeps_the_order_that_the_reference_keeps(at_once):
         assert x.clone().stride() == (1, 40)
         assert x.contiguous().stride() == (6, 1)
         assert (x + lamina.tensor(1.0)).stride() == (1, 40)
+        assert (x + lamina.ones(40, 6)).stride() == (6, 1)
+        np.testing.assert_array_equal((x + lamina.ones(40, 6)).numpy(), x.numpy() + 1)
         np.testing.assert_array_equal(x.contiguous().numpy(), x.numpy())
         np.testing.assert_array_equal((-x).numpy(), -x.numpy())
 
