@@ -27,7 +27,7 @@ BUILT_ON_TORCH = (
     "pytorch_lightning", "functorch",
 )  # fmt: skip
 REMEDIES = {
-    "torch.jit": "leave it out: a tracing compiler is not in this version",
+    "torch.jit": "import lamina, and decorate with lamina.jit.trace",
     "torch.func": "torch.autograd.functional has jacobian, hessian, vjp and jvp",
     "torch.distributions": "write the log-probability out, and draw with torch.normal, torch.multinomial",
     "torch.distributed": "run in one process",

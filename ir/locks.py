@@ -2,6 +2,9 @@
 
 import os
 import threading
+from contextlib import AbstractContextManager
+
+_others: list[AbstractContextManager] = []
 
 
 def fork_safe_lock() -> threading.Lock:
@@ -13,3 +16,24 @@ def fork_safe_lock() -> threading.Lock:
     made = threading.Lock()
     os.register_at_fork(before=made.acquire, after_in_parent=made.release, after_in_child=made.release)
     return made
+
+
+def hold_across_forks(lock: AbstractContextManager) -> None:
+    """Have a lock of another library's taken for the length of each fork as well.
+
+    It is taken after all of ours: who holds one of ours may wait for it, who holds it waits for nobody.
+    """
+    _others.append(lock)
+
+
+def _take() -> None:
+    for lock in _others:
+        lock.__enter__()
+
+
+def _give() -> None:
+    for lock in reversed(_others):
+        lock.__exit__(None, None, None)
+
+
+os.register_at_fork(before=_take, after_in_parent=_give, after_in_child=_give)  # the first `before` runs last

@@ -183,7 +183,7 @@ class _Stage:
             made.pop(param, None)
         values = tuple(graph.results[j] for j in results)
         nodes = leading_to(graph.nodes, values, made)
-        part = cse(Graph(graph.name, (*graph.params, *made), nodes, values))
+        part = cse(Graph(graph.name, (*graph.params, *made), nodes, values), apart=frozenset(values))
         again = partial(differentiable, compile_graph=compile_graph)
         self.operands = (*range(count), *made.values())
         self.results = tuple(count + j for j in results)

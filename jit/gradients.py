@@ -124,6 +124,7 @@ class Gradients:
         self.wrt = tuple(i for i, need in enumerate(needs) if need)
         self.compile_graph, self.again = compile_graph, again
         self.ahead, self.floating = graph, tuple(range(len(graph.results)))
+        self.visible = frozenset(graph.results)
         self.saved: tuple[Value, ...] = ()
         more = True
         while more:  # what is saved has gradients too, and what those take is saved as well
@@ -143,9 +144,10 @@ class Gradients:
         self.making = fork_safe_lock()
 
     def _joint(self, of: tuple[int, ...]) -> tuple[Graph, tuple[int, ...]]:
-        # With cse, what a rule computes of forward values alone is what the forward half saved of it.
+        # With cse, what a rule computes of forward values alone is what the forward half saved of it; but for
+        # results, which the user may write where no rule reads them themselves.
         made, reached = joint(self.ahead, Differentiation(wrt=self.wrt, of=of))
-        return cse(made), reached
+        return cse(made, apart=self.visible), reached
 
     def pull_back(self, saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
         """One gradient per param, None where none arrives: arrays, or tensors with history where they ask."""

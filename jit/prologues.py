@@ -24,7 +24,7 @@ class Prologue:
 
     def __init__(self, run: Run):
         self.run = run
-        self._kept: tuple[tuple[_Seen, ...], tuple[np.ndarray, ...]] | None = None
+        self._kept: tuple[list[tuple], tuple[np.ndarray, ...]] | None = None
         self.runs = 0  # for explain(): how often it had to be computed
 
     def results(self, tensors: Sequence[Tensor]) -> tuple[np.ndarray, ...]:
@@ -32,36 +32,29 @@ class Prologue:
         kept = self._kept
         if kept is not None:
             seen, results = kept
-            for x, was in zip(tensors, seen):
-                if not was.still(x):
+            for x, (array, was, version, unseen, marks) in zip(tensors, seen):
+                if (
+                    x._data is not array()
+                    or (store := x._storage) is None
+                    or store is not was()
+                    or store.version != version
+                    or store.unseen != unseen
+                    or store.exposed
+                    or (marks is not None and store.marks() != marks)
+                ):
                     break
             else:
                 return results
         # Looked at before it is read: a write that comes between is then found by the next call.
-        seen = tuple([_Seen(x) for x in tensors])
+        seen = [_seen(x) for x in tensors]
         results = tuple(self.run([x._data for x in tensors]))
         self.runs += 1
         self._kept = seen, results  # in one step
         return results
 
 
-class _Seen:
-    """A tensor's memory as it was: which, and how often it had been written."""
-
-    __slots__ = ("array", "store", "marks")
-
-    def __init__(self, x: Tensor):
-        store = storage_of(x)
-        self.array, self.store = ref(x._data), ref(store)
-        self.marks = store.marks()
-
-    def still(self, x: Tensor) -> bool:
-        """Whether nothing has been written there since, as far as anybody can know."""
-        store: Storage | None = x._storage
-        return (
-            store is not None
-            and self.store() is store
-            and self.array() is x._data
-            and not store.exposed
-            and self.marks == store.marks()
-        )
+def _seen(x: Tensor) -> tuple:
+    """A tensor's memory as it is: which, and how often it has been written; the counts of others, if any."""
+    store = storage_of(x)
+    marks = store.marks() if type(store) is not Storage else None
+    return ref(x._data), ref(store), store.version, store.unseen, marks

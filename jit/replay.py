@@ -176,6 +176,11 @@ def _finish(
     tree: Tree, segment: Segment, end: End, call: Call, arrays: list, values: dict, originals: dict
 ) -> Any:
     recording = end.recording
+    if end.plain is not None:
+        outputs = segment.code.run(arrays, _weights(segment, call))
+        segment.runs += 1
+        made = [wrap(outputs[place], kind) for place, kind in end.plain]
+        return made[0] if recording.shape is None else pytree.rebuild(recording.shape, made)
     before = [call.tensor(source).grad for source, _ in recording.gradients]
     draw(recording, call)
     try:
@@ -198,7 +203,7 @@ def _finish(
         array = outputs[place] if place is not None else values.get(key)
         if array is None:
             array = _read(tree, key, call, originals)
-        if id(array) in used or array.base is not None:  # one computation may stand for two
+        if id(array) in used or (place is None and array.base is not None):  # not memory of its own
             array = array.copy()
         used.add(id(array))
         return wrap(array if base.order is None else laid_out(array, base.order), end.types[base.result])

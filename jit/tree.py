@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from ..runtime.methods import number_in
 from ..runtime.places import Place
 from .reads import Refusal
 from .recording import Recording
-from .sources import Answer, Held
+from .sources import Answer, Fresh, Held, Made
 
 Key = int  # of a value: equal where it is computed in the same way
 
@@ -116,6 +117,23 @@ class End:
     leftover: tuple[tuple[int, Key], ...]
     params: tuple[Key, ...]
     types: tuple[Type, ...]
+
+    @cached_property
+    def plain(self) -> tuple[tuple[int, Type], ...] | None:
+        """The place and the type of each returned tensor, where new tensors are all that a call leaves."""
+        recording = self.recording
+        if recording.gradients or recording.writes or recording.draws or self.leftover:
+            return None
+        found = []
+        for maker in recording.makers:
+            base = maker.base if isinstance(maker, Made) else None
+            if not isinstance(base, Fresh) or base.order is not None:
+                return None
+            place = self.results[base.result][0]
+            if maker != Made(base, (), False, False, "none") or place is None:
+                return None
+            found.append((place, self.types[base.result]))
+        return tuple(found) if len(dict(found)) == len(found) else None
 
 
 class Tree:

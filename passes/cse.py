@@ -18,7 +18,7 @@ Random ops are functions of the generator's state, which is an operand: two draw
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from typing import Any
 
 from ..ir.graph import Constant, Graph, Node, Value, substituted
@@ -28,10 +28,11 @@ from ..ir.write import need_values
 SMALL = 1024
 
 
-def cse(graph: Graph) -> Graph:
+def cse(graph: Graph, apart: Collection[Value] = ()) -> Graph:
     """The graph with nodes of one op, equal operands and equal attrs made one.
 
-    Raises GraphError for a graph with writes.
+    apart: values that stay themselves, as their users can tell them from equal ones: what gives them is
+    computed for nobody else.  Raises GraphError for a graph with writes.
     """
     need_values("cse", graph)
     became = equal_constants(graph)
@@ -39,7 +40,8 @@ def cse(graph: Graph) -> Graph:
     kept = []
     for node in graph.nodes:
         node = substituted(node, became)
-        known = first.setdefault(key_of(node), node)
+        own = any(v in apart for v in node.outputs)
+        known = node if own else first.setdefault(key_of(node), node)
         if known is node:
             kept.append(node)
         else:

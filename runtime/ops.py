@@ -74,12 +74,11 @@ _publish(_where, "where")
 
 # What scripts reach for that is not here, and what does instead.
 _COMPLEX = "Lamina has no complex numbers; NumPy has them"
-_COMPILER = "leave it out: a tracing compiler is not in this version"
 _ELSEWHERE = {
     **dict.fromkeys(("complex", "complex32", "complex64", "complex128", "cfloat", "cdouble"), _COMPLEX),
     **dict.fromkeys(("polar", "view_as_complex", "view_as_real", "stft", "istft", "fft"), _COMPLEX),
     **dict.fromkeys(("sparse", "sparse_coo_tensor", "sparse_csr_tensor"), "Lamina's tensors are dense"),
-    **dict.fromkeys(("compile", "jit"), _COMPILER),
+    "compile": "lamina.jit.trace(f) compiles a function, a module or a whole training step",
     **dict.fromkeys(("distributed", "multiprocessing"), "Lamina runs in one process"),
     "distributions": "write the log-probability out, and draw with lamina.normal, multinomial and their kin",
     "func": "lamina.autograd.functional has jacobian, hessian, vjp and jvp",

@@ -17,6 +17,7 @@ from ...ir.kernel.form import identity as neutral
 from ...ir.kernel.interpret import check_arrays, check_indices
 from ...ir.kernel.scalar import Expr
 from ...ir.kernel.types import NUMPY
+from ...ir.locks import hold_across_forks
 from .emit import lower, symbol
 from .schedule import Schedule, default_schedule, units
 from .target import AVX2, AVX512, BASELINE, Target
@@ -24,6 +25,8 @@ from .target import AVX2, AVX512, BASELINE, Target
 # Of the code generator: 1, 2 and 3 take equally long and give the same speed, 0 takes a third and gives half.
 OPTIMISATION = 2
 ELF = b"\x7fELF"  # what an object file begins with
+
+hold_across_forks(llvm.ffi.lib._lock)  # llvmlite holds it for the length of every call
 
 
 @cache

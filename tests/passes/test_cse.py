@@ -75,6 +75,21 @@ def test_cse_tells_equal_attrs_of_other_kinds_apart():
     assert len(cse(parse(text.format(node("nan"), node("nan")))).nodes) == 1
 
 
+def test_cse_leaves_apart_what_is_to_stay_apart():
+    graph = parse("""
+graph f(%x: f32[3]) -> (f32[3], f32[3]) {
+  %0 = exp(%x) : f32[3]
+  %1 = exp(%x) : f32[3]
+  %2 = exp(%x) : f32[3]
+  %3 = mul(%1, %2) : f32[3]
+  return %0, %3
+}""")
+    made = cse(graph, apart=graph.results[:1])
+    assert [node.op.name for node in made.nodes] == ["exp", "exp", "mul"]
+    assert made.results == graph.results and made.nodes[2].inputs == made.nodes[1].outputs * 2
+    assert cse(graph, apart=[node.outputs[0] for node in graph.nodes]) is graph
+
+
 def test_cse_compares_small_constants_by_bits_and_large_ones_by_identity():
     def kept(a, b):
         with Builder("f") as builder:

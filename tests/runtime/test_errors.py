@@ -197,7 +197,7 @@ TEXTS = {
     "a compiler": (
         lambda: lamina.compile(linear),
         """Lamina has no compile
-  leave it out: a tracing compiler is not in this version""",
+  lamina.jit.trace(f) compiles a function, a module or a whole training step""",
     ),
     "a misspelt op": (lambda: lamina.softmaxx, "module 'lamina' has no 'softmaxx'"),
     "NumPy's out": (

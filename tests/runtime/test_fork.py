@@ -9,7 +9,10 @@ import pytest
 import lamina
 from lamina.ir import locks, types
 from lamina.ir.kernel import scalar
+from lamina.passes.llvm import binding
 from lamina.runtime import generator, modes, step
+
+LLVM = binding.llvm.ffi.lib._lock
 
 
 def forked(work):
@@ -33,20 +36,21 @@ def forked(work):
 
 
 def ops():
-    """Uses every lock: new types, random numbers, modes, gradients."""
+    """Uses every lock: new types, random numbers, modes, gradients, LLVM."""
     with lamina.no_grad():
         lamina.rand(3, 1, 41)
     x = lamina.ones(1, 5, 17, requires_grad=True)
     (x * 2 + x).sum().backward()
     scalar.Const(4321.5, "f32")
+    binding.identity(binding.BASELINE)
 
 
 # Python's warning is of what is tested here.
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize(
     "lock",
-    [types._making, modes._lock, generator._lock, step.accumulating, scalar._lock],
-    ids=["types", "modes", "generator", "step", "scalar"],
+    [types._making, modes._lock, generator._lock, step.accumulating, scalar._lock, LLVM],
+    ids=["types", "modes", "generator", "step", "scalar", "llvm"],
 )
 def test_a_forked_child_does_not_wait_for_a_lock(lock):
     taken = threading.Event()
