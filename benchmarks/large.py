@@ -26,8 +26,9 @@ from contest import RESULTS, race, where
 
 import lamina
 
-# x, y: floats [rows, columns]; row, col: [columns], [rows, 1]; i: a row for each row; at: a column for each
-# element; label: a column for each row; image, kernel: what a convolution takes; h: x in half precision.
+# x, y: floats [rows, columns]; row, shift: [columns]; col: [rows, 1]; z: y's shape the other way round; i: a
+# row for each row; at: a column for each element; label: a column for each row; image, kernel: what a
+# convolution takes; h: x in half precision.
 CALLS = {
     "x + y": "x + y",
     "x + row": "x + row",
@@ -62,7 +63,7 @@ CALLS = {
     "cumsum(1)": "x.cumsum(1)",
     "softmax(1)": "x.softmax(1)",
     "log_softmax(1)": "x.log_softmax(1)",
-    "layer_norm": "F.layer_norm(x, (columns,), row, row)",
+    "layer_norm": "F.layer_norm(x, (columns,), row, shift)",
     "batch_norm": "F.batch_norm(image, None, None, None, None, True)",
     "t().contiguous()": "x.t().contiguous()",
     "x + y.t()": "x + z.t()",
@@ -84,7 +85,7 @@ BACKWARD = {
     "gelu": "F.gelu(x)",
     "silu": "F.silu(x)",
     "softmax(1)": "x.softmax(1)",
-    "layer_norm": "F.layer_norm(x, (columns,), row, row)",
+    "layer_norm": "F.layer_norm(x, (columns,), row, shift)",
     "cross_entropy": "F.cross_entropy(x, label)",
     "max_pool2d": "F.max_pool2d(image, 2)",
     "conv2d 3x3": "F.conv2d(image, kernel, padding=1)",
@@ -112,6 +113,7 @@ def arrays(size: int) -> dict[str, np.ndarray]:
         "z": normal(columns, rows),
         "h": x.astype(np.float16),
         "row": normal(columns),
+        "shift": normal(columns),
         "col": normal(rows, 1),
         "i": draw.integers(0, rows, rows),
         "at": draw.integers(0, columns, (rows, columns)),
@@ -138,7 +140,9 @@ def backward(source: str) -> Callable[[Any, dict], Callable[[], object]]:
 
     def made(library: Any, given: dict[str, np.ndarray]) -> Callable[[], object]:
         scope = operands(library, given)
-        names = [name for name in ("x", "row", "image", "kernel") if re.search(rf"\b{name}\b", source)]
+        names = [
+            name for name in ("x", "row", "shift", "image", "kernel") if re.search(rf"\b{name}\b", source)
+        ]
         leaves = [scope[name].requires_grad_() for name in names]
         out = eval(source, scope)
         cotangent = library.ones_like(out)

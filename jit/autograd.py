@@ -38,7 +38,7 @@ from ..ir.lowering import extern
 from ..ir.op import Op
 from ..passes.cse import cse
 from ..passes.differentiate import varying_with
-from ..passes.partition import leading_to
+from ..passes.partition import leading_to, views
 from ..runtime import modes
 from ..runtime.graph import Node, Port
 from ..runtime.history import storage_of
@@ -270,8 +270,13 @@ class _Step(Plan):
 
 
 def _saver(graph: Graph, value: Value) -> tuple[str, tuple[str, int] | None]:
+    """Who saves a value, or a view of it, first."""
+    bases = views(graph.nodes)
     for node in graph.nodes:
         named = (*zip(node.op.operands, node.inputs), *zip(node.op.all_outputs, node.outputs))
-        if any(v is value and name in node.op.saves for name, v in named):
-            return node.op.name, node.where
+        for v in (v for name, v in named if v is not None and name in node.op.saves):
+            while v is not value and v in bases:
+                v = bases[v]
+            if v is value:
+                return node.op.name, node.where
     return graph.name, None

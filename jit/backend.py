@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,10 +17,12 @@ from operator import itemgetter
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from ..ir.graph import Graph
+from ..ir.locks import fork_safe_lock
 from ..passes.llvm import cache as disk
 from ..passes.llvm.binding import host_target
 from ..passes.llvm.link import link
@@ -31,7 +32,8 @@ from ..passes.prologue import prologue
 from ..runtime.native import Executable, load_program, store_program
 from .prologues import Prologue
 
-KEPT = 256  # compiled graphs
+KEPT = 256  # compiled graphs, whether anybody uses them or not
+SMALL = 1 << 20  # bytes of scratch memory: larger ones go with the last recording that uses them
 DEFAULT = Options()
 
 
@@ -89,6 +91,11 @@ class Compiled:
         program = to_program(self.graph, self.into, host_target(), options)
         self._params: tuple[Array, ...] = program.params
         return prologue(program, self.frozen)
+
+    @property
+    def arena(self) -> int:
+        """Bytes of scratch memory."""
+        return sum(e.statistics.arena for e in (self.first, self.main) if e is not None)
 
     @property
     def graph(self) -> Graph:
@@ -162,8 +169,9 @@ def _picked(positions: Sequence[int]) -> Any:
     return itemgetter(*positions) if positions else lambda arrays: ()
 
 
-_known: OrderedDict[tuple, Compiled] = OrderedDict()
-_lock = threading.Lock()
+_known: WeakValueDictionary[tuple, Compiled] = WeakValueDictionary()
+_kept: OrderedDict[tuple, Compiled] = OrderedDict()
+_lock = fork_safe_lock()
 
 
 def compile_graph(
@@ -185,14 +193,17 @@ def compile_graph(
     with _lock:
         found = _known.get(key)
         if found is not None:
-            _known.move_to_end(key)
+            if key in _kept:
+                _kept.move_to_end(key)
             return Bound(found)
     spelled = " ".join((text, str(into), str(sorted(frozen)), str(options), _version()))
     made = Compiled(graph, into, frozen, options, spelled)
     with _lock:
         _known[key] = made
-        while len(_known) > KEPT:
-            _known.popitem(last=False)
+        if made.arena <= SMALL:
+            _kept[key] = made
+        while len(_kept) > KEPT:
+            _kept.popitem(last=False)
     return Bound(made)
 
 
@@ -217,3 +228,4 @@ def forget() -> None:
     """Drop all compiled graphs of this process."""
     with _lock:
         _known.clear()
+        _kept.clear()

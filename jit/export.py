@@ -7,11 +7,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..ir.dtypes import bfloat16
 from ..ir.errors import ArgumentError, LaminaError
 from ..ir.graph import Builder, Graph, Value
 from ..ir.interpret import interpret
@@ -29,9 +31,9 @@ from ..runtime.modes import no_grad
 from ..runtime.tensor import tensor_of
 from . import artifact, pytree
 from .backend import compile_graph
-from .lamina_model import Model, ModelError, built, read, tensors
+from .lamina_model import Model, ModelError, built, fitting, read, tensors
 from .recording import Recording
-from .sources import Arg, Fresh, Held, Made
+from .sources import Arg, Fresh, Given, Held, Made, Source
 from .trace import TracedFunction, trace
 
 # What is done before weights are frozen: norms fold while each is one node, and nothing is fused yet.
@@ -61,15 +63,13 @@ def export(
     chosen = tuple(levels or artifact.LEVELS)
     if unknown := set(chosen) - artifact.LEVELS.keys():
         raise ArgumentError(f"export(levels): {', '.join(unknown)} is none of {', '.join(artifact.LEVELS)}")
-    traced = function if isinstance(function, TracedFunction) else trace(function)
+    traced, path = function if isinstance(function, TracedFunction) else trace(function), Path(path)
     with no_grad():
         expected = traced(*example)
     recording, held = _recorded(traced, example)
+    recording, arrays = _in_order(recording, example)
     graph, outputs = _pure(recording, expected)
     graph, weights = _frozen(graph, recording, held)
-    path = Path(path)
-    inputs = [x for x in pytree.flatten((example, {}))[1] if isinstance(x, Tensor)]
-    arrays = [np.ascontiguousarray(inputs[i]._data) for i in _order(recording, example)]
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent or ".") as folder:
         part = Path(folder) / path.name
         try:
@@ -113,6 +113,29 @@ def _described(source: Any) -> str:
     return names.get(type(source).__name__, "a value that is asked for")
 
 
+def _in_order(recording: Recording, example: tuple) -> tuple[Recording, list[np.ndarray]]:
+    """The recording with one param for each tensor among the arguments, in their order, and their arrays.
+
+    A recording has them in the order in which they are used, and those alone that are.  Raises ExportError.
+    """
+    leaves = pytree.flatten((example, {}))[1]
+    given = {Arg(i): x for i, x in enumerate(leaves) if isinstance(x, Tensor)}
+    if len({id(x._data) for x in given.values()}) < len(given):
+        raise ExportError(
+            "export: two of the arguments are one tensor, and a file can't tell if they always will be",
+            "give a clone() for one of them",
+        )
+    known = dict(zip(recording.sources, recording.graph.params, strict=True))
+    params: dict[Source, Value] = {}
+    for source, x in given.items():
+        params[source] = known.get(source, Value(x._meta, f"unused{source.index}"))
+    for source, param in known.items():
+        params.setdefault(source, param)
+    graph = recording.graph.replace(params=tuple(params.values()))
+    arrays = [np.asarray(x._data, order="C") for x in given.values()]
+    return replace(recording, graph=graph, sources=tuple(params)), arrays
+
+
 def _pure(recording: Recording, expected: Any) -> tuple[Graph, Any]:
     """The recording's graph with just what is returned as its results, and their structure as JSON."""
     graph = recording.graph
@@ -122,6 +145,8 @@ def _pure(recording: Recording, expected: Any) -> tuple[Graph, Any]:
     with Builder.extending(graph) as b:
         leaves: list[Any] = []
         for maker in recording.makers:
+            if isinstance(maker, Given):  # seen as what it is where it is used, too
+                maker = Made(maker, (), False, False, "none")
             if not isinstance(maker, Made):
                 if maker is not None and not isinstance(maker, (bool, int, float, str)):
                     raise ExportError(f"export: a {type(maker).__name__} among the results can't be stored")
@@ -129,7 +154,9 @@ def _pure(recording: Recording, expected: Any) -> tuple[Graph, Any]:
                 continue
             base = maker.base
             at = recording.first + base.result if isinstance(base, Fresh) else None
-            value = params[base.source] if at is None else graph.results[at]
+            value = params.get(base.source) if at is None else graph.results[at]
+            if value is None:
+                raise ExportError("export: a captured tensor is returned as it is", "return its clone()")
             for name, attrs in maker.chain:
                 value = b.emit(REGISTRY[name], (value,), dict(attrs)).outputs[0]
             if value not in from_base:
@@ -159,7 +186,7 @@ def _frozen(graph: Graph, recording: Recording, held: list[Tensor]) -> tuple[Gra
     sources = recording.sources
     frozen = frozenset(i for i, source in enumerate(sources) if isinstance(source, Held))
     first, rest = freeze(graph, frozen)
-    arrays = [np.ascontiguousarray(held[sources[i].index]._data) for i in sorted(frozen)]
+    arrays = [np.asarray(held[sources[i].index]._data, order="C") for i in sorted(frozen)]
     values = interpret(first, *arrays)
     count = len(rest.params) - len(values)
     names = [f"input{i}" if i < count else f"weight{i - count}" for i in range(len(rest.params))]
@@ -174,13 +201,6 @@ def _frozen(graph: Graph, recording: Recording, held: list[Tensor]) -> tuple[Gra
         results=[renamed.get(v, v) for v in rest.results],
     )
     return optimise(rest, Options()), dict(zip(names[count:], values, strict=True))
-
-
-def _order(recording: Recording, example: tuple) -> list[int]:
-    """Which of the tensors among the arguments each input of the model is."""
-    leaves = pytree.flatten((example, {}))[1]
-    number = {i: n for n, i in enumerate(i for i, x in enumerate(leaves) if isinstance(x, Tensor))}
-    return [number[source.index] for source in recording.sources if isinstance(source, Arg)]
 
 
 # ---- trying the file ---------------------------------------------------------------------------------------
@@ -258,15 +278,16 @@ class Loaded:
         self._outputs = manifest["outputs"]
         self.inputs = [(name, dtype, tuple(shape)) for name, dtype, shape in manifest["inputs"]]
         stored = tensors(members["weights.safetensors"])
-        constants = {n[len("graph/") :]: a for n, a in stored.items() if n.startswith("graph/")}
+        constants = {n[len("graph/") :]: _own(a) for n, a in stored.items() if n.startswith("graph/")}
         graph = parse(self.graph, constants)
-        weights = [stored[name] for name in manifest["weights"]]
+        weights = [_own(stored[name]) for name in manifest["weights"]]
         count = len(self.inputs)
         code = compile_graph(graph, frozen=frozenset(range(count, len(graph.params))))
         kept = [tensor_of(w) for w in weights]
 
         def run(*arrays: np.ndarray) -> Any:
-            results = code.run([*arrays, *weights], [*(None,) * count, *kept])
+            given = [_own(array) for array in fitting(arrays, self.inputs)]
+            results = code.run([*given, *weights], [*(None,) * count, *kept])
             return built(self._outputs, results)
 
         self._run = run
@@ -283,9 +304,14 @@ class Loaded:
         return f"<exported {self.path.name}({inputs})>"
 
 
+def _own(array: np.ndarray) -> np.ndarray:
+    """A file's array as Lamina has it: NumPy alone knows no bfloat16, and has its 16 bits."""
+    return array.view(bfloat16.numpy) if array.dtype == np.uint16 else array
+
+
 def _tensors(x: Any) -> Any:
     if isinstance(x, np.ndarray):
-        return tensor_of(x)
+        return tensor_of(_own(x))
     if isinstance(x, dict):
         return {key: _tensors(value) for key, value in x.items()}
     return type(x)(map(_tensors, x)) if isinstance(x, (list, tuple)) else x

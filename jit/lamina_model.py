@@ -234,15 +234,11 @@ class Model:
 
     def run(self, *inputs):
         """The model's outputs for these arrays.  Raises TypeError, ValueError for arrays that don't fit."""
-        if len(inputs) != len(self.inputs):
-            names = ", ".join(name for name, _, _ in self.inputs)
-            raise TypeError(f"the model takes {len(self.inputs)} arrays ({names}), not {len(inputs)}")
-        given = [
-            x
-            if type(x) is np.ndarray and (x.dtype, x.shape) == kind and x.flags.carray
-            else _fitting(x, *about)
-            for x, kind, about in zip(inputs, self._types, self.inputs, strict=True)
-        ]
+        quick = len(inputs) == len(self._types) and all(
+            type(x) is np.ndarray and (x.dtype, x.shape) == kind and x.flags.carray
+            for x, kind in zip(inputs, self._types, strict=True)
+        )
+        given = inputs if quick else fitting(inputs, self.inputs)
         with self._lock:
             if self.pool.asleep and self.pool.threads > 1:
                 self.pool.wake()
@@ -259,6 +255,14 @@ def _loaded(data):
         return ctypes.CDLL(f"/proc/self/fd/{handle}")
     except OSError as error:
         raise ModelError(f"the native code can't be loaded: {error}") from None
+
+
+def fitting(inputs, wanted):
+    """The inputs as dense arrays of just the types wanted.  Raises TypeError, ValueError."""
+    if len(inputs) != len(wanted):
+        names = ", ".join(name for name, _, _ in wanted)
+        raise TypeError(f"the model takes {len(wanted)} arrays ({names}), not {len(inputs)}")
+    return [_fitting(x, *about) for x, about in zip(inputs, wanted, strict=True)]
 
 
 def _fitting(x, name, dtype, shape):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import builtins
 import dis
 import functools
+import operator
 import os
 import sys
 import types
@@ -36,7 +37,7 @@ from .facts import IMMUTABLE, PLAIN, Fact, absent
 
 # What is no function of its arguments: it differs from call to call, or does something besides returning.
 DENIED_MODULES = frozenset((
-    "asyncio", "concurrent", "datetime", "glob", "io", "logging", "multiprocessing", "os", "pathlib",
+    "asyncio", "concurrent", "ctypes", "datetime", "glob", "io", "logging", "multiprocessing", "os", "pathlib",
     "pickle", "queue", "random", "secrets", "select", "shelve", "shutil", "signal", "socket", "sqlite3",
     "subprocess", "sys", "tempfile", "threading", "time", "urllib", "uuid", "warnings",
 ))  # fmt: skip
@@ -142,8 +143,10 @@ class Reads:
             self._container(value, path, place)
         elif isinstance(value, np.ndarray):
             self._array(value, path, place)
-        elif isinstance(value, (Generator, np.generic, np.dtype, weakref.ref)):
+        elif isinstance(value, (Generator, np.generic, np.dtype)):
             return
+        elif type(value) is weakref.ref:
+            self._slot(f"what {path} refers to", "$o()", value(), place, o=value)
         elif isinstance(value, (types.BuiltinFunctionType, np.ufunc, *_DESCRIPTORS)):
             self._builtin(value, path, place)
         elif isinstance(value, (property, staticmethod, classmethod, functools.cached_property)):
@@ -284,7 +287,9 @@ class Reads:
             self._class(type(each), type(each).__name__, "", instance=True)
 
     def _class(self, kind: type, path: str, place: str, instance: bool = False) -> None:
-        for base in kind.__mro__:
+        if kind in (operator.attrgetter, operator.methodcaller):
+            self.names.add("*")  # it names them in a text
+        for base in chain(kind.__mro__, type(kind).__mro__):
             if (
                 base.__module__ in ("builtins", "abc")
                 or _top(base.__module__) in PURE_MODULES
@@ -296,8 +301,10 @@ class Reads:
             self._done.add(("class", id(base)))
             self._kept.append(base)
             self._open.append((base, base.__qualname__, place))
+            if "__getattribute__" in vars(base):
+                raise Refusal(f"{base.__qualname__} has a __getattribute__, behind which nothing is seen")
             for name, value in tuple(vars(base).items()):
-                called = name in ("forward", "__call__", "__getattr__", "__getattribute__")
+                called = name in ("forward", "__call__", "__getattr__", "__new__")
                 if called or (name.startswith("__") and isinstance(value, types.FunctionType) and
                               (name != "__init__" or not instance)):  # fmt: skip
                     read = f"$o.__dict__.get({name!r}, absent)"
@@ -410,9 +417,8 @@ def _top(module: str | None) -> str:
 
 def _user(kind: type) -> bool:
     """Whether a class is a user's: Lamina's tests, demos and examples are."""
-    module = sys.modules.get(kind.__module__)
-    file = getattr(module, "__file__", None)
-    return _top(kind.__module__) not in PURE_MODULES or bool(file and not is_internal(file))
+    top, file = _top(kind.__module__), getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return top not in PURE_MODULES or bool(top == "lamina" and file and not is_internal(file))
 
 
 def _trusted(module: types.ModuleType) -> bool:

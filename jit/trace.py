@@ -34,7 +34,7 @@ from .recorder import Recorder
 from .recording import Recording, finished
 from .replay import Busy, Call, Making, Missed, draw, laid_out, take
 from .report import Log
-from .sources import Arg, Fresh, Held, Source
+from .sources import Arg, Fresh, Grad, Held, Source
 from .tree import Segment, Tree
 from .verify import TraceError, compared
 
@@ -411,11 +411,11 @@ def _differentiable(recording: Recording, call: Call) -> Any:
     written = set(recording.written)
     frozen = frozenset(i for i, s in enumerate(sources) if isinstance(s, Held) and i not in written)
     places = {source: i for i, source in enumerate(sources)}
-    writes = {
-        places[source]: (count, writer) for source, count, writer in recording.writes if source in places
-    }
+    counted = {places.get(source): (count, writer) for source, count, writer in recording.writes}
+    if not counted.keys() <= written:
+        raise GradError("a tensor is written as another that shares its memory, where outputs have a history")
     return differentiable(
-        graph, needs, writes=writes, into=(*(None,) * returned, *recording.written), frozen=frozen,
+        graph, needs, writes=counted, into=(*(None,) * returned, *recording.written), frozen=frozen,
         compile_graph=backend.compile_graph,
     )  # fmt: skip
 
@@ -426,7 +426,7 @@ def _run_live(entry: Entry, call: Call) -> Any:
     draw(recording, call)
     tensors = []
     for source in recording.sources:
-        if isinstance(source, (Arg, Held)):
+        if isinstance(source, (Arg, Held, Grad)):
             x = call.tensor(source)
             tensors.append(x if x._data.flags.c_contiguous else x.contiguous())
         else:

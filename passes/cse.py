@@ -18,7 +18,8 @@ Random ops are functions of the generator's state, which is an operand: two draw
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Hashable
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from ..ir.graph import Constant, Graph, Node, Value, substituted
@@ -28,7 +29,7 @@ from ..ir.write import need_values
 SMALL = 1024
 
 
-def cse(graph: Graph, apart: Collection[Value] = ()) -> Graph:
+def cse(graph: Graph, apart: AbstractSet[Value] = frozenset()) -> Graph:
     """The graph with nodes of one op, equal operands and equal attrs made one.
 
     apart: values that stay themselves, as their users can tell them from equal ones: what gives them is

@@ -61,9 +61,10 @@ class Options:
 class Partition:
     """forward: params -> original results, then `owned`.  backward: `saved`, then cotangents -> gradients.
 
-    saved: in order of definition.  A param or an original result that the joint graph's gradients read
-    themselves is *borrowed*: to hand it over costs nothing, and whoever runs the halves must see to it that
-    nobody changed it meanwhile.  The others are `owned`: nobody but the backward half sees them.
+    saved: in order of definition.  A param or an original result of which the joint graph's gradients read
+    the memory, itself or a view of it, is *borrowed*: to hand it over costs nothing, and whoever runs the
+    halves must see to it that nobody changed it meanwhile.  The others are `owned`: nobody but the backward
+    half sees them.
     """
 
     forward: Graph
@@ -112,6 +113,16 @@ def cheap(node: Node) -> bool:
     return traits.elementwise or traits.movement or traits.view or traits.creation
 
 
+def views(nodes: Iterable[Node]) -> dict[Value, Value]:
+    """For each view what it is a view of."""
+    found: dict[Value, Value] = {}
+    for node in nodes:
+        base = node.inputs[0] if node.op.traits.view and not node.op.traits.copies else None
+        if base is not None and not isinstance(base, Constant):
+            found[node.outputs[0]] = base
+    return found
+
+
 def leading_to(
     nodes: Sequence[Node], values: Iterable[Value], known: Collection[Value] = ()
 ) -> tuple[Node, ...]:
@@ -128,7 +139,7 @@ class _Halves:
     """The parts of a joint graph.
 
     behind: the values that depend on cotangents.  ahead: the nodes that the original results take; all others
-    run once, in whichever half.  borrowed: the params and original results that the others read.
+    run once, in whichever half.  borrowed: the params and original results whose memory the others read.
     """
 
     def __init__(self, joint: Graph, options: Options):
@@ -145,7 +156,11 @@ class _Halves:
                 raise GraphError(f"partition: a result of {joint.name} depends on a cotangent", f"{value!r}")
         self.ahead = set(leading_to(joint.nodes, self.results))
         read = {v for node in joint.nodes if node not in self.ahead for v in node.inputs} | {*self.gradients}
-        self.borrowed = {v for v in (*self.params, *self.results) if v in read}
+        visible = {*self.params, *self.results}
+        bases = views(joint.nodes)
+        for node in reversed(joint.nodes):
+            read.update(bases[v] for v in node.outputs if v in read and v in bases and v not in visible)
+        self.borrowed = visible & read
 
     def repeatable(self, node: Node) -> bool:
         """Whether the backward half may hold the node, whatever the forward half holds."""

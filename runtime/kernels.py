@@ -359,10 +359,16 @@ class Counted:
         kept = layout.kept
         back = kept and tuple(sorted(range(len(kept)), key=kept.__getitem__))
 
-        def direct(*arrays):
+        def first(*arrays):
             try:
                 return execute(*arrays)[0]
             except LaminaError:  # an index out of range: the reference says which
+                return reference(*arrays)
+
+        def all_of(*arrays):
+            try:
+                return execute(*arrays)
+            except LaminaError:
                 return reference(*arrays)
 
         def general(*arrays):
@@ -379,8 +385,9 @@ class Counted:
                 results = tuple([y.transpose(back) for y in results])
             return results if several else results[0]
 
-        dense = not any(layout.orders) and not any(layout.single)
-        return direct if dense and not several and len(given) == len(types) else general
+        if any(layout.orders) or any(layout.single) or len(given) < len(types):
+            return general
+        return all_of if several else first
 
 
 _warned: set[str] = set()

@@ -141,6 +141,55 @@ def test_inputs_are_checked_before_native_code_runs(exported):
     assert np.array_equal(model.run(turned), model.run(readonly))
 
 
+@pytest.mark.parametrize("native", [True, False])
+def test_a_loaded_model_takes_just_its_inputs(tmp_path, native):
+    weight = lamina.full((3,), 10.0)
+    jit.export(lambda x: x * weight, tmp_path / "m.lam", lamina.ones(3), levels=LEVEL)
+    loaded = jit.load(tmp_path / "m.lam", native=native)
+    for given in ((), (lamina.ones(3), lamina.zeros(3))):  # the second is no weight
+        with pytest.raises(TypeError, match=f"takes 1 arrays .input0., not {len(given)}"):
+            loaded(*given)
+    with pytest.raises(TypeError, match="not float64"):
+        loaded(lamina.ones(3).double())
+    assert loaded(lamina.ones(3)).tolist() == [10.0] * 3
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_inputs_are_the_arguments_in_their_order(tmp_path, native):
+    def function(x, unused, y):
+        return y * 3 - x, y  # y is used first
+
+    x, y, z, absent = (lamina.randn(3) for _ in range(4))
+    jit.export(function, tmp_path / "m.lam", x, absent, z, levels=LEVEL)
+    loaded = jit.load(tmp_path / "m.lam", native=native)
+    for pair in ((x, y), (y, x)):
+        for a, b in zip(loaded(pair[0], absent, pair[1]), function(pair[0], absent, pair[1]), strict=True):
+            assert close(a.numpy(), b.numpy(), roundings=4)
+    with pytest.raises(ExportError, match="two of the arguments are one tensor"):
+        jit.export(function, tmp_path / "n.lam", x, y, x, levels=LEVEL)
+
+
+def test_inputs_and_weights_without_dimensions(tmp_path):
+    scale = lamina.tensor(3.0)
+    jit.export(
+        lambda x, y: x * scale + y, tmp_path / "m.lam", lamina.tensor(2.0), lamina.ones(2), levels=LEVEL
+    )
+    assert Model(tmp_path / "m.lam").run(np.float32(4.0), np.ones(2, np.float32)).tolist() == [13.0, 13.0]
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_bfloat16_goes_in_and_out(tmp_path, native):
+    layer, x = nn.Linear(3, 4).bfloat16(), lamina.randn(2, 3).bfloat16()
+    jit.export(lambda x: (layer(x), x, x.float()), tmp_path / "m.lam", x, levels=LEVEL)
+    made, same, wide = jit.load(tmp_path / "m.lam", native=native)(x)
+    with lamina.no_grad():
+        wanted = layer(x)
+    assert made.dtype is same.dtype is lamina.bfloat16
+    # sums of 3 products and a bias, rounded to 8 bits once more
+    assert (made.float() - wanted.float()).abs().max().item() <= 2**-7 * wanted.float().abs().max().item()
+    assert same.tolist() == x.tolist() and wide.tolist() == x.float().tolist()
+
+
 def test_a_level_that_is_not_there_is_named(exported):
     with pytest.raises(ModelError, match="holds code for x86-64-v2"):
         Model(exported[0], level="x86-64-v4")
@@ -188,13 +237,14 @@ def test_indices_out_of_range_are_refused_before_they_are_read(tmp_path):
 
 def test_what_no_file_can_hold_is_refused_with_a_reason(tmp_path):
     x, path = lamina.randn(4, 3, 6, 6), tmp_path / "m.lam"
-    training = network().train()
+    training, weight = network().train(), lamina.ones(3)
     cases = [
         (training, "writes a captured tensor"),
         (lambda x: x + lamina.rand(4, 3, 6, 6), "random numbers"),
         (lambda x: x + 1 if x.sum() > 0 else x - 1, "asks for a value"),
         (lambda x: lamina.sort(x).values, "sort has no kernel"),
         (lambda x: x.add_(1), "writes an argument"),
+        (lambda x: (x, weight), "return its clone()"),
     ]
     for function, reason in cases:
         with pytest.raises(ExportError, match=reason):

@@ -132,6 +132,11 @@ def one(seed: int, ops: Counter, outcomes: Counter) -> None:
         assert "recorder failed" not in recording and "leads to" not in recording, f"seed {seed}: {recording}"
 
 
+def show(ops: Counter, outcomes: Counter) -> None:
+    """Print what was covered: `pytest -s` or `-rP` shows it."""
+    print(f"\n{dict(outcomes)}; {len(ops)} ops: " + ", ".join(f"{name} {n}" for name, n in ops.most_common()))
+
+
 @pytest.mark.parametrize("how", ["interpreted", "native"])
 def test_random_programs_do_traced_what_they_do_eagerly(how, monkeypatch):
     if how == "interpreted":
@@ -150,12 +155,15 @@ def test_two_thousand_random_programs():
     outcomes: Counter = Counter()
     for seed in range(1000, 3000):
         one(seed, ops, outcomes)
-    print(f"\n{dict(outcomes)}; {len(ops)} ops: " + ", ".join(f"{name} {n}" for name, n in ops.most_common()))
+    show(ops, outcomes)
     assert len(ops) > 50 and outcomes["compiled"] > outcomes["eager"]
 
 
-def gradients_of_one(seed: int, outcomes: Counter) -> None:
-    """The same with gradients on: outputs must lead back to arguments and weights as they do eagerly."""
+def gradients_of_one(seed: int, ops: Counter, outcomes: Counter) -> None:
+    """The same with gradients on: outputs must lead back to arguments and weights as they do eagerly.
+
+    Some are written before backward, which eager allows for what it did not save.
+    """
     draw = random.Random(seed)
     steps = tuple(step for step in program(draw) if step[1] not in ("to_int", "sort", "argmax", "any"))
     weight = tensor(draw, (3,), lamina.float32)
@@ -173,32 +181,40 @@ def gradients_of_one(seed: int, outcomes: Counter) -> None:
     for call in range(4):
         first = tensor(draw, shape, lamina.float32)
         x = [first.clone().requires_grad_(not frozen) for _ in range(2)]
-        y = tensor(draw, shape, lamina.float32)
-        what = f"seed {seed}, call {call}"
+        second = tensor(draw, shape, lamina.float32)
+        changed = draw.choice((None, None, draw.randrange(20)))
+        what = f"seed {seed}, call {call}, changed {changed}"
         found = []
         for function, argument, weight in ((eager, x[0], weights[0]), (traced, x[1], weights[1])):
             lamina.manual_seed(seed)
             weight.grad = None
+            y = second.clone()
             try:
-                values, rough = function(argument, y.clone())
-                leading = [v for v in (*values, *rough) if v.requires_grad and v.is_floating_point()]
+                values, rough = function(argument, y)
+                made = [*values, *rough]
+                if changed is not None:
+                    made[changed % len(made)].detach().mul_(2)
+                leading = [v for v in made if v.requires_grad and v.is_floating_point()]
                 if leading:
                     sum((v.float() * (i + 1)).sum() for i, v in enumerate(leading)).backward()
             except Exception as error:
-                found.append((type(error), None, None, None))
+                found.append((type(error), None, None, [y]))
                 continue
-            found.append(([v.requires_grad for v in (*values, *rough)], argument.grad, weight.grad, values))
+            found.append(([v.requires_grad for v in made], argument.grad, weight.grad, [y, weight, *values]))
         (kinds, *grads, values), (got_kinds, *got, got_values) = found
         assert kinds == got_kinds, what
-        if values is not None:
-            assert_same([v.detach() for v in values if v._base is None],
-                        [v.detach() for v in got_values if v._base is None], False, what)  # fmt: skip
+        assert_same([v.detach() for v in values if v._base is None],
+                    [v.detach() for v in got_values if v._base is None], False, what)  # fmt: skip
+        assert [v._version for v in values[:2]] == [v._version for v in got_values[:2]], what
         for a, b in zip(grads, got, strict=True):
             assert (a is None) == (b is None), what
             if a is not None:
                 # up to 50 steps of a few roundings each, whose terms are as large as the largest gradient
                 size = float(np.max(np.abs(a._data), initial=1.0))
                 np.testing.assert_allclose(a._data, b._data, rtol=0, atol=400 * size * 2.0**-24, err_msg=what)
+    for recording in traced._recorded_graphs():
+        if recording.live:
+            ops.update(node.op.name for node in recording.raw.nodes)
     outcomes["compiled"] += traced._log.hits
     outcomes["recorded"] += len(traced._log.recordings)
     outcomes["eager"] += traced._log.reasons.total()
@@ -210,15 +226,16 @@ def gradients_of_one(seed: int, outcomes: Counter) -> None:
 def test_random_programs_have_the_gradients_of_eager():
     outcomes: Counter = Counter()
     for seed in range(60):
-        gradients_of_one(seed, outcomes)
+        gradients_of_one(seed, Counter(), outcomes)
     assert outcomes["compiled"] > 50, outcomes
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_gradients_of_a_thousand_random_programs():
+    ops: Counter = Counter()
     outcomes: Counter = Counter()
     for seed in range(1000, 2000):
-        gradients_of_one(seed, outcomes)
-    print(f"\n{dict(outcomes)}")
-    assert outcomes["compiled"] > 500
+        gradients_of_one(seed, ops, outcomes)
+    show(ops, outcomes)
+    assert len(ops) > 40 and outcomes["compiled"] > 500

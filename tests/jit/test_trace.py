@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections import namedtuple
 from dataclasses import dataclass
 
@@ -455,6 +457,16 @@ def test_threads_may_call_one_traced_function():
         t.join(60)
     assert not wrong
     assert hits(f) > 100
+
+
+def test_large_scratch_memory_goes_with_its_recording():
+    traced, x = jit.trace(lambda x: (x @ x).relu() @ x), lamina.ones(600, 600)
+    traced(x), traced(x)
+    code = weakref.ref(traced._segments()[0].code.code)
+    assert code().arena > backend.SMALL and hits(traced) == 1
+    del traced
+    gc.collect()
+    assert code() is None
 
 
 @pytest.mark.parametrize("mode", ["nearest", "bilinear"])

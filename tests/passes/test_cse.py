@@ -84,10 +84,10 @@ graph f(%x: f32[3]) -> (f32[3], f32[3]) {
   %3 = mul(%1, %2) : f32[3]
   return %0, %3
 }""")
-    made = cse(graph, apart=graph.results[:1])
+    made = cse(graph, apart={graph.results[0]})
     assert [node.op.name for node in made.nodes] == ["exp", "exp", "mul"]
     assert made.results == graph.results and made.nodes[2].inputs == made.nodes[1].outputs * 2
-    assert cse(graph, apart=[node.outputs[0] for node in graph.nodes]) is graph
+    assert cse(graph, apart={node.outputs[0] for node in graph.nodes}) is graph
 
 
 def test_cse_compares_small_constants_by_bits_and_large_ones_by_identity():

@@ -248,7 +248,7 @@ def test_op_changes_over_when_it_has_earned_it(counted):
     for _ in range(3):
         x.exp()
         seen += states("exp")
-    assert seen == ["count", "count", "direct"]
+    assert seen == ["count", "count", "first"]
 
 
 def test_op_changes_over_sooner_to_what_is_compiled_already(counted, monkeypatch):
@@ -258,7 +258,7 @@ def test_op_changes_over_sooner_to_what_is_compiled_already(counted, monkeypatch
     for _ in range(2):
         x.exp()
         seen += states("exp")
-    assert seen == ["count", "direct"]
+    assert seen == ["count", "first"]
 
 
 def test_small_arrays_are_left_alone(counted):

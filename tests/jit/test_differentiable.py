@@ -20,11 +20,12 @@ from lamina import autograd, nn
 from lamina.ir import Builder, Constant, interpret, lowering
 from lamina.ir.errors import GradError, InplaceError
 from lamina.ir.op import REGISTRY, Op
+from lamina.jit import trace
 from lamina.jit.autograd import differentiable
 from lamina.jit.backend import compile_graph
 from lamina.nn import functional as F
 from lamina.runtime.dispatch import run_general
-from lamina.runtime.places import here
+from lamina.runtime.places import here, spell
 
 EPS = 2.0**-53
 
@@ -237,7 +238,7 @@ def test_saved_params_changed_between_the_halves():
 
     (f, a), (g, b) = both(lambda x, w: (x.sin() * w).exp(), (3,), (3,))
     expected = raised(f, change, *a)
-    assert "saved by      mul      test_autograd.py" in expected and "changed by    mul_ " in expected
+    assert "saved by      mul      test_differentiable.py" in expected and "changed by    mul_ " in expected
     assert raised(g, change, *b) == expected
 
 
@@ -249,6 +250,25 @@ def test_saved_outputs_changed_between_the_halves():
     expected = raised(f, change, *a)
     assert "saved by      exp " in expected
     assert raised(g, change, *b) == expected
+
+
+@pytest.mark.parametrize(
+    "function, change",
+    [
+        (lambda x, w: (x @ w.t(), x), lambda x, w, y: w.mul_(2)),
+        (lambda x, w: (((y := x * 3.0)[1:] * w[1:].t()[0]).exp(), y), lambda x, w, y: y[0].mul_(2)),
+    ],
+)
+def test_saved_views_of_what_is_changed_between_the_halves(function, change):
+    texts = []
+    for run, leaves in both(function, (3, 3), (3, 3)):
+        out, y = run(*leaves)
+        with lamina.no_grad():
+            change(*leaves, y.detach())
+        with pytest.raises(InplaceError) as caught:
+            out.sum().backward()
+        texts.append(str(caught.value))
+    assert texts[0] == texts[1]
 
 
 def test_what_eager_does_not_save_may_change():
@@ -287,13 +307,17 @@ def made_by_a_rule(x):
 
 @pytest.mark.parametrize("function", [twice, made_by_a_rule])
 def test_outputs_that_equal_what_is_saved_may_be_written(function):
-    (f, (x,)), (g, (y,)) = both(function, (3,))
-    for run, leaf_ in ((f, x), (g, y)):
+    traced = trace(function)
+    traced(leaf(3))
+    x = leaf(3)
+    y = x.detach().clone().requires_grad_()
+    for run, leaf_ in ((function, x), (traced, y)):
         saving, out = run(leaf_)
         with lamina.no_grad():
             out.detach().zero_()
         (saving + out).sum().backward()
     close(y.grad, x.grad)
+    assert "1 compiled call, 0 eager" in traced.explain()
 
 
 def test_a_leaf_gets_a_gradient_just_where_eager_gives_one():
@@ -419,6 +443,42 @@ def test_writes_are_counted_and_named_as_in_the_recorded_run():
     version = buffer._version
     ahead.run([x, *recording.captured])
     assert buffer._version == version + 2 and buffer._storage.writer == ("mul_", place)
+
+
+def test_a_trace_counts_and_names_the_writes_of_the_recorded_run():
+    weight = leaf(3)
+
+    @trace
+    def f(x, seen):
+        seen[0].add_(1.0)
+        seen.mul_(2.0)
+        weight.grad.add_(1.0)
+        return x * weight
+
+    for _ in range(3):
+        seen, weight.grad = (lamina.zeros(3, dtype=lamina.float64) for _ in range(2))
+        f(leaf(3), seen)
+        assert seen.tolist() == [2.0, 0.0, 0.0] and weight.grad.tolist() == [1.0, 1.0, 1.0]
+        assert (seen._version, weight.grad._version) == (2, 1)
+        for x, op, line in ((seen, "mul_", "seen.mul_(2.0)"), (weight.grad, "add_", "weight.grad.add_(1.0)")):
+            name, place = x._storage.writer
+            assert name == op and line in spell(place)
+    assert "2 compiled calls, 0 eager" in f.explain()
+
+
+def test_a_write_to_memory_that_another_tensor_counts_is_left_to_eager():
+    @trace
+    def f(x, seen, same):
+        y = x * seen
+        same.add_(1.0)
+        return y
+
+    for _ in range(3):
+        seen = lamina.zeros(3, dtype=lamina.float64)
+        same = seen.data
+        f(leaf(3), seen, same)
+        assert (seen._version, same._version) == (0, 1) and seen.tolist() == [1.0, 1.0, 1.0]
+    assert "another that shares its memory" in f.explain()
 
 
 def test_a_rule_that_reads_more_where_less_is_given():
