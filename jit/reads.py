@@ -13,7 +13,6 @@ from __future__ import annotations
 import builtins
 import dis
 import functools
-import operator
 import os
 import sys
 import types
@@ -37,9 +36,9 @@ from .facts import IMMUTABLE, PLAIN, Fact, absent
 
 # What is no function of its arguments: it differs from call to call, or does something besides returning.
 DENIED_MODULES = frozenset((
-    "asyncio", "concurrent", "ctypes", "datetime", "glob", "io", "logging", "multiprocessing", "os", "pathlib",
-    "pickle", "queue", "random", "secrets", "select", "shelve", "shutil", "signal", "socket", "sqlite3",
-    "subprocess", "sys", "tempfile", "threading", "time", "urllib", "uuid", "warnings",
+    "asyncio", "concurrent", "ctypes", "datetime", "glob", "io", "logging", "multiprocessing", "os",
+    "pathlib", "pickle", "queue", "random", "secrets", "select", "shelve", "shutil", "signal", "socket",
+    "sqlite3", "subprocess", "sys", "tempfile", "threading", "time", "urllib", "uuid", "warnings",
 ))  # fmt: skip
 DENIED_BUILTINS = frozenset((
     "__import__", "breakpoint", "compile", "delattr", "eval", "exec", "globals", "id", "input", "locals",
@@ -222,7 +221,7 @@ class Reads:
                 if found is not None:
                     self.follow(found, what, _place(code, step))
             elif "ATTR" in name or name in ("LOAD_METHOD", "IMPORT_FROM"):
-                self.names.add("*" if what == "__dict__" else what)
+                self.names.add("*" if what in _ANY_NAME else what)
                 if isinstance(owner, types.ModuleType) and what in DENIED_IN.get(owner.__name__, ()):
                     raise Refusal(f"{owner.__name__}.{what} is used, whose results differ from call to call "
                                   f"({_place(code, step)})")  # fmt: skip
@@ -287,8 +286,8 @@ class Reads:
             self._class(type(each), type(each).__name__, "", instance=True)
 
     def _class(self, kind: type, path: str, place: str, instance: bool = False) -> None:
-        if kind in (operator.attrgetter, operator.methodcaller):
-            self.names.add("*")  # it names them in a text
+        if kind.__name__ in _ANY_NAME:
+            self.names.add("*")
         for base in chain(kind.__mro__, type(kind).__mro__):
             if (
                 base.__module__ in ("builtins", "abc")
@@ -385,6 +384,7 @@ class Reads:
                     self.tensors.setdefault(id(value), (value, f"{path}.state[...][{name!r}]"))
 
 
+_ANY_NAME = ("__dict__", "attrgetter", "methodcaller")  # what reaches attributes by a text
 _OWN = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_call_hooks", "_state_hooks")
 _SUSPENDS = 0x20 | 0x80 | 0x100 | 0x200  # CO_GENERATOR, COROUTINE, ITERABLE_COROUTINE, ASYNC_GENERATOR
 _DESCRIPTORS = (

@@ -117,6 +117,7 @@ class Executable:
         self._library = Library(objects, target)
         self._most = threads or NO_LIMIT
         self._arena = arena
+        workers.settle()
         self._forks = self._most > 1 and manifest.nanoseconds > 2 * workers.LEAST_GRAIN
         results = [(NUMPY[dtype], shape) for dtype, shape in manifest.results]
         self._fresh = [

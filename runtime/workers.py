@@ -25,7 +25,7 @@ SPIN = 3000  # looks at the ticket before a worker sleeps: 75 microseconds, the 
 # Zen 4 far from each other (390 ns), two threads lost below 60 microseconds, when near (104 ns) below 15.
 GRAIN_PER_FORK = 75
 LEAST_GRAIN, MOST_GRAIN = 5_000, 60_000  # nanoseconds; the upper one where the machine is too busy to measure
-MEASURED_FOR = 1_000_000  # nanoseconds at most
+MEASURED_FOR = 3_000_000  # nanoseconds at most: as long as a thread just made may take to run
 SLOW_FORK = 5_000  # nanoseconds: so slow only where the worker did not run
 
 
@@ -99,7 +99,7 @@ class Pool:
         """Measure what a fork and join costs now, and set the grain from it.
 
         The least of several, since cores may be near or far and the machine busy with other things; no longer
-        than a millisecond, in which workers just made must begin to run.
+        than three milliseconds, in which workers just made must begin to run.
         """
         if self.limit < 2:
             return
@@ -173,6 +173,12 @@ def wake() -> None:
             ours.resize(most_threads())
             ours.calibrate()
             asleep = False
+
+
+def settle() -> None:
+    """Measure again what a fork costs, where the machine was too busy for it before."""
+    if not asleep and pool().fork_nanoseconds > SLOW_FORK:
+        pool().calibrate()
 
 
 def _resized(count: int) -> None:

@@ -127,22 +127,22 @@ def run(program, tensors):
     """Carry out a program.  A step that does not fit the tensors is left out: shapes differ between calls."""
     values = list(tensors)
     rough = []
-    for kind, name, first, second, extra in program:
+    for kind, _, first, second, extra, step in program:
         x, y = values[first % len(values)], values[second % len(values)]
         if not x.numel() or not y.numel() or (x.dtype == lamina.bool and kind != "unary"):
             continue
         if kind == "unary":
-            values.append(UNARY[name](x.to(lamina.int64) if x.dtype == lamina.bool else x))
+            values.append(step(x.to(lamina.int64) if x.dtype == lamina.bool else x))
         elif kind == "binary" and x.shape == y.shape and y.dtype != lamina.bool:
-            values.append(BINARY[name](x, y))
+            values.append(step(x, y))
         elif kind == "reduce" and x.ndim:
-            values.append(REDUCE[name](x))
+            values.append(step(x))
         elif kind == "view" and x.ndim:
-            values.append(VIEW[name](x))
+            values.append(step(x))
         elif kind == "write" and x.ndim and x._base is None:
-            WRITE[name](x)
+            step(x)
         elif kind == "write_view" and x.ndim and x.stride() == x.contiguous().stride():
-            WRITE[name](x)
+            step(x)
         elif (
             kind == "write_binary"
             and x.ndim
@@ -150,13 +150,13 @@ def run(program, tensors):
             and y.dtype != lamina.bool
             and x._base is None
         ):
-            WRITE_BINARY[name](x, y)
+            step(x, y)
         elif kind == "rough":
-            rough.append(ROUGH[name](x))
+            rough.append(step(x))
         elif kind == "random":
-            rough.append(RANDOM[name](x))
+            rough.append(step(x))
         elif kind == "ask" and len(values) > extra:
-            answer = ASK[name](x)
+            answer = step(x)
             values.append(x + 1 if answer > 0 else x * 1 - 1)
     return values, rough
 
@@ -172,12 +172,18 @@ WEIGHTS = {
 
 
 def program(draw: random.Random) -> tuple:
-    """A program of up to 12 steps."""
+    """A program of up to 12 steps.
+
+    A step holds its function, as what a traced function reads is followed at each recording: all the tables
+    would take as long as compiling.
+    """
     kinds = draw.choices(list(WEIGHTS), list(WEIGHTS.values()), k=draw.randint(2, 12))
-    return tuple(
-        (kind, draw.choice([*TABLES[kind]]), draw.randrange(100), draw.randrange(100), draw.randrange(4))
-        for kind in kinds
-    )
+    steps = []
+    for kind in kinds:
+        name = draw.choice([*TABLES[kind]])
+        which = draw.randrange(100), draw.randrange(100), draw.randrange(4)
+        steps.append((kind, name, *which, TABLES[kind][name]))
+    return tuple(steps)
 
 
 SHAPES = ((3,), (2, 3), (3, 3), (2, 1, 3), (1,), ())

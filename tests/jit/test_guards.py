@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import types
+import weakref
+from collections import ChainMap, UserDict
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -114,6 +117,60 @@ def test_an_attribute_of_an_attribute_behind_a_property():
     Case(
         lambda x: x * plain.doubled, lambda: setattr(plain.config, "scale", 5.0), why="scale: 2.0 -> 5.0"
     ).check()
+
+
+class Family(type):
+    @property
+    def scale(cls):
+        return plain.config.scale
+
+
+class Member(metaclass=Family):
+    pass
+
+
+class Born:
+    def __new__(cls):
+        made = object.__new__(cls)
+        made.scale = plain.config.scale
+        return made
+
+
+plain_reference = weakref.ref(plain)
+user_dict = UserDict(scale=2.0)
+chain_map = ChainMap({}, {"scale": 2.0})
+
+
+@functools.lru_cache
+def remembered():
+    return plain.config.scale
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * Member.scale,
+        lambda x: x * Born().scale,
+        lambda x: x * plain_reference().config.scale,
+        lambda x: x * operator.attrgetter("config.scale")(plain),
+        lambda x: x * remembered(),
+    ],
+    ids=["metaclass", "__new__", "weakref", "attrgetter", "lru_cache"],
+)
+def test_an_attribute_reached_in_a_roundabout_way(function):
+    plain.config.scale = 2.0
+
+    def change():
+        remembered.cache_clear()
+        plain.config.scale = 5.0
+
+    remembered.cache_clear()
+    Case(function, change, why="scale: 2.0 -> 5.0").check()
+
+
+@pytest.mark.parametrize("given", [user_dict, chain_map], ids=["UserDict", "ChainMap"])
+def test_what_a_dict_of_the_standard_library_holds(given):
+    Case(lambda x: x * given["scale"], lambda: given.update(scale=5.0), why="given.").check()
 
 
 def test_an_attribute_that_was_not_there():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import threading
@@ -47,6 +48,14 @@ class Counts(nn.Module):
     def forward(self, x):
         self.calls += 1
         return x * self.calls
+
+
+class Opaque:
+    def __getattribute__(self, name):
+        return 2.0
+
+
+opaque, number = Opaque(), ctypes.c_double(2.0)
 
 
 class Keeps:
@@ -96,6 +105,8 @@ CASES = {
     "module attribute": (Counts(), "Counts.calls: 0 -> 1"),
     "object attribute": (Keeps(), "last: "),
     "slots": (with_hidden(), "slots can't be followed"),
+    "__getattribute__": (lambda x: x * opaque.scale, "has a __getattribute__"),
+    "ctypes": (lambda x: x * number.value, "which does more than to compute"),
     "iterator": (with_iterator(), "whose changes can't be seen"),
     "lock": (lambda x: x * 2 if lock else x, "whose changes can't be seen"),
     "big array": (lambda x: x * float(big[0]), "too large to be compared"),

@@ -142,6 +142,21 @@ def test_params_that_only_a_repeated_op_would_read_are_not_borrowed():
     assert len(split.owned) == 1 and not split.backward.params[0].hint
 
 
+def test_what_is_read_through_views_is_borrowed():
+    """A copy of the view would take memory, and nobody would know that it was made of what may change."""
+    graph = parse("""\
+graph f(%x: f32[8,64], %w: f32[32,64]) -> (f32[8,64], f32[8,32]) {
+  %0 = exp(%x) : f32[8,64]
+  %1 = transpose(%w) {dim0=0, dim1=1} : f32[64,32]
+  %2 = matmul(%0, %1) : f32[8,32]
+  %3 = sin(%0) : f32[8,64]
+  return %3, %2
+}""")
+    _, _, split = halves(graph)
+    w, made = graph.params[1], graph.nodes[0].outputs[0]
+    assert set(split.saved) == {w, made} and set(split.owned) == {made}
+
+
 def test_a_result_that_is_not_read_itself_is_owned_where_it_is_saved():
     text = """\
 graph f(%x: f32[8,64], %w: f32[64,32]) -> (f32[8,32], f32[8,32]) {
