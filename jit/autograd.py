@@ -34,6 +34,7 @@ import numpy as np
 
 from ..ir.errors import GradError
 from ..ir.graph import Graph, Value
+from ..ir.graph import Node as Call
 from ..ir.lowering import extern
 from ..ir.op import Op
 from ..passes.cse import cse
@@ -182,26 +183,23 @@ class _Stage:
         for param in graph.params:
             made.pop(param, None)
         values = tuple(graph.results[j] for j in results)
-        nodes = leading_to(graph.nodes, values, made)
-        part = cse(Graph(graph.name, (*graph.params, *made), nodes, values), apart=frozenset(values))
+        whole = Graph(graph.name, (*graph.params, *made), leading_to(graph.nodes, values, made), values)
+        part = cse(whole, apart=frozenset(graph.results))
         again = partial(differentiable, compile_graph=compile_graph)
         self.operands = (*range(count), *made.values())
         self.results = tuple(count + j for j in results)
         gradients = Gradients(part, (*needs, *(True for _ in made)), frozen, compile_graph, again)
         self.nodes, self.owned = gradients.ahead.nodes, gradients.ahead.results[len(values) :]
-        numbers = dict(zip(reversed(values), reversed(self.results), strict=True))
+        numbers = {v: count + j for j, v in reversed([*enumerate(graph.results)])}
         numbers |= dict(zip(part.params, self.operands, strict=True))
         numbers |= {v: count + first + k for k, v in enumerate(self.owned)}
         self.saved = tuple(numbers[v] for v in gradients.saved)
-        self.guarded = tuple(i for i in self.saved if i < count + first)
-        savers = tuple(
-            _saver(graph, v) for v, i in zip(gradients.saved, self.saved, strict=True) if i in self.guarded
-        )
+        saving = _saving(whole, varying_with(whole, [part.params[i] for i in gradients.wrt]))
+        savers = {numbers[v]: node for v, node in saving.items() if v in numbers}
+        self.guarded = (*savers,)
         # Eager frees what it saved, and refuses to go through it again: so must a node that saves nothing.
-        varying = varying_with(part, [part.params[i] for i in gradients.wrt])
-        saving = (n.op.saves for n in part.nodes if not varying.isdisjoint(n.outputs))
-        self.frees = bool(self.saved) or any(saving)
-        self.plan = _Step(part, self, gradients, savers)
+        self.frees = bool(self.saved or saving)
+        self.plan = _Step(part, self, gradients, tuple((n.op.name, n.where) for n in savers.values()))
 
     def hang(
         self, edges: dict, stores: dict, versions: dict, arrays: Sequence[np.ndarray], place: Any
@@ -269,14 +267,24 @@ class _Step(Plan):
         self.savers = savers
 
 
-def _saver(graph: Graph, value: Value) -> tuple[str, tuple[str, int] | None]:
-    """Who saves a value, or a view of it, first."""
+def _saving(graph: Graph, varying: set[Value]) -> dict[Value, Call]:
+    """What eager saves for backward, and what that is a view of: by value, the last node that saves it.
+
+    In the order in which backward would come upon them.
+    """
     bases = views(graph.nodes)
-    for node in graph.nodes:
-        named = (*zip(node.op.operands, node.inputs), *zip(node.op.all_outputs, node.outputs))
-        for v in (v for name, v in named if v is not None and name in node.op.saves):
-            while v is not value and v in bases:
-                v = bases[v]
-            if v is value:
-                return node.op.name, node.where
-    return graph.name, None
+    found: dict[Value, Call] = {}
+    for node in reversed(graph.nodes):
+        op, needs = node.op, [v in varying for v in node.inputs]
+        if not any(needs) or varying.isdisjoint(node.outputs):
+            continue
+        names = set(op.saves)
+        if op.vjp is None:
+            names = {n for rule, need in zip(op.rules, needs) if rule and need for n in rule.arrays}
+        last = len(op.operands) - 1
+        named = [(op.operands[min(i, last)], v) for i, v in enumerate(node.inputs)]
+        for v in [v for name, v in (*named, *zip(op.all_outputs, node.outputs)) if name in names]:
+            while v is not None:
+                found.setdefault(v, node)
+                v = bases.get(v)
+    return found

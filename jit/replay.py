@@ -183,18 +183,18 @@ def _finish(
         return made[0] if recording.shape is None else pytree.rebuild(recording.shape, made)
     before = [call.tensor(source).grad for source, _ in recording.gradients]
     draw(recording, call)
+    # Counted before they are done: who keeps what was made of the values must see a write whose count an
+    # interrupt would have cut off.
+    count(recording, call, 1)
     try:
         outputs = segment.code.run(arrays, _weights(segment, call))
-    except BaseException:
+    except Exception:  # nothing was written
         draw(recording, call, back=True)
+        count(recording, call, -1)
         raise
     segment.runs += 1
     if end.leftover or originals:
         _copy_back(end, call, dict(zip(segment.inputs, arrays)), values, originals)
-    for source, count, writer in recording.writes:
-        store = storage_of(call.tensor(source))
-        store.version += count
-        store.writer = writer
     used = set(map(id, arrays))
     results = end.results
 
@@ -209,6 +209,14 @@ def _finish(
         return wrap(array if base.order is None else laid_out(array, base.order), end.types[base.result])
 
     return Making(recording, call, base_of, before).result()
+
+
+def count(recording: Recording, call: Call, sign: int) -> None:
+    """Count a path's writes, or take the counts back."""
+    for source, times, writer in recording.writes:
+        store = storage_of(call.tensor(source))
+        store.version += sign * times
+        store.writer = writer
 
 
 def draw(recording: Recording, call: Call, back: bool = False) -> None:

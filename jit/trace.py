@@ -6,6 +6,7 @@ can't be promised it runs undecorated, and `explain()` says why.
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import threading
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.dtypes import default_dtype, from_numpy_dtype
-from ..ir.errors import ArgumentError, GradError
+from ..ir.errors import ArgumentError, DimError, GradError
 from ..ir.types import type_of
 from ..runtime import Tensor, modes
 from ..runtime.places import line_of
@@ -115,6 +116,15 @@ class TracedFunction:
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         return self if owner is None else types.MethodType(self, owner)
 
+    def __deepcopy__(self, memo: dict) -> TracedFunction:
+        return TracedFunction(copy.deepcopy(self.__wrapped__, memo), **self._options())
+
+    def __reduce__(self) -> tuple:
+        return _restored, (self.__wrapped__, self._options())
+
+    def _options(self) -> dict[str, Any]:
+        return {"verify": self._verify, "background": self._background, "name": self._name}
+
     def __getattr__(self, name: str) -> Any:
         """What the wrapped module has: `traced.parameters()`, `traced.train()`."""
         if name.startswith("__") or name == "_entries":
@@ -153,7 +163,8 @@ class TracedFunction:
         reason = f"compiled code raised {type(error).__name__}: {error}"
         result = self._eagerly(reason, args, kwargs)  # mostly this raises, and the user sees the eager error
         entry.eager = reason
-        self._blame(reason)
+        if not isinstance(error, DimError):  # which the function itself may catch: an index out of range
+            self._blame(reason)
         return result
 
     def _blame(self, reason: str) -> None:
@@ -333,7 +344,8 @@ class TracedFunction:
         def gone(_: Any) -> None:
             traced = entries()
             if traced is not None:
-                traced._entries.pop(key, None)
+                dead = traced._entries.pop(key, ())
+                traced._recordings -= sum(max(1, e.tree.paths) for e in dead)
 
         for x in leaves:
             if not isinstance(x, (*PLAIN, *IMMUTABLE, Tensor)):
@@ -392,6 +404,10 @@ class TracedFunction:
 
 
 TRANSPARENT.add(TracedFunction)
+
+
+def _restored(function: Callable, options: dict[str, Any]) -> TracedFunction:
+    return TracedFunction(function, **options)
 
 
 def _modes() -> tuple:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import threading
 import weakref
 from collections import namedtuple
@@ -586,3 +588,43 @@ def test_an_optimizer_may_be_made_anew():
             step(optimizer, lamina.ones(2))
             assert w.tolist() == [v - lr for v in before]
     assert hits(step) >= 2
+
+
+def test_traced_modules_are_copied_and_pickled_without_their_recordings():
+    traced = jit.trace(nn.Linear(3, 2))
+    x = lamina.randn(4, 3)
+    with lamina.no_grad():
+        y = traced(x)
+        for other in (copy.deepcopy(traced), pickle.loads(pickle.dumps(traced))):
+            assert other.__wrapped__ is not traced.__wrapped__ and "0 recordings" in repr(other)
+            assert np.array_equal(other(x).numpy(), y.numpy())
+
+
+def test_recordings_of_what_is_gone_are_not_counted():
+    @jit.trace
+    def evaluated(model, x):
+        return model(x)
+
+    x = lamina.randn(2, 3)
+    with lamina.no_grad():
+        for _ in range(40):  # more than one function may have
+            evaluated(nn.Linear(3, 1), x)
+        model = nn.Linear(3, 1)
+        evaluated(model, x)
+        evaluated(model, x)
+    assert "1 compiled call" in evaluated.explain()
+
+
+def test_an_index_error_that_the_function_catches_is_no_fault_of_the_compiler():
+    table = lamina.arange(12.0).reshape(4, 3)
+
+    @jit.trace
+    def look_up(index):
+        try:
+            return table[index] * 2
+        except IndexError:
+            return table[:1]
+
+    assert look_up(lamina.tensor([1])).tolist() == [[6.0, 8.0, 10.0]]
+    assert look_up(lamina.tensor([1])).tolist() == [[6.0, 8.0, 10.0]]
+    assert look_up(lamina.tensor([9])).tolist() == [[0.0, 1.0, 2.0]]  # warnings are errors here
