@@ -16,7 +16,8 @@ The contract with the recorder:
 
 One node stands for all that the graph computes, as a custom Function does; but where one returned tensor is
 made of another, each gets a node of its own, or hooks on the first and gradients with respect to it would not
-see what flows back from the second.  Those are the stages.
+see what flows back from the second.  So do tensors that have no op in common: one may be gone back from after
+the other has been, and freed.  Those are the stages.
 
 What the forward half hands over to backward are hidden outputs of the node, as those of an op.  Under
 create_graph the backward graph is itself run as a traced forward, and what flows back to the values saved
@@ -155,10 +156,35 @@ def _stages(graph: Graph, varying: set[Value]) -> list[tuple[list[int], list[int
         through = [depth[v] + (v in values) for v in node.inputs if v in varying and v in depth]
         depth.update((v, max(through, default=0)) for v in node.outputs)
     levels = {j: depth[graph.results[j]] for j in visible}
-    return [
-        ([j for j in visible if levels[j] == level], [j for j in visible if levels[j] < level])
-        for level in sorted({*levels.values()})
-    ]
+    found = []
+    for level in sorted({*levels.values()}):
+        earlier = [j for j in visible if levels[j] < level]
+        together = _together(graph, [j for j in visible if levels[j] == level], earlier, varying)
+        found += [(group, earlier) for group in together]
+    return found
+
+
+def _together(graph: Graph, results: list[int], earlier: list[int], varying: set[Value]) -> list[list[int]]:
+    """The results in groups whose histories have no op in common: eager goes through each by itself."""
+    joined: dict[Value, Value] = {}  # towards the value that stands for all that hang together
+
+    def standing(v: Value) -> Value:
+        while joined[v] is not v:
+            joined[v] = v = joined[joined[v]]
+        return v
+
+    for node in leading_to(
+        graph.nodes, [graph.results[j] for j in results], {graph.results[j] for j in earlier}
+    ):
+        reached = [v for v in node.outputs if v in varying]
+        if reached:
+            read = {standing(v) for v in node.inputs if v in joined}
+            joined.update(dict.fromkeys((*reached, *read), reached[0]))
+    groups: dict[Value, list[int]] = {}
+    for j in results:
+        v = graph.results[j]
+        groups.setdefault(standing(v) if v in joined else v, []).append(j)
+    return [*groups.values()]
 
 
 class _Stage:
@@ -190,16 +216,19 @@ class _Stage:
         self.results = tuple(count + j for j in results)
         gradients = Gradients(part, (*needs, *(True for _ in made)), frozen, compile_graph, again)
         self.nodes, self.owned = gradients.ahead.nodes, gradients.ahead.results[len(values) :]
-        numbers = {v: count + j for j, v in reversed([*enumerate(graph.results)])}
-        numbers |= dict(zip(part.params, self.operands, strict=True))
-        numbers |= {v: count + first + k for k, v in enumerate(self.owned)}
+        seen = {v: count + j for j, v in reversed([*enumerate(graph.results)])}
+        seen |= dict(zip(part.params, self.operands, strict=True))
+        numbers = seen | {v: count + first + k for k, v in enumerate(self.owned)}
         self.saved = tuple(numbers[v] for v in gradients.saved)
         saving = _saving(whole, varying_with(whole, [part.params[i] for i in gradients.wrt]))
-        savers = {numbers[v]: node for v, node in saving.items() if v in numbers}
+        savers = {seen[v]: (n.op.name, n.where) for v, n in saving.items() if v in seen}
+        for i in self.saved:
+            if i < count + first:  # second order reads it, and eager will not save it before
+                savers.setdefault(i, (graph.name, None))
         self.guarded = (*savers,)
         # Eager frees what it saved, and refuses to go through it again: so must a node that saves nothing.
         self.frees = bool(self.saved or saving)
-        self.plan = _Step(part, self, gradients, tuple((n.op.name, n.where) for n in savers.values()))
+        self.plan = _Step(part, self, gradients, (*savers.values(),))
 
     def hang(
         self, edges: dict, stores: dict, versions: dict, arrays: Sequence[np.ndarray], place: Any
