@@ -187,6 +187,7 @@ class Expressions(Writer, ABC):
         return self.convert("trunc", high, "u32")
 
     def scalef(self, operands: list[Value]) -> Value:
+        """One instruction for a vector; a number alone takes a lane of it, and stays a number."""
         p, n = (self.splat(operand) for operand in operands)
         arguments = [
             (p.type, p.text),
@@ -195,7 +196,9 @@ class Expressions(Writer, ABC):
             ("i16", "-1"),
             ("i32", "4"),
         ]
-        return self.ssa(self.call("llvm.x86.avx512.mask.scalef.ps.512", p.type, arguments), "f32", self.lanes)
+        call = self.call("llvm.x86.avx512.mask.scalef.ps.512", p.type, arguments)
+        scaled = self.ssa(call, "f32", self.lanes)
+        return scaled if any(operand.lanes for operand in operands) else self.lane(scaled, 0)
 
     def integer_division(self, name: str, operands: list[Value]) -> Value:
         """Division that never traps, on masked lanes neither: 0 and -1 as divisors are replaced by 1.

@@ -154,3 +154,20 @@ def test_empty_and_scalar_kernels_have_code():
             assert (got == want).all()
         assert run_code(verify(parse(NONE)), [np.empty((0, 3), np.float32)], target)[0].shape == (0, 3)
         assert (run_code(verify(parse(OUTSIDE)), [np.empty(0, np.float32)], target)[0] == 5).all()
+
+
+@pytest.mark.parametrize("target", LEVELS, ids=lambda t: t.name)
+def test_a_number_is_summed_over_an_axis_that_it_does_not_vary_over(target):
+    """exp(x[i]) is one number for all lanes, which run along the axis of the store."""
+    text = """\
+kernel constant_row(x: f32[3,1]) -> (y: f32[3,33], s: f32[3]) {
+  parallel i:3
+  e = exp(x[i, 0])
+  t = sum(r:33) e
+  y[i, j] = x[i, 0] for j:33
+  s[i] = t
+}"""
+    kernel, x = verify(parse(text)), np.array([[0.5], [-1.0], [2.0]], np.float32)
+    y, s = run_code(kernel, [x], target)
+    np.testing.assert_array_equal(y, np.repeat(x, 33, 1))
+    np.testing.assert_allclose(s, 33 * np.exp(x[:, 0]), rtol=33 * 2.0**-24)  # one rounding for each addition
