@@ -16,7 +16,7 @@ test: $(VENV)/.with-dev
 	$(PYTEST)
 
 slow: $(VENV)/.with-dev
-	$(PYTEST) -m slow --hypothesis-profile=thorough
+	$(PYTEST) -m slow -rP --hypothesis-profile=thorough
 
 # Not in parallel: two processes that each hold the peer take longer to load it than the tests take.
 peers: $(VENV)/.with-dev $(VENV)/.with-peer-torch

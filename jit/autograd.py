@@ -16,8 +16,8 @@ The contract with the recorder:
 
 One node stands for all that the graph computes, as a custom Function does; but where one returned tensor is
 made of another, each gets a node of its own, or hooks on the first and gradients with respect to it would not
-see what flows back from the second.  So do tensors that have no op in common: one may be gone back from after
-the other has been, and freed.  Those are the stages.
+see what flows back from the second.  So do tensors whose histories save nothing together, as one may be gone
+back from when the other has been, and is freed.  Those are the stages.
 
 What the forward half hands over to backward are hidden outputs of the node, as those of an op.  Under
 create_graph the backward graph is itself run as a traced forward, and what flows back to the values saved
@@ -165,25 +165,38 @@ def _stages(graph: Graph, varying: set[Value]) -> list[tuple[list[int], list[int
 
 
 def _together(graph: Graph, results: list[int], earlier: list[int], varying: set[Value]) -> list[list[int]]:
-    """The results in groups whose histories have no op in common: eager goes through each by itself."""
-    joined: dict[Value, Value] = {}  # towards the value that stands for all that hang together
+    """The results in groups that share nothing saved: eager goes back from each by itself, and frees that.
 
-    def standing(v: Value) -> Value:
-        while joined[v] is not v:
-            joined[v] = v = joined[joined[v]]
-        return v
+    Eager frees, and looks for writes, op by op.  So where two share nothing but each shares something with a
+    third, it lets both be gone back from, or what is saved for the one be written, which a group refuses.
+    What results of two stages share it frees once, where here each has its own.
+    """
+    joined: list[int] = []  # for each op that saves something one it hangs together with, or itself
+    behind: dict[Value, set[int]] = {}  # those next behind a value
 
-    for node in leading_to(
-        graph.nodes, [graph.results[j] for j in results], {graph.results[j] for j in earlier}
-    ):
-        reached = [v for v in node.outputs if v in varying]
-        if reached:
-            read = {standing(v) for v in node.inputs if v in joined}
-            joined.update(dict.fromkeys((*reached, *read), reached[0]))
-    groups: dict[Value, list[int]] = {}
-    for j in results:
-        v = graph.results[j]
-        groups.setdefault(standing(v) if v in joined else v, []).append(j)
+    def standing(i: int) -> int:
+        while joined[i] != i:
+            joined[i] = joined[joined[i]]
+            i = joined[i]
+        return i
+
+    def join(together: set[int]) -> None:
+        for i in together:
+            joined[standing(i)] = standing(min(together))
+
+    values, known = ([graph.results[j] for j in which] for which in (results, earlier))
+    for node in leading_to(graph.nodes, values, {*known}):
+        reached = {i for v in node.inputs for i in behind.get(v, ())}
+        if _saved(node, varying):
+            joined.append(len(joined))
+            join({*reached, len(joined) - 1})
+            reached = {len(joined) - 1}
+        behind.update((v, reached) for v in node.outputs if v in varying)
+    for v in values:
+        join(behind.get(v, set()))
+    groups: dict[Any, list[int]] = {}
+    for j, v in zip(results, values):
+        groups.setdefault(standing(min(behind[v])) if behind.get(v) else v, []).append(j)
     return [*groups.values()]
 
 
@@ -296,23 +309,28 @@ class _Step(Plan):
         self.savers = savers
 
 
+def _saved(node: Call, varying: set[Value]) -> list[Value | None]:
+    """What eager saves of a call for backward."""
+    op, needs = node.op, [v in varying for v in node.inputs]
+    if not any(needs) or varying.isdisjoint(node.outputs):
+        return []
+    names = set(op.saves)
+    if op.vjp is None:
+        names = {n for rule, need in zip(op.rules, needs) if rule and need for n in rule.arrays}
+    last = len(op.operands) - 1
+    named = [(op.operands[min(i, last)], v) for i, v in enumerate(node.inputs)]
+    return [v for name, v in (*named, *zip(op.all_outputs, node.outputs)) if name in names]
+
+
 def _saving(graph: Graph, varying: set[Value]) -> dict[Value, Call]:
-    """What eager saves for backward, and what that is a view of: by value, the last node that saves it.
+    """What eager saves for backward, and what that is a view of: by value, the last call that saves it.
 
     In the order in which backward would come upon them.
     """
     bases = views(graph.nodes)
     found: dict[Value, Call] = {}
     for node in reversed(graph.nodes):
-        op, needs = node.op, [v in varying for v in node.inputs]
-        if not any(needs) or varying.isdisjoint(node.outputs):
-            continue
-        names = set(op.saves)
-        if op.vjp is None:
-            names = {n for rule, need in zip(op.rules, needs) if rule and need for n in rule.arrays}
-        last = len(op.operands) - 1
-        named = [(op.operands[min(i, last)], v) for i, v in enumerate(node.inputs)]
-        for v in [v for name, v in (*named, *zip(op.all_outputs, node.outputs)) if name in names]:
+        for v in _saved(node, varying):
             while v is not None:
                 found.setdefault(v, node)
                 v = bases.get(v)

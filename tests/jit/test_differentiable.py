@@ -227,15 +227,15 @@ def test_retain_graph_and_going_twice():
             y.backward()
 
 
-def test_outputs_that_share_no_op_are_gone_back_from_one_by_one():
+def test_outputs_that_share_nothing_saved_are_gone_back_from_one_by_one():
     def losses(x, v, w):
-        fixed = x.exp()
-        return (fixed * v).exp(), (fixed * w).exp(), (w * 2.0).sin()
+        fixed, same = x.detach().exp(), v + w
+        return (fixed * v + same).exp(), (fixed * w - same).exp(), same.sin()
 
     found = []
     for function, leaves in both(losses, (3,), (3,), (3,)):
         x, v, w = leaves
-        one, two, three = function(x.detach(), v, w)
+        one, two, three = function(x, v, w)
         two.detach().zero_()  # saved, but not for the other two
         one.sum().backward()
         three.sum().backward()
