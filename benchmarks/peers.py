@@ -39,6 +39,7 @@ def torch_compiled(model: Any, x: np.ndarray) -> Run:
     import torch._inductor.config as config
 
     config.freezing = True
+    torch._dynamo.reset()  # its limit of recompilations is counted over all models of a process
     compiled, given = torch.compile(model.eval()), torch.tensor(x)
 
     def run():
@@ -96,6 +97,7 @@ def torch_step(model: Any, x: np.ndarray, y: np.ndarray, compiled: bool = False)
         return torch.nn.functional.cross_entropy(out.reshape(-1, out.shape[-1]), labels.reshape(-1))
 
     if compiled:
+        torch._dynamo.reset()
         loss_of = torch.compile(loss_of)
 
     def run():

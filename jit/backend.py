@@ -80,8 +80,9 @@ class Compiled:
         except ValueError:
             return False
         main = load_program(f"{key} main")
-        self.first = load_program(f"{key} weights") if self.first_params else None
-        if main is None or (self.first is None and self.first_params):
+        prepared = bool(self.kernel_names[0])  # of constants alone it has no params
+        self.first = load_program(f"{key} weights") if prepared else None
+        if main is None or (self.first is None and prepared):
             return False
         self.main = main
         return True

@@ -12,6 +12,8 @@ the host.
       %reshape: f32[8] = alias(%matmul)
       return %reshape
     }
+
+A kernel that reads only a part of an array is given the part, an alias from an offset on.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import numpy as np
 from ..ir.errors import GraphError
 from ..ir.fused import fused
 from ..ir.graph import Constant, Graph, Node, Value
-from ..ir.kernel.form import Kernel
+from ..ir.kernel.form import Buffer, Kernel
 from ..ir.lowering import NotLowered
 from ..ir.size import size
 from .compose import compose
@@ -31,6 +33,7 @@ from .expand import expand
 from .fuse import body_of, is_number
 from .pieces import is_identity, is_reshape
 from .program import Alias, Array, Call, Host, Program, Step, verify
+from .slices import sliced
 
 
 def build_program(graph: Graph, into: Sequence[int | None] = ()) -> Program:
@@ -47,11 +50,12 @@ class _Building:
     """The steps so far, and the array that holds each value."""
 
     def __init__(self, graph: Graph):
-        self.graph = graph
+        self.graph, self.results = graph, set(graph.results)
         self.params = tuple(_array(p, p.hint or "p") for p in graph.params)
         self.arrays: dict[Value, Array] = dict(zip(graph.params, self.params, strict=True))
         self.constants: dict[Array, np.ndarray] = {}
         self.steps: list[Step] = []
+        self.parts: dict[tuple[Array, int, tuple[int, ...]], Array] = {}
         self.used = set(graph.results) | {v for node in graph.nodes for v in node.inputs if v is not None}
 
     def program(self, into: tuple[int | None, ...]) -> Program:
@@ -110,11 +114,26 @@ class _Building:
             source, out = given[body.params[0]], outputs[0]
             assert source is not None
             return self.alias(source, out, kernel.name)
-        kernel, places = reading(kernel)
-        inputs = tuple(self.array(given[body.params[place]]) for place in places)
+        kernel, places, offsets = reading(kernel)
+        arrays = [self.array(given[body.params[place]]) for place in places]
+        inputs = tuple(map(self.part, arrays, offsets, kernel.inputs))
+        if is_identity(kernel) and outputs[0] not in self.results:
+            self.arrays[outputs[0]] = self.part(arrays[0], offsets[0], kernel.outputs[0])
+            return
         made = tuple(_array(v, v.hint or kernel.name) for v in outputs)
         self.arrays |= zip(outputs, made, strict=True)
         self.steps.append(Call(kernel, inputs, made))
+
+    def part(self, array: Array, offset: int, buffer: Buffer) -> Array:
+        """The elements from `offset` on, in the buffer's shape; all of them are the array itself."""
+        shape = tuple(map(int, buffer.shape))
+        if array.shape == shape:
+            return array
+        key = array, offset, shape
+        if key not in self.parts:
+            self.parts[key] = made = Array(array.name, array.dtype, shape)
+            self.steps.append(Alias((array,), (made,), offset))
+        return self.parts[key]
 
     def body(self, node: Node) -> Graph:
         """The graph of one node, with the outputs that somebody wants."""
@@ -133,11 +152,13 @@ def _array(value: Value, name: str) -> Array:
     return Array(name, value.type.dtype.short, shape)
 
 
-_reading: dict[int, tuple[Kernel, Kernel, tuple[int, ...]]] = {}
+_reading: dict[int, tuple[Kernel, Kernel, tuple[int, ...], tuple[int, ...]]] = {}
 
 
-def reading(kernel: Kernel) -> tuple[Kernel, tuple[int, ...]]:
-    """The kernel with only those inputs that it reads, and their numbers; one kernel gives one kernel."""
+def reading(kernel: Kernel) -> tuple[Kernel, tuple[int, ...], tuple[int, ...]]:
+    """The kernel with only those inputs that it reads, cut to what it reads of them; their numbers; and the
+    first element of each that is read.  One kernel gives one kernel.
+    """
     found = _reading.get(id(kernel))
     if found is None or found[0] is not kernel:
         read = {access.buffer for _, access in kernel.reads()}
@@ -147,5 +168,6 @@ def reading(kernel: Kernel) -> tuple[Kernel, tuple[int, ...]]:
             less = kernel.replace(inputs=tuple(kernel.inputs[n] for n in places))
         if len(_reading) >= 4096:
             _reading.clear()
-        found = _reading[id(kernel)] = (kernel, less, places)
-    return found[1], found[2]
+        less, offsets = sliced(less)
+        found = _reading[id(kernel)] = (kernel, less, places, offsets)
+    return found[1:]

@@ -26,13 +26,29 @@ ALIGNMENT = 64  # bytes: a cache line, and an AVX-512 register
 
 @dataclass(frozen=True)
 class Place:
-    """Where an array begins.  kind: param, result, constant or arena; at: its position, or a byte offset."""
+    """Where an array begins.  kind: param, result, constant or arena; at: its position, or a byte offset in
+    the arena; beyond: bytes from the beginning of the param, result or constant on.
+    """
 
     kind: str
     at: int
+    beyond: int = 0
+
+    @property
+    def start(self) -> int:
+        """Bytes from the beginning of the memory that it is in."""
+        return self.at if self.kind == "arena" else self.beyond
+
+    def plus(self, nbytes: int) -> Place:
+        """The place that many bytes on."""
+        if self.kind == "arena":
+            return Place("arena", self.at + nbytes)
+        return Place(self.kind, self.at, self.beyond + nbytes)
 
     def __str__(self) -> str:
-        return f"arena+{self.at}" if self.kind == "arena" else f"{self.kind} {self.at}"
+        if self.kind == "arena":
+            return f"arena+{self.at}"
+        return f"{self.kind} {self.at}" + (f"+{self.beyond}" if self.beyond else "")
 
 
 @dataclass(frozen=True)
@@ -115,15 +131,18 @@ def declared(kernel: Kernel) -> Iterator[tuple[int, int]]:
             yield n, names.index(buffer.inplace)
 
 
-def roots(program: Program) -> dict[Array, Array]:
-    """For every array the one whose memory it has: itself, or what it is an alias of."""
-    found: dict[Array, Array] = {}
-    for array in program.arrays():
-        found[array] = array
+def roots(program: Program) -> tuple[dict[Array, Array], dict[Array, int]]:
+    """For every array the one whose memory it has, itself or what it is an alias of, and from which of its
+    bytes on.
+    """
+    found: dict[Array, Array] = {array: array for array in program.arrays()}
+    beyond = dict.fromkeys(found, 0)
     for step in program.steps:
         if isinstance(step, Alias):
-            found[step.outputs[0]] = found[step.inputs[0]]
-    return found
+            (source,), (view,) = step.inputs, step.outputs
+            found[view] = found[source]
+            beyond[view] = beyond[source] + step.nbytes_before
+    return found, beyond
 
 
 # ---- the verifier -----------------------------------------------------------------------------------------
@@ -141,8 +160,9 @@ def verify(plan: MemoryPlan) -> MemoryPlan:
 class _Memory:
     def __init__(self, plan: MemoryPlan):
         self.plan, self.program = plan, plan.program
-        self.held: dict[tuple[str, int], list[tuple[int, int, Array]]] = {}
-        self.root = roots(plan.program)
+        # by memory: from which byte to which it holds which array, from which of the array's bytes on
+        self.held: dict[tuple[str, int], list[tuple[int, int, Array, int]]] = {}
+        self.root, self.beyond = roots(plan.program)
         self.overwritten = False
 
     def refuse(self, rule: str, *details: str) -> GraphError:
@@ -150,24 +170,34 @@ class _Memory:
 
     def range(self, place: Place, nbytes: int) -> tuple[tuple[str, int], int, int]:
         if place.kind == "arena":
-            if place.at % ALIGNMENT or place.at < 0 or place.at + nbytes > self.plan.arena:
-                raise self.refuse(f"{nbytes} bytes at {place} are not inside the arena, or not aligned")
+            if place.at < 0 or place.at + nbytes > self.plan.arena:
+                raise self.refuse(f"{nbytes} bytes at {place} are not inside the arena")
             return ("arena", 0), place.at, place.at + nbytes
-        return (place.kind, place.at), 0, nbytes
+        return (place.kind, place.at), place.beyond, place.beyond + nbytes
 
-    def write(self, place: Place, array: Array | None, nbytes: int) -> None:
-        """Note that the bytes hold `array` now (None: nothing of use)."""
+    def write(self, place: Place, array: Array | None, nbytes: int, beyond: int = 0) -> None:
+        """Note that the bytes hold `array` now (None: nothing of use), from its byte `beyond` on."""
         memory, low, high = self.range(place, nbytes)
+        if low % ALIGNMENT:
+            raise self.refuse(f"{place} is written to, and not aligned", f"by: {array}")
         if place.kind == "constant" or (place.kind == "param" and place.at not in self.program.into):
             raise self.refuse(f"{place} is written over", f"by: {array}")
         self.overwritten = self.overwritten or place.kind == "param"
         kept = [e for e in self.held.get(memory, []) if e[1] <= low or e[0] >= high]
-        self.held[memory] = kept + ([(low, high, self.root[array])] if array is not None else [])
+        self.held[memory] = kept + ([(low, high, array, beyond)] if array is not None else [])
 
     def read(self, place: Place, array: Array, by: str) -> None:
-        memory, low, high = self.range(place, array.nbytes)
-        if low < high and (low, high, self.root[array]) not in self.held.get(memory, []):
+        held = self.holding(place, array.nbytes)
+        if array.nbytes and held != (self.root[array], self.beyond[array]):
             raise self.refuse(f"{array} is not at {place} any more", f"read by: {by}")
+
+    def holding(self, place: Place, nbytes: int) -> tuple[Array, int] | None:
+        """The array that all of these bytes are of, and the byte of it that is their first."""
+        memory, low, high = self.range(place, nbytes)
+        for start, end, array, beyond in self.held.get(memory, []):
+            if start <= low and high <= end:
+                return array, beyond + low - start
+        return None
 
     def apart(self, one: Place, size: int, two: Place, other: int) -> bool:
         memory, low, high = self.range(one, size)
@@ -178,13 +208,14 @@ class _Memory:
         plan, program = self.plan, self.program
         for array in (*program.params, *program.constants):
             memory, low, high = self.range(plan.places[array], array.nbytes)
-            self.held[memory] = [(low, high, array)]
+            self.held[memory] = [(low, high, array, 0)]
         for number, step in enumerate(program.steps):
             if self.overwritten and may_fail(step):
                 raise self.refuse(f"{step.name} may fail after a param was overwritten")
             inputs, outputs = plan.arguments(step)
             if isinstance(step, Alias):
-                if inputs != outputs:
+                (source,) = inputs
+                if source is None or source.plus(step.nbytes_before) != outputs[0]:
                     raise self.refuse("an alias is where its source is", f"{step.outputs[0]} at {outputs[0]}")
                 continue
             self.move(number)
@@ -204,11 +235,11 @@ class _Memory:
     def move(self, number: int) -> None:
         """Follow the copies before a step; what they copy is seen from what their source holds."""
         for move in self.plan.moves.get(number, ()):
-            memory, low, high = self.range(move.source, move.nbytes)
-            arrays = [a for start, end, a in self.held.get(memory, []) if (start, end) == (low, high)]
-            if not arrays and move.nbytes:
+            held = self.holding(move.source, move.nbytes)
+            if held is None and move.nbytes:
                 raise self.refuse("a copy takes what was overwritten", f"copy: {move}")
-            self.write(move.target, arrays[0] if arrays else None, move.nbytes)
+            array, beyond = held or (None, 0)
+            self.write(move.target, array, move.nbytes, beyond)
 
     def apart_in_step(self, step: Step, inputs: tuple[Place | None, ...], outputs: tuple[Place, ...]) -> None:
         """What a step writes lies over nothing else that it reads or writes, but where it is in place."""

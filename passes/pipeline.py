@@ -21,6 +21,7 @@ from .expand import expand
 from .fold_constants import fold_constants
 from .fold_conv_bn import fold_conv_bn
 from .fuse import fuse
+from .join_parts import join_parts
 from .llvm.target import Target
 from .pack_matmuls import Options as Products
 from .pack_matmuls import pack_matmuls
@@ -37,6 +38,7 @@ PIPELINE: tuple[Pass, ...] = (
     fold_constants,
     simplify,
     cse,  # ... the same for each parameter: bias corrections are computed once
+    join_parts,  # once equal slices' gradients are one
     dce,  # before fuse: a value that nobody reads would be stored
     fuse,  # last: a fused node is closed to the others
 )

@@ -54,7 +54,7 @@ class _Planner:
         self.steps = list(program.steps)
         self.program = program
         self.end = len(self.steps)
-        self.root = roots(program)
+        self.root, self.beyond = roots(program)
         self.fixed = {self.root[a] for a in (*program.params, *program.constants)}
         self.first: dict[Array, int] = dict.fromkeys(self.fixed, -1)
         self.last: dict[Array, int] = dict.fromkeys(self.fixed, -1)
@@ -94,7 +94,7 @@ class _Planner:
             moves[number] = tuple(_move(*pair) for pair in pairs)
         return MemoryPlan(
             planned,
-            {array: _place(self.slots[self.root[array]]) for array in planned.arrays()},
+            {a: _place(self.slots[self.root[a]]).plus(self.beyond[a]) for a in planned.arrays()},
             arena,
             {number: done for number, done in moves.items() if done},
             {call: (_place(slot), slot.nbytes) for call, slot in temporary.items()},
@@ -105,7 +105,7 @@ class _Planner:
         """Let a result be written straight over the param that it goes to."""
         for array, at in zip(self.program.results, self.program.into, strict=True):
             root = self.root[array]
-            if at is None or root in self.slots:
+            if at is None or root in self.slots or array.nbytes < root.nbytes:
                 continue
             param, number = self.program.params[at], self.first[root]
             step = self.steps[number]
@@ -123,7 +123,7 @@ class _Planner:
         """Let the others that a caller gets be written to the new array at once."""
         for position, (array, at) in enumerate(zip(self.program.results, self.program.into, strict=True)):
             root = self.root[array]
-            if at is None and root not in self.slots:
+            if at is None and root not in self.slots and array.nbytes == root.nbytes:
                 place = Place("result", position)
                 self.slots[root] = _Slot(root.nbytes, self.first[root], self.end, place)
 
@@ -185,6 +185,9 @@ class _Planner:
         self.steps[number] = replace(step, kernel=kernel)
         return True
 
+    def slot(self, array: Array) -> _Slot:
+        return self.slots[self.root[array]]
+
     # ---- copies
     def moves_between(self) -> dict[int, tuple]:
         """For kernels made in place whose operand is still needed: it is copied to where they write."""
@@ -192,12 +195,12 @@ class _Planner:
         for number, step in enumerate(self.steps):
             if not isinstance(step, Call):
                 continue
-            pairs = [
-                (self.root[step.inputs[i]], self.root[step.outputs[n]]) for n, i in declared(step.kernel)
-            ]
-            pairs = [(one, two) for one, two in pairs if self.slots[one] is not self.slots[two]]
+            pairs = [(step.inputs[i], step.outputs[n]) for n, i in declared(step.kernel)]
+            pairs = [(one, two) for one, two in pairs if self.slot(one) is not self.slot(two)]
             if pairs:
-                moves[number] = tuple((self.slots[o], self.slots[t], t.nbytes) for o, t in pairs)
+                moves[number] = tuple(
+                    (self.slot(one), self.beyond[one], self.slot(two), two.nbytes) for one, two in pairs
+                )
         return moves
 
     def moves_at_end(self) -> tuple:
@@ -209,18 +212,19 @@ class _Planner:
         moves, targets = [], set()
         for position, (array, at) in enumerate(zip(self.program.results, self.program.into, strict=True)):
             target = Place("result", position) if at is None else Place("param", at)
-            slot = self.slots[self.root[array]]
-            if slot.place != target:
-                moves.append((slot, _Slot(array.nbytes, self.end, self.end, target), array.nbytes))
+            slot, beyond = self.slot(array), self.beyond[array]
+            if slot.place != target or beyond:
+                made = _Slot(array.nbytes, self.end, self.end, target)
+                moves.append((slot, beyond, made, array.nbytes))
                 targets.add(target)
         parking: dict[int, _Slot] = {}
         first = []
-        for slot, _, nbytes in moves:
+        for slot, *_ in moves:
             if slot.place in targets and id(slot) not in parking:
-                parking[id(slot)] = _Slot(nbytes, self.end, self.end)
-                first.append((slot, parking[id(slot)], nbytes))
+                parking[id(slot)] = _Slot(slot.nbytes, self.end, self.end)
+                first.append((slot, 0, parking[id(slot)], slot.nbytes))
         self.parked = list(parking.values())
-        return (*first, *((parking.get(id(s), s), t, n) for s, t, n in moves))
+        return (*first, *((parking.get(id(s), s), b, t, n) for s, b, t, n in moves))
 
 
 def _place(slot: _Slot) -> Place:
@@ -228,8 +232,8 @@ def _place(slot: _Slot) -> Place:
     return slot.place
 
 
-def _move(source: _Slot, target: _Slot, nbytes: int) -> Move:
-    return Move(_place(source), _place(target), nbytes)
+def _move(source: _Slot, beyond: int, target: _Slot, nbytes: int) -> Move:
+    return Move(_place(source).plus(beyond), _place(target), nbytes)
 
 
 def _lay_out(slots: list[_Slot]) -> int:

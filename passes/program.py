@@ -73,11 +73,20 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class Alias:
-    """The same elements in the same order under another shape: no code, and the same memory."""
+    """Consecutive elements of an array under another shape, all or some: no code, and the same memory.
+
+    offset: the element of the source that is the first of the view.
+    """
 
     inputs: tuple[Array]
     outputs: tuple[Array]
+    offset: int = 0
     name = "alias"
+
+    @property
+    def nbytes_before(self) -> int:
+        """The bytes of the source that are before the view."""
+        return self.offset * NUMPY[self.inputs[0].dtype].itemsize
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +158,8 @@ class Program:
             outputs = ", ".join(f"%{names[o]}: {o.type}" for o in step.outputs)
             inputs = ", ".join("none" if i is None else f"%{names[i]}" for i in step.inputs)
             how = "" if not isinstance(step, Call) or step.how is None else f"  # {step.how}"
+            if isinstance(step, Alias) and step.offset:
+                how = f" {{offset={step.offset}}}"
             lines.append(f"  {outputs} = {step.name}({inputs}){how}")
         return "\n".join([*lines, "}"])
 
@@ -170,9 +181,11 @@ def verify(program: Program) -> Program:
             _fits(program, step, step.outputs, step.kernel.outputs)
         elif isinstance(step, Alias):
             (source,), (view,) = step.inputs, step.outputs
-            if (source.dtype, source.size) != (view.dtype, view.size):
+            inside = 0 <= step.offset <= source.size - view.size
+            if source.dtype != view.dtype or not inside:
                 raise GraphError(
-                    f"program {program.name}: an alias has its source's elements", f"{source}, {view}"
+                    f"program {program.name}: an alias has elements of its source",
+                    f"{source}, {view} from element {step.offset} on",
                 )
         for array in step.outputs:
             _define(program, array, defined)
@@ -216,7 +229,9 @@ def interpret(program: Program, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
     for step in program.steps:
         given = [values[a] for a in step.inputs]
         if isinstance(step, Alias):
-            results: Any = (np.ascontiguousarray(given[0]).reshape(step.outputs[0].shape),)
+            (view,) = step.outputs
+            elements = np.ascontiguousarray(given[0]).reshape(-1)[step.offset :][: view.size]
+            results: Any = (elements.reshape(view.shape),)
         elif isinstance(step, Host):
             results = run_host(step, given)
         else:

@@ -10,6 +10,7 @@ another array, and runs the program.  Any other call is looked at here: converte
 
 from __future__ import annotations
 
+import math
 import platform
 import sys
 import threading
@@ -279,7 +280,9 @@ class _Frame:
             array = everything[place.at]
         else:
             array = everything[len(self.manifest.params) + self._fresh.index(place.at)]
-        return array.reshape(view.shape)  # an alias has another shape
+        # an alias has another shape, and may be a part of it
+        first = place.beyond // array.itemsize
+        return array.reshape(-1)[first : first + math.prod(view.shape)].reshape(view.shape)
 
 
 def _picker(manifest: Manifest) -> Callable[[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]:

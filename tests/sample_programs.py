@@ -1,4 +1,6 @@
-"""Random programs: pointwise chains, broadcasts, reductions, transposes, kernels in place, host ops."""
+"""Random programs: pointwise chains, broadcasts, reductions, transposes, parts of arrays, kernels in place,
+host ops.
+"""
 
 import random
 from collections.abc import Iterable
@@ -111,6 +113,12 @@ def reshape(a: Array, shape: tuple[int, ...]) -> Alias:
     return Alias((a,), (Array("alias", a.dtype, shape),))
 
 
+def part(a: Array, first: int, rows: int) -> Alias:
+    """Some of the rows of a matrix; of one row, a vector."""
+    shape = (rows, *a.shape[1:]) if rows > 1 else a.shape[1:]
+    return Alias((a,), (Array("part", a.dtype, shape),), first * a.shape[1])
+
+
 def random_program(seed: int, hosts: bool = True) -> Program:
     """A program of 3 to 14 steps with params that results go to."""
     rng = random.Random(seed)
@@ -132,6 +140,9 @@ def random_program(seed: int, hosts: bool = True) -> Program:
             choices += [lambda a=a, rows=rows: add_row(a, rng.choice(rows))] if rows else []
         fits = [shape for shape in SHAPES if np.prod(shape) == a.size and shape != a.shape]
         choices += [lambda a=a, fits=fits: reshape(a, rng.choice(fits))] if fits else []
+        if len(a.shape) == 2 and a.shape[0] > 2:
+            first, rows = rng.randrange(a.shape[0] - 1), rng.randint(1, 2)
+            choices += [lambda a=a, first=first, rows=rows: part(a, first, rows)]
         choices += [lambda a=a: sort(a)] if hosts and rng.random() < 0.3 else []
         step = rng.choice(choices)()
         steps.append(step)

@@ -312,8 +312,8 @@ class _Main:
         program = self.plan.program
         slot = _slot(place, len(program.params), len(program.results))
         found = self.name(f"load ptr, ptr {self.name(f'getelementptr ptr, ptr %table, i64 {slot}')}, align 8")
-        if place.kind == "arena" and place.at:
-            return self.name(f"getelementptr i8, ptr {found}, i64 {place.at}")
+        if place.start:
+            return self.name(f"getelementptr i8, ptr {found}, i64 {place.start}")
         return found
 
     def copy(self, moves: tuple[Move, ...]) -> None:

@@ -7,8 +7,11 @@ import pytest
 
 import lamina
 from lamina import jit, nn, optim
+from lamina.ir import parse
 from lamina.ir.errors import ArgumentError
+from lamina.ir.graph import Constant
 from lamina.jit import backend, verify
+from lamina.passes.llvm import cache as disk
 
 
 def make():
@@ -152,3 +155,21 @@ def test_equal_recordings_are_compiled_once():
         f(lamina.ones(5)), f(lamina.ones(5))
     codes = {id(s.code.code) for f in (one, two) for s in f._segments()}
     assert len(codes) == 1
+
+
+def test_what_is_made_of_constants_alone_is_made_again_from_disk(tmp_path, monkeypatch):
+    """A factor that is known is packed once, in a program without params."""
+    monkeypatch.setattr(disk, "_default", disk.Cache(tmp_path))
+    factor = np.random.default_rng(0).integers(-3, 4, (64, 64)).astype(np.float32)
+    text = """graph f(%x: f32[64,64]) -> (f32[64,64]) {
+  @factor : f32[64,64]
+  %0 = matmul(%x, @factor) : f32[64,64]
+  return %0
+}"""
+    graph = parse(text, {"factor": Constant(factor, "factor")})
+    for from_disk in (False, True):
+        backend.forget()
+        code = backend.compile_graph(graph)
+        assert code.from_disk is from_disk and code.first is not None and not code.first_params
+        np.testing.assert_array_equal(code.run([factor])[0], factor @ factor)  # sums of small integers
+        del code

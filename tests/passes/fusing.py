@@ -97,12 +97,15 @@ class Maker:
         return OPS["where"](x > 0.0, x, self.pick(v for v in self.values if v.ndim == 0))
 
     def view(self, x):
-        kind = self.pick(["permute", "slice", "expand", "reshape", "unsqueeze", "flip"])
+        kind = self.pick(["permute", "slice", "part", "expand", "reshape", "unsqueeze", "flip"])
         if kind == "permute":
             return OPS["permute"](x, tuple(int(d) for d in self.rng.permutation(x.ndim)))
         if kind == "slice" and x.ndim:
             start = int(self.rng.integers(x.shape[-1]))
             return x[..., start :: int(self.rng.integers(1, 3))]
+        if kind == "part" and x.ndim:
+            start = int(self.rng.integers(x.shape[0]))
+            return x[start] if self.rng.random() < 0.5 else x[start : start + 2]
         if kind == "expand":
             return OPS["expand"](x, (2, *x.shape))
         if kind == "reshape" and x.ndim and np.prod(x.shape) % 2 == 0:

@@ -6,6 +6,7 @@ from sample_programs import (
     add_row,
     arguments,
     overwrite_first,
+    part,
     pointwise,
     random_program,
     reshape,
@@ -136,6 +137,28 @@ def test_an_alias_is_where_its_source_is():
     assert not plan.moves
 
 
+def test_a_part_is_inside_of_its_source():
+    p, q = Array("p", "f32", (5, 7)), Array("q", "f32", (7,))
+    half = pointwise("half", "(%a * 0.5)", p)
+    row, late = part(half.outputs[0], 3, 1), part(p, 2, 1)
+    new = pointwise("sum", "(%a + %b)", row.outputs[0], q)
+    results = (late.outputs[0], new.outputs[0], row.outputs[0], half.outputs[0])
+    program = Program("parts", (p, q), (half, row, late, new), results, {}, (None, 1, None, 0))
+    assert str(verify(plan_memory(program))) == (
+        "plan of parts: arena of 384 bytes\n"
+        "  %p at param 0\n"
+        "  %q at param 1\n"
+        "  %y at arena+0\n"
+        "  %part at arena+84, the memory of %y\n"
+        "  %part.1 at param 0+56, the memory of %p\n"
+        "  %y.1 at param 1, in place of %q\n"
+        "  at the end: param 0 -> arena+192\n"
+        "  at the end: arena+248 -> result 0\n"
+        "  at the end: arena+84 -> result 2\n"
+        "  at the end: arena+0 -> param 0"
+    )
+
+
 # ---- refusals
 def test_what_had_better_not_be_in_place():
     x, row = Array("x", "f32", (5, 5)), Array("row", "f32", (5,))
@@ -178,7 +201,7 @@ def execute(plan: MemoryPlan, *arrays: np.ndarray) -> list[np.ndarray]:
     def at(place: Place, nbytes: int) -> np.ndarray:
         if place.kind == "arena":
             return arena[place.at : place.at + nbytes]
-        return memory[place.kind, place.at][:nbytes]
+        return memory[place.kind, place.at][place.beyond :][:nbytes]
 
     def view(place: Place, array: Array) -> np.ndarray:
         return at(place, array.nbytes).view(NUMPY[array.dtype]).reshape(array.shape)
@@ -229,7 +252,14 @@ def test_random_programs_reuse_memory():
     """Every kind of reuse is met: or the test above would show nothing."""
     plans = [plan_memory(random_program(seed), scratch) for seed in SEEDS]
     text = "\n".join(map(str, plans))
-    for kind in ("in place of", "at param 0, in place of", "at the end: param", "before overwrite_first"):
+    for kind in (
+        "in place of",
+        "at param 0, in place of",
+        "at the end: param",
+        "before overwrite_first",
+        "at the end: param 0+",
+        "before overwrite_first: constant 0+",
+    ):
         assert kind in text, kind
     apart = sum(aligned(a.nbytes) for plan in plans for a in plan.places if plan.places[a].kind == "arena")
     assert sum(plan.arena for plan in plans) < 0.7 * apart
@@ -268,12 +298,18 @@ class ForgetsMoves(module._Planner):
         return {}
 
 
+class ForgetsOffsets(module._Planner):
+    def __init__(self, program):
+        super().__init__(program)
+        self.beyond = dict.fromkeys(self.beyond, 0)
+
+
 class ForgetsParking(module._Planner):
     def moves_at_end(self):
         moves = super().moves_at_end()
-        parked = {id(slot): source for source, slot, _ in moves[: len(self.parked)]}
+        parked = {id(slot): source for source, _, slot, _ in moves[: len(self.parked)]}
         self.parked = []
-        return tuple((parked.get(id(s), s), t, n) for s, t, n in moves[len(parked) :])
+        return tuple((parked.get(id(s), s), b, t, n) for s, b, t, n in moves[len(parked) :])
 
 
 PLANTED = {
@@ -282,6 +318,7 @@ PLANTED = {
     "params overwritten while read": ("_Planner", OverwritesTooSoon),
     "no copy before a kernel in place": ("_Planner", ForgetsMoves),
     "no parking": ("_Planner", ForgetsParking),
+    "parts at the beginning of their sources": ("_Planner", ForgetsOffsets),
 }
 
 
