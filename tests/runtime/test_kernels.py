@@ -273,7 +273,7 @@ def test_failure_is_told_once_and_numpy_goes_on(at_once, monkeypatch):
     def broken(self, *what):
         raise ValueError("no such register")
 
-    x, longer = lamina.rand(33), lamina.rand(44)
+    x, longer = lamina.rand(3, 11, 13), lamina.rand(4, 11, 13)  # shapes that no other test has planned for
     monkeypatch.setattr(compile_op.Draft, "__init__", broken)
     monkeypatch.setattr(kernels, "_warned", set())
     with pytest.warns(RuntimeWarning, match="no such register(.|\n)*lamina info(.|\n)*LAMINA_NATIVE=0"):
