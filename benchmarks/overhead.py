@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from contest import processor
 
 import lamina
 
@@ -163,16 +164,6 @@ def lstm_step(library) -> Callable[[], object]:
 def row(name: str, figures: tuple[float, ...]) -> str:
     mine, other, ratio, median = figures
     return f"{name:<28}{mine * 1e6:>10.2f}{other * 1e6:>10.2f}{ratio:>9.2f}{median:>9.2f}"
-
-
-def processor() -> str:
-    """The processor's name, as the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0]} ({len(names)} cores)" if names else platform.machine()
 
 
 def draw(figures: dict[str, tuple[float, ...]], where: str) -> None:

@@ -38,7 +38,7 @@ from ..ir.kernel.text import parse as parse_kernel
 from ..ir.kernel.types import NUMPY
 from ..ir.text import parse as parse_graph
 from ..passes.llvm import cache as disk
-from ..passes.llvm.binding import Library, host_target, identity
+from ..passes.llvm.binding import Library, host_target, identity, overlap
 from ..passes.llvm.link import ABI, ARENA, MOST, POOL, Check, Manifest, Native, OnHost, View, link
 from ..passes.llvm.target import Target
 from ..passes.memory_plan import Place
@@ -192,7 +192,7 @@ class Executable:
         given = [self._dense(at, array) for at, array in enumerate(arrays)]
         for at in self._written:
             for other, array in enumerate(arrays):
-                if other == at or not _overlap(arrays[at], array):
+                if other == at or not overlap(arrays[at], array):
                     continue
                 if other in self._written:
                     raise ArgumentValueError(
@@ -337,16 +337,6 @@ def _check(part: Check, name: str) -> Callable[[_Frame, Arrays], None]:
             raise DimError(f"{name}: an index is out of range", error.rule, *error.details) from None
 
     return run
-
-
-def _overlap(one: np.ndarray, two: np.ndarray) -> bool:
-    """Whether two arrays share an element, or may where that is too hard to tell."""
-    if not np.may_share_memory(one, two):
-        return False
-    try:
-        return np.shares_memory(one, two, max_work=10_000)
-    except np.exceptions.TooHardError:
-        return True
 
 
 # ---- whole programs in the cache

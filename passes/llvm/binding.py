@@ -247,14 +247,14 @@ def _check_sharing(kernel: Kernel, arrays: tuple[np.ndarray, ...]) -> None:
                     raise KernelError(
                         f"{kernel.name}: {one.name} is in place of {two.name}: they are one memory"
                     )
-            elif _overlap(arrays[k], arrays[other]):
+            elif overlap(arrays[k], arrays[other]):
                 raise KernelError(
                     f"{kernel.name}: {one.name} and {two.name} overlap in memory",
                     "an output overlaps no other array",
                 )
 
 
-def _overlap(one: np.ndarray, two: np.ndarray) -> bool:
+def overlap(one: np.ndarray, two: np.ndarray) -> bool:
     """Whether two arrays share an element, or may where that is too hard to tell."""
     if not np.may_share_memory(one, two):
         return False
