@@ -16,16 +16,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ..ir.kernel.affine import Affine
-from ..ir.kernel.form import Axis, Buffer, Fold, Kernel, Local, Reduce, Stage, Store, names
-from ..ir.kernel.scalar import Cast, Coordinate, Expr, Op, Read, bitcast, cast, coordinate, op, read
+from ..ir.kernel.form import Axis, Buffer, Fold, Index, Kernel, Local, Reduce, Rewrite, Stage, Store, names
+from ..ir.kernel.scalar import Expr, Op, Read, coordinate, op, read
 
 CHANNEL = 1  # the dimension that is blocked
 MOST_WASTE = 2.0  # of a blocked array: its size to that of what it holds
 
-Index = tuple[Affine | Expr, ...]
 
-
-class Rewriting:
+class Rewriting(Rewrite):
     """Replaces axes by affine functions of others, and buffers by differently indexed ones.
 
     terms:   axis -> what stands in its place in every index.
@@ -39,8 +37,8 @@ class Rewriting:
         axes: Mapping[str, tuple[Axis, ...]],
         buffers: Mapping[str, tuple[Buffer, Callable[[Index], Index]]],
     ):
+        super().__init__()
         self.terms, self.new_axes, self.buffers = terms, axes, buffers
-        self.memo: dict[Expr, Expr] = {}
 
     def affine(self, index: Affine) -> Affine:
         total = Affine((), index.constant)
@@ -49,29 +47,15 @@ class Rewriting:
         return total
 
     def index(self, buffer: str, index: Index) -> Index:
-        index = tuple(self.affine(p) if isinstance(p, Affine) else self.expr(p) for p in index)
+        index = super().index(buffer, index)
         return self.buffers[buffer][1](index) if buffer in self.buffers else index
 
     def buffer(self, buffer: Buffer) -> Buffer:
         return self.buffers[buffer.name][0] if buffer.name in self.buffers else buffer
 
-    def expr(self, expr: Expr) -> Expr:
-        if expr not in self.memo:
-            self.memo[expr] = self.rebuilt(expr)
-        return self.memo[expr]
-
-    def rebuilt(self, expr: Expr) -> Expr:
-        match expr:
-            case Op(name, args):
-                return op(name, *map(self.expr, args))
-            case Cast(dtype, arg, bits):
-                return (bitcast if bits else cast)(self.expr(arg), dtype)
-            case Read(buffer, index, other):
-                name = self.buffers[buffer][0].name if buffer in self.buffers else buffer
-                return read(name, self.index(buffer, index), other)
-            case Coordinate(index):
-                return coordinate(self.affine(index))
-        return expr
+    def read(self, expr: Read) -> Expr:
+        name = self.buffers[expr.buffer][0].name if expr.buffer in self.buffers else expr.buffer
+        return read(name, self.index(expr.buffer, expr.index), expr.other)
 
     def axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         first: list[Axis] = []
@@ -81,27 +65,6 @@ class Rewriting:
             first += [] if head is None else [head]
             last += rest
         return (*first, *last)
-
-    def stage(self, stage: Stage) -> Stage:
-        axes = self.axes(stage.axes)
-        if isinstance(stage, Fold):
-            init, step = tuple(map(self.expr, stage.init)), tuple(map(self.expr, stage.step))
-            merge = None if stage.merge is None else tuple(map(self.expr, stage.merge))
-            return replace(stage, axes=axes, init=init, step=step, merge=merge)
-        value = self.expr(stage.value)
-        if isinstance(stage, Store):
-            return replace(stage, axes=axes, index=self.index(stage.buffer, stage.index), value=value)
-        return replace(stage, axes=axes, value=value)
-
-    def kernel(self, kernel: Kernel) -> Kernel:
-        return Kernel(
-            kernel.name,
-            tuple(map(self.buffer, kernel.inputs)),
-            tuple(map(self.buffer, kernel.outputs)),
-            self.axes(kernel.parallel),
-            tuple(map(self.stage, kernel.stages)),
-            kernel.symbols,
-        )
 
 
 def squeezed(kernel: Kernel) -> Kernel:

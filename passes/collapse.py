@@ -16,76 +16,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ..ir.kernel.affine import Affine
-from ..ir.kernel.form import Axis, Buffer, Fold, Kernel, Local, Stage, Store, names
+from ..ir.kernel.form import Axis, Buffer, Fold, Kernel, Local, Rewrite, Stage, Store, names
 from ..ir.kernel.scalar import (
-    Cast,
     Coordinate,
     Expr,
-    Op,
     Read,
     Ref,
-    bitcast,
-    cast,
-    coordinate,
-    op,
     read,
     ref,
     walk,
 )
 
 EXTENT = "extent"  # the symbol that `generalised` puts for the slowest axis
-
-
-class Rewrite:
-    """A kernel with its affine indices, accesses and references replaced; expressions are visited once."""
-
-    def __init__(self) -> None:
-        self.memo: dict[Expr, Expr] = {}
-
-    def affine(self, index: Affine) -> Affine:
-        return index
-
-    def index(self, buffer: str, index: tuple[Affine | Expr, ...]) -> tuple[Affine | Expr, ...]:
-        return tuple(self.affine(p) if isinstance(p, Affine) else self.expr(p) for p in index)
-
-    def axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        return axes
-
-    def ref(self, expr: Ref) -> Expr:
-        return expr
-
-    def read(self, expr: Read) -> Expr:
-        return read(expr.buffer, self.index(expr.buffer, expr.index), expr.other)
-
-    def expr(self, expr: Expr) -> Expr:
-        if expr not in self.memo:
-            self.memo[expr] = self.rebuilt(expr)
-        return self.memo[expr]
-
-    def rebuilt(self, expr: Expr) -> Expr:
-        match expr:
-            case Op(name, args):
-                return op(name, *map(self.expr, args))
-            case Cast(dtype, arg, bits):
-                return (bitcast if bits else cast)(self.expr(arg), dtype)
-            case Read():
-                return self.read(expr)
-            case Coordinate(index):
-                return coordinate(self.affine(index))
-            case Ref():
-                return self.ref(expr)
-        return expr
-
-    def stage(self, stage: Stage) -> Stage:
-        axes = self.axes(stage.axes)
-        if isinstance(stage, Fold):
-            init, step = tuple(map(self.expr, stage.init)), tuple(map(self.expr, stage.step))
-            merge = None if stage.merge is None else tuple(map(self.expr, stage.merge))
-            return replace(stage, axes=axes, init=init, step=step, merge=merge)
-        if isinstance(stage, Store):
-            index = self.index(stage.buffer, stage.index)
-            return replace(stage, axes=axes, index=index, value=self.expr(stage.value))
-        return replace(stage, axes=axes, value=self.expr(stage.value))
 
 
 ZERO = Affine()

@@ -401,26 +401,38 @@ class Kernel:
         return "\n".join(lines + [f"  {stage}" for stage in self.stages] + ["}"])
 
 
-class _Binding:
-    """Replaces symbols by numbers everywhere in a kernel."""
+Index = tuple[Affine | Expr, ...]
 
-    def __init__(self, symbols: dict[str, int]):
-        self.symbols = symbols
+
+class Rewrite:
+    """A kernel in other terms: a subclass says what becomes of indices, axes, buffers, reads and references.
+
+    Every expression is visited once.
+    """
+
+    def __init__(self) -> None:
         self.memo: dict[Expr, Expr] = {}
 
-    def extent(self, extent: Extent) -> int:
-        return self.symbols[extent] if isinstance(extent, str) else extent
+    # ---- what a subclass replaces
+    def affine(self, index: Affine) -> Affine:
+        return index
+
+    def index(self, buffer: str, index: Index) -> Index:
+        return tuple(self.affine(p) if isinstance(p, Affine) else self.expr(p) for p in index)
 
     def axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        return tuple(Axis(axis.name, self.extent(axis.extent)) for axis in axes)
+        return axes
 
     def buffer(self, buffer: Buffer) -> Buffer:
-        layout = None if buffer.layout is None else tuple(map(self.extent, buffer.layout))
-        return replace(buffer, shape=tuple(map(self.extent, buffer.shape)), layout=layout)
+        return buffer
 
-    def part(self, part: Affine | Expr) -> Affine | Expr:
-        return part.bind(self.symbols) if isinstance(part, Affine) else self.expr(part)
+    def ref(self, expr: Ref) -> Expr:
+        return expr
 
+    def read(self, expr: Read) -> Expr:
+        return read(expr.buffer, self.index(expr.buffer, expr.index), expr.other)
+
+    # ---- the walk
     def expr(self, expr: Expr) -> Expr:
         if expr not in self.memo:
             self.memo[expr] = self.rebuilt(expr)
@@ -432,10 +444,12 @@ class _Binding:
                 return op(name, *map(self.expr, args))
             case Cast(dtype, arg, bits):
                 return (bitcast if bits else cast)(self.expr(arg), dtype)
-            case Read(buffer, index, other):
-                return read(buffer, tuple(map(self.part, index)), other)
+            case Read():
+                return self.read(expr)
             case Coordinate(index):
-                return coordinate(index.bind(self.symbols))
+                return coordinate(self.affine(index))
+            case Ref():
+                return self.ref(expr)
         return expr
 
     def stage(self, stage: Stage) -> Stage:
@@ -445,9 +459,8 @@ class _Binding:
             merge = None if stage.merge is None else tuple(map(self.expr, stage.merge))
             return replace(stage, axes=axes, init=init, step=step, merge=merge)
         if isinstance(stage, Store):
-            return replace(
-                stage, axes=axes, index=tuple(map(self.part, stage.index)), value=self.expr(stage.value)
-            )
+            index = self.index(stage.buffer, stage.index)
+            return replace(stage, axes=axes, index=index, value=self.expr(stage.value))
         return replace(stage, axes=axes, value=self.expr(stage.value))
 
     def kernel(self, kernel: Kernel) -> Kernel:
@@ -457,4 +470,29 @@ class _Binding:
             tuple(map(self.buffer, kernel.outputs)),
             self.axes(kernel.parallel),
             tuple(map(self.stage, kernel.stages)),
+            kernel.symbols,
         )
+
+
+class _Binding(Rewrite):
+    """Replaces symbols by numbers everywhere in a kernel."""
+
+    def __init__(self, symbols: dict[str, int]):
+        super().__init__()
+        self.symbols = symbols
+
+    def extent(self, extent: Extent) -> int:
+        return self.symbols[extent] if isinstance(extent, str) else extent
+
+    def affine(self, index: Affine) -> Affine:
+        return index.bind(self.symbols)
+
+    def axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(Axis(axis.name, self.extent(axis.extent)) for axis in axes)
+
+    def buffer(self, buffer: Buffer) -> Buffer:
+        layout = None if buffer.layout is None else tuple(map(self.extent, buffer.layout))
+        return replace(buffer, shape=tuple(map(self.extent, buffer.shape)), layout=layout)
+
+    def kernel(self, kernel: Kernel) -> Kernel:
+        return super().kernel(kernel).replace(symbols=())
