@@ -18,7 +18,6 @@ import json
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,7 @@ import numpy as np
 
 from ..ir.errors import ArgumentError, KernelError
 from ..ir.graph import Graph
-from ..ir.kernel.interpret import check_indices
 from ..ir.kernel.text import parse as parse_kernel
-from ..ir.kernel.types import NUMPY
 from ..ir.version import __version__
 from ..passes.llvm import pool
 from ..passes.llvm.binding import emit_position_independent
@@ -118,60 +115,26 @@ def _level(graph: Graph, count: int, level: str) -> tuple[dict[str, Any], bytes,
 
 
 def _about(linked: Linked) -> dict[str, Any]:
-    manifest, checks = linked.manifest, []
+    manifest = linked.manifest
     for part in manifest.parts:
         if isinstance(part, Check):
-            checks += _ranges(part, manifest.name)
-        elif not isinstance(part, Native):
+            name = parse_kernel(part.text).name
+            raise ArgumentError(
+                f"export: {name} reads at indices that it computes on the way, which only Python can check",
+                "compute the indices outside, and pass them as an argument",
+            )
+        if not isinstance(part, Native):
             (op,) = (line.split(" = ")[1].split("(")[0] for line in part.text.splitlines() if " = " in line)
             raise ArgumentError(
                 f"export: {op} has no kernel, and an exported model runs native code alone",
                 "leave it out of the traced function, and call it on the model's outputs",
             )
     return {
-        "names": manifest.names,
         "params": manifest.params,
         "results": manifest.results,
         "arena": manifest.arena,
         "entries": manifest.symbols,
-        "checks": checks,
     }
-
-
-def _ranges(check: Check, name: str) -> list[tuple[int, int, int]]:
-    """(position of a param, least index, end) for the indices that a kernel trusts.
-
-    Found by asking the kernel's own check about one value after another: right for what reads its indices
-    straight from params, which an embedding does.
-    """
-    kernel = parse_kernel(check.text)
-    found = []
-    for at, view in enumerate(check.inputs):
-        if np.dtype(NUMPY[view.dtype]).kind not in "iu":
-            continue
-        if view.place.kind != "param":
-            raise ArgumentError(
-                f"export: {name} computes the indices that {kernel.name} reads at",
-                "export takes indices that are inputs of the model",
-            )
-        sizes = [n for buffer in kernel.inputs + kernel.outputs for n in map(int, buffer.shape)]
-        valid = [v for v in _candidates(sizes) if _accepted(kernel, check, at, v)]
-        found.append((view.place.at, min(valid, default=0), max(valid, default=-1) + 1))
-    return found
-
-
-def _candidates(sizes: list[int]) -> list[int]:
-    """Values around the ends of every range that one of these sizes could make."""
-    return sorted({end + d for n in sizes for end in (0, n, -n) for d in (-1, 0)})
-
-
-def _accepted(kernel: Any, check: Check, at: int, value: int) -> bool:
-    arrays = [np.zeros(v.shape, NUMPY[v.dtype]) for v in check.inputs]
-    arrays[at][...] = value
-    with suppress(KernelError):
-        check_indices(kernel, *arrays)
-        return True
-    return False
 
 
 def _write_archive(path: Path, members: Mapping[str, bytes]) -> None:

@@ -68,7 +68,7 @@ def export(
         expected = traced(*example)
     recording, held = _recorded(traced, example)
     recording, arrays = _in_order(recording, example)
-    graph, outputs = _pure(recording, expected)
+    graph, outputs = _pure(recording)
     graph, weights = _frozen(graph, recording, held)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent or ".") as folder:
         part = Path(folder) / path.name
@@ -136,7 +136,7 @@ def _in_order(recording: Recording, example: tuple) -> tuple[Recording, list[np.
     return replace(recording, graph=graph, sources=tuple(params)), arrays
 
 
-def _pure(recording: Recording, expected: Any) -> tuple[Graph, Any]:
+def _pure(recording: Recording) -> tuple[Graph, Any]:
     """The recording's graph with just what is returned as its results, and their structure as JSON."""
     graph = recording.graph
     results: list[Value] = []

@@ -11,8 +11,12 @@ import pytest
 
 import lamina
 from lamina import jit, nn
-from lamina.jit import ExportError, ModelError, lamina_model
+from lamina.ir.kernel.text import parse
+from lamina.jit import ExportError, ModelError, artifact, lamina_model
 from lamina.jit.lamina_model import Model, cpu_levels
+from lamina.passes.llvm.link import link
+from lamina.passes.llvm.target import BASELINE
+from lamina.passes.program import Array, Call, Program
 
 LEVEL = ["x86-64-v2"]  # one level compiles in a third of the time
 EPS = float(np.finfo(np.float32).eps)
@@ -313,3 +317,17 @@ def test_no_file_descriptor_is_mistaken_for_another(exported, tmp_path):
     jit.export(nn.Linear(4, 4), tmp_path / "other.lam", lamina.randn(2, 4), levels=LEVEL)
     first, second = Model(path), Model(tmp_path / "other.lam")
     assert first.run(x.numpy()).shape == (2, 5) and second.run(np.zeros((2, 4), np.float32)).shape == (2, 4)
+
+
+def test_indices_that_a_kernel_sums_up_are_refused():
+    """Only Python could check them, and an exported file has none that can."""
+    kernel = parse("""\
+kernel pick(k: i64[3,2], t: f32[10]) -> (y: f32[3]) {
+  parallel i:3
+  s = sum(r:2) k[i, r]
+  y[i] = t[s]
+}""")
+    k, t, y = Array("k", "i64", (3, 2)), Array("t", "f32", (10,)), Array("y", "f32", (3,))
+    program = Program("picked", (k, t), (Call(kernel, (k, t), (y,)),), (y,))
+    with pytest.raises(lamina.ArgumentError, match="pick reads at indices that it computes"):
+        artifact._about(link(program, BASELINE))
