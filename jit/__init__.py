@@ -4,6 +4,10 @@ if not __name__.startswith("lamina."):  # found in the repository's root: a seco
     raise ImportError(f"{__name__} is a folder of Lamina's repository: write import lamina.jit")
 
 from .export import ExportError, Loaded, ModelError, export, load
-from .trace import TracedFunction, trace
+from .observe.policy import pure
+from .trace import TooManyRecordings, TracedFunction, trace
 
-__all__ = ["ExportError", "Loaded", "ModelError", "TracedFunction", "export", "load", "trace"]
+__all__ = [
+    "ExportError", "Loaded", "ModelError", "TooManyRecordings", "TracedFunction", "export", "load", "pure",
+    "trace",
+]  # fmt: skip

@@ -42,6 +42,7 @@ from ..passes.cse import cse
 from ..passes.differentiate import varying_with
 from ..passes.partition import leading_to, views
 from ..runtime import modes
+from ..runtime.changes import advance_contents
 from ..runtime.graph import Node, Port
 from ..runtime.history import storage_of
 from ..runtime.inplace import rebase
@@ -128,6 +129,7 @@ class Differentiable:
                 store = storage_of(tensors[at])
                 store.version += times
                 store.writer = writer
+                advance_contents()
         if any(e is not None for e in edges.values()):
             if modes.CHANGED:
                 modes.tell("foreign", self.graph.name)
@@ -241,7 +243,8 @@ class _Stage:
         self.guarded = (*savers,)
         # Eager frees what it saved, and refuses to go through it again: so must a node that saves nothing.
         self.frees = bool(self.saved or saving)
-        self.plan = _Step(part, self, gradients, (*savers.values(),))
+        first = next(((n.op.name, n.where) for n in saving.values()), (graph.name, None))
+        self.plan = _Step(part, self, gradients, (*savers.values(),), first)
 
     def hang(
         self, edges: dict, stores: dict, versions: dict, arrays: Sequence[np.ndarray], place: Any
@@ -271,16 +274,21 @@ class _Traced(Node):
         name, where = self.plan.savers[guard]
         return name, spell(self.place) if where is None else spelled(*where)
 
+    def freed(self) -> tuple[str, str]:
+        name, where = self.plan.first
+        return name, spell(self.place) if where is None else spelled(*where)
+
 
 class _Step(Plan):
     """What the nodes of one stage have in common: what a node asks of a plan, and no more.
 
     savers: for each saved value that the user can see, the op that eager would have saved it for, and where.
+    first: of all that eager saves, the op of what backward comes upon first, and where.
     """
 
-    __slots__ = ("savers",)
+    __slots__ = ("first", "savers")
 
-    def __init__(self, graph: Graph, stage: _Stage, gradients: Gradients, savers: tuple):
+    def __init__(self, graph: Graph, stage: _Stage, gradients: Gradients, savers: tuple, first: tuple):
         outs = (*graph.results, *stage.owned)
         self.types, self.outs = tuple(p.type for p in graph.params), tuple(v.type for v in outs)
         visible = len(graph.results)
@@ -306,7 +314,7 @@ class _Step(Plan):
         owned = (i for i in stage.saved if i not in sources)
         sources |= {i: (False, visible + k) for k, i in enumerate(sorted(owned))}
         self.sources = tuple(sources[i] for i in stage.saved)
-        self.savers = savers
+        self.savers, self.first = savers, first
 
 
 def _saved(node: Call, varying: set[Value]) -> list[Value | None]:

@@ -32,7 +32,8 @@ from ..runtime.tensor import tensor_of
 from . import artifact, pytree
 from .backend import compile_graph
 from .lamina_model import Model, ModelError, built, fitting, read, tensors
-from .recording import Recording
+from .recording import Ready, Recording
+from .replay import Call
 from .sources import Arg, Fresh, Given, Held, Made, Source
 from .trace import TracedFunction, trace
 
@@ -66,10 +67,10 @@ def export(
     traced, path = function if isinstance(function, TracedFunction) else trace(function), Path(path)
     with no_grad():
         expected = traced(*example)
-    recording, held = _recorded(traced, example)
-    recording, arrays = _in_order(recording, example)
+    recording, call = _recorded(traced, example)
+    recording, arrays = _in_order(recording, call, example)
     graph, outputs = _pure(recording)
-    graph, weights = _frozen(graph, recording, held)
+    graph, weights = _frozen(graph, recording, call)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent or ".") as folder:
         part = Path(folder) / path.name
         try:
@@ -81,12 +82,19 @@ def export(
 
 
 # ---- from a recording to a graph of inputs and weights -----------------------------------------------------
-def _recorded(traced: TracedFunction, example: tuple) -> tuple[Recording, list[Tensor]]:
-    """The recording that serves these arguments, and the captured tensors it reads.  Raises ExportError."""
+def _recorded(traced: TracedFunction, example: tuple) -> tuple[Recording, Call]:
+    """The recording that serves these arguments, and the call that it serves.  Raises ExportError."""
     found = traced.recorded_for(example)
     if found is None:
         raise ExportError(f"export: {traced._name} could not be recorded", *traced.explain().splitlines()[1:])
-    recording, held = found
+    recording, call = found
+    if recording.leaves is None:
+        raise ExportError(f"export: {traced._name} returns what a file can't hold", "return tensors and numbers")
+    if recording.outcome.effects:
+        raise ExportError(
+            f"export: {traced._name} changes what Python sees, which an exported model can't",
+            "leave out what it prints, appends and assigns",
+        )
     if recording.written:
         sources = [recording.sources[i] for i in recording.written]
         what = "an argument" if any(isinstance(s, Arg) for s in sources) else "a captured tensor"
@@ -105,7 +113,7 @@ def _recorded(traced: TracedFunction, example: tuple) -> tuple[Recording, list[T
                 f"export: {traced._name} needs {_described(source)}",
                 "an exported model takes tensors only: pass it as an argument, or call .eval()",
             )
-    return recording, held
+    return recording, call
 
 
 def _described(source: Any) -> str:
@@ -113,14 +121,16 @@ def _described(source: Any) -> str:
     return names.get(type(source).__name__, "a value that is asked for")
 
 
-def _in_order(recording: Recording, example: tuple) -> tuple[Recording, list[np.ndarray]]:
+def _in_order(recording: Recording, call: Call, example: tuple) -> tuple[Recording, list[np.ndarray]]:
     """The recording with one param for each tensor among the arguments, in their order, and their arrays.
 
     A recording has them in the order in which they are used, and those alone that are.  Raises ExportError.
     """
-    leaves = pytree.flatten((example, {}))[1]
-    given = {Arg(i): x for i, x in enumerate(leaves) if isinstance(x, Tensor)}
-    if len({id(x._data) for x in given.values()}) < len(given):
+    slots = {id(x): i for i, x in reversed([*enumerate(call.S)])}
+    tensors = [x for x in pytree.flatten((example, {}))[1] if isinstance(x, Tensor)]
+    # One that the function never came to has no slot: it is an input all the same.
+    given = {Arg(slots.get(id(x), -1 - i)): x for i, x in enumerate(tensors)}
+    if len({id(x._data) for x in tensors}) < len(tensors):
         raise ExportError(
             "export: two of the arguments are one tensor, and a file can't tell if they always will be",
             "give a clone() for one of them",
@@ -128,7 +138,7 @@ def _in_order(recording: Recording, example: tuple) -> tuple[Recording, list[np.
     known = dict(zip(recording.sources, recording.graph.params, strict=True))
     params: dict[Source, Value] = {}
     for source, x in given.items():
-        params[source] = known.get(source, Value(x._meta, f"unused{source.index}"))
+        params[source] = known.get(source, Value(x._meta, f"unused{len(params)}"))
     for source, param in known.items():
         params.setdefault(source, param)
     graph = recording.graph.replace(params=tuple(params.values()))
@@ -144,7 +154,8 @@ def _pure(recording: Recording) -> tuple[Graph, Any]:
     from_base: dict[Value, int] = {}
     with Builder.extending(graph) as b:
         leaves: list[Any] = []
-        for maker in recording.makers:
+        for leaf in recording.leaves or ():
+            maker: Any = recording.makers[leaf.at] if isinstance(leaf, Ready) else leaf
             if isinstance(maker, Given):  # seen as what it is where it is used, too
                 maker = Made(maker, (), False, False, "none")
             if not isinstance(maker, Made):
@@ -179,14 +190,14 @@ def _tree(shape: Any, leaves: Any) -> Any:
     return ["dict", *([name, _tree(item, leaves)] for name, item in zip(names, items, strict=True))]
 
 
-def _frozen(graph: Graph, recording: Recording, held: list[Tensor]) -> tuple[Graph, dict[str, np.ndarray]]:
+def _frozen(graph: Graph, recording: Recording, call: Call) -> tuple[Graph, dict[str, np.ndarray]]:
     """The graph of inputs, then weights, ready for code, and the weights by name."""
     for step in BEFORE:
         graph = step(graph)
     sources = recording.sources
     frozen = frozenset(i for i, source in enumerate(sources) if isinstance(source, Held))
     first, rest = freeze(graph, frozen)
-    arrays = [np.asarray(held[sources[i].index]._data, order="C") for i in sorted(frozen)]
+    arrays = [np.asarray(call.array(sources[i]), order="C") for i in sorted(frozen)]
     values = interpret(first, *arrays)
     count = len(rest.params) - len(values)
     names = [f"input{i}" if i < count else f"weight{i - count}" for i in range(len(rest.params))]

@@ -1,56 +1,28 @@
-"""What a recording took for granted: facts, and the one function that checks them all.
-
-A fact is an expression that reads something, and how what is read must compare with what the recording saw.
-All facts of a recording are compiled into one Python function, so that a check is a few bytecodes, and it
-returns the number of the first fact that no longer holds.
-"""
+"""How values are compared, and how they are shown: what a recording took for granted, and what it found."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import types
 from typing import Any
 
 from ..ir.dtypes import DType
 from ..ir.types import Device, Type
-from ..runtime import Size
+from ..runtime import Size, Tensor
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), range, slice)
 IMMUTABLE = (DType, Device, Type, Size)
 absent = type("Absent", (), {"__repr__": lambda self: "nothing"})()
 
 
-@dataclass(frozen=True)
-class Fact:
-    """`read`, an expression over `names` (written $name in it), must give what it gave.
+class Words(str):
+    """What is shown as it is, without quotes."""
 
-    test: how it is compared; "is": the same object; "value": equal in type and bits, containers item by item.
-    text: what it is, for `explain()`; place: where the function names it.
-    """
+    __repr__ = str.__str__
 
-    text: str
-    read: str
-    test: str
-    seen: Any
-    names: dict[str, Any] = field(default_factory=dict)
-    place: str = ""
 
-    def now(self) -> Any:
-        """What the expression reads now; `absent` where it can't be read."""
-        try:
-            return eval(self.read.replace("$", ""), {"absent": absent, **self.names})
-        except Exception:
-            return absent
-
-    def holds(self) -> bool:
-        now = self.now()
-        return now is self.seen if self.test == "is" else exact(now, self.seen)
-
-    def change(self) -> str:
-        """How it differs now, on one line."""
-        at = f" ({self.place})" if self.place else ""
-        return f"{self.text}: {shown(self.seen)} -> {shown(self.now())}{at}"
+class Refusal(Exception):
+    """Why a function can't be recorded, as one sentence."""
 
 
 def exact(a: Any, b: Any) -> bool:
@@ -75,39 +47,47 @@ def exact(a: Any, b: Any) -> bool:
         return a == b
     if kind is slice:
         return exact((a.start, a.stop, a.step), (b.start, b.stop, b.step))
-    if kind in PLAIN or isinstance(a, IMMUTABLE):
+    if kind in PLAIN or issubclass(kind, IMMUTABLE):
         return a == b
     return False
 
 
 def shown(value: Any) -> str:
-    """A value in a few words."""
-    text = repr(value) if isinstance(value, (*PLAIN, *IMMUTABLE, tuple, list, dict, set)) else ""
-    if text and len(text) <= 60:
-        return text
-    return text[:57] + "..." if text else f"a {type(value).__name__}" if value is not absent else "nothing"
+    """A value in a few words: plain ones as Python writes them, tensors by their type, the rest by name."""
+    text = repr(value) if _spelled(value) else ""
+    if text:
+        return text if len(text) <= 60 else text[:57] + "..."
+    if value is absent:
+        return "nothing"
+    kind = type(value)
+    if issubclass(kind, Tensor):
+        return f"{value._meta}" if kind is Tensor else f"{kind.__name__} {value._meta}"
+    if issubclass(kind, type):
+        return f"class {type.__dict__['__qualname__'].__get__(value)}"
+    if kind in (types.FunctionType, types.BuiltinFunctionType):
+        return f"function {value.__qualname__}"
+    return f"module {value.__name__}" if kind is types.ModuleType else indefinite(kind)
 
 
-def compiled(facts: Sequence[Fact]) -> Callable[[], int]:
-    """A function that returns -1 where all facts hold, else the number of the first that doesn't."""
-    given: dict[str, Any] = {"absent": absent, "exact": exact}
-    lines = ["def check():", "  try:", "    at = 0"]
-    for number, fact in enumerate(facts):
-        names = {old: f"{old}_{number}" for old in fact.names}
-        given.update({new: fact.names[old] for old, new in names.items()})
-        read = fact.read
-        for old in sorted(names, key=len, reverse=True):
-            read = read.replace(f"${old}", names[old])
-        seen = f"seen_{number}"
-        given[seen] = fact.seen
-        lines.append(f"    at = {number}")
-        if fact.test == "is":
-            lines.append(f"    if {read} is not {seen}: return {number}")
-        else:
-            lines.append(f"    v = {read}")
-            lines.append(f"    if v is not {seen} and not exact(v, {seen}): return {number}")
-    lines += ["  except Exception: return at", "  return -1"]
-    # What is known when the function is made goes in as defaults: locals are the quickest names.
-    lines[0] = f"def check({', '.join(f'{name}={name}' for name in given)}):"
-    exec("\n".join(lines), given)
-    return given["check"]
+def indefinite(kind: type) -> str:
+    """A thing of a class, with its article."""
+    name = kind.__name__
+    return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
+
+
+def changed(seen: str, now: str) -> str:
+    """How what is shown of a place changed: "1 -> 2"; where both read the same, that it is another one."""
+    if seen != now:
+        return f"{seen} -> {now}"
+    return f"{seen} -> another {now.removeprefix('a ').removeprefix('an ')}"
+
+
+def _spelled(value: Any, depth: int = 4) -> bool:
+    """Whether a value's text runs no code of a user's and asks no tensor: a plain one, or a small container.
+
+    depth: containers within containers that are looked into; one may hold itself.
+    """
+    if type(value) in (tuple, list, set, dict):
+        held = (*value, *value.values()) if type(value) is dict else value
+        return depth > 0 and len(value) <= 20 and all(_spelled(x, depth - 1) for x in held)
+    return type(value) in (*PLAIN, Words) or issubclass(type(value), IMMUTABLE)

@@ -1,275 +1,312 @@
 """Whether what a recording took for granted still holds.
 
-The order is that of cost: one number for all modules' attributes, one compiled function for what was found in
-Python, a sweep of C code over the tensors, and only where these say no a closer look.
+A `Guard` belongs to one stretch of a run, and checks what Python read there; the order is that of cost: a
+compiled function, one number for all modules' attributes, a sweep over the captured tensors, and only where
+these say no a closer look.  `Conditions` belong to a whole path: gradients, memory that is written,
+optimizers' numbers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain, pairwise
-from operator import attrgetter, is_not
+from operator import is_not
 from typing import Any
-from weakref import ref
 
 import numpy as np
 
 from ..nn import epoch
-from ..nn.members import fields
-from ..runtime import Tensor, methods
-from ..runtime.graph import Leaf
-from .facts import IMMUTABLE, PLAIN, compiled, exact, shown
-from .reads import Reads
+from ..runtime import Tensor, changes, methods
+from .facts import exact, shown
+from .observe.facts import Registry
+from .observe.parts import HISTORIES, Part, Reason, history, layout
+from .observe.whole import difference, module_now, optimizer_now, state_of
 from .recording import Recording
-from .replay import leaf_of
+from .replay import Call, leaf_of
 from .sources import Arg, Held, Number
 
-DATA, EDGE, META = attrgetter("_data"), attrgetter("_edge"), attrgetter("_meta")
+ELSEWHERE = Reason("what it reads can't be reached any more")
 
 
-class Guards:
-    """What `reads` found, as it is when this is made: before the run that is recorded.
+class Guard:
+    """The guards of one stretch.  `failing()` says what no longer holds, None where all does."""
 
-    held: the tensors that are reached.  `failing()` says what no longer holds, None where all does.
-    """
+    def __init__(self, part: Part, registry: Registry):
+        self.part, self.registry = part, registry
+        self.check, self.later = part.compiled()
+        # The first call looks closer: the run itself may have written.
+        self.epoch: int | None = None
+        self.hooks: int | None = None
+        self.modules, self.optimizers = part.modules, part.optimizers
+        self.held = [registry.refs[number] for number in part.held]
+        self.states = [_state(r()) for r in self.held]
+        self.objects: int | None = None
 
-    def __init__(self, reads: Reads):
-        self.facts = reads.facts
-        self.check = compiled(reads.facts)
-        self.epoch = epoch.value
-        self.modules = [(ref(m), _module_now(m)) for m in reads.modules.values()]
-        self.optimizers = [(ref(o), _state_of(o), _settings(o)) for o in reads.optimizers.values()]
-        self.held = [x for x, _ in reads.tensors.values()]
-        self.paths = [path for _, path in reads.tensors.values()]
-        self.datas = list(map(DATA, self.held))
-        self.metas = list(map(META, self.held))
-        self.layouts = [d.flags.c_contiguous or d.strides for d in self.datas]
-        self.edges = list(map(EDGE, self.held))
-        self.hooks = methods.hooks_hung
-        # What only the recording tells, see `complete`.
-        self.leaves: list[tuple[Any, bool]] = []
-        self.groups: list[_Group] = []
-        self.grads: list[tuple[Any, Any, Any]] = []
-        self.live: set[tuple[int, str]] = set()
-        self.written: set[Any] = set()
-        self.backward = self.writes = False
-        # Of each argument, the tensor with its array that is reached otherwise.
-        self.same: tuple | None = None
-        self._shared()
-
-    def _shared(self) -> None:
-        """Know whose memory the tensors that are reached have: by array, and by owner."""
-        self.arrays = {id(d): i for i, d in enumerate(self.datas)}
-        self.owners = {id(owner(d)) for d in self.datas}
-
-    def complete(self, recording: Recording, call: Any, backward: bool) -> None:
-        """Add what a path turned out to depend on: gradients, hyper-parameters, memory that it writes."""
-        self.written |= {recording.sources[i] for i in recording.written}
-        self.writes = bool(self.written)
-        order = [i for i, x in enumerate(call.leaves) if isinstance(x, Tensor)]
-        self.written_args = {k for k, i in enumerate(order) if Arg(i) in self.written}
-        self.written_held = {s.index for s in self.written if isinstance(s, Held)}
-        self.same = self._twins([x for x in call.leaves if isinstance(x, Tensor)])
-        self.leaves = self.leaves or list(recording.before)
-        self.live |= {(s.group, s.name) for s in recording.sources if isinstance(s, Number)}
-        self.groups = [
-            _Group(optimizer, group, {name for number, name in self.live if number == i})
-            for i, (optimizer, group) in enumerate(recording.groups)
-        ]
-        self.grads += recording.grads
-        self.backward |= backward
-
-    def read_numbers(self) -> list[dict[str, Any]] | None:
-        """What the optimizers' groups say now; None where more than the numbers differs."""
-        found = []
-        for group in self.groups:
-            given = group.read()
-            if given is None:
-                return None
-            found.append(given)
-        return found
-
-    def failing(self, call: Any) -> str | None:
-        """The first thing that is not as it was, as one line; None where everything is."""
-        at = self.check()
-        if at >= 0:
-            return self.facts[at].change()
-        if epoch.value != self.epoch and (why := self._modules_changed()) is not None:
-            return why
-        if any(map(is_not, map(DATA, self.held), self.datas)) and (why := self._replaced()) is not None:
-            return why
-        if any(map(is_not, map(EDGE, self.held), self.edges)):
-            number = next(i for i, x in enumerate(self.held) if x._edge is not self.edges[i])
-            return f"{self.paths[number]}: whether it requires gradients, or its history, has changed"
-        for reach, state, _ in self.optimizers:
+    def failing(self, S: list) -> Reason | None:
+        at = self.check(S)
+        if at:
+            return self.part.reasons[at - 1] if at > 0 else ELSEWHERE
+        if epoch.value != self.epoch or methods.hooks_hung != self.hooks:
+            now, hooks = epoch.value, methods.hooks_hung
+            if at := self.later(S):
+                return self.part.late[at - 1] if at > 0 else ELSEWHERE
+            if (found := self._module_that_changed()) is not None:
+                return found
+            self.epoch, self.hooks = now, hooks
+        if changes.objects != self.objects:
+            now = changes.objects
+            for number, (reach, state) in enumerate(zip(self.held, self.states)):
+                x = reach()
+                if x is None or x._meta is not state[0] or layout(x) != state[1] or history(x) != state[2]:
+                    return self._changed(number, x)
+            self.objects = now
+        for reach, (state, _), path, apart in self.optimizers:
             optimizer = reach()
             if optimizer is None:
-                return "an optimizer is gone"
-            if len(state) != len(now := _state_of(optimizer)) or any(map(is_not, now, state)):
-                return f"the parameters or the states of {type(optimizer).__name__} are others"
-        for source, present in self.leaves:
-            if (leaf_of(call.tensor(source)).grad is not None) != present:
-                return f"the gradient of {self.spelled(source)} " + ("is gone" if present else "is there")
-        for source, meta, layout in self.grads:
-            grad = call.tensor(source)
-            if grad._meta is not meta or (grad._data.flags.c_contiguous or grad._data.strides) != layout:
-                return f"the gradient of {self.spelled(source.of)} is of another type or layout"
-        if (why := self._aliased(call)) is not None:
-            return why
-        if self.backward and methods.hooks_hung != self.hooks:
-            for x in self.held:
-                if type(x._edge) is Leaf and (x._edge.hooks or x._edge.after):
-                    return "a parameter has got a hook"
-            self.hooks = methods.hooks_hung
+                return ELSEWHERE
+            if len(state) != len(objects := state_of(optimizer, apart)) or any(map(is_not, objects, state)):
+                return _of_optimizer(path, state, objects)
         return None
 
-    def _aliased(self, call: Any) -> str | None:
-        """Whether arguments share memory as they did: with what is reached, and where writes are, at all."""
-        tensors = [x for x in call.leaves if isinstance(x, Tensor)]
-        given = [x._data for x in tensors]
-        if self.same is not None and self._twins(tensors) != self.same:
-            return "whether an argument is a tensor that the function also reaches otherwise"
-        if not self.writes:
-            return None
-        written = [i in self.written_args for i in range(len(given))]
-        for source, *_ in self.grads:
-            given.append(call.tensor(source)._data)
-            written.append(source in self.written)
-        owners = [owner(d) for d in given]
+    def _module_that_changed(self) -> Reason | None:
+        for whole in self.modules:
+            module = whole.reach()
+            if module is None:
+                return ELSEWHERE
+            if found := difference(whole.before, module_now(module, whole.apart), whole.texts):
+                text = f"{whole.path}.{found[0]}"
+                return Reason(text, whole.place, seen=found[1], now=found[2], slot=(text, "attr"))
+        return None
+
+    def blamed(self, reason: Reason, S: list) -> Reason:
+        """The reason itself; where reading failed, what could not be read, or is not there any more."""
+        if reason is not ELSEWHERE:
+            return reason
+        part = self.part
+        found = part.first(part.lines, part.reasons, S) or part.first(part.later, part.late, S)
+        if found is None and (found := self._module_that_changed()) in (None, ELSEWHERE):
+            gone = [n for n, reach in enumerate(self.held) if reach() is None]
+            if not gone:
+                return ELSEWHERE
+            return self._reason(gone[0], "{}", str(self.states[gone[0]][0]), "nothing")
+        return found
+
+    def _reason(self, number: int, what: str, seen: str, now: str) -> Reason:
+        """Of a captured tensor."""
+        at = self.part.held[number]
+        return Reason(what.format(self.registry.paths[at]), self.registry.places[at], seen=seen, now=now)
+
+    def lost(self) -> tuple[Part, Reason]:
+        """What died of what it depends on, and a part that can tell of it, which keeps nothing alive."""
+        part = self.part
+        dead = [name for name in part.weak if part.names[name]() is None]
+        if (reason := part.naming(dead)) is not None:
+            return part.light(reason)
+        for whole in self.modules:
+            if whole.reach() is None:
+                return Part(), Reason(whole.path, whole.place, seen="a module", now="nothing")
+        for number, reach in enumerate(self.held):
+            if reach() is None:
+                return self._lost(self._reason(number, "{}", str(self.states[number][0]), "another"))
+        return Part(), ELSEWHERE
+
+    def _lost(self, reason: Reason) -> tuple[Part, Reason]:
+        """The same of a captured tensor; of one of a module's what stands there now can be told."""
+        for whole in self.modules:
+            owner, _, name = reason.text.rpartition(".")
+            if owner == whole.path and name in whole.texts:
+                part = Part(names={"owner": whole.reach}, weak={"owner"})
+                return part, replace(reason, read=f"peek(owner, 'attr', {name!r})", seen=whole.texts[name])
+        return Part(), reason
+
+    def told(self, reason: Reason, S: list) -> str:
+        """A reason for a reader, with what stands there now."""
+        self.check(S)  # other guards have used the slots since
+        return self.part.told(reason, S)
+
+    def _changed(self, number: int, x: Tensor | None) -> Reason:
+        if x is None:
+            return ELSEWHERE
+        meta, form, past = self.states[number]
+        if x._meta is not meta:
+            return self._reason(number, "{}", str(meta), str(x._meta))
+        if layout(x) != form:
+            return self._reason(number, "the layout of {}", _laid(form), _laid(layout(x)))
+        return self._reason(number, "the history of {}", HISTORIES[past], HISTORIES[history(x)])
+
+    def reached(self) -> list[Any]:
+        """Weak references to all that is held weakly, each with the slot where it was found."""
+        part = self.part
+        named = [(part.names[name], part.places.get(name)) for name in part.weak]
+        others = [*self.held, *(whole.reach for whole in self.modules), *(o for o, *_ in self.optimizers)]
+        return [*named, *((reach, None) for reach in others)]
+
+    def effects(self) -> str | None:
+        """What the run changed in objects that were taken in whole: a replay would not change it."""
+        if (found := self._module_that_changed()) not in (None, ELSEWHERE):
+            return f"{found.text}: {found.seen} -> {found.now}"
+        for reach, (state, settings), path, apart in self.optimizers:
+            objects, now = optimizer_now(reach(), apart)
+            for one, other in zip(settings, now):
+                if found := difference(one, other):
+                    return f"{path}: {found[0]}"
+            if len(state) != len(objects) or any(map(is_not, objects, state)):
+                return f"the parameters or the states of {path}"
+        return None
+
+
+def _of_optimizer(path: str, before: list[Any], now: list[Any]) -> Reason:
+    what, slot = f"the parameters or the states of {path}", (f"the states of {path}", "optimizer")
+    if len(before) != len(now):
+        return Reason(what, seen=f"{len(before)} of them", now=str(len(now)), slot=slot)
+    at = next(n for n, (a, b) in enumerate(zip(before, now)) if a is not b)
+    return Reason(f"{what}, number {at}", seen=shown(before[at]), now=shown(now[at]), slot=slot)
+
+
+def _laid(form: Any) -> str:
+    return "row by row" if form is True else f"strides of {form} bytes"
+
+
+def _state(x: Tensor) -> tuple:
+    """What must stay of a captured tensor."""
+    return x._meta, layout(x), history(x)
+
+
+class Conditions:
+    """What a whole path depends on besides: asked before its last segment runs.
+
+    Made right after the run.  held, slots: the numbers of captured tensors, and the slots of others.  arrays:
+    those of all tensors that the run found, by source.
+    """
+
+    def __init__(
+        self, recording: Recording, registry: Registry, held: list[int], slots: list[int],
+        arrays: dict[Any, np.ndarray],
+    ):  # fmt: skip
+        self.registry, self.held, self.slots = registry, held, slots
+        self.leaves, self.grads = recording.before, recording.grads
+        self.written = {recording.sources[i] for i in recording.written}
+        self.groups = [
+            _Group(number, *registry.groups[number],
+                   {s.name for s in recording.sources if isinstance(s, Number) and s.group == number})
+            for number in recording.groups
+        ]  # fmt: skip
+        self._datas: list[np.ndarray] = []
+        self._same = _twins([arrays[Held(number)] for number in held])
+        # Tensors that are not one, and whose array is: the facts hold them to that.
+        by_array: dict[int, list[Any]] = {}
+        for source, array in arrays.items():
+            by_array.setdefault(id(array), []).append(source)
+        self.twins = {(a, b) for sources in by_array.values() for a in sources for b in sources if a != b}
+        self._owners: set[int] = set()
+
+    @property
+    def none(self) -> bool:
+        """Whether there are none."""
+        return not (self.leaves or self.grads or self.groups or self.written)
+
+    def failing(self, call: Call) -> Reason | None:
+        for group in self.groups:
+            given = group.read()
+            if isinstance(given, Reason):
+                return given
+            call.numbers[group.number] = given
+        for source, present in self.leaves:
+            if (leaf_of(call.tensor(source)).grad is not None) != present:
+                text = f"the gradient of {self._spelled(source)}"
+                return Reason(text, seen=_there(present), now=_there(not present))
+        for source, meta, form in self.grads:
+            grad = call.tensor(source)
+            if grad._meta is not meta or (grad._data.flags.c_contiguous or grad._data.strides) != form:
+                return Reason(f"the gradient of {self._spelled(source.of)} is of another type or layout")
+        if self.written and (why := self._overlapping(call)) is not None:
+            return Reason(why)
+        return None
+
+    def _spelled(self, source: Any) -> str:
+        if isinstance(source, Held):
+            return self.registry.paths[source.index]
+        return f"argument {source.index}"
+
+    def _overlapping(self, call: Call) -> str | None:
+        """Whether memory that is written belongs to another tensor too."""
+        datas = [call.array(Held(number)) for number in self.held]
+        if len(datas) != len(self._datas) or any(map(is_not, datas, self._datas)):
+            if _share(datas) or _twins(datas) != self._same:
+                return "memory is written, and two tensors that the function reaches share it"
+            self._datas, self._owners = datas, {id(_owner(d)) for d in datas}
+        sources = [*map(Arg, self.slots), *(source for source, *_ in self.grads)]
+        given = [call.tensor(source)._data for source in sources]
+        written = [source in self.written for source in sources]
+        owners = [_owner(d) for d in given]
         for i, (data, root) in enumerate(zip(given, owners, strict=True)):
             if written[i] and not data.flags.writeable:
-                return "an argument that is written is read-only"
+                return f"{self._spelled(sources[i])}, which is written, is read-only"
             foreign = type(root) is not np.ndarray or root.base is not None  # memory of another library
-            near = ()
-            if foreign or id(root) in self.owners:
-                near = [d for k, d in enumerate(self.datas) if written[i] or k in self.written_held]
-            others = [d for k, d in enumerate(given[:i])
+            near: Sequence[tuple[Any, np.ndarray]] = ()
+            if foreign or id(root) in self._owners:
+                near = [(Held(k), d) for k, d in zip(self.held, datas) if written[i] or Held(k) in self.written]
+            others = [(sources[k], d) for k, d in enumerate(given[:i])
                       if (written[i] or written[k]) and (foreign or owners[k] is root)]  # fmt: skip
-            if any(d is not data and np.may_share_memory(d, data) for d in chain(near, others)):
+            if any(np.may_share_memory(d, data) and not (d is data and (source, sources[i]) in self.twins)
+                   for source, d in chain(near, others)):  # fmt: skip
                 return "memory is written that an argument shares with another tensor"
         return None
 
-    def _twins(self, tensors: list[Any]) -> tuple:
-        """For each argument, the tensor with its array that is reached otherwise, and if it is that."""
-        found = []
-        for x in tensors:
-            at = self.arrays.get(id(x._data))
-            twin = None if at is None else self.held[at]
-            found.append(None if twin is None else (at, twin is x, twin._storage is x._storage))
-        return tuple(found)
 
-    def effects(self) -> str | None:
-        """What the run changed in Python: a replay would not change it.  Asked right after the run."""
-        for fact in self.facts:
-            if not fact.holds():
-                return fact.change()
-        for module, before in self.modules:
-            found = module()
-            if found is not None and (why := _difference(before, _module_now(found), type(found).__name__)):
-                return why
-        for reach, state, settings in self.optimizers:
-            optimizer = reach()
-            name = type(optimizer).__name__
-            for before, now in zip(settings, _settings(optimizer)):
-                if why := _difference(before, now, name):
-                    return why
-            if len(state) != len(now := _state_of(optimizer)) or any(map(is_not, now, state)):
-                return f"the parameters or the states of {name}"
-        return None
-
-    def spelled(self, source: Any) -> str:
-        """A source as a reader knows it."""
-        kind = type(source).__name__
-        return self.paths[source.index] if kind == "Held" else f"argument {source.index}"
-
-    def _modules_changed(self) -> str | None:
-        now = epoch.value
-        for module, before in self.modules:
-            found = module()
-            if found is None:
-                return "a module is gone"
-            if why := _difference(before, _module_now(found), type(found).__name__):
-                return why
-        self.epoch = now
-        return None
-
-    def _replaced(self) -> str | None:
-        """Look closer at tensors whose arrays are others: types and layouts must be the same."""
-        datas = list(map(DATA, self.held))
-        for x, meta, layout, path in zip(self.held, self.metas, self.layouts, self.paths, strict=True):
-            if x._meta is not meta:
-                return f"{path}: {meta} -> {x._meta}"
-            if (x._data.flags.c_contiguous or x._data.strides) != layout:
-                return f"{path}: its strides are others"
-        if self.writes:
-            ends = sorted(np.lib.array_utils.byte_bounds(d) for d in datas if d.size)
-            if any(low < high for (_, high), (low, _) in pairwise(ends)):
-                return "memory is written, and two tensors that the function reaches share it"
-        self.datas = datas
-        self._shared()
-        return None
+def _share(datas: Sequence[np.ndarray]) -> bool:
+    """Whether any two arrays that are not one have memory in common."""
+    different = {id(d): d for d in datas if d.size}.values()
+    ends = sorted(np.lib.array_utils.byte_bounds(d) for d in different)
+    return any(low < high for (_, high), (low, _) in pairwise(ends))
 
 
-def owner(data: np.ndarray) -> np.ndarray:
+def _twins(datas: Sequence[np.ndarray]) -> list[int]:
+    """For each array, the place of the first that it is."""
+    first: dict[int, int] = {}
+    return [first.setdefault(id(d), i) for i, d in enumerate(datas)]
+
+
+def _owner(data: np.ndarray) -> np.ndarray:
     """The array whose memory this one shows."""
     while type(data.base) is np.ndarray:
         data = data.base
     return data
 
 
+def _there(present: bool) -> str:
+    return "is there" if present else "is None"
+
+
 class _Group:
     """An optimizer's group, some of whose numbers are read anew at each call; the rest must stay."""
 
-    def __init__(self, optimizer: Any, group: dict[str, Any], live: set[str]):
-        self.optimizer, self.group, self.live = optimizer, group, live
+    def __init__(self, number: int, optimizer: Any, at: int, live: set[str]):
+        self.number, self.optimizer, self.at, self.live = number, optimizer, at, live
+        group = optimizer().param_groups[at]
+        self.path = f"{type(optimizer()).__name__}.param_groups[{at}]"
+        self.identity = id(group)
         given = optimizer().numbers(group)
         self.fixed = {name: value for name, value in given.items() if name not in live}
+        self.seen = {name: shown(given[name]) for name in live}
         self.zeros = {name for name in live if given[name] == 0}
 
-    def read(self) -> dict[str, Any] | None:
+    def read(self) -> dict[str, Any] | Reason:
+        """What the group says now; a reason where that is not as it was."""
         optimizer = self.optimizer()
-        if optimizer is None or not any(group is self.group for group in optimizer.param_groups):
-            return None
-        given = optimizer.numbers(self.group)
+        if optimizer is None or len(optimizer.param_groups) <= self.at:
+            return Reason(self.path, seen="a dict", now="nothing")
+        group = optimizer.param_groups[self.at]
+        if id(group) != self.identity:
+            return Reason(self.path, seen="a dict", now="another dict")
+        given = optimizer.numbers(group)
         for name, value in self.fixed.items():
             if not exact(given[name], value):
-                return None
+                return Reason(f"{self.path}[{name!r}]", seen=shown(value), now=shown(given[name]))
         for name in self.live:
             value = given[name]
             # An optional number that is 0 takes no part at all in the update.
             if type(value) not in (int, float) or (value == 0) != (name in self.zeros):
-                return None
+                return Reason(f"{self.path}[{name!r}]", seen=self.seen[name], now=shown(value))
         return given
-
-
-def _module_now(module: Any) -> dict[str, Any]:
-    """A module's attributes, and its hooks."""
-    own = dict(fields(module))
-    for name in ("_call_hooks", "_parameters", "_buffers", "_modules"):
-        if name in own:
-            own[name] = tuple(own[name].items())
-    return own
-
-
-def _difference(before: dict[str, Any], now: dict[str, Any], owner: str) -> str | None:
-    for name in before.keys() | now.keys():
-        a, b = before.get(name, _MISSING), now.get(name, _MISSING)
-        if a is not b and not (type(a) in _COMPARED and exact(a, b)):
-            return f"{owner}.{name}: {shown(a)} -> {shown(b)}"
-    return None
-
-
-_MISSING = object()
-_COMPARED = {*PLAIN, *IMMUTABLE, tuple}
-
-
-def _state_of(optimizer: Any) -> list[Any]:
-    """The objects that an optimizer's parameters and states are, in order."""
-    return [
-        *chain.from_iterable(group["params"] for group in optimizer.param_groups),
-        *chain.from_iterable(map(dict.values, optimizer.state.values())),
-    ]
-
-
-def _settings(optimizer: Any) -> list[Any]:
-    """The plain values in an optimizer's groups."""
-    return [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]

@@ -6,7 +6,7 @@ and the like are other tensors around the same array.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from weakref import ref
@@ -20,8 +20,9 @@ from ..runtime import Generator, Tensor
 from ..runtime.graph import Leaf
 from ..runtime.places import Place, here
 from ..runtime.storage import Literal
-from .reads import Refusal
-from .sources import Answer, Arg, Draw, Grad, Held, Number, Source
+from .facts import Refusal
+from .observe.numbers import LIFTED
+from .sources import Answer, Draw, Grad, Lifted, Number, Source
 
 MOST_EVENTS = 200_000
 LONGEST = 64  # numbers that `tolist` may hand out and still be a guard
@@ -69,11 +70,13 @@ class _Known(ref):
 class Recorder:
     """What a run did, as far as it went.
 
-    origins: the tensors that it may meet, with their sources.  `reason`: why it can't be replayed; `once`:
-    why only this run's recording is of no use.
+    It learns of tensors that were there before as the run comes upon them (`origin`).  `reason`: why it can't
+    be replayed; `once`: why only this run's recording is of no use.  asked: how many questions there were.
+    generators, groups: of all recordings of the function, as sources count them.
     """
 
-    def __init__(self, origins: Sequence[tuple[Tensor, Source]]):
+    def __init__(self, generators: list[Generator] | None = None, groups: list[Any] | None = None):
+        self.asked = 0
         self.steps: list[Event | Question] = []
         self.types: list[Type] = []  # by value number
         self.params: dict[int, Source] = {}
@@ -81,9 +84,10 @@ class Recorder:
         self.homes: dict[int, tuple[int, tuple]] = {}  # of views: the root and the chain from there
         self.flows: list[bool] = []  # whether differentiating the record would flow to a value
         self.copied: dict[int, tuple[int, ...]] = {}
-        self.groups: list[tuple[Any, Any]] = []
-        self.generators: list[Generator] = []
-        self.drawn: list[int] = []
+        self.groups: list[tuple[Any, Any]] = groups if groups is not None else []
+        self.generators: list[Generator] = generators if generators is not None else []
+        self.drawn: dict[int, int] = {}
+        self.read: set[int] = set()  # groups whose numbers are read
         self.written: set[int] = set()  # roots
         self.writers: dict[Source, list[tuple[str, Place]]] = {}  # by whose storage counts the writes
         self.reason: str | None = None
@@ -94,23 +98,60 @@ class Recorder:
         self._values: dict[int, int] = {}
         self._refs: dict[int, _Known] = {}
         self._origins: dict[int, tuple[np.ndarray, Source, bool]] = {}
-        self._given = {id(x): source for x, source in origins}
-        self._tensors = list(origins)
+        self._given: dict[int, Source] = {}
+        self._tensors: list[tuple[Tensor, Source]] = []
+        self._by_array: dict[int, Tensor] = {}
         self.leaves: list[tuple[Tensor, Source, Tensor | None]] = []
-        for x, source in origins:
-            self._origin(x, source)
-            edge = x._node
-            if type(edge) is Leaf:
-                self.leaves.append((x, source, edge.grad))
-                if edge.grad is not None and isinstance(source, (Arg, Held)):
-                    self._origin(edge.grad, Grad(source))
-                    if self._given.setdefault(id(edge.grad), Grad(source)) == Grad(source):
-                        self._tensors.append((edge.grad, Grad(source)))
-        self._edges = {id(x._edge) for x, *_ in self.leaves}
-        self._before = [(x, x._data, x._edge) for x, _ in origins]
+        self._edges: set[int] = set()
+        self._before: list[tuple[Tensor, np.ndarray, Any]] = []
+
+    def origin(self, x: Tensor, source: Source) -> Tensor | None:
+        """Take note of a tensor that was there before the run; return one met before with the same array."""
+        if id(x) in self._given:
+            if self._given[id(x)] != source and self.reason is None:
+                self.reason = f"a tensor {x._meta} is reached as a gradient, and otherwise too"
+            return None
+        twin = self._by_array.setdefault(id(x._data), x)
+        self._given[id(x)] = source
+        self._tensors.append((x, source))
+        self._before.append((x, x._data, x._edge))
+        self._origin(x, source)
+        edge = x._node
+        if edge is not None:
+            self._edges.add(id(x._edge))
+        if type(edge) is Leaf:
+            self.leaves.append((x, source, edge.grad))
+            if edge.grad is not None:
+                self._origin(edge.grad, Grad(source))
+                if self._given.setdefault(id(edge.grad), Grad(source)) == Grad(source):
+                    self._tensors.append((edge.grad, Grad(source)))
+        return None if twin is x else twin
+
+    def arrays(self) -> dict[Source, np.ndarray]:
+        """The arrays of the tensors that were there before, by source."""
+        return {source: x._data for x, source in self._tensors}
 
     def _origin(self, x: Tensor, source: Source) -> None:
         self._origins.setdefault(id(x._data), (x._data, source, x._node is not None))
+
+    def knows(self, leaf: Leaf) -> bool:
+        """Whether a leaf was there before the run."""
+        return id(leaf) in self._edges
+
+    def tensors(self) -> dict[Source, Tensor]:
+        """The tensors that were there before the run, by source."""
+        return {source: x for x, source in self._tensors}
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the run has changed no tensor, gradient or generator so far."""
+        return not (self.written or self.drawn or self.gradients or self.backward)
+
+    def forget(self) -> None:
+        """Let go of all tensors of the run."""
+        for known in (self._tensors, self._before, self._by_array, self.leaves, self._given, self._origins,
+                      self._values, self._refs):  # fmt: skip
+            known.clear()
 
     # ---- values ----
     def source_of(self, x: Tensor) -> Source | None:
@@ -130,11 +171,22 @@ class Recorder:
             self._values[id(data)] = number
             return number
         if type(x._storage) is Literal:
+            number = x._storage.number
+            if isinstance(number, LIFTED):
+                return self._lifted(x, Lifted(number.expression, x._meta.dtype.name))
             return self._constant(data, x._meta)
         raise Refusal(
-            f"a tensor {x._meta} was read that no argument, closure, global or module attribute that the "
-            "function names leads to"
+            f"a tensor {x._meta} was read that the run came by unseen"
         )
+
+    def _lifted(self, x: Tensor, source: Lifted) -> int:
+        if not x._meta.dtype.is_floating_point:
+            raise Refusal("a number that changes from call to call meets a tensor of integers")
+        known = next((n for n, s in self.params.items() if s == source), None)
+        number = self._new(x._meta) if known is None else known
+        self.params[number] = source
+        self._hold(x._data, number)
+        return number
 
     def _new(self, kind: Type, flows: bool = False) -> int:
         self.types.append(kind)
@@ -205,7 +257,7 @@ class Recorder:
         )
         if inplace:
             attrs = {name: value for name, value in attrs.items() if name != "inplace"}
-            self._written(op, attrs, inputs, outputs, flows, place)
+            self._written(op, attrs, inputs, outputs, flows, ended, place)
             return
         if op.traits.view:
             self._viewed(op, attrs, operands[0], inputs, outputs[0], flows, ended, place)
@@ -241,7 +293,7 @@ class Recorder:
         )
 
     def _written(
-        self, op: Op, attrs: dict, inputs: tuple, outputs: tuple, flows: bool, place: Place
+        self, op: Op, attrs: dict, inputs: tuple, outputs: tuple, flows: bool, ended: tuple, place: Place
     ) -> None:  # fmt: skip
         """An op whose results stand in tensors that were there: in-place forms, and updates."""
         if op.traits.mutates:
@@ -255,7 +307,7 @@ class Recorder:
             self._hold(x._data, number)
             numbers = (*numbers, number)
         self.steps.append(
-            Event(op, attrs, inputs, numbers, place, tuple(zip(targets, numbers, strict=False)))
+            Event(op, attrs, inputs, numbers, place, tuple(zip(targets, numbers, strict=False)), ended)
         )
         spelled = op.name if op.traits.mutates else f"{op.name}_"
         for target, x in zip(targets, made, strict=True):
@@ -286,9 +338,10 @@ class Recorder:
             self.copied[number] = order
 
     def _host(self, op: Op, attrs: Mapping[str, Any], inputs: tuple, outputs: tuple, place: Place) -> None:
-        number = sum(isinstance(step, Question) for step in self.steps)
+        number = self.asked
         shapes = tuple(x._data.shape for x in outputs)
         self.steps.append(Question("host", inputs, shapes, place, op, dict(attrs)))
+        self.asked += 1
         for index, x in enumerate(outputs):
             value = self._new(x._meta)
             self.params[value] = Answer(number, index)
@@ -300,6 +353,7 @@ class Recorder:
             raise Refusal(f"tolist() handed {x._data.size} numbers to Python, more than the {LONGEST} that a "
                           "call can be held to")  # fmt: skip
         self.steps.append(Question(how, (self.value(x),), value, here()))
+        self.asked += 1
 
     def _made(self, array: np.ndarray) -> None:
         if id(array) not in self._values and id(array) not in self._origins:
@@ -309,18 +363,20 @@ class Recorder:
         known = self.generators
         number = next((i for i, g in enumerate(known) if g is generator), len(known))
         if number == len(known):
-            self.generators.append(generator)
-            self.drawn.append(0)
-        self._origins[id(state._data)] = (state._data, Draw(number, self.drawn[number]), False)
-        self.drawn[number] += counters
+            known.append(generator)
+        drawn = self.drawn.get(number, 0)
+        self._origins[id(state._data)] = (state._data, Draw(number, drawn), False)
+        self.drawn[number] = drawn + counters
 
     def _numbers(self, scalars: dict[str, Tensor | None], optimizer: Any, group: Any) -> None:
         if optimizer is None:
             raise Refusal("an optimizer's update ran that no optimizer of lamina.optim asked for")
-        known = [g for _, g in self.groups]
-        number = next((i for i, g in enumerate(known) if g is group), len(known))
+        at = next(i for i, g in enumerate(optimizer.param_groups) if g is group)
+        known = self.groups
+        number = next((i for i, (o, k) in enumerate(known) if o() is optimizer and k == at), len(known))
         if number == len(known):
-            self.groups.append((ref(optimizer), group))
+            known.append((ref(optimizer), at))
+        self.read.add(number)
         given = optimizer.numbers(group)
         for name, x in scalars.items():
             if x is not None and type(given.get(name)) in (int, float):
@@ -333,6 +389,9 @@ class Recorder:
             owner = leaf.owner()
             if owner is None or id(owner._data) not in self._values:
                 raise Refusal("backward reaches a leaf that nothing the function names leads to")
+
+    def _kept(self, x: Tensor, gradient: Tensor | None) -> None:
+        """Nothing here: who observes Python makes it a fact."""
 
     def _backward(self) -> None:
         self.backward = True
@@ -362,8 +421,6 @@ class Recorder:
             for _, _, edge in self._before:
                 if edge is not None and type(edge) is not Leaf:
                     raise Refusal("backward ran where a tensor from outside has a history of its own")
-                if type(edge) is Leaf and (edge.hooks or edge.after):
-                    raise Refusal("a hook on a parameter ran, which may do anything")
 
     def overlapping(self) -> str | None:
         """Say if memory that is written is also that of another param."""

@@ -11,17 +11,24 @@ from ..ir.graph import Builder, Constant, Graph, Value
 from ..ir.op import REGISTRY
 from ..ir.write import write
 from ..passes.functionalise import functionalise, written
-from ..runtime import Generator, Tensor
+from ..runtime import Tensor
 from ..runtime.autograd import reachable
 from ..runtime.graph import Leaf, Node, Port, Saving
 from ..runtime.places import Place, line_of
 from . import pytree
-from .facts import IMMUTABLE, PLAIN
-from .reads import Refusal
+from .facts import IMMUTABLE, PLAIN, Refusal
+from .observe.outcome import Outcome
 from .recorder import Event, Question, Recorder
 from .sources import Arg, Fresh, Given, Grad, Held, Made, Maker, Source
 
 KEEP = object()  # what becomes of a leaf's gradient: it stays the tensor it is
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A returned leaf: the tensor at that place of the makers."""
+
+    at: int
 
 
 @dataclass(frozen=True)
@@ -31,11 +38,13 @@ class Recording:
     raw: the graph with its writes and views.  graph: the same in values; its results are what `questions`
     ask about (`asked` says which ask which), from `first` on what is returned or becomes a gradient, then,
     for each of `written`, what the param becomes.  sources: of the params.
-    shape, makers: of what is returned; a maker that is no Maker is a plain value.
+    makers: of the tensors that the run left.  outcome: what makes of them what is returned, and has the
+    effects.  shape, leaves: of what is returned: a leaf is a number of `makers`' or a plain value; None where
+    something else is returned.
     gradients: leaves and what their gradients become.  before: which leaves had one, empty where that was of
     no account.  grads: types and layouts of those that are read.
-    writes: whose storage counts how many writes, and the last.  draws: counters taken from each generator.
-    groups: the optimizers, held weakly, and groups whose numbers are read.
+    writes: whose storage counts how many writes, and the last.  draws: numbers of generators, and the
+    counters taken from each.  groups: the optimizers' groups whose numbers are read, by number.
     live: it returns what has history.  foreign: why such outputs can't be differentiated by the record.
     ops: how often each op ran.
     """
@@ -46,29 +55,30 @@ class Recording:
     questions: tuple[Question, ...]
     asked: tuple[tuple[int | None, ...], ...]
     first: int
+    makers: tuple[Maker, ...]
+    outcome: Outcome
     shape: pytree.Shape
-    makers: tuple[Any, ...]
+    leaves: tuple[Any, ...] | None
     gradients: tuple[tuple[Source, Any], ...]
     before: tuple[tuple[Source, bool], ...]
     grads: tuple[tuple[Source, Any, Any], ...]
     written: tuple[int, ...]
     writes: tuple[tuple[Source, int, tuple[str, Place]], ...]
-    generators: tuple[Generator, ...]
-    draws: tuple[int, ...]
-    groups: tuple[tuple[Any, Any], ...]
+    draws: tuple[tuple[int, int], ...]
+    groups: tuple[int, ...]
     live: bool
     foreign: str | None
     ops: Mapping[str, int] = field(default_factory=dict)
 
 
-def finished(recorder: Recorder, result: Any) -> Recording:
-    """The recording of a run that returned `result`.  Raises Refusal."""
+def finished(recorder: Recorder, outcome: Outcome, result: Any) -> Recording:
+    """The recording of a run that returned `result` and left `outcome`.  Raises Refusal."""
     if recorder.reason is not None:
         raise Refusal(recorder.reason)
     recorder.check()
     if recorder.written and (overlap := recorder.overlapping()):
         raise Refusal(f"memory that is written belongs to two tensors: {overlap}")
-    return _Finish(recorder).recording(result)
+    return _Finish(recorder).recording(outcome, result)
 
 
 class _Finish:
@@ -79,10 +89,9 @@ class _Finish:
         self.live = False
         self.makers: dict[int, Any] = {}  # by the id of the tensor, as one is to be one again
 
-    def recording(self, result: Any) -> Recording:
+    def recording(self, outcome: Outcome, result: Any) -> Recording:
         r = self.r
-        shape, leaves = pytree.flatten(result)
-        makers = [self.maker(x) for x in leaves]
+        makers = [self.maker(x) for x in outcome.tensors]
         gradients = self.gradients()
         questions = tuple(step for step in r.steps if isinstance(step, Question))
         if self.live and r.detached & r.written:
@@ -97,6 +106,7 @@ class _Finish:
                 places.append(None if v is None else at)
                 at += v is not None
             asked.append(tuple(places))
+        shape, leaves = _leaves(outcome, result)
         ops: dict[str, int] = {}
         for step in r.steps:
             if step.op is not None:
@@ -108,8 +118,10 @@ class _Finish:
             questions=questions,
             asked=tuple(asked),
             first=at,
-            shape=shape,
             makers=tuple(makers),
+            outcome=outcome,
+            shape=shape,
+            leaves=leaves,
             gradients=tuple(gradients),
             before=tuple((s, grad is not None) for _, s, grad in r.leaves) if r.gradients else (),
             grads=tuple(
@@ -119,21 +131,16 @@ class _Finish:
             ),
             written=changed,
             writes=tuple((s, len(writers), writers[-1]) for s, writers in r.writers.items()),
-            generators=tuple(r.generators),
-            draws=tuple(r.drawn),
-            groups=tuple(r.groups),
+            draws=tuple(r.drawn.items()),
+            groups=tuple(sorted(r.read)),
             live=self.live,
             foreign=r.foreign,
             ops=ops,
         )
 
     # ---- what is returned ----
-    def maker(self, x: Any) -> Any:
-        """How a leaf of the result is made at a replay.  Raises Refusal."""
-        if not isinstance(x, Tensor):
-            if isinstance(x, (*PLAIN, *IMMUTABLE)):
-                return x
-            raise Refusal(f"it returns a {type(x).__name__}, which a replay could not make")
+    def maker(self, x: Tensor) -> Maker:
+        """How a tensor that the run left is made at a replay.  Raises Refusal."""
         if id(x) not in self.makers:
             self.makers[id(x)] = self.maker_of_tensor(x)
         return self.makers[id(x)]
@@ -169,11 +176,15 @@ class _Finish:
             return "leaf"
         spent = _spent(node)
         if spent is not None:
+            if any(e.hooks for e in reachable([node]) if type(e) is not Leaf):
+                raise Refusal("it returns a tensor whose history is freed, and has hooks")
             return spent
         if _stale(node):
             raise Refusal(
                 "its outputs can't be differentiated: something saved for that was changed in place"
             )
+        if any(type(e) is Leaf and not self.r.knows(e) for e in reachable([node])):
+            raise Refusal("its outputs have the history of a leaf that the run made")
         self.live = True
         return "live"
 
@@ -245,6 +256,20 @@ class _Finish:
             values[number] = value
         for target, new in event.writes:
             b.emit(write, (values[target], values[new]), {})
+
+
+def _leaves(outcome: Outcome, result: Any) -> tuple[pytree.Shape, tuple[Any, ...] | None]:
+    """The structure of what is returned, and its leaves as `Recording` has them."""
+    try:
+        shape, leaves = pytree.flatten(result)
+    except RecursionError:  # it holds itself
+        return None, None
+    if not all(isinstance(x, (*PLAIN, *IMMUTABLE, Tensor)) for x in leaves):
+        return None, None
+    places = {id(x): Ready(i) for i, x in enumerate(outcome.tensors)}
+    if not all(id(x) in places for x in leaves if isinstance(x, Tensor)):  # those of a container that was there
+        return None, None
+    return shape, tuple([places[id(x)] if isinstance(x, Tensor) else x for x in leaves])
 
 
 def _stale(edge: Any) -> bool:

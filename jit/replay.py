@@ -8,68 +8,98 @@ places, and what is returned is made.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from ..ir.dtypes import dtype_named, from_numpy_dtype
 from ..ir.op import REGISTRY
+from ..ir.types import type_of
 from ..runtime import Tensor, set_grad_enabled
+from ..runtime.changes import advance_contents
 from ..runtime.generator import state_array
 from ..runtime.graph import Leaf, Saving
 from ..runtime.history import storage_of
 from ..runtime.tensor import wrap
-from . import pytree
+from .observe.facts import Registry
+from .observe.parts import Reason
 from .recording import KEEP, Recording
-from .sources import Arg, Draw, Fresh, Given, Grad, Held, Made, Number, Source
-from .tree import End, Key, Segment, Tree
+from .sources import Arg, Draw, Fresh, Given, Grad, Held, Lifted, Made, Number, Source
+from .tree import Branch, End, Key, Segment, Tree
 
 
 class Missed(Exception):
-    """A question was answered as in no recording: (segment, answer)."""
+    """No recorded path fits: (the segment whose answer had none, or None; the answer; the reasons)."""
+
+
+class Eager(Exception):
+    """A path is known to run eagerly: (why)."""
 
 
 class Busy(Exception):
     """Another thread drew random numbers meanwhile: nothing was changed, and the call must run eagerly."""
 
 
+class Raised(Exception):
+    """An effect raised, after what was computed has been written: (the error), which the user is to see."""
+
+
 class Call:
     """One call on recorded paths.
 
-    leaves: of the arguments.  held, datas: the tensors that the function reaches otherwise, and their arrays.
-    numbers: per group of an optimizer, what it says now.  generators, positions: where these stand.
+    S: the slots: the arguments, then what guards find.  registry: of the captured tensors.  numbers: by group
+    of an optimizer, what it says now.  positions: where the generators stand.
     """
 
-    __slots__ = ("leaves", "held", "datas", "numbers", "generators", "positions")
+    __slots__ = ("S", "registry", "numbers", "positions", "path", "branch")
 
-    def __init__(
-        self, leaves: Sequence[Any], held: Sequence[Tensor], datas: Sequence[np.ndarray],
-        generators: Sequence[Any] = (),
-    ):  # fmt: skip
-        self.leaves, self.held, self.datas, self.generators = leaves, held, datas, generators
-        self.numbers: Sequence[dict[str, Any]] = ()
-        self.positions = [g.position() for g in generators]
+    def __init__(self, S: list, registry: Registry):
+        self.S, self.registry = S, registry
+        self.numbers: dict[int, dict[str, Any]] = {}
+        self.path: Any = None  # what the report says of the one taken
+        self.branch: Any = None  # the last that was taken
+        self.positions = [g.position() for g in registry.generators] if registry.generators else ()
 
     def tensor(self, source: Source) -> Any:
         """The tensor that a source names."""
         if type(source) is Held:
-            return self.held[source.index]
+            return self.registry.refs[source.index]()
         if type(source) is Arg:
-            return self.leaves[source.index]
+            return self.S[source.index]
         return leaf_of(self.tensor(source.of)).grad
+
+    def _group(self, number: int) -> dict[str, Any]:
+        """What an optimizer's group says now: asked ahead of the path's conditions where a question needs it."""
+        if number not in self.numbers:
+            reach, at = self.registry.groups[number]
+            optimizer = reach()
+            if optimizer is None or len(optimizer.param_groups) <= at:
+                raise Missed(None, None, [(Reason("the groups of an optimizer"), self.branch)])
+            self.numbers[number] = optimizer.numbers(optimizer.param_groups[at])
+        return self.numbers[number]
 
     def array(self, source: Source) -> np.ndarray:
         """The array that a source stands for now."""
         kind = type(source)
         if kind is Held:
-            return self.datas[source.index]
+            return self.registry.refs[source.index]()._data
         if kind is Arg:
-            return self.leaves[source.index]._data
+            return self.S[source.index]._data
         if kind is Number:
-            return np.array(self.numbers[source.group][source.name], np.float64)
+            return np.array(self._group(source.group)[source.name], np.float64)
         if kind is Draw:
             seed, offset = self.positions[source.generator]
             return state_array(seed, offset + source.offset)
+        if kind is Lifted:
+            return np.array(_number(source.expression)(self.S), dtype_named(source.dtype).numpy)
         return self.tensor(source)._data
+
+
+@cache
+def _number(expression: str) -> Callable[[list], Any]:
+    """The function of the slots that an expression is."""
+    return eval(f"lambda S: {expression}")
 
 
 def leaf_of(x: Tensor) -> Leaf:
@@ -78,59 +108,23 @@ def leaf_of(x: Tensor) -> Leaf:
     return node if node is not None else x._resting
 
 
-class Reader:
-    """How the inputs of a path's first segment are read: most stay the arrays that they were."""
-
-    def __init__(self, tree: Tree, segment: Segment, call: Call):
-        # The arrays that are held as they were last seen, and where they stand among the inputs; in one step.
-        self.kept: tuple[Any, list[Any]] = (None, [None] * len(segment.inputs))
-        self.held: list[tuple[int, int]] = []
-        self.args: list[tuple[int, int]] = []
-        self.rest: list[tuple[int, Source]] = []
-        for i, key in enumerate(segment.inputs):
-            source = tree.sources[key]
-            if type(source) is Held:
-                self.held.append((i, source.index))
-            elif type(source) is Arg:
-                self.args.append((i, source.index))
-            else:
-                self.rest.append((i, source))
-        # The guards see to it that what lies row by row still does.
-        self.dense = all(call.array(tree.sources[key]).flags.c_contiguous for key in segment.inputs)
-
-    def arrays(self, call: Call) -> list[np.ndarray]:
-        datas, template = self.kept
-        if call.datas is not datas:
-            datas, template = call.datas, template.copy()
-            for i, index in self.held:
-                template[i] = datas[index]
-            self.kept = datas, template
-        arrays = template.copy()
-        leaves = call.leaves
-        for i, index in self.args:
-            arrays[i] = leaves[index]._data
-        for i, source in self.rest:
-            arrays[i] = call.array(source)
-        return arrays
-
-
 def take(tree: Tree, call: Call) -> Any:
-    """Go through the tree with this call's values.  Raises Missed, Busy."""
+    """Go through the tree with this call's values.  Raises Missed, Eager, Busy."""
     values: dict[Key, np.ndarray] = {}
     originals: dict[Key, np.ndarray] = {}
-    segment = tree.root
-    assert segment is not None, "a tree has a path"
-    arrays = None
-    if segment.reader is None:
-        segment.reader = Reader(tree, segment, call)
-    if segment.reader.dense:
-        arrays = segment.reader.arrays(call)
-        if segment.end is None or segment.end.leftover:
-            values.update(zip(segment.inputs, arrays))
+    segment, answer, branches = None, None, tree.branches
     while True:
-        if arrays is None:
-            arrays = _inputs(tree, segment, call, values, originals)
+        call.branch = choose(branches, call, segment, answer)
+        segment = call.branch.segment
+        if segment.full is not None:
+            raise Eager(segment.full)
+        if segment.code is None and (segment.end is None or not segment.end.ready):
+            raise Eager("it is being compiled")
+        arrays = _inputs(tree, segment, call, values, originals)
         if segment.end is not None:
+            call.path = segment.end.path
+            if segment.end.live is not None:
+                return _run_live(segment.end, call)
             return _finish(tree, segment, segment.end, call, arrays, values, originals)
         outputs = segment.code.run(arrays, _weights(segment, call))
         segment.runs += 1
@@ -140,10 +134,23 @@ def take(tree: Tree, call: Call) -> Any:
             if key is not None and key not in values:
                 values[key] = _read(tree, key, call, originals)
         answer = segment.ask(values)
-        branch = segment.branches.get(answer)
-        if branch is None:
-            raise Missed(segment, answer)
-        segment, arrays = branch, None
+        branches = segment.branches.get(answer, ())
+
+
+def choose(branches: Sequence[Branch], call: Call, segment: Segment | None = None, answer: Any = None) -> Branch:
+    """The first branch that all is true of.  Raises Missed, Eager."""
+    S, reasons = call.S, []
+    for branch in branches:
+        failing = branch.guard.failing(S)
+        found = branch.segment
+        if failing is None and found is not None and found.end is not None:
+            failing = found.end.conditions.failing(call)
+        if failing is None:
+            if found is None:
+                raise Eager(branch.eager)
+            return branch
+        reasons.append((failing, branch))
+    raise Missed(segment, answer, reasons)
 
 
 def _inputs(tree: Tree, segment: Segment, call: Call, values: dict, originals: dict) -> list[np.ndarray]:
@@ -160,12 +167,15 @@ def _weights(segment: Segment, call: Call) -> list[Tensor | None] | None:
     """The captured tensors behind a segment's frozen inputs, None for the others."""
     if segment.held is None:
         return None
-    tensors = call.held
-    return [None if index is None else tensors[index] for index in segment.held]
+    refs = call.registry.refs
+    return [None if index is None else refs[index]() for index in segment.held]
 
 
 def _read(tree: Tree, key: Key, call: Call, originals: dict[Key, np.ndarray]) -> np.ndarray:
-    array = call.array(tree.sources[key])
+    source = tree.sources[key]
+    if type(source) is Grad and call.tensor(source) is None:  # asked for ahead of the path's conditions
+        raise Missed(None, None, [(Reason("a gradient", seen="is there", now="is None"), call.branch)])
+    array = call.array(source)
     if not array.flags.c_contiguous:
         originals[key] = array
         array = np.ascontiguousarray(array)
@@ -180,7 +190,7 @@ def _finish(
         outputs = segment.code.run(arrays, _weights(segment, call))
         segment.runs += 1
         made = [wrap(outputs[place], kind) for place, kind in end.plain]
-        return made[0] if recording.shape is None else pytree.rebuild(recording.shape, made)
+        return made[0] if recording.outcome.plain == 0 else leave(recording, call, made)
     before = [call.tensor(source).grad for source, _ in recording.gradients]
     draw(recording, call)
     # Counted before they are done: who keeps what was made of the values must see a write whose count an
@@ -217,12 +227,15 @@ def count(recording: Recording, call: Call, sign: int) -> None:
         store = storage_of(call.tensor(source))
         store.version += sign * times
         store.writer = writer
+    if recording.writes:
+        advance_contents()
 
 
 def draw(recording: Recording, call: Call, back: bool = False) -> None:
     """Move the generators on by what a path draws, or back again.  Raises Busy if others drew meanwhile."""
     moved: list[tuple[Any, tuple[int, int], int]] = []
-    for generator, (seed, offset), count in zip(call.generators, call.positions, recording.draws):
+    for number, count in recording.draws:
+        generator, (seed, offset) = call.registry.generators[number], call.positions[number]
         if back:
             generator.advance((seed, offset + count), -count)
         elif not generator.advance((seed, offset), count):
@@ -230,6 +243,34 @@ def draw(recording: Recording, call: Call, back: bool = False) -> None:
                 other.advance((seed, offset + done), -done)
             raise Busy
         moved.append((generator, (seed, offset), count))
+
+
+def _run_live(end: End, call: Call) -> Any:
+    """Run a path whose results have a history."""
+    recording = end.recording
+    draw(recording, call)
+    tensors = []
+    for source in recording.sources:
+        if isinstance(source, (Arg, Held, Grad)):
+            x = call.tensor(source)
+            tensors.append(x if x._data.flags.c_contiguous else x.contiguous())
+        else:
+            array = call.array(source)
+            tensors.append(wrap(array, type_of(from_numpy_dtype(array.dtype), array.shape)))
+    before = [call.tensor(source).grad for source, _ in recording.gradients]
+    try:
+        outputs = end.live.run(tensors)
+    except BaseException:
+        draw(recording, call, back=True)
+        raise
+
+    def base_of(base: Fresh) -> Tensor:
+        x = outputs[base.result]
+        if base.order is not None:
+            x._data = laid_out(x._data, base.order)
+        return x
+
+    return Making(recording, call, base_of, before).result()
 
 
 def _copy_back(end: End, call: Call, given: dict, values: dict, originals: dict) -> None:
@@ -247,6 +288,15 @@ def _copy_back(end: End, call: Call, given: dict, values: dict, originals: dict)
     list(map(np.copyto, targets, sources))  # in one sweep of C, which no interrupt divides
 
 
+def leave(recording: Recording, call: Call, tensors: Sequence[Tensor]) -> Any:
+    """Have a path's effects, in order, and make what it returns.  Raises Raised."""
+    try:
+        return recording.outcome.run(call.S, tensors)
+    except Exception as error:
+        raised = Raised(error)
+    raise raised
+
+
 class Making:
     """Makes what a call returns, and the gradients it leaves.
 
@@ -262,14 +312,13 @@ class Making:
         self.made: dict[int, Tensor] = {}
 
     def result(self) -> Any:
-        leaves = [self.leaf(m) for m in self.recording.makers]
-        gradients: list[Any] = [
-            m if m is KEEP or m is None else self.leaf(m) for _, m in self.recording.gradients
-        ]
-        for (source, _), grad in zip(self.recording.gradients, gradients):
+        recording = self.recording
+        tensors = [self.leaf(m) for m in recording.makers]
+        gradients: list[Any] = [m if m is KEEP or m is None else self.leaf(m) for _, m in recording.gradients]
+        for (source, _), grad in zip(recording.gradients, gradients):
             if grad is not KEEP:
                 leaf_of(self.call.tensor(source)).grad = grad
-        return leaves[0] if self.recording.shape is None else pytree.rebuild(self.recording.shape, leaves)
+        return leave(recording, self.call, tensors)
 
     def leaf(self, maker: Any) -> Any:
         kind = type(maker)

@@ -57,7 +57,15 @@ class Answer:
     index: int
 
 
-Source = Arg | Held | Grad | Number | Draw | Answer
+@dataclass(frozen=True)
+class Lifted:
+    """A number that Python computes of what stands in slots: its expression, and the dtype it is needed in."""
+
+    expression: str
+    dtype: str
+
+
+Source = Arg | Held | Grad | Number | Draw | Answer | Lifted
 
 
 @dataclass(frozen=True)

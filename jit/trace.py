@@ -6,6 +6,7 @@ can't be promised it runs undecorated, and `explain()` says why.
 
 from __future__ import annotations
 
+import builtins
 import copy
 import functools
 import inspect
@@ -13,62 +14,59 @@ import threading
 import types
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
-from ..ir.dtypes import default_dtype, from_numpy_dtype
-from ..ir.errors import ArgumentError, DimError, GradError
-from ..ir.types import type_of
-from ..runtime import Tensor, modes
-from ..runtime.places import line_of
-from ..runtime.tensor import wrap
-from . import backend, pytree
-from .arguments import key_of, names_of
+from ..ir.dtypes import default_dtype
+from ..ir.errors import ArgumentError, DimError, GradError, LaminaError
+from ..runtime import modes
+from . import backend
 from .autograd import differentiable
-from .facts import IMMUTABLE, PLAIN, exact
-from .guards import Guards
-from .reads import TRANSPARENT, Reads, Refusal
+from .facts import Refusal
+from .guards import Conditions, Guard
+from .observe.facts import Abandoned, Facts, Registry
+from .observe.front import front_end
+from .observe.kinds import TRANSPARENT
+from .observe.outcome import Outcome
+from .observe.parts import place_text
+from .observe.tracebacks import HIDDEN, clean
+from .quick import AFTER, MISS, quick
 from .recorder import Recorder
 from .recording import Recording, finished
-from .replay import Busy, Call, Making, Missed, draw, laid_out, take
+from .replay import Busy, Call, Eager, Missed, Raised, choose, take
 from .report import Log
-from .sources import Arg, Fresh, Grad, Held, Source
-from .tree import Segment, Tree
-from .verify import TraceError, compared
+from .sources import Arg, Held
+from .tree import Branch, Segment, Tree
+from .verify import TraceError, compared, wanted
 
 MOST_RECORDINGS = 32  # of one function
-MOST_PATHS = 8  # of one set of guards
-MOST_SETS = 8  # of one kind of arguments
+MOST_ANSWERS = 8  # to one question
+MOST_RAISED = 2  # recording runs that raise, before such calls run plainly
+UNSTEADY = 2  # misses at one place that holds a number, before the number becomes an input
 
 
-class Entry:
-    """What was recorded under one set of guards: a tree of paths, or one whose outputs have a history."""
+# What records and compiles uses these as well; the others it doesn't.
+_OTHERS = ("print", "input", "breakpoint", "help", "exit", "quit", "copyright", "credits", "license", "_")
+_BUILTINS = {n: value for n, value in vars(builtins).items() if callable(value) and n not in _OTHERS}
 
-    def __init__(self, guards: Guards):
-        self.guards = guards
-        self.tree = Tree(frozenset(i for i, d in enumerate(guards.datas) if d.flags.c_contiguous))
-        self.live: Any = None  # the Differentiable
-        self.recording: Recording | None = None
-        self.eager: str | None = None  # why calls that get here run eagerly
-        self.ready = True
-        self.hits = 0
-        self.watching: list[Any] = []  # weak references to arguments that are objects
-        self.generators: list[Any] = []  # those that any of its paths draws from
-        self.groups: list[tuple[Any, Any]] = []  # and the optimizers' groups whose numbers one reads
+
+class TooManyRecordings(LaminaError, RuntimeError):
+    """A function was recorded `max_recordings` times, and a call fits none of them."""
 
 
 class TracedFunction:
     """A function whose calls are recorded once for each kind of arguments and state, and then compiled."""
 
     def __init__(
-        self, function: Callable, *, verify: bool = False, background: bool = False, name: str | None = None
-    ):
+        self, function: Callable, *, verify: bool = False, compile: str = "now",
+        max_recordings: int = MOST_RECORDINGS, when_full: str = "eager", name: str | None = None,
+    ):  # fmt: skip
         self.__wrapped__ = function
         functools.update_wrapper(self, function, updated=())
-        self._verify, self._background = verify, background
+        self._verify, self._compile = wanted(verify), compile
+        self._limit, self._when_full = max_recordings, when_full
         self._name = name or getattr(function, "__name__", type(function).__name__)
         self._lock = threading.RLock()
         self.reset()
@@ -76,42 +74,80 @@ class TracedFunction:
     def reset(self) -> None:
         """Forget all recordings."""
         with self._lock:
-            self._entries: dict[Any, list[Entry]] = {}
-            self._refused: dict[Any, str] = {}
+            self._trees: dict[Any, Tree] = {}
+            self._registry = Registry()
+            self._quick: dict[Any, tuple] = {}
             self._recordings = 0
+            self._full: str | None = None
+            self._unsteady: Counter[tuple] = Counter()
+            self._lift: set[tuple] = set()
             self._log = Log(self._name)
 
     # ---- calling ----
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         local = modes.local
-        if modes.CHANGED and (local.hook is not None or local.anomaly):
-            return self.__wrapped__(*args, **kwargs)
-        try:
-            key, leaves = key_of(args, kwargs)
-        except Refusal as refusal:
-            return self._eagerly(str(refusal), args, kwargs)
-        why: list[str] = []
-        for entry in self._entries.get(key, ()):
-            guards = entry.guards
-            call = Call(leaves, guards.held, guards.datas)
-            failing = guards.failing(call)
-            numbers: Any = ()
-            if failing is None and guards.groups and (numbers := guards.read_numbers()) is None:
-                failing = "a setting of an optimizer"
-            if failing is not None:
-                why.append(failing)
-                continue
-            if entry.eager is not None:
-                return self._eagerly(entry.eager, args, kwargs)
-            if not entry.ready:
-                self._log.waiting += 1
+        if modes.CHANGED:
+            if local.hook is not None or local.anomaly:
                 return self.__wrapped__(*args, **kwargs)
-            call = Call(leaves, guards.held, guards.datas, entry.generators)
-            call.numbers = numbers
-            return self._replay(entry, call, key, args, kwargs)
-        if key in self._refused:
-            return self._eagerly(self._refused[key], args, kwargs)
-        return self._record(key, leaves, args, kwargs, why)
+            short: Any = len(args), local.grad, local.inference
+        else:
+            short = len(args)
+        if not kwargs:
+            for serve in self._quick.get(short, ()):
+                result = serve(args)
+                if result is not MISS:
+                    return result
+        key = len(args), tuple(kwargs), local.grad, local.inference, default_dtype()
+        tree = self._trees.get(key)
+        if tree is None:
+            tree = self._trees.setdefault(key, Tree())
+        S = [*args, *kwargs.values()]
+        S.extend([None] * (tree.slots - len(S)))
+        call = Call(S, self._registry)
+        start = perf_counter()
+        try:
+            if self._verify:
+                result = compared(lambda: self.__wrapped__(*args, **kwargs), tree, call, self._name)
+            else:
+                result = take(tree, call)
+            call.path.hits += 1
+            call.path.run += perf_counter() - start
+            call.path.timed += 1
+            if call.path.hits >= AFTER and not kwargs:
+                self._shorten(tree, call.branch, key)
+            return result
+        except TraceError:
+            raise
+        except Exception as error:
+            why = error.with_traceback(None)  # whose frames hold the arguments, and it
+        # Outside of the clause: what the function raises has nothing to do with it.
+        return self._otherwise(tree, why, S, args, kwargs)
+
+    def _otherwise(self, tree: Tree, why: Exception, S: list, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Run the function itself.  Of what it raises the user sees his own lines."""
+        try:
+            if type(why) is Raised:
+                raise why.args[0]
+            if type(why) is Missed:
+                return self._missed(tree, why, S, args, kwargs)
+            if type(why) is Eager:
+                return self._eagerly(why.args[0], args, kwargs)
+            if type(why) is Busy:
+                return self._eagerly("another thread drew random numbers meanwhile", args, kwargs)
+            return self._failed(tree, S, why, args, kwargs)
+        except BaseException as error:
+            error.__traceback__ = clean(error.__traceback__)
+            raise
+
+    def _shorten(self, tree: Tree, branch: Branch, key: tuple) -> None:
+        """Let a path that is taken often be taken the short way, if it can be."""
+        if branch.quick is None and not self._verify:
+            branch.quick = quick(branch, tree, key[0]) or False if branch in tree.branches else False
+        if branch.quick:
+            ways = tuple([b.quick for b in tree.branches if b.quick])
+            self._quick[key[0], key[2], key[3]] = ways
+            if key[2] and not key[3]:
+                self._quick[key[0]] = ways
 
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         return self if owner is None else types.MethodType(self, owner)
@@ -123,11 +159,14 @@ class TracedFunction:
         return _restored, (self.__wrapped__, self._options())
 
     def _options(self) -> dict[str, Any]:
-        return {"verify": self._verify, "background": self._background, "name": self._name}
+        return {
+            "verify": self._verify, "compile": self._compile, "max_recordings": self._limit,
+            "when_full": self._when_full, "name": self._name,
+        }  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
         """What the wrapped module has: `traced.parameters()`, `traced.train()`."""
-        if name.startswith("__") or name == "_entries":
+        if name.startswith("__") or name == "_trees":
             raise AttributeError(name)
         return getattr(self.__wrapped__, name)
 
@@ -135,34 +174,14 @@ class TracedFunction:
         self._log.eager(reason)
         return self.__wrapped__(*args, **kwargs)
 
-    # ---- running what was recorded ----
-    def _replay(self, entry: Entry, call: Call, key: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        start = perf_counter()
-        try:
-            if self._verify:
-                result = compared(lambda: self.__wrapped__(*args, **kwargs), entry.tree, call, self._name)
-            elif entry.live is not None:
-                result = _run_live(entry, call)
-            else:
-                result = take(entry.tree, call)
-        except Busy:
-            return self._eagerly("another thread drew random numbers meanwhile", args, kwargs)
-        except Missed as missed:
-            segment, _ = missed.args
-            return self._branch(entry, segment, key, call.leaves, args, kwargs)
-        except TraceError:
-            raise
-        except Exception as error:
-            return self._failed(entry, error, args, kwargs)
-        entry.hits += 1
-        self._log.hit(perf_counter() - start)
-        return result
-
-    def _failed(self, entry: Entry, error: Exception, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _failed(self, tree: Tree, S: list, error: Exception, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Compiled code raised, and changed nothing: the eager run tells whether it was right to."""
         reason = f"compiled code raised {type(error).__name__}: {error}"
         result = self._eagerly(reason, args, kwargs)  # mostly this raises, and the user sees the eager error
-        entry.eager = reason
+        for branch in tree.branches:
+            if branch.segment is not None and branch.guard.failing(S) is None:
+                branch.segment, branch.eager = None, reason
+                self._quick.clear()
         if not isinstance(error, DimError):  # which the function itself may catch: an index out of range
             self._blame(reason)
         return result
@@ -175,206 +194,242 @@ class TracedFunction:
             stacklevel=2,
         )
 
-    def _branch(
-        self, entry: Entry, segment: Segment, key: Any, leaves: list, args: tuple, kwargs: dict[str, Any]
-    ) -> Any:
-        """A question had an answer that no recording had: record this path as well."""
-        ask = segment.ask
-        assert ask is not None
-        filename, line = line_of(ask.place)
-        what = f"{ask.how} at {filename.rpartition('/')[2]}:{line}"
-        self._log.miss(f"a new answer to {what}")
-        if entry.tree.paths >= MOST_PATHS or self._recordings >= MOST_RECORDINGS:
-            entry.eager = (
-                f"{what} had more than {entry.tree.paths} answers: return the tensor and turn it into a "
-                "number outside (running += loss.item() becomes running += loss)"
-            )
-            return self._eagerly(entry.eager, args, kwargs)
-        return self._record(key, leaves, args, kwargs, [], entry)
-
-    # ---- recording ----
-    def _record(
-        self, key: Any, leaves: list, args: tuple, kwargs: dict[str, Any], why: list[str],
-        into: Entry | None = None,
-    ) -> Any:  # fmt: skip
+    # ---- where no recorded path fits ----
+    def _missed(self, tree: Tree, missed: Missed, S: list, args: tuple, kwargs: dict[str, Any]) -> Any:
+        segment, answer, reasons = missed.args
+        reasons = [(branch.guard.blamed(reason, S), branch) for reason, branch in reasons]
+        told = [branch.guard.told(reason, S) for reason, branch in reasons]
+        if not reasons and segment is not None:
+            told = [segment.told(answer)]
         if not self._lock.acquire(blocking=False):
             self._log.waiting += 1
             return self.__wrapped__(*args, **kwargs)
         try:
-            if self._recordings >= MOST_RECORDINGS:
-                reason = f"{MOST_RECORDINGS} recordings were made, and none fits"
-                return self._eagerly(
-                    reason + (f"; the last differs in: {why[-1]}" if why else ""), args, kwargs
+            for text, (_, branch) in zip(told, reasons):
+                self._log.miss(text, branch.path)
+            if not reasons and told:
+                self._log.miss(told[0])
+            lost, tree.lost = tree.lost, None
+            if lost is not None:  # by what was changed since: of all that differs this is the latest
+                told.append(lost[0].told(lost[1], S))
+                self._log.miss(told[-1])
+            self._note_unsteady([reason.slot for reason, _ in reasons])
+            if not reasons and segment is not None and len(segment.branches) >= MOST_ANSWERS:
+                segment.full = (
+                    f"{segment.ask.how} at {place_text(segment.ask.place)} had more than {MOST_ANSWERS} "
+                    "answers: return the tensor and turn it into a number outside (running += loss.item() becomes running += loss)"
                 )
-            if into is None and len(self._entries.get(key, ())) >= MOST_SETS:
-                return self._eagerly(f"what it reads differs from call to call: {why[-1]}", args, kwargs)
-            return self._recorded(key, leaves, args, kwargs, why, into)
+                return self._eagerly(segment.full, args, kwargs)
+            if self._full is None and self._recordings >= self._limit:
+                self._full = f"{self._recordings} recordings were made, and none fits"
+                if told:
+                    self._full += f"; the last differs in: {told[-1]}"
+            if self._full is not None:
+                if self._when_full == "error":
+                    raise TooManyRecordings(f"{self._name}: {self._full}", "see traced.explain()")
+                return self._eagerly(self._full, args, kwargs)
+            return self._record(tree, (segment, answer), args, kwargs)
         finally:
             self._lock.release()
 
-    def _recorded(
-        self, key: Any, leaves: list, args: tuple, kwargs: dict[str, Any], why: list[str], into: Entry | None
-    ) -> Any:  # fmt: skip
-        for reason in why:
-            self._log.miss(reason)
-        paths = names_of(self.__wrapped__, key[0], len(leaves))
-        reads = Reads()
-        try:
-            objects = [(p, x) for p, x in zip(paths, leaves, strict=True)
-                       if not isinstance(x, (*PLAIN, *IMMUTABLE, Tensor))]  # fmt: skip
-            reads.function(self.__wrapped__, objects)
-        except Refusal as refusal:
-            self._recordings += 1
-            self._refused[key] = str(refusal)
-            return self._eagerly(str(refusal), args, kwargs)
-        guards = Guards(reads)
-        given = {id(x) for x in leaves}
-        origins: list[tuple[Tensor, Source]] = [
-            (x, Arg(i)) for i, x in enumerate(leaves) if isinstance(x, Tensor)
-        ]
-        origins += [(x, Held(i)) for i, x in enumerate(guards.held) if id(x) not in given]
-        recorder = Recorder(origins)
-        if into is not None:  # so that their numbers are those of the other paths
-            recorder.generators, recorder.groups = list(into.generators), list(into.groups)
-            recorder.drawn = [0] * len(recorder.generators)
-        before = _modes(), pytree.containers((args, kwargs)), pytree.flatten((args, kwargs))
+    def _note_unsteady(self, slots: list[tuple | None]) -> None:
+        """Count the places that changed; where one does so again and again, it becomes an input."""
+        for slot in {*slots} - {None}:
+            self._unsteady[slot] += 1
+            if self._unsteady[slot] >= UNSTEADY:
+                self._lift.add(slot)
+
+    # ---- recording ----
+    def _record(self, tree: Tree, at: tuple, args: tuple, kwargs: dict[str, Any]) -> Any:
+        for name, builtin in _BUILTINS.items():
+            if vars(builtins).get(name) is not builtin:  # what records and compiles uses them as well
+                return self._eagerly(f"the builtin {name} was replaced", args, kwargs)
         self._recordings += 1
+        registry = self._registry
+        recorder = Recorder(registry.generators, registry.groups)
+        front = front_end()(recorder, registry, frozenset(self._lift))
+        before = _modes()
         start = perf_counter()
-        with modes.hooked(recorder.hear, recorder.notice):
-            result = self.__wrapped__(*args, **kwargs)
+        result: Any = None
+        raised, again = True, None
+        try:
+            with modes.hooked(recorder.hear, front.notice, front.called):
+                result = front.run(self.__wrapped__, args, kwargs)
+            raised = False
+        except Abandoned as abandoned:
+            raised, again = False, str(abandoned)
+        finally:
+            if raised:
+                self._raised(tree, at, front)
+                front.forget()
+        if again is not None:
+            self._log.refused(recorder.reason or again)
+            self._refuse(tree, at, front, recorder.reason or again)
+            front.forget()
+            return self.__wrapped__(*args, **kwargs)
         seconds = perf_counter() - start
         try:
             if recorder.once is not None:
-                self._log.once(recorder.once, seconds)
+                self._log.refused(f"not kept: {recorder.once}")
                 return result
-            if _modes() != before[0]:
+            if _modes() != before:
                 raise Refusal("it leaves another mode behind (gradients on or off, the default dtype)")
-            if not exact(pytree.flatten((args, kwargs)), before[2]):
-                raise Refusal("it changes a list, a dict or an object that it is given")
-            if (effect := guards.effects()) is not None:
-                self._refused[key] = f"it changes what it reads, which a replay would not: {effect}"
-                raise Refusal(self._refused[key])
-            self._check_fresh(result, before[1])
-            recording = finished(recorder, result)
-            self._enter(key, guards, recording, recorder, leaves, seconds, into)
+            self._enter(tree, front, recorder, result, seconds)
         except Refusal as refusal:
             self._log.refused(str(refusal))
-            self._refuse(key, guards, str(refusal), into)
+            self._refuse(tree, at, front, str(refusal))
         except Exception as error:
             reason = f"it could not be compiled: {type(error).__name__}: {error}"
-            self._refuse(key, guards, reason, into)
+            self._refuse(tree, at, front, reason)
             self._blame(reason)
+        finally:
+            front.forget()
         return result
 
-    def _refuse(self, key: Any, guards: Guards, reason: str, into: Entry | None) -> None:
-        """Let calls under these guards run eagerly from now on."""
-        entry = into or Entry(guards)
-        entry.eager, entry.ready = reason, True
-        known = self._entries.setdefault(key, [])
-        if entry not in known:
-            known.insert(0, entry)
+    def _raised(self, tree: Tree, at: tuple, front: Facts) -> None:
+        """A recording run raised: its calls run plainly, once that has happened again."""
+        self._log.raised += 1
+        if self._log.raised >= MOST_RAISED:
+            self._refuse(tree, at, front, "the recording run raised, and a run that raises is not recorded")
 
-    @staticmethod
-    def _check_fresh(result: Any, given: list) -> None:
-        ids = {id(x) for x in given}
-        if any(id(x) in ids for x in pytree.containers(result)):
-            raise Refusal("it returns a container that it was given")
+    def _refuse(self, tree: Tree, at: tuple, front: Facts, reason: str) -> None:
+        """Let calls that get here run eagerly from now on."""
+        segment, answer = at
+        number = 0 if segment is None else min(front.recorder.asked, len(front.parts) - 1)
+        branch = Branch(Guard(front.parts[number], self._registry), None, reason)
+        branches = tree.branches if segment is None else segment.branches.setdefault(answer, [])
+        branches.append(branch)
+        self._grow(tree, front)
+        self._watch(tree, branches, branch)
 
-    def _enter(
-        self, key: Any, guards: Guards, recording: Recording, recorder: Recorder, leaves: list,
-        seconds: float, into: Entry | None,
-    ) -> None:  # fmt: skip
+    def _grow(self, tree: Tree, front: Facts) -> None:
+        tree.slots = max(tree.slots, front.size)
+
+    def _enter(self, tree: Tree, front: Facts, recorder: Recorder, result: Any, seconds: float) -> None:
         """Compile a recording and offer it to later calls."""
-        entry = into or Entry(guards)
-        call = Call(leaves, entry.guards.held, entry.guards.datas)
-        entry.guards.complete(recording, call, recorder.backward)
-        entry.generators, entry.groups = recorder.generators, recorder.groups
-        if into is None:
-            self._watch(entry, key, leaves)
-        entry.recording = entry.recording or recording
-        live = recording.live
-        if live and (recording.foreign or recording.questions):
+        if recorder.reason is not None:
+            raise Refusal(recorder.reason)
+        front.close()
+        outcome = Outcome(front, result)
+        recording = finished(recorder, outcome, result)
+        if recording.live and (recording.foreign or recording.questions):
             raise Refusal(
                 f"its outputs have a history that a recording can't give them: {recording.foreign}"
                 if recording.foreign
                 else "its outputs have a history, and Python asked for a value on the way to them"
             )
-        segments: list[Segment] = [] if live and not self._verify else entry.tree.insert(recording)
-        self._log.recorded(recording, seconds)
-        entry.ready = False
+        parts = front.parts + [front.part] * (recorder.asked + 1 - len(front.parts))
+        guards = [Guard(part, self._registry) for part in parts]
+        for guard in guards:
+            if (effect := guard.effects()) is not None:
+                raise Refusal(f"it changes what Lamina's own code reads: {effect}")
+        held = [number for part in parts for number in part.held]
+        for number in held:
+            x = self._registry.refs[number]()
+            if x is not None and x._data.flags.c_contiguous:
+                tree.dense.add(number)
+        slots = sorted(front.tensors.values())
+        arrays = recorder.arrays()
+        conditions = Conditions(recording, self._registry, held, slots, arrays)
+        made, hung = tree.insert(recording, guards, conditions)
+        end = made[-1].end
+        assert end is not None
+        path = self._log.path(recording, sum(len(p.lines) for p in parts), made, seconds)
+        for _, branch in hung:
+            branch.path = path
+        end.path = path
+        self._grow(tree, front)
+
+        tensors = recorder.tensors() if recording.live else {}
 
         def build() -> None:
-            start = perf_counter()
-            if live:
-                entry.live = _differentiable(recording, call)
-            for segment in segments:
-                segment.code = backend.compile_graph(segment.graph, into=segment.into, frozen=segment.frozen)
-            entry.ready = True
-            self._log.compiled(perf_counter() - start)
+            began = perf_counter()
+            if recording.live:
+                end.live = _differentiable(recording, tensors)
+            if not recording.live or self._verify:
+                for segment in made:
+                    segment.code = backend.compile_graph(segment.graph, into=segment.into, frozen=segment.frozen)
+            path.compile = perf_counter() - began
+            path.from_disk = all(s.code.from_disk for s in made if s.code is not None)
+            end.ready = True
 
-        def offer() -> None:
-            known = self._entries.setdefault(key, [])
-            if entry not in known:
-                known.insert(0, entry)
-
-        if self._background:
-            offer()
-            threading.Thread(target=self._in_background, args=(build, entry), daemon=True).start()
+        if self._compile == "background":
+            self._offer(tree, hung)
+            threading.Thread(target=self._in_background, args=(build, hung), daemon=True).start()
             return
         try:
             build()
         except GradError as error:
             raise Refusal(str(error)) from None
-        except BaseException:  # an interrupt, too: what is half made is not offered
-            if into is not None:
-                self._entries.pop(key, None)
-            raise
-        offer()
+        self._offer(tree, hung)
 
-    def _in_background(self, build: Callable[[], None], entry: Entry) -> None:
+    def _offer(self, tree: Tree, hung: list[tuple[list[Branch], Branch]]) -> None:
+        for branches, branch in reversed(hung):  # the deepest first: who comes by must find all of a path
+            branches.append(branch)
+            self._watch(tree, branches, branch)
+
+    def _in_background(self, build: Callable[[], None], hung: list) -> None:
         try:
             build()
         except Exception as error:
-            entry.eager, entry.ready = f"it could not be compiled: {error}", True
+            for _, branch in hung:
+                branch.segment, branch.eager = None, f"it could not be compiled: {error}"
 
-    def _watch(self, entry: Entry, key: Any, leaves: list) -> None:
-        """Drop the recordings of arguments that are gone."""
-        entries = weakref.ref(self)
+    def _watch(self, tree: Tree, branches: list[Branch], branch: Branch) -> None:
+        """Drop a branch when something is gone that it depends on."""
+        branch_of, tree_of, traced = weakref.ref(branch), weakref.ref(tree), weakref.ref(self)
 
-        def gone(_: Any) -> None:
-            traced = entries()
-            if traced is not None:
-                dead = traced._entries.pop(key, ())
-                traced._recordings -= sum(max(1, e.tree.paths) for e in dead)
+        def gone(slot: tuple | None, _: Any) -> None:
+            dead, this = branch_of(), traced()
+            if dead is not None and dead in branches:
+                branches.remove(dead)
+                if this is not None:
+                    this._recordings -= 1
+                    this._quick.clear()
+                    this._note_unsteady([slot])
+                if (among := tree_of()) is not None:
+                    among.lost = dead.guard.lost()
 
-        for x in leaves:
-            if not isinstance(x, (*PLAIN, *IMMUTABLE, Tensor)):
-                try:
-                    entry.watching.append(weakref.ref(x, gone))
-                except TypeError:
-                    entry.watching.append(x)
+        slots: dict[int, tuple[Any, tuple | None]] = {}
+        for reach, slot in branch.guard.reached():
+            thing = reach()
+            if thing is not None and (slot is not None or id(thing) not in slots):
+                slots[id(thing)] = thing, slot
+        branch.watching = [weakref.ref(thing, functools.partial(gone, slot)) for thing, slot in slots.values()]
 
     # ---- looking at it ----
-    def explain(self) -> str:
-        """What was recorded, what was run, and what ran eagerly and why."""
-        return self._log.text(self._segments())
+    def explain(self, *, as_dict: bool = False) -> Any:
+        """What was recorded, what was run, what didn't fit, and what ran eagerly and why.
+
+        As text; as_dict: as plain values, for programs.
+        """
+        return self._log.told() if as_dict else self._log.text()
+
+    def counts(self) -> dict[str, int]:
+        """How many calls compiled code served, how many were recorded, ran eagerly, or raised."""
+        return self._log.counts()
 
     def _segments(self) -> list[Segment]:
-        roots = [e.tree.root for entries in self._entries.values() for e in entries]
-        return [segment for root in roots if root is not None for segment in root.all()]
+        return [segment for tree in self._trees.values() for segment in tree.segments()]
 
     def _recorded_graphs(self) -> list[Recording]:
-        return [e.recording for entries in self._entries.values() for e in entries if e.recording is not None]
+        return [s.end.recording for s in self._segments() if s.end is not None]
 
-    def recorded_for(self, args: tuple) -> tuple[Recording, list[Tensor]] | None:
-        """The recording that a call without gradients would use, and the captured tensors it reads."""
+    def recorded_for(self, args: tuple) -> tuple[Recording, Call] | None:
+        """The recording that a call without gradients would use, and that call."""
         with modes.no_grad():
-            key, leaves = key_of(args, {})
-        for entry in self._entries.get(key, ()):
-            call = Call(leaves, entry.guards.held, ())
-            if entry.recording is not None and entry.eager is None and entry.guards.failing(call) is None:
-                return entry.recording, list(call.held)
-        return None
+            local = modes.local
+            tree = self._trees.get((len(args), (), local.grad, local.inference, default_dtype()))
+        if tree is None:
+            return None
+        call = Call([*args, *[None] * (tree.slots - len(args))], self._registry)
+        try:
+            segment = choose(tree.branches, call).segment
+        except (Missed, Eager):
+            return None
+        while segment.end is None:  # whichever way: it is told by its question that it can't be exported
+            segment = next(b.segment for bs in segment.branches.values() for b in bs if b.segment is not None)
+        return segment.end.recording, call
 
     def graph(self, *, raw: bool = False) -> Any:
         """The graph of the latest recording; raw: as it was recorded, with its writes.
@@ -404,6 +459,7 @@ class TracedFunction:
 
 
 TRANSPARENT.add(TracedFunction)
+HIDDEN.add(__file__)
 
 
 def _restored(function: Callable, options: dict[str, Any]) -> TracedFunction:
@@ -415,13 +471,12 @@ def _modes() -> tuple:
     return local.grad, local.inference, local.anomaly, default_dtype()
 
 
-# ---- outputs with a history --------------------------------------------------------------------------------
-def _differentiable(recording: Recording, call: Call) -> Any:
-    """The recording, compiled so that its results get a history."""
+def _differentiable(recording: Recording, tensors: dict[Any, Any]) -> Any:
+    """The recording, compiled so that its results get a history.  tensors: those of the run, by source."""
     graph, sources = recording.graph, recording.sources
-    needs = [isinstance(source, (Arg, Held)) and call.tensor(source)._node is not None for source in sources]
+    needs = [isinstance(source, (Arg, Held)) and tensors[source]._node is not None for source in sources]
     for position in recording.written:
-        if not call.tensor(sources[position]).is_contiguous():
+        if not tensors[sources[position]].is_contiguous():
             raise GradError("a tensor that is not contiguous is written on the way to outputs with a history")
     returned = len(graph.results) - len(recording.written)
     written = set(recording.written)
@@ -436,55 +491,35 @@ def _differentiable(recording: Recording, call: Call) -> Any:
     )  # fmt: skip
 
 
-def _run_live(entry: Entry, call: Call) -> Any:
-    recording = entry.recording
-    assert recording is not None
-    draw(recording, call)
-    tensors = []
-    for source in recording.sources:
-        if isinstance(source, (Arg, Held, Grad)):
-            x = call.tensor(source)
-            tensors.append(x if x._data.flags.c_contiguous else x.contiguous())
-        else:
-            array = call.array(source)
-            tensors.append(wrap(array, _kind(array)))
-    before = [call.tensor(source).grad for source, _ in recording.gradients]
-    try:
-        outputs = entry.live.run(tensors)
-    except BaseException:
-        draw(recording, call, back=True)
-        raise
-
-    def base_of(base: Fresh) -> Tensor:
-        x = outputs[base.result]
-        if base.order is not None:
-            x._data = laid_out(x._data, base.order)
-        return x
-
-    return Making(recording, call, base_of, before).result()
-
-
-def _kind(array: np.ndarray) -> Any:
-    return type_of(from_numpy_dtype(array.dtype), array.shape)
-
-
 # ---- the decorator -----------------------------------------------------------------------------------------
-def trace(function: Any = None, *, verify: bool = False, background: bool = False) -> Any:
+def trace(
+    function: Any = None, *, verify: bool = False, compile: str = "now", max_recordings: int = MOST_RECORDINGS,
+    when_full: str = "eager",
+) -> Any:  # fmt: skip
     """Record a function's first call and run what was compiled from then on: `@trace`, `trace(module)`.
 
-    verify: compare each compiled run with the eager one, and name what differs first.  background: compile
-    in a thread, while calls go on eagerly.
+    verify: compare each compiled run with the eager one, and name what differs first (LAMINA_VERIFY=1 does so
+    for all).  compile: "now", or "background": in a thread, while calls go on eagerly.  max_recordings: how
+    often it is recorded at most; when_full: what becomes of calls that fit none then, "eager" or "error",
+    which raises TooManyRecordings.
 
-    A call of another kind (types, layouts, values of numbers, what the function reads) is recorded anew;
-    what can't be recorded runs eagerly, and `explain()` says why.  What a function reads is found by names:
-    the globals, closures, defaults and attributes that its code, and code it names, spells out.  Functions
-    that reach state in other ways (through C code, or objects made behind their back) must be traced with
-    that state as an argument.  Raises ArgumentError for what can't be called.
+    The first call is interpreted, bytecode by bytecode, and every place of the heap that it reads becomes a
+    guard: arguments, globals, closures, attributes, items, classes.  A call of which the guards don't hold is
+    recorded anew; a number that keeps changing becomes an input.  What it does to lists, dicts, attributes and
+    what it prints is done again, in order, when compiled code has run.  What can't be followed runs eagerly,
+    and `explain()` says why.  Raises ArgumentError for what can't be called.
     """
     if function is None:
-        return functools.partial(trace, verify=verify, background=background)
+        return functools.partial(
+            trace, verify=verify, compile=compile, max_recordings=max_recordings, when_full=when_full
+        )
     if isinstance(function, TracedFunction):
         return function
+    if compile not in ("now", "background") or when_full not in ("eager", "error"):
+        raise ArgumentError(
+            f"trace(function): compile is 'now' or 'background', and when_full 'eager' or 'error', "
+            f"not {compile!r} and {when_full!r}"
+        )
     if not callable(function) or isinstance(function, type):
         raise ArgumentError(
             f"trace(function): takes a function or a module, not {type(function).__name__}"
@@ -495,7 +530,9 @@ def trace(function: Any = None, *, verify: bool = False, background: bool = Fals
         raise ArgumentError(
             "trace(function): a generator or a coroutine stops in the middle, and can't be recorded"
         )
-    return TracedFunction(function, verify=verify, background=background)
+    return TracedFunction(
+        function, verify=verify, compile=compile, max_recordings=max_recordings, when_full=when_full
+    )
 
 
-__all__ = ["TracedFunction", "trace"]
+__all__ = ["TooManyRecordings", "TracedFunction", "trace"]

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,9 +21,14 @@ from ..ir.op import Op
 from ..ir.types import Type
 from ..runtime.methods import number_in
 from ..runtime.places import Place
-from .reads import Refusal
+from .facts import Refusal, shown
+from .observe.parts import Part, Reason, place_text
 from .recording import Recording
+from .report import Path
 from .sources import Answer, Fresh, Held, Made
+
+if TYPE_CHECKING:
+    from .guards import Conditions, Guard
 
 Key = int  # of a value: equal where it is computed in the same way
 
@@ -74,6 +79,15 @@ def hashable(answer: Any) -> Any:
     return type(answer), answer
 
 
+def answered(key: Any) -> Any:
+    """The answer of a key that `hashable` made."""
+    if isinstance(key, bytes):
+        return struct.unpack("d", key)[0]
+    if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], type):
+        return key[1]
+    return [*map(answered, key)] if isinstance(key, tuple) else key
+
+
 @dataclass
 class Segment:
     """A graph, what it is given and what it gives; then a question, or the end of a path.
@@ -89,17 +103,39 @@ class Segment:
     frozen: frozenset[int]
     held: tuple[int | None, ...] | None = None
     ask: Ask | None = None
-    branches: dict[Any, Segment] = field(default_factory=dict)
+    branches: dict[Any, list[Branch]] = field(default_factory=dict)
     end: End | None = None
     code: Any = None  # what runs the graph; None until it is compiled
     reader: Any = None  # how a first segment's inputs are read, once that is known
     runs: int = 0
+    full: str | None = None  # why calls that get here run eagerly: too many answers were seen
+
+    def told(self, answer: Any) -> str:
+        """That an answer is new, for a reader."""
+        assert self.ask is not None
+        seen, new = (" or ".join([shown(a if self.ask.op else answered(a)) for a in answers])
+                     for answers in (self.branches, [answer]))  # fmt: skip
+        return f"the answer to {self.ask.how}: {seen} -> {new} ({place_text(self.ask.place)})"
 
     def all(self) -> Iterable[Segment]:
         """This segment and all that follow."""
         yield self
-        for branch in self.branches.values():
-            yield from branch.all()
+        for branches in self.branches.values():
+            for branch in branches:
+                if branch.segment is not None:
+                    yield from branch.segment.all()
+
+
+@dataclass(eq=False)
+class Branch:
+    """One way on: what must hold for it, and the segment that comes then, or why calls run eagerly there."""
+
+    guard: Guard
+    segment: Segment | None
+    eager: str | None = None
+    path: Path | None = None  # whose it is, for the report
+    quick: Any = None  # the short way (quick.py), False where there is none
+    watching: list[Any] = field(default_factory=list)  # weak references to what it depends on
 
 
 @dataclass
@@ -110,6 +146,7 @@ class End:
     (None where an earlier one computed it), and the key.  Two results of one key are two arrays.  leftover:
     of the written params, those whose new values the last segment doesn't write itself: pairs of a param's
     position and a key.  params: the keys of all params.  types: of the results.
+    conditions: what must hold besides the guards on the way.
     """
 
     recording: Recording
@@ -117,12 +154,16 @@ class End:
     leftover: tuple[tuple[int, Key], ...]
     params: tuple[Key, ...]
     types: tuple[Type, ...]
+    conditions: Conditions
+    live: Any = None  # the Differentiable, where what is returned has a history
+    ready: bool = False  # whether all that leads here is compiled
+    path: Any = None  # what the report says of it
 
     @cached_property
     def plain(self) -> tuple[tuple[int, Type], ...] | None:
         """The place and the type of each returned tensor, where new tensors are all that a call leaves."""
         recording = self.recording
-        if recording.gradients or recording.writes or recording.draws or self.leftover:
+        if recording.gradients or recording.written or recording.writes or recording.draws or self.leftover:
             return None
         found = []
         for maker in recording.makers:
@@ -137,17 +178,24 @@ class End:
 
 
 class Tree:
-    """All recorded paths of one set of guards.
+    """All recorded paths of calls with as many arguments, of the same names, under the same modes.
 
-    dense: which of the tensors that are held lie row by row.  sources: what each param's key stands for.
+    dense: which of the captured tensors lie row by row.  sources: what each param's key stands for.
     """
 
-    def __init__(self, dense: frozenset[int] = frozenset()):
-        self.dense = dense
-        self.root: Segment | None = None
+    def __init__(self) -> None:
+        self.dense: set[int] = set()
+        self.branches: list[Branch] = []
         self.sources: dict[Key, Any] = {}
-        self.paths = 0
+        self.paths = self.slots = 0
+        self.lost: tuple[Part, Reason] | None = None  # why a path was dropped since the last miss
         self._keys: dict[tuple, Key] = {}
+
+    def segments(self) -> Iterable[Segment]:
+        """All segments of all paths."""
+        for branch in self.branches:
+            if branch.segment is not None:
+                yield from branch.segment.all()
 
     def key(self, *described: Any) -> Key:
         return self._keys.setdefault(described, len(self._keys))
@@ -168,42 +216,43 @@ class Tree:
                 keys[value] = self.key(node.op.name, repr(dict(node.attrs)), inputs, number)
         return keys
 
-    def insert(self, recording: Recording) -> list[Segment]:
-        """Add a path; return its new segments.  Raises Refusal where it contradicts what is known."""
+    def insert(
+        self, recording: Recording, guards: Sequence[Guard], conditions: Conditions
+    ) -> tuple[list[Segment], list[tuple[list[Branch], Branch]]]:
+        """Prepare a path: its new segments, and the branches to hang in, with where they belong.
+
+        guards: of each stretch.  Raises Refusal where it contradicts what is known.
+        """
         keys = self.keys_of(recording)
-        cut = _Cut(self, recording, keys)
-        here, answer, made = self.root, None, []
-        parent: Segment | None = None
+        cut = _Cut(self, recording, keys, conditions)
+        here, made, hung = self.branches, [], []
         for number, question in enumerate(recording.questions):
             ask = cut.ask(number)
-            if here is None:
-                here = cut.segment(number, ask)
-                self._attach(parent, answer, here)
-                made.append(here)
-            elif here.ask is None or not here.ask.same(ask):
-                raise Refusal("two runs on the same arguments and state did different things")
-            cut.known.update(here.outputs)
-            parent, answer = here, hashable(question.answer) if question.op is None else question.answer
-            here = here.branches.get(answer)
-        if here is not None:
-            raise Refusal("a run gave the answers of a known path, and yet that path was not taken")
+            known = next((b for b in here if b.segment is not None and b.guard.part.same(guards[number].part)), None)
+            if known is None or known.segment is None:
+                segment = cut.segment(number, ask)
+                made.append(segment)
+                hung.append((here, Branch(guards[number], segment)))
+            else:
+                segment = known.segment
+                if segment.ask is None or not segment.ask.same(ask):
+                    raise Refusal("two runs on the same arguments and state did different things")
+            cut.known.update(segment.outputs)
+            answer = hashable(question.answer) if question.op is None else question.answer
+            here = segment.branches.setdefault(answer, [])
         last = cut.last()
-        self._attach(parent, answer, last)
-        self.paths += 1
-        return [*made, last]
-
-    def _attach(self, parent: Segment | None, answer: Any, segment: Segment) -> None:
-        if parent is None:
-            self.root = segment
-        else:
-            parent.branches[answer] = segment
+        hung.append((here, Branch(guards[len(recording.questions)], last)))
+        return [*made, last], hung
 
 
 class _Cut:
     """Divides one recording's graph into segments.  known: keys of what earlier segments handed over."""
 
-    def __init__(self, tree: Tree, recording: Recording, keys: dict[Value, Key]):
+    def __init__(
+        self, tree: Tree, recording: Recording, keys: dict[Value, Key], conditions: Conditions
+    ):
         self.tree, self.recording, self.graph, self.keys = tree, recording, recording.graph, keys
+        self.conditions = conditions
         self.known: set[Key] = set()
         self.maker = {v: node for node in self.graph.nodes for v in node.outputs}
 
@@ -269,7 +318,7 @@ class _Cut:
         made = self.made(nodes, outputs, targets=targets, into=into)
         made.end = End(
             recording, tuple(ends), tuple(leftover), tuple(self.keys[p] for p in graph.params),
-            tuple(v.type for v in results),
+            tuple(v.type for v in results), self.conditions,
         )  # fmt: skip
         return made
 

@@ -120,12 +120,14 @@ class Optimizer:
             modes.tell("gradients")
         for group in self.param_groups:
             for p in group["params"]:
-                if set_to_none:
-                    edge = p._edge
-                    if type(edge) is Leaf:
-                        edge.grad = None
-                elif p.grad is not None:
-                    p.grad.detach_().zero_()
+                edge = p._edge
+                if not set_to_none:
+                    if p.grad is not None:
+                        p.grad.detach_().zero_()
+                elif type(edge) is Leaf:
+                    edge.grad = None
+                else:  # frozen since: what it has left is dropped as well, lest a step uses it
+                    p.grad = None
 
     # ---- the step ----
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

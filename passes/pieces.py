@@ -155,9 +155,10 @@ def piece_of(node: Node, used: frozenset[int]) -> Piece | None:
 def signature(node: Node) -> tuple:
     """What two nodes have in common that do the same with operands of one type.
 
-    Attrs go by their text, as 0.0 and -0.0 are equal, and so are 1 and True.
+    Attrs go by their text, as 0.0 and -0.0 are equal, and so are 1 and True.  Outputs' types follow from the
+    rest, but for the default dtype, which may change.
     """
-    types = tuple(None if v is None else v.type for v in node.inputs)
+    types = tuple(None if v is None else v.type for v in (*node.inputs, *node.outputs))
     return node.op, types, tuple([repr(value) for value in node.attrs.values()])
 
 

@@ -5,8 +5,9 @@ optimise works on graphs, to_program goes on from there; each can stop after any
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ..ir.errors import ArgumentValueError
 from ..ir.graph import Graph
@@ -98,10 +99,19 @@ def to_program(
     into: for each result, the param that it overwrites, or None.
     """
     program = build_program(graph, into)
+    for step in program_passes(target, options):
+        program = step(program)
+    return program
+
+
+def program_passes(target: Target, options: Options = Options()) -> tuple[Callable[[Program], Program], ...]:
+    """The passes over programs that these options ask for, in order; `name_of` names them."""
     if not options.layouts:
-        return program
-    # first: whole vectors of images need no blocks of channels
-    program = batch_innermost(program, target, Innermost(winograd=options.winograd))
-    program = assign_layouts(program, target, Layouts(winograd=options.winograd))
-    # last: products that no layout has taken for convolutions
-    return pack_matmuls(program, target, Products(options.frozen))
+        return ()
+    return (
+        # first: whole vectors of images need no blocks of channels
+        partial(batch_innermost, target=target, options=Innermost(winograd=options.winograd)),
+        partial(assign_layouts, target=target, options=Layouts(winograd=options.winograd)),
+        # last: products that no layout has taken for convolutions
+        partial(pack_matmuls, target=target, options=Products(options.frozen)),
+    )

@@ -127,7 +127,7 @@ def from_numpy(array: np.ndarray) -> Tensor:
             "use lamina.tensor(array), which copies",
         )
     made = tensor_of(array)
-    storage_of(made).exposed = True
+    storage_of(made).expose()
     if modes.CHANGED:
         modes.tell("refuse", "a NumPy array was turned into a tensor that shares its memory")
     return made

@@ -33,7 +33,7 @@ def _evaluate(func: Callable, inputs: Any, create_graph: bool) -> tuple[tuple, A
             x.view_as(x) if create_graph and x.requires_grad else x.detach().requires_grad_()
             for x in _listed(inputs, "inputs")
         )
-        return xs, func(*xs) if isinstance(inputs, (tuple, list)) else func(xs[0])
+        return xs, modes.call_user(func, *(xs if isinstance(inputs, (tuple, list)) else xs[:1]))
 
 
 def _gradients(outputs: Any, xs: tuple, cotangents: Any, create_graph: bool, strict: bool) -> tuple:
@@ -118,7 +118,7 @@ def hessian(
     """
 
     def first(*xs: Tensor) -> Any:
-        value = func(*xs)
+        value = modes.call_user(func, *xs)
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise GradError("hessian(func, inputs): func must return one number", f"returned: {value!r}")
         found = jacobian(func, xs, create_graph=True, strict=strict)

@@ -47,6 +47,7 @@ def lift(kind: Type, value: Any) -> Tensor:
         known = kind.scalars.get(value)
         if known is not None:
             return known
+    given = value
     if isinstance(value, np.generic):
         if from_numpy_dtype(value.dtype) is None:
             raise ArgumentError(f"a number is needed beside {kind}, not NumPy's {value.dtype}")
@@ -58,6 +59,8 @@ def lift(kind: Type, value: Any) -> Tensor:
         raise ArgumentError(f"the number {value} does not fit into {dtype}") from None
     made = wrap(data, type_of(dtype, (), kind.device))
     made._storage = Literal()
+    if type(given) not in (bool, int, float):
+        made._storage.number = given
     if kept:
         if len(kind.scalars) >= 256:
             kind.scalars.clear()

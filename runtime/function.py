@@ -100,9 +100,11 @@ class Function:
         wanted = modes.is_grad_enabled() and any(x._node is not None for _, x in tensors)
         ctx.needs_input_grad = tuple(isinstance(x, Tensor) and x._node is not None for x in args)
         with modes.no_grad():
-            result = cls.forward(ctx, *args) if cls.setup_context is None else cls.forward(*args)
-            if cls.setup_context is not None:
-                cls.setup_context(ctx, args, result)
+            if cls.setup_context is None:
+                result = modes.call_user(cls.forward, ctx, *args)
+            else:
+                result = modes.call_user(cls.forward, *args)
+                modes.call_user(cls.setup_context, ctx, args, result)
         outputs = result if isinstance(result, tuple) else (result,)
         for x in ctx._dirty:
             check_writable(x, cls.__name__, wanted)
@@ -164,7 +166,7 @@ def _record(
         if ctx.materialize_grads:
             cotangents = tuple(_zeros(t) if g is None else g for g, t in zip(cotangents, outs, strict=True))
         try:
-            grads = cls.backward(ctx, *cotangents)
+            grads = modes.call_user(cls.backward, ctx, *cotangents)
         finally:
             ctx._saved = ()
         grads = grads if isinstance(grads, tuple) else (grads,)

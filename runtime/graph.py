@@ -49,6 +49,10 @@ class Node:
         """Who saved what guard number `guard` is about: the op's name, and its line as errors show it."""
         return self.name, spell(self.place)
 
+    def freed(self) -> tuple[str, str]:
+        """Who had saved what was freed: the op's name, and its line as errors show it."""
+        return self.name, spell(self.place)
+
     def __repr__(self) -> str:
         return f"<node {self.name} at {hex(id(self))}>"
 

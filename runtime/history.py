@@ -29,7 +29,8 @@ def record(plan: Plan, operands: tuple, outputs: tuple, arrays: tuple) -> None:
     if n is None:
         return
     if len(outputs) == 1:
-        outputs[0]._edge = n  # an edge to a node itself leads to its first output
+        if outputs[0]._meta.dtype.category == "float":
+            outputs[0]._edge = n  # an edge to a node itself leads to its first output
     else:
         for k, out in enumerate(outputs):
             if out._meta.dtype.category == "float":

@@ -17,6 +17,7 @@ from ..ir.errors import DTypeError, InplaceError, ShapeError
 from ..ir.op import REGISTRY, Op
 from ..ir.views import MAPS
 from . import modes
+from .changes import advance_objects
 from .dispatch import describe, lifted, plan_for
 from .graph import Edge, Leaf, Node, Port
 from .history import node_of, storage_of
@@ -172,6 +173,7 @@ def reshaped_in_place(function: Callable, name: str) -> Callable:
         if after is not before:
             self._data, self._meta = after._data, after._meta
             self._edge, self._view = after._edge, after._view
+            advance_objects()
             self._storage.written((name, here()))
             if type(node) is Leaf:  # stays one, of another shape
                 self._edge, node.kind = node, after._meta

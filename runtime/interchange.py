@@ -116,7 +116,7 @@ def export(
     except BufferError as error:
         raise ExportError(f"__dlpack__(): {error}", f"tensor: {self._meta}") from None
     if not copy:
-        storage_of(self).exposed = True
+        storage_of(self).expose()
     if half:
         _inside(capsule).code = CODE_BFLOAT
     return capsule
@@ -134,7 +134,7 @@ def _buffer(self: Tensor, flags: int) -> memoryview:
         raise ExportError(
             "memoryview(x): buffers have no code for bfloat16", "share x.float(), or use DLPack"
         )
-    storage_of(self).exposed = True
+    storage_of(self).expose()
     return memoryview(data)
 
 
@@ -192,7 +192,7 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     made = tensor_of(data.view(bfloat16.numpy) if half else data)
     if copy:
         return tensor_of(made._data.copy())
-    storage_of(made).exposed = True
+    storage_of(made).expose()
     return made
 
 

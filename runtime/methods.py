@@ -25,6 +25,7 @@ from ..ir.errors import (
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
 from ..ir.types import CPU, Device
 from . import autograd, modes, ops
+from .changes import advance_objects
 from .dispatch import EAGER, eager, lift, operator
 from .graph import hooks_of
 from .history import storage_of
@@ -248,7 +249,7 @@ def _numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
         )
     if modes.CHANGED:
         modes.tell("refuse", "numpy() handed out a tensor's memory")
-    storage_of(self).exposed = True
+    storage_of(self).expose()
     return self._data
 
 
@@ -378,6 +379,7 @@ class Handle:
     def remove(self) -> None:
         if self._hook in self._hooks:
             self._hooks.remove(self._hook)
+            hooks_changed()
 
     def __enter__(self) -> Handle:
         return self
@@ -386,13 +388,19 @@ class Handle:
         self.remove()
 
 
-hooks_hung = 0  # how often a hook was: as long as it is the same, no leaf has got one
+hooks_hung = 0  # how often a hook was, or was taken away: as long as it is the same, all leaves have theirs
+
+
+def hooks_changed() -> None:
+    """Note that a hook was hung on history, or taken away."""
+    global hooks_hung
+    hooks_hung += 1
+    advance_objects()
 
 
 def hooked(name: str) -> None:
     """Note that a hook was hung on history."""
-    global hooks_hung
-    hooks_hung += 1
+    hooks_changed()
     if modes.CHANGED:
         modes.tell("foreign", f"a {name} hook on a tensor")
 

@@ -25,7 +25,8 @@ class _Local(threading.local):
 
     grad: gradients are recorded.  inference: they are not, whatever `grad` says.  hook: called with
     (op, attrs, operands, outputs) after each op, hidden outputs included: the one place where a recorder or a
-    profiler listens.  notice: called with what else a recorder must hear (see `tell`).
+    profiler listens.  notice: called with what else a recorder must hear (see `tell`).  caller: called with
+    (function, args, kwargs) in place of a function of the user's (see `call_user`).
     anomaly: every op notes its line, and backward looks for NaN.
     """
 
@@ -33,6 +34,7 @@ class _Local(threading.local):
     inference = False
     hook: Callable | None = None
     notice: Callable | None = None
+    caller: Callable | None = None
     anomaly = False
     counted = False
 
@@ -66,6 +68,7 @@ def tell(kind: str, *what: Any) -> None:
     numbers (operands, optimizer, group): where the 0-d operands of an update were read from.
     once (reason): this run did what later runs don't, so its recording is of no use.
     gradients (leaf): the `.grad` of leaves is read or written from here on; one leaf's, where it is known.
+    kept (tensor, gradient): the `.grad` of a tensor is read or written that is no leaf, or asks for none.
     backward (): history is walked.
     detached (tensor): a tensor without history that shares memory with one that may have it.
     foreign (what): history that no op record stands for was made.
@@ -74,6 +77,13 @@ def tell(kind: str, *what: Any) -> None:
     notice = local.notice
     if notice is not None:
         notice(kind, *what)
+
+
+def call_user(function: Callable, *args: Any) -> Any:
+    """Call a function of the user's, such as a hook: by way of this thread's recorder, if there is one."""
+    if CHANGED and local.caller is not None:
+        return local.caller(function, args, {})
+    return function(*args)
 
 
 def is_recording() -> bool:
@@ -213,13 +223,17 @@ class set_detect_anomaly(set_grad_enabled):
 
 
 class hooked(_Mode):
-    """Call `hook(op, attrs, operands, outputs)` after each op of this thread, and `notice` as `tell` says."""
+    """Call `hook(op, attrs, operands, outputs)` after each op of this thread, and `notice` as `tell` says.
 
-    def __init__(self, hook: Callable, notice: Callable | None = None):
+    caller: calls the user's functions for the framework, as `caller(function, args, kwargs)`.
+    """
+
+    def __init__(self, hook: Callable, notice: Callable | None = None, caller: Callable | None = None):
         if not callable(hook):
             raise ArgumentError(f"hooked(hook): hook must be callable, not {type(hook).__name__}")
-        self._hook, self._notice = hook, notice
-        self._changes = {"hook": self._tell, "notice": None if notice is None else self._tell_notice}
+        self._hook, self._notice, self._caller = hook, notice, caller
+        told = None if notice is None else self._tell_notice
+        self._changes = {"hook": self._tell, "notice": told, "caller": caller}
 
     def _tell(self, *event: Any) -> None:
         """Call the hook, which is not told of the ops that it runs itself."""
@@ -229,12 +243,12 @@ class hooked(_Mode):
         self._deaf(self._notice, event)
 
     def _deaf(self, listener: Callable, event: tuple) -> None:
-        before = local.hook, local.notice
-        local.hook = local.notice = None
+        before = local.hook, local.notice, local.caller
+        local.hook = local.notice = local.caller = None
         try:
             listener(*event)
         finally:
-            local.hook, local.notice = before
+            local.hook, local.notice, local.caller = before
 
     def clone(self) -> _Mode:
-        return hooked(self._hook, self._notice)
+        return hooked(self._hook, self._notice, self._caller)

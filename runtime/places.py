@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import linecache
 import os
+from collections.abc import Callable
 from sys import _getframe
 from types import CodeType
 from typing import Any
@@ -16,10 +17,15 @@ from typing import Any
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Demos, examples and tests stand in the same tree and yet are users.
 _USER_ROOMS = tuple(PACKAGE + room + os.sep for room in ("tests", "examples", "benchmarks", "demo"))
+_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+_PACKAGES = os.sep + "site-packages" + os.sep
 Place = tuple[CodeType, int]
 
 USERS: set[str] = set()  # source files known to be the user's
 _INTERNAL: set[str] = set()  # and to be the package's own machinery
+# Functions of the package whose frames stand for one of the user's, as an interpreter's loop does: by their
+# code, what tells from a frame which place it is.
+STANDS_FOR: dict[CodeType, Callable[[Any], Place]] = {}
 
 
 def is_internal(filename: str) -> bool:
@@ -42,12 +48,36 @@ def here(frame: Any = None) -> Place:
         name = frame.f_code.co_filename
         while True:
             while name in _INTERNAL:
+                if frame.f_code in STANDS_FOR:
+                    place = STANDS_FOR[frame.f_code](frame)
+                    if not is_internal(place[0].co_filename):
+                        return place
                 frame = frame.f_back
                 name = frame.f_code.co_filename
             if name in USERS or not is_internal(name):
                 return frame.f_code, frame.f_lasti
     except AttributeError:  # the package all the way out, as where it runs itself
         return inner.f_code, inner.f_lasti
+
+
+def users(frame: Any) -> Place:
+    """The innermost place from `frame` outwards that is not the standard library's either."""
+    first = here(frame)
+    if not _of_python(first[0].co_filename):
+        return first
+    while frame is not None:
+        stands = STANDS_FOR.get(frame.f_code)
+        place = (frame.f_code, frame.f_lasti) if stands is None else stands(frame)
+        name = place[0].co_filename
+        if not is_internal(name) and not _of_python(name):
+            return place
+        frame = frame.f_back
+    return first
+
+
+def _of_python(filename: str) -> bool:
+    """Whether a source file belongs to the standard library."""
+    return filename.startswith(("<frozen ", _LIBRARY)) and _PACKAGES not in filename
 
 
 def line_of(place: Place) -> tuple[str, int]:

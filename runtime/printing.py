@@ -150,7 +150,7 @@ def _values(data: np.ndarray, indent: int, options: Options) -> str:
     return _rows(data, indent, write, width, options.edgeitems if cut else None, options.linewidth)
 
 
-def _history(x: Tensor) -> str | None:
+def history(x: Tensor) -> str | None:
     """`grad_fn=<MulBackward0>` for op mul, or `requires_grad=True` for a leaf, or None."""
     node = x.grad_fn
     if node is None:
@@ -161,8 +161,8 @@ def _history(x: Tensor) -> str | None:
     return f"grad_fn=<{''.join(part.capitalize() for part in name.split('_'))}Backward0>"
 
 
-def spelled(x: Tensor) -> str:
-    """The tensor as text."""
+def spelled(x: Tensor, past: str | None = "") -> str:
+    """The tensor as text; past: what is said of its history, where that isn't to be its own."""
     if modes.CHANGED:
         modes.tell("refuse", "a tensor was turned into text")
     options, kind, prefix = _options, x._meta, "tensor("
@@ -180,9 +180,9 @@ def spelled(x: Tensor) -> str:
             notes.append(f"size={kind.shape}")
     if kind.dtype not in plain:
         notes.append(f"dtype={kind.dtype}")
-    history = _history(x)
-    if history is not None:
-        notes.append(history)
+    past = history(x) if past == "" else past
+    if past is not None:
+        notes.append(past)
     text = prefix + values
     used = len(text) - text.rfind("\n") + 1
     for note in notes:

@@ -19,6 +19,7 @@ from ..ir.op import REGISTRY
 from ..ir.shapes import fitting
 from ..ir.types import Type, type_of
 from . import modes
+from .changes import advance_contents
 from .graph import Edge, Leaf, Node, Port
 from .memory import is_alone
 from .places import line_of, spell
@@ -63,9 +64,10 @@ HELD = _held()  # the same for an array in a variable of the function that asks
 def changed(node: Node) -> InplaceError | GradError:
     """Why the saved values of `node` can't be used."""
     if node.saved is None:
+        name, saved_at = node.freed()
         return GradError(
             "backward through the same history a second time: what it saved was freed by the first",
-            f"saved by      {node.name:<8} {spell(node.place)}",
+            f"saved by      {name:<8} {saved_at}",
             "to go through twice: pass retain_graph=True the first time",
         )
     guards = zip(node.guards[::2], node.guards[1::2], strict=True)
@@ -219,7 +221,7 @@ def run_hooks(e: Edge, g: Any, create: bool) -> Any:
     hooks = (e.hooks or {}).get(index, ())
     for hook in sorted(hooks, key=lambda hook: type(hook) is Retained):  # what is retained is what goes on
         x = as_tensor(g)
-        new = hook(x)
+        new = hook(x) if type(hook) is Retained else modes.call_user(hook, x)
         if new is not None:
             if not isinstance(new, Tensor):
                 raise ArgumentError(f"a gradient hook must return a tensor or None, not {type(new).__name__}")
@@ -246,7 +248,7 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
     elif modes.is_recording():  # what follows, by ops
         g, old = as_tensor(g), e.grad
         if old is None:
-            e.grad = REGISTRY["clone"](g)
+            e.grad = REGISTRY["clone"](g) if g.is_contiguous() else g.contiguous()
         elif old._edge is not None or not old._data.flags.writeable:
             e.grad = old.detach() + g
         else:
@@ -258,7 +260,7 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
             array, alone = g, references <= ARRAY_ALONE
         else:
             array, alone = g._data, references[0] <= TENSOR_ALONE[0] and references[1] <= TENSOR_ALONE[1]
-        alone = alone and array.flags.writeable and (array.base is None or is_alone(array))
+        alone = alone and array.flags.writeable and array.flags.c_contiguous and (array.base is None or is_alone(array))
         with accumulating:
             old = e.grad
             if old is None:
@@ -271,12 +273,13 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
                 np.add(old._data, array, out=old._data)
                 if old._storage is not None:
                     old._storage.version += 1
+                    advance_contents()
     if e.after:
         user_code(create)
         for hook in tuple(e.after):
             owner = e.owner()
             if owner is not None:
-                hook(owner)
+                modes.call_user(hook, owner)
 
 
 def user_code(create: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .changes import advance_contents
 from .places import Place
 
 
@@ -28,6 +29,12 @@ class Storage:
         """Note a write, after it was done."""
         self.version += 1
         self.writer = writer
+        advance_contents()
+
+    def expose(self) -> None:
+        """Note that others see the memory from now on, and may write it."""
+        self.exposed = True
+        advance_contents()
 
     def marks(self) -> tuple[int, ...]:
         """Counts of which one has moved on after any write, for those who keep what they made of the data."""
@@ -35,7 +42,12 @@ class Storage:
 
 
 class Literal(Storage):
-    """That of a tensor that a Python number beside a tensor was turned into: nobody writes it."""
+    """That of a tensor that a Python number beside a tensor was turned into: nobody writes it.
+
+    number: the number, where its class is not Python's own: a recorder may know more of it.
+    """
+
+    number: object = None
 
 
 class Apart(Storage):
@@ -57,6 +69,7 @@ class Apart(Storage):
         while isinstance(of, Apart):
             of = of.of
             of.unseen += 1
+        advance_contents()
 
     @property
     def exposed(self) -> bool:

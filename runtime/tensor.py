@@ -17,6 +17,7 @@ from ..ir.dtypes import DType, from_numpy_dtype
 from ..ir.errors import ArgumentError, DimError, DTypeError, GradError, ShapeError
 from ..ir.types import CPU, Device, Type, type_of
 from . import modes
+from .changes import advance_objects
 from .graph import Edge, Leaf, Node, Port, hooks_of
 from .storage import Apart, Storage
 
@@ -194,6 +195,7 @@ class Tensor:
     @_node.setter
     def _node(self, edge: Edge | None) -> None:
         self._edge = edge
+        advance_objects()
 
     @property
     def requires_grad(self) -> bool:
@@ -242,11 +244,17 @@ class Tensor:
     @property
     def grad(self) -> Tensor | None:
         node = self._node or getattr(self, "_resting", None)
-        if type(node) is Leaf:
-            if modes.CHANGED:
-                modes.tell("gradients")
-            return node.grad
-        return kept.grad if (kept := retained(self)) else None
+        found = node.grad if type(node) is Leaf else kept.grad if (kept := retained(self)) else None
+        if modes.CHANGED:
+            self._tell_of_gradient(found)
+        return found
+
+    def _tell_of_gradient(self, found: Tensor | None) -> None:
+        """Tell a recorder that the gradient is read or written; found: what it is now."""
+        if type(self._node) is Leaf:
+            modes.tell("gradients")
+        else:
+            modes.tell("kept", self, found)
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
@@ -264,7 +272,9 @@ class Tensor:
                 )
         if type(node) is Leaf:
             if modes.CHANGED:
-                modes.tell("gradients")
+                self._tell_of_gradient(node.grad)
+                if self._node is None and node.grad is not value:
+                    modes.tell("once", "the gradient was changed of a tensor that asks for none any more")
             node.grad = value
         elif value is not None:
             raise GradError("only a leaf that requires grad holds a gradient", f"tensor: {self._meta}")
@@ -302,6 +312,7 @@ class Tensor:
         self._data, self._meta, self._storage, self._view = value._data, value._meta, value._storage, None
         if type(self._node) is Leaf:
             self._node.kind = value._meta
+        advance_objects()
 
     def detach(self) -> Tensor:
         """The same memory without history.  Writing into it counts as writing into this tensor."""

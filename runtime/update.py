@@ -12,6 +12,7 @@ import numpy as np
 from ..ir.errors import InplaceError
 from ..ir.op import Op
 from . import modes
+from .changes import advance_contents
 from .history import storage_of
 from .kernels import update_large
 from .places import here
@@ -63,6 +64,7 @@ def apply_update(
     for store in stores:
         store.version += 1
         store.writer = writer
+    advance_contents()
     if modes.CHANGED and modes.local.hook is not None:
         grads, _, *states = columns
         operands, attrs = op.bind(params, grads, *states, **numbers)

@@ -3,6 +3,7 @@
 import os
 import random
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -66,6 +67,26 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if reporter is not None and not reporter.stats.get("passed"):  # a worker of xdist has no reporter
         reporter.write_line("\nno test passed, and --require-passed was given", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what the battery of tests/soundness came to, in whichever workers its programs ran."""
+    reports = [r for found in terminalreporter.stats.values() for r in found]
+    calls = [r.user_properties for r in reports if getattr(r, "when", None) == "call"]
+    rows = [value for properties in calls for name, value in properties if name == "soundness"]
+    if not rows:
+        return
+    n: Counter[str] = sum((Counter(row["counts"]) for row in rows), Counter())
+    reasons: Counter[str] = sum((Counter(row["reasons"]) for row in rows), Counter())
+    terminalreporter.section("soundness")
+    terminalreporter.write_line(
+        f"{n['programs']} programs, {n['silently wrong']} silently wrong; compiled code served "
+        f"{n['served given'] / n['calls given']:.0%} of the calls as given, "
+        f"{n['served settled'] / n['calls settled']:.0%} once they settle (all of {n['settle']} programs); "
+        f"of {n['servable']} programs that need not be refused {n['servable settle'] / n['servable']:.0%} settle"
+    )
+    for reason, count in reasons.most_common(10):
+        terminalreporter.write_line(f"{count:5} calls ran undecorated: {reason}")
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from .types import NUMPY, is_floating
 from .words import VOCABULARY
 
 Grid = Mapping[str, np.ndarray]
+# (a value, its declared type, the size of what was rounded on the way to it) -> what it becomes
+Rounding = Callable[[np.ndarray, str, np.ndarray], np.ndarray]
+# Words whose result is one of their operands, or that but for the sign: nothing is rounded.
+UNROUNDED = frozenset(("select", "max", "min", "neg", "abs", "floor", "ceil", "trunc", "copysign"))
 
 
 def interpret(
@@ -22,6 +26,7 @@ def interpret(
     exact: bool = False,
     expanded: bool = False,
     merged: bool = False,
+    rounding: Rounding | None = None,
     **symbols: int,
 ) -> list[np.ndarray]:
     """Run a verified kernel on its inputs and give its outputs, new arrays.
@@ -29,13 +34,15 @@ def interpret(
     exact:    floating values are float64 throughout, outputs too: the yardstick for backends.
     expanded: words with an expansion run it, so that its error is seen without a backend.
     merged:   folds that have a merge are folded in two halves and merged, so that merge is tested too.
+    rounding: sees each floating value that native code would round, and says what it becomes: what an exact
+              run needs to tell how far rounding can reach.
     symbols:  the kernel's symbols by name.
 
     Raises KernelError where an array does not fit its buffer, or a trusted index is out of range.
     """
     kernel = kernel.bind(**symbols)
     check_arrays(kernel, arrays, kernel.inputs)
-    run = _Run(kernel, arrays, exact, expanded, merged)
+    run = _Run(kernel, arrays, exact, expanded, merged, rounding)
     with np.errstate(all="ignore"):
         for stage in kernel.stages:
             run.stage(stage)
@@ -78,9 +85,16 @@ class _Run:
     """One interpretation: what the stages so far have left."""
 
     def __init__(
-        self, kernel: Kernel, arrays: tuple[np.ndarray, ...], exact: bool, expanded: bool, merged: bool
+        self,
+        kernel: Kernel,
+        arrays: tuple[np.ndarray, ...],
+        exact: bool,
+        expanded: bool,
+        merged: bool,
+        rounding: Rounding | None = None,
     ):
         self.kernel, self.exact, self.expanded, self.merged = kernel, exact, expanded, merged
+        self.rounding = rounding
         self.inputs = {b.name: self.widened(a) for b, a in zip(kernel.inputs, arrays, strict=False)}
         self.values: dict[
             str, np.ndarray
@@ -128,16 +142,20 @@ class _Run:
             return
         value = np.broadcast_to(evaluator.value(stage.value), shape)
         if isinstance(stage, Reduce):
-            dtype = self.kernel.dtypes[stage.name]
-            word = COMBINE[stage.combine]
-            extra = {"dtype": self.numpy(dtype)} if word in ("add", "mul") else {}
-            value = VOCABULARY[word].numpy.reduce(
-                value,
-                axis=tuple(range(len(self.kernel.parallel), len(axes))),
-                initial=identity(word, dtype),
-                **extra,
-            )
+            value = self.reduced(stage, value)
         self.values[stage.name] = np.asarray(value)
+
+    def reduced(self, stage: Reduce, value: np.ndarray) -> np.ndarray:
+        dtype, word = self.kernel.dtypes[stage.name], COMBINE[stage.combine]
+        over = tuple(range(len(self.kernel.parallel), value.ndim))
+        extra = {"dtype": self.numpy(dtype)} if word in ("add", "mul") else {}
+        found = VOCABULARY[word].numpy.reduce(value, axis=over, initial=identity(word, dtype), **extra)
+        if self.rounding is None or not extra or not is_floating(dtype):
+            return found
+        # n roundings of what is as large as a random walk of the terms; a product's are as large as itself
+        terms = np.prod([value.shape[d] for d in over])
+        size = np.sqrt((value * value).sum(axis=over)) if word == "add" else np.abs(found)
+        return self.rounding(np.asarray(found), dtype, np.asarray(size * _roundings(terms)))
 
     def store(self, stage: Store, evaluator: _Evaluator, value: np.ndarray, shape: tuple[int, ...]) -> None:
         target = self.results[stage.buffer]
@@ -151,6 +169,12 @@ class _Run:
             target[index] = value
         else:
             VOCABULARY[stage.combine].numpy.at(target, index, value)
+            if self.rounding is not None and is_floating(self.kernel.buffers[stage.buffer].dtype):
+                sizes, terms = np.zeros(target.shape), np.zeros(target.shape)
+                np.add.at(sizes, index, value * value)
+                np.add.at(terms, index, 1)
+                dtype = self.kernel.buffers[stage.buffer].dtype
+                np.copyto(target, self.rounding(target, dtype, np.sqrt(sizes) * _roundings(terms)))
 
     def check_stage(self, stage: Store) -> None:
         """The index checks of a store without the store."""
@@ -209,7 +233,11 @@ class _Evaluator:
         dtype = self.kernel.dtype_of(expr) or wanted
         key = expr, dtype
         if key not in self.memo:
-            self.memo[key] = self.compute(expr, dtype)
+            found = self.compute(expr, dtype)
+            rounds = isinstance(expr, Cast) or (isinstance(expr, Op) and expr.name not in UNROUNDED)
+            if self.run.rounding and rounds and dtype is not None and is_floating(dtype):
+                found = self.run.rounding(found, dtype, np.abs(found))
+            self.memo[key] = found
         return self.memo[key]
 
     def part(self, part: Affine | Expr) -> np.ndarray:
@@ -293,6 +321,15 @@ class _Evaluator:
                     f"at: {place}",
                     "the caller checks indices before a kernel runs, or the read says 'else value'",
                 )
+
+
+def _roundings(terms: np.ndarray) -> np.ndarray:
+    """How many times what the terms scatter by a sum of them may be rounded by, one after the other.
+
+    Terms t of one sign: partial sums up to n t are rounded, sqrt(n) times what t sqrt(n) scatters by; of very
+    many the roundings' own walk shows.
+    """
+    return np.sqrt(terms) * np.maximum(1.0, np.sqrt(terms) / 64)
 
 
 _FLOATING = frozenset(dtype for name, dtype in NUMPY.items() if is_floating(name))

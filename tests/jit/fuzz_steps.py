@@ -126,9 +126,11 @@ ASK = {
 def run(program, tensors):
     """Carry out a program.  A step that does not fit the tensors is left out: shapes differ between calls."""
     values = list(tensors)
+    views = []  # places of the views among them
     rough = []
     for kind, _, first, second, extra, step in program:
-        x, y = values[first % len(values)], values[second % len(values)]
+        place = first % len(values)
+        x, y = values[place], values[second % len(values)]
         if not x.numel() or not y.numel() or (x.dtype == lamina.bool and kind != "unary"):
             continue
         if kind == "unary":
@@ -138,8 +140,9 @@ def run(program, tensors):
         elif kind == "reduce" and x.ndim:
             values.append(step(x))
         elif kind == "view" and x.ndim:
+            views.append(len(values))
             values.append(step(x))
-        elif kind == "write" and x.ndim and x._base is None:
+        elif kind == "write" and x.ndim and place not in views:
             step(x)
         elif kind == "write_view" and x.ndim and x.stride() == x.contiguous().stride():
             step(x)
@@ -148,7 +151,7 @@ def run(program, tensors):
             and x.ndim
             and x.shape == y.shape
             and y.dtype != lamina.bool
-            and x._base is None
+            and place not in views
         ):
             step(x, y)
         elif kind == "rough":

@@ -8,6 +8,8 @@ from lamina.ir.interpret import interpret
 
 
 class Interpreted:
+    from_disk = False
+
     def __init__(self, graph, into):
         self.graph, self.into = graph, into
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -54,6 +56,8 @@ def test_verified_runs_look_at_values_too():
 class Broken:
     """Code that gives a wrong result for one of its outputs."""
 
+    from_disk = False
+
     def __init__(self, code):
         self.code = code
 
@@ -79,9 +83,9 @@ def test_wrong_code_is_named(monkeypatch):
     with pytest.raises(verify.TraceError) as error:
         f(lamina.zeros(3))
     text = str(error.value)
-    assert "f: a compiled run differs from the eager one" in text
-    assert "output 0: element [2] is 1.0 eagerly and 2.0 compiled" in text
-    assert "the code of exp at test_explain.py:" in text
+    assert "f: what was compiled is not what was recorded" in text
+    assert "the code that is kept of exp changes result 0: element [2] is 1.0 and became 2.0" in text
+    assert "of: exp at test_explain.py:" in text
 
 
 def test_a_wrong_pass_is_named(monkeypatch):
@@ -91,6 +95,8 @@ def test_a_wrong_pass_is_named(monkeypatch):
     monkeypatch.setattr(verify.Options, "passes", lambda self: (negate,))
 
     class Wrong:
+        from_disk = False
+
         def run(self, arrays, tensors=None):
             return (arrays[0],)
 
@@ -101,7 +107,7 @@ def test_a_wrong_pass_is_named(monkeypatch):
     f = jit.trace(lambda x: x * 2, verify=True)
     f(lamina.ones(2))
     with pytest.raises(
-        verify.TraceError, match="pass negate changes result 0: element .0. is 2.0 eagerly and 1.0"
+        verify.TraceError, match="pass negate changes result 0: element .0. is 2.0 and became 1.0"
     ):
         f(lamina.ones(2))
 
@@ -116,13 +122,62 @@ def test_explain_tells_what_happened():
     f(lamina.ones(2)), f(lamina.ones(2))
     scale[0] = 3.0
     f(lamina.ones(2))
-    f(np.ones(2))
+    f(np.zeros(1 << 20)), f(np.zeros(1 << 20))
     text = f.explain()
-    assert text.startswith("f: 2 recordings, 1 compiled call, 1 eager call")
-    assert "recording 1: 1 op, 1 input" in text
-    assert "miss: what scale holds: [2.0] -> [3.0] (test_explain.py:" in text
-    assert "eager, 1 call: an argument is a NumPy array" in text
-    assert "compiled in " in text and "a compiled call took " in text
+    assert text.startswith("f: 3 recordings, 1 compiled call, 1 eager call\n  recording 1: 1 op, 1 input, ")
+    assert "    1 hit, " in text and " us on average" in text
+    assert "    missed: scale[0]: 2.0 -> 3.0 (test_explain.py:" in text
+    too_large = "x is a NumPy array of 8388608 bytes, too large to be compared at each call; make it a tensor"
+    assert f"  refused: {too_large}" in text and f"  eager, 1 call: {too_large}" in text
+    assert "; recorded in " in text and ", compiled in " in text
+    assert f.counts() == {"served": 1, "recorded": 3, "eager": 1, "raised": 0}
+
+
+def test_the_report_as_plain_values():
+    @jit.trace
+    def f(x, n):
+        steps.append(n)
+        return x * 2 if x.sum() > 0 else x
+
+    steps = []
+    for value in (1.0, 1.0, 1.0, -1.0, -1.0):
+        f(lamina.full((2,), value), 1)
+    with pytest.raises(TypeError):
+        f(lamina.ones(2), None, 3)
+    found = json.loads(json.dumps(f.explain(as_dict=True)))
+    counts = {"served": 3, "recorded": 2, "eager": 0, "raised": 1}
+    assert f.counts() == counts and found.items() >= counts.items() and found["name"] == "f"
+    one, two = found["paths"]
+    assert (one["hits"], two["hits"]) == (2, 1) and one["number"] == 1 and not one["history"]
+    assert one["asked"] == 1 and one["effects"] == 1 and one["inputs"] == 1 and one["ops"] >= 2
+    assert one["record_seconds"] > 0 and one["compile_seconds"] > 0 and one["run_seconds"] > 0
+    assert len(found["misses"]) == 1 and found["misses"][0].startswith("the answer to bool: True -> False")
+    assert steps == [1] * 5
+
+
+def test_events_are_told_as_they_happen(capsys, monkeypatch):
+    k = 1.0
+
+    @jit.trace
+    def f(x):
+        return x * k
+
+    x = lamina.ones(2)
+    f(x)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("LAMINA_LOG", "trace")
+    k = 2.0
+    f(x), f(x)
+    for _ in range(3):
+        with pytest.raises(TypeError):
+            f(open)
+    lines = capsys.readouterr().err.splitlines()
+    assert all(line.startswith("lamina: f: ") for line in lines), lines
+    told = [line.removeprefix("lamina: f: ") for line in lines]
+    assert told[0].startswith("miss: k: 1.0 -> 2.0 (test_explain.py:")
+    assert told[1].startswith("recording 2: 1 op, 1 input, ")
+    assert told[2].startswith("miss: x: f32[2] -> function open (test_explain.py:")
+    assert told[-1] == "eager: the recording run raised, and a run that raises is not recorded"
 
 
 def test_graph_kernels_and_source():

@@ -125,12 +125,12 @@ def one(seed: int, ops: Counter, outcomes: Counter) -> None:
     for recording in traced._recorded_graphs():
         ops.update(node.op.name for node in recording.raw.nodes)
     outcomes["compiled"] += traced._log.hits
-    outcomes["recorded"] += len(traced._log.recordings)
+    outcomes["recorded"] += traced._log.recorded
     outcomes["eager"] += traced._log.reasons.total()
     for reason in traced._log.reasons:
         assert "failed" not in reason and "could not be compiled" not in reason, f"seed {seed}: {reason}"
-    for recording in traced._log.recordings:
-        assert "recorder failed" not in recording and "leads to" not in recording, f"seed {seed}: {recording}"
+    for refusal in traced._log.refusals:
+        assert "recorder failed" not in refusal and "leads to" not in refusal, f"seed {seed}: {refusal}"
 
 
 def show(ops: Counter, outcomes: Counter) -> None:
@@ -226,7 +226,7 @@ def gradients_of_one(seed: int, ops: Counter, outcomes: Counter) -> None:
         if recording.live:
             ops.update(node.op.name for node in recording.raw.nodes)
     outcomes["compiled"] += traced._log.hits
-    outcomes["recorded"] += len(traced._log.recordings)
+    outcomes["recorded"] += traced._log.recorded
     outcomes["eager"] += traced._log.reasons.total()
     for reason in traced._log.reasons:
         outcomes[reason[:60]] += 1

@@ -7,6 +7,7 @@ import pytest
 
 import lamina
 from lamina import jit, nn, optim
+from lamina.ir.errors import ArgumentError, LaminaError
 
 
 def same(a, b):
@@ -29,7 +30,7 @@ def test_both_sides_of_a_branch_are_served():
     assert hits(f) == 4
     segments = f._segments()
     assert len(segments) == 3  # the question, and a rest for each answer
-    assert "a new answer to bool at test_paths.py:" in f.explain()
+    assert "the answer to bool: True -> False (test_paths.py:" in f.explain()
 
 
 def test_a_path_hands_over_what_is_used_later():
@@ -148,18 +149,53 @@ def test_a_value_that_never_repeats_ends_in_eager_with_advice():
     assert total == sum(2.0 * n for n in range(20))
     text = f.explain()
     assert "item at test_paths.py" in text and "running += loss.item() becomes running += loss" in text
-    assert len(f._log.recordings) == 8
+    assert f._log.recorded == 8
 
 
-def test_recordings_are_bounded():
+def test_a_number_that_keeps_changing_becomes_an_input():
     @jit.trace
     def f(x, n):
         return x * n
 
     for n in range(50):
         same(f(lamina.ones(2), n), lamina.ones(2) * n)
-    assert len(f._log.recordings) == 32
-    assert "32 recordings were made" in f.explain()
+    assert f._log.recorded == 3 and f._log.hits == 47
+
+
+def test_recordings_are_bounded():
+    @jit.trace
+    def f(x):
+        return x * 2
+
+    for n in range(50):
+        same(f(lamina.ones(n)), lamina.ones(n) * 2)
+    assert f._log.recorded == 32
+    assert "32 recordings were made, and none fits; the last differs in: x: f32[" in f.explain()
+
+
+def test_the_bound_is_the_users_and_may_be_an_error():
+    def f(x):
+        return x * 2
+
+    eager = jit.trace(f, max_recordings=2)
+    strict = jit.trace(f, max_recordings=2, when_full="error")
+    for n in (1, 2, 1, 2):
+        for traced in (eager, strict):
+            same(traced(lamina.ones(n)), lamina.ones(n) * 2)
+    same(eager(lamina.ones(3)), lamina.ones(3) * 2)
+    with pytest.raises(jit.TooManyRecordings, match="f: 2 recordings were made, and none .* f32.3.") as e:
+        strict(lamina.ones(3))
+    assert isinstance(e.value, LaminaError) and isinstance(e.value, RuntimeError)
+    for traced in (eager, strict):  # what was recorded is served still
+        same(traced(lamina.ones(1)), lamina.ones(1) * 2)
+        assert traced._log.recorded == 2 and hits(traced) == 3
+    assert eager.counts()["eager"] == 1
+    strict.reset()
+    same(strict(lamina.ones(3)), lamina.ones(3) * 2)
+    with pytest.raises(ArgumentError, match="when_full 'eager' or 'error', not 'now' and 'raise'"):
+        jit.trace(f, when_full="raise")
+    with pytest.raises(ArgumentError, match="compile is 'now' or 'background'"):
+        jit.trace(f, compile="later")
 
 
 def test_branches_inside_a_training_step():

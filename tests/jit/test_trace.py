@@ -535,7 +535,7 @@ def test_a_traced_module_has_what_the_module_has():
 
 
 def test_background_compiling_lets_calls_go_on():
-    @jit.trace(background=True)
+    @jit.trace(compile="background")
     def f(x):
         return x * 2
 

@@ -161,7 +161,7 @@ def test_a_hundred_steps_are_the_eager_steps_from_the_same_state(kind, network):
         np.testing.assert_allclose(loss._data, expected._data, rtol=0, atol=64 * 8 * EPS)
         assert_same_step(kind, a, b, two)
     assert traced._log.hits == 98, traced.explain()
-    assert len(traced._log.recordings) == 2
+    assert traced._log.recorded == 2
 
 
 def test_a_hundred_adam_steps_under_a_schedule_make_two_recordings():
@@ -174,7 +174,7 @@ def test_a_hundred_adam_steps_under_a_schedule_make_two_recordings():
         losses.append(step(*digit_batch(number % 4)).item())
         if number < 99:
             schedule.step()
-    assert len(step._log.recordings) == 2 and step._log.hits == 98
+    assert step._log.recorded == 2 and step._log.hits == 98
     assert sum(losses[-4:]) < sum(losses[:4]) / 2
 
 
@@ -241,7 +241,7 @@ def test_another_batch_size_is_recorded_once_more():
         for size in (8, 8, 3):
             x, y = digit_batch(0)
             step(x[:size].contiguous(), y[:size].contiguous())
-    assert len(step._log.recordings) == 3  # the first leaves gradients behind, which the second finds
+    assert step._log.recorded == 3  # the first leaves gradients behind, which the second finds
 
 
 def test_states_loaded_from_a_file_are_used():

@@ -148,6 +148,16 @@ def test_zero_grad_drops_or_zeroes():
     assert p.grad is None and held.tolist() == [0.0]
 
 
+def test_zero_grad_drops_what_a_parameter_frozen_since_has_left():
+    p = parameter(1.0)
+    optimizer = optim.SGD([p], lr=1.0)
+    p.grad = lamina.ones(1)
+    p.requires_grad_(False)
+    optimizer.zero_grad()
+    optimizer.step()
+    assert p.grad is None and p.tolist() == [1.0]
+
+
 def test_hooks_see_each_step_until_removed():
     p, seen = parameter(1.0), []
     optimizer = optim.SGD([p], lr=0.25)

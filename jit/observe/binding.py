@@ -1,0 +1,263 @@
+"""What classes hold, and what becomes of it on the way to an attribute: Python's descriptors."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+from ...nn import Module
+from ...runtime import Tensor
+from ...runtime.places import is_internal
+from .facts import Facts
+from .kinds import ATOMS, MISSING, PINNED, Function, Method, heap_class, lookup
+from .numbers import LIFTED
+
+_IMMUTABLE = 1 << 8  # the flag of classes whose attributes C code lets nobody change
+_TUPLE_GETTER = type(functools._CacheInfo.hits)  # the descriptor of a named tuple's field
+_BINDS_IN_C = (
+    types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+    functools._lru_cache_wrapper,
+)  # fmt: skip
+# Their attributes are looked up, or written, in ways of their own.
+_PECULIAR = (
+    type, super, types.ModuleType, types.MethodType, types.GenericAlias, types.UnionType, threading.local,
+    weakref.ProxyType, weakref.CallableProxyType,
+)  # fmt: skip
+_PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
+
+
+def changeable(kind: type) -> bool:
+    """Whether anybody may set attributes of a class."""
+    return heap_class(kind) and not kind.__flags__ & _IMMUTABLE
+
+
+def is_plain(hook: Any) -> bool:
+    """Whether `__getattribute__` or its kin, found in a class, does what that of `object` does.
+
+    Classes written in C often name object's own anew; of Python's own we know which do otherwise.
+    """
+    if not isinstance(hook, types.WrapperDescriptorType):
+        return False
+    owner = hook.__objclass__
+    home = owner.__module__.partition(".")[0]
+    return owner is object or owner not in _PECULIAR and (home in sys.stdlib_module_names or home == "numpy")
+
+
+def dictionary_getter(kind: type) -> Any:
+    """The descriptor that gives an instance's own dictionary; None for a class whose instances have none."""
+    for base in kind.__mro__:
+        found = base.__dict__.get("__dict__")
+        if type(found) in (types.GetSetDescriptorType, types.MemberDescriptorType):  # as SimpleNamespace's
+            return found
+    return None
+
+
+def unset(slot: Any, o: Any) -> bool:
+    """Whether an object's slot holds nothing."""
+    try:
+        slot.__get__(o)
+    except AttributeError:
+        return True
+    return False
+
+
+@functools.cache
+def _dictionary(kind: type) -> types.MappingProxyType:
+    """The dictionary of one of Lamina's classes: always the same object, so that guards may be compared."""
+    return kind.__dict__
+
+
+class Binding(Facts):
+    """Looks names up in classes, each step as a fact, and binds what is found there."""
+
+    # What the rooms above give.
+    def call(
+        self, function: Any, args: tuple = (), kwargs: Mapping[str, Any] = types.MappingProxyType({})
+    ) -> Any:
+        """Call anything, by the policy for it."""
+        raise TypeError(f"{type(self).__name__} defines no call()")
+
+    def read_all(self, o: Any, deep: bool = False) -> None:
+        """Take for granted all that a container holds."""
+        raise TypeError(f"{type(self).__name__} defines no read_all()")
+
+    def membership(self, o: Any, k: Any) -> bool:
+        """Whether a dictionary holds a key."""
+        raise TypeError(f"{type(self).__name__} defines no membership()")
+
+    # ---- helps ----
+    def word(self, name: str) -> str:
+        """A name as a constant in the text of a fact, which has braces for the object alone."""
+        return self.const(name) if "{" in name or "}" in name else repr(name)
+
+    def at(self, o: Any, kind: str, key: Any) -> tuple:
+        """A place of the heap, as it stands in `written` and `facts`."""
+        return id(o), kind, self.key_of(key)
+
+    def wrote(self, o: Any, kind: str, key: Any, value: Any = MISSING) -> None:
+        """Note that this run has written a place, and the lifted number it put there."""
+        at = self.at(o, kind, key)
+        self.shadow.pop(at, None)
+        if isinstance(value, LIFTED):
+            self.shadow[at] = value
+        if not self.is_fresh(o):
+            self.written.add(at)
+            self._keep.append(o)
+
+    def made(self, value: Any) -> Any:
+        """What C code has just made: new, unless it was there."""
+        if type(value) in ATOMS or isinstance(value, (Tensor, *PINNED)) or self.is_known(value):
+            return value
+        return self.new(value)
+
+    def of_user(self, function: Any) -> bool:
+        """Whether a function is Python, and not Lamina's own."""
+        return isinstance(function, Function) and not is_internal(function.__code__.co_filename)
+
+    # ---- classes ----
+    def class_of(self, o: Any) -> type:
+        """`type(o)`."""
+        kind = type(o)
+        if self.refused or kind in ATOMS or self.is_fresh(o) and kind not in _PROXIES:
+            return kind
+        if kind in _PROXIES:
+            self.refuse("a weak proxy, which stands for another object, was used")
+        elif isinstance(o, threading.local):
+            self.refuse("thread-local state was used")
+        elif heap_class(kind) and not isinstance(o, (Tensor, type)) and self.captured(o):
+            plain = lookup(kind, "__class__") is object.__dict__["__class__"]
+            plain = plain and is_plain(lookup(kind, "__getattribute__"))
+            self.fact(o, "class", 0, "{o}.__class__" if plain else "type({o})", kind)
+        return kind
+
+    def bases(self, kind: type) -> None:
+        """The bases of a class, in the order in which they are asked, become a fact."""
+        if changeable(kind) and not self.is_fresh(kind) and not self._of_lamina(kind):
+            names = "".join([f"{self.const(base)}, " for base in kind.__mro__])
+            self.fact(kind, "mro", 0, f"({{o}}.__mro__ == ({names}))", kind.__mro__ == (*kind.__mro__,))
+
+    def _of_lamina(self, kind: type) -> bool:
+        return kind.__module__.partition(".")[0] == "lamina"
+
+    def of_base(self, base: type, name: str) -> Any:
+        """What a class itself holds under a name, not its bases; MISSING where nothing."""
+        found = base.__dict__.get(name, MISSING)
+        if self.refused or not changeable(base):
+            return found
+        own = self.const(_dictionary(base)) if self._of_lamina(base) else "{o}.__dict__"
+        if found is not MISSING:
+            self.fact(base, "own", name, f"{own}[{self.word(name)}]", found)
+        elif self.at(base, "own", name) not in self.written:
+            self.fact(base, "none", name, f"({self.word(name)} in {own})", False)
+        return found
+
+    def class_attribute(self, kind: type, name: str) -> Any:
+        """What a class or its bases hold under a name, as it stands there; MISSING where none does."""
+        if self.refused:
+            return lookup(kind, name)
+        self.bases(kind)
+        for base in kind.__mro__:
+            found = self.of_base(base, name)
+            if found is not MISSING:
+                return found
+        return MISSING
+
+    def special(self, o: Any, name: str) -> Any:
+        """The method by which Python asks an object itself, as `__len__`; MISSING where it has none."""
+        return self.class_attribute(self.class_of(o), name)
+
+    # ---- an object's own dictionary ----
+    def own_of(self, o: Any) -> dict[str, Any] | None:
+        """An object's own dictionary, read without any of its Python; None where it has none."""
+        getter = dictionary_getter(type(o))
+        return None if getter is None else getter.__get__(o)
+
+    def own_text(self, kind: type) -> str:
+        """The expression of the own dictionary of an object {o}."""
+        if issubclass(kind, Module):
+            return "fields({o})"
+        getter = dictionary_getter(kind)
+        if lookup(kind, "__dict__") is getter and is_plain(lookup(kind, "__getattribute__")):
+            return "{o}.__dict__"
+        return f"{self.const(getter)}.__get__({{o}})"
+
+    # ---- descriptors ----
+    def of_descriptor(self, held: Any, name: str) -> Any:
+        """`__get__`, `__set__` or `__delete__` of what a class holds; MISSING where it has none."""
+        return self.special(held, name) if heap_class(type(held)) else lookup(type(held), name)
+
+    def is_data(self, held: Any) -> bool:
+        """Whether what a class holds goes before an object's own dictionary."""
+        return any(self.of_descriptor(held, name) is not MISSING for name in ("__set__", "__delete__"))
+
+    def bound(self, held: Any, o: Any, kind: type, name: str, of: Any = None) -> Any:
+        """What `held`, found in `kind`, gives for `o`; None stands for the class itself.
+
+        of: whom C code is asked, where it must be: the object, its class, or a super().
+        """
+        form = type(held)
+        if form is Function:
+            return held if o is None else self.new(Method(held, o))
+        if form is staticmethod:
+            return held.__func__
+        if form is classmethod:
+            inner = held.__func__
+            if not callable(inner) or isinstance(inner, property):
+                self.refuse(f"{name} is a class method around a descriptor")
+                return held.__get__(o, kind)
+            return self.new(Method(inner, kind))
+        getter = self.of_descriptor(held, "__get__")
+        if getter is MISSING:
+            return held
+        if isinstance(getter, Function):
+            return self.call(getter, (held, o, kind))
+        if isinstance(held, property):
+            if o is None:
+                return held
+            return held.__get__(o, kind) if held.fget is None else self.call(held.fget, (o,))
+        if o is None and form in (types.MemberDescriptorType, types.GetSetDescriptorType, _TUPLE_GETTER):
+            return held
+        if form is types.MemberDescriptorType:
+            return self._in_slot(held, o, name)
+        if form is types.GetSetDescriptorType:
+            return self._in_c(held, o, kind, name)
+        if form is _TUPLE_GETTER:
+            index = held.__reduce__()[1][0]
+            return self.fact(
+                o, "item", index, f"tuple.__getitem__({{o}}, {index})", tuple.__getitem__(o, index)
+            )
+        if form in _BINDS_IN_C:
+            return self.made(getter(held, o, kind))
+        self.refuse(f"{name} is given by a {form.__name__}, which is C code")
+        return getter(held, o, kind)
+
+    def _plain_text(self, held: Any, kind: type, name: str) -> str:
+        """The expression of a value that C code keeps in an object {o}."""
+        plain = lookup(kind, name) is held and name.isidentifier()
+        if plain and is_plain(lookup(kind, "__getattribute__")):
+            return f"{{o}}.{name}"
+        return f"{self.const(held)}.__get__({{o}})"
+
+    def _in_slot(self, held: Any, o: Any, name: str) -> Any:
+        try:
+            value = held.__get__(o)
+        except AttributeError:
+            if self.at(o, "attr", name) not in self.written:
+                self.fact(o, "absent", name, f"{self.const(unset)}({self.const(held)}, {{o}})", True)
+            raise
+        return self.fact(o, "attr", name, self._plain_text(held, type(o), name), value, lift=True)
+
+    def _in_c(self, held: Any, o: Any, kind: type, name: str) -> Any:
+        """A value that C code gives: one that it keeps is a fact, one that it makes can't be watched."""
+        value = held.__get__(o, kind)
+        if self.is_fresh(o):
+            return self.made(value)
+        if type(value) in ATOMS or isinstance(value, PINNED) or held.__get__(o, kind) is value:
+            return self.fact(o, "attr", name, self._plain_text(held, type(o), name), value)
+        self.refuse(f"{kind.__name__}.{name} is made anew by C code at each read")
+        return self.new(value)

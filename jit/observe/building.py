@@ -1,0 +1,326 @@
+"""What the operations do that make something of values on the stack: containers, text, functions, calls."""
+
+from __future__ import annotations
+
+import builtins
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType
+from typing import Any
+
+from .frames import NULL, UNBOUND, Frame, contents
+from .instructions import operation
+from .kinds import MISSING, lookup
+
+# Hashed and compared by C code alone.
+_SIMPLE = frozenset({int, float, str, bytes, bool, type(None), complex, tuple, frozenset})
+
+
+# ---- containers
+
+
+def take(stack: list[Any], count: int | None) -> list[Any]:
+    """The uppermost values, taken off."""
+    if not count:
+        return []
+    values = stack[-count:]
+    del stack[-count:]
+    return values
+
+
+def _hashed(frame: Frame, *values: Any) -> None:
+    """Refuse what C code would hash or compare by the user's own methods, unseen."""
+    for value in values:
+        if type(value) not in _SIMPLE and isinstance(lookup(type(value), "__hash__"), FunctionType):
+            frame.observer.refuse(f"the hash of a {type(value).__name__} was taken by a display of Python")
+
+
+@operation("build_tuple")
+def build_tuple(frame: Frame, stack: list[Any], count: int | None) -> None:
+    stack.append(frame.observer.new(tuple(take(stack, count))) if count else ())
+
+
+@operation("build_list")
+def build_list(frame: Frame, stack: list[Any], count: int | None) -> None:
+    stack.append(frame.observer.new(take(stack, count)))
+
+
+@operation("build_set")
+def build_set(frame: Frame, stack: list[Any], count: int | None) -> None:
+    values = take(stack, count)
+    _hashed(frame, *values)
+    stack.append(frame.observer.new(set(values)))
+
+
+@operation("build_map")
+def build_map(frame: Frame, stack: list[Any], count: int | None) -> None:
+    values = take(stack, 2 * (count or 0))
+    _hashed(frame, *values[::2])
+    stack.append(frame.observer.new(dict(zip(values[::2], values[1::2], strict=True))))
+
+
+@operation("build_keyed_map")
+def build_keyed_map(frame: Frame, stack: list[Any], count: int) -> None:
+    keys = stack.pop()
+    stack.append(frame.observer.new(dict(zip(keys, take(stack, count), strict=True))))
+
+
+@operation("build_string")
+def build_string(frame: Frame, stack: list[Any], count: int) -> None:
+    stack.append("".join(take(stack, count)))
+
+
+@operation("build_slice")
+def build_slice(frame: Frame, stack: list[Any], count: int) -> None:
+    stack.append(frame.observer.new(slice(*take(stack, count))))
+
+
+@operation("list_to_tuple")
+def list_to_tuple(frame: Frame, stack: list[Any], _: None) -> None:
+    stack[-1] = frame.observer.new(tuple(stack[-1]))
+
+
+@operation("list_append")
+def list_append(frame: Frame, stack: list[Any], depth: int) -> None:
+    value = stack.pop()
+    stack[-depth].append(value)
+
+
+@operation("set_add")
+def set_add(frame: Frame, stack: list[Any], depth: int) -> None:
+    value = stack.pop()
+    _hashed(frame, value)
+    stack[-depth].add(value)
+
+
+@operation("map_add")
+def map_add(frame: Frame, stack: list[Any], depth: int) -> None:
+    value, key = stack.pop(), stack.pop()
+    _hashed(frame, key)
+    stack[-depth][key] = value
+
+
+def _iterable(value: Any) -> bool:
+    kind = type(value)
+    return lookup(kind, "__iter__") is not MISSING or lookup(kind, "__getitem__") is not MISSING
+
+
+@operation("list_extend")
+def list_extend(frame: Frame, stack: list[Any], depth: int) -> None:
+    value = stack.pop()
+    stack[-depth].extend(frame.observer.unpack(value) if _iterable(value) else [*value])
+
+
+@operation("set_update")
+def set_update(frame: Frame, stack: list[Any], depth: int) -> None:
+    values = frame.observer.unpack(stack.pop())
+    _hashed(frame, *values)
+    stack[-depth].update(values)
+
+
+def _mapping(frame: Frame, value: Any) -> dict[Any, Any]:
+    """What `**value` gives."""
+    observer = frame.observer
+    if isinstance(value, dict):
+        observer.read_all(value)
+        return value
+    if lookup(type(value), "keys") is MISSING:
+        return {**value}  # raises
+    keys = observer.unpack(observer.call(observer.attribute(value, "keys")))
+    return {key: observer.item(value, key) for key in keys}
+
+
+@operation("dict_update")
+def dict_update(frame: Frame, stack: list[Any], depth: int) -> None:
+    value = stack.pop()
+    stack[-depth].update(_mapping(frame, value))
+
+
+@operation("dict_merge")
+def dict_merge(frame: Frame, stack: list[Any], depth: int) -> None:
+    """Add `**value` to the arguments of a call, whose function lies below them for the text of errors."""
+    value = stack.pop()
+    known = stack[-depth]
+    function = stack[-depth - 2]
+    if function is NULL:
+        function = stack[-depth - 3]
+    if lookup(type(value), "keys") is MISSING:
+        function(**value)  # raises
+    found = _mapping(frame, value)
+    if not known.keys().isdisjoint(found):
+        function(**known, **found)  # raises
+    known.update(found)
+
+
+_UNPACKERS: dict[tuple[int, int], CodeType] = {}
+
+
+def _misfit(value: Any, before: int, after: int = -1) -> None:
+    """Raise CPython's error of a value that does not unpack.  after: names behind a starred one."""
+    names = [
+        *[f"a{n}" for n in range(before)],
+        *(["*rest"] if after >= 0 else []),
+        *[f"b{n}" for n in range(after)],
+    ]
+    code = _UNPACKERS.setdefault((before, after), compile(f"[{', '.join(names)}] = value", __file__, "exec"))
+    exec(code, {"value": value})
+
+
+@operation("unpack")
+def unpack(frame: Frame, stack: list[Any], count: int | None) -> None:
+    value = stack.pop()
+    observer = frame.observer
+    count = count or 0
+    if type(value) in (list, tuple):
+        values = observer.unpack(value)
+    elif not _iterable(value):
+        _misfit(value, count)
+        return
+    else:
+        source = observer.iterator(value)
+        values = []
+        try:
+            while len(values) <= count:
+                values.append(observer.next_of(source))
+        except StopIteration:
+            pass
+    if len(values) != count:
+        _misfit(values if type(value) in (list, tuple, dict) else iter(values), count)
+    values.reverse()
+    stack.extend(values)
+
+
+@operation("unpack_rest")
+def unpack_rest(frame: Frame, stack: list[Any], argument: int) -> None:
+    value = stack.pop()
+    before, after = argument & 255, argument >> 8
+    if not _iterable(value):
+        _misfit(value, before, after)
+    values = frame.observer.unpack(value)
+    if len(values) < before + after:
+        _misfit(values, before, after)
+    end = len(values) - after
+    stack.extend(reversed([*values[:before], frame.observer.new(values[before:end]), *values[end:]]))
+
+
+# ---- text
+
+
+@operation("format")
+def format_(frame: Frame, stack: list[Any], argument: tuple[str, bool]) -> None:
+    conversion, given = argument
+    spec = stack.pop() if given else ""
+    stack[-1] = frame.observer.formatted(stack[-1], conversion, spec)
+
+
+@operation("convert")
+def convert(frame: Frame, stack: list[Any], conversion: str) -> None:
+    function = {"s": str, "r": repr, "a": ascii}[conversion]
+    stack[-1] = frame.observer.call(function, (stack[-1],))
+
+
+# ---- functions and calls
+
+
+@operation("make_function")
+def make_function(frame: Frame, stack: list[Any], parts: list[int]) -> None:
+    """Make a function.  parts: what follows its code down the stack: defaults (1), those of named parameters
+    (2), annotations (4), cells of free variables (8), the maker of annotations (16).
+    """
+    code = stack.pop()
+    given = {part: stack.pop() for part in parts}
+    made = FunctionType(code, frame.globals, None, given.get(1), given.get(8))
+    made.__kwdefaults__ = given.get(2)
+    if 4 in given:
+        pairs = given[4]
+        made.__annotations__ = (
+            dict(zip(pairs[::2], pairs[1::2], strict=True)) if type(pairs) is tuple else pairs
+        )
+    if 16 in given:
+        made.__annotate__ = given[16]  # type: ignore[attr-defined]
+    stack.append(frame.observer.new(made))
+
+
+@operation("call", lifts=True)
+def call(frame: Frame, stack: list[Any], count: int | None) -> None:
+    args = tuple(take(stack, count)) if count else ()
+    first, function = stack.pop(), stack.pop()
+    if function is NULL:
+        function = first
+    elif first is not NULL:
+        args = (first, *args)
+    stack.append(called(frame, function, args, {}))
+
+
+@operation("call_named", lifts=True)
+def call_named(frame: Frame, stack: list[Any], count: int) -> None:
+    """A call whose last arguments are given by name; the names are on top."""
+    names = stack.pop()
+    values = take(stack, count)
+    first, function = stack.pop(), stack.pop()
+    if function is NULL:
+        function = first
+    elif first is not NULL:
+        values.insert(0, first)
+    place = len(values) - len(names)
+    named = dict(zip(names, values[place:], strict=True))
+    stack.append(called(frame, function, tuple(values[:place]), named))
+
+
+@operation("call_unpacked")
+def call_unpacked(frame: Frame, stack: list[Any], _: None) -> None:
+    named, args = stack.pop(), stack.pop()
+    first, function = stack.pop(), None
+    if first is not NULL:
+        function = first
+        if stack and stack[-1] is NULL:
+            stack.pop()
+    else:
+        function = stack.pop()
+    observer = frame.observer
+    named = observer.new({}) if named is NULL else named
+    if not _iterable(args):
+        function(*args)  # raises
+    if type(args) is tuple:
+        observer.read_all(args)
+    else:
+        args = tuple(observer.unpack(args))
+    stack.append(called(frame, function, args, dict(_mapping(frame, named))))
+
+
+def called(frame: Frame, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of a call.  What depends on the calling frame is looked at here."""
+    observer = frame.observer
+    if observer.lifts:
+        args, kwargs = observer.passed(frame, function, args, kwargs)
+    kind = type(function)
+    if kind is BuiltinFunctionType:
+        if function in observer.own_calls:
+            return observer.own_calls[function](observer, frame, args, kwargs)
+    elif function is super and not args:
+        return observer.call(super, own_super(frame))
+    return observer.call(function, args, kwargs)
+
+
+def own_super(frame: Frame) -> tuple[Any, Any]:
+    """The arguments that `super()` takes from where it stands."""
+    program = frame.program
+    if not program.code.co_argcount:
+        raise RuntimeError("super(): no arguments")
+    value = frame.locals[0]
+    if type(value) is CellType and program.variables[0] in program.code.co_cellvars:
+        value = contents(value)
+    if value is UNBOUND:
+        raise RuntimeError("super(): arg[0] deleted")
+    if "__class__" not in program.code.co_freevars:
+        raise RuntimeError("super(): __class__ cell not found")
+    kind = contents(frame.locals[program.variables.index("__class__")])
+    if kind is UNBOUND:
+        raise RuntimeError("super(): empty __class__ cell")
+    return kind, value
+
+
+@operation("load_build_class")
+def load_build_class(frame: Frame, stack: list[Any], _: None) -> None:
+    name = "__build_class__"
+    if name not in frame.builtins:
+        raise NameError(f"{name} not found", name=name)
+    stack.append(frame.builtins.get(name, builtins.__build_class__))

@@ -1,0 +1,432 @@
+"""Functions of C: `len` and its kin by Python's rules, pure ones as they are, others refused; NumPy's."""
+
+from __future__ import annotations
+
+import _abc
+import _thread
+import abc
+import builtins
+import functools
+import operator
+import os
+import sys
+import types
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...runtime import Tensor
+from .kinds import ATOMS, Builtin, Function, lookup
+from .policy import (
+    DENIED_MODULES,
+    IMPURE_IN_PURE,
+    LIST_WRITERS,
+    NUMPY_DENIED,
+    PURE_BUILTINS,
+    PURE_MODULES,
+    reason_against,
+)
+from .sinks import Sinks
+
+_DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
+_SIZED = (list, tuple, dict, set, frozenset)
+_BINARY = {
+    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.floordiv: "//",
+    operator.mod: "%", operator.pow: "**", operator.matmul: "@", operator.and_: "&", operator.or_: "|",
+    operator.xor: "^", operator.lshift: "<<", operator.rshift: ">>",
+}  # fmt: skip
+_INPLACE = {
+    operator.iadd: "+", operator.isub: "-", operator.imul: "*", operator.itruediv: "/",
+    operator.ifloordiv: "//", operator.imod: "%", operator.ipow: "**", operator.imatmul: "@",
+    operator.iand: "&", operator.ior: "|", operator.ixor: "^",
+}  # fmt: skip
+_COMPARE = {operator.lt: "<", operator.le: "<=", operator.eq: "==", operator.ne: "!=", operator.gt: ">",
+            operator.ge: ">="}  # fmt: skip
+_UNARY = {operator.neg: "-", operator.pos: "+", operator.invert: "~", operator.inv: "~"}
+
+
+def unbound_of(function: Any, owner: Any) -> Any:
+    """What a class of the owner's holds that a bound C method was made of; None if that can't be told."""
+    for base in type(owner).__mro__:
+        found = base.__dict__.get(function.__name__)
+        if isinstance(found, _DESCRIPTORS) and found.__get__(owner, type(owner)) == function:
+            return found
+    return None
+
+
+class BuiltinFunctions(Sinks):
+    """Calls functions written in C."""
+
+    _native_limit = 0  # of recursion, as the user set it, while a front-end has changed it
+
+    def builtin(self, function: Any, args: tuple, kwargs: Any) -> Any:
+        """Call a C function or a method of a C class."""
+        owner = getattr(function, "__self__", None)
+        if owner is None or isinstance(owner, types.ModuleType):
+            if type(function) in (types.MethodDescriptorType, types.WrapperDescriptorType):
+                if not args:
+                    return function(*args, **kwargs)
+                run = functools.partial(function, args[0])
+                return self.method(args[0], function.__name__, function, run, args[1:], kwargs)
+            return self._function(function, args, kwargs)
+        if isinstance(owner, type) and type(function) is Builtin:
+            return self._static(owner, function, args, kwargs)
+        unbound = unbound_of(function, owner)
+        return self.method(owner, function.__name__, unbound, function, args, kwargs)
+
+    # ---- functions ----
+    def _function(self, function: Any, args: tuple, kwargs: Any) -> Any:
+        sink = self.sink(function)
+        if sink is not None:
+            return sink(*args, **kwargs)
+        rule = _RULES.get(function)
+        if rule is not None and not (kwargs and function not in _WITH_KEYWORDS):
+            return rule(self, *args, **kwargs)
+        if function in _BINARY and len(args) == 2:
+            return self.binary(_BINARY[function], *args)
+        if function in _INPLACE and len(args) == 2:
+            return self.binary(_INPLACE[function], *args, inplace=True)
+        if function in _COMPARE and len(args) == 2:
+            return self.compare(_COMPARE[function], *args)
+        if function in _UNARY and len(args) == 1:
+            return self.unary(_UNARY[function], *args)
+        args = tuple(map(self.plain, args))
+        kwargs = {k: self.plain(v) for k, v in kwargs.items()}
+        home, name = function.__module__ or "", function.__name__
+        if name in LIST_WRITERS and home in PURE_MODULES and args and isinstance(args[0], list):
+            return self._orders(function, args, kwargs)
+        if function in PURE_BUILTINS or (home in PURE_MODULES and name not in IMPURE_IN_PURE):
+            return self._pure(function, args, kwargs)
+        if name == "_count_elements" and args and isinstance(args[0], dict):
+            return self._count(*args)
+        if home.partition(".")[0] == "numpy":
+            return self.numpy(function, args, kwargs)
+        if home == "_abc":
+            return function(*args, **kwargs)
+        return self.natively(reason_against(home, name), function, args, kwargs)
+
+    def _pure(self, function: Any, args: tuple, kwargs: Any) -> Any:
+        asked = _ASKED.get(function)
+        if asked is not None and args and not isinstance(args[0], (Tensor, np.ndarray, np.generic)):
+            method = lookup(type(args[0]), asked)
+            if isinstance(method, Function):
+                return self.call(self.special(args[0], asked), args, kwargs)
+        if function is functools.reduce:
+            return self._reduce(*args)
+        return self.in_c(function, args, kwargs)
+
+    def _reduce(self, function: Any, items: Any, *start: Any) -> Any:
+        iterator = self.iterator(items)
+        try:
+            found = start[0] if start else self.next_of(iterator)
+        except StopIteration:
+            return functools.reduce(function, ())  # raises
+        while True:
+            try:
+                item = self.next_of(iterator)
+            except StopIteration:
+                return found
+            found = self.call(function, (found, item))
+
+    def _orders(self, function: Any, args: tuple, kwargs: Any) -> Any:
+        """heappush, insort and their kin, which order the list that they are given."""
+        held = args[0]
+        self.read_all(held)
+        for value in (*held, *args[1:]):
+            self.look_into(value)
+        if kwargs.get("key") is not None:
+            self.refuse(f"{function.__name__}() with a key orders a list in C code")
+        self.writes_to(held)
+        result = function(*args, **kwargs)
+        if not self.is_fresh(held):
+            if self.source(held) is None:
+                self.refuse("a list was changed that nothing known leads to")
+            self.effect(function, *args, **kwargs)
+        return self.result(result)
+
+    def _count(self, counts: dict, items: Any) -> None:
+        """What Counter.update does in C."""
+        for item in self.unpack(items):
+            self.set_item(counts, item, self.binary("+", self.call(counts.get, (item, 0)), 1))
+
+    def numpy(self, function: Any, args: tuple, kwargs: Any) -> Any:
+        """Call a function of NumPy's: a function of the arrays and values that it is given."""
+        home, name = getattr(function, "__module__", None) or "numpy", getattr(function, "__name__", "")
+        args = tuple(map(self.plain, args))
+        kwargs = {k: self.plain(v) for k, v in kwargs.items()}
+        self.read_numpys_settings()
+        if home.startswith("numpy.random"):
+            self.refuse(f"numpy.random.{name}() {DENIED_MODULES['numpy.random']}")
+        elif name in NUMPY_DENIED:
+            self.refuse(f"numpy.{name}() reads or writes more than it is given; do it outside")
+        elif kwargs.get("out") is not None:
+            self.refuse(f"numpy.{name}(out=...) changes an array in place: take the result instead")
+        elif isinstance(function, types.BuiltinMethodType) and name == "at":
+            self.refuse("a ufunc's at() changes an array in place")
+        for value in (*args, *kwargs.values()):
+            self.read_deep(value)
+            if isinstance(value, Tensor):
+                self.refuse(f"numpy.{name}() was given a tensor, whose values NumPy then computes with; use "
+                            "Lamina's op")  # fmt: skip
+            elif callable(value) and not isinstance(value, type):
+                self.refuse(f"numpy.{name}() was given a function to call")
+        return self.result(function(*args, **kwargs))
+
+    def _static(self, owner: type, function: Any, args: tuple, kwargs: Any) -> Any:
+        """A static or class method of a C class, as `dict.fromkeys`."""
+        name = function.__name__
+        if name == "__new__" and args:
+            return self.make_bare(owner, args[0], args[1:], kwargs)
+        if name == "__init_subclass__" or name == "__subclasshook__":
+            return function(*args, **kwargs)
+        if owner.__module__ == "datetime" and name in ("now", "today", "utcnow"):
+            return self.natively(f"datetime.{name}() {DENIED_MODULES['time']}", function, args, kwargs)
+        plain = owner.__module__ in _PLAIN_HOMES
+        if plain and not isinstance(lookup(type(owner), "__call__"), Function):
+            given = [self.watch(self.plain(value), True) for value in args]
+            return self.result(function(*given, **{k: self.plain(v) for k, v in kwargs.items()}))
+        why = reason_against(owner.__module__, f"{owner.__name__}.{name}")
+        return self.natively(why, function, args, kwargs)
+
+    def make_bare(self, base: type, kind: type, args: tuple, kwargs: Any) -> Any:
+        """`base.__new__(kind, ...)` of a C class."""
+        if base is object:
+            return self.new(object.__new__(kind))
+        if issubclass(base, (dict, set, list, deque, BaseException)):
+            return self.new(base.__new__(kind, *args, **kwargs))
+        if base in (tuple, frozenset) or base in ATOMS:
+            given = [self.watch(self.plain(value), base not in (tuple,)) for value in args]
+            return self.new(base.__new__(kind, *given, **kwargs))
+        return self.natively(reason_against(base.__module__, f"{base.__name__}.__new__"), base.__new__,
+                             (kind, *args), kwargs)  # fmt: skip
+
+    # ---- len, getattr and their kin ----
+    def _len(self, o: Any) -> int:
+        kind = type(o)
+        if isinstance(o, Tensor) or kind in ATOMS:
+            return len(o)
+        if isinstance(o, _SIZED) or kind.__name__ == "deque":
+            method = lookup(kind, "__len__")
+            if not isinstance(method, Function):
+                self.read_length(o)
+                return len(o)
+        method = self.special(o, "__len__")
+        if isinstance(method, Function):
+            return self.call(method, (o,))
+        if isinstance(o, np.ndarray):
+            self.read_all(o)
+        elif not self.is_fresh(o) and kind is not range:
+            self.refuse(f"len() of a {kind.__name__} from outside")
+        return len(o)
+
+    def _getattr(self, o: Any, name: Any, *default: Any) -> Any:
+        if not default:
+            return self.attribute(o, name)
+        try:
+            return self.attribute(o, name, *default)
+        except AttributeError:
+            return default[0]
+
+    def _hasattr(self, o: Any, name: Any) -> bool:
+        try:
+            self.attribute(o, name)
+        except AttributeError:
+            return False
+        return True
+
+    def _isinstance(self, o: Any, kinds: Any) -> bool:
+        self.class_of(o)
+        self._kinds(kinds)
+        return isinstance(o, kinds)
+
+    def _issubclass(self, kind: Any, kinds: Any) -> bool:
+        self._kinds(kinds)
+        return issubclass(kind, kinds)
+
+    def _kinds(self, kinds: Any) -> None:
+        """What `isinstance` asks of the classes on its right."""
+        if isinstance(kinds, (tuple, types.UnionType)):
+            self.read_all(kinds) if isinstance(kinds, tuple) else self.same(kinds)
+            for kind in kinds if isinstance(kinds, tuple) else kinds.__args__:
+                self._kinds(kind)
+            return
+        if type(kinds) is abc.ABCMeta:  # whose register() may be called at any time
+            self.fact(_abc, "asked", "token", "{o}.get_cache_token()", _abc.get_cache_token())
+        for name in ("__instancecheck__", "__subclasscheck__"):
+            asked = lookup(type(kinds), name)
+            if isinstance(asked, Function) and asked.__module__ not in ("abc", "typing", "_py_abc"):
+                self.refuse(f"{type(kinds).__name__}.{name} answers isinstance(), from C code")
+        hook = getattr(kinds, "__subclasshook__", None)
+        inner = getattr(hook, "__func__", None)
+        if isinstance(inner, Function) and inner.__module__ not in sys.stdlib_module_names | {
+            "collections.abc"
+        }:
+            self.refuse(f"{kinds.__name__}.__subclasshook__ answers isinstance(), from C code")
+
+    def _callable(self, o: Any) -> bool:
+        self.class_of(o)
+        return callable(o)
+
+    def _id(self, o: Any) -> int:
+        if type(o) in ATOMS or self.source(o) is None or not self.captured(o):
+            self.refuse("id() of an object that may be another at each call")
+        return id(o)
+
+    def _repr(self, o: Any) -> str:
+        return self._text(o, "__repr__", repr)
+
+    def _ascii(self, o: Any) -> str:
+        return ascii(self._repr(o))[1:-1] if type(o) not in ATOMS else ascii(o)
+
+    def _format(self, o: Any, spec: Any = "") -> str:
+        o = self.plain(o)
+        method = lookup(type(o), "__format__")
+        if isinstance(method, Function) and not isinstance(o, Tensor):
+            return self.call(self.special(o, "__format__"), (o, spec))
+        if method is object.__format__ and not spec:
+            return self.text(o)
+        return self._text(o, "__format__", lambda x: format(x, spec))
+
+    def _text(self, o: Any, name: str, natively: Callable) -> str:
+        o = self.plain(o)
+        if isinstance(o, (Tensor, np.generic)) or type(o) in ATOMS:
+            return natively(o)
+        method = self.special(o, name)
+        if isinstance(method, Function):
+            return self.call(method, (o,))
+        if method is object.__repr__ or method is object.__format__:
+            self.refuse(f"the text of a {type(o).__name__} shows its address")
+        self.show(o)
+        return natively(o)
+
+    def _iter(self, o: Any, *sentinel: Any) -> Any:
+        if sentinel:
+            why = "iter() with a sentinel calls a function from C code"
+            return self.natively(why, iter, (o, *sentinel), {})
+        return self.iterator(o)
+
+    def _next(self, iterator: Any, *default: Any) -> Any:
+        try:
+            return self.next_of(iterator)
+        except StopIteration:
+            if default:
+                return default[0]
+            raise
+
+    def _attributes_of(self, *given: Any) -> Any:
+        if not given:
+            return self.natively("vars() hands out all locals; name the one that is wanted", vars, (), {})
+        return self.attribute(given[0], "__dict__")
+
+    def _hash(self, o: Any) -> int:
+        method = self.special(o, "__hash__") if type(o) not in ATOMS else None
+        if isinstance(method, Function):
+            return self.call(method, (o,))
+        if not self.by_value(o) and (self.source(o) is None or not self.captured(o)):
+            self.refuse(f"hash() of a {type(o).__name__} hangs on an address")
+        elif isinstance(o, (tuple, frozenset)):
+            self.read_all(o, deep=True)
+        return hash(o)
+
+    def _import(
+        self, name: Any, scope: Any = None, names: Any = None, fromlist: Any = (), level: Any = 0
+    ) -> Any:  # fmt: skip
+        return self.import_name(name, {} if scope is None else scope, fromlist, level)
+
+    def _any(self, items: Any) -> bool:
+        return self._first(items, True)
+
+    def _all(self, items: Any) -> bool:
+        return not self._first(items, False)
+
+    def _first(self, items: Any, wanted: bool) -> bool:
+        """Whether any of the items is true, or false."""
+        iterator = self.iterator(items)
+        while True:
+            try:
+                item = self.next_of(iterator)
+            except StopIteration:
+                return False
+            if self.truth(item) is wanted:
+                return True
+
+    def _sum(self, items: Any, start: Any = 0) -> Any:
+        """`sum`; as long as there are numbers alone, C adds them: it rounds floats otherwise from 3.12 on."""
+        iterator = self.iterator(items)
+        numbers: list | None = []
+        found = start
+        if not isinstance(start, (int, float, complex)):
+            numbers = None
+        while True:
+            try:
+                item = self.next_of(iterator)
+            except StopIteration:
+                return sum(numbers, self.plain(start)) if numbers else found
+            if numbers is not None and isinstance(item, (int, float, complex)):
+                numbers.append(self.plain(item))
+                continue
+            if numbers is not None:
+                found, numbers = (sum(numbers, self.plain(start)) if numbers else start), None
+            found = self.binary("+", found, item)
+
+    def _thread_id(self) -> int:
+        return self.fact(_thread, "asked", "get_ident", "{o}.get_ident()", _thread.get_ident())
+
+    def _recursion_limit(self) -> int:
+        limit = self._native_limit or sys.getrecursionlimit()  # interpreting moves it
+        return self.fact(sys, "asked", "limit", "{o}.getrecursionlimit()", limit)
+
+    def _process_id(self) -> int:
+        import_of = sys.modules["posix" if "posix" in sys.modules else "nt"]
+        return self.fact(import_of, "asked", "getpid", "{o}.getpid()", import_of.getpid())
+
+    def _exc_info(self) -> tuple:
+        return self.result(sys.exc_info())
+
+    def _exception(self) -> BaseException | None:
+        return self.result(sys.exception())
+
+    def _fspath(self, o: Any) -> Any:
+        if type(o) in (str, bytes):
+            return o
+        return self.call(self.special(o, "__fspath__"), (o,))
+
+
+_R = BuiltinFunctions
+_RULES: dict[Any, Callable] = {
+    builtins.len: _R._len, builtins.getattr: _R._getattr, builtins.hasattr: _R._hasattr,
+    builtins.setattr: lambda self, o, name, value: self.set_attribute(o, name, value),
+    builtins.delattr: lambda self, o, name: self.delete_attribute(o, name),
+    builtins.isinstance: _R._isinstance, builtins.issubclass: _R._issubclass,
+    builtins.callable: _R._callable, builtins.id: _R._id, builtins.repr: _R._repr,
+    builtins.ascii: _R._ascii, builtins.format: _R._format, builtins.iter: _R._iter,
+    builtins.next: _R._next, builtins.vars: _R._attributes_of, builtins.hash: _R._hash,
+    builtins.__import__: _R._import, builtins.any: _R._any, builtins.all: _R._all,
+    builtins.sum: _R._sum,
+    operator.getitem: lambda self, o, k: self.item(o, k),
+    operator.setitem: lambda self, o, k, v: self.set_item(o, k, v),
+    operator.delitem: lambda self, o, k: self.delete_item(o, k),
+    operator.contains: lambda self, o, x: self.contains(o, x),
+    operator.truth: lambda self, o: self.truth(o),
+    operator.not_: lambda self, o: not self.truth(o),
+    operator.is_: lambda self, a, b: a is b,
+    operator.is_not: lambda self, a, b: a is not b,
+    operator.abs: lambda self, a: self.call(abs, (a,)),
+    _thread.get_ident: _R._thread_id,
+    sys.getrecursionlimit: _R._recursion_limit,
+    sys.exc_info: _R._exc_info, sys.exception: _R._exception, os.fspath: _R._fspath,
+    _abc._abc_instancecheck: lambda self, kind, o: self._isinstance(o, kind),
+    _abc._abc_subclasscheck: lambda self, kind, other: self._issubclass(other, kind),
+}  # fmt: skip
+_WITH_KEYWORDS = frozenset((builtins.sum, builtins.__import__))
+for _home in ("posix", "nt"):
+    if _home in sys.modules:
+        _RULES[sys.modules[_home].getpid] = _R._process_id
+# Modules whose classes' static and class methods make values of values.
+_PLAIN_HOMES = ("builtins", "datetime", "collections", "itertools", "_decimal", "decimal")
+# The method of an object that a pure function asks first.
+_ASKED: dict[Any, str] = {
+    builtins.abs: "__abs__", builtins.round: "__round__", builtins.divmod: "__divmod__",
+}  # fmt: skip

@@ -1,0 +1,182 @@
+"""What passes between interpreted Python and C code: arguments going in, callbacks coming back, results."""
+
+from __future__ import annotations
+
+import operator
+import re
+import types
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ...runtime import Tensor
+from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, Method, lookup
+from .operators import Operators
+
+# What C code calls on its own account when it compares, adds, prints or goes through objects.
+_CALLED_BY_C = (
+    "__add__", "__radd__", "__lt__", "__gt__", "__le__", "__ge__", "__eq__", "__hash__", "__bool__",
+    "__len__", "__iter__", "__repr__", "__str__", "__index__", "__int__", "__float__", "__contains__",
+    "__getitem__",
+)  # fmt: skip
+# What C code may call by itself: it tells classes apart, and asks nothing of objects.
+_FREE: tuple = (operator.is_, operator.is_not, callable)
+_OPEN = (list, tuple, dict, set, frozenset, slice, deque, Method, *VIEWS)
+
+
+def harmless(value: Any) -> bool:
+    """Whether C code that looks at a value runs no Python of the user's."""
+    return (
+        type(value) in ATOMS
+        or isinstance(value, (Tensor, np.ndarray, np.generic, *PINNED, *ITERATORS))
+        or isinstance(value, _OPEN)
+        or not any(isinstance(lookup(type(value), name), Function) for name in _CALLED_BY_C)
+    )
+
+
+class Callbacks(Operators):
+    """Hands values to C code, and takes back what it calls and what it returns."""
+
+    def call(self, function: Any, args: tuple = (), kwargs: Any = types.MappingProxyType({})) -> Any:
+        """Call anything, by the policy for it."""
+        raise TypeError(f"{type(self).__name__} defines no call()")
+
+    def natively(self, why: str, function: Callable, args: tuple, kwargs: Any) -> Any:
+        """Refuse the recording, and make the call all the same, so that the run's result is true."""
+        self.refuse(why)
+        return function(*args, **kwargs)
+
+    def same(self, o: Any) -> None:
+        """An object that can't change, or that nobody does, must be the one it was."""
+        if self.is_fresh(o) or self.refused or (self.is_known(o) and self.captured(o)):
+            return
+        self.fact(o, "is", 0, f"({{o}} is {self.const(o)})", True)
+
+    def trampoline(self, value: Any) -> Any:
+        """A callable for C code to call, which leads back into the recorder; None stays None."""
+        if value is None or any(value is each for each in _FREE):
+            return value
+        return self.new(lambda *args, **kwargs: self.plain(self.call(value, self._from_c(args), kwargs)))
+
+    def _from_c(self, args: tuple) -> tuple:
+        """The arguments of a callback, of which C code may just have made some."""
+        for value in args:
+            if isinstance(value, (tuple, list, re.Match)):
+                self.result(value)
+        return args
+
+    def watch(self, value: Any, strict: bool) -> Any:
+        """An iterable for C code to go through: facts now, a user's iterator driven through the recorder.
+
+        strict: C code looks into the items, to compare or to add them.
+        """
+        kind = type(value)
+        if kind in ATOMS or isinstance(value, (Tensor, type)):
+            return value
+        if isinstance(value, (np.ndarray, dict)):
+            self.read_all(value, deep=strict)
+            return value
+        if isinstance(value, ITERATORS) or kind in VIEWS:
+            if not self.is_fresh(value):
+                self.refuse(f"a {kind.__name__} from outside was gone through, which is used up by that")
+            return self.drive(iter(value)) if strict and kind not in VIEWS else value
+        if kind in (list, tuple, set, frozenset, deque):
+            self.read_all(value)
+            if strict:
+                for item in value:
+                    self.look_into(item)
+            return value
+        if isinstance(value, (Function, Method)):
+            return self.trampoline(value)
+        if not any(isinstance(lookup(kind, name), Function) for name in ("__iter__", "__getitem__")):
+            if strict or lookup(kind, "__iter__") is not MISSING:
+                self.read_deep(value)
+            return value
+        return self.drive(self.iterator(value))
+
+    def look_into(self, value: Any) -> None:
+        """C code is going to compare, add or print a value."""
+        if not harmless(value):
+            self.refuse(f"a {type(value).__name__} was compared, added or printed by C code")
+        elif not self.refused:
+            self.read_deep(value)
+
+    def read_settings(self, o: Any) -> None:
+        """What a container of C has besides its items."""
+        for kind, name in ((deque, "maxlen"), (defaultdict, "default_factory")):
+            if isinstance(o, kind):
+                self.fact(o, "attr", name, f"{{o}}.{name}", getattr(o, name))
+
+    def show(self, value: Any) -> None:
+        """C code is going to make the text of a value, with all that is in it."""
+        if self.refused or type(value) in ATOMS or isinstance(value, Tensor):
+            return
+        if isinstance(value, BaseException):
+            if lookup(type(value), "__str__") is not BaseException.__str__ and not self.is_fresh(value):
+                self.refuse(f"the text of a {type(value).__name__} is made by C code")
+            args = self.attribute(value, "args")
+            self.read_all(args)
+            for item in args:
+                self.show(item)
+        elif isinstance(value, (Function, Method)) or lookup(type(value), "__repr__") is object.__repr__:
+            self.refuse(f"the text of a {type(value).__name__} shows its address")
+        else:
+            self.look_into(value)
+            self.read_settings(value)
+            inside = [*value, *value.values()] if isinstance(value, dict) else value
+            for item in inside if isinstance(value, (list, tuple, dict, set, frozenset, deque)) else ():
+                self.show(item)
+
+    def drive(self, iterator: Iterator) -> Iterator:
+        """The same items, each taken through the recorder and open to C code."""
+
+        def items() -> Iterator:
+            while True:
+                try:
+                    value = self.next_of(iterator)
+                except StopIteration:
+                    return
+                self.look_into(value)
+                yield self.plain(value)
+
+        return self.new(items())
+
+    def made_here(self, o: Any) -> Any:
+        """Mark an object as made in this run, though it is of a kind that is pinned by identity."""
+        self.fresh[id(o)] = o
+        return o
+
+    def result(self, value: Any) -> Any:
+        """What C code or the library returned: new, with what is in it, unless it is known."""
+        if type(value) in ATOMS or isinstance(value, (Tensor, *PINNED)):
+            return value
+        if self.is_known(value) or self.is_fresh(value):
+            return value
+        self.new(value)
+        if isinstance(value, (list, tuple)):
+            for item in value:
+                self.result(item)
+        elif isinstance(value, dict):
+            for item in value.values():
+                self.result(item)
+        return value
+
+    def in_c(self, function: Callable, args: tuple, kwargs: Any) -> Any:
+        """Call a pure C function: callbacks come back to the recorder, everything else is read now."""
+        loose = "key" in kwargs and kwargs["key"] is not None
+        given = []
+        for value in args:
+            if callable(value) and not isinstance(value, (type, Tensor)):
+                given.append(self.trampoline(value))
+            else:
+                given.append(self.watch(self.plain(value), not loose))
+        named = {}
+        for name, value in kwargs.items():
+            if name in ("key", "func") and callable(value):
+                named[name] = self.trampoline(value)
+            else:
+                self.look_into(value)
+                named[name] = self.plain(value)
+        return self.result(function(*given, **named))

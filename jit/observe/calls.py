@@ -1,0 +1,269 @@
+"""The policy for every call: interpreted, run as it is, turned into an effect, or refused with a reason.
+
+Python functions are interpreted, the standard library's too, so that what they read becomes facts: little of
+it needs a rule of its own.  Everything ends in C code, for which the tables in policy.py say what is known.
+Lamina's own functions run natively (library.py).
+"""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import functools
+import importlib.util
+import operator
+import sys
+import types
+import weakref
+from collections.abc import Callable
+from re import Pattern
+from typing import Any
+
+import numpy as np
+
+from ...runtime import Tensor
+from ...runtime.places import is_internal
+from .copies import copied, deeply_copied, through_c
+from .kinds import ATOMS, MISSING, TRANSPARENT, UNSUPPORTED, Builtin, Function, Method, lookup
+from .library import Library
+from .numbers import raw
+from .policy import AS_IF_C, is_vouched, reason_against
+from .sinks import BAR
+
+_C_CALLABLES = (
+    Builtin, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
+    types.ClassMethodDescriptorType,
+)  # fmt: skip
+# What dataclasses and reprlib put around a `__repr__`.
+_GUARDED_TEXTS = frozenset((
+    "_recursive_repr.<locals>.wrapper", "recursive_repr.<locals>.decorating_function.<locals>.wrapper",
+))  # fmt: skip
+_COROUTINE = 0x80 | 0x200  # CO_COROUTINE, CO_ASYNC_GENERATOR
+_ORDERED = type(
+    functools.cmp_to_key(operator.sub)
+)  # what makes sort keys; it calls back when they are compared
+_DISPATCHER = type(np.concatenate)  # of NumPy's functions with an array protocol
+
+
+class Calls(Library):
+    """Makes calls while a run is recorded.  A front-end supplies `enter`."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._shown: set[int] = set()  # objects whose text is being made
+
+    # Runs a Python function so that all it does comes here; UNSUPPORTED where that can't be done.
+    enter: Callable[[types.FunctionType, tuple, Any], Any]
+
+    def call(self, function: Any, args: tuple = (), kwargs: Any = types.MappingProxyType({})) -> Any:
+        """`function(*args, **kwargs)`."""
+        if self.refused:
+            return function(*map(raw, args), **{k: raw(v) for k, v in kwargs.items()})
+        kind = type(function)
+        if kind is Method:
+            if not self.is_known(function) and not self.is_fresh(function):
+                self.source(function.__func__)
+            return self.call(function.__func__, (function.__self__, *args), kwargs)
+        if is_vouched(function):
+            return self._vouched(function, args, kwargs)
+        if kind is Function:
+            return self._python(function, args, kwargs)
+        if isinstance(function, type):
+            return self.instantiate(function, args, kwargs)
+        if kind in _C_CALLABLES or isinstance(function, Builtin):
+            owner = getattr(function, "__self__", None)
+            if isinstance(owner, np.ufunc):
+                return self.numpy(function, args, kwargs)
+            return self.builtin(function, args, kwargs)
+        if kind is np.ufunc or kind is _DISPATCHER:
+            return self.numpy(function, args, kwargs)
+        return self._object(function, kind, args, kwargs)
+
+    # ---- functions written in Python ----
+    def _python(self, function: types.FunctionType, args: tuple, kwargs: Any) -> Any:
+        sink = self.sink(function)
+        if sink is not None:
+            return sink(*args, **kwargs)
+        if function is through_c:
+            why = f"copying a {type(args[1]).__name__} goes through C code; make the copy outside"
+            return self.natively(why, *args[:1], args[1:], {})
+        filename = function.__code__.co_filename
+        if is_internal(filename):
+            return self.library(function, args, kwargs)
+        top = (function.__module__ or "").partition(".")[0]
+        if top == "numpy":
+            return self.numpy(function, args, kwargs)
+        home = function.__globals__.get("__name__")
+        if function.__code__.co_qualname in _GUARDED_TEXTS and home in ("dataclasses", "reprlib"):
+            return self._guarded_text(function, *args)
+        if top in ("re", "json", "copy"):
+            found = self._as_if_c(function, args, kwargs)
+            if found is not MISSING:
+                return found
+        if top == "tqdm":
+            if args and not isinstance(args[0], type) and type(args[0]).__module__.startswith("tqdm"):
+                return self.bar(args[0], function.__name__, function, args[1:], kwargs)
+            return self.natively(BAR, function, args, kwargs)
+        return self.user(function, args, kwargs)
+
+    def _guarded_text(self, function: types.FunctionType, o: Any) -> str:
+        """A `__repr__` that tells by the object's address that it is inside itself, and says ... then."""
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+        if id(o) in self._shown:
+            return cells["fillvalue"].cell_contents if "fillvalue" in cells else "..."
+        self._shown.add(id(o))
+        try:
+            return self.call(cells["user_function"].cell_contents, (o,))
+        finally:
+            self._shown.discard(id(o))
+
+    def _as_if_c(self, function: types.FunctionType, args: tuple, kwargs: Any) -> Any:
+        """Call one of the standard library's that keeps a cache or leads to C code; MISSING: it is none."""
+        if function is copy.copy and len(args) == 1:
+            return self.enter(copied, args, {})
+        if function is copy.deepcopy and len(args) == 1:
+            return self.enter(deeply_copied, (args[0], self.new([])), {})
+        names = AS_IF_C.get(function.__module__, ())
+        values = [*map(self.plain, args), *map(self.plain, kwargs.values())]
+        callables = [x for x in values if callable(x) and not isinstance(x, Pattern)]
+        if function.__qualname__ not in names or (callables and function.__module__ != "re"):
+            return MISSING
+        if callables:
+            return self.in_c(function, args, kwargs)
+        for value in values:
+            if isinstance(value, Pattern):
+                self.same(value)
+            else:
+                self.read_deep(value)
+        return self.result(function(*values[: len(args)], **dict(zip(kwargs, values[len(args) :]))))
+
+    def user(self, function: types.FunctionType, args: tuple, kwargs: Any) -> Any:
+        """Interpret a function, and note what calling it reads of the function itself."""
+        code = function.__code__
+        if not self.is_fresh(function):
+            self.source(function)
+            self.fact(function, "attr", "__code__", "{o}.__code__", code)
+            for name in ("__defaults__", "__kwdefaults__"):
+                given = getattr(function, name)
+                self.fact(function, "attr", name, f"{{o}}.{name}", given)
+                if given:
+                    self.read_all(given)
+            self.name_cells(function)
+            for number, cell in enumerate(function.__closure__ or ()):
+                if not self.captured(function):
+                    self.fact(function, "closure", number, f"{{o}}.__closure__[{number}]", cell)
+                elif not self.is_known(cell) and not self.is_fresh(cell):
+                    self.pin(cell)
+            if not self.captured(function):
+                self.fact(function, "attr", "__globals__", "{o}.__globals__", function.__globals__)
+            self.name_globals(function.__globals__)
+        if code.co_flags & _COROUTINE:
+            why = f"{function.__qualname__} is a coroutine, which others run"
+            return self.natively(why, function, args, kwargs)
+        answer = self.enter(function, args, kwargs)
+        if answer is UNSUPPORTED:
+            why = f"{function.__qualname__} has code that can't be interpreted"
+            return self.natively(why, function, args, kwargs)
+        return answer
+
+    def _vouched(self, function: Any, args: tuple, kwargs: Any) -> Any:
+        """Call what the user vouches for: a function of its arguments."""
+        self.source(function)
+        args = tuple(map(self.plain, args))
+        kwargs = {k: self.plain(v) for k, v in kwargs.items()}
+        for value in (*args, *kwargs.values()):
+            self.read_deep(value)
+        answer = function(*args, **kwargs)
+        if not self._plain_data(answer):
+            name = getattr(function, "__name__", function)
+            self.refuse(f"{name}() is vouched for, but returns a {type(answer).__name__}: only plain values, "
+                        "tensors and arrays are kept")  # fmt: skip
+        return self.result(answer)
+
+    def _plain_data(self, value: Any) -> bool:
+        if type(value) in ATOMS or isinstance(value, (Tensor, np.ndarray, np.generic)):
+            return True
+        if type(value) in (list, tuple, set, frozenset):
+            return all(map(self._plain_data, value))
+        return type(value) is dict and all(map(self._plain_data, (*value, *value.values())))
+
+    # ---- objects ----
+    def _object(self, function: Any, kind: type, args: tuple, kwargs: Any) -> Any:
+        if kind in TRANSPARENT:
+            return self.call(self.attribute(function, "__wrapped__"), args, kwargs)
+        if isinstance(function, functools.partial):
+            return self._partial(function, args, kwargs)
+        if isinstance(function, weakref.ref):
+            if not self.source(function):
+                if not self.is_fresh(function):
+                    self.refuse("a weak reference that nothing known leads to")
+                return function()
+            return self.fact(function, "refers", 0, "{o}()", function())
+        if kind is functools._lru_cache_wrapper:
+            return self.natively(
+                f"{function.__name__}() keeps what it returned (functools.cache): call it outside, or vouch "
+                f"for it with jit.pure({function.__name__})", function, args, kwargs,
+            )  # fmt: skip
+        if kind in (operator.attrgetter, operator.itemgetter, operator.methodcaller):
+            return self._getter(function, kind, args)
+        if kind is staticmethod:
+            return self.call(function.__func__, args, kwargs)
+        if kind is _ORDERED:
+            self.same(function)
+            return self.result(function(*args, **kwargs))
+        if isinstance(lookup(kind, "__call__"), Function):
+            return self.call(self.special(function, "__call__"), (function, *args), kwargs)
+        if kind.__module__.partition(".")[0] == "numpy":
+            self.same(function)
+            return self.numpy(function, args, kwargs)
+        if kind is types.GenericAlias:
+            self.same(function)
+            return self.call(function.__origin__, args, kwargs)
+        if not callable(function):
+            return function(*args, **kwargs)  # raises
+        home = getattr(function, "__module__", None) or kind.__module__
+        name = getattr(function, "__name__", kind.__name__)
+        return self.natively(reason_against(home, name), function, args, kwargs)
+
+    def _partial(self, function: functools.partial, args: tuple, kwargs: Any) -> Any:
+        if not self.is_fresh(function):
+            self.source(function)
+            for name in ("func", "args", "keywords"):
+                value = getattr(function, name)
+                self.fact(function, "attr", name, f"{{o}}.{name}", value)
+                if name != "func":
+                    self.read_all(value)
+        return self.call(function.func, (*function.args, *args), {**function.keywords, **kwargs})
+
+    def _getter(self, getter: Any, kind: type, args: tuple) -> Any:
+        """operator.itemgetter and its kin, which say by `__reduce__` what they get."""
+        self.same(getter)
+        o = args[0]
+        given = getter.__reduce__()[1]
+        if kind is operator.methodcaller:
+            made = getter.__reduce__()
+            named = made[0].keywords if isinstance(made[0], functools.partial) else {}
+            name, *rest = (*made[0].args, *given) if isinstance(made[0], functools.partial) else given
+            return self.call(self.attribute(o, name), tuple(rest), named)
+        if kind is operator.itemgetter:
+            found = [self.plain(self.item(o, key)) for key in given]
+        else:
+            found = [self.plain(functools.reduce(self.attribute, path.split("."), o)) for path in given]
+        return found[0] if len(found) == 1 else self.new(tuple(found))
+
+    # ---- imports ----
+    def import_name(self, name: str, scope: dict[str, Any], fromlist: Any, level: int) -> Any:
+        """`import name`: the module that is loaded under it is a fact."""
+        module = builtins.__import__(name, scope, None, fromlist, level)
+        if self.refused:
+            return module
+        whole = name
+        if level:
+            package = scope.get("__package__") or scope.get("__name__")
+            whole = importlib.util.resolve_name("." * level + name, package)
+        if self.source(sys.modules) is None:
+            self.pin(sys.modules, "sys.modules")
+        for each in {whole, whole.partition(".")[0] if not fromlist and not level else whole}:
+            if each in sys.modules:
+                self.dict_item(sys.modules, each, sys.modules[each])
+        return module

@@ -1,0 +1,285 @@
+"""What containers hold: keys, single items, lengths, and all of it.
+
+What a run reads of a container is guarded as it was before the run wrote to it.  Single items are facts of
+their own; what goes through a container takes all of it for granted, its order included.
+"""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import gc
+import re
+import types
+from enum import Enum
+from operator import is_
+from typing import Any
+
+import numpy as np
+
+from ...runtime import Tensor
+from ..facts import exact
+from .attributes import Attributes
+from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, heap_class, lookup
+
+SEQUENCES = (list, tuple, collections.deque)
+CONTAINERS = (*SEQUENCES, dict, set, frozenset)
+# Classes of C whose objects are values, and never change.
+# Objects of C in which C code finds nothing that could change.
+_OF_C = (
+    np.dtype, types.MethodType, types.GenericAlias, types.UnionType,
+    re.Pattern, re.Match,
+)  # fmt: skip
+VALUES = (range, datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone)
+# Python's numbers and texts, and how to get the bare one out of an object of a class that derives from them.
+_BARE: dict[type, Any] = {
+    int: int.__int__, float: float.__float__, str: str.__str__, complex: complex.__complex__,
+    bytes: bytes.__bytes__,
+}  # fmt: skip
+
+
+def keys_are(o: Any, keys: list[Any]) -> bool:
+    """Whether going through `o` gives these objects or, for plain values, ones of their types and bits."""
+    return len(o) == len(keys) and all(map(is_, o, keys)) or exact([*o], keys)
+
+
+class Contents(Attributes):
+    """Reads what containers hold."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._entered: set[int] = set()  # containers that are being read, which may hold themselves
+        self._moved: set[int] = (
+            set()
+        )  # lists that this run changed by more than putting items in place of others
+
+    # ---- keys ----
+    def by_value(self, k: Any) -> bool:
+        """Whether a key is found by its value, which no Python of the user's looks at."""
+        kind = type(k)
+        if kind in ATOMS:
+            return True
+        if isinstance(k, (tuple, frozenset)):
+            methods = (tuple.__hash__, tuple.__eq__, frozenset.__hash__, frozenset.__eq__)
+            return lookup(kind, "__hash__") in methods and lookup(kind, "__eq__") in methods and all(
+                map(self.by_value, k)
+            )  # fmt: skip
+        return isinstance(k, (int, str, bytes, float)) and not any(
+            isinstance(lookup(kind, name), Function) for name in ("__hash__", "__eq__")
+        )
+
+    def key(self, k: Any, o: Any) -> str | None:
+        """The text of a key; None, after refusing where it matters, if no later call could find it."""
+        if not self._hash_is_read(k, o):
+            return None
+        if self.is_known(k) and self.by_value(k):
+            self.read_deep(k)
+        if self.is_fresh(o):
+            return ""
+        if self.by_value(k):
+            return self.key_word(k) if type(k) in (str, bytes) else self.key_text(k)
+        if isinstance(k, PINNED) or self.is_known(k):
+            return self.source(k)
+        self.refuse(f"a {type(k).__name__} made in this run, or reached unseen, was looked up")
+        return None
+
+    def _hash_is_read(self, k: Any, o: Any) -> bool:
+        """See to it that a key's own hash is run like all Python of the user's; whether that can be."""
+        kind = type(k)
+        if isinstance(k, (tuple, frozenset)) and not self.by_value(k):
+            return all(self._hash_is_read(each, ()) for each in k)
+        if not heap_class(kind) or isinstance(k, (Tensor, type)):
+            return True
+        there = self.is_known(k) or self.is_fresh(k)
+        hasher = self.special(k, "__hash__") if there else lookup(kind, "__hash__")
+        if isinstance(hasher, Function) and hasher is not Enum.__hash__:
+            if not any(k is each for each in o):
+                self.refuse(f"a {kind.__name__}, which hashes itself in Python, was looked up by its value")
+                return False
+            self.call(hasher, (k,))
+        return True
+
+    def key_word(self, k: str | bytes) -> str:
+        """A text as a key, which may hold braces."""
+        text = repr(k)
+        return self.const(k) if "{" in text or "}" in text else text
+
+    def membership(self, o: Any, k: Any) -> bool:
+        """Whether a dictionary or a set holds a key; what it held before this run becomes a fact."""
+        base = self.base_of(o)
+        text = None if self.refused else self.key(k, o)
+        if text and not ({self.at(o, "item", k), self.at(o, "in", k)} & self.written):
+            read = f"({text} in {{o}})"
+            if isinstance(lookup(type(o), "__contains__"), Function):
+                read = f"{base.__name__}.__contains__({{o}}, {text})"
+            self.fact(o, "in", k, read, base.__contains__(self.before(o), k))
+        return base.__contains__(o, k)
+
+    def base_of(self, o: Any) -> Any:
+        """The builtin class of a container, whose methods no subclass has overridden."""
+        return next(base for base in (*CONTAINERS, types.MappingProxyType) if isinstance(o, base))
+
+    def dict_item(self, o: Any, k: Any, value: Any, lift: bool = False) -> Any:
+        """`value`, which a dictionary holds under a key.  lift: see `fact`."""
+        text = None if self.refused else self.key(k, o)
+        if not text:
+            return value
+        if self.is_written(o) and self.at(o, "item", k) not in self.written:
+            if self.before(o).get(k, MISSING) is not value:
+                return value  # put there by this run, in one go with others
+        read = f"{{o}}[{text}]"
+        if isinstance(lookup(type(o), "__getitem__"), Function):
+            read = f"dict.__getitem__({{o}}, {text})"
+        return self.fact(o, "item", k, read, value, lift=lift)
+
+    # ---- lengths ----
+    def read_length(self, o: Any) -> None:
+        """How long a container is becomes a fact."""
+        base = self.base_of(o)
+        read = "len({o})"
+        if isinstance(lookup(type(o), "__len__"), Function):
+            read = f"{self.const(base)}.__len__({{o}})"
+        self.fact(o, "len", 0, read, base.__len__(self.before(o)))
+
+    def writes_to(self, o: Any) -> None:
+        """Keep what a container holds, before this run changes it in any way."""
+        super().writes_to(o)
+        if isinstance(o, (list, collections.deque)) and not self.is_fresh(o):
+            self._moved.add(id(o))
+
+    def writes_at(self, o: Any) -> None:
+        """Keep what a list holds, before this run puts another item in the place of one."""
+        super().writes_to(o)
+
+    def is_moved(self, o: Any) -> bool:
+        """Whether this run may have moved items of a list to other places."""
+        return id(o) in self._moved
+
+    # ---- reading in whole ----
+    def read_value(self, o: Any) -> None:
+        """The value of an object that can't change, or of one that C code makes bytes of, becomes a fact."""
+        if self.refused or self.is_fresh(o) or type(o) in ATOMS:
+            return
+        for base, bare in _BARE.items():
+            if isinstance(o, base):
+                self.fact(o, "value", 0, f"{self.const(bare)}({{o}})", bare(o))
+                return
+        kind = type(o)
+        if kind is bytearray:
+            self.fact(o, "value", 0, "bytes({o})", bytes(o))
+        elif kind in VALUES:
+            self.fact(o, "value", 0, f"({{o}} == {self.const(o)})", True)
+            self.fact(o, "text", 0, "repr({o})", repr(o))
+        elif kind is types.MappingProxyType:
+            self.read_all(o)
+        elif kind not in VIEWS or not self.is_fresh(o):
+            self.refuse(f"a {kind.__name__}, which is C code, was asked")
+
+    def read_all(self, o: Any, deep: bool = False) -> None:
+        """Take for granted all that a container holds; deep: and all in that, as C code may look there."""
+        if self.refused or type(o) in ATOMS or deep and id(o) in self._entered:
+            return
+        self._entered.add(id(o))
+        try:
+            self._read_all(o, deep)
+        finally:
+            self._entered.discard(id(o))
+
+    def _read_all(self, o: Any, deep: bool) -> None:
+        if isinstance(o, SEQUENCES):
+            self.read_length(o)
+            base = next(base for base in SEQUENCES if isinstance(o, base))
+            own = isinstance(lookup(type(o), "__getitem__"), Function)
+            for at, value in enumerate([*base.__iter__(self.before(o))]):
+                text = f"{self.const(base)}.__getitem__({{o}}, {at})" if own else f"{{o}}[{at}]"
+                self.fact(o, "item", at, text, value)
+                if deep:
+                    self.read_deep(value)
+        elif isinstance(o, (dict, set, frozenset)):
+            held = self.before(o)
+            self._read_keys(o, held)
+            for k in [*self.base_of(o).__iter__(held)]:
+                if isinstance(o, dict):
+                    value = dict.__getitem__(held, k)
+                    text = "" if self.is_fresh(o) or self.refused else self.key(k, o) or ""
+                    self.fact(o, "item", k, f"dict.__getitem__({{o}}, {text})" if heap_class(type(o)) else
+                              f"{{o}}[{text}]", value)  # fmt: skip
+                    if deep:
+                        self.read_deep(value)
+                if deep:
+                    self.read_deep(k)
+        elif isinstance(o, types.MappingProxyType):
+            self.read_all(self.behind(o), deep)
+        elif isinstance(o, np.ndarray) and not self.is_fresh(o):
+            if not self.is_known(o):
+                self.refuse("a NumPy array that nothing known leads to was read")
+            elif o.dtype.hasobject:
+                self.refuse("a NumPy array of objects was read")
+
+    def _read_keys(self, o: Any, held: Any) -> None:
+        """What going through a dictionary or a set gives, in order, becomes a fact."""
+        if self.is_fresh(o) or self.at(o, "keys", 0) in self.facts or self.refused:
+            return
+        base = next(base for base in (collections.OrderedDict, dict, set, frozenset) if isinstance(o, base))
+        keys = [*base.__iter__(held)]
+        name = self.const(keys)
+        for at, k in enumerate(keys):
+            if self.by_value(k) and not heap_class(type(k)):
+                continue
+            if isinstance(k, Tensor):
+                self.note(f"{name}[{at}]", k, True, f"a key of {self.path(o)}")
+            elif not isinstance(k, PINNED) and not self.is_known(k):
+                if not self.captured(o):
+                    self.refuse(
+                        f"a {type(o).__name__} of objects was gone through, which came with the arguments"
+                    )
+                    return
+                self.pin(k, f"a key of {self.path(o)}")
+        read = "{o}"
+        if isinstance(lookup(type(o), "__iter__"), Function):
+            read = f"[*{self.const(base)}.__iter__({{o}})]"
+        self.fact(o, "keys", 0, f"{self.const(keys_are)}({read}, {name})", True)
+
+    def read_deep(self, o: Any) -> None:
+        """Take for granted all that can be reached from a value that C code or Lamina is given."""
+        kind = type(o)
+        if self.refused or kind in ATOMS or isinstance(o, (Tensor, *PINNED, *ITERATORS)):
+            return
+        if kind in (*CONTAINERS, collections.OrderedDict, collections.defaultdict, types.MappingProxyType):
+            self.read_all(o, deep=True)
+        elif kind is slice:
+            for name in ("start", "stop", "step"):
+                self.read_deep(self.attribute(o, name))
+        elif isinstance(o, (np.ndarray, np.generic)):
+            self.read_all(o)
+        elif heap_class(kind) and not self._is_library(kind):
+            if isinstance(o, tuple) and not self._overrides(kind):
+                self.read_all(o, deep=True)  # a named tuple
+            elif isinstance(o, tuple(_BARE)) and not self._overrides(kind):
+                self.read_value(o)
+            else:
+                self.refuse(f"a {kind.__name__} was given to C code, which may look at anything in it")
+        elif kind in VALUES or kind is bytearray:
+            self.read_value(o)
+        elif not heap_class(kind) and kind is not object and not isinstance(o, _OF_C):
+            self.refuse(f"a {kind.__name__} was given to C code, which may look at anything in it")
+
+    def _overrides(self, kind: type) -> bool:
+        """Whether a class has Python answer where C code asks."""
+        return any(isinstance(lookup(kind, name), Function) for name in (
+            "__eq__", "__hash__", "__len__", "__iter__", "__getitem__", "__bool__", "__index__", "__str__",
+            "__int__", "__float__", "__format__", "__lt__", "__contains__",
+        ))  # fmt: skip
+
+    def _is_library(self, kind: type) -> bool:
+        home = kind.__module__.partition(".")
+        return home[0] == "lamina" and home[2].partition(".")[0] not in (
+            "tests",
+            "examples",
+            "demo",
+            "benchmarks",
+        )
+
+    def behind(self, proxy: types.MappingProxyType) -> Any:
+        """The mapping that a mapping proxy shows."""
+        return gc.get_referents(proxy)[0]

@@ -1,0 +1,409 @@
+"""Decodes the bytecode of CPython 3.11, 3.12, 3.13 and 3.14 into one set of operations.
+
+A version is a table from instruction names to operations (`instructions.py` and `clauses.py` say what each
+does).  An entry is text, "operation argument; operation argument…", or a function for an instruction whose
+bits choose the operations.  Instructions that only serve CPython's own evaluation (caches, resumption points)
+become nothing.  A code object with an instruction that stands in no table decodes to None: such a function
+runs natively.
+
+Source: the documentation of the module `dis` in each version, and Objects/exception_handling_notes.txt in
+CPython for the table of exception handlers.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from .kinds import MISSING
+
+# What no handler here can run: they await.
+ASYNCHRONOUS = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+Operation = tuple[str, Any]
+Decoder = str | Callable[[dis.Instruction, CodeType], list[Operation]]
+
+BINARY = ("+", "&", "//", "<<", "@", "*", "%", "|", "**", ">>", "-", "/", "^")
+COMPARE = ("<", "<=", "==", "!=", ">", ">=")
+CONVERSIONS = ("", "s", "r", "a")
+COMMON = (AssertionError, NotImplementedError, tuple, builtins.all, builtins.any)
+SPECIAL = ("__enter__", "__exit__")
+# Where a version's CALL_INTRINSIC_1 and _2 do something that this interpreter does.
+INTRINSICS_1 = {3: "stop_iteration_error", 5: "unary +", 6: "list_to_tuple"}
+INTRINSICS_2 = {1: "prepare_reraise_star"}
+
+
+class Unsupported(Exception):
+    """An instruction that no table knows how to decode."""
+
+
+@dataclass(slots=True)
+class Decoded:
+    """A code object as operations.
+
+    operations: (name, argument); a jump's argument is an index into them.  offsets: where each stands in the
+    bytecode.  handlers: for each operation under one, (index, height of the stack, whether the place of the
+    error is pushed).
+    """
+
+    operations: list[Operation]
+    offsets: list[int]
+    handlers: dict[int, tuple[int, int, bool]]
+
+
+# ---- what the bits of one instruction say
+
+
+def _load_global_before(at: dis.Instruction, code: CodeType) -> list[Operation]:
+    """3.11, 3.12: the empty slot of a call comes before what is called."""
+    assert at.arg is not None
+    return [("push_null", None)] * (at.arg & 1) + [("load_global", at.argval)]
+
+
+def _load_global_after(at: dis.Instruction, code: CodeType) -> list[Operation]:
+    assert at.arg is not None
+    return [("load_global", at.argval)] + [("push_null", None)] * (at.arg & 1)
+
+
+def _load_attribute_before(at: dis.Instruction, code: CodeType) -> list[Operation]:
+    """3.12: a method to call has an empty slot below it."""
+    assert at.arg is not None
+    return [("load_method" if at.arg & 1 else "load_attribute", at.argval)]
+
+
+def _load_attribute_after(at: dis.Instruction, code: CodeType) -> list[Operation]:
+    assert at.arg is not None
+    return [("load_attribute", at.argval)] + [("push_null", None)] * (at.arg & 1)
+
+
+def _load_super_before(at: dis.Instruction, code: CodeType) -> list[Operation]:
+    assert at.arg is not None
+    found: list[Operation] = [("load_super", (at.argval, bool(at.arg & 2)))]
+    return found + ([("push_null", None), ("swap", 2)] if at.arg & 1 else [])
+
+
+def _load_super_after(at: dis.Instruction, code: CodeType) -> list[Operation]:
+    assert at.arg is not None
+    return [("load_super", (at.argval, bool(at.arg & 2)))] + [("push_null", None)] * (at.arg & 1)
+
+
+def _load_constant(at: dis.Instruction, code: CodeType) -> list[Operation]:
+    """Constants that are containers are objects made in the run, for the recorder."""
+    made = isinstance(at.argval, (tuple, frozenset, slice)) and at.argval != ()
+    return [("load_made" if made else "load_constant", at.argval)]
+
+
+def _return_constant(at: dis.Instruction, code: CodeType) -> list[Operation]:
+    return [*_load_constant(at, code), ("return_value", None)]
+
+
+def _binary(at: dis.Instruction, code: CodeType) -> list[Operation]:
+    assert at.arg is not None
+    if at.arg == 2 * len(BINARY):  # from 3.14 on
+        return [("load_item", None)]
+    return [(f"binary {BINARY[at.arg % len(BINARY)]}", at.arg >= len(BINARY))]
+
+
+def _compare(shift: int, bool_bit: int) -> Decoder:
+    """Which comparison; from 3.13 on a bit asks for the truth of its result."""
+
+    def decoder(at: dis.Instruction, code: CodeType) -> list[Operation]:
+        assert at.arg is not None
+        return [("compare " + COMPARE[at.arg >> shift], None)] + [("to_bool", None)] * bool(at.arg & bool_bit)
+
+    return decoder
+
+
+def _two_locals(first: str, second: str) -> Decoder:
+    def decoder(at: dis.Instruction, code: CodeType) -> list[Operation]:
+        assert at.arg is not None
+        return [(first, at.arg >> 4), (second, at.arg & 15)]
+
+    return decoder
+
+
+def _format(at: dis.Instruction, code: CodeType) -> list[Operation]:
+    assert at.arg is not None
+    return [("format", (CONVERSIONS[at.arg & 3], bool(at.arg & 4)))]
+
+
+def _make_function(at: dis.Instruction, code: CodeType) -> list[Operation]:
+    """3.11, 3.12: the parts lie below the code, defaults lowest."""
+    assert at.arg is not None
+    return [("make_function", [bit for bit in (8, 4, 2, 1) if at.arg & bit])]
+
+
+def _call_unpacked(at: dis.Instruction, code: CodeType) -> list[Operation]:
+    assert at.arg is not None
+    return [("push_null", None)] * (not at.arg & 1) + [("call_unpacked", None)]
+
+
+def _send(keeps: bool) -> Decoder:
+    """keeps: from 3.12 on the exhausted iterator stays below its value, for END_SEND to take away."""
+    return lambda at, code: [("send", (at.argval, keeps))]
+
+
+def _intrinsic(table: dict[int, str]) -> Decoder:
+    def decoder(at: dis.Instruction, code: CodeType) -> list[Operation]:
+        if at.arg not in table:
+            raise Unsupported(f"{at.opname} {at.arg}")
+        return [(table[at.arg], None)]
+
+    return decoder
+
+
+def _common_constant(at: dis.Instruction, code: CodeType) -> list[Operation]:
+    assert at.arg is not None
+    if at.arg >= len(COMMON):
+        raise Unsupported(f"{at.opname} {at.arg}")
+    return [("load_constant", COMMON[at.arg])]
+
+
+def _special(at: dis.Instruction, code: CodeType) -> list[Operation]:
+    assert at.arg is not None
+    if at.arg >= len(SPECIAL):
+        raise Unsupported(f"{at.opname} {at.arg}")
+    return [("load_special", SPECIAL[at.arg])]
+
+
+# ---- the tables
+
+_EVERY: dict[str, Decoder] = {
+    **dict.fromkeys(("CACHE", "EXTENDED_ARG", "NOP", "RESUME"), ""),
+    "BINARY_OP": _binary,
+    "BUILD_LIST": "build_list arg",
+    "BUILD_MAP": "build_map arg",
+    "BUILD_SET": "build_set arg",
+    "BUILD_SLICE": "build_slice arg",
+    "BUILD_STRING": "build_string arg",
+    "BUILD_TUPLE": "build_tuple arg",
+    "CALL": "call arg",
+    "CHECK_EG_MATCH": "check_group_match",
+    "CHECK_EXC_MATCH": "check_match",
+    "CONTAINS_OP": "contains arg",
+    "COPY": "copy arg",
+    "COPY_FREE_VARS": "copy_free_variables arg",
+    "DELETE_ATTR": "delete_attribute value",
+    "DELETE_DEREF": "delete_cell arg",
+    "DELETE_FAST": "delete_local arg",
+    "DELETE_GLOBAL": "delete_global value",
+    "DELETE_NAME": "delete_name value",
+    "DELETE_SUBSCR": "delete_item",
+    "DICT_MERGE": "dict_merge arg",
+    "DICT_UPDATE": "dict_update arg",
+    "GET_ITER": "get_iterator",
+    "GET_LEN": "get_length",
+    "GET_YIELD_FROM_ITER": "get_delegate",
+    "IMPORT_FROM": "import_from value",
+    "IMPORT_NAME": "import_name value",
+    "IS_OP": "is arg",
+    "JUMP_BACKWARD": "jump value",
+    "JUMP_BACKWARD_NO_INTERRUPT": "jump value",
+    "JUMP_FORWARD": "jump value",
+    "LIST_APPEND": "list_append arg",
+    "LIST_EXTEND": "list_extend arg",
+    "LOAD_BUILD_CLASS": "load_build_class",
+    "LOAD_CLOSURE": "load_local arg",
+    "LOAD_CONST": _load_constant,
+    "LOAD_DEREF": "load_cell arg",
+    "LOAD_FAST": "load_local arg",
+    "LOAD_NAME": "load_name value",
+    "MAKE_CELL": "make_cell arg",
+    "MAP_ADD": "map_add arg",
+    "MATCH_CLASS": "match_class arg",
+    "MATCH_KEYS": "match_keys",
+    "MATCH_MAPPING": "match_mapping",
+    "MATCH_SEQUENCE": "match_sequence",
+    "POP_EXCEPT": "pop_except",
+    "POP_TOP": "pop",
+    "PUSH_EXC_INFO": "push_exc_info",
+    "PUSH_NULL": "push_null",
+    "RAISE_VARARGS": "raise arg",
+    "RERAISE": "reraise",
+    "RETURN_GENERATOR": "load_constant",
+    "RETURN_VALUE": "return_value",
+    "SETUP_ANNOTATIONS": "setup_annotations",
+    "SET_ADD": "set_add arg",
+    "SET_UPDATE": "set_update arg",
+    "STORE_ATTR": "store_attribute value",
+    "STORE_DEREF": "store_cell arg",
+    "STORE_FAST": "store_local arg",
+    "STORE_GLOBAL": "store_global value",
+    "STORE_NAME": "store_name value",
+    "STORE_SUBSCR": "store_item",
+    "SWAP": "swap arg",
+    "UNARY_INVERT": "unary ~",
+    "UNARY_NEGATIVE": "unary -",
+    "UNARY_NOT": "not",
+    "UNPACK_EX": "unpack_rest arg",
+    "UNPACK_SEQUENCE": "unpack arg",
+    "WITH_EXCEPT_START": "call_exit",
+    "YIELD_VALUE": "yield_value",
+}
+_3_11: dict[str, Decoder] = {
+    **_EVERY,
+    **{
+        f"POP_JUMP_{way}_IF_{what}": f"jump_if_{what.lower()} value"
+        for way in ("FORWARD", "BACKWARD")
+        for what in ("TRUE", "FALSE", "NONE", "NOT_NONE")
+    },
+    "BEFORE_WITH": "before_with",
+    "BINARY_SUBSCR": "load_item",
+    "BUILD_CONST_KEY_MAP": "build_keyed_map arg",
+    "CALL_FUNCTION_EX": _call_unpacked,
+    "COMPARE_OP": _compare(0, 0),
+    "FORMAT_VALUE": _format,
+    "FOR_ITER": "for_each value",
+    "JUMP_IF_FALSE_OR_POP": "jump_if_false_or_pop value",
+    "JUMP_IF_TRUE_OR_POP": "jump_if_true_or_pop value",
+    "LIST_TO_TUPLE": "list_to_tuple",
+    "LOAD_ASSERTION_ERROR": lambda at, code: [("load_constant", AssertionError)],
+    "LOAD_ATTR": "load_attribute value",
+    "LOAD_CLASSDEREF": "load_class_cell arg",
+    "LOAD_GLOBAL": _load_global_before,
+    "LOAD_METHOD": "load_method value",
+    "MAKE_FUNCTION": _make_function,
+    "PRECALL": "",
+    "PREP_RERAISE_STAR": "prepare_reraise_star",
+    "SEND": _send(False),
+    "UNARY_POSITIVE": "unary +",
+}
+_3_12: dict[str, Decoder] = {
+    **{name: decoder for name, decoder in _3_11.items() if not name.startswith("POP_JUMP_")},
+    **{
+        f"POP_JUMP_IF_{what}": f"jump_if_{what.lower()} value"
+        for what in ("TRUE", "FALSE", "NONE", "NOT_NONE")
+    },
+    "BINARY_SLICE": "build_slice 2; load_item",
+    "CALL_INTRINSIC_1": _intrinsic(INTRINSICS_1),
+    "CALL_INTRINSIC_2": _intrinsic(INTRINSICS_2),
+    "CLEANUP_THROW": "cleanup_throw",
+    "COMPARE_OP": _compare(4, 0),
+    "END_FOR": "",
+    "END_SEND": "end_send",
+    "LOAD_ATTR": _load_attribute_before,
+    "LOAD_FAST_AND_CLEAR": "load_local_and_clear arg",
+    "LOAD_FAST_CHECK": "load_local arg",
+    "LOAD_FROM_DICT_OR_DEREF": "load_cell_or_from arg",
+    "LOAD_FROM_DICT_OR_GLOBALS": "load_global_or_from value",
+    "LOAD_LOCALS": "load_names",
+    "LOAD_SUPER_ATTR": _load_super_before,
+    "RETURN_CONST": _return_constant,
+    "SEND": _send(True),
+    "STORE_SLICE": "build_slice 2; store_item",
+}
+_3_13: dict[str, Decoder] = {
+    **_3_12,
+    "CALL_KW": "call_named arg",
+    "COMPARE_OP": _compare(5, 16),
+    "CONVERT_VALUE": lambda at, code: [("convert", CONVERSIONS[at.arg or 0])],
+    "FORMAT_SIMPLE": lambda at, code: [("format", ("", False))],
+    "FORMAT_WITH_SPEC": lambda at, code: [("format", ("", True))],
+    "FOR_ITER": "for_each_kept value",
+    "LOAD_ATTR": _load_attribute_after,
+    "LOAD_FAST_LOAD_FAST": _two_locals("load_local", "load_local"),
+    "LOAD_GLOBAL": _load_global_after,
+    "LOAD_SUPER_ATTR": _load_super_after,
+    "MAKE_FUNCTION": lambda at, code: [("make_function", [])],
+    "STORE_FAST_LOAD_FAST": _two_locals("store_local", "load_local"),
+    "STORE_FAST_STORE_FAST": _two_locals("store_local", "store_local"),
+    "TO_BOOL": "to_bool",
+}
+_3_14: dict[str, Decoder] = {
+    **_3_13,
+    **dict.fromkeys(("ANNOTATIONS_PLACEHOLDER", "NOT_TAKEN"), ""),
+    "BUILD_INTERPOLATION": "build_interpolation arg",
+    "BUILD_TEMPLATE": "build_template",
+    "CALL_FUNCTION_EX": "call_unpacked",
+    "LOAD_COMMON_CONSTANT": _common_constant,
+    "LOAD_FAST_BORROW": "load_local arg",
+    "LOAD_FAST_BORROW_LOAD_FAST_BORROW": _two_locals("load_local", "load_local"),
+    "LOAD_SMALL_INT": "load_constant arg",
+    "LOAD_SPECIAL": _special,
+    "POP_ITER": "pop",
+    "WITH_EXCEPT_START": "call_exit_method",
+}
+TABLES = {(3, 11): _3_11, (3, 12): _3_12, (3, 13): _3_13, (3, 14): _3_14}
+JUMPS = {
+    "jump", "for_each", "for_each_kept", "jump_if_false_or_pop", "jump_if_true_or_pop", "jump_if_true",
+    "jump_if_false", "jump_if_none", "jump_if_not_none",
+}  # fmt: skip
+
+
+def _written(text: str, at: dis.Instruction) -> Iterator[Operation]:
+    """The operations that a table writes as text.  `unary +` and the like are one name."""
+    for part in text.split("; ") if text else ():
+        name, _, what = part.partition(" ")
+        if name == "unary":
+            yield part, None
+        else:
+            yield name, at.arg if what == "arg" else at.argval if what == "value" else int(what or 0) or None
+
+
+def _exception_table(code: CodeType) -> Iterator[tuple[int, int, int, int, bool]]:
+    """(start, end, target, height of the stack, whether the place is pushed), offsets in bytes."""
+    data = iter(code.co_exceptiontable)
+
+    def number(first: int) -> int:
+        found = first & 63
+        while first & 64:
+            first = next(data)
+            found = found << 6 | first & 63
+        return found
+
+    for first in data:
+        start = number(first) * 2
+        length, target, height = number(next(data)) * 2, number(next(data)) * 2, number(next(data))
+        yield start, start + length, target, height >> 1, bool(height & 1)
+
+
+def decode(code: CodeType, version: tuple[int, int] = sys.version_info[:2]) -> Decoded | None:
+    """The operations of a code object; None where a version or an instruction is not known, or it awaits."""
+    table = TABLES.get(version)
+    if table is None or code.co_flags & ASYNCHRONOUS:
+        return None
+    operations: list[Operation] = []
+    offsets: list[int] = []
+    index: dict[int, int] = {}  # of the first operation at an offset or after it
+    names: Any = MISSING  # of the arguments given by name, as 3.11 and 3.12 announce them before the call
+    sending: Any = None
+    for at in dis.get_instructions(code):
+        index[at.offset] = len(operations)
+        if at.opname == "KW_NAMES":
+            names = code.co_consts[at.arg or 0]
+            continue
+        if at.opname == "SET_FUNCTION_ATTRIBUTE":  # always right behind MAKE_FUNCTION
+            operations[-1][1].append(at.arg)
+            continue
+        decoder = table.get(at.opname)
+        if decoder is None:
+            return None
+        try:
+            made = list(_written(decoder, at)) if isinstance(decoder, str) else decoder(at, code)
+        except Unsupported:
+            return None
+        if at.opname == "CALL" and names is not MISSING:
+            made, names = [("load_constant", names), ("call_named", at.arg)], MISSING
+        if at.opname == "SEND":
+            sending = made[0][1]
+        elif at.opname == "YIELD_VALUE" and operations and operations[-1][0] == "send":
+            made = [("yield_from", sending)]
+        operations += made
+        offsets += [at.offset] * len(made)
+    for number, (name, argument) in enumerate(operations):
+        if name in JUMPS:
+            operations[number] = (name, index[argument])
+        elif name in ("send", "yield_from"):
+            operations[number] = (name, (index[argument[0]], argument[1]))
+    handlers = {}
+    for start, end, target, height, pushed in _exception_table(code):
+        for number, offset in enumerate(offsets):
+            if start <= offset < end:
+                handlers[number] = (index[target], height, pushed)
+    return Decoded(operations, offsets, handlers)

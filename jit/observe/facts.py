@@ -1,0 +1,645 @@
+"""The recorder of heap facts: what a run read before it wrote it, and what it wrote.
+
+A fact says what stands at a place of the heap: an attribute, an item, a cell.  The first read of a place that
+was there before the run becomes a line of the guards; what the run made or wrote itself is known.  Objects
+that the function reaches from its own code are captured, and pinned by identity; what came with the arguments
+stands in slots.  Effects are noted in order, with what they were given, so that they can be done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from sys import _getframe
+from types import GeneratorType
+from typing import Any
+from weakref import ref
+
+import numpy as np
+
+from ...nn import Module
+from ...nn.members import Members, Tracked, fields
+from ...optim.optimizer import Optimizer
+from ...runtime import Generator, Tensor
+from ...runtime.places import Place, is_internal, users
+from ..facts import absent, indefinite, shown
+from ..sources import Arg, Held
+from .kinds import ATOMS, MISSING, PINNED, Builtin, Function, Method, lookup
+from .numbers import LIFTED, lifted, raw
+from .parts import HISTORIES, Part, Reason, Whole, contents, history, layout, place_text
+from .spelling import PEEKED, peek, spelled
+from .whole import module_now, optimizer_now, state_names, texts
+
+SINGLE = (type(None), bool, type(Ellipsis), type(NotImplemented))
+WHOLE = (Module, Optimizer, Generator)  # arguments that are pinned by identity
+
+
+@dataclass(frozen=True)
+class Root:
+    """How an object is reached: the expression that gives it (None: it is pinned), and what a reader calls it."""
+
+    expression: str | None
+    thing: Any
+    path: str
+
+
+class Abandoned(BaseException):
+    """A run must be made anew, without a recorder: (why)."""
+
+
+class Unheard:
+    """Stands for the recorder of ops where none listens."""
+
+    repeatable = False
+    reason: str | None = None
+    asked = 0
+
+    def origin(self, x: Tensor, source: Any) -> None:
+        """Take note of a tensor that was there before the run."""
+
+    def source_of(self, x: Tensor) -> None:
+        """No tensor is known."""
+
+    def forget(self) -> None:
+        """Nothing was kept."""
+
+
+class Registry:
+    """The captured tensors of one traced function, by number.  It keeps none of them alive.
+
+    paths: what a reader calls them; places: where they are read.  generators, groups: those that recordings
+    draw from and read, see Recorder.
+    """
+
+    def __init__(self) -> None:
+        self.refs: list[ref] = []
+        self.paths: dict[int, str] = {}
+        self.places: dict[int, Place | None] = {}
+        self.generators: list[Generator] = []
+        self.groups: list[tuple[Any, int]] = []
+        self._numbers: dict[int, int] = {}
+
+    def number(self, x: Tensor, path: str, place: Place | None = None) -> int:
+        """The number of a tensor, a new one if need be."""
+        known = self._numbers.get(id(x))
+        if known is None or self.refs[known]() is not x:
+            known = self._numbers[id(x)] = len(self.refs)
+            self.refs.append(ref(x))
+            self.paths[known], self.places[known] = path, place
+        return known
+
+
+class Facts:
+    """Notes what a run reads and writes.
+
+    recorder: hears the ops meanwhile, and counts the questions that divide the run.  registry: numbers the
+    captured tensors.  lift: the slots (`Reason.slot`) that are known to change from call to call.
+    """
+
+    def __init__(self, recorder: Any = None, registry: Registry | None = None, lift: frozenset = frozenset()):
+        self.recorder = recorder if recorder is not None else Unheard()
+        self.registry = registry if registry is not None else Registry()
+        self.lift = lift
+        self.lifts = False  # whether lifted numbers are about
+        self.parts: list[Part] = [Part()]
+        self.known: dict[int, Root] = {}
+        self.fresh: dict[int, Any] = {}
+        self.facts: dict[tuple, Any] = {}
+        self.written: set[tuple] = set()
+        self.shadow: dict[tuple, Any] = {}
+        self.effects: list[tuple[Callable, tuple, dict[str, Any]]] = []
+        self.size = 0  # slots given out
+        self.tensors: dict[int, int] = {}  # slots of tensors, by id
+        self._before: dict[int, Any] = {}
+        self._consts: dict[int, str] = {}
+        self._weak: set[str] = set()
+        self._named: dict[str, Any] = {}
+        self._keep: list[Any] = []
+        self._whole: set[int] = set()
+        self._cells: dict[int, str] = {}
+
+    # ---- refusing ----
+    @property
+    def refused(self) -> str | None:
+        """Why the run can't be replayed; None as long as it can."""
+        return self.recorder.reason
+
+    def refuse(self, why: str) -> None:
+        """Give up: the run goes on natively, and no trace is made of it."""
+        if self.recorder.reason is None:
+            self.recorder.reason = f"{why} ({place_text(self.place())})"
+
+    abandons = False  # whether the front-end lets `Abandoned` pass by all handlers
+
+    def abandon(self, why: str) -> None:
+        """Give up where not even the true result can be had.
+
+        Raises Abandoned if the run can be made again from the start, natively: as long as it changed nothing.
+        """
+        again = self.refused is None and not self.effects and self.recorder.repeatable
+        self.refuse(why)
+        if again and self.abandons:
+            raise Abandoned(why)
+
+    def place(self) -> Place:
+        """The user's place that runs now."""
+        return users(_getframe(1))
+
+    # ---- parts ----
+    @property
+    def part(self) -> Part:
+        """The guards of the stretch that runs now."""
+        while len(self.parts) <= self.recorder.asked:
+            self.parts.append(Part())
+        return self.parts[-1]
+
+    def check(self, condition: str, why: str | Reason, late: bool = False) -> None:
+        """Add a line that fails where `condition` is true; late: only asked when the epoch of modules moved."""
+        part = self.part
+        reason = why if isinstance(why, Reason) else Reason(why, self.place())
+        reasons, lines = (part.late, part.later) if late else (part.reasons, part.lines)
+        reasons.append(reason)
+        lines.append(f"if {condition}: return {len(reasons)}")
+
+    def const(self, o: Any) -> str:
+        """The name of an object in the text of guards."""
+        name = self._consts.get(id(o))
+        if name is None:
+            name = self._consts[id(o)] = f"k{len(self._consts)}_"
+            self._keep.append(o)
+            self._named[name] = o
+            if _weakly(o):
+                self._weak.add(name)
+                self._named[name] = ref(o)
+        part = self.part
+        part.names[name] = self._named[name]
+        if name in self._weak:
+            part.weak.add(name)
+        return name
+
+    def slot(self) -> int:
+        """A new slot."""
+        self.size += 1
+        return self.size - 1
+
+    # ---- what is known ----
+    def pin(self, o: Any, path: str = "") -> Any:
+        """Know a captured object by its identity."""
+        self.known[id(o)] = Root(None, o, path or self._path(o))
+        self._keep.append(o)
+        if not isinstance(o, PINNED):
+            self.part.pins.append(id(o))
+        return o
+
+    def is_known(self, o: Any) -> bool:
+        """Whether an object was there before the run, and is reached by a fact."""
+        return id(o) in self.known
+
+    def new(self, o: Any) -> Any:
+        """Mark an object as made in this run."""
+        if isinstance(o, GeneratorType):  # one that nobody holds any more must be closed at once
+            key = id(o)
+            self.fresh[key] = ref(o, lambda _: self.fresh.pop(key, None))
+        elif (isinstance(o, Function) or not isinstance(o, PINNED)) and (type(o) is not tuple or o):
+            self.fresh[id(o)] = o
+        return o
+
+    def is_fresh(self, o: Any) -> bool:
+        """Whether an object was made in this run."""
+        return id(o) in self.fresh
+
+    def source(self, o: Any) -> str | None:
+        """The expression that gives an object at a later call; None where none is known."""
+        root = self.known.get(id(o))
+        if root is None:
+            if not isinstance(o, PINNED):
+                return None
+            self.pin(o)
+            return self.const(o)
+        return self.const(o) if root.expression is None else root.expression
+
+    def captured(self, o: Any) -> bool:
+        """Whether an object is the same at each call."""
+        root = self.known.get(id(o))
+        return root is None or root.expression is None
+
+    def path(self, o: Any) -> str:
+        """What a reader calls an object."""
+        root = self.known.get(id(o))
+        return root.path if root is not None else self._path(o)
+
+    def _path(self, o: Any) -> str:
+        if isinstance(o, (type, Function, Builtin)):
+            return o.__qualname__
+        return getattr(o, "__name__", "") if type(o).__name__ == "module" else indefinite(type(o))
+
+    def name_cells(self, function: Any) -> None:
+        """Know the cells of a function by the names of their variables."""
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+            self._cells.setdefault(id(cell), name)
+
+    def name_globals(self, scope: dict[str, Any], path: str = "globals") -> None:
+        """Know a dictionary as that of a module's globals."""
+        if id(scope) not in self.known:
+            self.pin(scope, path)
+
+    def _spelled(self, o: Any, kind: str, key: Any) -> str:
+        if kind in ("cell", "empty"):
+            return self._cells.get(id(o), "a variable of an enclosing function")
+        return spelled(self.path(o), kind, key)
+
+    # ---- facts ----
+    def fact(self, o: Any, kind: str, key: Any, expression: str, value: Any, lift: bool = False) -> Any:
+        """Note the first read of a place; return what it holds.
+
+        expression: reads it, with {o} for the object.  lift: whether the reader can do with a lifted number.
+        """
+        k = self.key_of(key)
+        place = (id(o), kind, k)
+        standing = self.shadow.get(place)
+        if standing is not None:
+            return standing if lift else self.plain(standing)
+        if (type(o) is tuple and not o) or id(o) in self.fresh or place in self.written or place in self.facts:
+            return value
+        source = self.source(o)
+        if source is None:
+            self.refuse(f"{kind} {shown(key)} was read from a {type(o).__name__} that nothing known leads to")
+            return value
+        self.facts[place] = value
+        self._keep.append(o)
+        text = self._spelled(o, kind, key)
+        read = expression.format(o=source)
+        slot = (text, kind)
+        if kind in PEEKED:
+            name = self.key_text(key) if kind != "keys" else "0"
+            then, now = peek(self.before(o), kind, key), f"peek({source}, {kind!r}, {name})"
+            then = absent if kind in ("absent", "none", "empty") else then  # this run may have put it there
+            reason = Reason(text, self.place(), now, shown(then), slot)
+        else:
+            reason = Reason(text, self.place(), read, shown(value), slot)
+        if lift and slot in self.lift and _liftable(value):
+            made = self.shadow[place] = self._lifted(read, value, reason)
+            return made
+        late = isinstance(o, (Module, Members, Tracked)) and self.captured(o) and slot not in self.lift
+        self.note(read, value, self.captured(o), reason, late)
+        return value
+
+    def note(self, expression: str, value: Any, captured: bool, why: str | Reason, late: bool = False) -> None:
+        """Guard that an expression still gives `value`, and remember how `value` is reached.
+
+        captured: whether who holds it is the same at each call.
+        """
+        why = why if isinstance(why, Reason) else Reason(why, self.place(), expression, shown(value))
+        kind = type(value)
+        lines = self.part.later if late else self.part.lines
+        if kind in SINGLE:
+            self.check(f"{expression} is not {'...' if value is ... else value!r}", why, late)
+        elif kind in (int, str, bytes):
+            lines.append(f"v = {expression}")
+            name = self.const(value)
+            self.check(f"v is not {name} and (v.__class__ is not {kind.__name__} or v != {name})", why, late)
+        elif kind is float:
+            lines.append(f"v = {expression}")
+            if value == value and value not in (0.0, np.inf, -np.inf):
+                name = self.const(value)
+                self.check(f"v is not {name} and (v.__class__ is not float or v != {value!r})", why, late)
+            else:
+                packed = np.float64(value).tobytes()
+                self.check(f"v.__class__ is not float or bits(v) != {packed!r}", why, late)
+        elif kind is tuple and not value:
+            self.check(f"{expression} != () or {expression}.__class__ is not tuple", why, late)
+        elif kind in ATOMS:
+            lines.append(f"v = {expression}")
+            name = self.const(value)
+            self.check(f"v is not {name} and not exact(v, {name})", why, late)
+        elif isinstance(value, Tensor):
+            self._tensor(expression, value, captured, why, late)
+        elif id(value) in self.known:
+            self.check(f"{expression} is not {self.source(value)}", self._alias(expression, value, why), late)
+        elif id(value) in self.fresh and not isinstance(value, (staticmethod, classmethod)):
+            self.refuse(f"{why.text} holds an object made in this run, put there unseen")
+        elif self._pinnable(value, why) or captured and why.slot not in self.lift:
+            self._pinned(expression, value, why, late)
+        else:
+            at = self.slot()
+            self.known[id(value)] = Root(f"S[{at}]", value, why.text)
+            self._keep.append(value)
+            self.part.slots.append(at)
+            self.part.lines.append(f"v = S[{at}] = {expression}")
+            self.check(f"v.__class__ is not {self.const(kind)}", why)
+            if isinstance(value, (np.ndarray, np.generic)):
+                self._array(value, f"S[{at}]", why)
+
+    def _pinnable(self, value: Any, why: Reason) -> bool:
+        """Whether an object is known by its identity; functions that keep changing are, like data, looked into."""
+        if isinstance(value, (Function, partial)) and why.slot in self.lift:
+            return False
+        return isinstance(value, (*PINNED, *WHOLE))
+
+    def _alias(self, expression: str, value: Any, why: Reason) -> Reason:
+        """The reason of a place that holds what is known as something else too."""
+        path = self.path(value)
+        if isinstance(value, PINNED) or path == why.text:
+            return why
+        name = self.const(path)
+        return replace(why, read=f"alias({expression}, {self.source(value)}, {name})", seen=f"is {path}")
+
+    def _pinned(self, expression: str, value: Any, why: Reason, late: bool) -> None:
+        if isinstance(value, Method):
+            (self.part.later if late else self.part.lines).append(f"v = {expression}")
+            self.pin(value, why.text)
+            owner = value.__self__
+            if not isinstance(owner, Tensor) and id(owner) not in self.known:
+                self.pin(owner, f"the object of {why.text}")
+            self.check(
+                f"v.__class__ is not MT or v.__func__ is not {self.const(value.__func__)} "
+                f"or v.__self__ is not {self.const(owner)}", why, late,
+            )  # fmt: skip
+            return
+        own = isinstance(value, type) and value.__qualname__.rpartition("<locals>.")[2]
+        self.pin(value, own or why.text)
+        name = self.const(value)
+        self.check(f"{expression} is not {name}", why, late)
+        self.part.places.setdefault(name, why.slot)
+        if isinstance(value, np.ndarray):
+            self._array(value, name, why)
+
+    def _array(self, value: np.ndarray | np.generic, source: str, why: Reason) -> None:
+        if value.dtype.hasobject or value.nbytes > LARGEST:
+            self.refuse(
+                f"{why.text} is a NumPy array of {value.nbytes} bytes, too large to be compared at each call; "
+                "make it a tensor"
+            )
+            return
+        self.check(f"contents({source}) != {self.const(contents(value))}", why)
+
+    def _tensor(self, expression: str, x: Tensor, captured: bool, why: Reason, late: bool) -> None:
+        if not _of_lamina(type(x)):
+            self.refuse(f"{why.text} is of a class of the user's own that derives from Tensor")
+            return
+        if id(x) in self.known:
+            self.check(f"{expression} is not {self.source(x)}", self._alias(expression, x, why), late)
+        elif captured and why.slot not in self.lift:
+            self.known[id(x)] = Root(None, x, why.text)
+            name = self.const(x)
+            self.check(f"{expression} is not {name}", why, late)
+            self.part.places.setdefault(name, why.slot)
+            self.hold(x)
+        else:
+            at = self.slot()
+            self.known[id(x)] = Root(f"S[{at}]", x, why.text)
+            self._keep.append(x)
+            self.part.lines.append(f"v = S[{at}] = {expression}")
+            self._slot_of(x, at, why)
+
+    def _slot_of(self, x: Tensor, at: int, why: Reason) -> None:
+        """Guard the tensor in a slot, named `v` so far: class, type, layout, history."""
+        self.part.slots.append(at)
+        self.tensors[id(x)] = at
+        kind, form, past = self.const(type(x)), layout(x), history(x)
+        dense = "v._data.flags.c_contiguous is not True" if form is True else f"layout(v) != {form!r}"
+        self.check(f"v.__class__ is not {kind} or v._meta is not {self.const(x._meta)}", why)
+        self.check(dense, Reason(f"the strides of {why.text}, in bytes", why.place, f"S[{at}]._data.strides",
+                                  str(x._data.strides)))
+        if past == 0:
+            since = "v._edge is not None or v._view is not None and history(v)"
+            told = Reason(f"{why.text}.requires_grad", why.place, f"S[{at}].requires_grad", "False")
+        else:
+            since, read = f"history(v) != {past}", f"HISTORIES[history(S[{at}])]"
+            told = Reason(f"the history of {why.text}", why.place, read, shown(HISTORIES[past]))
+        self.check(since, told)
+        self._origin(x, Arg(at), why)
+
+    def _origin(self, x: Tensor, source: Any, why: Reason) -> None:
+        """Tell the recorder of a tensor; where its memory is that of another, this must stay so."""
+        twin = self.recorder.origin(x, source)
+        if twin is not None:
+            one, two, same = self.source(x), self.source(twin), x._storage is twin._storage
+            self.check(
+                f"{one}._data is not {two}._data or ({one}._storage is {two}._storage) is not {same}",
+                Reason(f"whether {why.text} is the memory of {self.path(twin)}", why.place),
+            )
+
+    def hold(self, x: Tensor) -> None:
+        """Take note of a captured tensor: it is pinned, and its type and history are looked after."""
+        number = self.registry.number(x, self.path(x), self.place())
+        if number not in self.part.held:
+            self.known.setdefault(id(x), Root(None, x, "a tensor"))
+            self._keep.append(x)
+            self.part.held.append(number)
+            self.part.pins.append(id(x))
+            self._origin(x, Held(number), Reason(self.path(x), self.place()))
+
+    entry: Place | None = None  # of the function whose arguments are taken
+
+    def argument(self, name: str, value: Any) -> Any:
+        """Take the next argument; return what the function is to be given for it."""
+        at = self.slot()
+        reason = Reason(name, self.entry, f"S[{at}]", shown(value), (name, "argument"))
+        if reason.slot in self.lift and _liftable(value):
+            self.part.lines.append(f"v = S[{at}]")
+            return self._guarded(value, at, reason)
+        plain = type(value) in ATOMS or self._pinnable(value, reason)
+        if plain or id(value) in self.known:
+            self.note(f"S[{at}]", value, True, reason)
+            return value
+        self.known[id(value)] = Root(f"S[{at}]", value, name)
+        self._keep.append(value)
+        if isinstance(value, Tensor):
+            if not _of_lamina(type(value)):
+                self.refuse(f"{name} is of a class of the user's own that derives from Tensor")
+                return value
+            self.part.lines.append(f"v = S[{at}]")
+            self._slot_of(value, at, reason)
+            return value
+        self.part.slots.append(at)
+        self.check(f"S[{at}].__class__ is not {self.const(type(value))}", reason)
+        if isinstance(value, (np.ndarray, np.generic)):
+            self._array(value, f"S[{at}]", reason)
+        return value
+
+    # ---- lifted numbers ----
+    def _lifted(self, expression: str, value: Any, reason: Reason) -> Any:
+        at = self.slot()
+        self.part.lines.append(f"v = S[{at}] = {expression}")
+        return self._guarded(value, at, reason)
+
+    def _guarded(self, value: Any, at: int, reason: Reason) -> Any:
+        """The number in a slot, lifted: of its class, and an int that a float can hold."""
+        self.lifts = True
+        kind = type(value).__name__
+        self.check(f"v.__class__ is not {kind}{f' or not -{MOST} < v < {MOST}' if kind == 'int' else ''}", reason)
+        return lifted(value, f"S[{at}]")
+
+    def plain(self, value: Any) -> Any:
+        """The bare number; one that was lifted is guarded from here on."""
+        if isinstance(value, LIFTED):
+            bare = raw(value)
+            self.note(value.expression, bare, True, f"the number {value.expression}")
+            return bare
+        return value
+
+    # ---- keys ----
+    def key_of(self, k: Any) -> Any:
+        """What tells a key from others: itself where it is plain, else its identity."""
+        if type(k) in ATOMS:
+            return type(k), k
+        if type(k) is tuple and all(type(x) in ATOMS for x in k):
+            return tuple([(type(x), x) for x in k])
+        return id(k)
+
+    def key_text(self, k: Any) -> str:
+        """A key in the text of guards."""
+        return repr(k) if type(k) in (int, str, bytes, bool, type(None)) else self.const(k)
+
+    # ---- writing ----
+    def before(self, o: Any) -> Any:
+        """What a container held before this run wrote to it."""
+        return self._before.get(id(o), o)
+
+    def is_written(self, o: Any) -> bool:
+        """Whether this run has changed a container that was there."""
+        return id(o) in self._before
+
+    def writes_to(self, o: Any) -> None:
+        """Keep what a container holds, before this run changes it."""
+        if id(o) not in self.fresh and id(o) not in self._before:
+            self._before[id(o)] = o.copy() if hasattr(o, "copy") else o
+            self._keep.append(o)
+
+    def effect(self, function: Callable, *args: Any, **kwargs: Any) -> None:
+        """Note something that was done, so that a replay does it as well."""
+        self.effects.append((function, args, kwargs))
+
+    def snapshot(self, x: Tensor) -> Tensor:
+        """A tensor as it is now, whatever becomes of it."""
+        return x.detach().clone()
+
+    # ---- taken in whole ----
+    def whole_module(self, module: Module) -> None:
+        """Take for granted all that a module and those inside it are: Lamina's own code is about to read it."""
+        for name, each in module.named_modules():
+            if id(each) in self._whole:
+                continue
+            self._whole.add(id(each))
+            path = self.path(module) + (f".{name}" if name else "")
+            if not self.is_known(each):
+                self.pin(each, path)
+            tensors = [(k, x) for own in (each._parameters, each._buffers) for k, x in own.items() if x is not None]
+            apart = frozenset([key for key, _ in tensors if (f"{path}.{key}", "attr") in self.lift])
+            now = module_now(each, apart)
+            self.part.modules.append(Whole(ref(each), now, path, apart, texts(now), self.place()))
+            for key, x in tensors:
+                if key in apart:
+                    read = f"fields({self.const(each)})[{key!r}]"
+                    self.note(read, x, True, Reason(f"{path}.{key}", None, read, "", (f"{path}.{key}", "attr")))
+                elif not self.is_known(x):
+                    self.known[id(x)] = Root(None, x, f"{path}.{key}")
+                    self.part.places.setdefault(self.const(x), (f"{path}.{key}", "attr"))
+                    self.hold(x)
+            for key, value in tuple(fields(each).items()):
+                if type(value) in (list, dict, set) and not isinstance(value, (Members, Tracked)):
+                    if key not in ("_non_persistent_buffers_set",):
+                        if not self.is_known(value):
+                            self.pin(value, f"{path}.{key}")
+                        self.read_deep(value)
+
+    def whole_optimizer(self, optimizer: Optimizer) -> None:
+        """Take for granted an optimizer's groups and states: Lamina's own code is about to read them."""
+        if id(optimizer) in self._whole:
+            return
+        self._whole.add(id(optimizer))
+        path = self.path(optimizer)
+        if not self.is_known(optimizer):
+            self.pin(optimizer, path)
+        slot = f"the states of {path}", "optimizer"
+        apart = slot in self.lift  # they keep being others: loaded, dropped, made anew
+        self.part.optimizers.append((ref(optimizer), optimizer_now(optimizer, apart), path, apart))
+        for at, group in enumerate(optimizer.param_groups):
+            for k, x in enumerate(group["params"]):
+                self._held_by(x, f"{path}.param_groups[{at}]['params'][{k}]")
+        name = self.const(optimizer)
+        if apart:
+            names = self.const(state_names(optimizer))
+            self.check(f"state_names({name}) != {names}", Reason(slot[0], self.place()))
+        for p, state in optimizer.state.items():
+            for key, x in state.items():
+                text = f"{path}.state[...][{key!r}]"
+                if isinstance(x, Tensor) and not apart:
+                    self._held_by(x, text)
+                    self.part.places.setdefault(self.const(x), slot)
+                elif isinstance(x, Tensor):
+                    self.note(f"{name}.state[{self.const(p)}][{key!r}]", x, True, Reason(text, self.place(), slot=slot))
+
+    def _held_by(self, x: Tensor, path: str) -> None:
+        if not self.is_known(x):
+            self.known[id(x)] = Root(None, x, path)
+            self.const(x)
+            self.hold(x)
+
+    def read_deep(self, o: Any) -> None:
+        """Take for granted all that a container holds; see items.py."""
+        raise AttributeError("read_deep is given by Items")
+
+    # ---- afterwards ----
+    def forget(self) -> None:
+        """Let go of all objects of the run.  A generator of its that is closed later runs natively."""
+        self.refuse("the run is over")
+        for known in (self.known, self.fresh, self.facts, self.shadow, self._before, self._named, self._keep,
+                      self.effects, self._cells, self.parts):  # fmt: skip
+            known.clear()  # type: ignore[attr-defined]
+        self.recorder.forget()
+
+    def slot_tensors(self) -> list[tuple[Tensor, int]]:
+        """The tensors that stand in slots, with their slots."""
+        return [(self.known[i].thing, at) for i, at in self.tensors.items()]
+
+    def close(self) -> None:
+        """Add what must be different objects: what later parts find must differ from what earlier ones did."""
+        slots: list[int] = []
+        pins: set[int] = set()
+        for part in self.parts:
+            slots += part.slots
+            pins |= {*part.pins}
+            if not slots or not (part.slots or part.pins) or (len(slots) == 1 and not pins):
+                continue
+            names = {r.expression: r.path for r in self.known.values()}
+            paths = {at: names.get(f"S[{at}]", "") for at in slots}
+            pinned = {i: self.known[i].path for i in pins if i in self.known}
+            part.names["slots_"], part.names["pins_"] = paths, pinned
+            told = "meeting(S, slots_, pins_)"
+            part.reasons.append(Reason("whether two of its objects are one", self.entry, told, "no"))
+            if not pins and len(slots) == 2:
+                condition = f"S[{slots[0]}] is S[{slots[1]}]"
+            else:
+                name = f"p{len(part.names)}_"
+                part.names[name] = frozenset(pins)
+                condition = f"not distinct(S, {tuple(slots)}, {name})"
+            part.lines.append(f"if {condition}: return {len(part.reasons)}")
+
+
+MOST = 1 << 53  # of lifted ints: all below are floats too
+LARGEST = 4096  # bytes of an array that is compared at each call
+
+
+def _liftable(value: Any) -> bool:
+    return type(value) is float or type(value) is int and -MOST < value < MOST
+
+
+def _weakly(o: Any) -> bool:
+    """Whether guards hold an object weakly: whatever is the user's and can be."""
+    if isinstance(o, Function):
+        return not is_internal(o.__code__.co_filename)
+    if isinstance(o, type):
+        return bool(o.__flags__ & 1 << 9) and o.__module__ not in ("builtins", "lamina")
+    if isinstance(o, PINNED) or type(o) in ATOMS or isinstance(o, (list, dict, set, frozenset, tuple)):
+        return False
+    return type(o).__weakrefoffset__ != 0
+
+
+def _of_lamina(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == "lamina"
+
+
+__all__ = ["MISSING", "Facts", "Registry", "Root", "Unheard", "lookup"]

@@ -1,0 +1,186 @@
+"""The frame of an interpreted function: its variables, stack and errors, and how arguments get into it."""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+from types import CellType, CodeType, FunctionType
+from typing import Any, NamedTuple
+
+from .decode import decode
+from .kinds import MISSING
+
+UNBOUND: Any = type("Unbound", (), {"__slots__": (), "__repr__": lambda self: "unbound"})()  # holds no value
+NULL: Any = type("Null", (), {"__slots__": (), "__repr__": lambda self: "null"})()  # the empty slot of a call
+
+
+class Program(NamedTuple):
+    """A code object made ready: what runs, and what a frame and a traceback need of it.
+
+    operations: (handler, argument, whether lifted numbers may pass through it).  variables: names of locals,
+    cells and free variables, as bytecode numbers them.
+    """
+
+    code: CodeType
+    operations: list[tuple[Any, Any, bool]]
+    offsets: list[int]
+    handlers: dict[int, tuple[int, int, bool]]
+    variables: tuple[str, ...]
+    simple: int  # how many positional arguments a function without others takes; -1: it has others
+    generator: bool
+
+
+# By identity: equal code objects may stand in different files.  Those that were met first are dropped first.
+_PROGRAMS: dict[int, tuple[CodeType, Program | None]] = {}
+MOST = 4096
+
+
+def program_of(code: CodeType, operations: dict[str, tuple[Any, bool]]) -> Program | None:
+    """The program of a code object, made once; None where it cannot be interpreted.
+
+    operations: the handler of each name that `decode` uses, and whether lifted numbers may pass through it.
+    """
+    found = _PROGRAMS.get(id(code))
+    if found is not None:
+        return found[1]
+    while len(_PROGRAMS) >= MOST:
+        _PROGRAMS.pop([*_PROGRAMS][0], None)
+    made = _prepared(code, operations)
+    _PROGRAMS[id(code)] = code, made
+    return made
+
+
+def _prepared(code: CodeType, operations: dict[str, tuple[Any, bool]]) -> Program | None:
+    decoded = decode(code)
+    if decoded is None:
+        return None
+    cells = tuple(name for name in code.co_cellvars if name not in code.co_varnames)
+    others = code.co_kwonlyargcount or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    return Program(
+        code,
+        [(operations[name][0], argument, operations[name][1]) for name, argument in decoded.operations],
+        decoded.offsets,
+        decoded.handlers,
+        code.co_varnames + cells + code.co_freevars,
+        -1 if others else code.co_argcount,
+        bool(code.co_flags & inspect.CO_GENERATOR),
+    )
+
+
+class Frame:
+    """A running function.
+
+    handled: the exceptions whose handlers it is in, innermost last.  again: an error that is raised anew,
+    with the context and the traceback that it keeps.  thrown: an error to raise where it was suspended.
+    names: the namespace of a class body.
+    """
+
+    __slots__ = (
+        "again", "at", "back", "builtins", "closure", "depth", "globals", "handled", "locals", "names",
+        "observer", "program", "stack", "thrown", "value",
+    )  # fmt: skip
+
+    def __init__(self, observer: Any, program: Program, function: FunctionType, values: list[Any]):
+        self.observer, self.program, self.locals = observer, program, values
+        self.globals, self.builtins = function.__globals__, function.__builtins__  # type: ignore[attr-defined]
+        self.closure = function.__closure__ or ()
+        self.stack: list[Any] = []
+        self.handled: list[BaseException] = []
+        self.at = self.depth = 0
+        self.again: tuple[Any, Any] | None = None
+        self.thrown: BaseException | None = None
+        self.back: Frame | None = None
+        self.names: Any = None
+        self.value: Any = None
+
+    def unbound(self, number: int) -> NameError:
+        """The error of a variable that holds nothing, in CPython's words."""
+        name = self.program.variables[number]
+        if name in self.program.code.co_freevars:
+            return NameError(
+                f"cannot access free variable '{name}' where it is not associated with a value in enclosing "
+                "scope",
+                name=name,
+            )
+        return UnboundLocalError(
+            f"cannot access local variable '{name}' where it is not associated with a value"
+        )
+
+    def bindings(self) -> dict[str, Any]:
+        """What `locals()` gives: every variable that holds a value."""
+        if self.names is not None:
+            return self.names
+        found = {}
+        enclosed = {*self.program.code.co_cellvars, *self.program.code.co_freevars}
+        for name, value in zip(self.program.variables, self.locals, strict=True):
+            if name in enclosed and isinstance(value, CellType):
+                value = contents(value)
+            if value is not UNBOUND:
+                found[name] = value
+        return found
+
+
+def contents(cell: CellType) -> Any:
+    """What a cell holds; UNBOUND where it is empty."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return UNBOUND
+
+
+def bind(function: FunctionType, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The variables of a call, cells not yet made; None where the arguments do not fit the parameters.
+
+    Containers that the call makes, for `*args` and `**kwargs`, come second: (variables, made).
+    """
+    code = program.code
+    count = len(program.variables)
+    if program.simple == len(args) and not kwargs:
+        return [*args, *[UNBOUND] * (count - len(args))], ()
+    positional, only = code.co_argcount, code.co_kwonlyargcount
+    defaults, named_defaults = function.__defaults__ or (), function.__kwdefaults__
+    values = [*args[:positional], *[UNBOUND] * (count - min(len(args), positional))]
+    place, made = positional + only, []
+    if code.co_flags & inspect.CO_VARARGS:
+        values[place] = args[positional:]
+        made.append(values[place])
+        place += 1
+    elif len(args) > positional:
+        return None
+    if kwargs or code.co_flags & inspect.CO_VARKEYWORDS:
+        rest = {}
+        names = code.co_varnames
+        for name, value in kwargs.items():
+            try:
+                number = names.index(name, code.co_posonlyargcount, positional + only)
+            except ValueError:
+                rest[name] = value
+                continue
+            if values[number] is not UNBOUND:
+                return None
+            values[number] = value
+        if code.co_flags & inspect.CO_VARKEYWORDS:
+            if not all(isinstance(name, str) for name in rest):
+                return None
+            values[place] = rest
+            made.append(rest)
+        elif rest:
+            return None
+    for number, value in enumerate(defaults, positional - len(defaults)):
+        if values[number] is UNBOUND:
+            values[number] = value
+    for number in range(positional, positional + only):
+        if values[number] is UNBOUND and named_defaults:
+            values[number] = named_defaults.get(code.co_varnames[number], UNBOUND)
+    for number in range(positional + only):
+        if values[number] is UNBOUND:
+            return None
+    return values, made
+
+
+def builtins_of(scope: dict[str, Any]) -> dict[str, Any]:
+    """The builtins that functions of a scope see."""
+    found = scope.get("__builtins__", MISSING)
+    if found is MISSING:
+        found = builtins
+    return found if isinstance(found, dict) else vars(found)

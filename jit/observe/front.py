@@ -1,0 +1,67 @@
+"""The front-ends: what runs a function so that all it reads, writes and calls is noted."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ...nn import Module
+from ...runtime.places import STANDS_FOR, Place
+from .calls import Calls
+from .interpret import Interpreting
+from .kinds import Function, Method, lookup
+
+
+class Front(Calls):
+    """Runs a whole call: takes its arguments, then the function."""
+
+    def run(self, function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Call a function with every argument taken note of.  A lifted number may come back."""
+        names = argument_names(function, len(args))
+        self.entry = entry_of(function)
+        given = [self.argument(name, value) for name, value in zip((*names, *kwargs), (*args, *kwargs.values()))]
+        if not self.is_known(function):
+            self.pin(function, getattr(function, "__name__", type(function).__name__))
+        return self.call(function, tuple(given[: len(args)]), dict(zip(kwargs, given[len(args) :])))
+
+
+def argument_names(function: Callable, count: int) -> list[str]:
+    """What a reader calls the positional arguments of a call."""
+    try:
+        known = [p for p in inspect.signature(function).parameters.values() if p.kind in _POSITIONAL]
+    except (TypeError, ValueError):
+        known = []
+    return [known[i].name if i < len(known) else f"args[{i}]" for i in range(count)]
+
+
+def entry_of(function: Any) -> Place | None:
+    """The first line of what runs when a function, a method or a module is called; None for other code."""
+    if isinstance(function, Module):
+        function = lookup(type(function), "forward")
+    elif not isinstance(function, (Function, Method)):
+        function = lookup(type(function), "__call__")
+    function = function.__func__ if isinstance(function, Method) else function
+    return (function.__code__, 0) if isinstance(function, Function) else None
+
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Interpreter(Interpreting, Front):
+    """Runs bytecode."""
+
+
+def _stands_for(native: Any) -> Place:
+    """The user's place that a frame of the interpreter's loop runs."""
+    found = native.f_locals
+    program = found["frame"].program
+    return program.code, program.offsets[min(found["at"], len(program.offsets) - 1)]
+
+
+STANDS_FOR[Interpreting._level.__code__] = _stands_for
+
+
+def front_end() -> type[Front]:
+    """The front-end for this Python."""
+    return Interpreter

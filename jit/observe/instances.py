@@ -1,0 +1,188 @@
+"""Calls of classes: what makes an object, and whose code runs meanwhile."""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import io
+import itertools
+import weakref
+from typing import Any
+
+import numpy as np
+
+from ...runtime import Tensor
+from .builtin_functions import BuiltinFunctions
+from .kinds import ATOMS, MISSING, PINNED, Builtin, Function, heap_class, lookup
+from .policy import CONSTANT_MAKERS, CONSUMERS, HOLDERS, SCALARS, WITH_FUNCTION_FIRST, reason_against
+
+
+def written_in_c(kind: type) -> bool:
+    """Whether a class was made by C code: it then has a `__new__` of its own that is no Python."""
+    own = kind.__dict__.get("__new__")
+    return not heap_class(kind) or (isinstance(own, Builtin) and own.__self__ is kind)
+
+
+class Instances(BuiltinFunctions):
+    """Makes instances by Python's rules: the metaclass, `__new__`, `__init__`."""
+
+    def instantiate(self, kind: type, args: tuple, kwargs: Any) -> Any:
+        """Call a class."""
+        if kind is type and len(args) == 1:
+            return self.class_of(args[0])
+        if kind is type or issubclass(kind, type):
+            return self.natively("a class is made in each call; make it outside", kind, args, kwargs)
+        if kind is bool and args:
+            return self.truth(args[0])
+        if kind in SCALARS:
+            return self._scalar(kind, args, kwargs)
+        if kind in (slice, range, object, type(None)):
+            args = tuple(map(self.plain, args))
+            made = kind(*args, **kwargs)
+            return made if type(made) in ATOMS else self.new(made)
+        if kind is super:
+            if not args:
+                return self.natively("super() without arguments was called from afar", kind, args, kwargs)
+            return self.new(super(*args))
+        if kind in CONSUMERS:
+            return self._consumer(kind, args, kwargs)
+        if issubclass(kind, BaseException) and not isinstance(lookup(kind, "__init__"), Function):
+            if not isinstance(lookup(kind, "__new__"), Function):
+                return self.new(kind(*args, **kwargs))
+        called = lookup(type(kind), "__call__")
+        if isinstance(called, Function):
+            self.class_attribute(type(kind), "__call__")
+            return self.call(called, (kind, *args), kwargs)
+        return self.construct(kind, args, kwargs)
+
+    def construct(self, kind: type, args: tuple, kwargs: Any) -> Any:
+        """`type.__call__`: what a class does when it is called, unless its metaclass says otherwise."""
+        if written_in_c(kind):
+            return self._of_c(kind, args, kwargs)
+        make = self.class_attribute(kind, "__new__")
+        start = self.class_attribute(kind, "__init__")
+        make = make.__func__ if isinstance(make, staticmethod) else make
+        if isinstance(make, Function):
+            made = self.call(make, (kind, *args), kwargs)
+        elif make is object.__new__:
+            if (args or kwargs) and start is object.__init__:
+                return kind(*args, **kwargs)  # raises
+            abstract = getattr(kind, "__abstractmethods__", None)
+            made = kind(*args, **kwargs) if abstract else object.__new__(kind)
+        else:
+            base = getattr(make, "__self__", None)
+            if not isinstance(base, type):
+                why = f"{kind.__name__}.__new__ is C code that nobody here knows"
+                return self.natively(why, kind, args, kwargs)
+            made = self.make_bare(base, kind, args, kwargs if base is not dict else {})
+        if not isinstance(made, kind):
+            return made
+        if not self.is_known(made) and type(made) not in ATOMS:
+            self.new(made)
+        if isinstance(start, Function):
+            answer = self.call(start, (made, *args), kwargs)
+            if answer is not None:
+                raise TypeError(f"__init__() should return None, not '{type(answer).__name__}'")
+        elif start is not object.__init__ and start is not MISSING:
+            self.method(made, "__init__", start, functools.partial(start, made), args, kwargs)
+        return made
+
+    def _scalar(self, kind: type, args: tuple, kwargs: Any) -> Any:
+        """int(x), float(x), str(x) and their kin."""
+        if not args:
+            return kind(*args, **kwargs)
+        value = self.plain(args[0])
+        args = (value, *map(self.plain, args[1:]))
+        simple = isinstance(value, (Tensor, np.generic)) or type(value) in ATOMS
+        if simple:
+            return kind(*args, **kwargs)
+        if isinstance(value, np.ndarray):
+            self.read_all(value)
+            return kind(*args, **kwargs)
+        method = self.special(value, SCALARS[kind])
+        if isinstance(method, Function):
+            return self.call(method, (value,))
+        if kind is str and not args[1:]:
+            return self._text_of(value)
+        if kind is bytes or isinstance(value, (list, tuple)):
+            return kind(self.watch(value, True), *args[1:], **kwargs)
+        for name in ("__index__", "__int__", "__float__", "__trunc__"):
+            if isinstance(self.special(value, name), Function):
+                return kind(self.call(lookup(type(value), name), (value,)))
+        self.read_deep(value)
+        return kind(*args, **kwargs)
+
+    def _text_of(self, value: Any) -> str:
+        """`str(value)` where its class has no `__str__` in Python."""
+        own = lookup(type(value), "__str__")
+        if own is object.__str__ or isinstance(value, PINNED):
+            return self.call(repr, (value,))
+        self.show(value)
+        return str(value)
+
+    def _consumer(self, kind: Any, args: tuple, kwargs: Any) -> Any:
+        """Classes of C that go through what they are given: list, zip, map, chain and their kin."""
+        given = list(map(self.plain, args))
+        kwargs = {k: self.plain(v) for k, v in kwargs.items()}
+        if kind.__name__ == "defaultdict" and given:
+            factory = given.pop(0)
+            made = self.new(kind(factory))
+            update = functools.partial(dict.update, made)
+            self.method(made, "update", dict.update, update, tuple(given), kwargs)
+            return made
+        if issubclass(kind, dict):
+            pairs = self._pairs(given[0]) if given else {}
+            made = kind(pairs, **kwargs)
+            return self.new(made)
+        first = 0
+        if kind in WITH_FUNCTION_FIRST and given:
+            given[0], first = self.trampoline(given[0]), 1
+        for name in ("func", "key"):
+            if callable(kwargs.get(name)):
+                kwargs[name] = self.trampoline(kwargs[name])
+        strict = kind in (set, frozenset) or kind.__name__ in ("accumulate", "groupby", "bytearray")
+        for at in range(first, len(given)):
+            if at and kind in (itertools.accumulate, itertools.groupby):
+                given[at] = self.trampoline(given[at])
+            elif kind is reversed:
+                return self._reversed(given[0])
+            elif kind.__name__ != "repeat":
+                given[at] = self.watch(given[at], strict)
+        return self.new(kind(*given, **kwargs))
+
+    def _reversed(self, o: Any) -> Any:
+        method = lookup(type(o), "__reversed__")
+        if isinstance(method, Function):
+            return self.call(self.special(o, "__reversed__"), (o,))
+        if isinstance(o, (list, tuple, dict)):
+            self.read_all(o)
+        elif isinstance(self.special(o, "__getitem__"), Function):
+            return self.natively(f"reversed() of a {type(o).__name__} calls its __getitem__ from C code",
+                                 reversed, (o,), {})  # fmt: skip
+        elif type(o) is range:
+            self.read_value(o)
+        elif not self.is_fresh(o) and type(o) not in ATOMS:
+            self.refuse(f"reversed() of a {type(o).__name__} from outside")
+        return self.new(reversed(o))
+
+    def _of_c(self, kind: type, args: tuple, kwargs: Any) -> Any:
+        """A class written in C."""
+        args = tuple(map(self.plain, args))
+        kwargs = {k: self.plain(v) for k, v in kwargs.items()}
+        values = (*args, *kwargs.values())
+        home = kind.__module__
+        if kind in HOLDERS or issubclass(kind, (functools.partial, weakref.ref)):
+            return self.made_here(kind(*args, **kwargs))
+        if kind in (io.StringIO, io.BytesIO, contextvars.ContextVar):
+            return self.new(kind(*args, **kwargs))
+        if all(type(x) in ATOMS for x in values) and home in CONSTANT_MAKERS:
+            return self.result(kind(*args, **kwargs))
+        if home in ("datetime", "decimal", "_decimal") and all(
+            type(x) in ATOMS or type(x).__module__ in ("datetime", "decimal", "_decimal") for x in values
+        ):
+            return self.result(kind(*args, **kwargs))
+        if home.partition(".")[0] == "numpy":
+            return self.numpy(kind, args, kwargs)
+        if home == "_thread" or kind.__name__ in ("lock", "RLock"):
+            return self.new(kind(*args, **kwargs))
+        return self.natively(reason_against(home, kind.__name__), kind, args, kwargs)

@@ -1,0 +1,347 @@
+"""Interprets Python functions, so that every read, write and call of a run goes through one recorder.
+
+`Interpreting` is the loop, to be laid over a class that has the recorder's operations (see `calls.py`).  Two
+things keep a run as a plain one would be.
+
+Errors: while the function handles one, so does the loop: the handler's operations run in a loop of their own
+within the native `except` clause.  CPython then sets `__context__` and answers `sys.exc_info()` by itself.
+
+Recursion: an interpreted call takes several native frames.  The interpreter counts the user's frames against
+the user's limit, and raises the native one as it gets deeper.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import types
+from collections.abc import Callable, Generator, Iterator
+from types import CellType, FrameType, FunctionType, MethodType
+from typing import Any, ClassVar
+
+from ...runtime.places import is_internal
+from . import building, clauses  # noqa: F401 - they register their operations
+from .facts import Abandoned
+from .frames import UNBOUND, Frame, bind, contents, program_of
+from .instructions import ENTER, LEAVE, OPERATIONS, YIELD, delegated, load_local
+from .kinds import UNSUPPORTED, lookup
+from .numbers import LIFTED
+from .tracebacks import Tracebacks, is_machinery
+
+_PUSH = OPERATIONS["push_exc_info"][0]
+_NATIVE_PER_FRAME = 24  # native frames that one interpreted call may take, the recorder's own included
+_VARIADIC = 0x4 | 0x8 | 0x20  # *args, **kwargs, generator: their numbers land in containers or wait
+
+
+class Interpreting:
+    """Runs functions by their bytecode.  The recorder's operations are methods of `self`."""
+
+    # Of the recorder below.
+    attribute: Any
+    call: Any
+    is_known: Any
+    lifts: bool
+    new: Any
+    plain: Any
+    refuse: Any
+    refused: str | None
+
+    frame: Frame | None = None  # the innermost running one
+    abandons = True
+    tracebacks: Tracebacks | None = None
+    _limit = 0  # how deep the user's frames may go
+    _native_limit = 0
+
+    def enter(self, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a Python function; UNSUPPORTED where its bytecode cannot be interpreted."""
+        if self.refused:
+            return function(*args, **kwargs)
+        program = program_of(function.__code__, OPERATIONS)
+        if program is None:
+            return UNSUPPORTED
+        bound = bind(function, program, args, kwargs)
+        if bound is None:
+            found = function(*args, **kwargs)  # raises CPython's own error
+            self.refuse(f"the arguments of {function.__qualname__} were taken in an unknown way")
+            return found
+        for made in bound[1]:
+            self.new(made)
+        frame = Frame(self, program, function, bound[0])
+        if program.generator:
+            generator = self._generate(frame)
+            for name in ("__name__", "__qualname__"):
+                setattr(generator, name, getattr(function, name))
+            return self.new(generator)
+        self._run(frame)
+        return frame.value
+
+    # ---- the loop
+
+    def _run(self, frame: Frame) -> int:
+        """Run a frame until it returns or yields, and tell which; the value is `frame.value`."""
+        back = self.frame
+        frame.back = back
+        if back is None:
+            frame.depth = 0
+            self._outermost()
+        else:
+            frame.depth = back.depth + 1
+            if not frame.depth & 15:
+                self._deeper(frame.depth)
+        self.frame, signal = frame, None
+        try:
+            signal = self._level(frame, 0)
+            return signal
+        finally:
+            if signal != YIELD:  # errors on the stack know frames that know the stack
+                frame.stack.clear()
+                frame.handled.clear()
+            self.frame = back
+            frame.back = None  # a suspended generator must not hold on to who ran it
+            if back is None:
+                sys.setrecursionlimit(self._native_limit)
+                self.tracebacks.forget()
+                self.tracebacks = None
+
+    def _outermost(self) -> None:
+        self.tracebacks = Tracebacks()
+        self._native_limit = sys.getrecursionlimit()
+        self._limit, native = self._native_limit, sys._getframe()
+        while native is not None:
+            native, self._limit = native.f_back, self._limit - 1
+        sys.setrecursionlimit(self._native_limit + 32 * _NATIVE_PER_FRAME)
+
+    def _deeper(self, depth: int) -> None:
+        """Let the native stack grow with the user's, and no further than his limit."""
+        if depth >= self._limit:
+            raise RecursionError("maximum recursion depth exceeded")
+        sys.setrecursionlimit(self._native_limit + (depth + 32) * _NATIVE_PER_FRAME)
+
+    def _level(self, frame: Frame, depth: int) -> int:
+        """Run operations while so many errors are being handled; return the signal that ended it."""
+        stack, handled, variables = frame.stack, frame.handled, frame.locals
+        append = stack.append
+        _, operations, offsets, handlers, *_ = frame.program
+        while True:
+            while len(handled) > depth:
+                signal = self._handling(frame, handled[depth], depth)
+                if signal != LEAVE:
+                    return signal
+            at = frame.at
+            try:
+                if frame.thrown is not None:
+                    at -= 1
+                    error, frame.thrown = frame.thrown, None
+                    raise error
+                while True:
+                    handler, argument, lifts = operations[at]
+                    if handler is load_local:  # a third of all operations: worth no call
+                        if variables[argument] is not UNBOUND:  # kept nowhere else: what is dropped must die
+                            append(variables[argument])
+                            at += 1
+                            continue
+                    if self.lifts and not lifts:
+                        self._make_plain(stack)
+                    target = handler(frame, stack, argument)
+                    if target is None:
+                        at += 1
+                    elif target >= 0:
+                        at = target
+                    else:
+                        frame.at = at + 1
+                        if target != ENTER:
+                            return target
+                        break
+            except Abandoned:
+                raise
+            except BaseException as error:
+                if frame.again is not None:
+                    error.__context__, error.__traceback__ = frame.again
+                    frame.again = None
+                else:
+                    error.__traceback__ = self.tracebacks.entered(
+                        error.__traceback__, frame.program.code, frame.globals, offsets[at]
+                    )
+                found = handlers.get(at)
+                if found is None:
+                    raise
+                target, height, pushed = found
+                del stack[height:]
+                if pushed:
+                    stack.append(at)
+                if not self.is_known(error):
+                    self.new(error)  # C code made it
+                stack.append(error)
+                frame.at = target
+                if operations[target][0] is _PUSH:
+                    _PUSH(frame, stack, None)
+                    frame.at = target + 1
+                    signal = self._level(frame, depth + 1)
+                    if signal != LEAVE:
+                        return signal
+
+    def _handling(self, frame: Frame, error: BaseException, depth: int) -> int:
+        """Go on in the handler of an error, which is made the native current one."""
+        kept = error.__context__, error.__traceback__
+        try:
+            raise error
+        except BaseException as current:
+            current.__context__, current.__traceback__ = kept
+            return self._level(frame, depth + 1)
+
+    def _make_plain(self, stack: list[Any]) -> None:
+        for place, value in enumerate(stack):
+            if isinstance(value, LIFTED):
+                stack[place] = self.plain(value)
+
+    def passed(
+        self, frame: Frame, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a call, lifted numbers made plain unless the function can take them."""
+        given = (*args, *kwargs.values())
+        if not any(isinstance(value, LIFTED) for value in given) or self._takes_lifted(function):
+            return args, kwargs
+        return tuple(map(self.plain, args)), {name: self.plain(value) for name, value in kwargs.items()}
+
+    def _takes_lifted(self, function: Any) -> bool:
+        inner = function.__func__ if type(function) is MethodType else function
+        if type(inner) is FunctionType:
+            code = inner.__code__
+            return is_internal(code.co_filename) or not code.co_flags & _VARIADIC
+        return False
+
+    # ---- generators
+
+    def _generate(self, frame: Frame) -> Generator[Any, Any, Any]:
+        """A native generator that runs a frame from yield to yield."""
+        while self._run(frame) == YIELD:
+            goes_on = False
+            while not goes_on:
+                try:
+                    frame.stack.append((yield frame.value))
+                except BaseException as error:
+                    frame.thrown = error  # and in no variable here, which its traceback would lead to
+                goes_on = frame.thrown is None or self._throw(frame)
+        return self.plain(frame.value)
+
+    def _throw(self, frame: Frame) -> bool:
+        """Throw an error into a suspended frame; False where what it yields from yielded once more."""
+        error, frame.thrown = frame.thrown, None
+        argument = frame.program.operations[frame.at - 1][1]
+        if argument is not None:  # a `yield from`: the error goes to what it draws from
+            source = frame.stack[-1]
+            try:
+                if isinstance(error, GeneratorExit):
+                    close = self.attribute(source, "close", None)
+                    if close is not None:
+                        self.call(close)
+                else:
+                    throw = self.attribute(source, "throw", None)
+                    if throw is not None:
+                        frame.value = self.call(throw, (error,))
+                        return False
+            except StopIteration as end:
+                if not isinstance(error, GeneratorExit):
+                    frame.at = delegated(frame.stack, argument, end)
+                    return True
+                error = end
+            except BaseException as other:
+                error = other
+        frame.stack.append(None)  # what `yield` would have given
+        frame.thrown = error
+        return True
+
+    # ---- calls that depend on the calling frame
+
+    def users(self) -> Iterator[Frame | FrameType]:
+        """The frames that a plain run would have, innermost first: interpreted ones and native ones."""
+        native: FrameType | None = sys._getframe()
+        while native is not None:
+            if native.f_code is _RUN:
+                yield native.f_locals["frame"]
+            elif not is_machinery(native.f_code.co_filename):
+                yield native
+            native = native.f_back
+
+    def _locals(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.refuse("locals() was called")
+        return frame.bindings()
+
+    def _globals(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.refuse("globals() was called")
+        return frame.globals
+
+    def _vars(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self.call(vars, args, kwargs) if args else self._locals(frame, args, kwargs)
+
+    def _dir(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self.call(dir, args, kwargs) if args else sorted(self._locals(frame, args, kwargs))
+
+    def _evaluate(self, function: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """eval and exec, in the scopes of the calling frame where none are given."""
+        self.refuse(f"{function.__name__}() was called")
+        source, *scopes = args or (None,)
+        if args and (not scopes or scopes[0] is None) and kwargs.get("globals") is None:
+            local = scopes[1] if len(scopes) > 1 else kwargs.get("locals")
+            rest = {name: value for name, value in kwargs.items() if name not in ("globals", "locals")}
+            return function(source, frame.globals, frame.bindings() if local is None else local, **rest)
+        return function(*args, **kwargs)
+
+    def _frame_of(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """sys._getframe, with a forged frame for an interpreted one."""
+        self.abandon("sys._getframe() was called")
+        assert self.tracebacks is not None
+        users = list(self.users())
+        if len(args) > 1 or kwargs or args and not 0 <= args[0] < len(users):
+            return sys._getframe(*args, **kwargs)
+        found = users[args[0] if args else 0]
+        return self.tracebacks.forge(found.program.code, found.globals) if isinstance(found, Frame) else found
+
+    def _build_class(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A class statement: its body is interpreted, and its metaclass called."""
+        body, name, *given = args
+        program = program_of(body.__code__, OPERATIONS)
+        if program is None:
+            self.refuse(f"the body of class {name} cannot be interpreted")
+            return builtins.__build_class__(*args, **kwargs)
+        bases: Any = types.resolve_bases(given)
+        kind, names, named = types.prepare_class(name, tuple(bases), kwargs)
+        inner = Frame(self, program, body, [UNBOUND] * len(program.variables))
+        inner.names = names
+        self.new(names)
+        self._run(inner)
+        if bases is not given:
+            names["__orig_bases__"] = tuple(given)
+        made = self._make_class(kind, (name, tuple(bases), names), named)
+        cell = inner.value
+        if isinstance(made, type) and isinstance(cell, CellType) and contents(cell) is not made:
+            if contents(cell) is UNBOUND:
+                raise RuntimeError(
+                    f"__class__ not set defining {name!r} as {made!r}. Was __classcell__ propagated to "
+                    "type.__new__?"
+                )
+            raise TypeError(f"__class__ set to {contents(cell)!r} defining {name!r} as {made!r}")
+        return self.new(made)
+
+    def _make_class(self, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The class; natively where no Python code of the user's has a say in it."""
+        _, bases, names = args
+        hooks = [lookup(base, "__init_subclass__") for base in bases if isinstance(base, type)]
+        hooks += [lookup(type(value), "__set_name__") for value in names.values()]
+        if kind is type and not any(isinstance(hook, (FunctionType, classmethod)) for hook in hooks):
+            return type(*args, **kwargs)
+        return self.call(kind, args, kwargs)
+
+    own_calls: ClassVar[dict[Any, Callable[..., Any]]] = {
+        builtins.locals: _locals,
+        builtins.globals: _globals,
+        builtins.vars: _vars,
+        builtins.dir: _dir,
+        builtins.eval: lambda self, *call: self._evaluate(eval, *call),
+        builtins.exec: lambda self, *call: self._evaluate(exec, *call),
+        builtins.__build_class__: _build_class,
+        sys._getframe: _frame_of,
+    }
+
+
+_RUN = Interpreting._run.__code__

@@ -1,0 +1,329 @@
+"""Lamina's own functions, modules and optimizers: they run natively, where no code of the user's is in them.
+
+Ops are heard by the recorder of ops.  What else library code reads is taken in whole (a module, an optimizer)
+before it runs.  Where it would call the user's code, the library's Python is interpreted instead.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+from ...nn import Module
+from ...nn.epoch import advance
+from ...nn.members import fields
+from ...optim.optimizer import Optimizer
+from ...runtime import Tensor, enable_grad, modes
+from ...runtime.modes import _Mode
+from .called_back import HANDED, CalledBack, calls_back
+from .kinds import ATOMS, UNSUPPORTED, Function, lookup
+from .names import is_librarys, library_class, library_names, room_of, runs_user_code, wraps_user
+from .policy import DENIED_LIBRARY, DENIED_ROOMS, FUNCTION_ROOMS, INTERPRETED_ROOMS
+
+# Methods of modules that only read, and give iterators, dictionaries or text.
+_READERS = frozenset((
+    "named_modules", "named_parameters", "named_buffers", "named_children", "parameters", "buffers",
+    "children", "modules", "state_dict", "zero_grad", "get_submodule", "get_parameter",
+    "get_buffer", "extra_repr", "_get_name", "_named_members", "has_extra_state", "__dir__",
+))  # fmt: skip
+_ASKED_BY_READERS = ("named_modules", "named_children", "named_parameters", "_named_members", "state_dict",
+                     "_save_to_state_dict", "get_extra_state", "__getattr__", "__getattribute__")  # fmt: skip
+_CALL, _FORWARD = Module.__dict__["__call__"], Module.__dict__["forward"]
+
+
+def native_step(optimizer: Optimizer) -> None:
+    """Update the parameters: the middle of `Optimizer.step`."""
+    if modes.CHANGED:
+        modes.tell("gradients")
+    for group in optimizer.param_groups:
+        optimizer._step_group(group)
+
+
+def observed_step(optimizer: Optimizer, closure: Callable | None = None) -> Any:
+    """`Optimizer.step` in a form whose hooks and closure are interpreted."""
+    for hook in optimizer._before:
+        hook(optimizer, (closure,), {})
+    loss = None
+    if closure is not None:
+        with enable_grad():
+            loss = closure()
+    native_step(optimizer)
+    for hook in optimizer._after:
+        hook(optimizer, (closure,), {})
+    return loss
+
+
+class Library(CalledBack):
+    """Calls what is Lamina's own."""
+
+    def library(self, function: types.FunctionType, args: tuple, kwargs: Any) -> Any:
+        """Call a Python function of Lamina's."""
+        handler = _HANDLERS.get(function)
+        if handler is not None:
+            return handler(self, function, args, kwargs)
+        if wraps_user(function):
+            return self.user(function, args, kwargs)
+        room, name = room_of(function.__code__.co_filename), function.__qualname__
+        denied = DENIED_LIBRARY.get(name)
+        if denied is not None and not (args and isinstance(args[0], Module) and self.is_fresh(args[0])):
+            return self.natively(f"{name}() {denied}", function, args, kwargs)
+        if denied is not None:
+            return self.result(function(*args, **kwargs))
+        if args and isinstance(args[0], Module) and is_method(function, args[0]):
+            return self._of_module(args[0], function, args, kwargs)
+        if args and isinstance(args[0], Optimizer) and is_method(function, args[0]):
+            return self._of_optimizer(args[0], function, args, kwargs)
+        if room.startswith(INTERPRETED_ROOMS) and room not in FUNCTION_ROOMS:
+            return self.user(function, args, kwargs)
+        for start, why in DENIED_ROOMS.items():
+            if room.startswith(start):
+                return self.natively(f"{name}() {why}", function, args, kwargs)
+        handed = room.startswith("nn/") and any(map(runs_user_code, (*args, *kwargs.values())))
+        if handed or self._replaced(function):
+            return self.user(function, args, kwargs)
+        return self.op(function, args, kwargs)
+
+    def op(self, function: Callable, args: tuple, kwargs: Any) -> Any:
+        """Run a function of Lamina's natively: its ops are heard, its arguments are read now."""
+        args = tuple(map(self.plain, args))
+        kwargs = {k: self.plain(v) for k, v in kwargs.items()}
+        decorates = bool(args) and isinstance(args[0], _Mode)
+        for value in (*args, *kwargs.values()):
+            if decorates and value is not args[0]:  # no_grad()(function) only wraps it
+                continue
+            self._given(function, value)
+        return self.result(function(*args, **kwargs))
+
+    def _given(self, function: Callable, value: Any) -> None:
+        if isinstance(value, Tensor) or type(value) in ATOMS:
+            if isinstance(value, Tensor) and not library_class(type(value)):
+                self.refuse(f"{type(value).__name__}, a class of the user's own, derives from Tensor")
+            return
+        if isinstance(value, Module):
+            if self._is_whole(value):
+                self._take(value)
+            elif not calls_back(function):
+                self.refuse(f"{function.__name__}() was given a module with code of the user's own")
+        elif isinstance(value, Optimizer):
+            self._take_optimizer(value)
+        elif runs_user_code(value):
+            if calls_back(function):
+                return
+            self.refuse(f"{function.__qualname__}() calls {getattr(value, '__name__', 'code')} of the user's "
+                        "own from inside the framework")  # fmt: skip
+        elif library_class(type(value)):
+            self.same(value)
+        elif isinstance(value, (list, tuple, dict)):
+            self.read_all(value)
+            for item in value.values() if isinstance(value, dict) else value:
+                self._given(function, item)
+        else:
+            self.read_deep(value)
+
+    def _replaced(self, function: types.FunctionType) -> bool:
+        """Note which functions of `nn` library code looks up; whether one of them is the user's."""
+        replaced = False
+        for module, name in library_names(function.__code__, function.__module__):
+            value = self.load_global(vars(module), {}, name) if name in vars(module) else None
+            replaced = replaced or not is_librarys(value)
+        return replaced
+
+    # ---- modules ----
+    def _of_module(self, module: Module, function: types.FunctionType, args: tuple, kwargs: Any) -> Any:
+        """A method of a module's that is the library's."""
+        name = function.__name__
+        if name == "__init__" or (self.is_fresh(module) and name in ("__getattr__", "reset_parameters")):
+            if name == "__init__" and not self.is_fresh(module):
+                self.refuse("a module that was there was made anew")
+            return self._construct(function, args, kwargs)
+        if name == "__getattr__":
+            return function(*args, **kwargs)  # which raises
+        if name == "hooks" and not self.is_written(module._call_hooks):
+            return self.hooks_of_module(module, function, args, kwargs)
+        if name in _READERS:
+            return self._reader(module, function, args, kwargs)
+        if name == "__call__" or name == "forward":
+            return self._run_module(module, function, args, kwargs)
+        if name == "__repr__" and self._is_whole(module):
+            self._take(module)
+            return function(*args, **kwargs)
+        if self._is_whole(module) and name.startswith("_") and not name.startswith("__"):
+            return self._run_module(module, function, args, kwargs)
+        return self.user(function, args, kwargs)
+
+    def _construct(self, function: Callable, args: tuple, kwargs: Any) -> Any:
+        """`__init__` of a class of the library's: its ops are heard."""
+        modules = [x for x in (*args[1:], *kwargs.values()) if isinstance(x, Module)]
+        if not modules and not library_class(type(args[0])) and function is not _INIT:
+            return self.user(function, args, kwargs)  # it may call methods of the user's class
+        for value in (*args[1:], *kwargs.values()):
+            if not isinstance(value, Module):
+                self._given(function, value)
+        function(*map(self.plain, args), **{k: self.plain(v) for k, v in kwargs.items()})
+        for module in args[0].modules():
+            if not self.is_known(module):
+                self.new(module)
+                for value in fields(module).values():
+                    if not isinstance(value, Module):
+                        self.made_inside(value)
+
+    def made_inside(self, value: Any) -> None:
+        """Mark what a constructor of the library's put into its object; what it was given is known."""
+        if isinstance(value, (list, tuple, dict, set)) and not self.is_known(value):
+            self.new(value)
+            for item in value.values() if isinstance(value, dict) else value:
+                self.made_inside(item)
+
+    def _reader(self, module: Module, function: Callable, args: tuple, kwargs: Any) -> Any:
+        """`parameters()` and its kin: everything below is taken in whole, and it runs natively."""
+        for each in module.modules():
+            for name in _ASKED_BY_READERS:
+                if not _of_library(type(each), name):
+                    return self.user(function, args, kwargs)
+            for hook in each._state_hooks.values():
+                if runs_user_code(hook.function):
+                    return self.user(function, args, kwargs)
+        self._take(module)
+        return self.result(function(*args, **kwargs))
+
+    def _run_module(self, module: Module, function: types.FunctionType, args: tuple, kwargs: Any) -> Any:
+        """`module(...)` or `module.forward(...)`: natively where no code of the user's is in it."""
+        if not self._is_whole(module):
+            return self.user(function, args, kwargs)
+        for each in {type(each): None for each in module.modules()}:
+            self._class_of_whole(each)
+            for name in ("__call__", "forward"):
+                if self._replaced(lookup(each, name)):
+                    return self.user(function, args, kwargs)
+        self._take(module)
+        return self.op(function, (module, *args[1:]), kwargs)
+
+    def _class_of_whole(self, kind: type) -> None:
+        for name in ("__call__", "forward", "__getattr__", "__getattribute__"):
+            self.class_attribute(kind, name)
+
+    def _take(self, module: Module) -> None:
+        if not self.is_fresh(module):
+            self.whole_module(module)
+
+    def _is_whole(self, module: Module) -> bool:
+        """Whether a module and all below it are the library's through and through."""
+        if not library_class(type(module)):
+            return False
+        if not _of_library(type(module), "named_modules"):
+            return False
+        for each in module.modules():
+            kind = type(each)
+            if not library_class(kind) or each._call_hooks or "forward" in fields(each):
+                return False
+            if not (_of_library(kind, "forward") and _of_library(kind, "__call__") and
+                    _of_library(kind, "__getattr__")):  # fmt: skip
+                return False
+            for value in tuple(fields(each).values()):
+                if type(value) not in ATOMS and not isinstance(value, (Tensor, Module)):
+                    if runs_user_code(value):
+                        return False
+        return True
+
+    # ---- optimizers ----
+    def _of_optimizer(self, optimizer: Optimizer, function: Callable, args: tuple, kwargs: Any) -> Any:
+        """A method of an optimizer's that is the library's."""
+        name = function.__name__
+        if name == "__init__":
+            if not self.is_fresh(optimizer):
+                self.refuse("an optimizer that was there was made anew")
+            args = tuple([self.new(list(self.unpack(x))) if i == 1 else x for i, x in enumerate(args)])
+            for value in (*args[1:], *kwargs.values()):
+                self._given(function, value)
+            function(*args, **{k: self.plain(v) for k, v in kwargs.items()})
+            for value in vars(optimizer).values():
+                self.made_inside(value)
+            return None
+        own = [n for n in ("_step_group", "numbers", "states", "initial", "_counted", "_step_flat")
+               if not _of_library(type(optimizer), n)]  # fmt: skip
+        if own:
+            return self.natively(f"{type(optimizer).__name__}.{own[0]}() is called from inside the framework",
+                                 function, args, kwargs)  # fmt: skip
+        if name == "step":
+            closure = args[1] if len(args) > 1 else kwargs.get("closure")
+            if function is not _STEP:
+                if closure is not None:
+                    return self.natively("an optimizer that calls its closure from inside the framework",
+                                         function, args, kwargs)  # fmt: skip
+                return self._natively_with(optimizer, function, args, kwargs)
+            if closure is not None or optimizer._before or optimizer._after:
+                answer = self.enter(observed_step, (optimizer, closure), {})
+                if answer is UNSUPPORTED:
+                    return self.natively("an optimizer's closure can't be looked at", function, args, kwargs)
+                return answer
+            self.attribute(optimizer, "_before")
+            self.attribute(optimizer, "_after")
+            return self._natively_with(optimizer, function, args, kwargs)
+        if name in ("zero_grad", "native_step", "__repr__"):
+            return self._natively_with(optimizer, function, args, kwargs)
+        return self.natively(f"{type(optimizer).__name__}.{name}() belongs outside of the traced function",
+                             function, args, kwargs)  # fmt: skip
+
+    def _natively_with(self, optimizer: Optimizer, function: Callable, args: tuple, kwargs: Any) -> Any:
+        self._take_optimizer(optimizer)
+        for name in ("_before", "_after"):  # no hooks, or they are called by `observed_step`
+            self.read_all(self.attribute(optimizer, name))
+        self.class_attribute(type(optimizer), function.__name__)
+        return self.result(function(*args, **{k: self.plain(v) for k, v in kwargs.items()}))
+
+    def _take_optimizer(self, optimizer: Optimizer) -> None:
+        if not self.is_fresh(optimizer):
+            self.whole_optimizer(optimizer)
+
+    # ---- classes ----
+    def instantiate(self, kind: type, args: tuple, kwargs: Any) -> Any:
+        """Call a class; one of Lamina's runs natively where that can call no code of the user's."""
+        if not library_class(kind) or issubclass(kind, (BaseException, tuple)):
+            return super().instantiate(kind, args, kwargs)
+        if issubclass(kind, (Module, Optimizer)):
+            return super().instantiate(kind, args, kwargs)
+        room = kind.__module__.partition(".")[2].replace(".", "/")
+        for start, why in DENIED_ROOMS.items():
+            if (room + ".py").startswith(start) and not (room + ".py").startswith(INTERPRETED_ROOMS):
+                return self.natively(f"{kind.__name__} {why}", kind, args, kwargs)
+        if issubclass(kind, (Tensor, _Mode)) or not room.startswith(("nn/", "optim/", "data/", "facade/amp")):
+            return self.op(kind, args, kwargs)
+        return super().instantiate(kind, args, kwargs)
+
+    # ---- single functions ----
+    def _module_write(self, function: Callable, args: tuple, kwargs: Any) -> None:
+        self.set_on_module(*args)
+
+    def _module_delete(self, function: Callable, args: tuple, kwargs: Any) -> None:
+        self._delete_of_module(*args)
+
+    def _advance(self, function: Callable, args: tuple, kwargs: Any) -> None:
+        advance()
+        self.effect(advance)
+
+    def _native_step(self, function: Callable, args: tuple, kwargs: Any) -> None:
+        self._take_optimizer(args[0])
+        function(*args)
+
+
+def is_method(function: types.FunctionType, o: Any) -> bool:
+    """Whether a class of the object's holds the function."""
+    return any(base.__dict__.get(function.__name__) is function for base in type(o).__mro__)
+
+
+def _of_library(kind: type, name: str) -> bool:
+    """Whether what a class holds under a name is no code of the user's."""
+    found = lookup(kind, name)
+    return not isinstance(found, Function) or is_librarys(found)
+
+
+_INIT = Module.__dict__["__init__"]
+_STEP = Optimizer.__dict__["step"]
+_HANDLERS: dict[Any, Callable] = {
+    Module.__dict__["__setattr__"]: Library._module_write,
+    Module.__dict__["__delattr__"]: Library._module_delete,
+    advance: Library._advance,
+    native_step: Library._native_step,
+    **HANDED,
+}

@@ -1,0 +1,405 @@
+"""Methods of builtin objects: which read their object, which change it, and what that means at a replay."""
+
+from __future__ import annotations
+
+import io
+import types
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...runtime import Tensor
+from .callbacks import Callbacks
+from .contents import VALUES
+from .kinds import ATOMS, ITERATORS, MISSING, VIEWS, Function, lookup
+from .policy import (
+    ARRAY_FILES,
+    ARRAY_WRITES,
+    CONSTANT_OBJECTS,
+    DENIED_MODULES,
+    FILE_WRITES,
+    LIST_READ_WRITES,
+    LIST_READS,
+    LIST_WRITES,
+    LOCKS,
+    SET_READS,
+    SET_WRITES,
+    reason_against,
+)
+
+_DICT_READS = frozenset(("items", "keys", "values", "copy", "__iter__", "__eq__", "__ne__", "__len__",
+                         "__reversed__", "__or__", "__ror__"))  # fmt: skip
+_DICT_KEYED = frozenset(("get", "__getitem__", "__contains__", "setdefault", "pop", "__missing__"))
+_DICT_WRITES = frozenset(("update", "clear", "popitem", "__delitem__", "move_to_end", "__ior__"))
+_PLAINLY = {"__setattr__": 2, "__delattr__": 1, "__getattribute__": 1}
+# What C code asks of an object that nobody's Python answers.
+_OF_OBJECT = ("__eq__", "__ne__", "__init_subclass__", "__subclasshook__")
+
+
+def full_name(kind: type) -> str:
+    """The class with its module."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+class Methods(Callbacks):
+    """Calls methods of C types.  `run` is the bound method, `unbound` what the class holds under the name."""
+
+    def method(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple, kwargs: Any) -> Any:
+        """Call a method of a builtin object: the reads become facts, the writes effects."""
+        kind = type(o)
+        args = tuple(map(self.plain, args))
+        kwargs = {k: self.plain(v) for k, v in kwargs.items()}
+        if isinstance(o, Tensor):
+            for value in (*args, *kwargs.values()):
+                self.read_deep(value)
+            return self.result(run(*args, **kwargs))
+        if name in _PLAINLY and len(args) == _PLAINLY[name]:
+            return self._plainly(o, name, unbound, run, args)
+        if name == "__init__":
+            return self._initialised(o, run, args, kwargs)
+        if kind in ATOMS or isinstance(o, (int, str, float, bytes, complex)):
+            return self._of_atom(o, run, args, kwargs)
+        if isinstance(o, ITERATORS):
+            return self._of_iterator(o, name, run, args, kwargs)
+        if isinstance(o, (list, deque)):
+            return self._of_list(o, name, unbound, run, args, kwargs)
+        if isinstance(o, dict):
+            return self._of_dict(o, name, unbound, run, args, kwargs)
+        if isinstance(o, (set, frozenset)):
+            return self._of_set(o, name, unbound, run, args, kwargs)
+        if isinstance(o, tuple):
+            self.read_all(o, deep=True)
+            for value in args:
+                self.read_deep(value)
+            return self.result(run(*args, **kwargs))
+        if isinstance(o, (np.ndarray, np.generic)):
+            return self._of_array(o, name, run, args, kwargs)
+        return self._of_other(o, name, unbound, run, args, kwargs)
+
+    def construct(self, kind: type, args: tuple, kwargs: Any) -> Any:
+        """`type.__call__`; see instances.py."""
+        raise TypeError(f"{type(self).__name__} defines no construct()")
+
+    # ---- plain values, iterators ----
+    def _of_atom(self, o: Any, run: Callable, args: tuple, kwargs: Any) -> Any:
+        if type(o) not in ATOMS:
+            self.read_value(o)
+        given = tuple([self.watch(value, True) for value in args])
+        for value in kwargs.values():
+            self.look_into(value)
+        return self.result(run(*given, **kwargs))
+
+    def _of_iterator(self, o: Any, name: str, run: Callable, args: tuple, kwargs: Any) -> Any:
+        if not self.is_fresh(o):
+            self.refuse(f"a {type(o).__name__} from outside was used, and is used up by that")
+        return run(*args, **kwargs)
+
+    # ---- lists ----
+    def _of_list(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple, kwargs: Any) -> Any:
+        if name in ("__getitem__", "__setitem__", "__delitem__"):
+            if lookup(type(o), name) is not unbound:  # asked for past what a class of the user's makes of it
+                self.read_all(o)
+                if name == "__getitem__":
+                    return self.result(run(*args))
+                return self.natively(f"list.{name} of a {type(o).__name__}, which has its own", run, args, kwargs)
+            return {"__setitem__": self.set_item, "__delitem__": self.delete_item}.get(name, self.item)(o, *args)
+        if name == "__len__":
+            self.read_length(o)
+            return run()
+        if name in LIST_READS:
+            self.read_settings(o)
+            self.read_all(o, deep=name in ("index", "count", "__contains__", "__eq__", "__ne__"))
+            for value in args:
+                self.look_into(value)
+            return self.result(run(*args, **kwargs))
+        if name not in LIST_WRITES and name not in LIST_READ_WRITES:
+            return self._of_other(o, name, unbound, run, args, kwargs)
+        self.read_settings(o)
+        if "extend" in name or name == "__iadd__":
+            args = (self.new(self.unpack(args[0])),)
+            run = getattr(o, name) if lookup(type(o), name) is unbound else types.MethodType(unbound, o)
+        if name in LIST_READ_WRITES:
+            self._reads_of_list(o, name, args)
+            kwargs = {k: self.trampoline(v) if k == "key" else v for k, v in kwargs.items()}
+        if name == "insert":
+            self.read_length(o)
+        self.writes_to(o)
+        result = run(*args, **kwargs)
+        if not self.is_fresh(o):
+            if name == "sort":  # its outcome is known, its key may be made in the run
+                self._effect_on(o, _take_order, self.new(list(o)))
+            else:
+                self._effect_on(o, unbound, *args, **kwargs)
+        return result
+
+    def _reads_of_list(self, o: Any, name: str, args: tuple) -> None:
+        """What a method that reads a list and changes it reads."""
+        compares = name in ("sort", "remove")
+        if name == "pop" and not self.is_written(o) and len(o) and (not args or args[0] in (-1, 0)):
+            self.plain(self.item(o, args[0] if args and args[0] == 0 else len(o) - 1))
+            self.read_length(o)
+        else:
+            self.read_all(o)
+        if compares:
+            for value in (*o, *args):
+                self.look_into(value)
+
+    def _effect_on(self, o: Any, function: Callable, *args: Any, **kwargs: Any) -> None:
+        """Note a write to a container that was there before the run."""
+        if self.source(o) is None:
+            self.refuse(f"a {type(o).__name__} was changed that nothing known leads to")
+            return
+        self.effect(function, o, *args, **kwargs)
+
+    # ---- dictionaries ----
+    def _of_dict(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple, kwargs: Any) -> Any:
+        if name in _DICT_KEYED:
+            return self._by_key(o, name, unbound, run, args)
+        if name == "__setitem__":
+            self._put(o, *args)
+            return None
+        if name == "__len__":
+            self.read_length(o)
+            return run()
+        if name in _DICT_READS:
+            self.read_all(o, deep=name in ("__eq__", "__ne__"))
+            for value in args:
+                self.watch(value, name in ("__eq__", "__ne__"))
+            return self.result(run(*args, **kwargs))
+        if name not in _DICT_WRITES:
+            return self._of_other(o, name, unbound, run, args, kwargs)
+        if name in ("update", "__ior__"):
+            new = dict(*map(self._pairs, args), **kwargs)
+            for key, value in new.items():
+                self._put(o, key, value)
+            return o if name == "__ior__" else None
+        if name == "__delitem__":
+            self.membership(o, args[0])
+        self.read_all(o)
+        keys = list(o)
+        self.writes_to(o)
+        result = run(*args, **kwargs)
+        if not self.is_fresh(o):
+            self._effect_on(o, unbound, *args, **kwargs)
+            for key in keys:
+                if key not in o:
+                    self.wrote(o, "item", key)
+        return self.result(result)
+
+    def _pairs(self, given: Any) -> Any:
+        """What a dictionary is updated with."""
+        if isinstance(given, dict):
+            self.read_all(given)
+            return given
+        if lookup(type(given), "keys") is not MISSING:
+            keys = self.unpack(self.call(self.attribute(given, "keys"), ()))
+            return [(key, self.plain(self.item(given, key))) for key in keys]
+        return [tuple(self.unpack(pair)) for pair in self.unpack(given)]
+
+    def _by_key(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple) -> Any:
+        key = args[0]
+        there = dict.__contains__(o, key)
+        if name == "__contains__":
+            self.membership(o, key)
+            return there
+        if name == "__getitem__" or (name == "get" and there):
+            if there:
+                return self.dict_item(o, key, dict.__getitem__(o, key))
+            self.membership(o, key)
+            return run(*args)
+        if there:
+            found = self.dict_item(o, key, dict.__getitem__(o, key))
+            if name == "setdefault":
+                return found
+        else:
+            self.membership(o, key)
+        if name == "setdefault" and not there:
+            value = args[1] if len(args) > 1 else None
+            self._put(o, key, value)
+            return value
+        if name == "pop" and there:
+            self.writes_to(o)
+            result = run(*args)
+            if not self.is_fresh(o):
+                self._effect_on(o, unbound, key)
+                self.wrote(o, "item", key)
+            return result
+        return run(*args)
+
+    def _put(self, o: Any, key: Any, value: Any) -> None:
+        """Store an item past what the class makes of that."""
+        put = OrderedDict.__setitem__ if isinstance(o, OrderedDict) else dict.__setitem__
+        self.membership(o, key)
+        self.writes_to(o)
+        put(o, key, value)
+        self.wrote(o, "item", key)
+        if not self.is_fresh(o):
+            self._effect_on(o, put, key, value)
+
+    # ---- sets ----
+    def _of_set(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple, kwargs: Any) -> Any:
+        if name == "__contains__":
+            self.membership(o, args[0])
+            return run(*args)
+        if name == "__len__":
+            self.read_length(o)
+            return run()
+        if name in SET_READS:
+            self.read_all(o)
+            given = tuple([self.watch(value, True) for value in args])
+            return self.result(run(*given))
+        if name not in SET_WRITES:
+            return self._of_other(o, name, unbound, run, args, kwargs)
+        one = name in ("add", "discard", "remove")
+        if one:
+            self.look_into(args[0])
+            self.membership(o, args[0])
+        else:
+            self.read_all(o)
+            args = tuple([self.new(list(self.unpack(value))) if isinstance(value, ITERATORS) else value
+                          for value in args])  # fmt: skip
+            for value in args:
+                self.watch(value, True)
+            if name.endswith("update"):
+                args = tuple([self.new(list(value)) for value in args])
+        self.writes_to(o)
+        result = run(*args)
+        if not self.is_fresh(o):
+            self._effect_on(o, unbound, *args)
+            if one:
+                self.wrote(o, "item", args[0])
+        return o if result is o else self.result(result)
+
+    # ---- arrays ----
+    def _of_array(self, o: Any, name: str, run: Callable, args: tuple, kwargs: Any) -> Any:
+        if isinstance(o, np.ndarray):
+            if name in ARRAY_WRITES and (not self.is_fresh(o) or o.base is not None):
+                self.refuse(f"ndarray.{name}() changes an array in place: make a new one, or a tensor")
+            self.read_all(o)
+        if name in ARRAY_FILES or "out" in kwargs:
+            self.refuse(f"ndarray.{name}() writes to what it is given")
+        for value in (*args, *kwargs.values()):
+            self.read_deep(value)
+        return self.result(run(*args, **kwargs))
+
+    # ---- object's own ----
+    def _plainly(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple) -> Any:
+        """`object.__setattr__` and its kin, past what the class makes of it."""
+        if unbound not in (object.__setattr__, object.__delattr__, object.__getattribute__):
+            if unbound is type.__getattribute__ and type(o) is type:
+                return self.attribute(o, *args)
+            if name == "__getattribute__" and isinstance(o, types.ModuleType):
+                return self.attribute(o, *args)
+            why = f"{getattr(unbound, '__qualname__', name)}() is C code that looks up attributes"
+            return self.natively(why, run, args, {})
+        if name == "__setattr__":
+            return self.generic_set(o, *args)
+        return self.generic_delete(o, *args) if name == "__delattr__" else self.generic_attribute(o, *args)
+
+    def _initialised(self, o: Any, run: Callable, args: tuple, kwargs: Any) -> None:
+        """`super().__init__(...)` of a C class."""
+        if not self.is_fresh(o):
+            self.refuse(f"__init__ of a {type(o).__name__} that was there was called again")
+        if isinstance(o, (list, dict, set, deque)):
+            args = tuple([self.watch(value, False) for value in args])
+        else:
+            for value in (*args, *kwargs.values()):
+                if not isinstance(o, BaseException):
+                    self.read_deep(value)
+        run(*args, **kwargs)
+
+    # ---- everything else ----
+    def _of_other(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple, kwargs: Any) -> Any:
+        kind = type(o)
+        where = full_name(kind)
+        values = (*args, *kwargs.values())
+        if kind in VIEWS:
+            return self.result(run(*[self.watch(value, True) for value in args], **kwargs))
+        if kind is types.MappingProxyType:
+            return self.natively("a mappingproxy was read", run, args, kwargs)
+        if isinstance(o, io.IOBase) or kind.__module__ in ("_io", "io"):
+            return self._of_file(o, name, unbound, run, args, kwargs)
+        if where in CONSTANT_OBJECTS and all(type(x) in ATOMS or type(x) is kind for x in values):
+            for value in (o, *values):
+                if type(value) not in ATOMS:
+                    (self.read_value if isinstance(value, VALUES) else self.same)(value)
+            return self.result(run(*args, **kwargs))
+        if where == "re.Pattern":
+            self.same(o)
+            return self.in_c(run, args, kwargs)
+        if where == "_contextvars.ContextVar" or where == "contextvars.ContextVar":
+            if name == "get" and self.source(o):
+                default = "".join([f", {self.key_text(x)}" for x in args])
+                found = run(*args)
+                return self.fact(o, "context", args, f"{{o}}.get({default[2:]})", found)
+        if where in LOCKS and name in ("__enter__", "__exit__", "acquire", "release", "_is_owned", "locked"):
+            return run(*args, **kwargs)
+        if isinstance(o, BaseException):
+            if name in ("__str__", "__repr__"):
+                self.show(o)
+            elif not self.is_fresh(o):
+                self.refuse(f"{kind.__name__}.{name}() of an exception that was there")
+            return self.result(run(*args, **kwargs))
+        if name == "__get__":
+            return self._bound(o, run, args)
+        if name in _OF_OBJECT and unbound is getattr(object, name, None):
+            return run(*args, **kwargs)
+        if name == "__call__":
+            plainly = isinstance(o, type) and unbound is type.__call__
+            return self.construct(o, args, kwargs) if plainly else self.call(o, args, kwargs)
+        if isinstance(o, type) and name in ("mro", "__instancecheck__", "__subclasscheck__"):
+            return run(*args, **kwargs)
+        if name == "__hash__":
+            return self.natively("hash() of an object hangs on its address", run, args, kwargs)
+        if name in ("__str__", "__repr__", "__format__") and unbound is getattr(object, name):
+            return self._text_of_object(o, name, run, args)
+        if kind.__module__ == "logging" or name == "__reduce_ex__":
+            return self.natively(f"{name}() goes through an object in C code", run, args, kwargs)
+        home = kind.__module__ if isinstance(kind.__module__, str) else None
+        return self.natively(reason_against(home, f"{kind.__name__}.{name}"), run, args, kwargs)
+
+    def _text_of_object(self, o: Any, name: str, run: Callable, args: tuple) -> str:
+        if name != "__repr__":  # which ask __repr__
+            asked = self.special(o, "__str__" if name == "__format__" and not args[0] else "__repr__")
+            if isinstance(asked, Function):
+                return self.call(asked, (o,))
+        return self.natively(f"the text of a {type(o).__name__} shows its address", run, args, {})
+
+    def _bound(self, o: Any, run: Callable, args: tuple) -> Any:
+        """`descriptor.__get__(object)`: a method, or for a slot what stands in it."""
+        if isinstance(o, (Function, types.MethodDescriptorType, types.WrapperDescriptorType, classmethod)):
+            return self.new(run(*args))
+        if isinstance(o, staticmethod):
+            return run(*args)
+        if isinstance(o, property) and args and args[0] is not None:
+            return self.call(o.fget, (args[0],))
+        if isinstance(o, types.MemberDescriptorType) and args and args[0] is not None:
+            return self.attribute(args[0], o.__name__)
+        return self.natively(f"the descriptor {getattr(o, '__name__', '')} was asked", run, args, {})
+
+    def _of_file(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple, kwargs: Any) -> Any:
+        if name in FILE_WRITES and not kwargs:
+            if name == "writelines":
+                args = (self.new([self.plain(x) for x in self.unpack(args[0])]),)
+                run = types.MethodType(unbound, o)
+            elif not all(type(x) in (str, bytes) for x in args):
+                return self.natively("a file was given something that is no text", run, args, kwargs)
+            result = run(*args)
+            if not self.is_fresh(o):
+                self._effect_on(o, unbound, *args)
+            return result
+        if self.is_fresh(o) and isinstance(o, (io.StringIO, io.BytesIO)):
+            return self.result(run(*args, **kwargs))
+        if name in ("isatty", "fileno", "writable", "readable", "seekable"):
+            text = f"{{o}}.{name}()"
+            if self.source(o):
+                return self.fact(o, "asked", name, text, run(*args))
+        why = f"{type(o).__name__}.{name}() {DENIED_MODULES['io']}"
+        return self.natively(why, run, args, kwargs)
+
+
+def _take_order(held: list, items: list) -> None:
+    """Give a list the order that sorting gave it."""
+    held[:] = items

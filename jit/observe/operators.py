@@ -1,0 +1,415 @@
+"""Operators, by Python's own rules: which operand's method is asked first, and what when it declines."""
+
+from __future__ import annotations
+
+import collections
+import math
+import operator
+import types
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from ...nn.members import Tracked
+from ...runtime import Parameter, Size, Tensor
+from ..facts import exact
+from .items import CONTAINERS, SEQUENCES, VALUES, Items
+from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, Method, heap_class, lookup
+from .numbers import LIFTED, lifted, raw, spelled
+
+BINARY: dict[str, tuple[str, Callable, Callable]] = {
+    "+": ("add", operator.add, operator.iadd), "-": ("sub", operator.sub, operator.isub),
+    "*": ("mul", operator.mul, operator.imul), "/": ("truediv", operator.truediv, operator.itruediv),
+    "//": ("floordiv", operator.floordiv, operator.ifloordiv), "%": ("mod", operator.mod, operator.imod),
+    "**": ("pow", operator.pow, operator.ipow), "@": ("matmul", operator.matmul, operator.imatmul),
+    "&": ("and", operator.and_, operator.iand), "|": ("or", operator.or_, operator.ior),
+    "^": ("xor", operator.xor, operator.ixor), "<<": ("lshift", operator.lshift, operator.ilshift),
+    ">>": ("rshift", operator.rshift, operator.irshift),
+}  # fmt: skip
+UNARY: dict[str, tuple[str, Callable]] = {
+    "-": ("__neg__", operator.neg), "+": ("__pos__", operator.pos), "~": ("__invert__", operator.invert),
+}  # fmt: skip
+# The method of the left operand, that of the right one, and the comparison.
+COMPARISONS: dict[str, tuple[str, str, Callable]] = {
+    "<": ("__lt__", "__gt__", operator.lt), "<=": ("__le__", "__ge__", operator.le),
+    "==": ("__eq__", "__eq__", operator.eq), "!=": ("__ne__", "__ne__", operator.ne),
+    ">": ("__gt__", "__lt__", operator.gt), ">=": ("__ge__", "__le__", operator.ge),
+}  # fmt: skip
+_LIFTING = frozenset("+ - * / // %".split())  # operators on lifted numbers that give a lifted number
+
+
+_HEARD = frozenset((*ATOMS, Tensor, Parameter))  # between these, operators run no Python of the user's
+_JOINED = (list, tuple, str, bytes, bytearray, collections.deque)
+
+
+def _of_sequence(method: Any) -> bool:
+    """Whether a method is that by which C code joins or repeats a sequence."""
+    names = ("__add__", "__iadd__", "__mul__", "__imul__", "__rmul__")
+    return (
+        isinstance(method, types.WrapperDescriptorType)
+        and method.__name__ in names
+        and method.__objclass__ in _JOINED
+    )
+
+
+def _changes(symbol: str, a: Any) -> bool:
+    """Whether an in-place operator changes a container."""
+    if isinstance(a, (list, collections.deque)):
+        return symbol in "+*"
+    return isinstance(a, dict) and symbol == "|" or isinstance(a, set) and symbol in "|&-^"
+
+
+def _called(kind: type) -> str:
+    """What Python's own messages call a class."""
+    return (
+        kind.__name__
+        if heap_class(kind) or kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__name__}"
+    )
+
+
+_BOXED = {int, float, complex, str, bytes}  # whose values, not whose objects, are guarded
+
+
+def _number(x: Any) -> bool:
+    """Whether a bare operand can stand in the expression of a lifted number."""
+    return type(x) is int or type(x) is float and math.isfinite(x)
+
+
+def _floating(operands: tuple) -> bool:
+    """Whether one operand is a floating tensor: any number fits beside it."""
+    return any(isinstance(x, Tensor) and x.is_floating_point() for x in operands)
+
+
+class Operators(Items):
+    """Runs operators."""
+
+    def read_numpys_settings(self) -> None:
+        """What NumPy does about division by zero and the like is asked at each of its operations."""
+        if not self.refused and (0, "settings", "numpy") not in self.facts:
+            self.facts[0, "settings", "numpy"] = True
+            self.check(f"geterr() != {np.geterr()!r}", "numpy.geterr()")
+
+    # ---- arithmetic ----
+    def binary(self, symbol: str, a: Any, b: Any, inplace: bool = False) -> Any:
+        """`a + b`, or `a += b`, for any operator.  Raises what Python raises."""
+        name, plain, within = BINARY[symbol]
+        run = within if inplace else plain
+        if isinstance(a, LIFTED) or isinstance(b, LIFTED):
+            bare = raw(a), raw(b)
+            if not self.refused and symbol in _LIFTING and _number(bare[0]) and _number(bare[1]):
+                if symbol in "+-*" or bare[1] != 0:
+                    if symbol not in "+-*" and isinstance(b, LIFTED):
+                        self.check(f"{b.expression} == 0", "a divisor that is 0")
+                    return lifted(plain(*bare), f"({spelled(a)} {symbol} {spelled(b)})")
+            if not self.refused and symbol in "+-*/" and _floating(bare):
+                return run(a, b)  # the recorder of ops knows lifted numbers
+            a, b = self.plain(a), self.plain(b)
+        if self.refused or type(a) in _HEARD and type(b) in _HEARD and self._unpatched(name, inplace, a, b):
+            return run(a, b)
+        steps = self._steps(name, a, b, inplace)
+        if any(self.of_user(method) or isinstance(method, Function) and not self._is_native(owner)
+               for owner, _, method in steps):  # fmt: skip
+            return self._in_turn(symbol, steps, a, b, inplace)
+        native = self._is_native(a) or self._is_native(b)
+        if any(isinstance(o, (np.ndarray, np.generic)) for o in (a, b)):
+            self.read_numpys_settings()
+        if native or symbol == "%" and isinstance(a, (str, bytes)):
+            self.read_deep(a)
+            self.read_deep(b)
+        if inplace and not native and _changes(symbol, a):
+            return self._within(symbol, run, a, b)
+        self._read_operand(symbol, a)
+        self._read_operand(symbol, b)
+        if inplace and isinstance(a, np.ndarray):
+            self._array_changes(a)
+        result = run(a, b)
+        return result if result is a or result is b else self.made(result)
+
+    def _unpatched(self, name: str, inplace: bool, a: Any, b: Any) -> bool:
+        """Whether an operator of tensors is Lamina's own; which it is becomes a fact."""
+        if not (isinstance(a, Tensor) or isinstance(b, Tensor)):
+            return True
+        asked = [f"__{name}__", *([f"__r{name}__"] if type(a) is not type(b) else ()), *([f"__i{name}__"] * inplace)]
+        return not any([self.of_user(self.class_attribute(Tensor, special)) for special in asked])
+
+    def _array_changes(self, a: np.ndarray) -> None:
+        if not self.is_fresh(a) or a.base is not None:
+            self.refuse("a NumPy array was written; make it a tensor")
+
+    def _is_native(self, o: Any) -> bool:
+        """Whether an object's operators are Lamina's or NumPy's own."""
+        return isinstance(o, (Tensor, np.ndarray, np.generic, Size)) and not self._of_users_class(o)
+
+    def _of_users_class(self, o: Any) -> bool:
+        home = type(o).__module__.partition(".")[0]
+        if home in ("lamina", "numpy"):
+            return False
+        self.refuse(f"{type(o).__name__}, a class of the user's own, derives from a tensor or an array")
+        return True
+
+    def _steps(self, name: str, a: Any, b: Any, inplace: bool) -> list[tuple[Any, Any, Any]]:
+        """The methods that Python asks in turn: (of whom, the other operand, the method)."""
+
+        def method(o: Any, name: str) -> Any:
+            if type(o) is Tensor:
+                return self.class_attribute(Tensor, name)  # which may be replaced by one of the user's
+            return lookup(type(o), name) if type(o) in ATOMS or self._is_native(o) else self.special(o, name)
+
+        forward, backward = (a, b, method(a, f"__{name}__")), (b, a, MISSING)
+        if type(a) is not type(b):
+            backward = (b, a, method(b, f"__r{name}__"))
+        steps = [forward, backward]
+        if type(a) is not type(b) and issubclass(type(b), type(a)):
+            if backward[2] is not lookup(type(a), f"__r{name}__"):
+                steps = [backward, forward]
+        if inplace:
+            steps.insert(0, (a, b, method(a, f"__i{name}__")))
+        asked = [step for step in steps if step[2] is not MISSING]
+        if inplace and heap_class(
+            type(a)
+        ):  # C code does not repeat the right one in place of such a left one
+            asked = [step for step in asked if step[0] is a or not _of_sequence(step[2])]
+        return sorted(asked, key=lambda step: _of_sequence(step[2]))  # which C code asks last
+
+    def _in_turn(self, symbol: str, steps: list[tuple[Any, Any, Any]], a: Any, b: Any, inplace: bool) -> Any:
+        """Ask one method after the other, some of which are the user's Python."""
+        for owner, other, method in steps:
+            within = not isinstance(method, Function) and getattr(method, "__name__", "").startswith("__i")
+            if within and _changes(symbol, owner):
+                result = self._within(symbol, method, owner, other)
+            else:
+                result = self._asked(symbol, owner, other, method)
+            if result is not NotImplemented:
+                return result
+        spelled = "** or pow()" if symbol == "**" and not inplace else f"{symbol}{'=' if inplace else ''}"
+        kinds = f"'{_called(type(a))}' and '{_called(type(b))}'"
+        raise TypeError(f"unsupported operand type(s) for {spelled}: {kinds}")
+
+    def _asked(self, symbol: str, owner: Any, other: Any, method: Any) -> Any:
+        """Ask one operand's method about the other operand."""
+        if isinstance(method, Function) and (self.of_user(method) or not self._is_native(owner)):
+            return self.call(method, (owner, other))
+        if self._is_native(owner):
+            self.read_deep(other)
+            if isinstance(owner, np.ndarray) and getattr(method, "__name__", "").startswith("__i"):
+                self._array_changes(owner)
+        self._read_operand(symbol, owner)
+        self._read_operand(symbol, other, asked=True)
+        if symbol == "*" and _of_sequence(method):
+            other = self._times(other)
+        if isinstance(method, (types.WrapperDescriptorType, types.MethodDescriptorType, Function)):
+            result = method(owner, other)
+        elif method is None:
+            raise TypeError(f"unsupported operand type(s) for {symbol}: '{type(owner).__name__}'")
+        else:
+            self.refuse(f"the operator {symbol} of a {type(owner).__name__} is no plain method")
+            result = method.__get__(owner, type(owner))(other)
+        return result if result is owner or result is other else self.made(result)
+
+    def _times(self, count: Any) -> Any:
+        """How often a sequence is repeated."""
+        if type(count) not in ATOMS and self.special(count, "__index__") is MISSING:
+            raise TypeError(f"can't multiply sequence by non-int of type '{_called(type(count))}'")
+        return self.index(count)
+
+    def _read_operand(self, symbol: str, o: Any, asked: bool = False) -> None:
+        """C code looks at an operand; asked: at one whose class need not be known to it."""
+        kind = type(o)
+        if kind in ATOMS or isinstance(o, (Tensor, np.generic, *PINNED)) or self.refused:
+            return
+        if isinstance(o, np.ndarray):
+            self.read_all(o)
+        elif kind is types.MappingProxyType:
+            self.read_deep(o)
+        elif isinstance(o, CONTAINERS):
+            self.read_all(o)
+            if isinstance(o, (set, frozenset, dict)):
+                self._read_hashed(symbol, o)
+        elif isinstance(o, (int, float, complex, str, bytes)) or kind in VALUES or kind is bytearray:
+            self.read_value(o)
+        elif kind in VIEWS:
+            if not self.is_fresh(o):
+                self.refuse(f"a dictionary's view from outside was an operand of {symbol}")
+            self._read_hashed(symbol, o)
+        elif kind.__module__ in ("decimal", "_decimal"):
+            self.refuse(f"{symbol} of a {kind.__name__} rounds as its context says, which may change")
+        elif kind in (types.UnionType, types.GenericAlias) or isinstance(o, ITERATORS) or asked:
+            return
+        elif not self.is_fresh(o):
+            self.refuse(f"a {kind.__name__} was an operand of {symbol}, which C code answers")
+
+    def _read_hashed(self, symbol: str, o: Any) -> None:
+        """C code looks up what is in a set: by hash and by `==`."""
+        for each in o:
+            kind = type(each)
+            inside = isinstance(each, (tuple, frozenset)) and not self.by_value(each)
+            written = any(isinstance(lookup(kind, name), Function) for name in ("__eq__", "__hash__"))
+            if inside or written and not isinstance(each, (Tensor, Enum)):
+                self.refuse(f"{symbol} of a set compared objects of {kind.__name__}, which do so in Python")
+
+    def _within(self, symbol: str, run: Callable, a: Any, b: Any) -> Any:
+        """An in-place operator on a container."""
+        if isinstance(a, Tracked) and not self.is_fresh(a):
+            self.refuse("a module's own dictionary was written; assign to the module's attribute")
+        if symbol == "+":
+            b = self.new([self.plain(each) for each in self.unpack(b)])  # as it is now, come what may
+        elif symbol == "*":
+            self.read_all(a)
+            b = self._times(b)
+        elif isinstance(a, dict):
+            self.read_all(a)
+            if isinstance(b, dict):
+                self.read_all(b)
+                b = self.new(dict(b))
+            elif lookup(type(b), "keys") is not MISSING:
+                self.refuse(f"a dictionary was updated with a {type(b).__name__}")
+            else:
+                b = self.new([x if type(x) in ATOMS else self.new(self.unpack(x)) for x in self.unpack(b)])
+        else:
+            self._read_operand(symbol, a)
+            self._read_operand(symbol, b)
+            b = self.new(set(b)) if type(b) is set else b
+        if self.refused or self.is_fresh(a):
+            return run(a, b)
+        self.writes_to(a)
+        result = run(a, b)
+        if result is not a:
+            return self.made(result)
+        if self.source(a) is None:
+            self.refuse(f"{symbol}= changed a {type(a).__name__} that nothing known leads to")
+        if isinstance(a, dict):
+            for k in dict(b):
+                self.wrote(a, "item", k)
+        self.effect(run, a, b)
+        return result
+
+    def unary(self, symbol: str, a: Any) -> Any:
+        """`-a`, `+a` or `~a`.  Raises what Python raises."""
+        name, run = UNARY[symbol]
+        if isinstance(a, LIFTED):
+            if symbol != "~" and not self.refused:
+                return lifted(run(raw(a)), f"({symbol}{a.expression})")
+            a = self.plain(a)
+        if self.refused or type(a) in ATOMS or self._is_native(a):
+            if isinstance(a, np.ndarray):
+                self.read_all(a)
+            return run(a) if type(a) in ATOMS else self.made(run(a))
+        method = self.special(a, name)
+        if isinstance(method, Function):
+            return self.call(method, (a,))
+        if method is not MISSING:
+            self._read_operand(symbol, a)
+        return self.made(run(a))
+
+    def identical(self, a: Any, b: Any) -> bool:
+        """`a is b`."""
+        if isinstance(a, LIFTED) or isinstance(b, LIFTED):
+            a, b = self.plain(a), self.plain(b)
+        if not self.refused and a is not b and type(a) in _BOXED and type(a) is type(b) and exact(a, b):
+            self.refuse(f"equal values of {type(a).__name__} were asked if they are one object")
+        elif not self.refused and a is b and type(a) in _BOXED and not (type(a) is int and -5 <= a <= 256):
+            self.refuse(f"a value of {type(a).__name__} was asked if it is another object")
+        return a is b
+
+    # ---- comparisons ----
+    def compare(self, symbol: str, a: Any, b: Any) -> Any:
+        """`a < b` and its kin.  Raises what Python raises."""
+        forward, backward, run = COMPARISONS[symbol]
+        if isinstance(a, LIFTED) or isinstance(b, LIFTED):
+            bare = raw(a), raw(b)
+            if not self.refused and _number(bare[0]) and _number(bare[1]):
+                found = run(*bare)
+                text = f"{spelled(a)} {symbol} {spelled(b)}"
+                self.check(f"({text}) is not {found}", f"whether {text}")  # the relation, not the value
+                return found
+            a, b = self.plain(a), self.plain(b)
+        if self.refused or type(a) in _HEARD and type(b) in _HEARD:
+            return run(a, b)
+        alike = any(isinstance(a, base) and isinstance(b, base) for base in (*SEQUENCES, dict))
+        if alike and self._plain_container(a) and self._plain_container(b):
+            return self._compare_containers(symbol, a, b)
+        steps = [(a, b, forward), (b, a, backward)]
+        if type(a) is not type(b) and issubclass(type(b), type(a)):
+            steps.reverse()
+        for owner, other, name in steps:
+            result = self._compared(symbol, owner, other, name)
+            if result is not NotImplemented:
+                return result
+        if symbol == "==":
+            return a is b
+        if symbol == "!=":
+            return a is not b
+        kinds = f"'{_called(type(a))}' and '{_called(type(b))}'"
+        raise TypeError(f"'{symbol}' not supported between instances of {kinds}")
+
+    def _compared(self, symbol: str, owner: Any, other: Any, name: str) -> Any:
+        known = type(owner) in ATOMS or self._is_native(owner)
+        method = lookup(type(owner), name) if known else self.special(owner, name)
+        if method is MISSING or method is None:
+            return NotImplemented
+        if method is object.__ne__ and not known:
+            result = self._compared(symbol, owner, other, "__eq__")
+            return result if result is NotImplemented else not self.truth(result)
+        if method is object.__eq__:
+            return True if owner is other else NotImplemented
+        if method is lookup(object, name):
+            return NotImplemented
+        if isinstance(owner, (Method, *PINNED)) and not isinstance(method, Function):
+            return method(owner, other)
+        return self._asked(symbol, owner, other, method)
+
+    def _plain_container(self, o: Any) -> bool:
+        """Whether a container is compared by C code that goes through it."""
+        if not isinstance(o, (*SEQUENCES, dict)):
+            return False
+        self.class_of(o)
+        names = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
+        return not any(isinstance(lookup(type(o), name), Function) for name in names)
+
+    def _compare_containers(self, symbol: str, a: Any, b: Any) -> Any:
+        """Compare item by item as C code does, so that a user's `==` is run like all his Python."""
+        self.read_all(a)
+        self.read_all(b)
+        if isinstance(a, dict):
+            if symbol not in ("==", "!="):
+                return COMPARISONS[symbol][2](a, b)  # which raises
+            return self._same_dicts(a, b) is (symbol == "==")
+        if symbol in ("==", "!=") and len(a) != len(b):
+            return symbol == "!="
+        base = self.base_of(a)
+        for x, y in zip([*base.__iter__(a)], [*base.__iter__(b)]):
+            if x is y or self.truth(self.compare("==", x, y)):
+                continue
+            if symbol in ("==", "!="):
+                return symbol == "!="
+            return self.compare(symbol, x, y)
+        return COMPARISONS[symbol][2](len(a), len(b))
+
+    def _same_dicts(self, a: dict[Any, Any], b: dict[Any, Any]) -> bool:
+        if len(a) != len(b):
+            return False
+        if isinstance(a, collections.OrderedDict) and isinstance(b, collections.OrderedDict):
+            if not self.truth(self.compare("==", self.new([*a]), self.new([*b]))):
+                return False
+        for k in [*dict.__iter__(a)]:
+            if not self.membership(b, k):
+                return False
+            x, y = dict.__getitem__(a, k), dict.__getitem__(b, k)
+            if x is not y and not self.truth(self.compare("==", x, y)):
+                return False
+        return True
+
+    # ---- texts ----
+    def formatted(self, value: Any, conversion: str | None, spec: str) -> str:
+        """A value in an f-string: `{value!conversion:spec}`; conversion: "s", "r", "a" or None."""
+        value, spec = self.plain(value), self.plain(spec)
+        if conversion:
+            value = self.call({"s": str, "r": repr, "a": ascii}[conversion], (value,))
+        if type(value) is str and not spec:
+            return value
+        if type(value) in ATOMS:
+            return format(value, spec)
+        return self.call(format, (value, spec))

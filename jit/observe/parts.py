@@ -1,0 +1,260 @@
+"""What a stretch of a run took for granted, as text that becomes one Python function.
+
+A run is divided where Python asked for a tensor's value; each stretch has a `Part`.  Its lines read places of
+the heap, in the order in which the run came to them, and compare; places whose objects differ from call to
+call are kept in slots, `S[i]`, the first of which are the arguments.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...nn.members import fields
+from ...runtime import Tensor
+from ...runtime.graph import Leaf
+from ...runtime.places import Place, line_of
+from ..facts import Words, absent, changed, exact, shown
+from .kinds import ATOMS, MISSING, Method, lookup
+from .spelling import peek
+from .whole import state_names
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One thing that must still hold.
+
+    text: how a reader knows the place.  place: the line that read it.  read: the expression that gives what
+    stands there now, if that can be shown; or `now`, that as text.  seen: what stood there, as text.  slot:
+    the place as a key, equal in all runs, by which it is told that the same place keeps changing.
+    """
+
+    text: str
+    place: Place | None = None
+    read: str | None = None
+    seen: str = ""
+    slot: tuple | None = None
+    now: str = ""
+
+
+def place_text(place: Place) -> str:
+    """A place as `model.py:41`."""
+    filename, line = line_of(place)
+    return f"{os.path.basename(filename)}:{line}"
+
+
+class Whole(NamedTuple):
+    """A module taken in whole: what it was, what a reader calls it; texts: what stood in it."""
+
+    reach: Callable[[], Any]
+    before: dict[str, Any]
+    path: str
+    apart: frozenset[str]
+    texts: dict[str, str]
+    place: Place
+
+
+@dataclass
+class Part:
+    """The guards of one stretch.
+
+    lines, reasons: of the function that runs at each call.  names: what its text calls by name; weak: those
+    of them that are held weakly.  later, late: lines and reasons for what only changes with the epoch of all
+    modules, or when a hook is hung on a tensor.  modules, optimizers: taken in whole.  held: captured tensors found here, by their number.
+    slots: of objects and tensors found here.  pins: identities of objects pinned here.  places: the slots, as
+    `Reason` has them, where named objects were found.
+    """
+
+    lines: list[str] = field(default_factory=list)
+    reasons: list[Reason] = field(default_factory=list)
+    names: dict[str, Any] = field(default_factory=dict)
+    weak: set[str] = field(default_factory=set)
+    later: list[str] = field(default_factory=list)
+    late: list[Reason] = field(default_factory=list)
+    modules: list[Whole] = field(default_factory=list)
+    optimizers: list[Any] = field(default_factory=list)
+    held: list[int] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
+    pins: list[int] = field(default_factory=list)
+    places: dict[str, tuple | None] = field(default_factory=dict)
+
+    def same(self, other: Part) -> bool:
+        """Whether two runs took the same for granted."""
+        return (
+            self.lines == other.lines
+            and self.later == other.later
+            and self.held == other.held
+            and self.names.keys() == other.names.keys()
+            and all(exact(a, other.names[name]) for name, a in self.names.items())
+        )
+
+    def compiled(self) -> tuple[Callable[[list], int], Callable[[list], int]]:
+        """Two functions of the slots: the lines, and those that depend on the epoch.
+
+        They return 0 where all holds, else the number of the reason that doesn't, from 1; -1 where reading
+        failed.
+        """
+        return self._function("guard", self.lines), self._function("later", self.later)
+
+    def _function(self, name: str, lines: list[str]) -> Callable[[list], int]:
+        if not lines:
+            return _holds
+        text = "\n".join(lines)
+        given = {("r" + k if k in self.weak else k): v for k, v in self.names.items() if k in text}
+        body = "\n        ".join([*self.heads(lines), *lines])
+        parameters = ", ".join(["S", *(f"{k}={k}" for k in (*WORDS, *given) if k in body or k in given)])
+        source = f"def {name}({parameters}):\n    try:\n        {body}\n    except Exception:\n        return -1\n    return 0"
+        scope = {**WORDS, **given}
+        exec(compile(source, f"<{name}>", "exec"), scope)
+        return scope.pop(name)  # or the two would keep one another
+
+    def heads(self, lines: list[str]) -> list[str]:
+        """The lines that reach what is held weakly, ahead of lines that use it."""
+        text = "\n".join(lines)
+        weak = [k for k in self.names if k in self.weak and k in text]
+        if not weak:
+            return []
+        # What died is not None that stands in its place.
+        gone = f"if {' or '.join([f'{k} is None' for k in weak])}: return -1"
+        return [*[f"{k} = r{k}()" for k in weak], gone]
+
+    def first(self, lines: list[str], reasons: list[Reason], S: list) -> Reason | None:
+        """The reason of the first line that can't be run, or finds something else; each is run by itself."""
+        scope = {**WORDS, "S": S}
+        scope.update((k, (v(), _GONE)[v() is None] if k in self.weak else v) for k, v in self.names.items())
+        for at, line in enumerate(lines):
+            check = _CHECK.fullmatch(line)
+            try:
+                if check is None:
+                    exec(line, scope)
+                elif eval(check[1], scope):
+                    return reasons[int(check[2]) - 1]
+            except Exception:
+                follows = next(found for rest in lines[at:] if (found := _CHECK.fullmatch(rest)))
+                return reasons[int(follows[2]) - 1]
+        return None
+
+    def naming(self, names: list[str]) -> Reason | None:
+        """The reason of the first line that says one of these names."""
+        said = re.compile("|".join(map(r"\b{}\b".format, names)) or "(?!)")
+        for lines, reasons in ((self.lines, self.reasons), (self.later, self.late)):
+            for line in lines:
+                if (check := _CHECK.fullmatch(line)) and said.search(line):
+                    return reasons[int(check[2]) - 1]
+        return None
+
+    def light(self, reason: Reason) -> tuple[Part, Reason]:
+        """A part that tells of one reason and keeps nothing alive; what stands there now may be left open."""
+        words = {*re.findall(r"\w+", reason.read or "")} & self.names.keys()
+        names = {k: self.names[k] for k in words}
+        slots = re.findall(r"S\[\d+\]", reason.read or "")
+        found = any(f"{slot} = " in line for slot in slots for line in self.lines)  # in a slot, by a guard
+        if found or not all(k in self.weak or type(v) in ATOMS or _is_globals(v) for k, v in names.items()):
+            return Part(), replace(reason, read=None, now="another")
+        return Part(names=names, weak=self.weak & words), reason
+
+    def told(self, reason: Reason, S: list) -> str:
+        """A reason with what stood there, what stands there now, and the line that reads it."""
+        now = self.now(reason, S)
+        change = f": {changed(reason.seen, now)}" if reason.seen or now else ""
+        return reason.text + change + (f" ({place_text(reason.place)})" if reason.place else "")
+
+    def now(self, reason: Reason, S: list) -> str:
+        """What stands at a reason's place now, as text."""
+        if reason.read is None:
+            return reason.now
+        scope = {**WORDS, "S": S}
+        scope.update((k, v() if k in self.weak else v) for k, v in self.names.items())
+        try:
+            return shown(eval(reason.read, scope))
+        except Exception:
+            return shown(absent)
+
+
+_CHECK = re.compile(r"if (.*): return (\d+)", re.DOTALL)
+_GONE = object()  # stands for what died
+
+
+def _is_globals(o: Any) -> bool:
+    return type(o) is dict and "__name__" in o and "__builtins__" in o
+
+
+
+def _holds(S: list) -> int:
+    return 0
+
+
+# ---- the words of guards -----------------------------------------------------------------------------------
+def bits(value: float) -> bytes:
+    """A float as its bits, so that -0.0 is not 0.0, and NaN is NaN."""
+    return struct.pack("d", value)
+
+
+def contents(array: Any) -> tuple:
+    """What a NumPy array holds."""
+    if isinstance(array, np.ndarray):
+        return array.dtype.str, array.shape, array.strides, array.tobytes()
+    return array.dtype.str, array.tobytes()
+
+
+def history(x: Tensor) -> int:
+    """0: it has no history; 1: it starts one; 2: it was computed from what has one."""
+    node = x._edge if x._view is None else x._node
+    return 0 if node is None else 1 if type(node) is Leaf else 2
+
+
+HISTORIES = ("none", "starts here", "was computed")  # by what `history` says of a tensor
+
+
+def layout(x: Tensor) -> Any:
+    """How the elements lie: True row by row, else the strides."""
+    data = x._data
+    return data.flags.c_contiguous or data.strides
+
+
+def hung(x: Tensor) -> tuple:
+    """The hooks of a leaf: those that get its gradient, and those called afterwards; () where it has none."""
+    node = x._node
+    if type(node) is not Leaf or not (node.hooks or node.after):
+        return ()
+    hooks, after = (node.hooks or {}).get(0, ()), node.after or ()
+    return (tuple(hooks), tuple(after)) if hooks or after else ()
+
+
+def alias(o: Any, other: Any, path: str) -> Any:
+    """What is told of an object that was known as another."""
+    return Words(f"is {path}") if o is other else o
+
+
+def meeting(S: list, slots: dict[int, str], pins: dict[int, str]) -> Words:
+    """Which of the objects in slots are one, or are pinned; slots, pins: what a reader calls them."""
+    seen = dict(pins)
+    for at, path in slots.items():
+        other = seen.setdefault(id(S[at]), path)
+        if other is not path:
+            return Words(f"{path} is {other}")
+    return Words("no")
+
+
+def distinct(S: list, slots: tuple[int, ...], pins: frozenset[int]) -> bool:
+    """Whether the objects in slots are different objects, and none of those that are pinned."""
+    ids = {id(S[i]) for i in slots}
+    return len(ids) == len(slots) and pins.isdisjoint(ids)
+
+
+WORDS: dict[str, Any] = {
+    "bits": bits, "contents": contents, "history": history, "layout": layout, "distinct": distinct, "hung": hung,
+    "lookup": lookup, "fields": fields, "exact": exact, "MISSING": MISSING, "ATOMS": ATOMS, "MT": Method,
+    "id": id, "isinstance": isinstance, "getattr": getattr, "len": len, "list": list, "tuple": tuple,
+    "int": int, "float": float, "str": str, "bytes": bytes, "bool": bool, "type": type, "object": object,
+    "dict": dict, "set": set, "sorted": sorted, "iter": iter, "map": map, "all": all, "any": any,
+    "geterr": np.geterr, "state_names": state_names, "hash": hash, "repr": repr, "peek": peek, "alias": alias, "meeting": meeting,
+    "HISTORIES": HISTORIES, "set_": set, "frozenset": frozenset, "weakref": weakref,
+}  # fmt: skip

@@ -1,0 +1,88 @@
+"""Modules and optimizers taken in whole: what Lamina's own code, which runs natively, may read of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any
+from weakref import ref
+
+from ...nn.members import fields
+from ..facts import IMMUTABLE, PLAIN, absent, exact, shown
+
+_MEMBERS = ("_parameters", "_buffers", "_modules")
+
+
+def module_now(module: Any, apart: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """A module's attributes, and its hooks; what can be is held weakly.
+
+    apart: names of tensors that are looked after otherwise.
+    """
+    own = {"__class__": ref(type(module))}
+    for name, value in fields(module).items():
+        if name in _MEMBERS:
+            own[name] = tuple([(k, None if k in apart else _held(v)) for k, v in value.items()])
+        elif name == "_call_hooks":
+            own[name] = tuple([(hook.kind, *hook[2:], _held(hook.function)) for hook in value.values()])
+        elif name not in apart:
+            own[name] = _held(value)
+    return own
+
+
+def _held(value: Any) -> Any:
+    """A value, or a weak reference to it: all those to one object are one reference."""
+    return value if type(value) in _COMPARED or not type(value).__weakrefoffset__ else ref(value)
+
+
+def optimizer_now(optimizer: Any, apart: bool = False) -> tuple[list[Any], list[dict[str, Any]]]:
+    """The objects that an optimizer's parameters and states are, in order; the other values in its groups.
+
+    apart: the states' tensors are looked after otherwise.
+    """
+    return state_of(optimizer, apart), [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+
+
+def state_of(optimizer: Any, apart: bool = False) -> list[Any]:
+    """The objects that an optimizer's parameters and states are, in order; apart: parameters alone."""
+    params = chain.from_iterable(group["params"] for group in optimizer.param_groups)
+    return [*params] if apart else [*params, *chain.from_iterable(map(dict.values, optimizer.state.values()))]
+
+
+def state_names(optimizer: Any) -> list[list[str]]:
+    """What an optimizer keeps for each parameter that has a state, in order."""
+    return [[*state] for state in optimizer.state.values()]
+
+
+def texts(now: Mapping[str, Any]) -> dict[str, str]:
+    """What a module's attributes are to a reader, as what is held weakly may be gone when it is asked for."""
+    told = {name: _told(value) for name, value in now.items() if name not in _MEMBERS}
+    return told | {k: _told(x) for name in _MEMBERS for k, x in now.get(name, ())}
+
+
+def difference(
+    before: Mapping[str, Any], now: Mapping[str, Any], seen: Mapping[str, str] | None = None
+) -> tuple[str, str, str] | None:
+    """The first name under which something else stands now, what stood there, and what does.
+
+    seen: what stood there, as text.
+    """
+    for name in sorted(before.keys() | now.keys(), key=lambda name: (name.startswith("_"), name)):
+        a, b = before.get(name, absent), now.get(name, absent)
+        if a is b or (type(a) in _COMPARED and exact(a, b)):
+            continue
+        if name in _MEMBERS and a is not absent and b is not absent:
+            one, other = dict(a), dict(b)
+            return difference(one, other, seen) or ("the order of its members", str([*one]), str([*other]))
+        if name == "_call_hooks":
+            return "hooks", *(f"{len(hooks)}" if hooks is not absent else "nothing" for hooks in (a, b))
+        return name, (seen or {}).get(name) or _told(a), _told(b)
+    return None
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, ref):
+        value = value()
+    return shown(value)
+
+
+_COMPARED = {*PLAIN, *IMMUTABLE, tuple}

@@ -1,0 +1,113 @@
+"""The short way for calls that only compute: guards, native code and results in one generated function.
+
+A path takes it that has one segment, whose inputs are tensors among the arguments and captured ones, and that
+writes nothing: inference, mostly.  Captured tensors' arrays, and what was computed of weights alone, are kept
+for as long as no module and no tensor has changed anywhere (two epochs say so); then they are looked at anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir import dtypes
+from ..nn import epoch
+from ..runtime import Tensor, changes
+from .guards import Guard
+from .observe.parts import WORDS
+from .sources import Arg, Held
+from .tree import Branch, Tree
+
+MISS: Any = type("Miss", (), {"__slots__": (), "__repr__": lambda self: "a miss"})()
+AFTER = 8  # calls on the long way, which measures them, before a path takes the short one
+
+Quick = Callable[[Sequence[Any]], Any]
+
+
+def quick(branch: Branch, tree: Tree, arguments: int) -> Quick | None:
+    """The function of so many arguments that serves a branch, or returns MISS; None where it can't be had."""
+    segment = branch.segment
+    if segment is None or segment.end is None or segment.code is None or not segment.end.conditions.none:
+        return None
+    end = segment.end
+    sources = [tree.sources[key] for key in segment.inputs]
+    if end.plain is None or end.live is not None or not all(isinstance(s, (Arg, Held)) for s in sources):
+        return None
+    return _Quick(branch, tree, sources, arguments).function()
+
+
+class _Quick:
+    def __init__(self, branch: Branch, tree: Tree, sources: list[Arg | Held], arguments: int):
+        segment = branch.segment
+        assert segment is not None and segment.end is not None and segment.end.plain is not None
+        self.guard: Guard = branch.guard
+        self.path, self.slots, self.sources = branch.path, tree.slots, sources
+        self.code, self.plain, self.outcome = segment.code, segment.end.plain, segment.end.recording.outcome
+        self.kept: list[np.ndarray] = []
+        self.arguments, self.default = arguments, dtypes.default_dtype()
+
+    def function(self) -> Quick:
+        """Generate it."""
+        part = self.guard.part
+        names: dict[str, Any] = {
+            "Tensor": Tensor, "new": object.__new__, "MISS": MISS, "main": self.code.main, "K": self.kept,
+            "epoch": epoch, "changes": changes, "renew": self.renew, "path": self.path,
+            "E": [None, None, None], "leave": self.outcome.run,
+        }  # fmt: skip
+        self.epochs = names["E"]
+        more = self.slots - self.arguments
+        guards = [*part.heads(part.lines), *part.lines]
+        lines = ["S = [*A" + ", None" * more + "]" if more else "S = A"]
+        lines += [re.sub(r": return -?\d+$", ": return MISS", line) for line in guards]
+        lines.append("if epoch.value is not E[0] or changes.objects is not E[1] or changes.contents is not E[2]:")
+        lines.append("    if not renew(S): return MISS")
+        given = [f"S[{at}]._data" if kind is Arg else f"K[{at}]" for kind, at in self.operands()]
+        lines.append(f"outputs = main({', '.join(given)})")
+        tail = []
+        for number, (place, meta) in enumerate(self.plain):
+            names[f"m{number}_"] = meta
+            tail += [
+                f"t{number} = new(Tensor)", f"t{number}._data = outputs[{place}]", f"t{number}._meta = m{number}_",
+                f"t{number}._edge = t{number}._storage = t{number}._view = None",
+            ]  # fmt: skip
+        made = ", ".join(f"t{number}" for number in range(len(self.plain)))
+        tail += ["path.hits += 1", "return t0" if self.outcome.plain == 0 else f"return leave(S, [{made}])"]
+        names |= {("r" + k if k in part.weak else k): v for k, v in part.names.items()}
+        body = "\n".join([
+            f"def quick({', '.join(['A', *(f'{name}={name}' for name in names)])}):",
+            "    try:", *(f"        {line}" for line in lines),
+            "    except Exception:", "        return MISS", *(f"    {line}" for line in tail),
+        ])  # fmt: skip
+        scope = {**WORDS, **names}
+        exec(compile(body, "<quick>", "exec"), scope)
+        return scope.pop("quick")
+
+    def operands(self) -> list[tuple[Any, int]]:
+        """Of each array that native code takes: (Arg, slot), or (None, its place among what is kept)."""
+        found: list[tuple[Any, int]] = []
+        self.fixed: list[int] = []  # places of inputs, from 0, or of the prologue's results, from -1 down
+        for at in self.code.main_params:
+            source = self.sources[at] if at >= 0 else None
+            if isinstance(source, Arg):
+                found.append((Arg, source.index))
+            else:
+                found.append((None, len(self.fixed)))
+                self.fixed.append(at)
+        return found
+
+    def renew(self, S: list) -> bool:
+        """Look at all that is captured anew; whether it is still as it was recorded."""
+        now = epoch.value, changes.objects, changes.contents  # of which a new default dtype moves one
+        if dtypes.default_dtype() is not self.default or self.guard.failing(S) is not None:
+            return False
+        held = {at: self.guard.registry.refs[s.index]() for at, s in enumerate(self.sources) if isinstance(s, Held)}
+        if None in held.values():
+            return False
+        made = self.code.prologue.results([held[at] for at in self.code.first_params]) if self.code.prologue else ()
+        self.kept[:] = [held[at]._data if at >= 0 else made[-1 - at] for at in self.fixed]
+        exposed = any(x._storage is not None and x._storage.exposed for x in held.values())
+        self.epochs[:] = [None] * 3 if exposed else now
+        return True

@@ -1,0 +1,352 @@
+"""Programs that tracing once got wrong, by the fault: each was found by `fuzz` and made small.
+
+A text is a module's: state, a traced `f`, and `calls`, which yields the arguments of each call and changes
+things in between (see `fuzz`; its prelude stands before each).
+"""
+
+CASES = {
+    "a tensor in a list that is an argument": """
+@trace
+def f(x, held):
+    return held[0] * x
+def calls():
+    x = lamina.tensor([1.0, 2.0, 3.0])
+    yield (x, [x]), {}
+    yield (x, [x]), {}
+    yield (x, [x + 1]), {}
+""",
+    "a generator is dropped inside of try": """
+def both(t):
+    try:
+        yield t + 1
+        yield t * 2
+    finally:
+        log.append("closed")
+@trace
+def f(x):
+    steps = both(x)
+    y = next(steps)
+    log.append("dropping")
+    steps = None
+    log.append("dropped")
+    return y
+def calls():
+    yield (lamina.tensor([1.0, 2.0, 3.0]),), {}
+    yield (lamina.tensor([2.0, 2.0, 3.0]),), {}
+""",
+    "a generator is left by break": """
+def both(t):
+    try:
+        yield t + 1
+        yield t * 2
+    finally:
+        log.append("closed")
+@trace
+def f(x):
+    for y in both(x):
+        if y.sum() > 0:
+            break
+    return y
+def calls():
+    yield (lamina.tensor([1.0, 2.0, 3.0]),), {}
+    yield (lamina.tensor([-2.0, -2.0, -3.0]),), {}
+    yield (lamina.tensor([2.0, 2.0, 3.0]),), {}
+""",
+    "a generator is closed by the end of the function": """
+def both(t):
+    try:
+        k = yield t + 1
+        log.append(k)
+        yield t * 2
+    finally:
+        log.append("closed")
+@trace
+def f(x):
+    steps = both(x)
+    y = next(steps)
+    return y
+def calls():
+    yield (lamina.tensor([1.0, 2.0, 3.0]),), {}
+    yield (lamina.tensor([2.0, 2.0, 3.0]),), {}
+""",
+    "a number of NumPy's in an attribute is counted up": """
+@trace
+def f(obj):
+    obj.x += 1
+    return obj.x
+def calls():
+    obj = types.SimpleNamespace(x=np.float64(0))
+    for _ in range(4):
+        yield (obj,), {}
+""",
+    "a number of NumPy's is read and added": """
+class Pair(typing.NamedTuple):
+    first: float
+pair = Pair(1)
+@trace
+def f(n):
+    n += pair.first
+    return (n,)
+def calls():
+    global pair
+    yield (np.float64(0),), {}
+    yield (np.float64(0),), {}
+    pair = Pair(2)
+    yield (np.float64(1),), {}
+""",
+    "a traced function changes the learning rate of its own step": """
+p = lamina.tensor(1.0, requires_grad=True)
+opt = optim.SGD([p], lr=0.5, momentum=0.5)
+@trace
+def f():
+    opt.param_groups[0]['lr'] *= 0.5
+    opt.zero_grad()
+    (p * p).sum().backward()
+    opt.step()
+def calls():
+    for _ in range(8):
+        yield (), {}
+""",
+    "an attribute of a module is written": """
+shelf = types.ModuleType('shelf')
+shelf.rate = 1.0
+@trace
+def f(x):
+    shelf.calls = getattr(shelf, 'calls', 0) + 1
+    return x * shelf.rate
+def calls():
+    x = lamina.tensor([1.0, 2.0, 3.0])
+    yield (x,), {}
+    yield (x,), {}
+    shelf.rate = 2.0
+    yield (x,), {}
+""",
+    "a detached alias of a captured tensor requires gradients": """
+w = lamina.tensor([1.0, 2.0, 3.0])
+@trace
+def f():
+    t = w.detach().float().requires_grad_()
+    return t / 3
+def calls():
+    yield (), {}
+    yield (), {}
+    w.add_(1)
+    yield (), {}
+""",
+    "a gradient is dropped after a question of it": """
+p = lamina.tensor([1.0, 1.0, 0.5], requires_grad=True)
+@trace
+def f():
+    total = p.grad.sum().item()
+    p.grad = None
+    return total
+def calls():
+    for by in (1.0, 1.0, 2.0, 1.0):
+        p.grad = lamina.full((3,), by)
+        yield (), {}
+""",
+    "a backward pass, then another forward": """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(lamina.tensor([1.0, 2.0, 3.0]))
+    def forward(self, t):
+        return t * self.weight
+net = Net()
+@trace
+def f(x, *rest):
+    net(x).sum().backward()
+    return net(x + 1)
+def calls():
+    x = lamina.tensor([1.0, 2.0, 3.0])
+    yield (x,), {}
+    yield (x, 1), {}
+    yield (x, 1), {}
+    net.weight.data.add_(1)
+    yield (x, 1), {}
+""",
+    "gradients are zeroed in the function that makes them": """
+p = lamina.tensor([1.0, 1.0, 0.5], requires_grad=True)
+opt = optim.SGD([p], lr=0.5, momentum=0.5)
+@trace
+def f(x):
+    (p * x).sum().backward()
+    log.append(float(p.grad.sum()))
+    opt.zero_grad()
+def calls():
+    x = lamina.tensor([1.0, 2.0, 3.0])
+    p.grad = lamina.ones(3)
+    yield (x,), {}
+    yield (x,), {}
+    p.grad = lamina.ones(3)
+    yield (x,), {}
+""",
+    "the kind of an iterator": """
+kinds = [list, tuple]
+@trace
+def f(x):
+    made = kinds[0]([1, 2])
+    return type(iter(made)).__name__, x + next(iter(made))
+def calls():
+    x = lamina.tensor([1.0, 2.0, 3.0])
+    yield (x,), {}
+    yield (x,), {}
+    kinds.reverse()
+    yield (x,), {}
+""",
+    "a write through data into a tensor that is not contiguous": """
+@trace
+def f(x):
+    x.data.sub_(1)
+def calls():
+    x = lamina.arange(6.0).reshape(3, 2).t()
+    yield (x,), {}
+    yield (x,), {}
+    y = lamina.arange(6.0)[::2]
+    yield (y,), {}
+    yield (y,), {}
+""",
+    "a generator is suspended where the function raises": """
+def both(t):
+    try:
+        k = yield t
+        log.append(k)
+        yield t + 1
+    finally:
+        log.append("closed")
+@trace
+def f(x):
+    steps = both(x)
+    y = next(steps)
+    log.append(float(y.sum()))
+    return nothing
+def calls():
+    yield (lamina.tensor([1.0, 2.0]),), {}
+    yield (lamina.tensor([1.0, 2.0]),), {}
+    yield (lamina.tensor([3.0, 2.0]),), {}
+""",
+    "a generator is suspended where a loop raises": """
+def both(t):
+    try:
+        k = yield t
+        log.append(k)
+        yield t + 1
+    finally:
+        log.append("closed")
+@trace
+def f(x):
+    for y in both(x):
+        log.append(float(y.sum()))
+        raise ValueError('v')
+def calls():
+    yield (lamina.tensor([1.0, 2.0]),), {}
+    yield (lamina.tensor([1.0, 2.0]),), {}
+    yield (lamina.tensor([3.0, 2.0]),), {}
+""",
+    "a generator is suspended where an exception is caught": """
+def both(t):
+    try:
+        k = yield t
+        log.append(k)
+        yield t + 1
+    finally:
+        log.append("closed")
+@trace
+def f(x):
+    try:
+        steps = both(x)
+        next(steps)
+        raise KeyError
+    except KeyError:
+        log.append("caught")
+    return x + 1
+def calls():
+    yield (lamina.tensor([1.0, 2.0]),), {}
+    yield (lamina.tensor([1.0, 2.0]),), {}
+    yield (lamina.tensor([3.0, 2.0]),), {}
+""",
+    "a generator expression over a generator is left by any": """
+def both(t):
+    try:
+        k = yield t
+        log.append(k)
+        yield t + 1
+    finally:
+        log.append("closed")
+@trace
+def f(x):
+    return any(k is not None for k in both(x)), x + 1
+def calls():
+    yield (lamina.tensor([1.0, 2.0]),), {}
+    yield (lamina.tensor([1.0, 2.0]),), {}
+    yield (lamina.tensor([3.0, 2.0]),), {}
+""",
+    "a generator is left by zip": """
+def both(t):
+    try:
+        k = yield t
+        log.append(k)
+        yield t + 1
+    finally:
+        log.append("closed")
+@trace
+def f(x):
+    for a, b in zip(both(x), [1]):
+        log.append(b)
+    return a + 1
+def calls():
+    yield (lamina.tensor([1.0, 2.0]),), {}
+    yield (lamina.tensor([1.0, 2.0]),), {}
+    yield (lamina.tensor([3.0, 2.0]),), {}
+""",
+    "a slot that was never set is read": """
+class Slotted:
+    __slots__ = ("x", "y")
+slotted = Slotted()
+@trace
+def f(t):
+    if t.sum() > 0:
+        t = t + slotted.y
+    return t
+def calls():
+    yield (lamina.tensor([1.0, 2.0]),), {}
+    slotted.y = 3
+    yield (lamina.tensor([1.0, 2.0]),), {}
+    yield (lamina.tensor([-1.0, -2.0]),), {}
+""",
+    "a generator is left by break after a question": """
+def both(t):
+    try:
+        k = yield t
+        log.append(k)
+    finally:
+        log.append("closed")
+@trace
+def f(x):
+    if x.sum() > 0:
+        for y in both(x):
+            log.append(float(y.sum()))
+            break
+    steps = both(x + 1)
+    y = next(steps)
+    if y.sum() > 0:
+        log.append("more")
+    return y
+def calls():
+    yield (lamina.tensor([1.0, 2.0]),), {}
+    yield (lamina.tensor([-1.0, -2.0]),), {}
+    yield (lamina.tensor([1.0, 2.0]),), {}
+    yield (lamina.tensor([-0.5, 0.0]),), {}
+""",
+    "a sum of a parameter is made an integer": """
+p = lamina.tensor([1.0, 2.5, -1.0], requires_grad=True)
+@trace
+def f():
+    return p.sum().to(lamina.int64)
+def calls():
+    yield (), {}
+    yield (), {}
+    p.data.add_(1)
+    yield (), {}
+""",
+}

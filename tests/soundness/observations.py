@@ -1,0 +1,183 @@
+"""What a call shows, as plain data that can be compared: objects, tensors, memory, who is who."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import types
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import lamina
+
+
+def identity(function: Any) -> Any:
+    return function
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library, how it traces, and how to look at it from outside.
+
+    trace: the decorator.  counts: of what `trace` made, how many of its calls compiled code served, and how
+    many ran the function.  reasons: why it ran undecorated.  tensor: the class; array: its memory as a NumPy
+    array, without copying.  fields: an object's attributes, or None.  strict: whether warnings, and the
+    program's lines in tracebacks, are compared as well.
+    """
+
+    name: str
+    module: Any
+    trace: Callable[[Any], Any] = identity
+    counts: Callable[[Any], tuple[int, int]] = lambda traced: (0, 0)
+    reasons: Callable[[Any], Counter[str]] = lambda traced: Counter()
+    pure: Callable[[Any], Any] = identity
+    tensor: Any = lamina.Tensor
+    array: Callable[[Any], np.ndarray] = lambda x: x._data
+    fields: Callable[[Any], dict[str, Any] | None] = lambda o: getattr(o, "__dict__", None)
+    strict: bool = True
+    modes: Callable[[Any], tuple] = lambda module: (module.is_grad_enabled(), str(module.get_default_dtype()))
+
+
+# ---- looking at what shows ---------------------------------------------------------------------------------
+@dataclass
+class Array:
+    """The values of a tensor or of an array, copied, and which of the memories seen so far it lies in."""
+
+    what: tuple
+    values: np.ndarray
+    memory: tuple[int, ...]
+
+
+@dataclass
+class Look:
+    """One look at a world: turns objects into plain data that can be compared with another world's.
+
+    Mutable objects become (number, contents) when first met, then their number: so identity is compared.
+    """
+
+    library: Library
+    seen: dict[int, int] = field(default_factory=dict)
+    keep: list[Any] = field(default_factory=list)
+    memories: list[np.ndarray] = field(default_factory=list)
+
+    def at(self, o: Any) -> Any:
+        kind = type(o)
+        if o is None or kind in (bool, int, float, complex, str, bytes):
+            return kind.__name__, o
+        if isinstance(o, np.generic):
+            return kind.__name__, repr(o)
+        if isinstance(o, tuple):
+            return kind.__name__, [self.at(x) for x in o]
+        if isinstance(o, (type, types.ModuleType)):
+            return "name", o.__name__
+        if isinstance(o, (types.FunctionType, types.BuiltinFunctionType)):
+            return "function", o.__qualname__
+        if isinstance(o, types.MethodType):
+            return "method", o.__func__.__qualname__, self.at(o.__self__)
+        if isinstance(o, self.library.tensor) and not hasattr(
+            o, "stride"
+        ):  # an array of JAX, which is a value
+            return Array((str(o.dtype), o.shape), np.array(o), ())
+        if id(o) in self.seen:
+            return "object", self.seen[id(o)]
+        self.seen[id(o)] = len(self.seen)
+        self.keep.append(o)
+        return "object", self.seen[id(o)], kind.__name__, self.contents(o)
+
+    def contents(self, o: Any) -> Any:
+        if isinstance(o, self.library.tensor):
+            return self.tensor(o)
+        if isinstance(o, np.ndarray):
+            return Array((str(o.dtype), o.shape), o.copy(), self.memory(o))
+        held: list[Any] = []
+        if isinstance(o, (list, collections.deque)):
+            held = [self.at(x) for x in o]
+        elif isinstance(o, (dict, types.MappingProxyType)):
+            held = [(self.at(k), self.at(v)) for k, v in o.items()]
+        elif isinstance(o, (set, frozenset)):
+            held = sorted((self.at(x) for x in o), key=repr)
+        elif isinstance(o, (slice, range)):
+            held = [repr(o)]
+        elif isinstance(o, BaseException):
+            held = [self.at(o.args)]
+        elif isinstance(o, functools.partial):
+            held = [self.at(o.func), self.at(o.args), self.at(o.keywords)]
+        elif isinstance(o, types.CellType):
+            with contextlib.suppress(ValueError):  # an empty cell
+                held = [self.at(o.cell_contents)]
+        attributes = self.library.fields(o)
+        slots = [n for k in type(o).__mro__ for n in vars(k).get("__slots__", ()) if hasattr(o, n)]
+        return (
+            held,
+            [(n, self.at(v)) for n, v in (attributes or {}).items()],
+            [(n, self.at(getattr(o, n))) for n in slots if not n.startswith("__")],
+        )
+
+    def tensor(self, x: Any) -> Any:
+        data = self.library.array(x)
+        strides = tuple(s for s, n in zip(x.stride(), x.shape) if n > 1)
+        what = str(x.dtype), tuple(x.shape), strides, x.requires_grad, x.is_leaf
+        grad = self.at(x.grad) if x.is_leaf and x.requires_grad else None
+        return Array(what, data.copy(), self.memory(data)), grad
+
+    def memory(self, data: np.ndarray) -> tuple[int, ...]:
+        """The numbers of the arrays seen before that share memory with this one."""
+        found = tuple(i for i, a in enumerate(self.memories) if np.shares_memory(a, data))
+        self.memories.append(data)
+        return found
+
+
+def differing(a: Any, b: Any, where: str = "", chained: int = 0) -> str | None:
+    """The first place where two looks differ, in words, or None.
+
+    chained: how many calls led here from each other's numbers.
+    """
+    if isinstance(a, Array) and isinstance(b, Array):
+        if a.what != b.what:
+            return f"{where}: {a.what} became {b.what}"
+        if a.memory != b.memory:
+            return f"{where}: shares memory with tensors {a.memory}, became {b.memory}"
+        return None if _equal(a.values, b.values, chained) else f"{where}: {a.values} became {b.values}"
+    if type(a) is not type(b):
+        return f"{where}: {a!r} became {b!r}"
+    if isinstance(a, dict):
+        if a.keys() != b.keys():
+            return f"{where}: {list(a)} became {list(b)}"
+        pairs = [(f"{where}.{k}", a[k], b[k]) for k in a]
+    elif isinstance(a, (tuple, list)):
+        if len(a) != len(b):
+            return f"{where}: {a!r} became {b!r}"
+        pairs = [(f"{where}[{i}]", x, y) for i, (x, y) in enumerate(zip(a, b))]
+    else:
+        same = _equal(np.float32(a), np.float32(b), chained) if isinstance(a, float) else a == b
+        return None if same else f"{where}: {a!r} became {b!r}"
+    return next((found for here, x, y in pairs if (found := differing(x, y, here, chained))), None)
+
+
+def _equal(a: Any, b: Any, chained: int) -> bool:
+    """Equal in bits, or for floating point within 32 roundings of the largest value.
+
+    Programs compute little, and the order of a sum is free.  NaN, infinities and the sign of zero must agree.
+    Where calls go on from each other's numbers, each adds as many roundings, of numbers of size 1
+    (parameters) whatever is left of them (a small loss); steps at a rate that converges don't make them grow.
+    """
+    a, b = np.asarray(a), np.asarray(b)
+    if a.dtype.kind not in "fcV":  # ml_dtypes' bfloat16 is of kind V
+        return np.array_equal(a, b)
+    eps = float(lamina.finfo(lamina.bfloat16).eps) if a.dtype.kind == "V" else float(np.finfo(a.dtype).eps)
+    wide = complex if a.dtype.kind == "c" else float
+    a, b = a.astype(wide), b.astype(wide)
+    finite = np.isfinite(a)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return False
+    a, b = a[finite], b[finite]
+    zero = a == 0
+    if wide is float and not chained and not np.array_equal(np.signbit(a[zero]), np.signbit(b[zero])):
+        return False
+    size = np.max(np.abs(a), initial=1.0 if chained else 0.0)
+    return bool(np.all(np.abs(a - b) <= 32 * max(1, chained) * eps * size))
