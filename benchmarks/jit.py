@@ -190,7 +190,8 @@ def recording(rounds: int = 3) -> list[str]:
         beyond.append(record - eager[-1])
     return [
         "recording ResNet-50 (batch 1, 64 x 64), milliseconds beyond an eager call",
-        f"  {min(beyond) * 1e3:.1f} (median {statistics.median(beyond) * 1e3:.1f}; eager {min(eager) * 1e3:.1f})",
+        f"  {min(beyond) * 1e3:.1f} (median {statistics.median(beyond) * 1e3:.1f})",
+        f"  an eager call: {min(eager) * 1e3:.1f}",
     ]
 
 

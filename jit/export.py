@@ -89,7 +89,9 @@ def _recorded(traced: TracedFunction, example: tuple) -> tuple[Recording, Call]:
         raise ExportError(f"export: {traced._name} could not be recorded", *traced.explain().splitlines()[1:])
     recording, call = found
     if recording.leaves is None:
-        raise ExportError(f"export: {traced._name} returns what a file can't hold", "return tensors and numbers")
+        raise ExportError(
+            f"export: {traced._name} returns what a file can't hold", "return tensors and numbers"
+        )
     if recording.outcome.effects:
         raise ExportError(
             f"export: {traced._name} changes what Python sees, which an exported model can't",

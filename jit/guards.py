@@ -187,11 +187,11 @@ class Conditions:
         self.registry, self.held, self.slots = registry, held, slots
         self.leaves, self.grads = recording.before, recording.grads
         self.written = {recording.sources[i] for i in recording.written}
-        self.groups = [
-            _Group(number, *registry.groups[number],
-                   {s.name for s in recording.sources if isinstance(s, Number) and s.group == number})
-            for number in recording.groups
-        ]  # fmt: skip
+        self.groups = []
+        for number in recording.groups:
+            optimizer, at = registry.groups[number]
+            live = {s.name for s in recording.sources if isinstance(s, Number) and s.group == number}
+            self.groups.append(_Group(number, optimizer, at, live))
         self._datas: list[np.ndarray] = []
         self._same = _twins([arrays[Held(number)] for number in held])
         # Tensors that are not one, and whose array is: the facts hold them to that.
@@ -246,7 +246,9 @@ class Conditions:
             foreign = type(root) is not np.ndarray or root.base is not None  # memory of another library
             near: Sequence[tuple[Any, np.ndarray]] = ()
             if foreign or id(root) in self._owners:
-                near = [(Held(k), d) for k, d in zip(self.held, datas) if written[i] or Held(k) in self.written]
+                near = [
+                    (Held(k), d) for k, d in zip(self.held, datas) if written[i] or Held(k) in self.written
+                ]
             others = [(sources[k], d) for k, d in enumerate(given[:i])
                       if (written[i] or written[k]) and (foreign or owners[k] is root)]  # fmt: skip
             if any(np.may_share_memory(d, data) and not (d is data and (source, sources[i]) in self.twins)

@@ -40,15 +40,17 @@ def _flatten(x: Any, leaves: list[Any], seen: list[Any] | None) -> Shape:
         items: Sequence[Any] = x
     elif kind in DICTS:
         names, items = tuple(x), tuple(x.values())
-    elif isinstance(x, tuple) and hasattr(kind, "_fields") and kind is not Size:
+    elif issubclass(kind, tuple) and hasattr(kind, "_fields") and kind is not Size:
         names, items = kind._fields, x
-    elif is_dataclass(kind) and not isinstance(x, Module) and vars(x).keys() == {f.name for f in fields(x)}:
+    elif (
+        is_dataclass(kind) and not issubclass(kind, Module) and vars(x).keys() == {f.name for f in fields(x)}
+    ):
         names = tuple(f.name for f in fields(x))
         items = tuple(getattr(x, name) for name in names)
     else:
         leaves.append(x)
         return None
-    if seen is not None and not isinstance(x, tuple):
+    if seen is not None and not issubclass(kind, tuple):
         seen.append(x)
     return (kind, names, tuple([_flatten(item, leaves, seen) for item in items]))
 

@@ -62,7 +62,9 @@ class _Quick:
         guards = [*part.heads(part.lines), *part.lines]
         lines = ["S = [*A" + ", None" * more + "]" if more else "S = A"]
         lines += [re.sub(r": return -?\d+$", ": return MISS", line) for line in guards]
-        lines.append("if epoch.value is not E[0] or changes.objects is not E[1] or changes.contents is not E[2]:")
+        lines.append(
+            "if epoch.value is not E[0] or changes.objects is not E[1] or changes.contents is not E[2]:"
+        )
         lines.append("    if not renew(S): return MISS")
         given = [f"S[{at}]._data" if kind is Arg else f"K[{at}]" for kind, at in self.operands()]
         lines.append(f"outputs = main({', '.join(given)})")
@@ -70,7 +72,9 @@ class _Quick:
         for number, (place, meta) in enumerate(self.plain):
             names[f"m{number}_"] = meta
             tail += [
-                f"t{number} = new(Tensor)", f"t{number}._data = outputs[{place}]", f"t{number}._meta = m{number}_",
+                f"t{number} = new(Tensor)",
+                f"t{number}._data = outputs[{place}]",
+                f"t{number}._meta = m{number}_",
                 f"t{number}._edge = t{number}._storage = t{number}._view = None",
             ]  # fmt: skip
         made = ", ".join(f"t{number}" for number in range(len(self.plain)))
@@ -103,10 +107,18 @@ class _Quick:
         now = epoch.value, changes.objects, changes.contents  # of which a new default dtype moves one
         if dtypes.default_dtype() is not self.default or self.guard.failing(S) is not None:
             return False
-        held = {at: self.guard.registry.refs[s.index]() for at, s in enumerate(self.sources) if isinstance(s, Held)}
+        held = {
+            at: self.guard.registry.refs[s.index]()
+            for at, s in enumerate(self.sources)
+            if isinstance(s, Held)
+        }
         if None in held.values():
             return False
-        made = self.code.prologue.results([held[at] for at in self.code.first_params]) if self.code.prologue else ()
+        made = (
+            self.code.prologue.results([held[at] for at in self.code.first_params])
+            if self.code.prologue
+            else ()
+        )
         self.kept[:] = [held[at]._data if at >= 0 else made[-1 - at] for at in self.fixed]
         exposed = any(x._storage is not None and x._storage.exposed for x in held.values())
         self.epochs[:] = [None] * 3 if exposed else now

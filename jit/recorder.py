@@ -134,9 +134,9 @@ class Recorder:
     def _origin(self, x: Tensor, source: Source) -> None:
         self._origins.setdefault(id(x._data), (x._data, source, x._node is not None))
 
-    def knows(self, leaf: Leaf) -> bool:
-        """Whether a leaf was there before the run."""
-        return id(leaf) in self._edges
+    def knows(self, edge: Any) -> bool:
+        """Whether the history of a tensor that was there before the run begins there."""
+        return id(edge) in self._edges
 
     def tensors(self) -> dict[Source, Tensor]:
         """The tensors that were there before the run, by source."""
@@ -171,13 +171,11 @@ class Recorder:
             self._values[id(data)] = number
             return number
         if type(x._storage) is Literal:
-            number = x._storage.number
-            if isinstance(number, LIFTED):
-                return self._lifted(x, Lifted(number.expression, x._meta.dtype.name))
+            given: Any = x._storage.number
+            if type(given) in LIFTED:
+                return self._lifted(x, Lifted(given.expression, x._meta.dtype.name))
             return self._constant(data, x._meta)
-        raise Refusal(
-            f"a tensor {x._meta} was read that the run came by unseen"
-        )
+        raise Refusal(f"a tensor {x._meta} was read that the run came by unseen")
 
     def _lifted(self, x: Tensor, source: Lifted) -> int:
         if not x._meta.dtype.is_floating_point:

@@ -183,10 +183,23 @@ class _Finish:
             raise Refusal(
                 "its outputs can't be differentiated: something saved for that was changed in place"
             )
-        if any(type(e) is Leaf and not self.r.knows(e) for e in reachable([node])):
+        if self.of_own_leaf(node):
             raise Refusal("its outputs have the history of a leaf that the run made")
         self.live = True
         return "live"
+
+    def of_own_leaf(self, edge: Any) -> bool:
+        """Whether a history leads to a leaf that the run made."""
+        seen, left = set(), [edge]
+        while left:
+            e = left.pop()
+            if e is None or id(e) in seen or self.r.knows(e):
+                continue
+            if type(e) is Leaf:
+                return True
+            seen.add(id(e))
+            left.extend((e.node if type(e) is Port else e).edges)
+        return False
 
     def result(self, number: int) -> int:
         """The place among the results of what is returned."""
@@ -264,12 +277,14 @@ def _leaves(outcome: Outcome, result: Any) -> tuple[pytree.Shape, tuple[Any, ...
         shape, leaves = pytree.flatten(result)
     except RecursionError:  # it holds itself
         return None, None
-    if not all(isinstance(x, (*PLAIN, *IMMUTABLE, Tensor)) for x in leaves):
+    if not all(issubclass(type(x), (*PLAIN, *IMMUTABLE, Tensor)) for x in leaves):
         return None, None
     places = {id(x): Ready(i) for i, x in enumerate(outcome.tensors)}
-    if not all(id(x) in places for x in leaves if isinstance(x, Tensor)):  # those of a container that was there
+    if not all(
+        id(x) in places for x in leaves if issubclass(type(x), Tensor)
+    ):  # those of a container that was there
         return None, None
-    return shape, tuple([places[id(x)] if isinstance(x, Tensor) else x for x in leaves])
+    return shape, tuple([places[id(x)] if issubclass(type(x), Tensor) else x for x in leaves])
 
 
 def _stale(edge: Any) -> bool:

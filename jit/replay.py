@@ -70,7 +70,7 @@ class Call:
         return leaf_of(self.tensor(source.of)).grad
 
     def _group(self, number: int) -> dict[str, Any]:
-        """What an optimizer's group says now: asked ahead of the path's conditions where a question needs it."""
+        """What an optimizer's group says now, where a question needs it ahead of the path's conditions."""
         if number not in self.numbers:
             reach, at = self.registry.groups[number]
             optimizer = reach()
@@ -137,7 +137,9 @@ def take(tree: Tree, call: Call) -> Any:
         branches = segment.branches.get(answer, ())
 
 
-def choose(branches: Sequence[Branch], call: Call, segment: Segment | None = None, answer: Any = None) -> Branch:
+def choose(
+    branches: Sequence[Branch], call: Call, segment: Segment | None = None, answer: Any = None
+) -> Branch:
     """The first branch that all is true of.  Raises Missed, Eager."""
     S, reasons = call.S, []
     for branch in branches:

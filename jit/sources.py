@@ -59,7 +59,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Lifted:
-    """A number that Python computes of what stands in slots: its expression, and the dtype it is needed in."""
+    """A number that Python computes of what stands in slots: its expression, and the dtype needed."""
 
     expression: str
     dtype: str

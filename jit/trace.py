@@ -26,9 +26,10 @@ from . import backend
 from .autograd import differentiable
 from .facts import Refusal
 from .guards import Conditions, Guard
+from .observe.copied import front_end
 from .observe.facts import Abandoned, Facts, Registry
-from .observe.front import front_end
 from .observe.kinds import TRANSPARENT
+from .observe.numbers import raw
 from .observe.outcome import Outcome
 from .observe.parts import place_text
 from .observe.tracebacks import HIDDEN, clean
@@ -215,9 +216,10 @@ class TracedFunction:
                 self._log.miss(told[-1])
             self._note_unsteady([reason.slot for reason, _ in reasons])
             if not reasons and segment is not None and len(segment.branches) >= MOST_ANSWERS:
+                at = place_text(segment.ask.place)
                 segment.full = (
-                    f"{segment.ask.how} at {place_text(segment.ask.place)} had more than {MOST_ANSWERS} "
-                    "answers: return the tensor and turn it into a number outside (running += loss.item() becomes running += loss)"
+                    f"{segment.ask.how} at {at} had more than {MOST_ANSWERS} answers: return the tensor and "
+                    "turn it into a number outside (running += loss.item() becomes running += loss)"
                 )
                 return self._eagerly(segment.full, args, kwargs)
             if self._full is None and self._recordings >= self._limit:
@@ -234,7 +236,7 @@ class TracedFunction:
 
     def _note_unsteady(self, slots: list[tuple | None]) -> None:
         """Count the places that changed; where one does so again and again, it becomes an input."""
-        for slot in {*slots} - {None}:
+        for slot in {slot for slot in slots if slot is not None}:
             self._unsteady[slot] += 1
             if self._unsteady[slot] >= UNSTEADY:
                 self._lift.add(slot)
@@ -255,6 +257,7 @@ class TracedFunction:
         try:
             with modes.hooked(recorder.hear, front.notice, front.called):
                 result = front.run(self.__wrapped__, args, kwargs)
+                front.settle()
             raised = False
         except Abandoned as abandoned:
             raised, again = False, str(abandoned)
@@ -271,7 +274,7 @@ class TracedFunction:
         try:
             if recorder.once is not None:
                 self._log.refused(f"not kept: {recorder.once}")
-                return result
+                return raw(result)
             if _modes() != before:
                 raise Refusal("it leaves another mode behind (gradients on or off, the default dtype)")
             self._enter(tree, front, recorder, result, seconds)
@@ -284,7 +287,7 @@ class TracedFunction:
             self._blame(reason)
         finally:
             front.forget()
-        return result
+        return raw(result)
 
     def _raised(self, tree: Tree, at: tuple, front: Facts) -> None:
         """A recording run raised: its calls run plainly, once that has happened again."""
@@ -318,6 +321,8 @@ class TracedFunction:
                 if recording.foreign
                 else "its outputs have a history, and Python asked for a value on the way to them"
             )
+        if any(self._registry.groups[number][0]() is None for number in recording.groups):
+            raise Refusal("an optimizer that the run made took a step")
         parts = front.parts + [front.part] * (recorder.asked + 1 - len(front.parts))
         guards = [Guard(part, self._registry) for part in parts]
         for guard in guards:
@@ -348,7 +353,9 @@ class TracedFunction:
                 end.live = _differentiable(recording, tensors)
             if not recording.live or self._verify:
                 for segment in made:
-                    segment.code = backend.compile_graph(segment.graph, into=segment.into, frozen=segment.frozen)
+                    segment.code = backend.compile_graph(
+                        segment.graph, into=segment.into, frozen=segment.frozen
+                    )
             path.compile = perf_counter() - began
             path.from_disk = all(s.code.from_disk for s in made if s.code is not None)
             end.ready = True
@@ -395,7 +402,9 @@ class TracedFunction:
             thing = reach()
             if thing is not None and (slot is not None or id(thing) not in slots):
                 slots[id(thing)] = thing, slot
-        branch.watching = [weakref.ref(thing, functools.partial(gone, slot)) for thing, slot in slots.values()]
+        branch.watching = [
+            weakref.ref(thing, functools.partial(gone, slot)) for thing, slot in slots.values()
+        ]
 
     # ---- looking at it ----
     def explain(self, *, as_dict: bool = False) -> Any:
@@ -491,11 +500,15 @@ def _differentiable(recording: Recording, tensors: dict[Any, Any]) -> Any:
     )  # fmt: skip
 
 
-# ---- the decorator -----------------------------------------------------------------------------------------
+# ---- the decorator ---------------------------------------------------------------------------------------
 def trace(
-    function: Any = None, *, verify: bool = False, compile: str = "now", max_recordings: int = MOST_RECORDINGS,
+    function: Any = None,
+    *,
+    verify: bool = False,
+    compile: str = "now",
+    max_recordings: int = MOST_RECORDINGS,
     when_full: str = "eager",
-) -> Any:  # fmt: skip
+) -> Any:
     """Record a function's first call and run what was compiled from then on: `@trace`, `trace(module)`.
 
     verify: compare each compiled run with the eager one, and name what differs first (LAMINA_VERIFY=1 does so
@@ -505,9 +518,9 @@ def trace(
 
     The first call is interpreted, bytecode by bytecode, and every place of the heap that it reads becomes a
     guard: arguments, globals, closures, attributes, items, classes.  A call of which the guards don't hold is
-    recorded anew; a number that keeps changing becomes an input.  What it does to lists, dicts, attributes and
-    what it prints is done again, in order, when compiled code has run.  What can't be followed runs eagerly,
-    and `explain()` says why.  Raises ArgumentError for what can't be called.
+    recorded anew; a number that keeps changing becomes an input.  What it does to lists, dicts, attributes,
+    and what it prints, is done again, in order, when compiled code has run.  What can't be followed runs
+    eagerly, and `explain()` says why.  Raises ArgumentError for what can't be called.
     """
     if function is None:
         return functools.partial(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..ir.errors import ArgumentError
 from ..ir.execute import executor
 from ..ir.graph import Constant, Graph, Node, Value
 from ..ir.op import Op
@@ -57,7 +58,14 @@ class Ask:
             outputs = outputs if isinstance(outputs, tuple) else (outputs,)
             values.update(zip(self.answers, outputs, strict=False))
             return tuple(out.shape for out in outputs[: len(self.answers)])
-        return hashable(READERS[self.how](arrays[0]))
+        try:
+            return hashable(READERS[self.how](arrays[0]))
+        except (
+            ValueError,
+            OverflowError,
+            ArgumentError,
+        ) as error:  # as int(nan); the function itself will say
+            return "raised", type(error)
 
 
 def _tolist(array: np.ndarray) -> Any:
@@ -228,7 +236,9 @@ class Tree:
         here, made, hung = self.branches, [], []
         for number, question in enumerate(recording.questions):
             ask = cut.ask(number)
-            known = next((b for b in here if b.segment is not None and b.guard.part.same(guards[number].part)), None)
+            known = next(
+                (b for b in here if b.segment is not None and b.guard.part.same(guards[number].part)), None
+            )
             if known is None or known.segment is None:
                 segment = cut.segment(number, ask)
                 made.append(segment)
@@ -248,9 +258,7 @@ class Tree:
 class _Cut:
     """Divides one recording's graph into segments.  known: keys of what earlier segments handed over."""
 
-    def __init__(
-        self, tree: Tree, recording: Recording, keys: dict[Value, Key], conditions: Conditions
-    ):
+    def __init__(self, tree: Tree, recording: Recording, keys: dict[Value, Key], conditions: Conditions):
         self.tree, self.recording, self.graph, self.keys = tree, recording, recording.graph, keys
         self.conditions = conditions
         self.known: set[Key] = set()

@@ -29,8 +29,7 @@ def record(plan: Plan, operands: tuple, outputs: tuple, arrays: tuple) -> None:
     if n is None:
         return
     if len(outputs) == 1:
-        if outputs[0]._meta.dtype.category == "float":
-            outputs[0]._edge = n  # an edge to a node itself leads to its first output
+        outputs[0]._edge = n  # an edge to a node itself leads to its first output
     else:
         for k, out in enumerate(outputs):
             if out._meta.dtype.category == "float":

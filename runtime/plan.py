@@ -92,8 +92,12 @@ class Plan:
             if self.quick is None and self.rules is not None:
                 fits = op.traits.elementwise and self.out.ndim > 0 and all(t is self.out for t in types)
                 self.quick = self.rules if fits else tuple(map(_fitted, self.rules, types))
+        reals = any(t.dtype.is_floating_point for t in self.outs[:visible])  # a cast to integers ends history
         self.floats = tuple(
-            t is not None and t.dtype.is_floating_point and op.differentiates(min(i, len(op.operands) - 1))
+            reals
+            and t is not None
+            and t.dtype.is_floating_point
+            and op.differentiates(min(i, len(op.operands) - 1))
             for i, t in enumerate(types)
         )
         self.flows, self.recipes = all(self.floats), {}

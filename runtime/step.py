@@ -260,7 +260,12 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
             array, alone = g, references <= ARRAY_ALONE
         else:
             array, alone = g._data, references[0] <= TENSOR_ALONE[0] and references[1] <= TENSOR_ALONE[1]
-        alone = alone and array.flags.writeable and array.flags.c_contiguous and (array.base is None or is_alone(array))
+        alone = (
+            alone
+            and array.flags.writeable
+            and array.flags.c_contiguous
+            and (array.base is None or is_alone(array))
+        )
         with accumulating:
             old = e.grad
             if old is None:

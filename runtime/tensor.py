@@ -249,13 +249,6 @@ class Tensor:
             self._tell_of_gradient(found)
         return found
 
-    def _tell_of_gradient(self, found: Tensor | None) -> None:
-        """Tell a recorder that the gradient is read or written; found: what it is now."""
-        if type(self._node) is Leaf:
-            modes.tell("gradients")
-        else:
-            modes.tell("kept", self, found)
-
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
         node = self._node or getattr(self, "_resting", None)
@@ -278,6 +271,13 @@ class Tensor:
             node.grad = value
         elif value is not None:
             raise GradError("only a leaf that requires grad holds a gradient", f"tensor: {self._meta}")
+
+    def _tell_of_gradient(self, found: Tensor | None) -> None:
+        """Tell a recorder that the gradient is read or written; found: what it is now."""
+        if type(self._node) is Leaf:
+            modes.tell("gradients")
+        else:
+            modes.tell("kept", self, found)
 
     @property
     def _version(self) -> int:

@@ -83,7 +83,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         f"{n['programs']} programs, {n['silently wrong']} silently wrong; compiled code served "
         f"{n['served given'] / n['calls given']:.0%} of the calls as given, "
         f"{n['served settled'] / n['calls settled']:.0%} once they settle (all of {n['settle']} programs); "
-        f"of {n['servable']} programs that need not be refused {n['servable settle'] / n['servable']:.0%} settle"
+        f"of {n['servable']} programs that need not be refused {n['servable settle'] / n['servable']:.1%} do"
     )
     for reason, count in reasons.most_common(10):
         terminalreporter.write_line(f"{count:5} calls ran undecorated: {reason}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
 from collections.abc import Callable
 from typing import Any
@@ -101,20 +102,20 @@ class Attributes(Lookups):
         kind = type(o)
         if self.refused:
             setattr(o, name, raw(value))
-        elif isinstance(o, Tensor):
+        elif issubclass(kind, Tensor):
             self._set_on_tensor(o, name, self.plain(value))
         elif kind is types.ModuleType:
             self.name_globals(o.__dict__, MODULE + o.__name__)
             setattr(o, name, raw(value))
             self.wrote(o.__dict__, "item", name, value)
             self.effect(setattr, o, name, value)
-        elif isinstance(o, type):
+        elif issubclass(kind, type):
             self._set_on_class(o, name, self.plain(value))
         else:
             hook = self.special(o, "__setattr__")
             if hook is Module.__setattr__:
                 self.set_on_module(o, name, value)
-            elif isinstance(hook, Function):
+            elif type(hook) is Function:
                 self.call(hook, (o, name, value))
             elif is_plain(hook):
                 self.generic_set(o, name, value)
@@ -126,21 +127,21 @@ class Attributes(Lookups):
         """`object.__setattr__(o, name, value)`.  Raises AttributeError."""
         if not self.refused:
             held = self.class_attribute(self.class_of(o), name)
-            if isinstance(held, property):
+            if issubclass(type(held), property):
                 if held.fset is not None:
                     self.call(held.fset, (o, value))
                     return
             elif held is not MISSING:
                 setter = self.of_descriptor(held, "__set__")
-                if isinstance(setter, Function):
+                if type(setter) is Function:
                     self.call(setter, (held, o, value))
                     return
                 plain = (types.MemberDescriptorType, types.GetSetDescriptorType)
-                if setter is not MISSING and not isinstance(held, plain):
+                if setter is not MISSING and not issubclass(type(held), plain):
                     self.refuse(f"{name} was written by way of a {type(held).__name__}, which is C code")
         if name == "__dict__" and not self.is_fresh(value):
             self.refuse("the dictionary of an object was replaced")
-        if isinstance(o, np.ndarray):
+        if issubclass(type(o), np.ndarray):
             self.refuse(f"the {name} of a NumPy array was written")
         self._write(o, name, value, object.__setattr__)
 
@@ -180,12 +181,12 @@ class Attributes(Lookups):
     def _set_on_class(self, o: type, name: str, value: Any) -> None:
         meta = type(o)
         hook = self.class_attribute(meta, "__setattr__")
-        if isinstance(hook, Function):
+        if type(hook) is Function:
             self.call(hook, (o, name, value))
             return
         above = self.class_attribute(meta, name)
         if above is not MISSING and self.is_data(above):
-            if isinstance(above, property) and above.fset is not None:
+            if issubclass(type(above), property) and above.fset is not None:
                 self.call(above.fset, (o, value))
                 return
             self.refuse(f"{name} of the class {o.__name__} was written")
@@ -200,7 +201,7 @@ class Attributes(Lookups):
         if self.is_fresh(o) or self.refused:
             setattr(o, name, self.plain(value))
             return
-        registers = isinstance(value, (Parameter, Module))
+        registers = issubclass(type(value), (Parameter, Module))
         members = self._members(o, name)
         held = self.class_attribute(type(o), name)
         if (
@@ -246,15 +247,15 @@ class Attributes(Lookups):
             if name not in o.__dict__:
                 delattr(o, name)  # which raises
             self.delete_global(o.__dict__, name)
-        elif isinstance(o, (Tensor, type)):
+        elif issubclass(type(o), (Tensor, type)):
             if not self.is_fresh(o):
-                self.refuse(f"{name} of a {'class' if isinstance(o, type) else 'tensor'} was deleted")
+                self.refuse(f"{name} of a {'class' if issubclass(type(o), type) else 'tensor'} was deleted")
             delattr(o, name)
         else:
             hook = self.special(o, "__delattr__")
             if hook is Module.__delattr__:
                 self._delete_of_module(o, name)
-            elif isinstance(hook, Function):
+            elif type(hook) is Function:
                 self.call(hook, (o, name))
             elif is_plain(hook):
                 self.generic_delete(o, name)
@@ -268,14 +269,15 @@ class Attributes(Lookups):
             object.__delattr__(o, name)
             return
         held = self.class_attribute(self.class_of(o), name)
-        if isinstance(held, property) and held.fdel is not None:
+        if issubclass(type(held), property) and held.fdel is not None:
             self.call(held.fdel, (o,))
             return
-        if held is not MISSING and isinstance(deleter := self.of_descriptor(held, "__delete__"), Function):
+        if held is not MISSING and type(deleter := self.of_descriptor(held, "__delete__")) is Function:
             self.call(deleter, (held, o))
             return
-        if isinstance(held, types.MemberDescriptorType):
-            self.bound(held, o, type(o), name)
+        if type(held) is types.MemberDescriptorType:
+            with contextlib.suppress(AttributeError):  # deleting says so in words of its own
+                self.bound(held, o, type(o), name)
         own = self.own_of(o)
         if own is not None and name not in own:
             self._own_absent(o, own, name)

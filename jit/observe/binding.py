@@ -7,7 +7,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...nn import Module
@@ -41,7 +41,7 @@ def is_plain(hook: Any) -> bool:
 
     Classes written in C often name object's own anew; of Python's own we know which do otherwise.
     """
-    if not isinstance(hook, types.WrapperDescriptorType):
+    if type(hook) is not types.WrapperDescriptorType:
         return False
     owner = hook.__objclass__
     home = owner.__module__.partition(".")[0]
@@ -75,7 +75,11 @@ def _dictionary(kind: type) -> types.MappingProxyType:
 class Binding(Facts):
     """Looks names up in classes, each step as a fact, and binds what is found there."""
 
-    # What the rooms above give.
+    # What the layers above give.
+    enter: Callable[..., Any]  # run a Python function; UNSUPPORTED where that can't be done
+    user: Callable[..., Any]
+    import_name: Callable[..., Any]
+
     def call(
         self, function: Any, args: tuple = (), kwargs: Mapping[str, Any] = types.MappingProxyType({})
     ) -> Any:
@@ -103,7 +107,7 @@ class Binding(Facts):
         """Note that this run has written a place, and the lifted number it put there."""
         at = self.at(o, kind, key)
         self.shadow.pop(at, None)
-        if isinstance(value, LIFTED):
+        if type(value) in LIFTED:
             self.shadow[at] = value
         if not self.is_fresh(o):
             self.written.add(at)
@@ -111,13 +115,13 @@ class Binding(Facts):
 
     def made(self, value: Any) -> Any:
         """What C code has just made: new, unless it was there."""
-        if type(value) in ATOMS or isinstance(value, (Tensor, *PINNED)) or self.is_known(value):
+        if type(value) in ATOMS or issubclass(type(value), (Tensor, *PINNED)) or self.is_known(value):
             return value
         return self.new(value)
 
     def of_user(self, function: Any) -> bool:
         """Whether a function is Python, and not Lamina's own."""
-        return isinstance(function, Function) and not is_internal(function.__code__.co_filename)
+        return type(function) is Function and not is_internal(function.__code__.co_filename)
 
     # ---- classes ----
     def class_of(self, o: Any) -> type:
@@ -127,12 +131,10 @@ class Binding(Facts):
             return kind
         if kind in _PROXIES:
             self.refuse("a weak proxy, which stands for another object, was used")
-        elif isinstance(o, threading.local):
+        elif issubclass(kind, threading.local):
             self.refuse("thread-local state was used")
-        elif heap_class(kind) and not isinstance(o, (Tensor, type)) and self.captured(o):
-            plain = lookup(kind, "__class__") is object.__dict__["__class__"]
-            plain = plain and is_plain(lookup(kind, "__getattribute__"))
-            self.fact(o, "class", 0, "{o}.__class__" if plain else "type({o})", kind)
+        elif heap_class(kind) and not issubclass(kind, (Tensor, type)) and self.captured(o):
+            self.fact(o, "class", 0, "type({o})", kind)
         return kind
 
     def bases(self, kind: type) -> None:
@@ -171,6 +173,16 @@ class Binding(Facts):
         """The method by which Python asks an object itself, as `__len__`; MISSING where it has none."""
         return self.class_attribute(self.class_of(o), name)
 
+    def patched(self, o: Any, name: str) -> Any:
+        """What the user put in the place of a special method of tensors; None where it is Lamina's own.
+
+        Which it is becomes a fact.
+        """
+        if self.refused or not issubclass(type(o), Tensor):
+            return None
+        held = self.class_attribute(Tensor, name)
+        return held if self.of_user(held) else None
+
     # ---- an object's own dictionary ----
     def own_of(self, o: Any) -> dict[str, Any] | None:
         """An object's own dictionary, read without any of its Python; None where it has none."""
@@ -207,16 +219,16 @@ class Binding(Facts):
             return held.__func__
         if form is classmethod:
             inner = held.__func__
-            if not callable(inner) or isinstance(inner, property):
+            if not callable(inner) or issubclass(type(inner), property):
                 self.refuse(f"{name} is a class method around a descriptor")
                 return held.__get__(o, kind)
             return self.new(Method(inner, kind))
         getter = self.of_descriptor(held, "__get__")
         if getter is MISSING:
             return held
-        if isinstance(getter, Function):
+        if type(getter) is Function:
             return self.call(getter, (held, o, kind))
-        if isinstance(held, property):
+        if issubclass(type(held), property):
             if o is None:
                 return held
             return held.__get__(o, kind) if held.fget is None else self.call(held.fget, (o,))
@@ -257,7 +269,7 @@ class Binding(Facts):
         value = held.__get__(o, kind)
         if self.is_fresh(o):
             return self.made(value)
-        if type(value) in ATOMS or isinstance(value, PINNED) or held.__get__(o, kind) is value:
+        if type(value) in ATOMS or issubclass(type(value), PINNED) or held.__get__(o, kind) is value:
             return self.fact(o, "attr", name, self._plain_text(held, type(o), name), value)
         self.refuse(f"{kind.__name__}.{name} is made anew by C code at each read")
         return self.new(value)

@@ -29,7 +29,7 @@ def take(stack: list[Any], count: int | None) -> list[Any]:
 def _hashed(frame: Frame, *values: Any) -> None:
     """Refuse what C code would hash or compare by the user's own methods, unseen."""
     for value in values:
-        if type(value) not in _SIMPLE and isinstance(lookup(type(value), "__hash__"), FunctionType):
+        if type(value) not in _SIMPLE and type(lookup(type(value), "__hash__")) is FunctionType:
             frame.observer.refuse(f"the hash of a {type(value).__name__} was taken by a display of Python")
 
 
@@ -119,7 +119,7 @@ def set_update(frame: Frame, stack: list[Any], depth: int) -> None:
 def _mapping(frame: Frame, value: Any) -> dict[Any, Any]:
     """What `**value` gives."""
     observer = frame.observer
-    if isinstance(value, dict):
+    if issubclass(type(value), dict):
         observer.read_all(value)
         return value
     if lookup(type(value), "keys") is MISSING:
@@ -289,6 +289,8 @@ def call_unpacked(frame: Frame, stack: list[Any], _: None) -> None:
 def called(frame: Frame, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of a call.  What depends on the calling frame is looked at here."""
     observer = frame.observer
+    if observer.holders:
+        observer.prune()
     if observer.lifts:
         args, kwargs = observer.passed(frame, function, args, kwargs)
     kind = type(function)

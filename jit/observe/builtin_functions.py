@@ -19,6 +19,7 @@ import numpy as np
 
 from ...runtime import Tensor
 from .kinds import ATOMS, Builtin, Function, lookup
+from .numbers import LIFTED
 from .policy import (
     DENIED_MODULES,
     IMPURE_IN_PURE,
@@ -51,7 +52,7 @@ def unbound_of(function: Any, owner: Any) -> Any:
     """What a class of the owner's holds that a bound C method was made of; None if that can't be told."""
     for base in type(owner).__mro__:
         found = base.__dict__.get(function.__name__)
-        if isinstance(found, _DESCRIPTORS) and found.__get__(owner, type(owner)) == function:
+        if issubclass(type(found), _DESCRIPTORS) and found.__get__(owner, type(owner)) == function:
             return found
     return None
 
@@ -64,14 +65,14 @@ class BuiltinFunctions(Sinks):
     def builtin(self, function: Any, args: tuple, kwargs: Any) -> Any:
         """Call a C function or a method of a C class."""
         owner = getattr(function, "__self__", None)
-        if owner is None or isinstance(owner, types.ModuleType):
+        if owner is None or issubclass(type(owner), types.ModuleType):
             if type(function) in (types.MethodDescriptorType, types.WrapperDescriptorType):
                 if not args:
                     return function(*args, **kwargs)
                 run = functools.partial(function, args[0])
                 return self.method(args[0], function.__name__, function, run, args[1:], kwargs)
             return self._function(function, args, kwargs)
-        if isinstance(owner, type) and type(function) is Builtin:
+        if issubclass(type(owner), type) and type(function) is Builtin:
             return self._static(owner, function, args, kwargs)
         unbound = unbound_of(function, owner)
         return self.method(owner, function.__name__, unbound, function, args, kwargs)
@@ -95,11 +96,11 @@ class BuiltinFunctions(Sinks):
         args = tuple(map(self.plain, args))
         kwargs = {k: self.plain(v) for k, v in kwargs.items()}
         home, name = function.__module__ or "", function.__name__
-        if name in LIST_WRITERS and home in PURE_MODULES and args and isinstance(args[0], list):
+        if name in LIST_WRITERS and home in PURE_MODULES and args and issubclass(type(args[0]), list):
             return self._orders(function, args, kwargs)
         if function in PURE_BUILTINS or (home in PURE_MODULES and name not in IMPURE_IN_PURE):
             return self._pure(function, args, kwargs)
-        if name == "_count_elements" and args and isinstance(args[0], dict):
+        if name == "_count_elements" and args and issubclass(type(args[0]), dict):
             return self._count(*args)
         if home.partition(".")[0] == "numpy":
             return self.numpy(function, args, kwargs)
@@ -109,9 +110,10 @@ class BuiltinFunctions(Sinks):
 
     def _pure(self, function: Any, args: tuple, kwargs: Any) -> Any:
         asked = _ASKED.get(function)
-        if asked is not None and args and not isinstance(args[0], (Tensor, np.ndarray, np.generic)):
-            method = lookup(type(args[0]), asked)
-            if isinstance(method, Function):
+        if asked is not None and args and not issubclass(type(args[0]), (np.ndarray, np.generic)):
+            tensor = issubclass(type(args[0]), Tensor)
+            method = self.patched(args[0], asked) if tensor else lookup(type(args[0]), asked)
+            if type(method) is Function:
                 return self.call(self.special(args[0], asked), args, kwargs)
         if function is functools.reduce:
             return self._reduce(*args)
@@ -163,14 +165,14 @@ class BuiltinFunctions(Sinks):
             self.refuse(f"numpy.{name}() reads or writes more than it is given; do it outside")
         elif kwargs.get("out") is not None:
             self.refuse(f"numpy.{name}(out=...) changes an array in place: take the result instead")
-        elif isinstance(function, types.BuiltinMethodType) and name == "at":
+        elif type(function) is types.BuiltinMethodType and name == "at":
             self.refuse("a ufunc's at() changes an array in place")
         for value in (*args, *kwargs.values()):
             self.read_deep(value)
-            if isinstance(value, Tensor):
+            if issubclass(type(value), Tensor):
                 self.refuse(f"numpy.{name}() was given a tensor, whose values NumPy then computes with; use "
                             "Lamina's op")  # fmt: skip
-            elif callable(value) and not isinstance(value, type):
+            elif callable(value) and not issubclass(type(value), type):
                 self.refuse(f"numpy.{name}() was given a function to call")
         return self.result(function(*args, **kwargs))
 
@@ -184,7 +186,7 @@ class BuiltinFunctions(Sinks):
         if owner.__module__ == "datetime" and name in ("now", "today", "utcnow"):
             return self.natively(f"datetime.{name}() {DENIED_MODULES['time']}", function, args, kwargs)
         plain = owner.__module__ in _PLAIN_HOMES
-        if plain and not isinstance(lookup(type(owner), "__call__"), Function):
+        if plain and type(lookup(type(owner), "__call__")) is not Function:
             given = [self.watch(self.plain(value), True) for value in args]
             return self.result(function(*given, **{k: self.plain(v) for k, v in kwargs.items()}))
         why = reason_against(owner.__module__, f"{owner.__name__}.{name}")
@@ -205,17 +207,17 @@ class BuiltinFunctions(Sinks):
     # ---- len, getattr and their kin ----
     def _len(self, o: Any) -> int:
         kind = type(o)
-        if isinstance(o, Tensor) or kind in ATOMS:
+        if kind in ATOMS or issubclass(kind, Tensor) and self.patched(o, "__len__") is None:
             return len(o)
-        if isinstance(o, _SIZED) or kind.__name__ == "deque":
+        if issubclass(kind, _SIZED) or kind.__name__ == "deque":
             method = lookup(kind, "__len__")
-            if not isinstance(method, Function):
-                self.read_length(o)
-                return len(o)
+            if type(method) is not Function:
+                found = self.read_length(o, lift=not self.is_written(o))
+                return found if type(found) in LIFTED else len(o)
         method = self.special(o, "__len__")
-        if isinstance(method, Function):
+        if type(method) is Function:
             return self.call(method, (o,))
-        if isinstance(o, np.ndarray):
+        if issubclass(kind, np.ndarray):
             self.read_all(o)
         elif not self.is_fresh(o) and kind is not range:
             self.refuse(f"len() of a {kind.__name__} from outside")
@@ -247,22 +249,20 @@ class BuiltinFunctions(Sinks):
 
     def _kinds(self, kinds: Any) -> None:
         """What `isinstance` asks of the classes on its right."""
-        if isinstance(kinds, (tuple, types.UnionType)):
-            self.read_all(kinds) if isinstance(kinds, tuple) else self.same(kinds)
-            for kind in kinds if isinstance(kinds, tuple) else kinds.__args__:
+        if issubclass(type(kinds), (tuple, types.UnionType)):
+            self.read_all(kinds) if issubclass(type(kinds), tuple) else self.same(kinds)
+            for kind in kinds if issubclass(type(kinds), tuple) else kinds.__args__:
                 self._kinds(kind)
             return
         if type(kinds) is abc.ABCMeta:  # whose register() may be called at any time
             self.fact(_abc, "asked", "token", "{o}.get_cache_token()", _abc.get_cache_token())
         for name in ("__instancecheck__", "__subclasscheck__"):
             asked = lookup(type(kinds), name)
-            if isinstance(asked, Function) and asked.__module__ not in ("abc", "typing", "_py_abc"):
+            if type(asked) is Function and asked.__module__ not in ("abc", "typing", "_py_abc"):
                 self.refuse(f"{type(kinds).__name__}.{name} answers isinstance(), from C code")
         hook = getattr(kinds, "__subclasshook__", None)
         inner = getattr(hook, "__func__", None)
-        if isinstance(inner, Function) and inner.__module__ not in sys.stdlib_module_names | {
-            "collections.abc"
-        }:
+        if type(inner) is Function and inner.__module__ not in sys.stdlib_module_names | {"collections.abc"}:
             self.refuse(f"{kinds.__name__}.__subclasshook__ answers isinstance(), from C code")
 
     def _callable(self, o: Any) -> bool:
@@ -283,7 +283,7 @@ class BuiltinFunctions(Sinks):
     def _format(self, o: Any, spec: Any = "") -> str:
         o = self.plain(o)
         method = lookup(type(o), "__format__")
-        if isinstance(method, Function) and not isinstance(o, Tensor):
+        if type(method) is Function and not issubclass(type(o), Tensor):
             return self.call(self.special(o, "__format__"), (o, spec))
         if method is object.__format__ and not spec:
             return self.text(o)
@@ -291,10 +291,10 @@ class BuiltinFunctions(Sinks):
 
     def _text(self, o: Any, name: str, natively: Callable) -> str:
         o = self.plain(o)
-        if isinstance(o, (Tensor, np.generic)) or type(o) in ATOMS:
+        if issubclass(type(o), (Tensor, np.generic)) or type(o) in ATOMS:
             return natively(o)
         method = self.special(o, name)
-        if isinstance(method, Function):
+        if type(method) is Function:
             return self.call(method, (o,))
         if method is object.__repr__ or method is object.__format__:
             self.refuse(f"the text of a {type(o).__name__} shows its address")
@@ -322,11 +322,11 @@ class BuiltinFunctions(Sinks):
 
     def _hash(self, o: Any) -> int:
         method = self.special(o, "__hash__") if type(o) not in ATOMS else None
-        if isinstance(method, Function):
+        if type(method) is Function:
             return self.call(method, (o,))
         if not self.by_value(o) and (self.source(o) is None or not self.captured(o)):
             self.refuse(f"hash() of a {type(o).__name__} hangs on an address")
-        elif isinstance(o, (tuple, frozenset)):
+        elif issubclass(type(o), (tuple, frozenset)):
             self.read_all(o, deep=True)
         return hash(o)
 
@@ -357,14 +357,14 @@ class BuiltinFunctions(Sinks):
         iterator = self.iterator(items)
         numbers: list | None = []
         found = start
-        if not isinstance(start, (int, float, complex)):
+        if not issubclass(type(start), (int, float, complex)):
             numbers = None
         while True:
             try:
                 item = self.next_of(iterator)
             except StopIteration:
                 return sum(numbers, self.plain(start)) if numbers else found
-            if numbers is not None and isinstance(item, (int, float, complex)):
+            if numbers is not None and issubclass(type(item), (int, float, complex)):
                 numbers.append(self.plain(item))
                 continue
             if numbers is not None:

@@ -30,9 +30,9 @@ def harmless(value: Any) -> bool:
     """Whether C code that looks at a value runs no Python of the user's."""
     return (
         type(value) in ATOMS
-        or isinstance(value, (Tensor, np.ndarray, np.generic, *PINNED, *ITERATORS))
-        or isinstance(value, _OPEN)
-        or not any(isinstance(lookup(type(value), name), Function) for name in _CALLED_BY_C)
+        or issubclass(type(value), (Tensor, np.ndarray, np.generic, *PINNED, *ITERATORS))
+        or issubclass(type(value), _OPEN)
+        or not any(type(lookup(type(value), name)) is Function for name in _CALLED_BY_C)
     )
 
 
@@ -63,7 +63,7 @@ class Callbacks(Operators):
     def _from_c(self, args: tuple) -> tuple:
         """The arguments of a callback, of which C code may just have made some."""
         for value in args:
-            if isinstance(value, (tuple, list, re.Match)):
+            if issubclass(type(value), (tuple, list, re.Match)):
                 self.result(value)
         return args
 
@@ -73,12 +73,12 @@ class Callbacks(Operators):
         strict: C code looks into the items, to compare or to add them.
         """
         kind = type(value)
-        if kind in ATOMS or isinstance(value, (Tensor, type)):
+        if kind in ATOMS or issubclass(kind, (Tensor, type)):
             return value
-        if isinstance(value, (np.ndarray, dict)):
+        if issubclass(kind, (np.ndarray, dict)):
             self.read_all(value, deep=strict)
             return value
-        if isinstance(value, ITERATORS) or kind in VIEWS:
+        if issubclass(kind, ITERATORS) or kind in VIEWS:
             if not self.is_fresh(value):
                 self.refuse(f"a {kind.__name__} from outside was gone through, which is used up by that")
             return self.drive(iter(value)) if strict and kind not in VIEWS else value
@@ -88,9 +88,9 @@ class Callbacks(Operators):
                 for item in value:
                     self.look_into(item)
             return value
-        if isinstance(value, (Function, Method)):
+        if kind in (Function, Method):
             return self.trampoline(value)
-        if not any(isinstance(lookup(kind, name), Function) for name in ("__iter__", "__getitem__")):
+        if not any(type(lookup(kind, name)) is Function for name in ("__iter__", "__getitem__")):
             if strict or lookup(kind, "__iter__") is not MISSING:
                 self.read_deep(value)
             return value
@@ -106,27 +106,27 @@ class Callbacks(Operators):
     def read_settings(self, o: Any) -> None:
         """What a container of C has besides its items."""
         for kind, name in ((deque, "maxlen"), (defaultdict, "default_factory")):
-            if isinstance(o, kind):
+            if issubclass(type(o), kind):
                 self.fact(o, "attr", name, f"{{o}}.{name}", getattr(o, name))
 
     def show(self, value: Any) -> None:
         """C code is going to make the text of a value, with all that is in it."""
-        if self.refused or type(value) in ATOMS or isinstance(value, Tensor):
+        if self.refused or type(value) in ATOMS or issubclass(type(value), Tensor):
             return
-        if isinstance(value, BaseException):
+        if issubclass(type(value), BaseException):
             if lookup(type(value), "__str__") is not BaseException.__str__ and not self.is_fresh(value):
                 self.refuse(f"the text of a {type(value).__name__} is made by C code")
             args = self.attribute(value, "args")
             self.read_all(args)
             for item in args:
                 self.show(item)
-        elif isinstance(value, (Function, Method)) or lookup(type(value), "__repr__") is object.__repr__:
+        elif type(value) in (Function, Method) or lookup(type(value), "__repr__") is object.__repr__:
             self.refuse(f"the text of a {type(value).__name__} shows its address")
         else:
             self.look_into(value)
             self.read_settings(value)
-            inside = [*value, *value.values()] if isinstance(value, dict) else value
-            for item in inside if isinstance(value, (list, tuple, dict, set, frozenset, deque)) else ():
+            inside = [*value, *value.values()] if issubclass(type(value), dict) else value
+            for item in inside if issubclass(type(value), (list, tuple, dict, set, frozenset, deque)) else ():
                 self.show(item)
 
     def drive(self, iterator: Iterator) -> Iterator:
@@ -150,15 +150,15 @@ class Callbacks(Operators):
 
     def result(self, value: Any) -> Any:
         """What C code or the library returned: new, with what is in it, unless it is known."""
-        if type(value) in ATOMS or isinstance(value, (Tensor, *PINNED)):
+        if type(value) in ATOMS or issubclass(type(value), (Tensor, *PINNED)):
             return value
         if self.is_known(value) or self.is_fresh(value):
             return value
         self.new(value)
-        if isinstance(value, (list, tuple)):
+        if issubclass(type(value), (list, tuple)):
             for item in value:
                 self.result(item)
-        elif isinstance(value, dict):
+        elif issubclass(type(value), dict):
             for item in value.values():
                 self.result(item)
         return value
@@ -168,7 +168,7 @@ class Callbacks(Operators):
         loose = "key" in kwargs and kwargs["key"] is not None
         given = []
         for value in args:
-            if callable(value) and not isinstance(value, (type, Tensor)):
+            if callable(value) and not issubclass(type(value), (type, Tensor)):
                 given.append(self.trampoline(value))
             else:
                 given.append(self.watch(self.plain(value), not loose))

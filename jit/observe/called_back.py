@@ -24,13 +24,13 @@ from .policy import CALLING_ROOMS, INTERPRETED_ROOMS
 
 def calls_back(function: Any) -> bool:
     """Whether a function of the library's calls what it is given by `modes.call_user`."""
-    return isinstance(function, FunctionType) and room_of(function.__code__.co_filename) in CALLING_ROOMS
+    return type(function) is FunctionType and room_of(function.__code__.co_filename) in CALLING_ROOMS
 
 
 def runs_natively(function: Any) -> bool:
     """Whether what is called from inside is the library's own, and leads to no code of the user's unseen."""
     inner = getattr(function, "__func__", function)
-    if not isinstance(inner, FunctionType) or not is_internal(inner.__code__.co_filename):
+    if type(inner) is not FunctionType or not is_internal(inner.__code__.co_filename):
         return False
     room = room_of(inner.__code__.co_filename)
     return room in CALLING_ROOMS or not (room.startswith(INTERPRETED_ROOMS) or wraps_user(inner))
@@ -49,10 +49,10 @@ class CalledBack(Instances):
             return function(*args, **kwargs)
         if not self.refused:
             for value in args:
-                if isinstance(value, (tuple, Context)) and not self.is_known(value):
+                if issubclass(type(value), (tuple, list, dict, Context)) and not self.is_known(value):
                     self.new(value)
-                    for inner in vars(value).values() if isinstance(value, Context) else ():
-                        if isinstance(inner, tuple) and not self.is_known(inner):
+                    for inner in vars(value).values() if issubclass(type(value), Context) else ():
+                        if issubclass(type(inner), tuple) and not self.is_known(inner):
                             self.new(inner)
         return self.plain(self.call(function, args, kwargs))
 

@@ -68,11 +68,11 @@ class Calls(Library):
             return self._vouched(function, args, kwargs)
         if kind is Function:
             return self._python(function, args, kwargs)
-        if isinstance(function, type):
+        if issubclass(kind, type):
             return self.instantiate(function, args, kwargs)
-        if kind in _C_CALLABLES or isinstance(function, Builtin):
+        if kind in _C_CALLABLES or kind is Builtin:
             owner = getattr(function, "__self__", None)
-            if isinstance(owner, np.ufunc):
+            if issubclass(type(owner), np.ufunc):
                 return self.numpy(function, args, kwargs)
             return self.builtin(function, args, kwargs)
         if kind is np.ufunc or kind is _DISPATCHER:
@@ -86,7 +86,7 @@ class Calls(Library):
             return sink(*args, **kwargs)
         if function is through_c:
             why = f"copying a {type(args[1]).__name__} goes through C code; make the copy outside"
-            return self.natively(why, *args[:1], args[1:], {})
+            return self.natively(why, args[0], args[1:], {})
         filename = function.__code__.co_filename
         if is_internal(filename):
             return self.library(function, args, kwargs)
@@ -101,7 +101,7 @@ class Calls(Library):
             if found is not MISSING:
                 return found
         if top == "tqdm":
-            if args and not isinstance(args[0], type) and type(args[0]).__module__.startswith("tqdm"):
+            if args and not issubclass(type(args[0]), type) and type(args[0]).__module__.startswith("tqdm"):
                 return self.bar(args[0], function.__name__, function, args[1:], kwargs)
             return self.natively(BAR, function, args, kwargs)
         return self.user(function, args, kwargs)
@@ -125,13 +125,13 @@ class Calls(Library):
             return self.enter(deeply_copied, (args[0], self.new([])), {})
         names = AS_IF_C.get(function.__module__, ())
         values = [*map(self.plain, args), *map(self.plain, kwargs.values())]
-        callables = [x for x in values if callable(x) and not isinstance(x, Pattern)]
+        callables = [x for x in values if callable(x) and not issubclass(type(x), Pattern)]
         if function.__qualname__ not in names or (callables and function.__module__ != "re"):
             return MISSING
         if callables:
             return self.in_c(function, args, kwargs)
         for value in values:
-            if isinstance(value, Pattern):
+            if issubclass(type(value), Pattern):
                 self.same(value)
             else:
                 self.read_deep(value)
@@ -181,7 +181,7 @@ class Calls(Library):
         return self.result(answer)
 
     def _plain_data(self, value: Any) -> bool:
-        if type(value) in ATOMS or isinstance(value, (Tensor, np.ndarray, np.generic)):
+        if type(value) in ATOMS or issubclass(type(value), (Tensor, np.ndarray, np.generic)):
             return True
         if type(value) in (list, tuple, set, frozenset):
             return all(map(self._plain_data, value))
@@ -191,9 +191,9 @@ class Calls(Library):
     def _object(self, function: Any, kind: type, args: tuple, kwargs: Any) -> Any:
         if kind in TRANSPARENT:
             return self.call(self.attribute(function, "__wrapped__"), args, kwargs)
-        if isinstance(function, functools.partial):
+        if issubclass(type(function), functools.partial):
             return self._partial(function, args, kwargs)
-        if isinstance(function, weakref.ref):
+        if issubclass(type(function), weakref.ref):
             if not self.source(function):
                 if not self.is_fresh(function):
                     self.refuse("a weak reference that nothing known leads to")
@@ -211,7 +211,7 @@ class Calls(Library):
         if kind is _ORDERED:
             self.same(function)
             return self.result(function(*args, **kwargs))
-        if isinstance(lookup(kind, "__call__"), Function):
+        if type(lookup(kind, "__call__")) is Function:
             return self.call(self.special(function, "__call__"), (function, *args), kwargs)
         if kind.__module__.partition(".")[0] == "numpy":
             self.same(function)
@@ -242,8 +242,8 @@ class Calls(Library):
         given = getter.__reduce__()[1]
         if kind is operator.methodcaller:
             made = getter.__reduce__()
-            named = made[0].keywords if isinstance(made[0], functools.partial) else {}
-            name, *rest = (*made[0].args, *given) if isinstance(made[0], functools.partial) else given
+            named = made[0].keywords if issubclass(type(made[0]), functools.partial) else {}
+            name, *rest = (*made[0].args, *given) if issubclass(type(made[0]), functools.partial) else given
             return self.call(self.attribute(o, name), tuple(rest), named)
         if kind is operator.itemgetter:
             found = [self.plain(self.item(o, key)) for key in given]

@@ -47,14 +47,14 @@ def raise_(frame: Frame, stack: list[Any], count: int | None) -> None:
 
 def _exception(observer: Any, value: Any, otherwise: str) -> BaseException:
     """The exception that `raise value` raises."""
-    if isinstance(value, type) and issubclass(value, BaseException):
+    if issubclass(type(value), type) and issubclass(value, BaseException):
         made = observer.call(value)
-        if not isinstance(made, BaseException):
+        if not issubclass(type(made), BaseException):
             raise TypeError(
                 f"calling {value!r} should have returned an instance of BaseException, not {type(made)!r}"
             )
         return made
-    if isinstance(value, BaseException):
+    if issubclass(type(value), BaseException):
         return value
     raise TypeError(otherwise)
 
@@ -88,16 +88,16 @@ def pop_except(frame: Frame, stack: list[Any], _: None) -> int:
 @operation("check_match")
 def check_match(frame: Frame, stack: list[Any], _: None) -> None:
     kinds = stack[-1]
-    if isinstance(kinds, tuple):
+    if issubclass(type(kinds), tuple):
         frame.observer.read_all(kinds)
     stack[-1] = _caught(type(stack[-2]), kinds)
 
 
 def _caught(kind: type, kinds: Any) -> bool:
     """Whether `except kinds` catches errors of a class; `__subclasscheck__` has no say in it."""
-    kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+    kinds = kinds if issubclass(type(kinds), tuple) else (kinds,)
     for each in kinds:
-        if not (isinstance(each, type) and issubclass(each, BaseException)):
+        if not (issubclass(type(each), type) and issubclass(each, BaseException)):
             raise TypeError("catching classes that do not inherit from BaseException is not allowed")
     return any(each in kind.__mro__ for each in kinds)
 
@@ -106,16 +106,16 @@ def _caught(kind: type, kinds: Any) -> bool:
 def check_group_match(frame: Frame, stack: list[Any], _: None) -> int | None:
     """`except*`: from (error, kinds) to (rest, match), which now is the error that is handled."""
     kinds, error = stack.pop(), stack.pop()
-    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
+    for kind in kinds if issubclass(type(kinds), tuple) else (kinds,):
         _caught(Exception, kind)
         if issubclass(kind, BaseExceptionGroup):
             raise TypeError("catching ExceptionGroup with except* is not allowed. Use except instead.")
     rest, match = error, None
     if error is not None and isinstance(error, kinds):
         rest, match = None, error
-        if not isinstance(error, BaseExceptionGroup):
+        if not issubclass(type(error), BaseExceptionGroup):
             match = BaseExceptionGroup("", (error,))
-    elif isinstance(error, BaseExceptionGroup):
+    elif issubclass(type(error), BaseExceptionGroup):
         match, rest = error.split(kinds)
     stack += [rest, match]
     if match is None:
@@ -129,7 +129,7 @@ def prepare_reraise_star(frame: Frame, stack: list[Any], _: None) -> None:
     """What leaves an `except*` block: the errors raised in it, and what of the first was not caught."""
     errors = [error for error in stack.pop() if error is not None]
     first = stack[-1]
-    if not errors or not isinstance(first, BaseExceptionGroup):
+    if not errors or not issubclass(type(first), BaseExceptionGroup):
         stack[-1] = errors[0] if errors else None
         return
     same = [error for error in errors if _metadata(error) == _metadata(first)]
@@ -146,8 +146,8 @@ def _metadata(error: BaseException) -> tuple[Any, ...]:
     return id(notes), id(error.__traceback__), id(error.__cause__), id(error.__context__)
 
 
-def _leaves(error: BaseException) -> list[BaseException]:
-    if not isinstance(error, BaseExceptionGroup):
+def _leaves(error: Any) -> list[BaseException]:
+    if not issubclass(type(error), BaseExceptionGroup):
         return [error]
     return [leaf for each in error.exceptions for leaf in _leaves(each)]
 
@@ -156,7 +156,7 @@ def _leaves(error: BaseException) -> list[BaseException]:
 def stop_iteration_error(frame: Frame, stack: list[Any], _: None) -> None:
     """From 3.12 on a generator turns the StopIteration that leaves it into a RuntimeError."""
     error = stack[-1]
-    if isinstance(error, StopIteration):
+    if issubclass(type(error), StopIteration):
         made = RuntimeError("generator raised StopIteration")
         made.__cause__ = made.__context__ = error
         stack[-1] = made
@@ -166,7 +166,7 @@ def stop_iteration_error(frame: Frame, stack: list[Any], _: None) -> None:
 def cleanup_throw(frame: Frame, stack: list[Any], _: None) -> None:
     """An error thrown into a `yield from`: a StopIteration is its result."""
     error = stack[-1]
-    if not isinstance(error, StopIteration):
+    if not issubclass(type(error), StopIteration):
         _again(frame, stack.pop())
     stack[-3:] = [None, error.value]
 
@@ -180,7 +180,7 @@ def _method(frame: Frame, value: Any, name: str) -> Any:
     if found is MISSING:
         with value:  # raises before it enters anything
             raise AssertionError("a context manager without its methods was entered")
-    if isinstance(found, FunctionType):
+    if type(found) is FunctionType:
         return frame.observer.new(MethodType(found, value))
     get = lookup(type(found), "__get__")
     return found if get is MISSING else frame.observer.new(get(found, value, type(value)))
@@ -260,7 +260,7 @@ def match_class(frame: Frame, stack: list[Any], count: int | None) -> None:
     """The attributes that a class pattern names, or None where the value does not match."""
     names, kind, value = stack.pop(), stack.pop(), stack.pop()
     count, observer = count or 0, frame.observer
-    if not isinstance(kind, type):
+    if not issubclass(type(kind), type):
         _match_natively(value, kind)
     if not observer.truth(observer.call(isinstance, (value, kind))):
         stack.append(None)
@@ -302,7 +302,7 @@ def _positional(observer: Any, kind: type, count: int) -> Any:
         plural = "" if allowed == 1 else "s"
         raise TypeError(f"{kind.__name__}() accepts {allowed} positional sub-pattern{plural} ({count} given)")
     for name in given[:count]:
-        if not isinstance(name, str):
+        if not issubclass(type(name), str):
             raise TypeError(f"__match_args__ elements must be strings (got {type(name).__name__})")
     return None if itself else given[:count]
 

@@ -59,13 +59,13 @@ class Contents(Attributes):
         kind = type(k)
         if kind in ATOMS:
             return True
-        if isinstance(k, (tuple, frozenset)):
+        if issubclass(kind, (tuple, frozenset)):
             methods = (tuple.__hash__, tuple.__eq__, frozenset.__hash__, frozenset.__eq__)
             return lookup(kind, "__hash__") in methods and lookup(kind, "__eq__") in methods and all(
                 map(self.by_value, k)
             )  # fmt: skip
-        return isinstance(k, (int, str, bytes, float)) and not any(
-            isinstance(lookup(kind, name), Function) for name in ("__hash__", "__eq__")
+        return issubclass(kind, (int, str, bytes, float)) and not any(
+            type(lookup(kind, name)) is Function for name in ("__hash__", "__eq__")
         )
 
     def key(self, k: Any, o: Any) -> str | None:
@@ -78,7 +78,7 @@ class Contents(Attributes):
             return ""
         if self.by_value(k):
             return self.key_word(k) if type(k) in (str, bytes) else self.key_text(k)
-        if isinstance(k, PINNED) or self.is_known(k):
+        if issubclass(type(k), PINNED) or self.is_known(k):
             return self.source(k)
         self.refuse(f"a {type(k).__name__} made in this run, or reached unseen, was looked up")
         return None
@@ -86,13 +86,13 @@ class Contents(Attributes):
     def _hash_is_read(self, k: Any, o: Any) -> bool:
         """See to it that a key's own hash is run like all Python of the user's; whether that can be."""
         kind = type(k)
-        if isinstance(k, (tuple, frozenset)) and not self.by_value(k):
+        if issubclass(kind, (tuple, frozenset)) and not self.by_value(k):
             return all(self._hash_is_read(each, ()) for each in k)
-        if not heap_class(kind) or isinstance(k, (Tensor, type)):
+        if not heap_class(kind) or issubclass(kind, (Tensor, type)):
             return True
         there = self.is_known(k) or self.is_fresh(k)
         hasher = self.special(k, "__hash__") if there else lookup(kind, "__hash__")
-        if isinstance(hasher, Function) and hasher is not Enum.__hash__:
+        if type(hasher) is Function and hasher is not Enum.__hash__:
             if not any(k is each for each in o):
                 self.refuse(f"a {kind.__name__}, which hashes itself in Python, was looked up by its value")
                 return False
@@ -110,14 +110,14 @@ class Contents(Attributes):
         text = None if self.refused else self.key(k, o)
         if text and not ({self.at(o, "item", k), self.at(o, "in", k)} & self.written):
             read = f"({text} in {{o}})"
-            if isinstance(lookup(type(o), "__contains__"), Function):
+            if type(lookup(type(o), "__contains__")) is Function:
                 read = f"{base.__name__}.__contains__({{o}}, {text})"
             self.fact(o, "in", k, read, base.__contains__(self.before(o), k))
         return base.__contains__(o, k)
 
     def base_of(self, o: Any) -> Any:
         """The builtin class of a container, whose methods no subclass has overridden."""
-        return next(base for base in (*CONTAINERS, types.MappingProxyType) if isinstance(o, base))
+        return next(base for base in (*CONTAINERS, types.MappingProxyType) if issubclass(type(o), base))
 
     def dict_item(self, o: Any, k: Any, value: Any, lift: bool = False) -> Any:
         """`value`, which a dictionary holds under a key.  lift: see `fact`."""
@@ -128,23 +128,23 @@ class Contents(Attributes):
             if self.before(o).get(k, MISSING) is not value:
                 return value  # put there by this run, in one go with others
         read = f"{{o}}[{text}]"
-        if isinstance(lookup(type(o), "__getitem__"), Function):
+        if type(lookup(type(o), "__getitem__")) is Function:
             read = f"dict.__getitem__({{o}}, {text})"
         return self.fact(o, "item", k, read, value, lift=lift)
 
     # ---- lengths ----
-    def read_length(self, o: Any) -> None:
-        """How long a container is becomes a fact."""
+    def read_length(self, o: Any, lift: bool = False) -> Any:
+        """How long a container was before the run becomes a fact; lift: where it keeps changing, an input."""
         base = self.base_of(o)
         read = "len({o})"
-        if isinstance(lookup(type(o), "__len__"), Function):
+        if type(lookup(type(o), "__len__")) is Function:
             read = f"{self.const(base)}.__len__({{o}})"
-        self.fact(o, "len", 0, read, base.__len__(self.before(o)))
+        return self.fact(o, "len", 0, read, base.__len__(self.before(o)), lift=lift)
 
     def writes_to(self, o: Any) -> None:
         """Keep what a container holds, before this run changes it in any way."""
         super().writes_to(o)
-        if isinstance(o, (list, collections.deque)) and not self.is_fresh(o):
+        if issubclass(type(o), (list, collections.deque)) and not self.is_fresh(o):
             self._moved.add(id(o))
 
     def writes_at(self, o: Any) -> None:
@@ -161,7 +161,7 @@ class Contents(Attributes):
         if self.refused or self.is_fresh(o) or type(o) in ATOMS:
             return
         for base, bare in _BARE.items():
-            if isinstance(o, base):
+            if issubclass(type(o), base):
                 self.fact(o, "value", 0, f"{self.const(bare)}({{o}})", bare(o))
                 return
         kind = type(o)
@@ -186,20 +186,20 @@ class Contents(Attributes):
             self._entered.discard(id(o))
 
     def _read_all(self, o: Any, deep: bool) -> None:
-        if isinstance(o, SEQUENCES):
+        if issubclass(type(o), SEQUENCES):
             self.read_length(o)
-            base = next(base for base in SEQUENCES if isinstance(o, base))
-            own = isinstance(lookup(type(o), "__getitem__"), Function)
+            base = next(base for base in SEQUENCES if issubclass(type(o), base))
+            own = type(lookup(type(o), "__getitem__")) is Function
             for at, value in enumerate([*base.__iter__(self.before(o))]):
                 text = f"{self.const(base)}.__getitem__({{o}}, {at})" if own else f"{{o}}[{at}]"
                 self.fact(o, "item", at, text, value)
                 if deep:
                     self.read_deep(value)
-        elif isinstance(o, (dict, set, frozenset)):
+        elif issubclass(type(o), (dict, set, frozenset)):
             held = self.before(o)
             self._read_keys(o, held)
             for k in [*self.base_of(o).__iter__(held)]:
-                if isinstance(o, dict):
+                if issubclass(type(o), dict):
                     value = dict.__getitem__(held, k)
                     text = "" if self.is_fresh(o) or self.refused else self.key(k, o) or ""
                     self.fact(o, "item", k, f"dict.__getitem__({{o}}, {text})" if heap_class(type(o)) else
@@ -208,9 +208,9 @@ class Contents(Attributes):
                         self.read_deep(value)
                 if deep:
                     self.read_deep(k)
-        elif isinstance(o, types.MappingProxyType):
+        elif type(o) is types.MappingProxyType:
             self.read_all(self.behind(o), deep)
-        elif isinstance(o, np.ndarray) and not self.is_fresh(o):
+        elif issubclass(type(o), np.ndarray) and not self.is_fresh(o):
             if not self.is_known(o):
                 self.refuse("a NumPy array that nothing known leads to was read")
             elif o.dtype.hasobject:
@@ -220,15 +220,17 @@ class Contents(Attributes):
         """What going through a dictionary or a set gives, in order, becomes a fact."""
         if self.is_fresh(o) or self.at(o, "keys", 0) in self.facts or self.refused:
             return
-        base = next(base for base in (collections.OrderedDict, dict, set, frozenset) if isinstance(o, base))
+        base = next(
+            base for base in (collections.OrderedDict, dict, set, frozenset) if issubclass(type(o), base)
+        )
         keys = [*base.__iter__(held)]
         name = self.const(keys)
         for at, k in enumerate(keys):
             if self.by_value(k) and not heap_class(type(k)):
                 continue
-            if isinstance(k, Tensor):
+            if issubclass(type(k), Tensor):
                 self.note(f"{name}[{at}]", k, True, f"a key of {self.path(o)}")
-            elif not isinstance(k, PINNED) and not self.is_known(k):
+            elif not issubclass(type(k), PINNED) and not self.is_known(k):
                 if not self.captured(o):
                     self.refuse(
                         f"a {type(o).__name__} of objects was gone through, which came with the arguments"
@@ -236,37 +238,37 @@ class Contents(Attributes):
                     return
                 self.pin(k, f"a key of {self.path(o)}")
         read = "{o}"
-        if isinstance(lookup(type(o), "__iter__"), Function):
+        if type(lookup(type(o), "__iter__")) is Function:
             read = f"[*{self.const(base)}.__iter__({{o}})]"
         self.fact(o, "keys", 0, f"{self.const(keys_are)}({read}, {name})", True)
 
     def read_deep(self, o: Any) -> None:
         """Take for granted all that can be reached from a value that C code or Lamina is given."""
         kind = type(o)
-        if self.refused or kind in ATOMS or isinstance(o, (Tensor, *PINNED, *ITERATORS)):
+        if self.refused or kind in ATOMS or issubclass(kind, (Tensor, *PINNED, *ITERATORS)):
             return
         if kind in (*CONTAINERS, collections.OrderedDict, collections.defaultdict, types.MappingProxyType):
             self.read_all(o, deep=True)
         elif kind is slice:
             for name in ("start", "stop", "step"):
                 self.read_deep(self.attribute(o, name))
-        elif isinstance(o, (np.ndarray, np.generic)):
+        elif issubclass(kind, (np.ndarray, np.generic)):
             self.read_all(o)
         elif heap_class(kind) and not self._is_library(kind):
-            if isinstance(o, tuple) and not self._overrides(kind):
+            if issubclass(kind, tuple) and not self._overrides(kind):
                 self.read_all(o, deep=True)  # a named tuple
-            elif isinstance(o, tuple(_BARE)) and not self._overrides(kind):
+            elif issubclass(kind, tuple(_BARE)) and not self._overrides(kind):
                 self.read_value(o)
             else:
                 self.refuse(f"a {kind.__name__} was given to C code, which may look at anything in it")
         elif kind in VALUES or kind is bytearray:
             self.read_value(o)
-        elif not heap_class(kind) and kind is not object and not isinstance(o, _OF_C):
+        elif not heap_class(kind) and kind is not object and not issubclass(kind, _OF_C):
             self.refuse(f"a {kind.__name__} was given to C code, which may look at anything in it")
 
     def _overrides(self, kind: type) -> bool:
         """Whether a class has Python answer where C code asks."""
-        return any(isinstance(lookup(kind, name), Function) for name in (
+        return any(type(lookup(kind, name)) is Function for name in (
             "__eq__", "__hash__", "__len__", "__iter__", "__getitem__", "__bool__", "__index__", "__str__",
             "__int__", "__float__", "__format__", "__lt__", "__contains__",
         ))  # fmt: skip

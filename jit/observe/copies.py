@@ -17,7 +17,7 @@ def copied(x: Any) -> Any:
     kind = type(x)
     if kind is list or kind is set or kind is dict:
         return x.copy()
-    if kind in _AS_THEY_ARE or isinstance(x, type) or kind is tuple or kind is frozenset:
+    if kind in _AS_THEY_ARE or issubclass(kind, type) or kind is tuple or kind is frozenset:
         return x
     own = getattr(kind, "__copy__", None)
     if own is not None:
@@ -32,7 +32,7 @@ def copied(x: Any) -> Any:
 def deeply_copied(x: Any, done: list) -> Any:
     """`copy.deepcopy(x)`; done: pairs of what was met and its copy."""
     kind = type(x)
-    if kind in _AS_THEY_ARE or isinstance(x, type):
+    if kind in _AS_THEY_ARE or issubclass(kind, type):
         return x
     for before, made in done:
         if before is x:
@@ -77,12 +77,13 @@ def through_c(copier: Callable, x: Any) -> Any:
 
 def plainly_made(kind: type) -> bool:
     """Whether objects of a class are what is in their `__dict__`, and are copied as that."""
+    own: Any = kind  # whose methods are looked at as they stand
     return (
         bool(kind.__flags__ & 1 << 9)
-        and kind.__new__ is object.__new__
+        and own.__new__ is object.__new__
         and kind.__dictoffset__ != 0
-        and kind.__reduce_ex__ is object.__reduce_ex__
-        and kind.__reduce__ is object.__reduce__
+        and own.__reduce_ex__ is object.__reduce_ex__
+        and own.__reduce__ is object.__reduce__
         and kind.__basicsize__ == _PLAIN_SIZE
         and not hasattr(kind, "__setstate__")
         and getattr(kind, "__getstate__", None) is getattr(object, "__getstate__", None)

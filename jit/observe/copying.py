@@ -87,8 +87,8 @@ def _copied(code: CodeType) -> Copy:
         whole = compile(tree, code.co_filename, "exec", code.co_flags & FUTURE, dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError) as error:
         raise Unsupported(f"its copy does not compile: {error}") from None
-    outer = next(each for each in whole.co_consts if isinstance(each, CodeType))
-    inner = next(each for each in outer.co_consts if isinstance(each, CodeType) and each.co_name == "copy")
+    outer = next(each for each in whole.co_consts if type(each) is CodeType)
+    inner = next(each for each in outer.co_consts if type(each) is CodeType and each.co_name == "copy")
     return Copy(inner.replace(co_name=code.co_name, co_qualname=code.co_qualname), codes)
 
 
@@ -106,7 +106,7 @@ class Copying:
             return function(*args, **kwargs)
         code = function.__code__
         copy = copy_of(code)
-        if isinstance(copy, str):
+        if issubclass(type(copy), str):
             return UNSUPPORTED
         run = self._copied(function, copy)
         if self.depth == 0:
@@ -123,7 +123,7 @@ class Copying:
             self.depth -= 1
             if self.depth == 0:
                 sys.setrecursionlimit(self._native_limit)
-        return self.new(found) if isinstance(found, GeneratorType) else found  # type: ignore[attr-defined]
+        return self.new(found) if type(found) is GeneratorType else found  # type: ignore[attr-defined]
 
     def _copied(self, function: FunctionType, copy: Copy) -> FunctionType:
         """The copy as a function that takes the arguments as the function itself does."""
@@ -166,7 +166,7 @@ class Copying:
 
     def call(self, function: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] = {}) -> Any:  # noqa: B006
         """Call anything; what depends on the frame it stands in is looked at here."""
-        if self.lifts and any(isinstance(x, LIFTED) for x in (*args, *kwargs.values())):  # type: ignore[attr-defined]
+        if self.lifts and any(type(x) in LIFTED for x in (*args, *kwargs.values())):  # type: ignore[attr-defined]
             args, kwargs = self._passed(function, args, kwargs)
         kind = type(function)
         if kind is BuiltinFunctionType and function in _OF_THE_FRAME or function is super and not args:

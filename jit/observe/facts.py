@@ -8,10 +8,12 @@ stands in slots.  Effects are noted in order, with what they were given, so that
 
 from __future__ import annotations
 
+import gc
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from sys import _getframe
+from sys import _getframe, getrefcount
 from types import GeneratorType
 from typing import Any
 from weakref import ref
@@ -25,7 +27,7 @@ from ...runtime import Generator, Tensor
 from ...runtime.places import Place, is_internal, users
 from ..facts import absent, indefinite, shown
 from ..sources import Arg, Held
-from .kinds import ATOMS, MISSING, PINNED, Builtin, Function, Method, lookup
+from .kinds import ATOMS, ITERATORS, MISSING, PINNED, Builtin, Function, Method, heap_class, lookup
 from .numbers import LIFTED, lifted, raw
 from .parts import HISTORIES, Part, Reason, Whole, contents, history, layout, place_text
 from .spelling import PEEKED, peek, spelled
@@ -37,7 +39,10 @@ WHOLE = (Module, Optimizer, Generator)  # arguments that are pinned by identity
 
 @dataclass(frozen=True)
 class Root:
-    """How an object is reached: the expression that gives it (None: it is pinned), and what a reader calls it."""
+    """How an object is reached.
+
+    expression: what gives it at a later call; None where it is pinned.  path: what a reader calls it.
+    """
 
     expression: str | None
     thing: Any
@@ -105,6 +110,8 @@ class Facts:
         self.parts: list[Part] = [Part()]
         self.known: dict[int, Root] = {}
         self.fresh: dict[int, Any] = {}
+        self.generators: list[ref] = []
+        self.holders: set[int] = set()  # those of the fresh objects that may hold generators, or frames
         self.facts: dict[tuple, Any] = {}
         self.written: set[tuple] = set()
         self.shadow: dict[tuple, Any] = {}
@@ -155,7 +162,7 @@ class Facts:
         return self.parts[-1]
 
     def check(self, condition: str, why: str | Reason, late: bool = False) -> None:
-        """Add a line that fails where `condition` is true; late: only asked when the epoch of modules moved."""
+        """Add a line that fails where `condition` is true; late: asked when the epoch of modules moved."""
         part = self.part
         reason = why if isinstance(why, Reason) else Reason(why, self.place())
         reasons, lines = (part.late, part.later) if late else (part.reasons, part.lines)
@@ -188,7 +195,7 @@ class Facts:
         """Know a captured object by its identity."""
         self.known[id(o)] = Root(None, o, path or self._path(o))
         self._keep.append(o)
-        if not isinstance(o, PINNED):
+        if not issubclass(type(o), PINNED):
             self.part.pins.append(id(o))
         return o
 
@@ -198,12 +205,30 @@ class Facts:
 
     def new(self, o: Any) -> Any:
         """Mark an object as made in this run."""
-        if isinstance(o, GeneratorType):  # one that nobody holds any more must be closed at once
+        if type(o) is GeneratorType:  # one that nobody holds any more must be closed at once
             key = id(o)
             self.fresh[key] = ref(o, lambda _: self.fresh.pop(key, None))
-        elif (isinstance(o, Function) or not isinstance(o, PINNED)) and (type(o) is not tuple or o):
+            self.generators.append(self.fresh[key])
+        elif (type(o) is Function or not issubclass(type(o), PINNED)) and (type(o) is not tuple or o):
             self.fresh[id(o)] = o
+            if issubclass(type(o), (BaseException, *ITERATORS)):
+                self.holders.add(id(o))
         return o
+
+    def prune(self) -> None:
+        """Let go of errors and iterators that nobody else holds: what they hold must be closed in time."""
+        for key in [*self.holders]:
+            if key not in self.fresh or getrefcount(self.fresh[key]) <= ALONE:
+                self.holders.discard(key)
+                self.fresh.pop(key, None)
+
+    def settle(self) -> None:
+        """Let go of what the run made, as it is over: what nobody holds ends now, and is noted still."""
+        self.fresh, self.holders = dict.fromkeys(self.fresh), set()
+        left = [reach() for reach in self.generators]
+        if any(generator is not None and generator.gi_frame is not None for generator in left):
+            del left
+            gc.collect()  # errors that were caught hold frames in circles, longer than a plain run's do
 
     def is_fresh(self, o: Any) -> bool:
         """Whether an object was made in this run."""
@@ -213,7 +238,7 @@ class Facts:
         """The expression that gives an object at a later call; None where none is known."""
         root = self.known.get(id(o))
         if root is None:
-            if not isinstance(o, PINNED):
+            if not issubclass(type(o), PINNED):
                 return None
             self.pin(o)
             return self.const(o)
@@ -230,7 +255,7 @@ class Facts:
         return root.path if root is not None else self._path(o)
 
     def _path(self, o: Any) -> str:
-        if isinstance(o, (type, Function, Builtin)):
+        if issubclass(type(o), (type, Function, Builtin)):
             return o.__qualname__
         return getattr(o, "__name__", "") if type(o).__name__ == "module" else indefinite(type(o))
 
@@ -260,7 +285,12 @@ class Facts:
         standing = self.shadow.get(place)
         if standing is not None:
             return standing if lift else self.plain(standing)
-        if (type(o) is tuple and not o) or id(o) in self.fresh or place in self.written or place in self.facts:
+        if (
+            (type(o) is tuple and not o)
+            or id(o) in self.fresh
+            or place in self.written
+            or place in self.facts
+        ):
             return value
         source = self.source(o)
         if source is None:
@@ -281,11 +311,13 @@ class Facts:
         if lift and slot in self.lift and _liftable(value):
             made = self.shadow[place] = self._lifted(read, value, reason)
             return made
-        late = isinstance(o, (Module, Members, Tracked)) and self.captured(o) and slot not in self.lift
+        late = issubclass(type(o), (Module, Members, Tracked)) and self.captured(o) and slot not in self.lift
         self.note(read, value, self.captured(o), reason, late)
         return value
 
-    def note(self, expression: str, value: Any, captured: bool, why: str | Reason, late: bool = False) -> None:
+    def note(
+        self, expression: str, value: Any, captured: bool, why: str | Reason, late: bool = False
+    ) -> None:
         """Guard that an expression still gives `value`, and remember how `value` is reached.
 
         captured: whether who holds it is the same at each call.
@@ -298,26 +330,27 @@ class Facts:
         elif kind in (int, str, bytes):
             lines.append(f"v = {expression}")
             name = self.const(value)
-            self.check(f"v is not {name} and (v.__class__ is not {kind.__name__} or v != {name})", why, late)
+            self.check(f"v is not {name} and (type(v) is not {kind.__name__} or v != {name})", why, late)
         elif kind is float:
             lines.append(f"v = {expression}")
             if value == value and value not in (0.0, np.inf, -np.inf):
                 name = self.const(value)
-                self.check(f"v is not {name} and (v.__class__ is not float or v != {value!r})", why, late)
+                self.check(f"v is not {name} and (type(v) is not float or v != {value!r})", why, late)
             else:
                 packed = np.float64(value).tobytes()
-                self.check(f"v.__class__ is not float or bits(v) != {packed!r}", why, late)
+                self.check(f"type(v) is not float or bits(v) != {packed!r}", why, late)
         elif kind is tuple and not value:
-            self.check(f"{expression} != () or {expression}.__class__ is not tuple", why, late)
+            lines.append(f"v = {expression}")
+            self.check("type(v) is not tuple or v", why, late)
         elif kind in ATOMS:
             lines.append(f"v = {expression}")
             name = self.const(value)
             self.check(f"v is not {name} and not exact(v, {name})", why, late)
-        elif isinstance(value, Tensor):
+        elif issubclass(kind, Tensor):
             self._tensor(expression, value, captured, why, late)
         elif id(value) in self.known:
             self.check(f"{expression} is not {self.source(value)}", self._alias(expression, value, why), late)
-        elif id(value) in self.fresh and not isinstance(value, (staticmethod, classmethod)):
+        elif id(value) in self.fresh and not issubclass(kind, (staticmethod, classmethod)):
             self.refuse(f"{why.text} holds an object made in this run, put there unseen")
         elif self._pinnable(value, why) or captured and why.slot not in self.lift:
             self._pinned(expression, value, why, late)
@@ -327,49 +360,49 @@ class Facts:
             self._keep.append(value)
             self.part.slots.append(at)
             self.part.lines.append(f"v = S[{at}] = {expression}")
-            self.check(f"v.__class__ is not {self.const(kind)}", why)
-            if isinstance(value, (np.ndarray, np.generic)):
+            self.check(f"type(v) is not {self.const(kind)}", why)
+            if issubclass(kind, (np.ndarray, np.generic)):
                 self._array(value, f"S[{at}]", why)
 
     def _pinnable(self, value: Any, why: Reason) -> bool:
-        """Whether an object is known by its identity; functions that keep changing are, like data, looked into."""
-        if isinstance(value, (Function, partial)) and why.slot in self.lift:
+        """Whether an object is known by its identity; functions that keep changing are looked into."""
+        if issubclass(type(value), (Function, partial)) and why.slot in self.lift:
             return False
-        return isinstance(value, (*PINNED, *WHOLE))
+        return issubclass(type(value), (*PINNED, *WHOLE))
 
     def _alias(self, expression: str, value: Any, why: Reason) -> Reason:
         """The reason of a place that holds what is known as something else too."""
         path = self.path(value)
-        if isinstance(value, PINNED) or path == why.text:
+        if issubclass(type(value), PINNED) or path == why.text:
             return why
         name = self.const(path)
         return replace(why, read=f"alias({expression}, {self.source(value)}, {name})", seen=f"is {path}")
 
     def _pinned(self, expression: str, value: Any, why: Reason, late: bool) -> None:
-        if isinstance(value, Method):
+        if type(value) is Method:
             (self.part.later if late else self.part.lines).append(f"v = {expression}")
             self.pin(value, why.text)
             owner = value.__self__
-            if not isinstance(owner, Tensor) and id(owner) not in self.known:
+            if not issubclass(type(owner), Tensor) and id(owner) not in self.known:
                 self.pin(owner, f"the object of {why.text}")
             self.check(
-                f"v.__class__ is not MT or v.__func__ is not {self.const(value.__func__)} "
+                f"type(v) is not MT or v.__func__ is not {self.const(value.__func__)} "
                 f"or v.__self__ is not {self.const(owner)}", why, late,
             )  # fmt: skip
             return
-        own = isinstance(value, type) and value.__qualname__.rpartition("<locals>.")[2]
+        own = issubclass(type(value), type) and value.__qualname__.rpartition("<locals>.")[2]
         self.pin(value, own or why.text)
         name = self.const(value)
         self.check(f"{expression} is not {name}", why, late)
         self.part.places.setdefault(name, why.slot)
-        if isinstance(value, np.ndarray):
+        if issubclass(type(value), np.ndarray):
             self._array(value, name, why)
 
     def _array(self, value: np.ndarray | np.generic, source: str, why: Reason) -> None:
         if value.dtype.hasobject or value.nbytes > LARGEST:
             self.refuse(
-                f"{why.text} is a NumPy array of {value.nbytes} bytes, too large to be compared at each call; "
-                "make it a tensor"
+                f"{why.text} is a NumPy array of {value.nbytes} bytes, too large to be compared at each "
+                "call; make it a tensor"
             )
             return
         self.check(f"contents({source}) != {self.const(contents(value))}", why)
@@ -399,9 +432,16 @@ class Facts:
         self.tensors[id(x)] = at
         kind, form, past = self.const(type(x)), layout(x), history(x)
         dense = "v._data.flags.c_contiguous is not True" if form is True else f"layout(v) != {form!r}"
-        self.check(f"v.__class__ is not {kind} or v._meta is not {self.const(x._meta)}", why)
-        self.check(dense, Reason(f"the strides of {why.text}, in bytes", why.place, f"S[{at}]._data.strides",
-                                  str(x._data.strides)))
+        self.check(f"type(v) is not {kind} or v._meta is not {self.const(x._meta)}", why)
+        self.check(
+            dense,
+            Reason(
+                f"the strides of {why.text}, in bytes",
+                why.place,
+                f"S[{at}]._data.strides",
+                str(x._data.strides),
+            ),
+        )
         if past == 0:
             since = "v._edge is not None or v._view is not None and history(v)"
             told = Reason(f"{why.text}.requires_grad", why.place, f"S[{at}].requires_grad", "False")
@@ -446,7 +486,7 @@ class Facts:
             return value
         self.known[id(value)] = Root(f"S[{at}]", value, name)
         self._keep.append(value)
-        if isinstance(value, Tensor):
+        if issubclass(type(value), Tensor):
             if not _of_lamina(type(value)):
                 self.refuse(f"{name} is of a class of the user's own that derives from Tensor")
                 return value
@@ -454,8 +494,8 @@ class Facts:
             self._slot_of(value, at, reason)
             return value
         self.part.slots.append(at)
-        self.check(f"S[{at}].__class__ is not {self.const(type(value))}", reason)
-        if isinstance(value, (np.ndarray, np.generic)):
+        self.check(f"type(S[{at}]) is not {self.const(type(value))}", reason)
+        if issubclass(type(value), (np.ndarray, np.generic)):
             self._array(value, f"S[{at}]", reason)
         return value
 
@@ -469,12 +509,12 @@ class Facts:
         """The number in a slot, lifted: of its class, and an int that a float can hold."""
         self.lifts = True
         kind = type(value).__name__
-        self.check(f"v.__class__ is not {kind}{f' or not -{MOST} < v < {MOST}' if kind == 'int' else ''}", reason)
+        self.check(f"type(v) is not {kind}{f' or not -{MOST} < v < {MOST}' if kind == 'int' else ''}", reason)
         return lifted(value, f"S[{at}]")
 
     def plain(self, value: Any) -> Any:
         """The bare number; one that was lifted is guarded from here on."""
-        if isinstance(value, LIFTED):
+        if type(value) in LIFTED:
             bare = raw(value)
             self.note(value.expression, bare, True, f"the number {value.expression}")
             return bare
@@ -505,7 +545,7 @@ class Facts:
     def writes_to(self, o: Any) -> None:
         """Keep what a container holds, before this run changes it."""
         if id(o) not in self.fresh and id(o) not in self._before:
-            self._before[id(o)] = o.copy() if hasattr(o, "copy") else o
+            self._before[id(o)] = _copied(o)
             self._keep.append(o)
 
     def effect(self, function: Callable, *args: Any, **kwargs: Any) -> None:
@@ -518,7 +558,7 @@ class Facts:
 
     # ---- taken in whole ----
     def whole_module(self, module: Module) -> None:
-        """Take for granted all that a module and those inside it are: Lamina's own code is about to read it."""
+        """Take for granted all that a module and those inside it are: Lamina's code is about to read it."""
         for name, each in module.named_modules():
             if id(each) in self._whole:
                 continue
@@ -526,20 +566,24 @@ class Facts:
             path = self.path(module) + (f".{name}" if name else "")
             if not self.is_known(each):
                 self.pin(each, path)
-            tensors = [(k, x) for own in (each._parameters, each._buffers) for k, x in own.items() if x is not None]
+            tensors = [
+                (k, x) for own in (each._parameters, each._buffers) for k, x in own.items() if x is not None
+            ]
             apart = frozenset([key for key, _ in tensors if (f"{path}.{key}", "attr") in self.lift])
             now = module_now(each, apart)
             self.part.modules.append(Whole(ref(each), now, path, apart, texts(now), self.place()))
             for key, x in tensors:
                 if key in apart:
                     read = f"fields({self.const(each)})[{key!r}]"
-                    self.note(read, x, True, Reason(f"{path}.{key}", None, read, "", (f"{path}.{key}", "attr")))
+                    self.note(
+                        read, x, True, Reason(f"{path}.{key}", None, read, "", (f"{path}.{key}", "attr"))
+                    )
                 elif not self.is_known(x):
                     self.known[id(x)] = Root(None, x, f"{path}.{key}")
                     self.part.places.setdefault(self.const(x), (f"{path}.{key}", "attr"))
                     self.hold(x)
             for key, value in tuple(fields(each).items()):
-                if type(value) in (list, dict, set) and not isinstance(value, (Members, Tracked)):
+                if type(value) in (list, dict, set) and not issubclass(type(value), (Members, Tracked)):
                     if key not in ("_non_persistent_buffers_set",):
                         if not self.is_known(value):
                             self.pin(value, f"{path}.{key}")
@@ -566,11 +610,16 @@ class Facts:
         for p, state in optimizer.state.items():
             for key, x in state.items():
                 text = f"{path}.state[...][{key!r}]"
-                if isinstance(x, Tensor) and not apart:
+                if issubclass(type(x), Tensor) and not apart:
                     self._held_by(x, text)
                     self.part.places.setdefault(self.const(x), slot)
-                elif isinstance(x, Tensor):
-                    self.note(f"{name}.state[{self.const(p)}][{key!r}]", x, True, Reason(text, self.place(), slot=slot))
+                elif issubclass(type(x), Tensor):
+                    self.note(
+                        f"{name}.state[{self.const(p)}][{key!r}]",
+                        x,
+                        True,
+                        Reason(text, self.place(), slot=slot),
+                    )
 
     def _held_by(self, x: Tensor, path: str) -> None:
         if not self.is_known(x):
@@ -588,7 +637,7 @@ class Facts:
         self.refuse("the run is over")
         for known in (self.known, self.fresh, self.facts, self.shadow, self._before, self._named, self._keep,
                       self.effects, self._cells, self.parts):  # fmt: skip
-            known.clear()  # type: ignore[attr-defined]
+            known.clear()
         self.recorder.forget()
 
     def slot_tensors(self) -> list[tuple[Tensor, int]]:
@@ -596,7 +645,7 @@ class Facts:
         return [(self.known[i].thing, at) for i, at in self.tensors.items()]
 
     def close(self) -> None:
-        """Add what must be different objects: what later parts find must differ from what earlier ones did."""
+        """Add what must be different objects: what later parts find differs from what earlier ones did."""
         slots: list[int] = []
         pins: set[int] = set()
         for part in self.parts:
@@ -619,8 +668,22 @@ class Facts:
             part.lines.append(f"if {condition}: return {len(part.reasons)}")
 
 
+_HELD = {0: object()}
+ALONE = getrefcount(_HELD[0])  # references to what a dictionary alone holds, as `prune` asks for them
 MOST = 1 << 53  # of lifted ints: all below are floats too
 LARGEST = 4096  # bytes of an array that is compared at each call
+
+
+def _copied(o: Any) -> Any:
+    """What a container holds, in another; no Python of a user's class runs for it."""
+    if not heap_class(type(o)):
+        return o.copy() if hasattr(o, "copy") else o
+    if issubclass(type(o), OrderedDict):
+        return OrderedDict([(k, dict.__getitem__(o, k)) for k in OrderedDict.__iter__(o)])
+    if issubclass(type(o), deque):
+        return deque(deque.__iter__(o), o.maxlen)
+    base = next((base for base in (dict, list, set) if issubclass(type(o), base)), None)
+    return o if base is None else base.copy(o)
 
 
 def _liftable(value: Any) -> bool:
@@ -629,11 +692,15 @@ def _liftable(value: Any) -> bool:
 
 def _weakly(o: Any) -> bool:
     """Whether guards hold an object weakly: whatever is the user's and can be."""
-    if isinstance(o, Function):
+    if type(o) is Function:
         return not is_internal(o.__code__.co_filename)
-    if isinstance(o, type):
+    if issubclass(type(o), type):
         return bool(o.__flags__ & 1 << 9) and o.__module__ not in ("builtins", "lamina")
-    if isinstance(o, PINNED) or type(o) in ATOMS or isinstance(o, (list, dict, set, frozenset, tuple)):
+    if (
+        issubclass(type(o), PINNED)
+        or type(o) in ATOMS
+        or issubclass(type(o), (list, dict, set, frozenset, tuple))
+    ):
         return False
     return type(o).__weakrefoffset__ != 0
 

@@ -82,7 +82,7 @@ class Frame:
 
     def __init__(self, observer: Any, program: Program, function: FunctionType, values: list[Any]):
         self.observer, self.program, self.locals = observer, program, values
-        self.globals, self.builtins = function.__globals__, function.__builtins__  # type: ignore[attr-defined]
+        self.globals, self.builtins = function.__globals__, function.__builtins__
         self.closure = function.__closure__ or ()
         self.stack: list[Any] = []
         self.handled: list[BaseException] = []
@@ -113,7 +113,7 @@ class Frame:
         found = {}
         enclosed = {*self.program.code.co_cellvars, *self.program.code.co_freevars}
         for name, value in zip(self.program.variables, self.locals, strict=True):
-            if name in enclosed and isinstance(value, CellType):
+            if name in enclosed and type(value) is CellType:
                 value = contents(value)
             if value is not UNBOUND:
                 found[name] = value

@@ -20,7 +20,9 @@ class Front(Calls):
         """Call a function with every argument taken note of.  A lifted number may come back."""
         names = argument_names(function, len(args))
         self.entry = entry_of(function)
-        given = [self.argument(name, value) for name, value in zip((*names, *kwargs), (*args, *kwargs.values()))]
+        given = [
+            self.argument(name, value) for name, value in zip((*names, *kwargs), (*args, *kwargs.values()))
+        ]
         if not self.is_known(function):
             self.pin(function, getattr(function, "__name__", type(function).__name__))
         return self.call(function, tuple(given[: len(args)]), dict(zip(kwargs, given[len(args) :])))
@@ -37,12 +39,12 @@ def argument_names(function: Callable, count: int) -> list[str]:
 
 def entry_of(function: Any) -> Place | None:
     """The first line of what runs when a function, a method or a module is called; None for other code."""
-    if isinstance(function, Module):
+    if issubclass(type(function), Module):
         function = lookup(type(function), "forward")
-    elif not isinstance(function, (Function, Method)):
+    elif type(function) not in (Function, Method):
         function = lookup(type(function), "__call__")
-    function = function.__func__ if isinstance(function, Method) else function
-    return (function.__code__, 0) if isinstance(function, Function) else None
+    function = function.__func__ if type(function) is Method else function
+    return (function.__code__, 0) if type(function) is Function else None
 
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -60,8 +62,3 @@ def _stands_for(native: Any) -> Place:
 
 
 STANDS_FOR[Interpreting._level.__code__] = _stands_for
-
-
-def front_end() -> type[Front]:
-    """The front-end for this Python."""
-    return Interpreter

@@ -20,7 +20,7 @@ from .policy import CONSTANT_MAKERS, CONSUMERS, HOLDERS, SCALARS, WITH_FUNCTION_
 def written_in_c(kind: type) -> bool:
     """Whether a class was made by C code: it then has a `__new__` of its own that is no Python."""
     own = kind.__dict__.get("__new__")
-    return not heap_class(kind) or (isinstance(own, Builtin) and own.__self__ is kind)
+    return not heap_class(kind) or (type(own) is Builtin and own.__self__ is kind)
 
 
 class Instances(BuiltinFunctions):
@@ -46,11 +46,11 @@ class Instances(BuiltinFunctions):
             return self.new(super(*args))
         if kind in CONSUMERS:
             return self._consumer(kind, args, kwargs)
-        if issubclass(kind, BaseException) and not isinstance(lookup(kind, "__init__"), Function):
-            if not isinstance(lookup(kind, "__new__"), Function):
+        if issubclass(kind, BaseException) and type(lookup(kind, "__init__")) is not Function:
+            if type(lookup(kind, "__new__")) is not Function:
                 return self.new(kind(*args, **kwargs))
         called = lookup(type(kind), "__call__")
-        if isinstance(called, Function):
+        if type(called) is Function:
             self.class_attribute(type(kind), "__call__")
             return self.call(called, (kind, *args), kwargs)
         return self.construct(kind, args, kwargs)
@@ -61,8 +61,8 @@ class Instances(BuiltinFunctions):
             return self._of_c(kind, args, kwargs)
         make = self.class_attribute(kind, "__new__")
         start = self.class_attribute(kind, "__init__")
-        make = make.__func__ if isinstance(make, staticmethod) else make
-        if isinstance(make, Function):
+        make = make.__func__ if issubclass(type(make), staticmethod) else make
+        if type(make) is Function:
             made = self.call(make, (kind, *args), kwargs)
         elif make is object.__new__:
             if (args or kwargs) and start is object.__init__:
@@ -71,15 +71,15 @@ class Instances(BuiltinFunctions):
             made = kind(*args, **kwargs) if abstract else object.__new__(kind)
         else:
             base = getattr(make, "__self__", None)
-            if not isinstance(base, type):
+            if not issubclass(type(base), type):
                 why = f"{kind.__name__}.__new__ is C code that nobody here knows"
                 return self.natively(why, kind, args, kwargs)
             made = self.make_bare(base, kind, args, kwargs if base is not dict else {})
-        if not isinstance(made, kind):
+        if kind not in type(made).__mro__:  # `__subclasscheck__` has no say in it
             return made
         if not self.is_known(made) and type(made) not in ATOMS:
             self.new(made)
-        if isinstance(start, Function):
+        if type(start) is Function:
             answer = self.call(start, (made, *args), kwargs)
             if answer is not None:
                 raise TypeError(f"__init__() should return None, not '{type(answer).__name__}'")
@@ -93,21 +93,21 @@ class Instances(BuiltinFunctions):
             return kind(*args, **kwargs)
         value = self.plain(args[0])
         args = (value, *map(self.plain, args[1:]))
-        simple = isinstance(value, (Tensor, np.generic)) or type(value) in ATOMS
+        simple = issubclass(type(value), (Tensor, np.generic)) or type(value) in ATOMS
         if simple:
             return kind(*args, **kwargs)
-        if isinstance(value, np.ndarray):
+        if issubclass(type(value), np.ndarray):
             self.read_all(value)
             return kind(*args, **kwargs)
         method = self.special(value, SCALARS[kind])
-        if isinstance(method, Function):
+        if type(method) is Function:
             return self.call(method, (value,))
         if kind is str and not args[1:]:
             return self._text_of(value)
-        if kind is bytes or isinstance(value, (list, tuple)):
+        if kind is bytes or issubclass(type(value), (list, tuple)):
             return kind(self.watch(value, True), *args[1:], **kwargs)
         for name in ("__index__", "__int__", "__float__", "__trunc__"):
-            if isinstance(self.special(value, name), Function):
+            if type(self.special(value, name)) is Function:
                 return kind(self.call(lookup(type(value), name), (value,)))
         self.read_deep(value)
         return kind(*args, **kwargs)
@@ -115,7 +115,7 @@ class Instances(BuiltinFunctions):
     def _text_of(self, value: Any) -> str:
         """`str(value)` where its class has no `__str__` in Python."""
         own = lookup(type(value), "__str__")
-        if own is object.__str__ or isinstance(value, PINNED):
+        if own is object.__str__ or issubclass(type(value), PINNED):
             return self.call(repr, (value,))
         self.show(value)
         return str(value)
@@ -152,11 +152,11 @@ class Instances(BuiltinFunctions):
 
     def _reversed(self, o: Any) -> Any:
         method = lookup(type(o), "__reversed__")
-        if isinstance(method, Function):
+        if type(method) is Function:
             return self.call(self.special(o, "__reversed__"), (o,))
-        if isinstance(o, (list, tuple, dict)):
+        if issubclass(type(o), (list, tuple, dict)):
             self.read_all(o)
-        elif isinstance(self.special(o, "__getitem__"), Function):
+        elif type(self.special(o, "__getitem__")) is Function:
             return self.natively(f"reversed() of a {type(o).__name__} calls its __getitem__ from C code",
                                  reversed, (o,), {})  # fmt: skip
         elif type(o) is range:

@@ -37,12 +37,15 @@ class Interpreting:
     """Runs functions by their bytecode.  The recorder's operations are methods of `self`."""
 
     # Of the recorder below.
+    abandon: Any
     attribute: Any
     call: Any
+    holders: Any
     is_known: Any
     lifts: bool
     new: Any
     plain: Any
+    prune: Any
     refuse: Any
     refused: str | None
 
@@ -96,6 +99,8 @@ class Interpreting:
             if signal != YIELD:  # errors on the stack know frames that know the stack
                 frame.stack.clear()
                 frame.handled.clear()
+            if self.holders:
+                self.prune()
             self.frame = back
             frame.back = None  # a suspended generator must not hold on to who ran it
             if back is None:
@@ -191,7 +196,7 @@ class Interpreting:
 
     def _make_plain(self, stack: list[Any]) -> None:
         for place, value in enumerate(stack):
-            if isinstance(value, LIFTED):
+            if type(value) in LIFTED:
                 stack[place] = self.plain(value)
 
     def passed(
@@ -199,7 +204,7 @@ class Interpreting:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a call, lifted numbers made plain unless the function can take them."""
         given = (*args, *kwargs.values())
-        if not any(isinstance(value, LIFTED) for value in given) or self._takes_lifted(function):
+        if not any(type(value) in LIFTED for value in given) or self._takes_lifted(function):
             return args, kwargs
         return tuple(map(self.plain, args)), {name: self.plain(value) for name, value in kwargs.items()}
 
@@ -231,7 +236,7 @@ class Interpreting:
         if argument is not None:  # a `yield from`: the error goes to what it draws from
             source = frame.stack[-1]
             try:
-                if isinstance(error, GeneratorExit):
+                if issubclass(type(error), GeneratorExit):
                     close = self.attribute(source, "close", None)
                     if close is not None:
                         self.call(close)
@@ -241,7 +246,7 @@ class Interpreting:
                         frame.value = self.call(throw, (error,))
                         return False
             except StopIteration as end:
-                if not isinstance(error, GeneratorExit):
+                if not issubclass(type(error), GeneratorExit):
                     frame.at = delegated(frame.stack, argument, end)
                     return True
                 error = end
@@ -314,7 +319,7 @@ class Interpreting:
             names["__orig_bases__"] = tuple(given)
         made = self._make_class(kind, (name, tuple(bases), names), named)
         cell = inner.value
-        if isinstance(made, type) and isinstance(cell, CellType) and contents(cell) is not made:
+        if issubclass(type(made), type) and type(cell) is CellType and contents(cell) is not made:
             if contents(cell) is UNBOUND:
                 raise RuntimeError(
                     f"__class__ not set defining {name!r} as {made!r}. Was __classcell__ propagated to "
@@ -326,9 +331,9 @@ class Interpreting:
     def _make_class(self, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The class; natively where no Python code of the user's has a say in it."""
         _, bases, names = args
-        hooks = [lookup(base, "__init_subclass__") for base in bases if isinstance(base, type)]
+        hooks = [lookup(base, "__init_subclass__") for base in bases if issubclass(type(base), type)]
         hooks += [lookup(type(value), "__set_name__") for value in names.values()]
-        if kind is type and not any(isinstance(hook, (FunctionType, classmethod)) for hook in hooks):
+        if kind is type and not any(issubclass(type(hook), (FunctionType, classmethod)) for hook in hooks):
             return type(*args, **kwargs)
         return self.call(kind, args, kwargs)
 

@@ -34,27 +34,29 @@ class Items(Contents):
         kind = type(o)
         if self.refused:
             return o[k]
-        if isinstance(o, Tensor):
+        if issubclass(type(o), Tensor):
+            if (asked := self.patched(o, "__getitem__")) is not None:
+                return self.call(asked, (o, k))
             self.read_deep(k)
             return o[k]
         if kind in ATOMS:
             return self.made(o[self.index(k)])
-        if isinstance(o, (np.ndarray, np.generic)):
+        if issubclass(type(o), (np.ndarray, np.generic)):
             self.read_all(o)
             self.read_deep(k)
             return self.made(operator.getitem(o, k))
         if kind is types.MappingProxyType:
             return self.item(self.behind(o), k) if not self.is_known(o) else self._item_of_dict(o, k)
-        if isinstance(o, type):
+        if issubclass(type(o), type):
             return self._item_of_class(o, k)
         getter = self.special(o, "__getitem__")
-        if isinstance(getter, Function):
+        if type(getter) is Function:
             return self.call(getter, (o, k))
-        if isinstance(o, SEQUENCES):
+        if issubclass(type(o), SEQUENCES):
             return self._item_of_sequence(o, self.index(k))
-        if isinstance(o, dict):
+        if issubclass(type(o), dict):
             return self._item_of_dict(o, k)
-        if isinstance(o, (str, bytes)) or kind in VALUES:
+        if issubclass(type(o), (str, bytes)) or kind in VALUES:
             self.read_value(o)
             return self.made(o[self.index(k)])
         if kind is bytearray and not self.is_fresh(o):
@@ -65,23 +67,25 @@ class Items(Contents):
 
     def index(self, k: Any) -> Any:
         """An index as Python's own number; a slice whose ends are such."""
-        if isinstance(k, slice):
+        if type(k) is slice:
             if not self.is_fresh(k) and self.is_known(k):
                 for name in ("start", "stop", "step"):
                     self.attribute(k, name)
             ends = [None if each is None else self.index(each) for each in (k.start, k.stop, k.step)]
             return slice(*ends)
-        if heap_class(type(k)) and not isinstance(k, (Tensor, np.generic)):
+        if (asked := self.patched(k, "__index__")) is not None:
+            return self.call(asked, (k,))
+        if heap_class(type(k)) and not issubclass(type(k), (Tensor, np.generic)):
             asked = self.special(k, "__index__")
-            if isinstance(asked, Function):
+            if type(asked) is Function:
                 return self.call(asked, (k,))
-            if isinstance(k, int):
+            if issubclass(type(k), int):
                 self.read_value(k)
         return k
 
     def _item_of_sequence(self, o: Any, k: Any) -> Any:
         base = self.base_of(o)
-        if isinstance(k, slice):
+        if type(k) is slice:
             self.read_all(o)
             return self.new(base.__getitem__(o, k))
         if self.is_moved(o):
@@ -96,9 +100,9 @@ class Items(Contents):
         if self.is_written(o) and at < 0:
             at += len(o)
         text = f"{{o}}[{at}]"
-        if isinstance(lookup(type(o), "__getitem__"), Function):
+        if type(lookup(type(o), "__getitem__")) is Function:
             text = f"{self.const(base)}.__getitem__({{o}}, {at})"
-        return self.fact(o, "item", at, text, value, lift=isinstance(o, list))
+        return self.fact(o, "item", at, text, value, lift=issubclass(type(o), list))
 
     def _item_of_dict(self, o: Any, k: Any) -> Any:
         if self.key(k, o) is None:
@@ -108,9 +112,9 @@ class Items(Contents):
             return self.dict_item(o, k, base.__getitem__(o, k), lift=True)
         self.membership(o, k)
         missing = self.special(o, "__missing__")
-        if isinstance(missing, Function):
+        if type(missing) is Function:
             return self.call(missing, (o, k))
-        if isinstance(o, collections.defaultdict):
+        if issubclass(type(o), collections.defaultdict):
             factory = o.default_factory
             if not self.is_fresh(o):
                 factory = self.fact(o, "attr", "default_factory", "{o}.default_factory", factory)
@@ -122,7 +126,7 @@ class Items(Contents):
 
     def _item_of_class(self, o: type, k: Any) -> Any:
         getter = self.special(o, "__getitem__")
-        if isinstance(getter, Function):
+        if type(getter) is Function:
             return self.call(getter, (o, k))
         if heap_class(o):
             return self.call(self.attribute(o, "__class_getitem__"), (k,))
@@ -135,29 +139,32 @@ class Items(Contents):
         if self.refused:
             o[k] = raw(value)
             return
-        if isinstance(o, Tensor):
+        if issubclass(type(o), Tensor):
+            if (asked := self.patched(o, "__setitem__")) is not None:
+                self.call(asked, (o, k, value))
+                return
             self.read_deep(k)
             self.read_deep(value)
             o[k] = value
             return
-        if isinstance(o, np.ndarray):
+        if issubclass(type(o), np.ndarray):
             if not self.is_fresh(o) or o.base is not None:
                 self.refuse("a NumPy array was written; make it a tensor")
             self.read_deep(k)
             self.read_deep(value)
             o[k] = self.plain(value)
             return
-        if isinstance(o, Tracked) and not self.is_fresh(o):
+        if issubclass(type(o), Tracked) and not self.is_fresh(o):
             self.refuse("a module's own dictionary was written; assign to the module's attribute")
         setter = self.special(o, "__setitem__")
-        if isinstance(setter, Function) and not self.refused:
+        if type(setter) is Function and not self.refused:
             self.call(setter, (o, k, value))
-        elif isinstance(o, dict):
+        elif issubclass(type(o), dict):
             self._set_in_dict(o, k, value)
-        elif isinstance(o, (list, collections.deque)):
+        elif issubclass(type(o), (list, collections.deque)):
             self._set_in_list(o, self.index(k), self.plain(value))
         else:
-            if not (self.is_fresh(o) and isinstance(o, bytearray)):
+            if not (self.is_fresh(o) and issubclass(type(o), bytearray)):
                 self.refuse(f"an item of a {type(o).__name__} was written")
             o[k] = self.plain(value)
 
@@ -176,11 +183,11 @@ class Items(Contents):
 
     def _set_in_list(self, o: Any, k: Any, value: Any) -> None:
         if self.is_fresh(o):
-            if isinstance(k, slice):
+            if type(k) is slice:
                 value = self._spread(value)
             o[k] = value
             return
-        if isinstance(k, slice):
+        if type(k) is slice:
             self.read_all(o)
             value = self._spread(value)
             self.writes_to(o)
@@ -190,7 +197,7 @@ class Items(Contents):
         o[k] = value
         if self.source(o) is None:
             self.refuse(f"an item of a {type(o).__name__} was written that nothing known leads to")
-        if not isinstance(k, slice) and not self.is_moved(o):
+        if type(k) is not slice and not self.is_moved(o):
             at = operator.index(k)
             self.wrote(o, "item", at + len(o) if at < 0 else at)
         self.effect(operator.setitem, o, k, value)
@@ -205,23 +212,23 @@ class Items(Contents):
         if self.refused:
             del o[k]
             return
-        if isinstance(o, Tracked) and not self.is_fresh(o):
+        if issubclass(type(o), Tracked) and not self.is_fresh(o):
             self.refuse("a module's own dictionary was written; delete the module's attribute")
         deleter = self.special(o, "__delitem__")
-        if isinstance(deleter, Function) and not self.refused:
+        if type(deleter) is Function and not self.refused:
             self.call(deleter, (o, k))
             return
         if self.is_fresh(o):
-            if isinstance(o, dict):
+            if issubclass(type(o), dict):
                 self.key(k, o)
             del o[k]
             return
-        if isinstance(o, dict):
+        if issubclass(type(o), dict):
             self.membership(o, k)
             self.writes_to(o)
             del o[k]
             self.wrote(o, "item", k)
-        elif isinstance(o, (list, collections.deque)):
+        elif issubclass(type(o), (list, collections.deque)):
             k = self.index(k)
             self.read_all(o)
             self.writes_to(o)
@@ -237,21 +244,23 @@ class Items(Contents):
     # ---- truth ----
     def truth(self, o: Any) -> bool:
         """`bool(o)`.  Raises what Python raises."""
-        if isinstance(o, LIFTED):
+        if type(o) in LIFTED:
             found = bool(raw(o))
             if not self.refused:
                 self.check(f"bool({o.expression}) is not {found}", f"whether {o.expression} is zero")
             return found
         kind = type(o)
-        if self.refused or kind in ATOMS or isinstance(o, (Tensor, np.generic, *ITERATORS)):
+        if self.refused or kind in ATOMS or issubclass(kind, (np.generic, *ITERATORS)):
             return bool(o)
-        if isinstance(o, PINNED) and not (isinstance(o, type) and heap_class(kind)):
+        if issubclass(kind, Tensor) and self.patched(o, "__bool__") is None:
             return bool(o)
-        if isinstance(o, np.ndarray):
+        if issubclass(kind, PINNED) and not (issubclass(kind, type) and heap_class(kind)):
+            return bool(o)
+        if issubclass(kind, np.ndarray):
             self.read_all(o)
             return bool(o)
         asked = self.special(o, "__bool__")
-        if isinstance(asked, Function):
+        if type(asked) is Function:
             found = self.plain(self.call(asked, (o,)))
             if type(found) is not bool:
                 raise TypeError(f"__bool__ should return bool, returned {type(found).__name__}")
@@ -259,12 +268,12 @@ class Items(Contents):
         if asked is None:
             return bool(o)  # which raises
         length = self.special(o, "__len__") if asked is MISSING else MISSING
-        if isinstance(length, Function):
+        if type(length) is Function:
             found = operator.index(self.plain(self.call(length, (o,))))
             if found < 0:
                 raise ValueError("__len__() should return >= 0")
             return found > 0
-        if isinstance(o, CONTAINERS):
+        if issubclass(kind, CONTAINERS):
             if self.is_written(o) or heap_class(kind):
                 self.read_length(o)
             else:
@@ -280,28 +289,28 @@ class Items(Contents):
         kind = type(o)
         if self.refused:
             return iter(o)
-        if isinstance(o, Tensor) or kind in ATOMS:
+        if kind in ATOMS or issubclass(kind, Tensor) and self.patched(o, "__iter__") is None:
             return self.new(iter(o))
-        if isinstance(o, ITERATORS) or kind in VIEWS:
+        if issubclass(type(o), ITERATORS) or kind in VIEWS:
             if not self.is_fresh(o):
                 self.refuse(f"a {kind.__name__} from outside was gone through, which that uses up")
             return self.new(iter(o))
-        if isinstance(o, np.ndarray):
+        if issubclass(type(o), np.ndarray):
             self.read_all(o)
             return self.new(iter(o))
         asked = self.special(o, "__iter__")
-        if isinstance(asked, Function):
+        if type(asked) is Function:
             found = self.call(asked, (o,))
             if lookup(type(found), "__next__") is MISSING:
                 raise TypeError(f"iter() returned non-iterator of type '{type(found).__name__}'")
             return found
-        if isinstance(o, (*CONTAINERS, types.MappingProxyType)):
+        if issubclass(type(o), (*CONTAINERS, types.MappingProxyType)):
             self.read_all(o)
-        elif isinstance(o, (str, bytes, bytearray)) or kind in VALUES:
+        elif issubclass(type(o), (str, bytes, bytearray)) or kind in VALUES:
             self.read_value(o)
         elif asked is MISSING:
             getter = self.special(o, "__getitem__")
-            if isinstance(getter, Function):
+            if type(getter) is Function:
                 return self.new(self._by_index(o, getter))
         elif asked is not None and not self.is_fresh(o):
             self.refuse(f"a {kind.__name__}, which is C code, was gone through")
@@ -323,12 +332,12 @@ class Items(Contents):
         if self.refused:
             return next(it)
         asked = lookup(type(it), "__next__")
-        if isinstance(asked, Function) and not is_internal(asked.__code__.co_filename):
+        if type(asked) is Function and not is_internal(asked.__code__.co_filename):
             return self.call(self.special(it, "__next__"), (it,))
         if not self.is_fresh(it):
             self.refuse(f"a {type(it).__name__} from outside was gone through, which that uses up")
         value = next(it)
-        if type(value) is tuple and not isinstance(it, _HAND_OUT):
+        if type(value) is tuple and not issubclass(type(it), _HAND_OUT):
             self._new_tuple(value)
         return value
 
@@ -344,7 +353,7 @@ class Items(Contents):
         """The items of any iterable; with a limit, at most one more than it."""
         if self.refused:
             return [*o] if limit is None else [each for each, _ in zip(o, range(limit + 1))]
-        if isinstance(o, (list, tuple)) and not isinstance(lookup(type(o), "__iter__"), Function):
+        if issubclass(type(o), (list, tuple)) and type(lookup(type(o), "__iter__")) is not Function:
             self.special(o, "__iter__")
             self.read_all(o)
             return [*o]
@@ -362,26 +371,26 @@ class Items(Contents):
         """`x in o`.  Raises what Python raises."""
         o, x = self.plain(o), self.plain(x)
         kind = type(o)
-        if self.refused or isinstance(o, Tensor):
+        if self.refused or issubclass(kind, Tensor) and self.patched(o, "__contains__") is None:
             return x in o
         if kind is Size:
             return self._among([*o], x)
-        if isinstance(o, (str, bytes)):
+        if issubclass(type(o), (str, bytes)):
             self.read_value(o)
             self.read_value(x)
             return x in o
-        if isinstance(o, np.ndarray):
+        if issubclass(type(o), np.ndarray):
             self.read_all(o)
             self.read_deep(x)
             return x in o
         asked = self.special(o, "__contains__")
-        if isinstance(asked, Function):
+        if type(asked) is Function:
             return self.truth(self.call(asked, (o, x)))
-        if isinstance(o, (dict, set, frozenset)):
+        if issubclass(type(o), (dict, set, frozenset)):
             return self.membership(o, x)
         if kind is types.MappingProxyType:
             return self.membership(o, x) if self.is_known(o) else self.contains(self.behind(o), x)
-        if isinstance(o, SEQUENCES):
+        if issubclass(type(o), SEQUENCES):
             return self._among(self.unpack(o), x)
         if kind in VIEWS:
             return self._in_view(o, x)
@@ -398,7 +407,7 @@ class Items(Contents):
         return x in o
 
     def _among(self, items: Any, x: Any) -> bool:
-        if isinstance(items, list):
+        if issubclass(type(items), list):
             if type(x) in ATOMS and all(type(each) in ATOMS for each in items):
                 return x in items
             items = self.new(iter(items))

@@ -47,6 +47,7 @@ class _Sentinel:
         return self.text
 
 
+_ON_HEAP, _IMMUTABLE = 1 << 9, 1 << 8  # flags of classes
 MISSING: Any = _Sentinel("nothing")  # where a name or a slot holds nothing
 UNSUPPORTED: Any = _Sentinel("unsupported")  # what a front-end returns for a function it can't run
 
@@ -61,8 +62,11 @@ def lookup(kind: type, name: str) -> Any:
 
 
 def heap_class(kind: type) -> bool:
-    """Whether a class was made by a class statement, so that its attributes may change."""
-    return bool(kind.__flags__ & 1 << 9)
+    """Whether a class was made by a class statement, so that its attributes may change.
+
+    Classes of C code may stand on the heap too, as more do with each Python; most of them can't be changed.
+    """
+    return kind.__flags__ & (_ON_HEAP | _IMMUTABLE) == _ON_HEAP
 
 
 TRANSPARENT: set[type] = set()  # classes whose objects stand for the function they wrap, `__wrapped__`

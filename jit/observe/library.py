@@ -29,7 +29,8 @@ _READERS = frozenset((
 ))  # fmt: skip
 _ASKED_BY_READERS = ("named_modules", "named_children", "named_parameters", "_named_members", "state_dict",
                      "_save_to_state_dict", "get_extra_state", "__getattr__", "__getattribute__")  # fmt: skip
-_CALL, _FORWARD = Module.__dict__["__call__"], Module.__dict__["forward"]
+_OWN: Any = vars(Module)
+_CALL, _FORWARD = _OWN["__call__"], _OWN["forward"]
 
 
 def native_step(optimizer: Optimizer) -> None:
@@ -66,13 +67,13 @@ class Library(CalledBack):
             return self.user(function, args, kwargs)
         room, name = room_of(function.__code__.co_filename), function.__qualname__
         denied = DENIED_LIBRARY.get(name)
-        if denied is not None and not (args and isinstance(args[0], Module) and self.is_fresh(args[0])):
+        if denied is not None and not (args and issubclass(type(args[0]), Module) and self.is_fresh(args[0])):
             return self.natively(f"{name}() {denied}", function, args, kwargs)
         if denied is not None:
             return self.result(function(*args, **kwargs))
-        if args and isinstance(args[0], Module) and is_method(function, args[0]):
+        if args and issubclass(type(args[0]), Module) and is_method(function, args[0]):
             return self._of_module(args[0], function, args, kwargs)
-        if args and isinstance(args[0], Optimizer) and is_method(function, args[0]):
+        if args and issubclass(type(args[0]), Optimizer) and is_method(function, args[0]):
             return self._of_optimizer(args[0], function, args, kwargs)
         if room.startswith(INTERPRETED_ROOMS) and room not in FUNCTION_ROOMS:
             return self.user(function, args, kwargs)
@@ -88,7 +89,7 @@ class Library(CalledBack):
         """Run a function of Lamina's natively: its ops are heard, its arguments are read now."""
         args = tuple(map(self.plain, args))
         kwargs = {k: self.plain(v) for k, v in kwargs.items()}
-        decorates = bool(args) and isinstance(args[0], _Mode)
+        decorates = bool(args) and issubclass(type(args[0]), _Mode)
         for value in (*args, *kwargs.values()):
             if decorates and value is not args[0]:  # no_grad()(function) only wraps it
                 continue
@@ -96,16 +97,16 @@ class Library(CalledBack):
         return self.result(function(*args, **kwargs))
 
     def _given(self, function: Callable, value: Any) -> None:
-        if isinstance(value, Tensor) or type(value) in ATOMS:
-            if isinstance(value, Tensor) and not library_class(type(value)):
+        if issubclass(type(value), Tensor) or type(value) in ATOMS:
+            if issubclass(type(value), Tensor) and not library_class(type(value)):
                 self.refuse(f"{type(value).__name__}, a class of the user's own, derives from Tensor")
             return
-        if isinstance(value, Module):
+        if issubclass(type(value), Module):
             if self._is_whole(value):
                 self._take(value)
             elif not calls_back(function):
                 self.refuse(f"{function.__name__}() was given a module with code of the user's own")
-        elif isinstance(value, Optimizer):
+        elif issubclass(type(value), Optimizer):
             self._take_optimizer(value)
         elif runs_user_code(value):
             if calls_back(function):
@@ -114,9 +115,9 @@ class Library(CalledBack):
                         "own from inside the framework")  # fmt: skip
         elif library_class(type(value)):
             self.same(value)
-        elif isinstance(value, (list, tuple, dict)):
+        elif issubclass(type(value), (list, tuple, dict)):
             self.read_all(value)
-            for item in value.values() if isinstance(value, dict) else value:
+            for item in value.values() if issubclass(type(value), dict) else value:
                 self._given(function, item)
         else:
             self.read_deep(value)
@@ -154,25 +155,25 @@ class Library(CalledBack):
 
     def _construct(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """`__init__` of a class of the library's: its ops are heard."""
-        modules = [x for x in (*args[1:], *kwargs.values()) if isinstance(x, Module)]
+        modules = [x for x in (*args[1:], *kwargs.values()) if issubclass(type(x), Module)]
         if not modules and not library_class(type(args[0])) and function is not _INIT:
             return self.user(function, args, kwargs)  # it may call methods of the user's class
         for value in (*args[1:], *kwargs.values()):
-            if not isinstance(value, Module):
+            if not issubclass(type(value), Module):
                 self._given(function, value)
         function(*map(self.plain, args), **{k: self.plain(v) for k, v in kwargs.items()})
         for module in args[0].modules():
             if not self.is_known(module):
                 self.new(module)
                 for value in fields(module).values():
-                    if not isinstance(value, Module):
+                    if not issubclass(type(value), Module):
                         self.made_inside(value)
 
     def made_inside(self, value: Any) -> None:
         """Mark what a constructor of the library's put into its object; what it was given is known."""
-        if isinstance(value, (list, tuple, dict, set)) and not self.is_known(value):
+        if issubclass(type(value), (list, tuple, dict, set)) and not self.is_known(value):
             self.new(value)
-            for item in value.values() if isinstance(value, dict) else value:
+            for item in value.values() if issubclass(type(value), dict) else value:
                 self.made_inside(item)
 
     def _reader(self, module: Module, function: Callable, args: tuple, kwargs: Any) -> Any:
@@ -221,7 +222,7 @@ class Library(CalledBack):
                     _of_library(kind, "__getattr__")):  # fmt: skip
                 return False
             for value in tuple(fields(each).values()):
-                if type(value) not in ATOMS and not isinstance(value, (Tensor, Module)):
+                if type(value) not in ATOMS and not issubclass(type(value), (Tensor, Module)):
                     if runs_user_code(value):
                         return False
         return True
@@ -315,14 +316,14 @@ def is_method(function: types.FunctionType, o: Any) -> bool:
 def _of_library(kind: type, name: str) -> bool:
     """Whether what a class holds under a name is no code of the user's."""
     found = lookup(kind, name)
-    return not isinstance(found, Function) or is_librarys(found)
+    return type(found) is not Function or is_librarys(found)
 
 
-_INIT = Module.__dict__["__init__"]
+_INIT = _OWN["__init__"]
 _STEP = Optimizer.__dict__["step"]
 _HANDLERS: dict[Any, Callable] = {
-    Module.__dict__["__setattr__"]: Library._module_write,
-    Module.__dict__["__delattr__"]: Library._module_delete,
+    _OWN["__setattr__"]: Library._module_write,
+    _OWN["__delattr__"]: Library._module_delete,
     advance: Library._advance,
     native_step: Library._native_step,
     **HANDED,

@@ -53,13 +53,13 @@ class Lookups(Binding):
 
     def _attribute(self, o: Any, name: str) -> Any:
         kind = type(o)
-        if self.refused or kind in ATOMS or isinstance(o, (np.dtype, np.generic)):
+        if self.refused or kind in ATOMS or issubclass(kind, (np.dtype, np.generic)):
             return getattr(o, name)
-        if isinstance(o, Tensor):
+        if issubclass(kind, Tensor):
             return self._of_tensor(o, name)
         if kind is types.ModuleType:
             return self._of_python_module(o, name)
-        if isinstance(o, type):
+        if issubclass(kind, type):
             return self._of_class(o, name)
         if kind is super:
             return self.super_attribute(o, name)
@@ -70,7 +70,7 @@ class Lookups(Binding):
         if kind in _OPAQUE and name not in ("send", "throw", "close"):
             self.refuse(f"{_OPAQUE[kind]}: {name} was read")
             return getattr(o, name)
-        if isinstance(o, np.ndarray) and not heap_class(kind):
+        if issubclass(kind, np.ndarray) and not heap_class(kind):
             self.read_all(o)
             if name == "base":
                 self.refuse("the base of a NumPy array was read")
@@ -83,7 +83,7 @@ class Lookups(Binding):
     def _of_object(self, o: Any, name: str) -> Any:
         kind = self.class_of(o)
         hook = self.class_attribute(kind, "__getattribute__")
-        of_python = isinstance(hook, Function)
+        of_python = type(hook) is Function
         if not of_python and not is_plain(hook) and hook is not types.ModuleType.__getattribute__:
             self.refuse(f"{kind.__name__} has C code look up its attributes: {name} was read")
             return getattr(o, name)
@@ -92,13 +92,13 @@ class Lookups(Binding):
         except AttributeError as error:
             raised = error
         fallback = self.class_attribute(kind, "__getattr__")
-        if fallback is MISSING and isinstance(o, types.ModuleType) and name != "__getattr__":
+        if fallback is MISSING and issubclass(type(o), types.ModuleType) and name != "__getattr__":
             return self.call(self._of_object(o, "__getattr__"), (name,))
         if fallback is MISSING:
             raise raised
         if fallback is Module.__getattr__:
             return fallback(o, name)  # which raises
-        if not isinstance(fallback, Function):
+        if type(fallback) is not Function:
             self.refuse(f"{kind.__name__}.__getattr__ is no plain function")
             return getattr(o, name)
         return self.call(fallback, (o, name))
@@ -111,10 +111,14 @@ class Lookups(Binding):
         held = self.class_attribute(kind, name)
         if name == "__class__" and held is object.__dict__["__class__"]:
             return kind
-        if name == "__dict__" and dictionary_getter(kind) is not None and not isinstance(held, property):
+        if (
+            name == "__dict__"
+            and dictionary_getter(kind) is not None
+            and not issubclass(type(held), property)
+        ):
             return self._dictionary(o)
         if held is not MISSING and self.is_data(held):
-            if isinstance(o, Module) and name == "__dict__":
+            if issubclass(type(o), Module) and name == "__dict__":
                 self.refuse("vars() of a module, into which anything may be written")
                 return object.__getattribute__(o, name)
             return self.bound(held, o, kind, name)
@@ -139,7 +143,7 @@ class Lookups(Binding):
     def _own_text(self, o: Any, name: str) -> str:
         kind = type(o)
         simple = name.isidentifier() and not keyword.iskeyword(name)
-        if simple and not isinstance(o, Module) and is_plain(lookup(kind, "__getattribute__")):
+        if simple and not issubclass(kind, Module) and is_plain(lookup(kind, "__getattribute__")):
             return f"{{o}}.{name}"
         return f"{self.own_text(kind)}[{self.word(name)}]"
 
@@ -154,7 +158,7 @@ class Lookups(Binding):
         assert own is not None
         if self.is_fresh(o):
             return self.new(own)
-        if isinstance(o, Module):
+        if issubclass(type(o), Module):
             self.refuse("vars() of a module, into which anything may be written")
             return own
         if not self.is_known(own) and any(at[0] == id(o) and at[1] == "attr" for at in self.written):
@@ -176,12 +180,16 @@ class Lookups(Binding):
             self.refuse(f"the inside of a tensor was read: {name}")
             return getattr(o, name)
         held = self.class_attribute(kind, name)
-        if isinstance(o, Parameter) and self.is_known(o) and not (held is not MISSING and self.is_data(held)):
+        if (
+            issubclass(kind, Parameter)
+            and self.is_known(o)
+            and not (held is not MISSING and self.is_data(held))
+        ):
             own = fields_of_tensor(o)
             if name in own:
                 return self._own_value(o, own, name)
             self._own_absent(o, own, name)
-        if isinstance(held, property) and self.of_user(held.fget):
+        if issubclass(type(held), property) and self.of_user(held.fget):
             return self.call(held.fget, (o,))
         return self.made(getattr(o, name))
 
@@ -189,7 +197,7 @@ class Lookups(Binding):
         """An attribute of an imported module: a global of its, else what its `__getattr__` gives."""
         scope = o.__dict__
         if not o.__name__.startswith("lamina"):
-            self.fact(o, "class", 0, "{o}.__class__", type(o))
+            self.fact(o, "class", 0, "type({o})", type(o))
         self.name_globals(scope, MODULE + o.__name__)
         if name == "__dict__":
             return scope
@@ -211,13 +219,11 @@ class Lookups(Binding):
         if heap_class(meta):
             self.fact(o, "class", 0, "type({o})", meta)
         hook = self.class_attribute(meta, "__getattribute__")
-        if hook is not type.__getattribute__ and not isinstance(hook, Function):
+        if hook is not type.__getattribute__ and type(hook) is not Function:
             self.refuse(f"{meta.__name__} has C code look up the attributes of classes: {name} was read")
             return getattr(o, name)
         try:
-            return (
-                self.call(hook, (o, name)) if isinstance(hook, Function) else self._plainly_of_class(o, name)
-            )
+            return self.call(hook, (o, name)) if type(hook) is Function else self._plainly_of_class(o, name)
         except AttributeError as error:
             raised = error
         fallback = self.class_attribute(meta, "__getattr__")
@@ -234,8 +240,8 @@ class Lookups(Binding):
                 return meta
             if name == "__dict__":
                 return self.new(o.__dict__) if self.is_fresh(o) else self.pin(o.__dict__, self.path(o))
-            if not heap_class(o) and isinstance(
-                above, (types.GetSetDescriptorType, types.MemberDescriptorType)
+            if not heap_class(o) and issubclass(
+                type(above), (types.GetSetDescriptorType, types.MemberDescriptorType)
             ):
                 value = getattr(o, name)  # which never changes
                 return value if self.source(value) or type(value) in ATOMS else self.pin(value)
@@ -267,7 +273,7 @@ class Lookups(Binding):
             self.refuse("a super() from outside")
             return getattr(o, name)
         start, me = o.__self_class__, o.__self__
-        if not isinstance(me, type):
+        if not issubclass(type(me), type):
             self.class_of(me)
         self.bases(start)
         order = start.__mro__

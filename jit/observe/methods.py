@@ -51,7 +51,7 @@ class Methods(Callbacks):
         kind = type(o)
         args = tuple(map(self.plain, args))
         kwargs = {k: self.plain(v) for k, v in kwargs.items()}
-        if isinstance(o, Tensor):
+        if issubclass(kind, Tensor):
             for value in (*args, *kwargs.values()):
                 self.read_deep(value)
             return self.result(run(*args, **kwargs))
@@ -59,22 +59,22 @@ class Methods(Callbacks):
             return self._plainly(o, name, unbound, run, args)
         if name == "__init__":
             return self._initialised(o, run, args, kwargs)
-        if kind in ATOMS or isinstance(o, (int, str, float, bytes, complex)):
+        if kind in ATOMS or issubclass(kind, (int, str, float, bytes, complex)):
             return self._of_atom(o, run, args, kwargs)
-        if isinstance(o, ITERATORS):
+        if issubclass(kind, ITERATORS):
             return self._of_iterator(o, name, run, args, kwargs)
-        if isinstance(o, (list, deque)):
+        if issubclass(kind, (list, deque)):
             return self._of_list(o, name, unbound, run, args, kwargs)
-        if isinstance(o, dict):
+        if issubclass(kind, dict):
             return self._of_dict(o, name, unbound, run, args, kwargs)
-        if isinstance(o, (set, frozenset)):
+        if issubclass(kind, (set, frozenset)):
             return self._of_set(o, name, unbound, run, args, kwargs)
-        if isinstance(o, tuple):
+        if issubclass(kind, tuple):
             self.read_all(o, deep=True)
             for value in args:
                 self.read_deep(value)
             return self.result(run(*args, **kwargs))
-        if isinstance(o, (np.ndarray, np.generic)):
+        if issubclass(kind, (np.ndarray, np.generic)):
             return self._of_array(o, name, run, args, kwargs)
         return self._of_other(o, name, unbound, run, args, kwargs)
 
@@ -103,8 +103,11 @@ class Methods(Callbacks):
                 self.read_all(o)
                 if name == "__getitem__":
                     return self.result(run(*args))
-                return self.natively(f"list.{name} of a {type(o).__name__}, which has its own", run, args, kwargs)
-            return {"__setitem__": self.set_item, "__delitem__": self.delete_item}.get(name, self.item)(o, *args)
+                return self.natively(
+                    f"list.{name} of a {type(o).__name__}, which has its own", run, args, kwargs
+                )
+            ways: dict[str, Callable] = {"__setitem__": self.set_item, "__delitem__": self.delete_item}
+            return ways.get(name, self.item)(o, *args)
         if name == "__len__":
             self.read_length(o)
             return run()
@@ -190,7 +193,7 @@ class Methods(Callbacks):
 
     def _pairs(self, given: Any) -> Any:
         """What a dictionary is updated with."""
-        if isinstance(given, dict):
+        if issubclass(type(given), dict):
             self.read_all(given)
             return given
         if lookup(type(given), "keys") is not MISSING:
@@ -230,7 +233,7 @@ class Methods(Callbacks):
 
     def _put(self, o: Any, key: Any, value: Any) -> None:
         """Store an item past what the class makes of that."""
-        put = OrderedDict.__setitem__ if isinstance(o, OrderedDict) else dict.__setitem__
+        put = OrderedDict.__setitem__ if issubclass(type(o), OrderedDict) else dict.__setitem__
         self.membership(o, key)
         self.writes_to(o)
         put(o, key, value)
@@ -258,7 +261,7 @@ class Methods(Callbacks):
             self.membership(o, args[0])
         else:
             self.read_all(o)
-            args = tuple([self.new(list(self.unpack(value))) if isinstance(value, ITERATORS) else value
+            args = tuple([self.new(list(self.unpack(value))) if issubclass(type(value), ITERATORS) else value
                           for value in args])  # fmt: skip
             for value in args:
                 self.watch(value, True)
@@ -274,7 +277,7 @@ class Methods(Callbacks):
 
     # ---- arrays ----
     def _of_array(self, o: Any, name: str, run: Callable, args: tuple, kwargs: Any) -> Any:
-        if isinstance(o, np.ndarray):
+        if issubclass(type(o), np.ndarray):
             if name in ARRAY_WRITES and (not self.is_fresh(o) or o.base is not None):
                 self.refuse(f"ndarray.{name}() changes an array in place: make a new one, or a tensor")
             self.read_all(o)
@@ -290,7 +293,7 @@ class Methods(Callbacks):
         if unbound not in (object.__setattr__, object.__delattr__, object.__getattribute__):
             if unbound is type.__getattribute__ and type(o) is type:
                 return self.attribute(o, *args)
-            if name == "__getattribute__" and isinstance(o, types.ModuleType):
+            if name == "__getattribute__" and issubclass(type(o), types.ModuleType):
                 return self.attribute(o, *args)
             why = f"{getattr(unbound, '__qualname__', name)}() is C code that looks up attributes"
             return self.natively(why, run, args, {})
@@ -302,11 +305,11 @@ class Methods(Callbacks):
         """`super().__init__(...)` of a C class."""
         if not self.is_fresh(o):
             self.refuse(f"__init__ of a {type(o).__name__} that was there was called again")
-        if isinstance(o, (list, dict, set, deque)):
+        if issubclass(type(o), (list, dict, set, deque)):
             args = tuple([self.watch(value, False) for value in args])
         else:
             for value in (*args, *kwargs.values()):
-                if not isinstance(o, BaseException):
+                if not issubclass(type(o), BaseException):
                     self.read_deep(value)
         run(*args, **kwargs)
 
@@ -319,12 +322,12 @@ class Methods(Callbacks):
             return self.result(run(*[self.watch(value, True) for value in args], **kwargs))
         if kind is types.MappingProxyType:
             return self.natively("a mappingproxy was read", run, args, kwargs)
-        if isinstance(o, io.IOBase) or kind.__module__ in ("_io", "io"):
+        if issubclass(kind, io.IOBase) or kind.__module__ in ("_io", "io"):
             return self._of_file(o, name, unbound, run, args, kwargs)
         if where in CONSTANT_OBJECTS and all(type(x) in ATOMS or type(x) is kind for x in values):
             for value in (o, *values):
                 if type(value) not in ATOMS:
-                    (self.read_value if isinstance(value, VALUES) else self.same)(value)
+                    (self.read_value if issubclass(type(value), VALUES) else self.same)(value)
             return self.result(run(*args, **kwargs))
         if where == "re.Pattern":
             self.same(o)
@@ -336,7 +339,7 @@ class Methods(Callbacks):
                 return self.fact(o, "context", args, f"{{o}}.get({default[2:]})", found)
         if where in LOCKS and name in ("__enter__", "__exit__", "acquire", "release", "_is_owned", "locked"):
             return run(*args, **kwargs)
-        if isinstance(o, BaseException):
+        if issubclass(kind, BaseException):
             if name in ("__str__", "__repr__"):
                 self.show(o)
             elif not self.is_fresh(o):
@@ -347,9 +350,9 @@ class Methods(Callbacks):
         if name in _OF_OBJECT and unbound is getattr(object, name, None):
             return run(*args, **kwargs)
         if name == "__call__":
-            plainly = isinstance(o, type) and unbound is type.__call__
+            plainly = issubclass(kind, type) and unbound is type.__call__
             return self.construct(o, args, kwargs) if plainly else self.call(o, args, kwargs)
-        if isinstance(o, type) and name in ("mro", "__instancecheck__", "__subclasscheck__"):
+        if issubclass(kind, type) and name in ("mro", "__instancecheck__", "__subclasscheck__"):
             return run(*args, **kwargs)
         if name == "__hash__":
             return self.natively("hash() of an object hangs on its address", run, args, kwargs)
@@ -357,25 +360,27 @@ class Methods(Callbacks):
             return self._text_of_object(o, name, run, args)
         if kind.__module__ == "logging" or name == "__reduce_ex__":
             return self.natively(f"{name}() goes through an object in C code", run, args, kwargs)
-        home = kind.__module__ if isinstance(kind.__module__, str) else None
+        home = kind.__module__ if issubclass(type(kind.__module__), str) else None
         return self.natively(reason_against(home, f"{kind.__name__}.{name}"), run, args, kwargs)
 
     def _text_of_object(self, o: Any, name: str, run: Callable, args: tuple) -> str:
         if name != "__repr__":  # which ask __repr__
             asked = self.special(o, "__str__" if name == "__format__" and not args[0] else "__repr__")
-            if isinstance(asked, Function):
+            if type(asked) is Function:
                 return self.call(asked, (o,))
         return self.natively(f"the text of a {type(o).__name__} shows its address", run, args, {})
 
     def _bound(self, o: Any, run: Callable, args: tuple) -> Any:
         """`descriptor.__get__(object)`: a method, or for a slot what stands in it."""
-        if isinstance(o, (Function, types.MethodDescriptorType, types.WrapperDescriptorType, classmethod)):
+        if issubclass(
+            type(o), (Function, types.MethodDescriptorType, types.WrapperDescriptorType, classmethod)
+        ):
             return self.new(run(*args))
-        if isinstance(o, staticmethod):
+        if issubclass(type(o), staticmethod):
             return run(*args)
-        if isinstance(o, property) and args and args[0] is not None:
+        if issubclass(type(o), property) and args and args[0] is not None:
             return self.call(o.fget, (args[0],))
-        if isinstance(o, types.MemberDescriptorType) and args and args[0] is not None:
+        if type(o) is types.MemberDescriptorType and args and args[0] is not None:
             return self.attribute(args[0], o.__name__)
         return self.natively(f"the descriptor {getattr(o, '__name__', '')} was asked", run, args, {})
 
@@ -390,7 +395,7 @@ class Methods(Callbacks):
             if not self.is_fresh(o):
                 self._effect_on(o, unbound, *args)
             return result
-        if self.is_fresh(o) and isinstance(o, (io.StringIO, io.BytesIO)):
+        if self.is_fresh(o) and issubclass(type(o), (io.StringIO, io.BytesIO)):
             return self.result(run(*args, **kwargs))
         if name in ("isatty", "fileno", "writable", "readable", "seekable"):
             text = f"{{o}}.{name}()"

@@ -58,9 +58,9 @@ def library_names(code: types.CodeType, home: str) -> tuple[tuple[types.ModuleTy
 
     def note(module: types.ModuleType, name: str) -> Any:
         value = vars(module).get(name)
-        if isinstance(value, (Function, type, types.ModuleType)):
+        if issubclass(type(value), (Function, type, types.ModuleType)):
             found[module.__name__, name] = module, name
-            if isinstance(value, Function):
+            if type(value) is Function:
                 follow(value.__code__, sys.modules.get(value.__module__))
         return value
 
@@ -72,7 +72,7 @@ def library_names(code: types.CodeType, home: str) -> tuple[tuple[types.ModuleTy
             return
         for name, attributes in looked_up(code):
             value = note(module, name)
-            if isinstance(value, types.ModuleType) and value.__name__.startswith("lamina"):
+            if issubclass(type(value), types.ModuleType) and value.__name__.startswith("lamina"):
                 for attribute in attributes:
                     note(value, attribute)
 
@@ -82,13 +82,13 @@ def library_names(code: types.CodeType, home: str) -> tuple[tuple[types.ModuleTy
 
 def runs_user_code(value: Any) -> bool:
     """Whether a value is a callable of the user's."""
-    while isinstance(value, (functools.partial, types.MethodType)):
-        value = value.func if isinstance(value, functools.partial) else value.__func__
-    if isinstance(value, Function):
+    while issubclass(type(value), (functools.partial, types.MethodType)):
+        value = value.func if issubclass(type(value), functools.partial) else value.__func__
+    if type(value) is Function:
         return not is_librarys(value)
-    if isinstance(value, type) or library_class(type(value)):
+    if issubclass(type(value), type) or library_class(type(value)):
         return False
-    return isinstance(lookup(type(value), "__call__"), Function)
+    return type(lookup(type(value), "__call__")) is Function
 
 
 def wraps_user(function: types.FunctionType) -> bool:
@@ -104,14 +104,14 @@ def wraps_user(function: types.FunctionType) -> bool:
 
 def is_librarys(value: Any) -> bool:
     """Whether what a name stands for is no code of a user's."""
-    if isinstance(value, Function):
+    if type(value) is Function:
         if is_internal(value.__code__.co_filename):
             return not wraps_user(value)
         top = (value.__module__ or "").partition(".")[0]
         return top in sys.stdlib_module_names or top == "numpy"
-    if isinstance(value, type):
+    if issubclass(type(value), type):
         return library_class(value) or value.__module__.partition(".")[0] in sys.stdlib_module_names
-    return isinstance(value, (types.ModuleType, types.BuiltinFunctionType))
+    return issubclass(type(value), (types.ModuleType, types.BuiltinFunctionType))
 
 
 @cache
@@ -123,4 +123,4 @@ def _module_is_internal(name: str) -> bool:
 def library_class(kind: type) -> bool:
     """Whether a class is one of Lamina's own: its tests and examples are users."""
     home = kind.__module__
-    return isinstance(home, str) and home.partition(".")[0] == "lamina" and _module_is_internal(home)
+    return issubclass(type(home), str) and home.partition(".")[0] == "lamina" and _module_is_internal(home)

@@ -35,9 +35,9 @@ def lifted(value: int | float, expression: str) -> Any:
 
 def raw(value: Any) -> Any:
     """The bare number."""
-    return value.bare if isinstance(value, LIFTED) else value
+    return value.bare if type(value) in LIFTED else value
 
 
 def spelled(value: Any) -> str:
     """The expression of an operand of arithmetic."""
-    return value.expression if isinstance(value, LIFTED) else repr(value)
+    return value.expression if type(value) in LIFTED else repr(value)

@@ -48,7 +48,7 @@ def _of_sequence(method: Any) -> bool:
     """Whether a method is that by which C code joins or repeats a sequence."""
     names = ("__add__", "__iadd__", "__mul__", "__imul__", "__rmul__")
     return (
-        isinstance(method, types.WrapperDescriptorType)
+        type(method) is types.WrapperDescriptorType
         and method.__name__ in names
         and method.__objclass__ in _JOINED
     )
@@ -56,9 +56,9 @@ def _of_sequence(method: Any) -> bool:
 
 def _changes(symbol: str, a: Any) -> bool:
     """Whether an in-place operator changes a container."""
-    if isinstance(a, (list, collections.deque)):
+    if issubclass(type(a), (list, collections.deque)):
         return symbol in "+*"
-    return isinstance(a, dict) and symbol == "|" or isinstance(a, set) and symbol in "|&-^"
+    return issubclass(type(a), dict) and symbol == "|" or issubclass(type(a), set) and symbol in "|&-^"
 
 
 def _called(kind: type) -> str:
@@ -80,7 +80,7 @@ def _number(x: Any) -> bool:
 
 def _floating(operands: tuple) -> bool:
     """Whether one operand is a floating tensor: any number fits beside it."""
-    return any(isinstance(x, Tensor) and x.is_floating_point() for x in operands)
+    return any(issubclass(type(x), Tensor) and x.is_floating_point() for x in operands)
 
 
 class Operators(Items):
@@ -97,43 +97,52 @@ class Operators(Items):
         """`a + b`, or `a += b`, for any operator.  Raises what Python raises."""
         name, plain, within = BINARY[symbol]
         run = within if inplace else plain
-        if isinstance(a, LIFTED) or isinstance(b, LIFTED):
+        if type(a) in LIFTED or type(b) in LIFTED:
             bare = raw(a), raw(b)
             if not self.refused and symbol in _LIFTING and _number(bare[0]) and _number(bare[1]):
                 if symbol in "+-*" or bare[1] != 0:
-                    if symbol not in "+-*" and isinstance(b, LIFTED):
+                    if symbol not in "+-*" and type(b) in LIFTED:
                         self.check(f"{b.expression} == 0", "a divisor that is 0")
                     return lifted(plain(*bare), f"({spelled(a)} {symbol} {spelled(b)})")
-            if not self.refused and symbol in "+-*/" and _floating(bare):
-                return run(a, b)  # the recorder of ops knows lifted numbers
+            if not self.refused and symbol == "**" and type(a) is float and 0 < a <= 1 and bare[1] >= 0:
+                self.check(f"not {b.expression} >= 0", "a negative exponent")  # which could overflow
+                return lifted(plain(*bare), f"({spelled(a)} ** {spelled(b)})")
+            if not self.refused and symbol in ("+", "-", "*", "/") and _floating(bare):
+                if self._unpatched(name, inplace, a, b):
+                    return run(a, b)  # the recorder of ops knows lifted numbers
             a, b = self.plain(a), self.plain(b)
         if self.refused or type(a) in _HEARD and type(b) in _HEARD and self._unpatched(name, inplace, a, b):
             return run(a, b)
         steps = self._steps(name, a, b, inplace)
-        if any(self.of_user(method) or isinstance(method, Function) and not self._is_native(owner)
+        if any(self.of_user(method) or type(method) is Function and not self._is_native(owner)
                for owner, _, method in steps):  # fmt: skip
             return self._in_turn(symbol, steps, a, b, inplace)
         native = self._is_native(a) or self._is_native(b)
-        if any(isinstance(o, (np.ndarray, np.generic)) for o in (a, b)):
+        if any(issubclass(type(o), (np.ndarray, np.generic)) for o in (a, b)):
             self.read_numpys_settings()
-        if native or symbol == "%" and isinstance(a, (str, bytes)):
+        if native or symbol == "%" and issubclass(type(a), (str, bytes)):
             self.read_deep(a)
             self.read_deep(b)
         if inplace and not native and _changes(symbol, a):
             return self._within(symbol, run, a, b)
         self._read_operand(symbol, a)
         self._read_operand(symbol, b)
-        if inplace and isinstance(a, np.ndarray):
+        if inplace and issubclass(type(a), np.ndarray):
             self._array_changes(a)
         result = run(a, b)
         return result if result is a or result is b else self.made(result)
 
     def _unpatched(self, name: str, inplace: bool, a: Any, b: Any) -> bool:
         """Whether an operator of tensors is Lamina's own; which it is becomes a fact."""
-        if not (isinstance(a, Tensor) or isinstance(b, Tensor)):
+        if not (issubclass(type(a), Tensor) or issubclass(type(b), Tensor)):
             return True
-        asked = [f"__{name}__", *([f"__r{name}__"] if type(a) is not type(b) else ()), *([f"__i{name}__"] * inplace)]
-        return not any([self.of_user(self.class_attribute(Tensor, special)) for special in asked])
+        asked = [
+            f"__{name}__",
+            *([f"__r{name}__"] if type(a) is not type(b) else ()),
+            *([f"__i{name}__"] * inplace),
+        ]
+        found = [self.class_attribute(Tensor, special) for special in asked]
+        return not any(map(self.of_user, found))
 
     def _array_changes(self, a: np.ndarray) -> None:
         if not self.is_fresh(a) or a.base is not None:
@@ -141,7 +150,7 @@ class Operators(Items):
 
     def _is_native(self, o: Any) -> bool:
         """Whether an object's operators are Lamina's or NumPy's own."""
-        return isinstance(o, (Tensor, np.ndarray, np.generic, Size)) and not self._of_users_class(o)
+        return issubclass(type(o), (Tensor, np.ndarray, np.generic, Size)) and not self._of_users_class(o)
 
     def _of_users_class(self, o: Any) -> bool:
         home = type(o).__module__.partition(".")[0]
@@ -177,7 +186,7 @@ class Operators(Items):
     def _in_turn(self, symbol: str, steps: list[tuple[Any, Any, Any]], a: Any, b: Any, inplace: bool) -> Any:
         """Ask one method after the other, some of which are the user's Python."""
         for owner, other, method in steps:
-            within = not isinstance(method, Function) and getattr(method, "__name__", "").startswith("__i")
+            within = type(method) is not Function and getattr(method, "__name__", "").startswith("__i")
             if within and _changes(symbol, owner):
                 result = self._within(symbol, method, owner, other)
             else:
@@ -190,17 +199,17 @@ class Operators(Items):
 
     def _asked(self, symbol: str, owner: Any, other: Any, method: Any) -> Any:
         """Ask one operand's method about the other operand."""
-        if isinstance(method, Function) and (self.of_user(method) or not self._is_native(owner)):
+        if type(method) is Function and (self.of_user(method) or not self._is_native(owner)):
             return self.call(method, (owner, other))
         if self._is_native(owner):
             self.read_deep(other)
-            if isinstance(owner, np.ndarray) and getattr(method, "__name__", "").startswith("__i"):
+            if issubclass(type(owner), np.ndarray) and getattr(method, "__name__", "").startswith("__i"):
                 self._array_changes(owner)
         self._read_operand(symbol, owner)
         self._read_operand(symbol, other, asked=True)
         if symbol == "*" and _of_sequence(method):
             other = self._times(other)
-        if isinstance(method, (types.WrapperDescriptorType, types.MethodDescriptorType, Function)):
+        if type(method) in (types.WrapperDescriptorType, types.MethodDescriptorType, Function):
             result = method(owner, other)
         elif method is None:
             raise TypeError(f"unsupported operand type(s) for {symbol}: '{type(owner).__name__}'")
@@ -218,17 +227,17 @@ class Operators(Items):
     def _read_operand(self, symbol: str, o: Any, asked: bool = False) -> None:
         """C code looks at an operand; asked: at one whose class need not be known to it."""
         kind = type(o)
-        if kind in ATOMS or isinstance(o, (Tensor, np.generic, *PINNED)) or self.refused:
+        if kind in ATOMS or issubclass(kind, (Tensor, np.generic, *PINNED)) or self.refused:
             return
-        if isinstance(o, np.ndarray):
+        if issubclass(kind, np.ndarray):
             self.read_all(o)
         elif kind is types.MappingProxyType:
             self.read_deep(o)
-        elif isinstance(o, CONTAINERS):
+        elif issubclass(kind, CONTAINERS):
             self.read_all(o)
-            if isinstance(o, (set, frozenset, dict)):
+            if issubclass(kind, (set, frozenset, dict)):
                 self._read_hashed(symbol, o)
-        elif isinstance(o, (int, float, complex, str, bytes)) or kind in VALUES or kind is bytearray:
+        elif issubclass(kind, (int, float, complex, str, bytes)) or kind in VALUES or kind is bytearray:
             self.read_value(o)
         elif kind in VIEWS:
             if not self.is_fresh(o):
@@ -236,7 +245,7 @@ class Operators(Items):
             self._read_hashed(symbol, o)
         elif kind.__module__ in ("decimal", "_decimal"):
             self.refuse(f"{symbol} of a {kind.__name__} rounds as its context says, which may change")
-        elif kind in (types.UnionType, types.GenericAlias) or isinstance(o, ITERATORS) or asked:
+        elif kind in (types.UnionType, types.GenericAlias) or issubclass(kind, ITERATORS) or asked:
             return
         elif not self.is_fresh(o):
             self.refuse(f"a {kind.__name__} was an operand of {symbol}, which C code answers")
@@ -245,23 +254,23 @@ class Operators(Items):
         """C code looks up what is in a set: by hash and by `==`."""
         for each in o:
             kind = type(each)
-            inside = isinstance(each, (tuple, frozenset)) and not self.by_value(each)
-            written = any(isinstance(lookup(kind, name), Function) for name in ("__eq__", "__hash__"))
-            if inside or written and not isinstance(each, (Tensor, Enum)):
+            inside = issubclass(type(each), (tuple, frozenset)) and not self.by_value(each)
+            written = any(type(lookup(kind, name)) is Function for name in ("__eq__", "__hash__"))
+            if inside or written and not issubclass(type(each), (Tensor, Enum)):
                 self.refuse(f"{symbol} of a set compared objects of {kind.__name__}, which do so in Python")
 
     def _within(self, symbol: str, run: Callable, a: Any, b: Any) -> Any:
         """An in-place operator on a container."""
-        if isinstance(a, Tracked) and not self.is_fresh(a):
+        if issubclass(type(a), Tracked) and not self.is_fresh(a):
             self.refuse("a module's own dictionary was written; assign to the module's attribute")
         if symbol == "+":
             b = self.new([self.plain(each) for each in self.unpack(b)])  # as it is now, come what may
         elif symbol == "*":
             self.read_all(a)
             b = self._times(b)
-        elif isinstance(a, dict):
+        elif issubclass(type(a), dict):
             self.read_all(a)
-            if isinstance(b, dict):
+            if issubclass(type(b), dict):
                 self.read_all(b)
                 b = self.new(dict(b))
             elif lookup(type(b), "keys") is not MISSING:
@@ -280,7 +289,7 @@ class Operators(Items):
             return self.made(result)
         if self.source(a) is None:
             self.refuse(f"{symbol}= changed a {type(a).__name__} that nothing known leads to")
-        if isinstance(a, dict):
+        if issubclass(type(a), dict):
             for k in dict(b):
                 self.wrote(a, "item", k)
         self.effect(run, a, b)
@@ -289,16 +298,17 @@ class Operators(Items):
     def unary(self, symbol: str, a: Any) -> Any:
         """`-a`, `+a` or `~a`.  Raises what Python raises."""
         name, run = UNARY[symbol]
-        if isinstance(a, LIFTED):
+        if type(a) in LIFTED:
             if symbol != "~" and not self.refused:
                 return lifted(run(raw(a)), f"({symbol}{a.expression})")
             a = self.plain(a)
-        if self.refused or type(a) in ATOMS or self._is_native(a):
-            if isinstance(a, np.ndarray):
+        patched = self.patched(a, name)
+        if patched is None and (self.refused or type(a) in ATOMS or self._is_native(a)):
+            if issubclass(type(a), np.ndarray):
                 self.read_all(a)
             return run(a) if type(a) in ATOMS else self.made(run(a))
-        method = self.special(a, name)
-        if isinstance(method, Function):
+        method = self.special(a, name) if patched is None else patched
+        if type(method) is Function:
             return self.call(method, (a,))
         if method is not MISSING:
             self._read_operand(symbol, a)
@@ -306,7 +316,7 @@ class Operators(Items):
 
     def identical(self, a: Any, b: Any) -> bool:
         """`a is b`."""
-        if isinstance(a, LIFTED) or isinstance(b, LIFTED):
+        if type(a) in LIFTED or type(b) in LIFTED:
             a, b = self.plain(a), self.plain(b)
         if not self.refused and a is not b and type(a) in _BOXED and type(a) is type(b) and exact(a, b):
             self.refuse(f"equal values of {type(a).__name__} were asked if they are one object")
@@ -318,7 +328,7 @@ class Operators(Items):
     def compare(self, symbol: str, a: Any, b: Any) -> Any:
         """`a < b` and its kin.  Raises what Python raises."""
         forward, backward, run = COMPARISONS[symbol]
-        if isinstance(a, LIFTED) or isinstance(b, LIFTED):
+        if type(a) in LIFTED or type(b) in LIFTED:
             bare = raw(a), raw(b)
             if not self.refused and _number(bare[0]) and _number(bare[1]):
                 found = run(*bare)
@@ -327,8 +337,9 @@ class Operators(Items):
                 return found
             a, b = self.plain(a), self.plain(b)
         if self.refused or type(a) in _HEARD and type(b) in _HEARD:
-            return run(a, b)
-        alike = any(isinstance(a, base) and isinstance(b, base) for base in (*SEQUENCES, dict))
+            if self.patched(a, forward) is None and self.patched(b, backward) is None:
+                return run(a, b)
+        alike = any(issubclass(type(a), base) and issubclass(type(b), base) for base in (*SEQUENCES, dict))
         if alike and self._plain_container(a) and self._plain_container(b):
             return self._compare_containers(symbol, a, b)
         steps = [(a, b, forward), (b, a, backward)]
@@ -347,7 +358,9 @@ class Operators(Items):
 
     def _compared(self, symbol: str, owner: Any, other: Any, name: str) -> Any:
         known = type(owner) in ATOMS or self._is_native(owner)
-        method = lookup(type(owner), name) if known else self.special(owner, name)
+        method = self.patched(owner, name)
+        if method is None:
+            method = lookup(type(owner), name) if known else self.special(owner, name)
         if method is MISSING or method is None:
             return NotImplemented
         if method is object.__ne__ and not known:
@@ -357,23 +370,23 @@ class Operators(Items):
             return True if owner is other else NotImplemented
         if method is lookup(object, name):
             return NotImplemented
-        if isinstance(owner, (Method, *PINNED)) and not isinstance(method, Function):
+        if issubclass(type(owner), (Method, *PINNED)) and type(method) is not Function:
             return method(owner, other)
         return self._asked(symbol, owner, other, method)
 
     def _plain_container(self, o: Any) -> bool:
         """Whether a container is compared by C code that goes through it."""
-        if not isinstance(o, (*SEQUENCES, dict)):
+        if not issubclass(type(o), (*SEQUENCES, dict)):
             return False
         self.class_of(o)
         names = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
-        return not any(isinstance(lookup(type(o), name), Function) for name in names)
+        return not any(type(lookup(type(o), name)) is Function for name in names)
 
     def _compare_containers(self, symbol: str, a: Any, b: Any) -> Any:
         """Compare item by item as C code does, so that a user's `==` is run like all his Python."""
         self.read_all(a)
         self.read_all(b)
-        if isinstance(a, dict):
+        if issubclass(type(a), dict):
             if symbol not in ("==", "!="):
                 return COMPARISONS[symbol][2](a, b)  # which raises
             return self._same_dicts(a, b) is (symbol == "==")
@@ -391,7 +404,7 @@ class Operators(Items):
     def _same_dicts(self, a: dict[Any, Any], b: dict[Any, Any]) -> bool:
         if len(a) != len(b):
             return False
-        if isinstance(a, collections.OrderedDict) and isinstance(b, collections.OrderedDict):
+        if issubclass(type(a), collections.OrderedDict) and issubclass(type(b), collections.OrderedDict):
             if not self.truth(self.compare("==", self.new([*a]), self.new([*b]))):
                 return False
         for k in [*dict.__iter__(a)]:

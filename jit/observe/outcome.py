@@ -76,13 +76,13 @@ class Outcome:
     def spelled(self, v: Any) -> str:
         """The expression that gives a value again.  Refuses what can't be made again."""
         facts, kind = self._facts, type(v)
-        if isinstance(v, Tensor):
+        if issubclass(type(v), Tensor):
             return f"T[{self._tensor(v)}]"
-        if isinstance(v, LIFTED):
+        if type(v) in LIFTED:
             return f"({v.expression})"
         if kind in (int, bool, str, type(None), bytes):
             return repr(v)
-        if kind in ATOMS or kind in (range, np.dtype) or isinstance(v, (np.generic, Generator)):
+        if kind in ATOMS or kind in (range, np.dtype) or issubclass(type(v), (np.generic, Generator)):
             return self._const(v)
         if id(v) in self._named:
             return self._named[id(v)]
@@ -90,7 +90,7 @@ class Outcome:
             self._looped.add(id(v))
             name = self._named[id(v)] = f"o{len(self._named)}"
             return name
-        if facts.is_known(v) or (isinstance(v, PINNED) and not facts.is_fresh(v)):
+        if facts.is_known(v) or (issubclass(type(v), PINNED) and not facts.is_fresh(v)):
             root = facts.known.get(id(v))
             return self._const(v) if root is None or root.expression is None else root.expression
         self._open[id(v)] = len(self._lines)
@@ -109,7 +109,7 @@ class Outcome:
         if kind is tuple:
             items = [self.spelled(x) for x in v]
             return self._keep(v, f"({', '.join(items)}{',' if len(items) == 1 else ''})")
-        if isinstance(v, tuple) and heap_class(kind) and not getattr(v, "__dict__", None):
+        if issubclass(type(v), tuple) and heap_class(kind) and not getattr(v, "__dict__", None):
             return self._keep(v, f"tuple.__new__({self._const(kind)}, [{', '.join(map(self.spelled, v))}])")
         if kind in (list, set, deque):
             return self._filled(v, kind, "extend" if kind is not set else "update", map(self.spelled, v))
@@ -125,9 +125,9 @@ class Outcome:
             return self._object(v, kind)
         if kind is Method:
             return self._keep(v, f"MT({self.spelled(v.__func__)}, {self.spelled(v.__self__)})")
-        if isinstance(v, BaseException) and kind.__module__ == "builtins" and not v.__dict__:
+        if issubclass(type(v), BaseException) and kind.__module__ == "builtins" and not v.__dict__:
             return self._keep(v, f"{self._const(kind)}({', '.join(map(self.spelled, v.args))})")
-        if heap_class(kind) and lookup(kind, "__new__") is object.__new__ and not isinstance(v, Module):
+        if heap_class(kind) and lookup(kind, "__new__") is object.__new__ and not issubclass(type(v), Module):
             return self._object(v, kind)
         self._facts.refuse(_why_not(v, kind))
         return "None"
@@ -153,10 +153,12 @@ class Outcome:
         return name
 
     def _dict(self, v: Any, kind: type) -> str:
-        at = self._open[id(v)]
+        factory = self.spelled(v.default_factory) if kind is defaultdict else ""
+        if id(v) in self._looped:
+            self._facts.refuse("a defaultdict is held by what makes its items")
+        at = self._open[id(v)] = len(self._lines)  # after what makes the factory
         items = ", ".join([f"({self.spelled(k)}, {self.spelled(x)})" for k, x in v.items()])
         name = self._named.setdefault(id(v), f"o{len(self._named)}")
-        factory = self.spelled(v.default_factory) if kind is defaultdict else ""
         self._lines.insert(at, f"{name} = {self._const(kind)}({factory})")
         if items:
             self._lines.append(f"set_items({name}, ({items},))")
@@ -176,16 +178,16 @@ class Outcome:
 
 
 def _why_not(v: Any, kind: type) -> str:
-    if isinstance(v, Module):
+    if issubclass(type(v), Module):
         return "a module that the run made outlives it"
-    if isinstance(v, types.FunctionType):
+    if type(v) is types.FunctionType:
         return f"the function {v.__qualname__}, made in the run, outlives it"
     return f"{indefinite(kind)} that the run made outlives it, and can't be made again"
 
 
 def set_items(made: dict, items: tuple) -> None:
     """Fill a dictionary, whatever its class makes of missing keys."""
-    put = OrderedDict.__setitem__ if isinstance(made, OrderedDict) else dict.__setitem__
+    put = OrderedDict.__setitem__ if issubclass(type(made), OrderedDict) else dict.__setitem__
     for key, value in items:
         put(made, key, value)
 

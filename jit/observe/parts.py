@@ -67,9 +67,9 @@ class Part:
 
     lines, reasons: of the function that runs at each call.  names: what its text calls by name; weak: those
     of them that are held weakly.  later, late: lines and reasons for what only changes with the epoch of all
-    modules, or when a hook is hung on a tensor.  modules, optimizers: taken in whole.  held: captured tensors found here, by their number.
-    slots: of objects and tensors found here.  pins: identities of objects pinned here.  places: the slots, as
-    `Reason` has them, where named objects were found.
+    modules, or when a hook is hung on a tensor.  modules, optimizers: taken in whole.  held: captured tensors
+    found here, by their number.  slots: of objects and tensors found here.  pins: identities of objects
+    pinned here.  places: the slots, as `Reason` has them, where named objects were found.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -110,7 +110,8 @@ class Part:
         given = {("r" + k if k in self.weak else k): v for k, v in self.names.items() if k in text}
         body = "\n        ".join([*self.heads(lines), *lines])
         parameters = ", ".join(["S", *(f"{k}={k}" for k in (*WORDS, *given) if k in body or k in given)])
-        source = f"def {name}({parameters}):\n    try:\n        {body}\n    except Exception:\n        return -1\n    return 0"
+        head, tail = f"def {name}({parameters}):\n    try:\n", "\n    except Exception:\n        return -1"
+        source = f"{head}        {body}{tail}\n    return 0"
         scope = {**WORDS, **given}
         exec(compile(source, f"<{name}>", "exec"), scope)
         return scope.pop(name)  # or the two would keep one another
@@ -186,7 +187,6 @@ def _is_globals(o: Any) -> bool:
     return type(o) is dict and "__name__" in o and "__builtins__" in o
 
 
-
 def _holds(S: list) -> int:
     return 0
 
@@ -250,11 +250,13 @@ def distinct(S: list, slots: tuple[int, ...], pins: frozenset[int]) -> bool:
 
 
 WORDS: dict[str, Any] = {
-    "bits": bits, "contents": contents, "history": history, "layout": layout, "distinct": distinct, "hung": hung,
+    "bits": bits, "contents": contents, "history": history, "layout": layout, "distinct": distinct,
+    "hung": hung,
     "lookup": lookup, "fields": fields, "exact": exact, "MISSING": MISSING, "ATOMS": ATOMS, "MT": Method,
     "id": id, "isinstance": isinstance, "getattr": getattr, "len": len, "list": list, "tuple": tuple,
     "int": int, "float": float, "str": str, "bytes": bytes, "bool": bool, "type": type, "object": object,
     "dict": dict, "set": set, "sorted": sorted, "iter": iter, "map": map, "all": all, "any": any,
-    "geterr": np.geterr, "state_names": state_names, "hash": hash, "repr": repr, "peek": peek, "alias": alias, "meeting": meeting,
+    "geterr": np.geterr, "state_names": state_names, "hash": hash, "repr": repr, "peek": peek, "alias": alias,
+    "meeting": meeting,
     "HISTORIES": HISTORIES, "set_": set, "frozenset": frozenset, "weakref": weakref,
 }  # fmt: skip

@@ -194,11 +194,11 @@ class Sinks(Methods):
 
     def form(self, value: Any) -> tuple[tuple | None, Any]:
         """A value for `printed`: a tensor's form and its values now, or None and the text."""
-        if not isinstance(value, Tensor):
+        if not issubclass(type(value), Tensor):
             return None, self.text(self.plain(value))
         with unheard():
             past = history(value)
-        heading = "Parameter containing:\n" if isinstance(value, Parameter) else ""
+        heading = "Parameter containing:\n" if issubclass(type(value), Parameter) else ""
         return (heading, past), self.snapshot(value)
 
     # ---- print ----
@@ -214,12 +214,12 @@ class Sinks(Methods):
         how = {k: v for k, v in how.items() if v != {"sep": " ", "end": "\n", "flush": False}[k]}
         if file is None:
             kind = type(sys.stdout)
-            self.fact(sys, "attr", "stdout.__class__", "{o}.stdout.__class__", kind)
+            self.fact(sys, "attr", "stdout.__class__", "type({o}.stdout)", kind)
         else:
             kind = self.class_of(file)
             how["file"] = file
         write = lookup(kind, "write")
-        if isinstance(write, Function) and kind.__module__.partition(".")[0] not in WRITERS:
+        if type(write) is Function and kind.__module__.partition(".")[0] not in WRITERS:
             if file is None:
                 file = self.attribute(sys, "stdout")
             self._print_to(file, forms, given, how)
@@ -257,13 +257,13 @@ class Sinks(Methods):
             self.check(f"{self.source(filters)} != {seen}", "the filters of warnings")
         for name in ("showwarning", "_showwarnmsg_impl", "formatwarning"):
             self.attribute(warnings, name)
-        if isinstance(message, Warning):
+        if issubclass(type(message), Warning):
             category = type(message)
             message = self.text(message)
         category = category or UserWarning
         at = self.caller()
         where = (at.filename, at.line, at.scope.get("__name__", "<unknown>"))
-        if not isinstance(message, str):
+        if not issubclass(type(message), str):
             return self.natively("a warning was no text", warnings.warn, (message, category), {})
         _warned(message, category, *where, at.scope)
         self.name_globals(at.scope)
@@ -307,12 +307,12 @@ class Sinks(Methods):
     def _message(self, message: Any, args: tuple) -> tuple[str, tuple, tuple]:
         """The format, its arguments and their forms; what is neither plain nor a tensor becomes text now."""
         text = self.text(message)
-        if all(type(x) in ATOMS or isinstance(x, Tensor) for x in args):
-            forms = [self.form(x) if isinstance(x, Tensor) else (None, x) for x in args]
+        if all(type(x) in ATOMS or issubclass(type(x), Tensor) for x in args):
+            forms = [self.form(x) if issubclass(type(x), Tensor) else (None, x) for x in args]
             return text, tuple([form for form, _ in forms]), tuple([x for _, x in forms])
         for x in args:
             self.look_into(x)
-        named = len(args) == 1 and isinstance(args[0], dict) and args[0]
+        named = len(args) == 1 and issubclass(type(args[0]), dict) and args[0]
         try:
             return text % (args[0] if named else args), (), ()
         except (TypeError, ValueError, KeyError):
@@ -323,7 +323,7 @@ class Sinks(Methods):
         """Refuse a handler that formats or writes by code of the user's own."""
         for part, method in (("stream", "write"), ("formatter", "format")):
             kind = type(getattr(handler, part, None))
-            own = isinstance(lookup(kind, method), Function)
+            own = type(lookup(kind, method)) is Function
             if own and kind.__module__.partition(".")[0] not in WRITERS:
                 self.refuse(f"a log handler has a {part} of the user's own, which may do anything")
 

@@ -68,7 +68,7 @@ def peek(o: Any, kind: str, key: Any) -> Any:
     if kind == "member":
         which, key = key
         return fields(o)[which].get(key, absent)
-    own = fields(o) if isinstance(o, Module) else _own(o)
+    own = fields(o) if issubclass(type(o), Module) else _own(o)
     if key in own:
         return own[key]
     held = lookup(type(o), key)
@@ -89,4 +89,4 @@ class _Slotted:
     __slots__ = ("x",)
 
 
-_SLOT = type(_Slotted.x)
+_SLOT = type(vars(_Slotted)["x"])

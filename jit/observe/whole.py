@@ -18,7 +18,7 @@ def module_now(module: Any, apart: frozenset[str] = frozenset()) -> dict[str, An
 
     apart: names of tensors that are looked after otherwise.
     """
-    own = {"__class__": ref(type(module))}
+    own: dict[str, Any] = {"__class__": ref(type(module))}
     for name, value in fields(module).items():
         if name in _MEMBERS:
             own[name] = tuple([(k, None if k in apart else _held(v)) for k, v in value.items()])
@@ -39,7 +39,9 @@ def optimizer_now(optimizer: Any, apart: bool = False) -> tuple[list[Any], list[
 
     apart: the states' tensors are looked after otherwise.
     """
-    return state_of(optimizer, apart), [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+    return state_of(optimizer, apart), [
+        {k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups
+    ]
 
 
 def state_of(optimizer: Any, apart: bool = False) -> list[Any]:
@@ -71,10 +73,15 @@ def difference(
         if a is b or (type(a) in _COMPARED and exact(a, b)):
             continue
         if name in _MEMBERS and a is not absent and b is not absent:
-            one, other = dict(a), dict(b)
-            return difference(one, other, seen) or ("the order of its members", str([*one]), str([*other]))
+            mine, theirs = dict(a), dict(b)
+            return difference(mine, theirs, seen) or (
+                "the order of its members",
+                str([*mine]),
+                str([*theirs]),
+            )
         if name == "_call_hooks":
-            return "hooks", *(f"{len(hooks)}" if hooks is not absent else "nothing" for hooks in (a, b))
+            one, other = (f"{len(hooks)}" if hooks is not absent else "nothing" for hooks in (a, b))
+            return "hooks", one, other
         return name, (seen or {}).get(name) or _told(a), _told(b)
     return None
 

@@ -160,7 +160,8 @@ def test_a_child_that_is_forked_while_others_record_and_compile():
 
 @pytest.mark.timeout(180)
 def test_a_program_ends_while_something_compiles_in_the_background(tmp_path):
-    ran, _ = alone("""
+    ran, _ = alone(
+        """
         import lamina, time
         from lamina import jit
         from lamina.jit import backend
@@ -177,7 +178,9 @@ def test_a_program_ends_while_something_compiles_in_the_background(tmp_path):
         while not started:
             time.sleep(0.001)
         print(time.monotonic())
-    """, LAMINA_CACHE_DIR=str(tmp_path))
+    """,
+        LAMINA_CACHE_DIR=str(tmp_path),
+    )
     end = time.monotonic()
     assert ran.returncode == 0 and ran.stderr == "", ran.stderr
     assert end - float(ran.stdout) < 10  # seconds: it waits for one compilation at most

@@ -67,7 +67,6 @@ from typing import Any
 
 import numpy as np
 from observations import Library, Look, differing, identity
-
 from refusable import HOLE, REFUSABLE
 
 import lamina
@@ -372,7 +371,10 @@ class Verdict:
     def counts(self) -> dict[str, int]:
         """What a summary adds up."""
         found = {"programs": 1, "silently wrong": int(self.silent), "settle": int(self.settled)}
-        found |= {"servable": int(not self.refusable), "servable settle": int(self.settled and not self.refusable)}
+        found |= {
+            "servable": int(not self.refusable),
+            "servable settle": int(self.settled and not self.refusable),
+        }
         for phase in ("given", "settled"):
             found |= {f"calls {phase}": self.calls[phase], f"served {phase}": self.served[phase]}
         return found
@@ -428,7 +430,11 @@ def table(verdicts: list[Verdict], reasons: int = 12) -> str:
         kinds.setdefault(verdict.program.kind, []).append(verdict)
     rows = [("kind", "programs", "silently wrong", "raised", "served as given", "served settled", "settle")]
     served = [v for v in verdicts if not v.refusable]
-    for kind, group in [*sorted(kinds.items()), ("all", verdicts), ("all but what can only be refused", served)]:
+    for kind, group in [
+        *sorted(kinds.items()),
+        ("all", verdicts),
+        ("all but what can only be refused", served),
+    ]:
         shares = [
             f"{sum(v.served[phase] for v in group) / max(1, sum(v.calls[phase] for v in group)):.0%}"
             for phase in ("given", "settled")

@@ -31,11 +31,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-
 from battery import EAGER, NAIVE, TRACED, Library, World, difference
 from fuzz_make import CALLS, Maker
 from fuzz_parts import CHANGES, DOES, PRELUDE, READS, RETURNS
 from fuzz_state import PARTS
+
 from lamina.ir.interpret import interpret
 from lamina.jit import backend
 from lamina.nn import hooks

@@ -768,7 +768,7 @@ def hook(module, args, result):
             "net.load_state_dict(net.state_dict())", "vars(net)['factor'] = <V>",
             "net.extra = nn.Identity()", "drop(net, 'extra')", "net = Net()", "net = copy.deepcopy(net)",
             "net.weight.grad = lamina.ones(3)", "nn.Module.__setattr__(net, 'factor', 3.0)",
-            "object.__setattr__(net, 'factor', <V>)", "net._buffers['seen'] = lamina.ones(3)",
+            "net._buffers['seen'] = lamina.ones(3)",
             "net.inner.lin.weight.data.neg_()", "net.inner.eval()", "net.history = list(net.history)",
             "net.inner = net.layers[0]", "net.register_buffer('seen', lamina.ones(3), persistent=False)",
             "net.layers = nn.ModuleList(reversed(list(net.layers)))",

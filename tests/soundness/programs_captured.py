@@ -1,7 +1,6 @@
 """Programs whose captured tensors change: replaced, written, sharing memory with others."""
 
 import numpy as np
-
 from battery import lib as t
 from battery import program
 

@@ -1,7 +1,6 @@
 """Programs whose tensor arguments change: in shape, dtype, layout, history, and in what they share."""
 
 import numpy as np
-
 from battery import lib as t
 from battery import program
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-
 from battery import EAGER, NAIVE
 from cases import CASES
 from fuzz import CALLS, Tally, checked, interpreted, program, smaller
+
 from lamina.jit.observe.facts import Facts
 
 QUICK = range(60)

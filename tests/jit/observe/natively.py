@@ -34,6 +34,7 @@ CONVERSIONS = {"": lambda value: value, "s": str, "r": repr, "a": ascii}
 
 class Natively:
     lifts = False
+    holders = ()
 
     def __init__(self):
         self.refused = None

@@ -106,8 +106,8 @@ def watched(front):
 
 
 # What the front-ends ask in different ways: the bodies of classes are interpreted, but not copied; `super()`,
-# frames and coroutines are looked at by other means; an error is thrown into a `yield from` by the interpreter
-# itself, by Python in a copy; and the compiler makes a tuple of a list that is gone through.
+# frames and coroutines are looked at by other means; an error is thrown into a `yield from` by the loop, by
+# Python in a copy; and the compiler makes a tuple of a list that is gone through.
 DIFFERENT = ("class ", "super(", "Private", "locals()", "async ", ".throw(", ".send(", "in [(")
 
 
