@@ -43,16 +43,24 @@ def _flatten(x: Any, leaves: list[Any], seen: list[Any] | None) -> Shape:
     elif issubclass(kind, tuple) and hasattr(kind, "_fields") and kind is not Size:
         names, items = kind._fields, x
     elif (
-        is_dataclass(kind) and not issubclass(kind, Module) and vars(x).keys() == {f.name for f in fields(x)}
+        is_dataclass(kind) and not issubclass(kind, Module) and _own(x).keys() == {f.name for f in fields(x)}
     ):
         names = tuple(f.name for f in fields(x))
-        items = tuple(getattr(x, name) for name in names)
+        items = tuple(map(_own(x).__getitem__, names))
     else:
         leaves.append(x)
         return None
     if seen is not None and not issubclass(kind, tuple):
         seen.append(x)
     return (kind, names, tuple([_flatten(item, leaves, seen) for item in items]))
+
+
+def _own(x: Any) -> dict[str, Any]:
+    """An object's own dictionary, empty where it has slots alone; no code of the user's is asked."""
+    try:
+        return object.__getattribute__(x, "__dict__")
+    except AttributeError:
+        return {}
 
 
 def rebuild(shape: Shape, leaves: Sequence[Any]) -> Any:

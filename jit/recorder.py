@@ -111,6 +111,8 @@ class Recorder:
             if self._given[id(x)] != source and self.reason is None:
                 self.reason = f"a tensor {x._meta} is reached as a gradient, and otherwise too"
             return None
+        if id(x._data) in self._values and id(x._data) not in self._origins and self.reason is None:
+            self.reason = f"a tensor {x._meta} that the run made is met as one that was there"
         twin = self._by_array.setdefault(id(x._data), x)
         self._given[id(x)] = source
         self._tensors.append((x, source))

@@ -78,7 +78,9 @@ def finished(recorder: Recorder, outcome: Outcome, result: Any) -> Recording:
     recorder.check()
     if recorder.written and (overlap := recorder.overlapping()):
         raise Refusal(f"memory that is written belongs to two tensors: {overlap}")
-    return _Finish(recorder).recording(outcome, result)
+    found = _Finish(recorder).recording(outcome, result)
+    outcome.tensors.clear()  # which are the user's from here on
+    return found
 
 
 class _Finish:

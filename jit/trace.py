@@ -10,6 +10,7 @@ import builtins
 import copy
 import functools
 import inspect
+import sys
 import threading
 import types
 import warnings
@@ -21,6 +22,7 @@ from typing import Any
 
 from ..ir.dtypes import default_dtype
 from ..ir.errors import ArgumentError, DimError, GradError, LaminaError
+from ..nn import Module
 from ..runtime import modes
 from . import backend
 from .autograd import differentiable
@@ -45,7 +47,6 @@ from .verify import TraceError, compared, wanted
 MOST_RECORDINGS = 32  # of one function
 MOST_ANSWERS = 8  # to one question
 MOST_RAISED = 2  # recording runs that raise, before such calls run plainly
-UNSTEADY = 2  # misses at one place that holds a number, before the number becomes an input
 
 
 # What records and compiles uses these as well; the others it doesn't.
@@ -81,7 +82,6 @@ class TracedFunction:
             self._recordings = 0
             self._full: str | None = None
             self._unsteady: Counter[tuple] = Counter()
-            self._lift: set[tuple] = set()
             self._log = Log(self._name)
 
     # ---- calling ----
@@ -153,11 +153,22 @@ class TracedFunction:
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         return self if owner is None else types.MethodType(self, owner)
 
-    def __deepcopy__(self, memo: dict) -> TracedFunction:
-        return TracedFunction(copy.deepcopy(self.__wrapped__, memo), **self._options())
+    def __copy__(self) -> TracedFunction:
+        return self._around(copy.copy(self.__wrapped__))
 
-    def __reduce__(self) -> tuple:
-        return _restored, (self.__wrapped__, self._options())
+    def __deepcopy__(self, memo: dict) -> TracedFunction:
+        return self._around(copy.deepcopy(self.__wrapped__, memo))
+
+    def _around(self, copied: Any) -> TracedFunction:
+        """The same for a copy of what is wrapped; a function's copy is the function."""
+        return self if copied is self.__wrapped__ else type(self)(copied, **self._options())
+
+    def __reduce__(self) -> str | tuple:
+        name = getattr(self.__wrapped__, "__qualname__", "")
+        home = sys.modules.get(getattr(self.__wrapped__, "__module__", None) or "")
+        if home is not None and vars(home).get(name) is self:
+            return name  # as functions are pickled
+        return _restored, (type(self), self.__wrapped__, self._options())
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -238,8 +249,6 @@ class TracedFunction:
         """Count the places that changed; where one does so again and again, it becomes an input."""
         for slot in {slot for slot in slots if slot is not None}:
             self._unsteady[slot] += 1
-            if self._unsteady[slot] >= UNSTEADY:
-                self._lift.add(slot)
 
     # ---- recording ----
     def _record(self, tree: Tree, at: tuple, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -249,7 +258,7 @@ class TracedFunction:
         self._recordings += 1
         registry = self._registry
         recorder = Recorder(registry.generators, registry.groups)
-        front = front_end()(recorder, registry, frozenset(self._lift))
+        front = front_end()(recorder, registry, dict(self._unsteady))
         before = _modes()
         start = perf_counter()
         result: Any = None
@@ -467,12 +476,26 @@ class TracedFunction:
         return f"<traced {self._name}: {self._log.summary()}>"
 
 
-TRANSPARENT.add(TracedFunction)
+class TracedModule(TracedFunction):
+    """A traced module: what is assigned to it is assigned to the module, as if it were that."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = self.__dict__
+        if name in own or "_log" not in own:  # the last that `__init__` sets
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self.__wrapped__, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self.__wrapped__, name)
+
+
+TRANSPARENT.update((TracedFunction, TracedModule))
 HIDDEN.add(__file__)
 
 
-def _restored(function: Callable, options: dict[str, Any]) -> TracedFunction:
-    return TracedFunction(function, **options)
+def _restored(kind: type[TracedFunction], function: Callable, options: dict[str, Any]) -> TracedFunction:
+    return kind(function, **options)
 
 
 def _modes() -> tuple:
@@ -543,7 +566,8 @@ def trace(
         raise ArgumentError(
             "trace(function): a generator or a coroutine stops in the middle, and can't be recorded"
         )
-    return TracedFunction(
+    kind = TracedModule if isinstance(function, Module) else TracedFunction
+    return kind(
         function, verify=verify, compile=compile, max_recordings=max_recordings, when_full=when_full
     )
 

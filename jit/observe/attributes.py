@@ -14,7 +14,7 @@ from ...nn.epoch import advance
 from ...nn.members import fields
 from ...runtime import Parameter, Tensor
 from .binding import is_plain
-from .kinds import MISSING, Function
+from .kinds import MISSING, TRANSPARENT, Function, lookup
 from .lookups import Lookups
 from .numbers import raw
 from .spelling import MODULE
@@ -112,6 +112,9 @@ class Attributes(Lookups):
         elif issubclass(kind, type):
             self._set_on_class(o, name, self.plain(value))
         else:
+            if kind in TRANSPARENT and type(lookup(kind, "__setattr__")) is Function:  # it hands it on
+                self.set_attribute(self.attribute(o, "__wrapped__"), name, value)
+                return
             hook = self.special(o, "__setattr__")
             if hook is Module.__setattr__:
                 self.set_on_module(o, name, value)
@@ -252,6 +255,9 @@ class Attributes(Lookups):
                 self.refuse(f"{name} of a {'class' if issubclass(type(o), type) else 'tensor'} was deleted")
             delattr(o, name)
         else:
+            if type(o) in TRANSPARENT and type(lookup(type(o), "__delattr__")) is Function:
+                self.delete_attribute(self.attribute(o, "__wrapped__"), name)
+                return
             hook = self.special(o, "__delattr__")
             if hook is Module.__delattr__:
                 self._delete_of_module(o, name)

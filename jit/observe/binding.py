@@ -17,7 +17,6 @@ from .facts import Facts
 from .kinds import ATOMS, MISSING, PINNED, Function, Method, heap_class, lookup
 from .numbers import LIFTED
 
-_IMMUTABLE = 1 << 8  # the flag of classes whose attributes C code lets nobody change
 _TUPLE_GETTER = type(functools._CacheInfo.hits)  # the descriptor of a named tuple's field
 _BINDS_IN_C = (
     types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
@@ -29,11 +28,6 @@ _PECULIAR = (
     weakref.ProxyType, weakref.CallableProxyType,
 )  # fmt: skip
 _PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
-
-
-def changeable(kind: type) -> bool:
-    """Whether anybody may set attributes of a class."""
-    return heap_class(kind) and not kind.__flags__ & _IMMUTABLE
 
 
 def is_plain(hook: Any) -> bool:
@@ -139,7 +133,7 @@ class Binding(Facts):
 
     def bases(self, kind: type) -> None:
         """The bases of a class, in the order in which they are asked, become a fact."""
-        if changeable(kind) and not self.is_fresh(kind) and not self._of_lamina(kind):
+        if heap_class(kind) and not self.is_fresh(kind) and not self._of_lamina(kind):
             names = "".join([f"{self.const(base)}, " for base in kind.__mro__])
             self.fact(kind, "mro", 0, f"({{o}}.__mro__ == ({names}))", kind.__mro__ == (*kind.__mro__,))
 
@@ -149,7 +143,7 @@ class Binding(Facts):
     def of_base(self, base: type, name: str) -> Any:
         """What a class itself holds under a name, not its bases; MISSING where nothing."""
         found = base.__dict__.get(name, MISSING)
-        if self.refused or not changeable(base):
+        if self.refused or not heap_class(base):
             return found
         own = self.const(_dictionary(base)) if self._of_lamina(base) else "{o}.__dict__"
         if found is not MISSING:

@@ -111,9 +111,10 @@ def list_extend(frame: Frame, stack: list[Any], depth: int) -> None:
 
 @operation("set_update")
 def set_update(frame: Frame, stack: list[Any], depth: int) -> None:
-    values = frame.observer.unpack(stack.pop())
+    given = stack.pop()
+    values = frame.observer.unpack(given)
     _hashed(frame, *values)
-    stack[-depth].update(values)
+    stack[-depth].update(given if type(given) in (set, frozenset) else values)  # their order is told by both
 
 
 def _mapping(frame: Frame, value: Any) -> dict[Any, Any]:

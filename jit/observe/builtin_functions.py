@@ -165,7 +165,7 @@ class BuiltinFunctions(Sinks):
             self.refuse(f"numpy.{name}() reads or writes more than it is given; do it outside")
         elif kwargs.get("out") is not None:
             self.refuse(f"numpy.{name}(out=...) changes an array in place: take the result instead")
-        elif type(function) is types.BuiltinMethodType and name == "at":
+        elif issubclass(type(function), Builtin) and name == "at":
             self.refuse("a ufunc's at() changes an array in place")
         for value in (*args, *kwargs.values()):
             self.read_deep(value)

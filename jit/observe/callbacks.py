@@ -113,6 +113,8 @@ class Callbacks(Operators):
         """C code is going to make the text of a value, with all that is in it."""
         if self.refused or type(value) in ATOMS or issubclass(type(value), Tensor):
             return
+        if issubclass(type(value), np.ndarray):
+            self.read_print_options()
         if issubclass(type(value), BaseException):
             if lookup(type(value), "__str__") is not BaseException.__str__ and not self.is_fresh(value):
                 self.refuse(f"the text of a {type(value).__name__} is made by C code")

@@ -44,6 +44,8 @@ _ORDERED = type(
 )  # what makes sort keys; it calls back when they are compared
 _DISPATCHER = type(np.concatenate)  # of NumPy's functions with an array protocol
 
+_NOT_LOOKED_INTO = ("numpy", "re", "json", "copy", "tqdm")  # whose functions are told by which they are
+
 
 class Calls(Library):
     """Makes calls while a run is recorded.  A front-end supplies `enter`."""
@@ -61,7 +63,10 @@ class Calls(Library):
             return function(*map(raw, args), **{k: raw(v) for k, v in kwargs.items()})
         kind = type(function)
         if kind is Method:
-            if not self.is_known(function) and not self.is_fresh(function):
+            if self.is_known(function) and not self.captured(function):  # another may stand there next time
+                for name in ("__func__", "__self__"):
+                    self.fact(function, "attr", name, f"{{o}}.{name}", getattr(function, name))
+            elif not self.is_known(function) and not self.is_fresh(function):
                 self.source(function.__func__)
             return self.call(function.__func__, (function.__self__, *args), kwargs)
         if is_vouched(function):
@@ -70,27 +75,29 @@ class Calls(Library):
             return self._python(function, args, kwargs)
         if issubclass(kind, type):
             return self.instantiate(function, args, kwargs)
-        if kind in _C_CALLABLES or kind is Builtin:
+        if kind in _C_CALLABLES or issubclass(kind, Builtin):
             owner = getattr(function, "__self__", None)
             if issubclass(type(owner), np.ufunc):
                 return self.numpy(function, args, kwargs)
             return self.builtin(function, args, kwargs)
         if kind is np.ufunc or kind is _DISPATCHER:
+            self.same(function)
             return self.numpy(function, args, kwargs)
         return self._object(function, kind, args, kwargs)
 
     # ---- functions written in Python ----
     def _python(self, function: types.FunctionType, args: tuple, kwargs: Any) -> Any:
-        sink = self.sink(function)
+        sink, filename = self.sink(function), function.__code__.co_filename
+        top = (function.__module__ or "").partition(".")[0]
+        if sink is not None or top in _NOT_LOOKED_INTO or is_internal(filename):
+            self.same(function)
         if sink is not None:
             return sink(*args, **kwargs)
         if function is through_c:
             why = f"copying a {type(args[1]).__name__} goes through C code; make the copy outside"
             return self.natively(why, args[0], args[1:], {})
-        filename = function.__code__.co_filename
         if is_internal(filename):
             return self.library(function, args, kwargs)
-        top = (function.__module__ or "").partition(".")[0]
         if top == "numpy":
             return self.numpy(function, args, kwargs)
         home = function.__globals__.get("__name__")
@@ -169,6 +176,7 @@ class Calls(Library):
     def _vouched(self, function: Any, args: tuple, kwargs: Any) -> Any:
         """Call what the user vouches for: a function of its arguments."""
         self.source(function)
+        self.same(function)
         args = tuple(map(self.plain, args))
         kwargs = {k: self.plain(v) for k, v in kwargs.items()}
         for value in (*args, *kwargs.values()):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import datetime
+import functools
 import gc
 import re
 import types
@@ -246,6 +247,8 @@ class Contents(Attributes):
         """Take for granted all that can be reached from a value that C code or Lamina is given."""
         kind = type(o)
         if self.refused or kind in ATOMS or issubclass(kind, (Tensor, *PINNED, *ITERATORS)):
+            if kind is Function or issubclass(kind, functools.partial):  # which may stand in a slot
+                self.same(o)
             return
         if kind in (*CONTAINERS, collections.OrderedDict, collections.defaultdict, types.MappingProxyType):
             self.read_all(o, deep=True)

@@ -99,13 +99,13 @@ class Facts:
     """Notes what a run reads and writes.
 
     recorder: hears the ops meanwhile, and counts the questions that divide the run.  registry: numbers the
-    captured tensors.  lift: the slots (`Reason.slot`) that are known to change from call to call.
+    captured tensors.  lift: the slots (`Reason.slot`) that are known to change, and how often they did.
     """
 
-    def __init__(self, recorder: Any = None, registry: Registry | None = None, lift: frozenset = frozenset()):
+    def __init__(self, recorder: Any = None, registry: Registry | None = None, lift: Any = ()):
         self.recorder = recorder if recorder is not None else Unheard()
         self.registry = registry if registry is not None else Registry()
-        self.lift = lift
+        self.lift = lift if isinstance(lift, dict) else dict.fromkeys(lift, WEIGHTS)
         self.lifts = False  # whether lifted numbers are about
         self.parts: list[Part] = [Part()]
         self.known: dict[int, Root] = {}
@@ -206,14 +206,22 @@ class Facts:
     def new(self, o: Any) -> Any:
         """Mark an object as made in this run."""
         if type(o) is GeneratorType:  # one that nobody holds any more must be closed at once
-            key = id(o)
-            self.fresh[key] = ref(o, lambda _: self.fresh.pop(key, None))
-            self.generators.append(self.fresh[key])
+            self.generators.append(self._noticed(o))
+        elif _dies_visibly(type(o)):
+            self._noticed(o)
+            if lookup(type(o), "__del__") is not MISSING:
+                self.refuse(f"{indefinite(type(o))} was made, whose __del__ runs when nobody holds it")
         elif (type(o) is Function or not issubclass(type(o), PINNED)) and (type(o) is not tuple or o):
             self.fresh[id(o)] = o
             if issubclass(type(o), (BaseException, *ITERATORS)):
                 self.holders.add(id(o))
         return o
+
+    def _noticed(self, o: Any) -> ref:
+        """Mark an object as made in this run for as long as somebody else holds it."""
+        key = id(o)
+        self.fresh[key] = weak = ref(o, lambda _: self.fresh.pop(key, None))
+        return weak
 
     def prune(self) -> None:
         """Let go of errors and iterators that nobody else holds: what they hold must be closed in time."""
@@ -413,7 +421,7 @@ class Facts:
             return
         if id(x) in self.known:
             self.check(f"{expression} is not {self.source(x)}", self._alias(expression, x, why), late)
-        elif captured and why.slot not in self.lift:
+        elif captured and self.lift.get(why.slot, 0) < WEIGHTS:
             self.known[id(x)] = Root(None, x, why.text)
             name = self.const(x)
             self.check(f"{expression} is not {name}", why, late)
@@ -559,17 +567,24 @@ class Facts:
     # ---- taken in whole ----
     def whole_module(self, module: Module) -> None:
         """Take for granted all that a module and those inside it are: Lamina's code is about to read it."""
+        # `training` is written as it is known: what stands there after the write is held to ahead of it.
+        mode = "attr", self.key_of("training")
+        writes = {place[0] for place in self.written if place[1] != "member" and place[1:] != mode}
+        changed = writes | self._before.keys()
         for name, each in module.named_modules():
             if id(each) in self._whole:
                 continue
             self._whole.add(id(each))
             path = self.path(module) + (f".{name}" if name else "")
+            if not changed.isdisjoint(map(id, (each, each._parameters, each._buffers, each._modules))):
+                self.refuse(f"{path} was changed in the run before Lamina's own code read all of it")
+                return
             if not self.is_known(each):
                 self.pin(each, path)
             tensors = [
                 (k, x) for own in (each._parameters, each._buffers) for k, x in own.items() if x is not None
             ]
-            apart = frozenset([key for key, _ in tensors if (f"{path}.{key}", "attr") in self.lift])
+            apart = frozenset([k for k, _ in tensors if self.lift.get((f"{path}.{k}", "attr"), 0) >= WEIGHTS])
             now = module_now(each, apart)
             self.part.modules.append(Whole(ref(each), now, path, apart, texts(now), self.place()))
             for key, x in tensors:
@@ -598,7 +613,7 @@ class Facts:
         if not self.is_known(optimizer):
             self.pin(optimizer, path)
         slot = f"the states of {path}", "optimizer"
-        apart = slot in self.lift  # they keep being others: loaded, dropped, made anew
+        apart = self.lift.get(slot, 0) >= WEIGHTS  # they keep being others: loaded, dropped, made anew
         self.part.optimizers.append((ref(optimizer), optimizer_now(optimizer, apart), path, apart))
         for at, group in enumerate(optimizer.param_groups):
             for k, x in enumerate(group["params"]):
@@ -670,6 +685,7 @@ class Facts:
 
 _HELD = {0: object()}
 ALONE = getrefcount(_HELD[0])  # references to what a dictionary alone holds, as `prune` asks for them
+WEIGHTS = 2  # changes of a captured tensor before it is an input, of which nothing is computed ahead
 MOST = 1 << 53  # of lifted ints: all below are floats too
 LARGEST = 4096  # bytes of an array that is compared at each call
 
@@ -695,7 +711,7 @@ def _weakly(o: Any) -> bool:
     if type(o) is Function:
         return not is_internal(o.__code__.co_filename)
     if issubclass(type(o), type):
-        return bool(o.__flags__ & 1 << 9) and o.__module__ not in ("builtins", "lamina")
+        return heap_class(o) and o.__module__ not in ("builtins", "lamina")
     if (
         issubclass(type(o), PINNED)
         or type(o) in ATOMS
@@ -703,6 +719,15 @@ def _weakly(o: Any) -> bool:
     ):
         return False
     return type(o).__weakrefoffset__ != 0
+
+
+def _dies_visibly(kind: type) -> bool:
+    """Whether the death of its objects may be noticed, by weak references or a `__del__`."""
+    return (
+        heap_class(kind)
+        and kind.__weakrefoffset__ != 0
+        and not issubclass(kind, (type, Function, Tensor, BaseException, *ITERATORS))
+    )
 
 
 def _of_lamina(kind: type) -> bool:

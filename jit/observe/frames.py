@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import sys
 from types import CellType, CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from .decode import decode
 from .kinds import MISSING
+from .numbers import raw
 
+_LOCALS_ARE_COPIED = sys.version_info >= (3, 13)
 UNBOUND: Any = type("Unbound", (), {"__slots__": (), "__repr__": lambda self: "unbound"})()  # holds no value
 NULL: Any = type("Null", (), {"__slots__": (), "__repr__": lambda self: "null"})()  # the empty slot of a call
 
@@ -72,12 +75,12 @@ class Frame:
 
     handled: the exceptions whose handlers it is in, innermost last.  again: an error that is raised anew,
     with the context and the traceback that it keeps.  thrown: an error to raise where it was suspended.
-    names: the namespace of a class body.
+    names: the namespace of a class body.  shown: what `locals()` gave.
     """
 
     __slots__ = (
         "again", "at", "back", "builtins", "closure", "depth", "globals", "handled", "locals", "names",
-        "observer", "program", "stack", "thrown", "value",
+        "observer", "program", "shown", "stack", "thrown", "value",
     )  # fmt: skip
 
     def __init__(self, observer: Any, program: Program, function: FunctionType, values: list[Any]):
@@ -91,6 +94,7 @@ class Frame:
         self.thrown: BaseException | None = None
         self.back: Frame | None = None
         self.names: Any = None
+        self.shown: dict[str, Any] | None = None
         self.value: Any = None
 
     def unbound(self, number: int) -> NameError:
@@ -107,16 +111,23 @@ class Frame:
         )
 
     def bindings(self) -> dict[str, Any]:
-        """What `locals()` gives: every variable that holds a value."""
+        """What `locals()` gives: every variable that holds a value.
+
+        Before Python 3.13 it is the same dictionary each time, and what else was put there stays.
+        """
         if self.names is not None:
             return self.names
-        found = {}
+        found: dict[str, Any] = {} if self.shown is None else self.shown
+        if not _LOCALS_ARE_COPIED:
+            self.shown = found
         enclosed = {*self.program.code.co_cellvars, *self.program.code.co_freevars}
         for name, value in zip(self.program.variables, self.locals, strict=True):
             if name in enclosed and type(value) is CellType:
                 value = contents(value)
             if value is not UNBOUND:
-                found[name] = value
+                found[name] = raw(value)
+            else:
+                found.pop(name, None)
         return found
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ...nn import Module
 from ...runtime.places import STANDS_FOR, Place
 from .calls import Calls
 from .interpret import Interpreting
-from .kinds import Function, Method, lookup
+from .kinds import Builtin, Function, Method, lookup
 
 
 class Front(Calls):
@@ -24,17 +26,22 @@ class Front(Calls):
             self.argument(name, value) for name, value in zip((*names, *kwargs), (*args, *kwargs.values()))
         ]
         if not self.is_known(function):
-            self.pin(function, getattr(function, "__name__", type(function).__name__))
+            named = issubclass(type(function), (Function, Method, Builtin))
+            self.pin(function, function.__name__ if named else type(function).__name__)
         return self.call(function, tuple(given[: len(args)]), dict(zip(kwargs, given[len(args) :])))
 
 
 def argument_names(function: Callable, count: int) -> list[str]:
     """What a reader calls the positional arguments of a call."""
-    try:
-        known = [p for p in inspect.signature(function).parameters.values() if p.kind in _POSITIONAL]
-    except (TypeError, ValueError):
-        known = []
-    return [known[i].name if i < len(known) else f"args[{i}]" for i in range(count)]
+    names: list[str] = []
+    if issubclass(type(function), (Function, Method, partial)):
+        with contextlib.suppress(TypeError, ValueError):
+            given = inspect.signature(function).parameters.values()
+            names = [p.name for p in given if p.kind in _POSITIONAL]
+    elif (entry := entry_of(function)) is not None:  # an object, whose class answers
+        code = entry[0]
+        names = [*code.co_varnames[1 : code.co_argcount]]
+    return [*names[:count], *(f"args[{i}]" for i in range(len(names), count))]
 
 
 def entry_of(function: Any) -> Place | None:

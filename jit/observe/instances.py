@@ -20,7 +20,7 @@ from .policy import CONSTANT_MAKERS, CONSUMERS, HOLDERS, SCALARS, WITH_FUNCTION_
 def written_in_c(kind: type) -> bool:
     """Whether a class was made by C code: it then has a `__new__` of its own that is no Python."""
     own = kind.__dict__.get("__new__")
-    return not heap_class(kind) or (type(own) is Builtin and own.__self__ is kind)
+    return not heap_class(kind) or (issubclass(type(own), Builtin) and own.__self__ is kind)
 
 
 class Instances(BuiltinFunctions):
@@ -171,6 +171,8 @@ class Instances(BuiltinFunctions):
         kwargs = {k: self.plain(v) for k, v in kwargs.items()}
         values = (*args, *kwargs.values())
         home = kind.__module__
+        if issubclass(kind, weakref.ref) and args and self.is_fresh(args[0]):
+            self.refuse("a weak reference to an object that the run made")
         if kind in HOLDERS or issubclass(kind, (functools.partial, weakref.ref)):
             return self.made_here(kind(*args, **kwargs))
         if kind in (io.StringIO, io.BytesIO, contextvars.ContextVar):

@@ -1,4 +1,8 @@
-"""Kinds of Python objects, as a recorder of heap facts tells them apart."""
+"""Kinds of Python objects, as a recorder of heap facts tells them apart.
+
+What an object is, its type says: `issubclass(type(o), X)`.  `isinstance` asks the object for its `__class__`
+as well, which code of the user's may answer, unheard, with whatever it likes.
+"""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ class Library(CalledBack):
             self.attribute(optimizer, "_before")
             self.attribute(optimizer, "_after")
             return self._natively_with(optimizer, function, args, kwargs)
-        if name in ("zero_grad", "native_step", "__repr__"):
+        if name in ("zero_grad", "native_step"):
             return self._natively_with(optimizer, function, args, kwargs)
         return self.natively(f"{type(optimizer).__name__}.{name}() belongs outside of the traced function",
                              function, args, kwargs)  # fmt: skip

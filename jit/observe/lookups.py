@@ -16,7 +16,7 @@ import numpy as np
 from ...nn import Module
 from ...runtime import Parameter, Tensor
 from .binding import Binding, dictionary_getter, is_plain
-from .kinds import ATOMS, MISSING, VIEWS, Function, Method, heap_class, lookup
+from .kinds import ATOMS, MISSING, TRANSPARENT, VIEWS, Function, Method, heap_class, lookup
 from .spelling import MODULE
 
 # Objects of these show what runs or is kept elsewhere.
@@ -91,6 +91,8 @@ class Lookups(Binding):
             return self.call(hook, (o, name)) if of_python else self.generic_attribute(o, name)
         except AttributeError as error:
             raised = error
+        if kind in TRANSPARENT and not name.startswith("__"):
+            return self.attribute(self.attribute(o, "__wrapped__"), name)
         fallback = self.class_attribute(kind, "__getattr__")
         if fallback is MISSING and issubclass(type(o), types.ModuleType) and name != "__getattr__":
             return self.call(self._of_object(o, "__getattr__"), (name,))

@@ -92,6 +92,12 @@ class Operators(Items):
             self.facts[0, "settings", "numpy"] = True
             self.check(f"geterr() != {np.geterr()!r}", "numpy.geterr()")
 
+    def read_print_options(self) -> None:
+        """How NumPy writes arrays and its numbers is asked whenever it does."""
+        if not self.refused and (0, "settings", "printed") not in self.facts:
+            self.facts[0, "settings", "printed"] = True
+            self.check(f"repr(printoptions()) != {repr(np.get_printoptions())!r}", "numpy.get_printoptions()")
+
     # ---- arithmetic ----
     def binary(self, symbol: str, a: Any, b: Any, inplace: bool = False) -> Any:
         """`a + b`, or `a += b`, for any operator.  Raises what Python raises."""

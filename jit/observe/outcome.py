@@ -9,6 +9,7 @@ from __future__ import annotations
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,12 @@ import numpy as np
 from ...nn import Module
 from ...runtime import Generator, Tensor
 from ..facts import indefinite
+from .binding import unset
 from .facts import Facts
 from .kinds import ATOMS, PINNED, Method, heap_class, lookup
 from .numbers import LIFTED
 from .parts import WORDS, Part
+from .spelling import dictionary_of
 
 
 class Outcome:
@@ -38,15 +41,17 @@ class Outcome:
         self._named: dict[int, str] = {}
         self._open: dict[int, int] = {}  # objects being spelled, and where their making belongs
         self._looped: set[int] = set()
+        self._arrays: list[np.ndarray] = []
         self.effects = len(facts.effects)
         for function, args, kwargs in facts.effects:
             parts = [self.spelled(a) for a in args] + [f"{k}={self.spelled(v)}" for k, v in kwargs.items()]
             self._lines.append(f"{self._const(function)}({', '.join(parts)})")
         self._lines.append(f"return {self.spelled(result)}")
+        self._look_for_shared_memory()
         self.plain = 0 if self._lines == ["return T[0]"] else None
         self.text = "\n".join(self._lines)
         self.run = self._compiled()
-        del self._facts, self._named, self._places  # which know all objects of the run
+        del self._facts, self._named, self._places, self._arrays  # which know all objects of the run
 
     def _const(self, o: Any) -> str:
         facts = self._facts
@@ -82,7 +87,7 @@ class Outcome:
             return f"({v.expression})"
         if kind in (int, bool, str, type(None), bytes):
             return repr(v)
-        if kind in ATOMS or kind in (range, np.dtype) or issubclass(type(v), (np.generic, Generator)):
+        if kind in ATOMS or kind is np.dtype or issubclass(type(v), (np.generic, Generator)):
             return self._const(v)
         if id(v) in self._named:
             return self._named[id(v)]
@@ -109,23 +114,32 @@ class Outcome:
         if kind is tuple:
             items = [self.spelled(x) for x in v]
             return self._keep(v, f"({', '.join(items)}{',' if len(items) == 1 else ''})")
-        if issubclass(type(v), tuple) and heap_class(kind) and not getattr(v, "__dict__", None):
-            return self._keep(v, f"tuple.__new__({self._const(kind)}, [{', '.join(map(self.spelled, v))}])")
+        if issubclass(kind, tuple) and heap_class(kind) and not dictionary_of(v):
+            items = [*map(self.spelled, tuple.__iter__(v))]
+            return self._keep(v, f"tuple.__new__({self._const(kind)}, [{', '.join(items)}])")
         if kind in (list, set, deque):
-            return self._filled(v, kind, "extend" if kind is not set else "update", map(self.spelled, v))
+            items = _in_order(v) if kind is set else v
+            if items is None:
+                return self._as_it_lies(v)
+            return self._filled(v, kind, "extend" if kind is not set else "update", map(self.spelled, items))
         if kind is frozenset:
-            return self._keep(v, f"frozenset([{', '.join(map(self.spelled, v))}])")
+            items = _in_order(v)
+            if items is None:
+                return self._as_it_lies(v)
+            return self._keep(v, f"frozenset([{', '.join(map(self.spelled, items))}])")
+        if kind is range:
+            return self._keep(v, f"{self._const(range)}({v.start}, {v.stop}, {v.step})")
         if kind in (dict, OrderedDict, Counter, defaultdict):
             return self._dict(v, kind)
         if kind is slice:
             return f"slice({self.spelled(v.start)}, {self.spelled(v.stop)}, {self.spelled(v.step)})"
         if kind is np.ndarray:
-            return self._keep(v, f"{self._kept(v.copy())}.copy()")
+            return self._array(v)
         if kind is types.SimpleNamespace:
             return self._object(v, kind)
         if kind is Method:
             return self._keep(v, f"MT({self.spelled(v.__func__)}, {self.spelled(v.__self__)})")
-        if issubclass(type(v), BaseException) and kind.__module__ == "builtins" and not v.__dict__:
+        if issubclass(type(v), BaseException) and kind.__module__ == "builtins" and _is_its_arguments(v):
             return self._keep(v, f"{self._const(kind)}({', '.join(map(self.spelled, v.args))})")
         if heap_class(kind) and lookup(kind, "__new__") is object.__new__ and not issubclass(type(v), Module):
             return self._object(v, kind)
@@ -139,6 +153,31 @@ class Outcome:
         name = self._named.setdefault(id(v), f"o{len(self._named)}")
         self._lines.append(f"{name} = {expression}")
         return name
+
+    def _as_it_lies(self, v: Any) -> str:
+        """A set of plain values, whose order no order of its items gives."""
+        made = set(v) if type(v) is frozenset else v.copy()
+        if not all(map(is_, type(v)(made), v)):
+            self._facts.refuse("the order of a set that the run made comes of more than what it holds")
+        return self._keep(v, f"{type(v).__name__}({self._kept(made)})")
+
+    def _array(self, v: np.ndarray) -> str:
+        made = v.copy("K")
+        if _steps(made) != _steps(v) or not v.flags.writeable:
+            self._facts.refuse("a NumPy array that the run made outlives it, and is read-only or has gaps")
+        self._arrays.append(v)
+        return self._keep(v, f"{self._kept(made)}.copy('K')")
+
+    def _look_for_shared_memory(self) -> None:
+        """Refuse a new array of NumPy's that shows the memory of something else that is left."""
+        if not self._arrays:
+            return
+        there = [root.thing for root in self._facts.known.values()]
+        others = [x for x in there if issubclass(type(x), np.ndarray)]
+        others += [x._data for x in (*self.tensors, *there) if issubclass(type(x), Tensor)]
+        for at, array in enumerate(self._arrays):
+            if any(np.may_share_memory(array, other) for other in (*self._arrays[:at], *others)):
+                self._facts.refuse("a NumPy array that the run made shares memory with another; copy() it")
 
     def _filled(self, v: Any, kind: type, method: str, items: Any) -> str:
         at = self._open[id(v)]
@@ -166,9 +205,9 @@ class Outcome:
 
     def _object(self, v: Any, kind: type) -> str:
         at = self._open[id(v)]
-        slots = [n for base in kind.__mro__ for n, d in base.__dict__.items()
-                 if type(d) is types.MemberDescriptorType and n != "__dict__" and hasattr(v, n)]  # fmt: skip
-        own = [(k, x) for k, x in getattr(v, "__dict__", {}).items()] + [(n, getattr(v, n)) for n in slots]
+        held = [(n, d) for base in kind.__mro__ for n, d in base.__dict__.items() if n != "__dict__"]
+        slots = [(n, d) for n, d in held if type(d) is types.MemberDescriptorType and not unset(d, v)]
+        own = [*dictionary_of(v).items(), *((n, d.__get__(v)) for n, d in slots)]
         items = ", ".join([f"({k!r}, {self.spelled(x)})" for k, x in own])
         name = self._named.setdefault(id(v), f"o{len(self._named)}")
         self._lines.insert(at, f"{name} = {self._const(kind)}.__new__({self._const(kind)})")
@@ -177,9 +216,40 @@ class Outcome:
         return name
 
 
+def _in_order(v: Any) -> list[Any] | None:
+    """The items of a set, such that a new one that takes them goes through them in its order.
+
+    None where neither that order nor the reverse does it, and they are plain values.  Others lie where their
+    addresses say, which no program can rely on.
+    """
+    there = [*v]
+    for items in (there, there[::-1]):
+        if all(map(is_, type(v)(items), there)):
+            return items
+    return None if all(type(each) in ATOMS for each in there) else there
+
+
+def _steps(array: np.ndarray) -> list[int]:
+    """The strides that matter, in bytes."""
+    return [step for step, size in zip(array.strides, array.shape) if size > 1]
+
+
+def _is_its_arguments(error: BaseException) -> bool:
+    """Whether an error made anew of its arguments is all that it is: neither raised, nor told more."""
+    if error.__dict__:
+        return False
+    again = type(error)(*error.args)
+    kinds = (types.MemberDescriptorType, types.GetSetDescriptorType)
+    told = [name for base in type(error).__mro__ for name, held in base.__dict__.items()
+            if type(held) in kinds and name != "__dict__"]  # fmt: skip
+    return all(getattr(error, name, None) is getattr(again, name, None) for name in told)
+
+
 def _why_not(v: Any, kind: type) -> str:
     if issubclass(type(v), Module):
         return "a module that the run made outlives it"
+    if issubclass(kind, BaseException) and v.__traceback__ is not None:
+        return f"{indefinite(kind)} that was raised outlives the run, and holds its frames"
     if type(v) is types.FunctionType:
         return f"the function {v.__qualname__}, made in the run, outlives it"
     return f"{indefinite(kind)} that the run made outlives it, and can't be made again"

@@ -256,7 +256,8 @@ WORDS: dict[str, Any] = {
     "id": id, "isinstance": isinstance, "getattr": getattr, "len": len, "list": list, "tuple": tuple,
     "int": int, "float": float, "str": str, "bytes": bytes, "bool": bool, "type": type, "object": object,
     "dict": dict, "set": set, "sorted": sorted, "iter": iter, "map": map, "all": all, "any": any,
-    "geterr": np.geterr, "state_names": state_names, "hash": hash, "repr": repr, "peek": peek, "alias": alias,
+    "geterr": np.geterr, "printoptions": np.get_printoptions, "state_names": state_names, "hash": hash,
+    "repr": repr, "peek": peek, "alias": alias,
     "meeting": meeting,
     "HISTORIES": HISTORIES, "set_": set, "frozenset": frozenset, "weakref": weakref,
 }  # fmt: skip

@@ -68,7 +68,7 @@ def peek(o: Any, kind: str, key: Any) -> Any:
     if kind == "member":
         which, key = key
         return fields(o)[which].get(key, absent)
-    own = fields(o) if issubclass(type(o), Module) else _own(o)
+    own = fields(o) if issubclass(type(o), Module) else dictionary_of(o)
     if key in own:
         return own[key]
     held = lookup(type(o), key)
@@ -78,7 +78,8 @@ def peek(o: Any, kind: str, key: Any) -> Any:
         return absent
 
 
-def _own(o: Any) -> dict[str, Any]:
+def dictionary_of(o: Any) -> dict[str, Any]:
+    """An object's own dictionary, whatever its class would have `__dict__` give."""
     try:
         return object.__getattribute__(o, "__dict__")
     except AttributeError:  # it has slots alone

@@ -87,7 +87,7 @@ def difference(
 
 
 def _told(value: Any) -> str:
-    if isinstance(value, ref):
+    if type(value) is ref:
         value = value()
     return shown(value)
 

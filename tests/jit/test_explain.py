@@ -175,7 +175,7 @@ def test_events_are_told_as_they_happen(capsys, monkeypatch):
     assert all(line.startswith("lamina: f: ") for line in lines), lines
     told = [line.removeprefix("lamina: f: ") for line in lines]
     assert told[0].startswith("miss: k: 1.0 -> 2.0 (test_explain.py:")
-    assert told[1].startswith("recording 2: 1 op, 1 input, ")
+    assert told[1].startswith("recording 2: 1 op, 2 inputs, ")
     assert told[2].startswith("miss: x: f32[2] -> function open (test_explain.py:")
     assert told[-1] == "eager: the recording run raised, and a run that raises is not recorded"
 

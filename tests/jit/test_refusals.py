@@ -55,7 +55,7 @@ class Opaque:
     answers = {"scale": 2.0}
 
     def __getattribute__(self, name):
-        return Opaque.answers[name] if name in Opaque.answers else object.__getattribute__(self, name)
+        return Opaque.answers[name]  # a KeyError for all else, `__class__` among it
 
 
 opaque = Opaque()
@@ -205,6 +205,45 @@ def test_a_getattribute_of_the_users_is_followed():
         assert traced(lamina.ones(2)).tolist() == [value] * 2
     Opaque.answers["scale"] = kept
     assert traced._log.hits == 2
+
+
+def test_nobody_asks_an_object_behind_its_back():
+    asked = []
+
+    class Watched:
+        def __getattribute__(self, name):
+            asked.append(name)
+            return object.__getattribute__(self, name)
+
+        def __call__(self, x):
+            return [x * self.scale, self]
+
+    watched = Watched()
+    object.__setattr__(watched, "scale", 3.0)
+    asked_before = len(asked)
+    found = jit.trace(lambda x, o: [o, watched(x)[0], o.scale])(lamina.ones(2), watched)
+    assert found[0] is watched and found[1].tolist() == [3.0, 3.0] and found[2] == 3.0
+    assert asked[asked_before:] == ["scale", "scale"]
+
+
+def test_a_class_that_an_object_claims_is_not_its_type():
+    class Plain:
+        factor = 2.0
+
+    class Claims:
+        factor = 2.0
+        __class__ = property(lambda self: Plain)
+
+    kept = Plain()
+    told = jit.trace(lambda x, o: x * (2.0 if type(o) is Plain else 3.0) * o.factor)
+    held = jit.trace(lambda x: x * (2.0 if type(kept) is Plain else 3.0) * kept.factor)
+    for kind, value in ((Plain, 4.0), (Plain, 4.0), (Claims, 6.0), (Claims, 6.0)):
+        kept = kind()
+        assert told(lamina.ones(2), kept).tolist() == [value] * 2
+        assert held(lamina.ones(2)).tolist() == [value] * 2
+    asked = jit.trace(lambda x, o: x * (2.0 if isinstance(o, Plain) else 3.0))
+    for kind in (Plain, Plain, Claims, Claims):
+        assert asked(lamina.ones(2), kind()).tolist() == [2.0, 2.0]
 
 
 def test_a_number_that_c_code_keeps_is_looked_at():

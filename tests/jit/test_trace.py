@@ -521,7 +521,7 @@ def test_methods_are_traced_for_each_object():
         assert two(lamina.ones(2)).tolist() == [4.0, 4.0]
     two.scale = 5.0
     assert two(lamina.ones(2)).tolist() == [7.0, 7.0]
-    assert hits(Scaled.__call__) == 4
+    assert hits(Scaled.__call__) == 5
 
 
 def test_a_traced_module_has_what_the_module_has():

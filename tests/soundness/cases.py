@@ -349,4 +349,19 @@ def calls():
     p.data.add_(1)
     yield (), {}
 """,
+    "a buffer is assigned, then the library reads the module": """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(lamina.ones(2))
+        self.register_buffer("seen", lamina.zeros(3))
+net = Net()
+@trace
+def f(x):
+    net.seen = nn.functional.dropout(x.float()).detach()
+    return net.get_parameter("weight").sum()
+def calls():
+    for _ in range(4):
+        yield (lamina.tensor([0.5, 2.0, 3.0]),), {}
+""",
 }

@@ -202,3 +202,78 @@ def a_parameter_changes_places_with_a_buffer(w):
             (b.clone(), a.detach().clone()) if swapped else (t.ones(4), t.zeros(4))
         )
         w.call(f, w.x)
+
+
+# ---- what Python asks of tensors ---------------------------------------------------------------------------
+def _patching(w, name, f, made):
+    """Call f while a special method of tensors is the library's own, or one that `made` makes of it."""
+    own = vars(t.Tensor)[name]
+    f = w.trace(f)
+    for method in w.rounds(own, made(own, 1), made(own, 2)):
+        w.patch(t.Tensor, name, method)
+        w.call(f, w.x)
+
+
+@program("patched library", peers=False)
+def a_comparison_of_tensors_is_patched(w):
+    _patching(w, "__gt__", lambda x: (x > x * 0, 0 < x), lambda own, k: lambda a, b: own(a, b + k))
+
+
+@program("patched library", peers=False)
+def a_sign_of_tensors_is_patched(w):
+    _patching(w, "__neg__", lambda x: -x, lambda own, k: lambda a: own(a) * k)
+
+
+@program("patched library", peers=False)
+def the_absolute_value_of_tensors_is_patched(w):
+    _patching(w, "__abs__", abs, lambda own, k: lambda a: own(a) * k)
+
+
+@program("patched library", peers=False)
+def a_subscript_of_tensors_is_patched(w):
+    _patching(w, "__getitem__", lambda x: x[1], lambda own, k: lambda a, i: own(a, i + k))
+
+
+@program("patched library", peers=False)
+def a_written_subscript_of_tensors_is_patched(w):
+    def f(x):
+        y = x * 1
+        y[0] = 1.0
+        return y
+
+    _patching(w, "__setitem__", f, lambda own, k: lambda a, i, b: own(a, i, b + k))
+
+
+@program("patched library", peers=False)
+def the_length_of_tensors_is_patched(w):
+    _patching(w, "__len__", lambda x: x * len(x), lambda own, k: lambda a: own(a) + k)
+
+
+@program("patched library", peers=False)
+def the_truth_of_tensors_is_patched(w):
+    _patching(w, "__bool__", lambda x: 1 if x[0] else 2, lambda own, k: lambda a: k == 1)
+
+
+@program("patched library", peers=False)
+def iterating_over_tensors_is_patched(w):
+    _patching(w, "__iter__", lambda x: [y + 1 for y in x], lambda own, k: lambda a: iter([a * k]))
+
+
+@program("patched library", peers=False)
+def a_tensor_as_an_index_is_patched(w):
+    _patching(w, "__index__", lambda x: [1, 2, 3, 4][x[0].long()], lambda own, k: lambda a: k)
+
+
+@program("patched library", peers=False)
+def membership_in_tensors_is_patched(w):
+    _patching(w, "__contains__", lambda x: 1.0 in x, lambda own, k: lambda a, b: k == 1)
+
+
+@program("patched library", peers=False)
+def an_operator_is_patched_beside_a_number_that_changes(w):
+    own = t.Tensor.__mul__
+    f = w.trace(lambda x, n: x * n)
+    for k in w.rounds(0, 1):
+        w.patch(t.Tensor, "__mul__", (lambda a, b: own(a, b) + 1) if k else own)
+        for number in (1.0, 2.0, 3.0, 4.0):
+            w.once(f, w.x, number)

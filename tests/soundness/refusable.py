@@ -15,6 +15,9 @@ THREAD = "reads state of the thread, or starts one"
 SEEDS = "sets or reads the state of a generator of random numbers"
 LEAVES = "leaves another mode behind"
 SHARED = "writes memory that two of its tensors share, in some of its calls"
+DIES = "tells when an object that it makes dies"
+RAISED = "keeps an error that was raised, whose frames no other run has, or one whose fields can't be given"
+VIEWS = "hands out NumPy arrays that share memory"
 HOLE = "an attribute of a module is set by object.__setattr__, past the module (documented: nn/epoch.py)"
 
 REFUSABLE = {
@@ -26,6 +29,7 @@ REFUSABLE = {
     "a_clock_that_ticks": USED_UP,
     "a_counter_of_itertools": USED_UP,
     "a_date_is_formatted": OUTSIDE,
+    "a_dying_object_speaks": DIES,
     "a_file_is_read": OUTSIDE,
     "a_file_is_written": OUTSIDE,
     "a_forked_stretch": SEEDS,
@@ -41,11 +45,16 @@ REFUSABLE = {
     "a_memory_view": IN_C,
     "a_module_of_settings_is_reloaded": STACK,
     "a_new_identifier_each_time": OUTSIDE,
+    "a_part_of_a_captured_array_is_returned": VIEWS,
     "a_path_exists_or_not": OUTSIDE,
     "a_stream_is_read_on": OUTSIDE,
     "a_thread_is_started_inside": THREAD,
     "a_thread_local_subclass": THREAD,
     "a_view_is_kept_from_outside": USED_UP,
+    "a_weak_reference_to_an_object_made_inside": DIES,
+    "an_error_holds_more_than_its_arguments": RAISED,
+    "an_error_that_was_raised_is_kept": RAISED,
+    "arrays_that_share_memory_are_returned": VIEWS,
     "an_alias_of_a_tensor_is_written": ARRAYS,
     "an_iterator_is_drawn_from_twice": USED_UP,
     "an_iterator_is_shared_with_the_outside": USED_UP,

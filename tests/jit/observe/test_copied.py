@@ -159,7 +159,7 @@ def test_type_parameters_are_python_s():
 
 def test_function_without_source_is_unsupported():
     scope: dict = {}
-    exec("def f(x): return x", scope)
+    exec(compile("def f(x): return x", "<nowhere>", "exec"), scope)
     assert Observer().enter(scope["f"], (1,), {}) is UNSUPPORTED
     assert copy_of(scope["f"].__code__) == "its source is not at hand"
 

@@ -126,6 +126,20 @@ def test_after_a_refusal_calls_run_natively():
     assert inner.__qualname__ in interpreter.entered
 
 
+def test_locals_are_one_dictionary_or_a_copy_each_as_this_python_has_it():
+    def function():
+        first = locals()
+        later = 5
+        first["later"] = first["more"] = 6
+        second = locals()
+        seen = first is second, sorted(first), second.get("more"), later
+        del later
+        exec("made = 1")
+        return seen, sorted(locals()), "made" in locals(), first.get("later")
+
+    assert Interpreter().call(function) == function()
+
+
 def test_the_recursion_limit_is_as_before_and_deep_calls_succeed():
     def down(n):
         return 0 if n == 0 else 1 + down(n - 1)

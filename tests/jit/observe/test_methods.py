@@ -81,7 +81,7 @@ STEADY = {  # methods that leave the object as it was: every call but the first 
     "bytes": (lambda: b"ab", lambda v, x: (v.decode(), v.hex(), v + b"c")),
     "array": (
         lambda: np.array([1.0, 2.0]),
-        lambda v, x: (v.sum(), v.mean(), v.reshape(2, 1), v.tolist(), v.shape),
+        lambda v, x: (v.sum(), v.mean(), v.reshape(2, 1) * 2, v.tolist(), v.shape),
     ),
     "stream": (io.StringIO, lambda v, x: v.write("line\n")),
     "own_stream": (
