@@ -11,9 +11,9 @@ that read nothing but their arguments, so this counts what keeping to it is left
 turns the numbers that a function returns into arrays, so the undecorated run does too.  Warnings and
 tracebacks are compared for Lamina alone.  A call counts as served when compiled code ran in it and nothing
 was recorded or compiled; for torch.compile also where it ran in part; calls that raise are not counted.
-tests/soundness/refusable.py lists the programs that can only be refused (clocks, files, chance, frames, ...) and
-one that goes through a hole which Lamina documents: it is wrong there, and counted apart.  Each tracer runs in a process of its
-own, which is renewed where a program brings it down.
+tests/soundness/refusable.py lists the programs that can only be refused (clocks, files, chance, frames, ...)
+and one that goes through a hole which Lamina documents: it is wrong there, and counted apart.  Each tracer
+runs in a process of its own, which is renewed where a program brings it down.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ for as long as no module and no tensor has changed anywhere (two epochs say so);
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,6 +49,7 @@ class _Quick:
         self.code, self.plain, self.outcome = segment.code, segment.end.plain, segment.end.recording.outcome
         self.kept: list[np.ndarray] = []
         self.arguments, self.default = arguments, dtypes.default_dtype()
+        self.renewing = threading.RLock()  # or an older look could replace what a newer one kept
 
     def function(self) -> Quick:
         """Generate it."""
@@ -104,6 +106,10 @@ class _Quick:
 
     def renew(self, S: list) -> bool:
         """Look at all that is captured anew; whether it is still as it was recorded."""
+        with self.renewing:
+            return self._renewed(S)
+
+    def _renewed(self, S: list) -> bool:
         now = epoch.value, changes.objects, changes.contents  # of which a new default dtype moves one
         if dtypes.default_dtype() is not self.default or self.guard.failing(S) is not None:
             return False

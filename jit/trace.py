@@ -567,9 +567,7 @@ def trace(
             "trace(function): a generator or a coroutine stops in the middle, and can't be recorded"
         )
     kind = TracedModule if isinstance(function, Module) else TracedFunction
-    return kind(
-        function, verify=verify, compile=compile, max_recordings=max_recordings, when_full=when_full
-    )
+    return kind(function, verify=verify, compile=compile, max_recordings=max_recordings, when_full=when_full)
 
 
 __all__ = ["TooManyRecordings", "TracedFunction", "trace"]

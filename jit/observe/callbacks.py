@@ -48,12 +48,6 @@ class Callbacks(Operators):
         self.refuse(why)
         return function(*args, **kwargs)
 
-    def same(self, o: Any) -> None:
-        """An object that can't change, or that nobody does, must be the one it was."""
-        if self.is_fresh(o) or self.refused or (self.is_known(o) and self.captured(o)):
-            return
-        self.fact(o, "is", 0, f"({{o}} is {self.const(o)})", True)
-
     def trampoline(self, value: Any) -> Any:
         """A callable for C code to call, which leads back into the recorder; None stays None."""
         if value is None or any(value is each for each in _FREE):

@@ -161,6 +161,9 @@ class Calls(Library):
                     self.fact(function, "closure", number, f"{{o}}.__closure__[{number}]", cell)
                 elif not self.is_known(cell) and not self.is_fresh(cell):
                     self.pin(cell)
+                elif not self.captured(cell):  # that of a function in a slot too
+                    read = f"{self.const(function)}.__closure__[{number}]"
+                    self.note(read, cell, True, f"a variable of {function.__qualname__}")
             if not self.captured(function):
                 self.fact(function, "attr", "__globals__", "{o}.__globals__", function.__globals__)
             self.name_globals(function.__globals__)

@@ -238,10 +238,18 @@ class Contents(Attributes):
                     )
                     return
                 self.pin(k, f"a key of {self.path(o)}")
+            elif not self.captured(k):  # met in a slot, which must still hold this key
+                self.note(f"{name}[{at}]", k, True, f"a key of {self.path(o)}")
         read = "{o}"
         if type(lookup(type(o), "__iter__")) is Function:
             read = f"[*{self.const(base)}.__iter__({{o}})]"
         self.fact(o, "keys", 0, f"{self.const(keys_are)}({read}, {name})", True)
+
+    def same(self, o: Any) -> None:
+        """An object that can't change, or that nobody does, must be the one it was."""
+        if self.is_fresh(o) or self.refused or (self.is_known(o) and self.captured(o)):
+            return
+        self.fact(o, "is", 0, f"({{o}} is {self.const(o)})", True)
 
     def read_deep(self, o: Any) -> None:
         """Take for granted all that can be reached from a value that C code or Lamina is given."""

@@ -9,6 +9,7 @@ stands in slots.  Effects are noted in order, with what they were given, so that
 from __future__ import annotations
 
 import gc
+import re
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -117,6 +118,7 @@ class Facts:
         self.shadow: dict[tuple, Any] = {}
         self.effects: list[tuple[Callable, tuple, dict[str, Any]]] = []
         self.size = 0  # slots given out
+        self._slots: dict[int, str] = {}  # what stands in those of lifted numbers, for a reader
         self.tensors: dict[int, int] = {}  # slots of tensors, by id
         self._before: dict[int, Any] = {}
         self._consts: dict[int, str] = {}
@@ -395,7 +397,7 @@ class Facts:
                 self.pin(owner, f"the object of {why.text}")
             self.check(
                 f"type(v) is not MT or v.__func__ is not {self.const(value.__func__)} "
-                f"or v.__self__ is not {self.const(owner)}", why, late,
+                f"or v.__self__ is not {self.source(owner) or self.const(owner)}", why, late,
             )  # fmt: skip
             return
         own = issubclass(type(value), type) and value.__qualname__.rpartition("<locals>.")[2]
@@ -515,6 +517,7 @@ class Facts:
 
     def _guarded(self, value: Any, at: int, reason: Reason) -> Any:
         """The number in a slot, lifted: of its class, and an int that a float can hold."""
+        self._slots[at] = reason.text
         self.lifts = True
         kind = type(value).__name__
         self.check(f"type(v) is not {kind}{f' or not -{MOST} < v < {MOST}' if kind == 'int' else ''}", reason)
@@ -524,9 +527,13 @@ class Facts:
         """The bare number; one that was lifted is guarded from here on."""
         if type(value) in LIFTED:
             bare = raw(value)
-            self.note(value.expression, bare, True, f"the number {value.expression}")
+            self.note(value.expression, bare, True, self.in_words(value.expression))
             return bare
         return value
+
+    def in_words(self, expression: str) -> str:
+        """An expression over slots with what a reader calls their numbers."""
+        return re.sub(r"S\[(\d+)\]", lambda found: self._slots.get(int(found[1]), found[0]), expression)
 
     # ---- keys ----
     def key_of(self, k: Any) -> Any:
@@ -588,7 +595,7 @@ class Facts:
             now = module_now(each, apart)
             self.part.modules.append(Whole(ref(each), now, path, apart, texts(now), self.place()))
             for key, x in tensors:
-                if key in apart:
+                if key in apart or (self.is_known(x) and not self.captured(x)):  # met in a slot
                     read = f"fields({self.const(each)})[{key!r}]"
                     self.note(
                         read, x, True, Reason(f"{path}.{key}", None, read, "", (f"{path}.{key}", "attr"))
@@ -602,6 +609,8 @@ class Facts:
                     if key not in ("_non_persistent_buffers_set",):
                         if not self.is_known(value):
                             self.pin(value, f"{path}.{key}")
+                        elif not self.captured(value):
+                            self.note(f"fields({self.const(each)})[{key!r}]", value, True, f"{path}.{key}")
                         self.read_deep(value)
 
     def whole_optimizer(self, optimizer: Optimizer) -> None:
@@ -615,10 +624,11 @@ class Facts:
         slot = f"the states of {path}", "optimizer"
         apart = self.lift.get(slot, 0) >= WEIGHTS  # they keep being others: loaded, dropped, made anew
         self.part.optimizers.append((ref(optimizer), optimizer_now(optimizer, apart), path, apart))
+        name = self.const(optimizer)
         for at, group in enumerate(optimizer.param_groups):
             for k, x in enumerate(group["params"]):
-                self._held_by(x, f"{path}.param_groups[{at}]['params'][{k}]")
-        name = self.const(optimizer)
+                there = f"param_groups[{at}]['params'][{k}]"
+                self._held_by(x, f"{path}.{there}", f"{name}.{there}")
         if apart:
             names = self.const(state_names(optimizer))
             self.check(f"state_names({name}) != {names}", Reason(slot[0], self.place()))
@@ -626,7 +636,7 @@ class Facts:
             for key, x in state.items():
                 text = f"{path}.state[...][{key!r}]"
                 if issubclass(type(x), Tensor) and not apart:
-                    self._held_by(x, text)
+                    self._held_by(x, text, f"{name}.state[{self.const(p)}][{key!r}]")
                     self.part.places.setdefault(self.const(x), slot)
                 elif issubclass(type(x), Tensor):
                     self.note(
@@ -636,11 +646,13 @@ class Facts:
                         Reason(text, self.place(), slot=slot),
                     )
 
-    def _held_by(self, x: Tensor, path: str) -> None:
+    def _held_by(self, x: Tensor, path: str, read: str) -> None:
         if not self.is_known(x):
             self.known[id(x)] = Root(None, x, path)
             self.const(x)
             self.hold(x)
+        elif not self.captured(x):  # met in a slot, which must still hold what stands here
+            self.note(read, x, True, path)
 
     def read_deep(self, o: Any) -> None:
         """Take for granted all that a container holds; see items.py."""

@@ -94,7 +94,7 @@ class Instances(BuiltinFunctions):
         value = self.plain(args[0])
         args = (value, *map(self.plain, args[1:]))
         simple = issubclass(type(value), (Tensor, np.generic)) or type(value) in ATOMS
-        if simple:
+        if simple and self.patched(value, SCALARS[kind]) is None:
             return kind(*args, **kwargs)
         if issubclass(type(value), np.ndarray):
             self.read_all(value)

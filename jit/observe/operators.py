@@ -339,7 +339,8 @@ class Operators(Items):
             if not self.refused and _number(bare[0]) and _number(bare[1]):
                 found = run(*bare)
                 text = f"{spelled(a)} {symbol} {spelled(b)}"
-                self.check(f"({text}) is not {found}", f"whether {text}")  # the relation, not the value
+                # the relation, not the value
+                self.check(f"({text}) is not {found}", f"whether {self.in_words(text)}")
                 return found
             a, b = self.plain(a), self.plain(b)
         if self.refused or type(a) in _HEARD and type(b) in _HEARD:

@@ -628,3 +628,38 @@ def test_an_index_error_that_the_function_catches_is_no_fault_of_the_compiler():
     assert look_up(lamina.tensor([1])).tolist() == [[6.0, 8.0, 10.0]]
     assert look_up(lamina.tensor([1])).tolist() == [[6.0, 8.0, 10.0]]
     assert look_up(lamina.tensor([9])).tolist() == [[0.0, 1.0, 2.0]]  # warnings are errors here
+
+
+@jit.trace
+def named(x):
+    return x * 2
+
+
+def test_a_traced_function_is_pickled_and_copied_as_the_function_would_be():
+    assert pickle.loads(pickle.dumps(named)) is named
+    assert copy.copy(named) is named and copy.deepcopy(named) is named
+
+
+def test_a_shallow_copy_of_a_traced_module_shares_its_layers_and_not_its_attributes():
+    traced = jit.trace(nn.Linear(2, 2))
+    traced.scale = 2.0
+    other = copy.copy(traced)
+    other.scale = 3.0
+    assert (traced.scale, traced.__wrapped__.scale, other.scale) == (2.0, 2.0, 3.0)
+    assert other.weight is traced.weight
+    del traced.scale
+    assert not hasattr(traced, "scale") and other.scale == 3.0
+
+
+def test_a_recording_keeps_neither_what_it_was_given_nor_what_it_returned():
+    f = jit.trace(lambda x, held: [x * 2, *held])
+    gc.disable()
+    try:
+        for _ in range(3):
+            x, held = lamina.ones(3), [lamina.ones(3)]
+            kept = f(x, held)
+            reach = [weakref.ref(each) for each in (x, held[0], kept[0])]
+            del x, held, kept
+            assert [each() for each in reach] == [None, None, None]
+    finally:
+        gc.enable()

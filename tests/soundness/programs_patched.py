@@ -265,6 +265,11 @@ def a_tensor_as_an_index_is_patched(w):
 
 
 @program("patched library", peers=False)
+def a_tensor_as_a_float_is_patched(w):
+    _patching(w, "__float__", lambda x: float(x[0]), lambda own, k: lambda a: own(a) + k)
+
+
+@program("patched library", peers=False)
 def membership_in_tensors_is_patched(w):
     _patching(w, "__contains__", lambda x: 1.0 in x, lambda own, k: lambda a, b: k == 1)
 

@@ -177,9 +177,12 @@ def an_array_in_another_order_is_returned(w):
     def f(x):
         return x * 2, np.asfortranarray(np.ones((2, 3)))
 
+    def laid(x):
+        doubled, array = f(x)
+        return doubled, array.flags.f_contiguous
+
     for x in w.rounds(w.x, w.x * 2):
-        for _ in range(3):
-            w.note(f(x)[1].flags.f_contiguous)
+        w.call(laid, x)
 
 
 @program("structures")
@@ -188,9 +191,11 @@ def the_order_of_a_returned_set(w):
     def f(x, k):
         return x * 2, {7, 15, k}, frozenset([15, 7, k + 8]), {23, 7, 15}
 
+    def listed(k):
+        return [list(s) for s in f(w.x, k)[1:]]
+
     for k in w.rounds(23, 31):
-        for _ in range(3):
-            w.note([list(s) for s in f(w.x, k)[1:]])
+        w.call(listed, k)
 
 
 @program("structures")
@@ -216,9 +221,12 @@ def an_error_holds_more_than_its_arguments(w):
     def f(x):
         return x + 1, OSError(2, "No such file", "data.bin")
 
+    def named(x):
+        more, error = f(x)
+        return more, error.filename
+
     for x in w.rounds(w.x, w.x * 2):
-        for _ in range(3):
-            w.note(f(x)[1].filename)
+        w.call(named, x)
 
 
 @program("exceptions")
@@ -236,10 +244,11 @@ def an_error_that_was_raised_is_kept(w):
             errors.append(error)
         return x + 1
 
+    def kept(x):
+        return f(x), errors[-1].__traceback__ is None, repr(errors[-1].__cause__)
+
     for x in w.rounds(w.x, w.x * 2):
-        for _ in range(3):
-            f(x)
-            w.note([errors[-1].__traceback__ is None, repr(errors[-1].__cause__)])
+        w.call(kept, x)
 
 
 # ---- settings ----------------------------------------------------------------------------------------------
@@ -304,3 +313,56 @@ def a_shallow_copy_of_a_traced_module(w):
         w.call(copied, w.x)
         w.call(net, w.x)
         net.scale = scale
+
+
+# ---- one object in two places, one of which is unsteady ----------------------------------------------------
+@program("parameters")
+def a_weight_is_tied_then_exchanged(w):
+    first, second = quietly(t.nn.Linear(4, 4)), quietly(t.nn.Linear(4, 4))
+    one, other, third = (first.weight, second.weight, t.nn.Parameter(second.weight.detach() + 1))
+    f = w.trace(lambda x: second(first(x)))
+    for a, b in w.rounds((one, other), (other, one), (third, one), (one, one), (other, one), (third, third)):
+        first.weight, second.weight = a, b
+        w.call(f, w.x)
+
+
+@program("containers")
+def a_key_that_is_met_elsewhere_too(w):
+    keys = [Scale(1.0), Scale(2.0), Scale(5.0)]
+    table = dict.fromkeys(keys, 1.0)
+    state = types.SimpleNamespace(chosen=None)
+
+    @w.trace
+    def f(x):
+        return x * state.chosen.by + sum(key.by * held for key, held in table.items())
+
+    for state.chosen in w.rounds(Scale(7.0), Scale(8.0), keys[0], keys[1], Scale(9.0), keys[2]):
+        w.call(f, w.x)
+
+
+@program("containers")
+def a_method_of_what_is_met_elsewhere_too(w):
+    one, other = Scale(2.0), Scale(3.0)
+    state, fixed = types.SimpleNamespace(chosen=None), types.SimpleNamespace(act=one.times)
+    f = w.trace(lambda x: x * state.chosen.by + fixed.act(x))
+    for state.chosen in w.rounds(Scale(7.0), Scale(8.0), one, other, one, Scale(4.0)):
+        w.call(f, w.x)
+
+
+@program("parameters", chained=True)
+def an_optimizer_keeps_a_weight_that_its_layer_lost(w):
+    layer = t.nn.Linear(4, 1)
+    optimizer = t.optim.SGD([layer.weight], lr=0.01)
+    weights = [layer.weight, *(t.nn.Parameter(t.full((1, 4), float(k))) for k in (1, 2, 3))]
+
+    @w.trace
+    def f(x):
+        layer(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    w.see(weights=weights)
+    for k, held in w.rounds((0, 0), (1, 1), (2, 2), (3, 3), (1, 3), (3, 1), (2, 2)):
+        layer.weight = weights[k]
+        optimizer.param_groups[0]["params"][0] = weights[held]
+        w.call(f, w.x)
