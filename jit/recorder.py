@@ -101,6 +101,7 @@ class Recorder:
         self._given: dict[int, Source] = {}
         self._tensors: list[tuple[Tensor, Source]] = []
         self._by_array: dict[int, Tensor] = {}
+        self._of_gradients: set[int] = set()  # the ids of their arrays
         self.leaves: list[tuple[Tensor, Source, Tensor | None]] = []
         self._edges: set[int] = set()
         self._before: list[tuple[Tensor, np.ndarray, Any]] = []
@@ -113,7 +114,11 @@ class Recorder:
             return None
         if id(x._data) in self._values and id(x._data) not in self._origins and self.reason is None:
             self.reason = f"a tensor {x._meta} that the run made is met as one that was there"
+        if id(x._data) in self._of_gradients and self.reason is None:
+            self.reason = f"a tensor {x._meta} is the memory of a gradient"
         twin = self._by_array.setdefault(id(x._data), x)
+        if (twin._node is None) is not (x._node is None) and self.reason is None:
+            self.reason = f"a tensor {x._meta} is the memory of another one, detached"
         self._given[id(x)] = source
         self._tensors.append((x, source))
         self._before.append((x, x._data, x._edge))
@@ -124,6 +129,9 @@ class Recorder:
         if type(edge) is Leaf:
             self.leaves.append((x, source, edge.grad))
             if edge.grad is not None:
+                if id(edge.grad._data) in self._origins and self.reason is None:
+                    self.reason = f"a gradient {edge.grad._meta} is the memory of another tensor"
+                self._of_gradients.add(id(edge.grad._data))
                 self._origin(edge.grad, Grad(source))
                 if self._given.setdefault(id(edge.grad), Grad(source)) == Grad(source):
                     self._tensors.append((edge.grad, Grad(source)))

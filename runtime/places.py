@@ -35,6 +35,8 @@ def is_internal(filename: str) -> bool:
     if filename in USERS:
         return False
     internal = filename.startswith(PACKAGE) and not filename.startswith(_USER_ROOMS)
+    if internal and _PACKAGES in filename[len(PACKAGE) - 1 :]:  # a virtual environment in the repository
+        internal = False
     (_INTERNAL if internal else USERS).add(filename)
     return internal
 

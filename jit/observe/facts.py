@@ -197,7 +197,7 @@ class Facts:
         """Know a captured object by its identity."""
         self.known[id(o)] = Root(None, o, path or self._path(o))
         self._keep.append(o)
-        if not issubclass(type(o), PINNED):
+        if issubclass(type(o), (Function, partial)) or not issubclass(type(o), PINNED):
             self.part.pins.append(id(o))
         return o
 
@@ -673,12 +673,17 @@ class Facts:
 
     def close(self) -> None:
         """Add what must be different objects: what later parts find differs from what earlier ones did."""
+        held = {r.expression: r.thing for r in self.known.values()}
+        called = {id(r.thing) for r in self.known.values() if issubclass(type(r.thing), (Function, partial))}
         slots: list[int] = []
-        pins: set[int] = set()
+        found: set[int] = set()
         for part in self.parts:
             slots += part.slots
-            pins |= {*part.pins}
-            if not slots or not (part.slots or part.pins) or (len(slots) == 1 and not pins):
+            found |= {*part.pins}
+            # functions are pinned by the dozen, and met in slots only where one keeps changing
+            left = called if not any(id(held.get(f"S[{at}]")) in called for at in slots) else set()
+            pins = found - left
+            if not slots or not (part.slots or {*part.pins} - left) or (len(slots) == 1 and not pins):
                 continue
             names = {r.expression: r.path for r in self.known.values()}
             paths = {at: names.get(f"S[{at}]", "") for at in slots}

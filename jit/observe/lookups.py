@@ -145,7 +145,12 @@ class Lookups(Binding):
     def _own_text(self, o: Any, name: str) -> str:
         kind = type(o)
         simple = name.isidentifier() and not keyword.iskeyword(name)
-        if simple and not issubclass(kind, Module) and is_plain(lookup(kind, "__getattribute__")):
+        held = lookup(kind, name)  # and __getattr__: Python that would run were the value gone
+        silent = type(held) is Function or lookup(type(held), "__get__") is MISSING
+        silent = (
+            silent and is_plain(lookup(kind, "__getattribute__")) and lookup(kind, "__getattr__") is MISSING
+        )
+        if simple and silent and not issubclass(kind, Module):
             return f"{{o}}.{name}"
         return f"{self.own_text(kind)}[{self.word(name)}]"
 

@@ -3,6 +3,7 @@
 import importlib.metadata
 import subprocess
 import sys
+from collections import Counter
 
 import package_tree
 import pytest
@@ -70,3 +71,11 @@ def test_import_loads_nothing_heavy():
     done = subprocess.run([sys.executable, probe], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert '"heavy": []' in done.stdout
+
+
+def test_no_two_test_files_have_one_name():
+    """pytest imports them by name alone: the second of a name is not collected."""
+    counts = Counter(
+        path.name for path in (package_tree.ROOT / "tests").rglob("*.py") if path.name != "conftest.py"
+    )
+    assert [name for name, count in counts.items() if count > 1] == []

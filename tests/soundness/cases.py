@@ -364,4 +364,84 @@ def calls():
     for _ in range(4):
         yield (lamina.tensor([0.5, 2.0, 3.0]),), {}
 """,
+    "a function that keeps changing is asked if it is another": """
+def double(t):
+    return t * 2
+def negate(t):
+    return -t
+act = double
+@trace
+def f(x):
+    global act
+    act = negate if act is double else double
+    return act(x)
+def calls():
+    for _ in range(12):
+        yield (lamina.tensor([0.5, 2.0, 3.0]),), {}
+""",
+    "a gradient is the memory of its parameter": """
+p = lamina.tensor([1.0, 2.0], requires_grad=True)
+p.grad = p.detach()
+@trace
+def f(x):
+    p.grad.mul_(x)
+    return p * 3
+def calls():
+    for _ in range(4):
+        yield (lamina.tensor([0.5, 2.0]),), {}
+""",
+    "a cached property is dropped between calls": """
+class Held:
+    @functools.cached_property
+    def cached(self):
+        log.append("computed")
+        return 2.0
+held = Held()
+@trace
+def f(x, word):
+    log.append(word)
+    return x * held.cached
+def calls():
+    for step in range(8):
+        if step in (2, 5):
+            vars(held).pop("cached")
+        yield (lamina.tensor([0.5, 2.0]), "called" if step else "first"), {}
+""",
+    "an attribute is deleted where __getattr__ computes it": """
+class Held:
+    def __getattr__(self, name):
+        log.append(name)
+        return 3.0
+held = Held()
+held.size = 2.0
+@trace
+def f(x):
+    log.append("called")
+    return x * held.size
+def calls():
+    for step in range(8):
+        if step == 2:
+            del held.size
+        if step == 4:
+            held.size = 2.0
+        if step == 6:
+            del held.size
+        yield (lamina.tensor([0.5, 2.0]),), {}
+""",
+    "a buffer is the memory of a parameter, detached": """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", lamina.zeros(2))
+net = Net()
+p = lamina.tensor([1.0, 2.0], requires_grad=True)
+@trace
+def f(x):
+    net.eval()
+    net.seen = p.detach()
+    return p - x
+def calls():
+    for _ in range(6):
+        yield (lamina.tensor([0.5, 2.0]),), {}
+""",
 }

@@ -100,7 +100,8 @@ class Look:
         elif isinstance(o, (dict, types.MappingProxyType)):
             held = [(self.at(k), self.at(v)) for k, v in o.items()]
         elif isinstance(o, (set, frozenset)):
-            held = sorted((self.at(x) for x in o), key=repr)
+            # not in the set's own order, which goes by addresses
+            held = [self.at(x) for x in sorted(o, key=lambda x: repr(Look(self.library).at(x)))]
         elif isinstance(o, (slice, range)):
             held = [repr(o)]
         elif isinstance(o, BaseException):

@@ -13,7 +13,7 @@ import copied_programs
 import natively
 import pytest
 from natively import Natively
-from test_interpret import outcome as ending
+from test_interpreting import outcome as ending
 
 from lamina.jit.observe import tracebacks
 from lamina.jit.observe.copying import Copying, copy_of

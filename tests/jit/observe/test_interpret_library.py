@@ -39,7 +39,7 @@ import typing
 from abc import ABC, abstractmethod
 
 import pytest
-from test_interpret import Interpreter, outcome
+from test_interpreting import Interpreter, outcome
 
 TEXT = "The quick brown fox jumps over the lazy dog; pack my box with five dozen liquor jugs.\n  Indented.\n"
 DATA = {"a": [1, 2.5, None, True, "x\u20ac\n"], "b": {"c": (), "d": {}}, "e": [[], [{}]]}

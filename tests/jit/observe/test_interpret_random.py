@@ -7,7 +7,7 @@ import warnings
 
 import bytecode_programs
 import pytest
-from test_interpret import Interpreter, outcome
+from test_interpreting import Interpreter, outcome
 
 OPERATORS = ("+", "-", "*", "//", "%", "<", "==", "and", "or", "in", "is not")
 ERRORS = ("ValueError", "KeyError", "ZeroDivisionError", "(TypeError, KeyError)", "Exception", "LookupError")
