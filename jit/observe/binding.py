@@ -245,7 +245,8 @@ class Binding(Facts):
     def _plain_text(self, held: Any, kind: type, name: str) -> str:
         """The expression of a value that C code keeps in an object {o}."""
         plain = lookup(kind, name) is held and name.isidentifier()
-        if plain and is_plain(lookup(kind, "__getattribute__")):
+        # no Python of the user's may run for it, as __getattr__ would were the value gone
+        if plain and is_plain(lookup(kind, "__getattribute__")) and lookup(kind, "__getattr__") is MISSING:
             return f"{{o}}.{name}"
         return f"{self.const(held)}.__get__({{o}})"
 

@@ -66,7 +66,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from observations import Library, Look, differing, identity
+from observations import Library, Look, differing, identity, own
 from refusable import HOLE, REFUSABLE
 
 import lamina
@@ -143,7 +143,7 @@ def programs(*words: str) -> list[Program]:
 # ---- the libraries under test ------------------------------------------------------------------------------
 def _lamina_fields(o: Any) -> dict[str, Any] | None:
     """Attributes of an object; of a module past its `__dict__`, which tells its epoch that it was read."""
-    return fields(o) if isinstance(o, lamina.nn.Module) else getattr(o, "__dict__", None)
+    return fields(o) if isinstance(o, lamina.nn.Module) else own(o)
 
 
 def _lamina_counts(traced: Any) -> tuple[int, int]:

@@ -444,4 +444,24 @@ def calls():
     for _ in range(6):
         yield (lamina.tensor([0.5, 2.0]),), {}
 """,
+    "a slot is emptied where __getattr__ computes it": """
+class Held:
+    __slots__ = ("size",)
+    def __getattr__(self, name):
+        log.append(name)
+        return 3.0
+held = Held()
+held.size = 2.0
+@trace
+def f(x):
+    log.append("called")
+    return x * held.size
+def calls():
+    for step in range(8):
+        if step in (2, 6):
+            del held.size
+        if step == 4:
+            held.size = 2.0
+        yield (lamina.tensor([0.5, 2.0]),), {}
+""",
 }

@@ -38,9 +38,17 @@ class Library:
     pure: Callable[[Any], Any] = identity
     tensor: Any = lamina.Tensor
     array: Callable[[Any], np.ndarray] = lambda x: x._data
-    fields: Callable[[Any], dict[str, Any] | None] = lambda o: getattr(o, "__dict__", None)
+    fields: Callable[[Any], dict[str, Any] | None] = lambda o: own(o)
     strict: bool = True
     modes: Callable[[Any], tuple] = lambda module: (module.is_grad_enabled(), str(module.get_default_dtype()))
+
+
+def own(o: Any) -> dict[str, Any] | None:
+    """An object's own dictionary, without asking its `__getattr__`; None where it has none."""
+    try:
+        return object.__getattribute__(o, "__dict__")
+    except AttributeError:
+        return None
 
 
 # ---- looking at what shows ---------------------------------------------------------------------------------
@@ -112,11 +120,16 @@ class Look:
             with contextlib.suppress(ValueError):  # an empty cell
                 held = [self.at(o.cell_contents)]
         attributes = self.library.fields(o)
-        slots = [n for k in type(o).__mro__ for n in vars(k).get("__slots__", ()) if hasattr(o, n)]
+        slots = {}
+        for kind in type(o).__mro__:
+            for name in vars(kind).get("__slots__", ()):
+                if name in vars(kind) and not name.startswith("__"):
+                    with contextlib.suppress(AttributeError):  # an empty slot
+                        slots[name] = vars(kind)[name].__get__(o)  # by which no __getattr__ runs
         return (
             held,
             [(n, self.at(v)) for n, v in (attributes or {}).items()],
-            [(n, self.at(getattr(o, n))) for n in slots if not n.startswith("__")],
+            [(n, self.at(v)) for n, v in slots.items()],
         )
 
     def tensor(self, x: Any) -> Any:
