@@ -128,10 +128,11 @@ class Contents(Attributes):
         if self.is_written(o) and self.at(o, "item", k) not in self.written:
             if self.before(o).get(k, MISSING) is not value:
                 return value  # put there by this run, in one go with others
-        read = f"{{o}}[{text}]"
-        if type(lookup(type(o), "__getitem__")) is Function:
-            read = f"dict.__getitem__({{o}}, {text})"
-        return self.fact(o, "item", k, read, value, lift=lift)
+        return self.fact(o, "item", k, self._item_text(o, text), value, lift=lift)
+
+    def _item_text(self, o: Any, text: str) -> str:
+        """The expression of an item of a dictionary {o}."""
+        return f"{{o}}[{text}]" if type(o) in (dict, types.MappingProxyType) else f"item({{o}}, {text})"
 
     # ---- lengths ----
     def read_length(self, o: Any, lift: bool = False) -> Any:
@@ -203,8 +204,7 @@ class Contents(Attributes):
                 if issubclass(type(o), dict):
                     value = dict.__getitem__(held, k)
                     text = "" if self.is_fresh(o) or self.refused else self.key(k, o) or ""
-                    self.fact(o, "item", k, f"dict.__getitem__({{o}}, {text})" if heap_class(type(o)) else
-                              f"{{o}}[{text}]", value)  # fmt: skip
+                    self.fact(o, "item", k, self._item_text(o, text), value)
                     if deep:
                         self.read_deep(value)
                 if deep:

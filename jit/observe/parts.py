@@ -249,6 +249,14 @@ def distinct(S: list, slots: tuple[int, ...], pins: frozenset[int]) -> bool:
     return len(ids) == len(slots) and pins.isdisjoint(ids)
 
 
+def item(o: dict, k: Any) -> Any:
+    """What a dictionary of any class holds, without `__missing__` and default factories."""
+    found = dict.get(o, k, MISSING)
+    if found is MISSING:
+        raise KeyError(k)
+    return found
+
+
 WORDS: dict[str, Any] = {
     "bits": bits, "contents": contents, "history": history, "layout": layout, "distinct": distinct,
     "hung": hung,
@@ -258,6 +266,6 @@ WORDS: dict[str, Any] = {
     "dict": dict, "set": set, "sorted": sorted, "iter": iter, "map": map, "all": all, "any": any,
     "geterr": np.geterr, "printoptions": np.get_printoptions, "state_names": state_names, "hash": hash,
     "repr": repr, "peek": peek, "alias": alias,
-    "meeting": meeting,
+    "meeting": meeting, "item": item,
     "HISTORIES": HISTORIES, "set_": set, "frozenset": frozenset, "weakref": weakref,
 }  # fmt: skip

@@ -464,4 +464,40 @@ def calls():
             held.size = 2.0
         yield (lamina.tensor([0.5, 2.0]),), {}
 """,
+    "an item goes which a factory would make": """
+import collections
+def factory():
+    log.append("made")
+    return 3.0
+table = collections.defaultdict(factory, size=2.0)
+@trace
+def f(x, k):
+    log.append(k)
+    return x * table["size"]
+def calls():
+    for step in range(10):
+        if step in (2, 6):
+            del table["size"]
+        if step == 4:
+            table["size"] = 2.0
+        yield (lamina.tensor([0.5, 2.0]), "one" if step else "two"), {}
+""",
+    "an item goes which __missing__ would make": """
+class Table(dict):
+    def __missing__(self, key):
+        log.append(key)
+        return 3.0
+table = Table(size=2.0)
+@trace
+def f(x, k):
+    log.append(k)
+    return x * table["size"]
+def calls():
+    for step in range(10):
+        if step in (2, 6):
+            del table["size"]
+        if step == 4:
+            table["size"] = 2.0
+        yield (lamina.tensor([0.5, 2.0]), "one" if step else "two"), {}
+""",
 }
