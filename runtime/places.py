@@ -41,6 +41,15 @@ def is_internal(filename: str) -> bool:
     return internal
 
 
+def locals_of(frame: Any) -> dict[str, Any]:
+    """The variables of a frame, of which none stays alive for having been looked at."""
+    held = frame.f_locals
+    found = {**held}
+    if type(held) is dict:  # before Python 3.13: a copy that the frame keeps, and that may close a circle
+        held.clear()
+    return found
+
+
 def here(frame: Any = None) -> Place:
     """The innermost place outside the package, from `frame` (else from the caller of who asks) outwards."""
     if frame is None:

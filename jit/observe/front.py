@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ...nn import Module
-from ...runtime.places import STANDS_FOR, Place
+from ...runtime.places import STANDS_FOR, Place, locals_of
 from .calls import Calls
 from .interpret import Interpreting
 from .kinds import Builtin, Function, Method, lookup
@@ -63,7 +63,7 @@ class Interpreter(Interpreting, Front):
 
 def _stands_for(native: Any) -> Place:
     """The user's place that a frame of the interpreter's loop runs."""
-    found = native.f_locals
+    found = locals_of(native)
     program = found["frame"].program
     return program.code, program.offsets[min(found["at"], len(program.offsets) - 1)]
 

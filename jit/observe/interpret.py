@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Iterator
 from types import CellType, FrameType, FunctionType, MethodType
 from typing import Any, ClassVar
 
-from ...runtime.places import is_internal
+from ...runtime.places import is_internal, locals_of
 from . import building, clauses  # noqa: F401 - they register their operations
 from .facts import Abandoned
 from .frames import UNBOUND, Frame, bind, contents, program_of
@@ -263,7 +263,7 @@ class Interpreting:
         native: FrameType | None = sys._getframe()
         while native is not None:
             if native.f_code is _RUN:
-                yield native.f_locals["frame"]
+                yield locals_of(native)["frame"]
             elif not is_machinery(native.f_code.co_filename):
                 yield native
             native = native.f_back

@@ -500,4 +500,24 @@ def calls():
             table["size"] = 2.0
         yield (lamina.tensor([0.5, 2.0]), "one" if step else "two"), {}
 """,
+    "a generator is suspended where a call raises after a context manager ended": """
+@contextlib.contextmanager
+def noted(name):
+    yield name
+def both(t):
+    try:
+        yield t
+    finally:
+        log.append("closed")
+@trace
+def f(x):
+    with noted("one"):
+        pass
+    left = both(x)
+    log.append(float(next(left).sum()))
+    return log.missing
+def calls():
+    for _ in range(4):
+        yield (lamina.tensor([0.5, 2.0]),), {}
+""",
 }
