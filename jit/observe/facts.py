@@ -673,20 +673,17 @@ class Facts:
 
     def close(self) -> None:
         """Add what must be different objects: what later parts find differs from what earlier ones did."""
-        held = {r.expression: r.thing for r in self.known.values()}
-        called = {id(r.thing) for r in self.known.values() if issubclass(type(r.thing), (Function, partial))}
+        roots = {r.expression: r for r in self.known.values()}
         slots: list[int] = []
-        found: set[int] = set()
+        found: list[int] = []
         for part in self.parts:
             slots += part.slots
-            found |= {*part.pins}
-            # functions are pinned by the dozen, and met in slots only where one keeps changing
-            left = called if not any(id(held.get(f"S[{at}]")) in called for at in slots) else set()
-            pins = found - left
-            if not slots or not (part.slots or {*part.pins} - left) or (len(slots) == 1 and not pins):
+            found += part.pins
+            kinds = {type(roots[f"S[{at}]"].thing) for at in slots}
+            pins = {i for i in found if self._may_be_of(i, kinds)}
+            if not slots or not (part.slots or pins & {*part.pins}) or (len(slots) == 1 and not pins):
                 continue
-            names = {r.expression: r.path for r in self.known.values()}
-            paths = {at: names.get(f"S[{at}]", "") for at in slots}
+            paths = {at: roots[f"S[{at}]"].path for at in slots}
             pinned = {i: self.known[i].path for i in pins if i in self.known}
             part.names["slots_"], part.names["pins_"] = paths, pinned
             told = "meeting(S, slots_, pins_)"
@@ -698,6 +695,11 @@ class Facts:
                 part.names[name] = frozenset(pins)
                 condition = f"not distinct(S, {tuple(slots)}, {name})"
             part.lines.append(f"if {condition}: return {len(part.reasons)}")
+
+    def _may_be_of(self, pinned: int, kinds: set[type]) -> bool:
+        """Whether a pinned object may ever be of one of the classes of what stands in slots."""
+        root = self.known.get(pinned)
+        return root is None or heap_class(type(root.thing)) or type(root.thing) in kinds
 
 
 _HELD = {0: object()}
