@@ -254,6 +254,7 @@ class Interpreting:
                 error = other
         frame.stack.append(None)  # what `yield` would have given
         frame.thrown = error
+        del error  # its traceback may lead here, and the circle would keep all frames
         return True
 
     # ---- calls that depend on the calling frame

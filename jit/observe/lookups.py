@@ -91,19 +91,22 @@ class Lookups(Binding):
             return self.call(hook, (o, name)) if of_python else self.generic_attribute(o, name)
         except AttributeError as error:
             raised = error
-        if kind in TRANSPARENT and not name.startswith("__"):
-            return self.attribute(self.attribute(o, "__wrapped__"), name)
-        fallback = self.class_attribute(kind, "__getattr__")
-        if fallback is MISSING and issubclass(type(o), types.ModuleType) and name != "__getattr__":
-            return self.call(self._of_object(o, "__getattr__"), (name,))
-        if fallback is MISSING:
-            raise raised
-        if fallback is Module.__getattr__:
-            return fallback(o, name)  # which raises
-        if type(fallback) is not Function:
-            self.refuse(f"{kind.__name__}.__getattr__ is no plain function")
-            return getattr(o, name)
-        return self.call(fallback, (o, name))
+        try:
+            if kind in TRANSPARENT and not name.startswith("__"):
+                return self.attribute(self.attribute(o, "__wrapped__"), name)
+            fallback = self.class_attribute(kind, "__getattr__")
+            if fallback is MISSING and issubclass(type(o), types.ModuleType) and name != "__getattr__":
+                return self.call(self._of_object(o, "__getattr__"), (name,))
+            if fallback is MISSING:
+                raise raised
+            if fallback is Module.__getattr__:
+                return fallback(o, name)  # which raises
+            if type(fallback) is not Function:
+                self.refuse(f"{kind.__name__}.__getattr__ is no plain function")
+                return getattr(o, name)
+            return self.call(fallback, (o, name))
+        finally:
+            del raised  # its traceback leads here, and the circle would keep all frames
 
     def generic_attribute(self, o: Any, name: str) -> Any:
         """`object.__getattribute__(o, name)`.  Raises AttributeError."""
@@ -233,10 +236,13 @@ class Lookups(Binding):
             return self.call(hook, (o, name)) if type(hook) is Function else self._plainly_of_class(o, name)
         except AttributeError as error:
             raised = error
-        fallback = self.class_attribute(meta, "__getattr__")
-        if fallback is MISSING:
-            raise raised
-        return self.call(fallback, (o, name))
+        try:
+            fallback = self.class_attribute(meta, "__getattr__")
+            if fallback is MISSING:
+                raise raised
+            return self.call(fallback, (o, name))
+        finally:
+            del raised  # as above
 
     def _plainly_of_class(self, o: type, name: str) -> Any:
         """`type.__getattribute__(o, name)`."""

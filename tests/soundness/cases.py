@@ -520,4 +520,23 @@ def calls():
     for _ in range(4):
         yield (lamina.tensor([0.5, 2.0]),), {}
 """,
+    "a generator is suspended where an error follows __getattr__": """
+def both(t):
+    try:
+        yield t
+    finally:
+        log.append("closed")
+class Dynamic:
+    def __getattr__(self, name):
+        return None
+dynamic = Dynamic()
+@trace
+def f(x):
+    left = both(x)
+    log.append(float(next(left).sum()))
+    return dynamic.scale(x)
+def calls():
+    for _ in range(4):
+        yield (lamina.tensor([0.5, 2.0]),), {}
+""",
 }
