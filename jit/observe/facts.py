@@ -300,6 +300,7 @@ class Facts:
             or id(o) in self.fresh
             or place in self.written
             or place in self.facts
+            or self.refused is not None
         ):
             return value
         source = self.source(o)

@@ -539,4 +539,18 @@ def calls():
     for _ in range(4):
         yield (lamina.tensor([0.5, 2.0]),), {}
 """,
+    "a dictionary is read on after what refuses the run": """
+w = lamina.tensor(1.0, requires_grad=True)
+table = {"w": w, "m": 3}
+w = w.detach()
+@trace
+def f(x):
+    total = w * x
+    for name, value in table.items():
+        total = total + value
+    return total
+def calls():
+    for _ in range(4):
+        yield (lamina.tensor([0.5, 2.0]),), {}
+""",
 }
