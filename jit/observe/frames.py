@@ -117,17 +117,26 @@ class Frame:
         """
         if self.names is not None:
             return self.names
-        found: dict[str, Any] = {} if self.shown is None else self.shown
-        if not _LOCALS_ARE_COPIED:
-            self.shown = found
+        bound = self.bound()
+        if _LOCALS_ARE_COPIED:
+            return bound
+        if self.shown is None:
+            self.shown = {}
+        for name in self.program.variables:
+            if name not in bound:
+                self.shown.pop(name, None)
+        self.shown.update(bound)
+        return self.shown
+
+    def bound(self) -> dict[str, Any]:
+        """The variables that hold a value, in the order of the bytecode's numbers."""
         enclosed = {*self.program.code.co_cellvars, *self.program.code.co_freevars}
+        found = {}
         for name, value in zip(self.program.variables, self.locals, strict=True):
             if name in enclosed and type(value) is CellType:
                 value = contents(value)
             if value is not UNBOUND:
                 found[name] = raw(value)
-            else:
-                found.pop(name, None)
         return found
 
 

@@ -26,7 +26,7 @@ from .frames import UNBOUND, Frame, bind, contents, program_of
 from .instructions import ENTER, LEAVE, OPERATIONS, YIELD, delegated, load_local
 from .kinds import UNSUPPORTED, lookup
 from .numbers import LIFTED
-from .tracebacks import Tracebacks, is_machinery
+from .tracebacks import entered, forged, is_machinery
 
 _PUSH = OPERATIONS["push_exc_info"][0]
 _NATIVE_PER_FRAME = 24  # native frames that one interpreted call may take, the recorder's own included
@@ -51,7 +51,6 @@ class Interpreting:
 
     frame: Frame | None = None  # the innermost running one
     abandons = True
-    tracebacks: Tracebacks | None = None
     _limit = 0  # how deep the user's frames may go
     _native_limit = 0
 
@@ -105,11 +104,8 @@ class Interpreting:
             frame.back = None  # a suspended generator must not hold on to who ran it
             if back is None:
                 sys.setrecursionlimit(self._native_limit)
-                self.tracebacks.forget()
-                self.tracebacks = None
 
     def _outermost(self) -> None:
-        self.tracebacks = Tracebacks()
         self._native_limit = sys.getrecursionlimit()
         self._limit, native = self._native_limit, sys._getframe()
         while native is not None:
@@ -126,7 +122,7 @@ class Interpreting:
         """Run operations while so many errors are being handled; return the signal that ended it."""
         stack, handled, variables = frame.stack, frame.handled, frame.locals
         append = stack.append
-        _, operations, offsets, handlers, *_ = frame.program
+        _, operations, _, handlers, *_ = frame.program
         while True:
             while len(handled) > depth:
                 signal = self._handling(frame, handled[depth], depth)
@@ -160,14 +156,12 @@ class Interpreting:
             except Abandoned:
                 raise
             except BaseException as error:
+                found = handlers.get(at)
                 if frame.again is not None:
                     error.__context__, error.__traceback__ = frame.again
                     frame.again = None
                 else:
-                    error.__traceback__ = self.tracebacks.entered(
-                        error.__traceback__, frame.program.code, frame.globals, offsets[at]
-                    )
-                found = handlers.get(at)
+                    error.__traceback__ = entered(error.__traceback__, frame, at, found is None)
                 if found is None:
                     raise
                 target, height, pushed = found
@@ -296,12 +290,11 @@ class Interpreting:
     def _frame_of(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """sys._getframe, with a forged frame for an interpreted one."""
         self.abandon("sys._getframe() was called")
-        assert self.tracebacks is not None
         users = list(self.users())
         if len(args) > 1 or kwargs or args and not 0 <= args[0] < len(users):
             return sys._getframe(*args, **kwargs)
         found = users[args[0] if args else 0]
-        return self.tracebacks.forge(found.program.code, found.globals) if isinstance(found, Frame) else found
+        return forged(found, True) if isinstance(found, Frame) else found
 
     def _build_class(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A class statement: its body is interpreted, and its metaclass called."""

@@ -1,23 +1,28 @@
 """Tracebacks of interpreted runs: the user's own frames, each with its file, name and line, and no other.
 
 An error that passes an interpreted frame gets an entry of a forged frame.  Its code object has the name, the
-file and the table of positions of the user's and only raises, so that `traceback` prints the same lines, with
-the same marks below them, as it does after a plain run.
+file and the table of positions of the user's, so that `traceback` prints the same lines, with the same marks
+below them, as it does after a plain run.  It is the frame of a generator that never started: it knows of no
+caller, so that an error that is kept keeps what a plain run's would, and nothing of the machinery.
 """
 
 from __future__ import annotations
 
 import dis
+import inspect
 import os
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 
+from .frames import Frame
+
 HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 HIDDEN: set[str] = set()  # further source files whose frames belong to the machinery
 
-# Raises TypeError, for None is no exception.  Whatever else is being handled then stays as it is.
-_RAISE = bytes([dis.opmap["RESUME"], 0, dis.opmap["LOAD_CONST"], 0, dis.opmap["RAISE_VARARGS"], 1])
+_MARK: Any = object()  # the only constant of a forged frame's code
 _NOTHING = bytes([dis.opmap["NOP"], 0])
+_START = b"".join(bytes([dis.opmap[name], 0]) for name in ("RETURN_GENERATOR", "POP_TOP", "RESUME"))
+_KEPT = ".variables"
 
 
 def is_machinery(filename: str) -> bool:
@@ -25,19 +30,19 @@ def is_machinery(filename: str) -> bool:
     return filename.startswith(HERE) or filename in HIDDEN
 
 
-def clean(traceback: TracebackType | None, until: TracebackType | None = None) -> TracebackType | None:
-    """The traceback without the machinery's own entries.  until: the entry from which on it is clean."""
+def clean(traceback: TracebackType | None) -> TracebackType | None:
+    """The traceback without the machinery's own entries."""
     kept: list[TracebackType] = []
-    while traceback is not None:
-        if traceback is until:
-            kept.append(traceback)
-            break
+    whole = None  # the entry from which on it is clean: it was made for what had been cleaned
+    while traceback is not None and whole is None:
+        if _is_forged(traceback.tb_frame):
+            whole = traceback
         if not is_machinery(traceback.tb_frame.f_code.co_filename):
             kept.append(traceback)
         traceback = traceback.tb_next
     for number, entry in enumerate(kept):
         after = kept[number + 1] if number + 1 < len(kept) else None
-        if entry is not until and entry.tb_next is not after:
+        if entry is not whole and entry.tb_next is not after:
             entry.tb_next = after
     return kept[0] if kept else None
 
@@ -50,48 +55,34 @@ def line_at(code: CodeType, offset: int) -> int:
     return code.co_firstlineno
 
 
-class Tracebacks:
-    """Makes the entries of one run, and remembers its frames."""
-
-    def __init__(self) -> None:
-        self._frames: dict[CodeType, tuple[CodeType, FrameType]] = {}
-        self._last: TracebackType | None = None
-
-    def forget(self) -> None:
-        """Let go of the frames: those that were forged know who called them, and so this."""
-        self._frames.clear()
-        self._last = None
-
-    def entered(
-        self, traceback: TracebackType | None, code: CodeType, scope: dict[str, Any], offset: int
-    ) -> TracebackType:
-        """The traceback of an error that passes an interpreted frame at an instruction."""
-        below = clean(traceback, self._last)
-        del traceback  # forged frames know this one: what it names lives as long as the error
-        self._last = TracebackType(below, self.forge(code, scope), offset, line_at(code, offset))
-        return self._last
-
-    def forge(self, code: CodeType, scope: dict[str, Any]) -> FrameType:
-        """A frame that looks like one of a code object run over globals."""
-        known = self._frames.get(code)
-        if known is not None and known[0] is code and known[1].f_globals is scope:
-            return known[1]
-        # In no variable: the forged frame knows this one as its caller, and neither would ever be freed.
-        self._frames[code] = code, _raised(code, scope)
-        return self._frames[code][1]
+def entered(traceback: TracebackType | None, frame: Frame, at: int, ends: bool) -> TracebackType:
+    """The traceback of an error that passes an interpreted frame at an operation; ends: it ends the frame."""
+    offset = frame.program.offsets[at]
+    return TracebackType(clean(traceback), forged(frame, ends), offset, line_at(frame.program.code, offset))
 
 
-def _raised(code: CodeType, scope: dict[str, Any]) -> FrameType:
-    """The frame of a code object whose instructions were replaced by a failing one."""
-    count = len(code.co_code) - len(_RAISE)
-    raiser = code.replace(
-        co_code=_RAISE + _NOTHING * (count // 2), co_consts=(None,), co_stacksize=2, co_exceptiontable=b"",
-        co_flags=0, co_argcount=0, co_posonlyargcount=0, co_kwonlyargcount=0, co_nlocals=0, co_varnames=(),
-        co_cellvars=(), co_freevars=(),
+def forged(frame: Frame, ends: bool) -> FrameType:
+    """A frame that looks like an interpreted one.
+
+    ends: it runs no further, and so has its variables by name.  Else it keeps them as they go on to change:
+    what they hold lives as long as in a plain run, where a traceback has the frame itself.
+    """
+    held = frame.bound() if ends else {_KEPT: frame.locals}
+    return _frame(frame.program.code, frame.globals, held)
+
+
+def _frame(code: CodeType, scope: dict[str, Any], held: dict[str, Any]) -> FrameType:
+    """The frame of a code object made to do no more than give a generator when called with its variables."""
+    rest = (len(code.co_code) - len(_START)) // len(_NOTHING)
+    made = code.replace(
+        co_code=_START + _NOTHING * rest, co_consts=(_MARK,), co_stacksize=2, co_exceptiontable=b"",
+        co_flags=inspect.CO_GENERATOR | inspect.CO_OPTIMIZED | inspect.CO_NEWLOCALS,
+        co_argcount=len(held), co_posonlyargcount=0, co_kwonlyargcount=0, co_nlocals=len(held),
+        co_varnames=tuple(held), co_cellvars=(), co_freevars=(),
     )  # fmt: skip
-    try:
-        FunctionType(raiser, scope)()
-    except TypeError as error:
-        assert error.__traceback__ is not None and error.__traceback__.tb_next is not None
-        return error.__traceback__.tb_next.tb_frame
-    raise AssertionError("a forged frame did not raise")
+    return FunctionType(made, scope)(*held.values()).gi_frame
+
+
+def _is_forged(frame: FrameType) -> bool:
+    constants = frame.f_code.co_consts
+    return len(constants) == 1 and constants[0] is _MARK

@@ -553,4 +553,27 @@ def calls():
     for _ in range(4):
         yield (lamina.tensor([0.5, 2.0]),), {}
 """,
+    "an error is thrown into a generator, then a call raises": """
+def inner():
+    try:
+        yield 2
+    except ValueError:
+        yield 3
+def both(t):
+    try:
+        yield t
+    finally:
+        log.append("closed")
+@trace
+def f(x):
+    first = inner()
+    next(first)
+    log.append(first.throw(ValueError))
+    left = both(x)
+    log.append(float(next(left).sum()))
+    return log.missing
+def calls():
+    for _ in range(4):
+        yield (lamina.tensor([0.5, 2.0]),), {}
+""",
 }

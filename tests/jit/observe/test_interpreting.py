@@ -175,6 +175,27 @@ def test_a_printed_traceback_is_that_of_a_native_run():
     assert "n - 1" in found[0] or "fails(" in found[0]
 
 
+def test_the_frames_of_a_traceback_have_the_variables_of_a_native_run_and_no_caller():
+    def fails(n, *rest, **named):
+        cell = n + 1
+        if n:
+            return fails(n - 1, n, key=n)
+        del n
+        return (lambda: cell / 0)()
+
+    def shown(call, *args):
+        try:
+            call(*args)
+        except ZeroDivisionError as error:
+            found = [entry for entry, _ in traceback.walk_tb(tracebacks.clean(error.__traceback__))][-4:]
+        return [(frame.f_code.co_name, dict(frame.f_locals)) for frame in found], found
+
+    variables, frames = shown(lambda n: Interpreter().call(fails, (n,)), 2)
+    expected, _ = shown(fails, 2)
+    assert variables == expected
+    assert [frame.f_back for frame in frames] == [None] * 4
+
+
 class Lifting(Interpreter):
     """Reads the argument 3 as a lifted number, and notes which numbers became plain."""
 
