@@ -2,19 +2,24 @@
 
 import os
 import threading
+import weakref
 from contextlib import AbstractContextManager
 
+PATIENCE = 0.02  # seconds that a fork waits for a lock while it holds others
+
+_ours: list[weakref.ref[threading.Lock]] = []  # outer ones first, as far as is known
 _others: list[AbstractContextManager] = []
+_taken: list[threading.Lock] = []
 
 
 def fork_safe_lock() -> threading.Lock:
-    """Make a lock for a module, which is taken for the length of each fork.
+    """Make a lock which is taken for the length of each fork.
 
     Only the forking thread goes on in the child: a lock that another one held would stay taken there for
     ever, and what it guards could be half changed. Worker processes of a loader are forked, so this matters.
     """
     made = threading.Lock()
-    os.register_at_fork(before=made.acquire, after_in_parent=made.release, after_in_child=made.release)
+    _ours.append(weakref.ref(made, _ours.remove))
     return made
 
 
@@ -27,13 +32,45 @@ def hold_across_forks(lock: AbstractContextManager) -> None:
 
 
 def _take() -> None:
+    """Take all locks.
+
+    A thread may hold one and wait for a second that is already taken here.  So after a while all are let go,
+    and the one that could not be had is taken first from then on: the order becomes that of the threads.
+    """
+    while not _all_taken():
+        pass
     for lock in _others:
         lock.__enter__()
+
+
+def _all_taken() -> bool:
+    waiting = [*_ours]
+    while waiting:
+        for reference in waiting:
+            lock = reference()
+            if lock is None:
+                continue
+            if not lock.acquire(timeout=PATIENCE if _taken else -1):
+                _release()
+                if reference in _ours:
+                    _ours.remove(reference)
+                    _ours.insert(0, reference)
+                return False
+            _taken.append(lock)
+        held = {*map(id, _taken)}
+        waiting = [each for each in _ours if id(each()) not in held and each() is not None]  # made meanwhile
+    return True
+
+
+def _release() -> None:
+    while _taken:
+        _taken.pop().release()
 
 
 def _give() -> None:
     for lock in reversed(_others):
         lock.__exit__(None, None, None)
+    _release()
 
 
-os.register_at_fork(before=_take, after_in_parent=_give, after_in_child=_give)  # the first `before` runs last
+os.register_at_fork(before=_take, after_in_parent=_give, after_in_child=_give)

@@ -10,6 +10,7 @@ import builtins
 import copy
 import functools
 import inspect
+import os
 import sys
 import threading
 import types
@@ -71,7 +72,9 @@ class TracedFunction:
         self._limit, self._when_full = max_recordings, when_full
         self._name = name or getattr(function, "__name__", type(function).__name__)
         self._lock = threading.RLock()
+        self._being_built: list[list[tuple[list[Branch], Branch]]] = []
         self.reset()
+        _traced.add(self)
 
     def reset(self) -> None:
         """Forget all recordings."""
@@ -371,6 +374,7 @@ class TracedFunction:
 
         if self._compile == "background":
             self._offer(tree, hung)
+            self._being_built.append(hung)
             threading.Thread(target=self._in_background, args=(build, hung), daemon=True).start()
             return
         try:
@@ -390,6 +394,16 @@ class TracedFunction:
         except Exception as error:
             for _, branch in hung:
                 branch.segment, branch.eager = None, f"it could not be compiled: {error}"
+        self._being_built.remove(hung)
+
+    def _in_child(self) -> None:
+        """Forget, in a forked process, what other threads were about: they do not go on there."""
+        self._lock = threading.RLock()
+        self._quick = {}  # with locks of their own
+        for hung in self._being_built:
+            for branches, branch in hung:
+                branches[:] = [each for each in branches if each is not branch]
+        self._being_built.clear()
 
     def _watch(self, tree: Tree, branches: list[Branch], branch: Branch) -> None:
         """Drop a branch when something is gone that it depends on."""
@@ -490,6 +504,16 @@ class TracedModule(TracedFunction):
         delattr(self.__wrapped__, name)
 
 
+_traced: weakref.WeakSet[TracedFunction] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for traced in _traced:
+        traced._in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
 TRANSPARENT.update((TracedFunction, TracedModule))
 HIDDEN.add(__file__)
 

@@ -158,6 +158,57 @@ def test_a_child_that_is_forked_while_others_record_and_compile():
     assert ran.returncode == 0 and ran.stdout == "done\n", ran.stderr
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+def test_a_child_records_and_compiles_what_another_thread_was_about():
+    ran, _ = alone("""
+        import os, threading, time, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import lamina
+        from lamina import jit
+        from lamina.jit import backend
+        inside, go_on = threading.Event(), threading.Event()
+
+        @jit.pure
+        def waits():
+            inside.set()
+            go_on.wait()
+
+        @jit.trace
+        def recorded(x):
+            if os.getpid() == parent:
+                waits()
+            return x * 2 + 1
+
+        def slow(*args, **kwargs):
+            if os.getpid() == parent:
+                inside.set()
+                go_on.wait()
+            return compile_graph(*args, **kwargs)
+
+        parent, compile_graph = os.getpid(), backend.compile_graph
+        built = jit.trace(lambda x: x * 3, compile="background")
+        for traced, replaced in ((recorded, compile_graph), (built, slow)):
+            backend.compile_graph = replaced
+            inside.clear(), go_on.clear()
+            thread = threading.Thread(target=traced, args=(lamina.ones(2),), daemon=True)
+            thread.start()
+            inside.wait()
+            child = os.fork()
+            if child == 0:
+                for _ in range(2000):
+                    traced(lamina.ones(2))
+                    if traced.counts()["served"]:
+                        os._exit(0)
+                    time.sleep(0.005)
+                os._exit(7)
+            assert os.waitpid(child, 0)[1] == 0, traced
+            go_on.set()
+            thread.join()
+        print("done")
+    """)
+    assert ran.returncode == 0 and ran.stdout == "done\n", ran.stderr
+
+
 @pytest.mark.timeout(180)
 def test_a_program_ends_while_something_compiles_in_the_background(tmp_path):
     ran, _ = alone(

@@ -84,3 +84,37 @@ def test_a_plain_lock_would_be_found_taken():
         status = forked(lambda lock=lock: os._exit(0 if lock.acquire(timeout=0.05) else 7))
         thread.join()
         assert (status == 0) is free
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.timeout(30)  # where it fails, the fork itself waits for ever
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_fork_waits_for_a_thread_that_takes_locks_in_any_order(turned):
+    pair = [locks.fork_safe_lock(), locks.fork_safe_lock()]
+    outer, inner = reversed(pair) if turned else pair
+    taken, stop = threading.Event(), threading.Event()
+
+    def work():
+        while not stop.is_set():
+            with outer:
+                taken.set()
+                time.sleep(0.005)  # meanwhile the fork takes what it can
+                with inner:
+                    pass
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    taken.wait()
+    for _ in range(3):
+        assert forked(lambda: os._exit(0 if not (outer.locked() or inner.locked()) else 7)) == 0
+    stop.set()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_lock_that_nobody_holds_any_more_is_forgotten():
+    count = len(locks._ours)
+    made = [locks.fork_safe_lock() for _ in range(5)]
+    assert len(locks._ours) == count + 5
+    del made
+    assert len(locks._ours) == count
