@@ -54,6 +54,8 @@ def exact(a: Any, b: Any) -> bool:
 
 def shown(value: Any) -> str:
     """A value in a few words: plain ones as Python writes them, tensors by their type, the rest by name."""
+    if _is_large(value):
+        return f"an int of {value.bit_length()} bits"
     text = repr(value) if _spelled(value) else ""
     if text:
         return text if len(text) <= 60 else text[:57] + "..."
@@ -67,6 +69,16 @@ def shown(value: Any) -> str:
     if kind in (types.FunctionType, types.BuiltinFunctionType):
         return f"function {value.__qualname__}"
     return f"module {value.__name__}" if kind is types.ModuleType else indefinite(kind)
+
+
+def literal(value: Any) -> str:
+    """A plain value as Python source.  Large ints are in hexadecimal, which Python writes at any size."""
+    return hex(value) if _is_large(value) else repr(value)
+
+
+def _is_large(value: Any) -> bool:
+    """Whether Python may refuse to write an int in decimal: its limit can't be set below 640 digits."""
+    return type(value) is int and value.bit_length() > 2000
 
 
 def indefinite(kind: type) -> str:
@@ -90,4 +102,4 @@ def _spelled(value: Any, depth: int = 4) -> bool:
     if type(value) in (tuple, list, set, dict):
         held = (*value, *value.values()) if type(value) is dict else value
         return depth > 0 and len(value) <= 20 and all(_spelled(x, depth - 1) for x in held)
-    return type(value) in (*PLAIN, Words) or issubclass(type(value), IMMUTABLE)
+    return not _is_large(value) and (type(value) in (*PLAIN, Words) or issubclass(type(value), IMMUTABLE))

@@ -26,7 +26,7 @@ from ...nn.members import Members, Tracked, fields
 from ...optim.optimizer import Optimizer
 from ...runtime import Generator, Tensor
 from ...runtime.places import Place, is_internal, users
-from ..facts import absent, indefinite, shown
+from ..facts import absent, indefinite, literal, shown
 from ..sources import Arg, Held
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, Builtin, Function, Method, heap_class, lookup
 from .numbers import LIFTED, lifted, raw
@@ -547,7 +547,7 @@ class Facts:
 
     def key_text(self, k: Any) -> str:
         """A key in the text of guards."""
-        return repr(k) if type(k) in (int, str, bytes, bool, type(None)) else self.const(k)
+        return literal(k) if type(k) in (int, str, bytes, bool, type(None)) else self.const(k)
 
     # ---- writing ----
     def before(self, o: Any) -> Any:

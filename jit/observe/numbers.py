@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..facts import literal
+
 
 class LiftedFloat(float):
     """A float that changes from call to call.  expression: over the slots `S`.  bare: the float itself."""
@@ -40,4 +42,4 @@ def raw(value: Any) -> Any:
 
 def spelled(value: Any) -> str:
     """The expression of an operand of arithmetic."""
-    return value.expression if type(value) in LIFTED else repr(value)
+    return value.expression if type(value) in LIFTED else literal(value)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...nn import Module
 from ...runtime import Generator, Tensor
-from ..facts import indefinite
+from ..facts import indefinite, literal
 from .binding import unset
 from .facts import Facts
 from .kinds import ATOMS, PINNED, Method, heap_class, lookup
@@ -86,7 +86,7 @@ class Outcome:
         if type(v) in LIFTED:
             return f"({v.expression})"
         if kind in (int, bool, str, type(None), bytes):
-            return repr(v)
+            return literal(v)
         if kind in ATOMS or kind is np.dtype or issubclass(type(v), (np.generic, Generator)):
             return self._const(v)
         if id(v) in self._named:
@@ -208,7 +208,7 @@ class Outcome:
         held = [(n, d) for base in kind.__mro__ for n, d in base.__dict__.items() if n != "__dict__"]
         slots = [(n, d) for n, d in held if type(d) is types.MemberDescriptorType and not unset(d, v)]
         own = [*dictionary_of(v).items(), *((n, d.__get__(v)) for n, d in slots)]
-        items = ", ".join([f"({k!r}, {self.spelled(x)})" for k, x in own])
+        items = ", ".join([f"({literal(k)}, {self.spelled(x)})" for k, x in own])
         name = self._named.setdefault(id(v), f"o{len(self._named)}")
         self._lines.insert(at, f"{name} = {self._const(kind)}.__new__({self._const(kind)})")
         if items:

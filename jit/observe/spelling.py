@@ -35,7 +35,7 @@ def spelled(path: str, kind: str, key: Any) -> str:
     if kind == "class":
         return f"{path}.__class__"
     if kind in _ITEMS:
-        return f"{path}[{str(key) if isinstance(key, int) else shown(key)}]"
+        return f"{path}[{shown(key) if type(key) is int or not isinstance(key, int) else key}]"
     if kind == "closure":
         return f"variable {key} that {path} closes over"
     if kind == "context":

@@ -576,4 +576,20 @@ def calls():
     for _ in range(4):
         yield (lamina.tensor([0.5, 2.0]),), {}
 """,
+    "an int grows until Python refuses to write it in decimal": """
+table = {"k": 2 ** (1 << 12), "kept": 3 ** 9000}
+class Config:
+    pass
+config = Config()
+@trace
+def f(x, n):
+    table["k"] = table["k"] * table["k"]
+    config.last = {table["kept"]: table["k"] + n, "n": n}
+    return x + n % 7
+def calls():
+    for k in range(8):
+        if k == 5:
+            table["kept"] += 1
+        yield (lamina.tensor([0.5, 2.0]), 10 ** 5000 + k), {}
+""",
 }
