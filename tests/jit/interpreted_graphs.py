@@ -24,6 +24,6 @@ class Interpreted:
         return []
 
 
-def compile_graph(graph, *, into=(), frozen=frozenset()):
+def compile_graph(graph, *, into=(), frozen=frozenset(), target=None):
     """Stands in for `lamina.jit.backend.compile_graph`."""
     return Interpreted(graph, tuple(into) or (None,) * len(graph.results))

@@ -27,7 +27,7 @@ from lamina.ir.op import REGISTRY
 from lamina.jit import backend
 from lamina.nn import functional as F
 from lamina.passes import build_program, compose, pieces
-from lamina.passes.llvm import cache as disk
+from lamina.passes import cache as disk
 
 
 @dataclass(frozen=True)

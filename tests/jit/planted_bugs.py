@@ -140,7 +140,7 @@ BUGS = (
         "pass assign_layouts", "conv2d"),
     Bug("the rest of a block", "passes.assign_layouts:unblock_kernel", "Affine((), whole)",
         "Affine((), 0)", "a narrow convolution", "pass assign_layouts", "conv2d"),
-    Bug("images laid out wrongly", "passes.batch_innermost:relayout",
+    Bug("images laid out wrongly", "passes.image_layout:relayout",
         "at = tuple(Affine(((axes[d].name, 1),)) for d in order)",
         "at = tuple(Affine(((axes[d].name, -1),), axes[d].extent - 1) for d in order)",
         "a batch of images", "pass batch_innermost", "conv2d"),

@@ -13,7 +13,7 @@ from lamina.ir import parse
 from lamina.ir.errors import ArgumentError
 from lamina.ir.graph import Constant
 from lamina.jit import backend, verify
-from lamina.passes.llvm import cache as disk
+from lamina.passes import cache as disk
 
 
 def make():

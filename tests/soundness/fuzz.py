@@ -194,7 +194,7 @@ class Interpreted:
 def interpreted() -> Iterator[None]:
     """Within this, recordings are interpreted, not compiled."""
     native = backend.compile_graph
-    backend.compile_graph = lambda graph, *, into=(), frozen=frozenset(): Interpreted(
+    backend.compile_graph = lambda graph, *, into=(), frozen=frozenset(), target=None: Interpreted(
         graph, tuple(into) or (None,) * len(graph.results)
     )
     try:
