@@ -32,14 +32,31 @@ from .compose import compose, kernel_name
 from .dce import dce
 from .pieces import CHEAP, DIVISION, Piece, piece_of
 
-NODES, ARRAYS = 64, 24  # of one kernel, at most
-ROWS = 8  # parallel points that keep the cores busy, where a kernel would else run over all elements at once
-SMALL = 1 << 12  # elements that one core does before another has woken up
 AGAIN = 2 * CHEAP  # additions: computing an element again, where it could be read again
 SHARED = 1 << 10  # elements that are worth reading once in place of twice
 
 
-def fuse(graph: Graph) -> Graph:
+@dataclass(frozen=True)
+class Limits:
+    """What a machine wants of kernels.
+
+    nodes, arrays: of one kernel, at most.  rows: parallel points that keep the cores busy, where a kernel
+    would else run over all elements at once.  small: elements that are done before other cores would have
+    begun.
+    """
+
+    nodes: int = 64
+    arrays: int = 24
+    rows: int = 8
+    small: int = 1 << 12
+
+
+CPU = Limits()
+# A thousand points are a block for each of 132 cores or so.  Each array is a pointer and masks in registers.
+GPU = Limits(nodes=48, arrays=16, rows=1024, small=1 << 14)
+
+
+def fuse(graph: Graph, limits: Limits = CPU) -> Graph:
     """Make groups of nodes into `fused` nodes, one kernel each.
 
     Convolutions and products take what is computed with their results, and transposed operands; reductions
@@ -49,7 +66,7 @@ def fuse(graph: Graph) -> Graph:
     """
     if any(node.op is fused for node in graph.nodes):
         return graph
-    return _Fusion(dce(graph)).fused()  # a value that nobody reads would be kept for nobody
+    return _Fusion(dce(graph), limits).fused()  # a value that nobody reads would be kept for nobody
 
 
 @dataclass(eq=False)
@@ -89,15 +106,10 @@ class _Group:
     def ends(self) -> bool:
         return any(p.ends for p in self.pieces.values())
 
-    @property
-    def busy(self) -> bool:
-        """Whether there are parallel points for all cores, or not much to do."""
-        return self.stages is None or self.stages.points >= ROWS or self.work <= SMALL
-
 
 class _Fusion:
-    def __init__(self, graph: Graph):
-        self.graph = graph
+    def __init__(self, graph: Graph, limits: Limits):
+        self.graph, self.limits = graph, limits
         self.results = set(graph.results)
         self.nodes, self.original = _views_apart(graph)
         self.number = {v: n for n, node in enumerate(self.nodes) for v in node.outputs}
@@ -121,6 +133,11 @@ class _Fusion:
             return _Group([n], 1 << n, before, {}, None, 0, host=True)
         elements = max(math.prod(v.shape) for v in node.outputs)
         return _Group([n], 1 << n, before, {n: piece}, n if piece.pure is None else None, elements)
+
+    def is_busy(self, group: _Group) -> bool:
+        """Whether there are parallel points for all cores, or not much to do."""
+        enough = group.stages is None or group.stages.points >= self.limits.rows
+        return enough or group.work <= self.limits.small
 
     def is_used(self, value: Value) -> bool:
         return value in self.users or value in self.results
@@ -188,7 +205,7 @@ class _Fusion:
             return self.after_stages(maker, group)
         if group.stages is not None:
             if maker.elements in (group.work, group.stages.points):
-                return apart or late and group.busy and not group.ends and maker.weight <= AGAIN
+                return apart or late and self.is_busy(group) and not group.ends and maker.weight <= AGAIN
             return apart and maker.weight <= CHEAP
         if maker.elements == group.elements:
             return True
@@ -216,10 +233,10 @@ class _Fusion:
             return False
         if group.stages is not None:
             same = sorted(maker.stages.parallel) == sorted(group.stages.parallel)
-            return same and not maker.heavy and not group.ends and maker.busy
+            return same and not maker.heavy and not group.ends and self.is_busy(maker)
         if group.elements == maker.stages.points:
             return True
-        return group.elements == maker.work and not maker.heavy and maker.busy
+        return group.elements == maker.work and not maker.heavy and self.is_busy(maker)
 
     def is_result(self, n: int | None) -> bool:
         return n is not None and not self.results.isdisjoint(self.nodes[n].outputs)
@@ -230,11 +247,11 @@ class _Fusion:
             return False
         if one.stages is not None and two.stages is not None:
             same = sorted(one.stages.parallel) == sorted(two.stages.parallel)
-            return same and one.work == two.work and one.busy
+            return same and one.work == two.work and self.is_busy(one)
         if one.stages is None and two.stages is None:
             return one.elements == two.elements
         staged, pure = (one, two) if two.stages is None else (two, one)
-        return pure.elements == staged.work and staged.busy
+        return pure.elements == staged.work and self.is_busy(staged)
 
     def kept(self, group: _Group, other: _Group) -> bool:
         """Whether anything but `other` needs what the group makes."""
@@ -248,7 +265,7 @@ class _Fusion:
     # ---- joining
     def join(self, one: _Group, two: _Group) -> None:
         """Make one group of two, unless other nodes stand between them or one kernel can't say it."""
-        if len(one.nodes) + len(two.nodes) > NODES:
+        if len(one.nodes) + len(two.nodes) > self.limits.nodes:
             return
         made = self.grouped(one.nodes + two.nodes, one.pieces | two.pieces)
         made.before = (one.before | two.before) & ~made.mask
@@ -303,7 +320,7 @@ class _Fusion:
             self.put([group], [rest, own])
             return
         weight = sum(p.weight * p.points for p in pieces)
-        if weight > CHEAP * group.pieces[n].points or len(cone) + len(reader.nodes) > NODES:
+        if weight > CHEAP * group.pieces[n].points or len(cone) + len(reader.nodes) > self.limits.nodes:
             return
         if reader.heavy and not all(p.is_view for p in pieces) and self.feeds(n, reader.anchor):
             return
@@ -347,7 +364,7 @@ class _Fusion:
         That can be said wherever the value is, so that `compose` need not be asked after each op of a chain.
         """
         (n, *more), made = group.nodes, 0
-        if more or not self.nodes[n].op.traits.elementwise or len(maker.nodes) >= ARRAYS:
+        if more or not self.nodes[n].op.traits.elementwise or len(maker.nodes) >= self.limits.arrays:
             return False
         shape = self.nodes[n].outputs[0].shape
         for v in {v for v in self.nodes[n].inputs if v in self.number}:
@@ -357,7 +374,7 @@ class _Fusion:
 
     def sayable(self, made: _Group) -> bool:
         """Whether the group is one kernel; what is elementwise throughout is."""
-        if len(self.inputs(made)) + len(self.outputs(made)) > ARRAYS:
+        if len(self.inputs(made)) + len(self.outputs(made)) > self.limits.arrays:
             return False
         nodes = [self.nodes[n] for n in made.nodes]
         shape = nodes[0].outputs[0].shape

@@ -16,12 +16,13 @@ from .assign_layouts import assign_layouts
 from .batch_innermost import Options as Innermost
 from .batch_innermost import batch_innermost
 from .build_program import build_program
+from .channels_last import channels_last
 from .cse import cse
 from .dce import dce
 from .expand import expand
 from .fold_constants import fold_constants
 from .fold_conv_bn import fold_conv_bn
-from .fuse import fuse
+from .fuse import CPU, Limits, fuse
 from .join_parts import join_parts
 from .llvm.target import Target
 from .pack_matmuls import Options as Products
@@ -53,7 +54,7 @@ class Options:
     compute convolutions from sums of their inputs, likewise.  fuse: make kernels of several ops.  layouts:
     lay arrays out anew for convolutions and products.  frozen: the positions of the params that hold weights,
     which seldom change.  verify: check the graph after every pass, and name the culprit.  stop_after: the
-    name of the last pass that runs.
+    name of the last pass that runs.  limits: of fused kernels.
     """
 
     fold_norms: bool = True
@@ -63,11 +64,14 @@ class Options:
     frozen: frozenset[int] = frozenset()
     verify: bool = False
     stop_after: str | None = None
+    limits: Limits = CPU
 
     def passes(self) -> tuple[Pass, ...]:
         """The passes over graphs that these options ask for."""
         left_out = {fold_conv_bn: self.fold_norms, fuse: self.fuse}
         found = tuple(p for p in PIPELINE if left_out.get(p, True))
+        if self.limits != CPU:
+            found = tuple(partial(fuse, limits=self.limits) if p is fuse else p for p in found)
         if self.stop_after is None:
             return found
         names = [name_of(p) for p in found]
@@ -92,11 +96,11 @@ def optimise(graph: Graph, options: Options = Options()) -> Graph:
 
 
 def to_program(
-    graph: Graph, into: Sequence[int | None], target: Target, options: Options = Options()
+    graph: Graph, into: Sequence[int | None], target: Target | None, options: Options = Options()
 ) -> Program:
     """The program of an optimised graph, its arrays laid out for the target.
 
-    into: for each result, the param that it overwrites, or None.
+    into: for each result, the param that it overwrites, or None.  target: a CPU; None stands for a GPU.
     """
     program = build_program(graph, into)
     for step in program_passes(target, options):
@@ -104,10 +108,14 @@ def to_program(
     return program
 
 
-def program_passes(target: Target, options: Options = Options()) -> tuple[Callable[[Program], Program], ...]:
+def program_passes(
+    target: Target | None, options: Options = Options()
+) -> tuple[Callable[[Program], Program], ...]:
     """The passes over programs that these options ask for, in order; `name_of` names them."""
     if not options.layouts:
         return ()
+    if target is None:
+        return (channels_last,)
     return (
         # first: whole vectors of images need no blocks of channels
         partial(batch_innermost, target=target, options=Innermost(winograd=options.winograd)),

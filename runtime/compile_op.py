@@ -12,8 +12,8 @@ from ..ir.graph import Builder, Value
 from ..ir.locks import fork_safe_lock
 from ..ir.op import REGISTRY
 from ..ir.types import Type
+from ..passes import cache as disk
 from ..passes.differentiate import fit
-from ..passes.llvm import cache as disk
 from ..passes.llvm.binding import host_target, identity
 from ..passes.llvm.link import link
 from ..passes.pipeline import optimise, to_program

@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 
-from ..passes.llvm import cache as disk
+from ..passes import cache as disk
 from ..passes.llvm import helper
 from ..passes.llvm.binding import OPTIMISATION, emit_object, identity
 from ..passes.llvm.target import Target

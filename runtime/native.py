@@ -17,52 +17,29 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, c_int64, c_void_p
-from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
 
 import numpy as np
 
-from ..ir.errors import (
-    ArgumentError,
-    ArgumentValueError,
-    DimError,
-    DTypeError,
-    KernelError,
-    LaminaError,
-    ShapeError,
-)
-from ..ir.execute import executor
-from ..ir.kernel.interpret import check_indices
-from ..ir.kernel.text import parse as parse_kernel
+from ..ir.errors import ArgumentValueError, KernelError, LaminaError
 from ..ir.kernel.types import NUMPY
-from ..ir.text import parse as parse_graph
-from ..passes.llvm import cache as disk
+from ..passes import cache as disk
+from ..passes.host_parts import Check, OnHost, View
 from ..passes.llvm.binding import Library, host_target, identity, overlap
-from ..passes.llvm.link import ABI, ARENA, MOST, POOL, Check, Manifest, Native, OnHost, View, link
+from ..passes.llvm.link import ABI, ARENA, MOST, POOL, Manifest, Native, link
 from ..passes.llvm.target import Target
 from ..passes.memory_plan import Place
 from ..passes.program import Program
 from . import memory, workers
 from .compiler import Compiler
 from .entry import Entry
+from .given import check_apart, check_count, dense, written
+from .host_parts import check_of, op_of, out_of_range
+from .statistics import Statistics
 
 NO_LIMIT = 1 << 30  # threads
 
 Arrays = Sequence[np.ndarray]
-
-
-@dataclass
-class Statistics:
-    """What it took to make an executable: seconds; objects that the cache had and had not; what it has."""
-
-    compile_seconds: float = 0.0
-    load_seconds: float = 0.0
-    hits: int = 0
-    misses: int = 0
-    kernels: int = 0
-    codes: int = 0
-    arena: int = 0
 
 
 class Executable:
@@ -126,7 +103,7 @@ class Executable:
             for (dtype, shape), into in zip(results, manifest.into, strict=True)
             if into is None
         ]
-        self._written = [at for at in manifest.into if at is not None]
+        self._written = written(manifest)
         self._pick = _picker(manifest)
         self._parts = [self._runner(part) for part in manifest.parts]
         self._spare = threading.Lock()  # of the frame for calls that the quick entry does not take
@@ -153,7 +130,7 @@ class Executable:
         everything = (*arrays, *[make(shape, dtype) for make, shape, dtype in self._fresh])
         if status := self._enter(*everything):
             if status > 2:
-                raise _out_of_range(self.manifest, status - 2)
+                raise out_of_range(self.manifest.name, self.manifest.checks[status - 3])
             return self._careful(arrays, everything[len(arrays) :])
         if not self._single:
             try:
@@ -183,41 +160,11 @@ class Executable:
 
     def _checked(self, arrays: Arrays) -> list[np.ndarray]:
         """The arrays that native code may see: dense, aligned, the overwritten ones apart from all others."""
-        manifest = self.manifest
-        if len(arrays) != len(manifest.params):
-            raise ArgumentError(
-                f"{manifest.name} takes {len(manifest.params)} arrays, not {len(arrays)}",
-                f"they are: {', '.join(manifest.names)}",
-            )
-        given = [self._dense(at, array) for at, array in enumerate(arrays)]
-        for at in self._written:
-            for other, array in enumerate(arrays):
-                if other == at or not overlap(arrays[at], array):
-                    continue
-                if other in self._written:
-                    raise ArgumentValueError(
-                        f"{manifest.name}: two params that are overwritten share memory",
-                        f"params: {manifest.names[at]}, {manifest.names[other]}",
-                    )
-                given[other] = array.copy()
+        check_count(self.manifest, arrays)
+        given = [dense(self.manifest, at, array) for at, array in enumerate(arrays)]
+        for at in check_apart(self.manifest, arrays, overlap):
+            given[at] = arrays[at].copy()
         return given
-
-    def _dense(self, at: int, array: Any) -> np.ndarray:
-        manifest = self.manifest
-        dtype, shape = manifest.params[at]
-        about = f"{manifest.name}: {manifest.names[at]} is {dtype}[{','.join(map(str, shape))}]"
-        if not isinstance(array, np.ndarray):
-            raise ArgumentError(about, f"given: {type(array).__name__}", "give a NumPy array")
-        what = f"given: {array.dtype}[{','.join(map(str, array.shape))}]"
-        if array.dtype != NUMPY[dtype]:
-            raise DTypeError(about, what)
-        if array.shape != shape:
-            raise ShapeError(about, what)
-        if at in self._written and not array.flags.writeable:
-            raise ArgumentValueError(f"{about}, and overwritten: the array given is read-only")
-        if array.flags.c_contiguous and array.flags.aligned:
-            return array
-        return np.array(array, order="C", copy=True, subok=False)
 
     # ---- the parts
     def _runner(self, part: Native | OnHost | Check) -> Callable[[_Frame, Arrays], None]:
@@ -302,25 +249,16 @@ def _native(address: int, manifest: Manifest) -> Callable[[_Frame, Arrays], None
 
     def run(frame: _Frame, everything: Arrays) -> None:
         if number := function(frame.address):
-            raise _out_of_range(manifest, number)
+            raise out_of_range(manifest.name, manifest.checks[number - 1])
 
     return run
 
 
-def _out_of_range(manifest: Manifest, number: int) -> DimError:
-    return DimError(f"{manifest.name}: an index is out of range", f"in: {manifest.checks[number - 1]}")
-
-
 def _on_host(part: OnHost) -> Callable[[_Frame, Arrays], None]:
-    (node,) = parse_graph(part.text).nodes
-    types = tuple(None if value is None else value.type for value in node.inputs)
-    compute, _ = executor(node.op, types, node.attrs)
+    compute = op_of(part)
 
     def run(frame: _Frame, everything: Arrays) -> None:
-        given = [view and frame.view(view, everything) for view in part.inputs]
-        results = compute(*given)
-        if not isinstance(results, tuple):
-            results = (results,)
+        results = compute(*(view and frame.view(view, everything) for view in part.inputs))
         for view, result in zip(part.outputs, results, strict=True):
             np.copyto(frame.view(view, everything), result)
 
@@ -328,15 +266,8 @@ def _on_host(part: OnHost) -> Callable[[_Frame, Arrays], None]:
 
 
 def _check(part: Check, name: str) -> Callable[[_Frame, Arrays], None]:
-    kernel = parse_kernel(part.text)
-
-    def run(frame: _Frame, everything: Arrays) -> None:
-        try:
-            check_indices(kernel, *(frame.view(view, everything) for view in part.inputs))
-        except KernelError as error:
-            raise DimError(f"{name}: an index is out of range", error.rule, *error.details) from None
-
-    return run
+    look = check_of(part, name)
+    return lambda frame, everything: look(*(frame.view(view, everything) for view in part.inputs))
 
 
 # ---- whole programs in the cache

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ...ir.kernel.affine import Affine
-from ...ir.kernel.form import Axis, Buffer, Kernel, Store, identity
-from ...ir.kernel.scalar import const
+from ...ir.kernel.form import Kernel
 from ...ir.kernel.types import NUMPY
 from ..arrange_axes import accumulated_apart, in_strips
 from ..collapse import canonical, collapsed, generalised
+from ..filling import filling
 from ..program import Call
 from ..split_reductions import split_reductions
 from .code import Code, Phase
@@ -134,7 +134,7 @@ def pieces(
     first = [
         Piece(fill, default_schedule(fill, target), ((slot, 0),))
         for slot, buffer in enumerate(kernel.outputs, len(kernel.inputs))
-        if (fill := _fill(kernel, buffer)) is not None
+        if (fill := filling(kernel, buffer)) is not None
     ]
     slots = tuple((n, 0) for n in range(len(kernel.buffers)))
     return [*first, Piece(kernel, own, slots, serial)], 0
@@ -164,18 +164,6 @@ def _places(kernel: Kernel, parts: list[Kernel]) -> tuple[dict[str, tuple[int, i
                 length = math.prod(map(int, buffer.shape)) * NUMPY[buffer.dtype].itemsize
                 size += -(-length // 64) * 64
     return places, size
-
-
-def _fill(kernel: Kernel, buffer: Buffer) -> Kernel | None:
-    """The kernel that fills an output which accumulates with the identity, or None where none is needed."""
-    word = next((s.combine for s in kernel.stores if s.buffer == buffer.name and s.combine), None)
-    if word is None or buffer.inplace:
-        return None
-    value = 0 if word == "set" else identity(word, buffer.dtype)
-    size = math.prod(int(n) for n in buffer.shape)
-    flat = Buffer("y", buffer.dtype, (size,))
-    typed = const(bool(value) if buffer.dtype == "bool" else value, buffer.dtype)
-    return Kernel("fill", (), (flat,), (Axis("i", size),), (Store("y", (Affine((("i", 1),)),), typed),))
 
 
 def _meets(kernel: Kernel) -> bool:

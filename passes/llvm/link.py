@@ -12,18 +12,19 @@ cached or exported program is its manifest, its constants and its objects.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from ...ir.errors import KernelError
-from ...ir.graph import Graph, Node, Value
+from ..host_parts import Check, OnHost, check, fields_from, on_host
 from ..index_check import index_check, trusted
 from ..memory_plan import MemoryPlan, Move, Place, verify
 from ..plan_memory import plan_memory
-from ..program import Alias, Array, Call, Host, Program, Step
+from ..program import Alias, Array, Call, Host, Program
+from ..with_checks import with_checks
 from .code import Code
 from .generate import code_of
 from .pool import LAUNCH
@@ -37,36 +38,10 @@ Kind = tuple[str, tuple[int, ...]]  # an array's element type and shape
 
 
 @dataclass(frozen=True)
-class View:
-    """An array that Python sees: where it is, its element type and its shape."""
-
-    place: Place
-    dtype: str
-    shape: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class Native:
     """Steps of the program as one native function."""
 
     symbol: str
-
-
-@dataclass(frozen=True)
-class OnHost:
-    """An op that its reference runs.  text: a graph of that one node; None: an operand left out."""
-
-    text: str
-    inputs: tuple[View | None, ...]
-    outputs: tuple[View, ...]
-
-
-@dataclass(frozen=True)
-class Check:
-    """The indices that the next kernel trusts, to be looked at before it runs.  text: the kernel."""
-
-    text: str
-    inputs: tuple[View, ...]
 
 
 Part = Native | OnHost | Check
@@ -136,14 +111,7 @@ def _slot(place: Place, params: int, results: int) -> int:
 
 def _part(fields: dict[str, Any]) -> Part:
     kind = _PARTS[fields.pop("is")]
-    for name in ("inputs", "outputs"):
-        if name in fields:
-            fields[name] = tuple(None if view is None else _view(view) for view in fields[name])
-    return kind(**fields)
-
-
-def _view(fields: dict[str, Any]) -> View:
-    return View(Place(**fields["place"]), fields["dtype"], tuple(fields["shape"]))
+    return kind(**fields_from(fields))
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +156,7 @@ def link(
         return code.scratch
 
     kernels = len(program.calls)
-    program, checks = _with_checks(program)
+    program, checks = with_checks(program)
     plan = verify(plan_memory(program, scratch))
     main = _Main(plan, codes, checks, entry)
     parts, text = main.write()
@@ -213,20 +181,6 @@ def link(
 
 def _kind(array: Array) -> Kind:
     return array.dtype, array.shape
-
-
-def _with_checks(program: Program) -> tuple[Program, dict[Array, str]]:
-    """The program with a check before each kernel that trusts indices; the kernel's name by the flag."""
-    steps: list[Step] = []
-    flags: dict[Array, str] = {}
-    for step in program.steps:
-        if isinstance(step, Call) and any(trusted(step.kernel)) and (check := index_check(step.kernel)):
-            kernel, positions = check
-            flag = Array("bad", "bool", (1,))
-            steps.append(Call(kernel, tuple(step.inputs[n] for n in positions), (flag,)))
-            flags[flag] = step.name
-        steps.append(step)
-    return (program.replace(steps=tuple(steps)) if flags else program), flags
 
 
 def _mergeable(code: Code) -> str:
@@ -266,22 +220,17 @@ class _Main:
             self.copy(self.plan.moves.get(number, ()))
             if isinstance(step, Call):
                 if any(trusted(step.kernel)) and index_check(step.kernel) is None:
-                    self.cut(Check(str(step.kernel), tuple(self.views(step.inputs))))
+                    self.cut(check(step.kernel, step.inputs, self.plan.places))
                 self.call(step)
                 if step.outputs[0] in self.flags:
                     self.test(step.outputs[0])
             elif isinstance(step, Host):
-                outputs = tuple(self.views(step.outputs))
-                self.cut(OnHost(_host_text(step), tuple(self.views(step.inputs)), outputs))
+                self.cut(on_host(step, self.plan.places))
             else:
                 assert isinstance(step, Alias)
         self.copy(self.plan.moves.get(len(program.steps), ()))
         self.cut(None)
         return tuple(self.parts), "\n".join([*self.declared, *self.functions, ""])
-
-    def views(self, arrays: tuple[Array | None, ...]) -> Iterator[View | None]:
-        for array in arrays:
-            yield None if array is None else View(self.plan.places[array], array.dtype, array.shape)
 
     def cut(self, part: Part | None) -> None:
         """End the native part here, and let Python do its own."""
@@ -357,13 +306,3 @@ class _Main:
                     f"  call void %launch(ptr %pool, ptr @{phase.symbol}, ptr %args, i64 {phase.units}, "
                     f"i64 {round(phase.nanoseconds)}, i64 %most)"
                 )
-
-
-def _host_text(step: Host) -> str:
-    """A graph of that one op."""
-    inferred = step.op.infer(*step.types, **step.attrs)
-    types = inferred if isinstance(inferred, tuple) else (inferred,)
-    params = tuple(None if kind is None else Value(kind, "x") for kind in step.types)
-    outputs = tuple(Value(kind) for kind in types)
-    node = Node(step.op, params, outputs, dict(step.attrs))
-    return str(Graph("host", tuple(p for p in params if p is not None), (node,), outputs))

@@ -139,7 +139,12 @@ kernel last(at: i64[40000], x: f32[40000]) -> (y: f32[9]) {
 }"""
 # What the making of code might get wrong: the module, the name in it, what stands in its place, and a kernel.
 BROKEN_GENERATOR = {
-    "nothing filled": (generate, "_fill", lambda right: lambda kernel, buffer: None, PROBES["bincount"].text),
+    "nothing filled": (
+        generate,
+        "filling",
+        lambda right: lambda kernel, buffer: None,
+        PROBES["bincount"].text,
+    ),
     "order forgotten": (generate, "_meets", lambda right: lambda kernel: False, LAST),
     "axes merged that run apart": (
         collapse,

@@ -7,7 +7,7 @@ from training_programs import gradients, random_step, small_step
 
 from lamina.ir.errors import GraphError
 from lamina.ir.kernel.verify import verify as verify_kernel
-from lamina.passes import batch_innermost as module
+from lamina.passes import image_layout
 from lamina.passes.batch_innermost import batch_innermost
 from lamina.passes.llvm.target import AVX2, AVX512, BASELINE
 from lamina.passes.program import Program, interpret, verify
@@ -97,8 +97,8 @@ def test_some_random_steps_are_laid_out():
 @pytest.mark.parametrize(
     ("owner", "name", "wrong"),
     [
-        (module, "permuted", lambda kernel, orders: kernel),
-        (module._Layout, "reordered", lambda self, array, order: array),
+        (image_layout, "permuted", lambda kernel, orders: kernel),
+        (image_layout.ImageLayout, "reordered", lambda self, array, order: array),
     ],
     ids=["kernels as they were", "arrays as they were"],
 )

@@ -284,10 +284,22 @@ def test_fuse_asks_compose_of_all_chains_that_it_makes():
     """No group of random graphs is undone at the end: what joins unasked can be said."""
     undone = []
     for seed in range(40):
-        fusion = module._Fusion(dce(expand(Maker(seed).graph(24))))
+        fusion = module._Fusion(dce(expand(Maker(seed).graph(24))), module.CPU)
         fusion.fused()
         undone += [g for g in fusion.groups if len(g.nodes) > 1 and not fusion.sayable(g)]
     assert not undone
+
+
+def test_fuse_keeps_to_the_limits_of_a_machine():
+    with Builder("f") as b:
+        x = b.param(t(64, 512))
+        rows = OPS["sum"](OPS["exp"](x), 1)  # of 64 points: enough for the cores of a CPU
+        graph = b.finish([rows, OPS["exp"](x) + OPS["tanh"](x) * 2.0])
+    found = {limits: len(fuse(graph, limits).nodes) for limits in (module.CPU, module.Limits(nodes=1))}
+    assert found[module.Limits(nodes=1)] == len(graph.nodes) > found[module.CPU]
+    for count in (2, 3):
+        made = fuse(graph, module.Limits(arrays=count))
+        assert all(len(n.inputs) + len(n.outputs) <= count for n in made.nodes if n.op is fused)
 
 
 def test_fuse_of_unknown_sizes_is_left_alone():

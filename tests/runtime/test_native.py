@@ -26,7 +26,7 @@ from lamina.ir.errors import ArgumentError, ArgumentValueError, DimError, DTypeE
 from lamina.ir.kernel.types import NUMPY
 from lamina.ir.op import REGISTRY
 from lamina.ir.types import type_of
-from lamina.passes.llvm import cache as disk
+from lamina.passes import cache as disk
 from lamina.passes.llvm.binding import Library, emit_object, host_target
 from lamina.passes.llvm.link import Manifest, link
 from lamina.passes.llvm.target import AVX2, BASELINE, LEVELS

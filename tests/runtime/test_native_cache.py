@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lamina.passes.llvm import cache as module
-from lamina.passes.llvm.cache import Cache, folder, key, pack, unpack
+from lamina.passes import cache as module
+from lamina.passes.cache import Cache, folder, key, pack, unpack
 
 
 def entries(directory: Path) -> list[Path]:
@@ -138,7 +138,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
 
 def test_many_threads_and_processes_write_at_once(tmp_path):
     script = (
-        "import sys; from pathlib import Path; from lamina.passes.llvm.cache import Cache, key\n"
+        "import sys; from pathlib import Path; from lamina.passes.cache import Cache, key\n"
         "c = Cache(Path(sys.argv[1]), held=1)\n"
         "for r in range(30):\n"
         "    n = key(str(r % 5)); c.put(n, str(r % 5).encode() * 5000)\n"

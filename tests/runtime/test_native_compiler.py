@@ -7,9 +7,9 @@ import time
 import pytest
 
 from lamina.ir.errors import KernelError
+from lamina.passes.cache import Cache
 from lamina.passes.llvm import helper
 from lamina.passes.llvm.binding import emit_object, host_target
-from lamina.passes.llvm.cache import Cache
 from lamina.runtime import compiler as module
 from lamina.runtime.compiler import Compiler
 

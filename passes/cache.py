@@ -17,8 +17,8 @@ import time
 from collections import OrderedDict
 from pathlib import Path
 
-from ...ir.locks import fork_safe_lock
-from ...ir.version import __version__
+from ..ir.locks import fork_safe_lock
+from ..ir.version import __version__
 
 MAGIC = b"lamina1\n"
 DIGEST = 32  # bytes of BLAKE2b, after the magic

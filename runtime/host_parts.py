@@ -1,0 +1,45 @@
+"""Runs the parts of compiled programs that are Python's: ops without a kernel, and looks at indices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..ir.errors import DimError, KernelError
+from ..ir.execute import executor
+from ..ir.kernel.interpret import check_indices
+from ..ir.kernel.text import parse as parse_kernel
+from ..ir.text import parse as parse_graph
+from ..passes.host_parts import Check, OnHost
+
+
+def op_of(part: OnHost) -> Callable[..., tuple[np.ndarray, ...]]:
+    """What a part's op makes of its operands (None: one left out)."""
+    (node,) = parse_graph(part.text).nodes
+    types = tuple(None if value is None else value.type for value in node.inputs)
+    compute, _ = executor(node.op, types, node.attrs)
+
+    def run(*arrays: np.ndarray | None) -> tuple[np.ndarray, ...]:
+        results = compute(*arrays)
+        return results if isinstance(results, tuple) else (results,)
+
+    return run
+
+
+def check_of(part: Check, name: str) -> Callable[..., None]:
+    """Looks at the indices of a kernel; the arrays are its inputs.  Raises DimError.  name: the program's."""
+    kernel = parse_kernel(part.text)
+
+    def run(*arrays: np.ndarray) -> None:
+        try:
+            check_indices(kernel, *arrays)
+        except KernelError as error:
+            raise DimError(f"{name}: an index is out of range", error.rule, *error.details) from None
+
+    return run
+
+
+def out_of_range(name: str, kernel: str) -> DimError:
+    """The error of a program whose own code found an index out of range, before that kernel."""
+    return DimError(f"{name}: an index is out of range", f"in: {kernel}")
