@@ -22,9 +22,10 @@ slow: $(VENV)/.with-dev
 peers: $(VENV)/.with-dev $(VENV)/.with-peer-torch
 	$(VENV)/bin/pytest --require-passed tests/peers
 
-# Compiles the probes' Triton text to cubins and runs it in Triton's interpreter; no GPU is there or needed.
+# Compiles Triton text to machine code, runs it in Triton's interpreter, and the driver's side on a fake driver
+# where a C compiler is; no GPU is there or needed.
 gpu: $(VENV)/.with-dev $(VENV)/.with-gpu
-	$(VENV)/bin/pytest --require-passed tests/kernel -k triton
+	$(PYTEST) --require-passed tests/gpu
 
 lint: $(VENV)/.with-dev
 	$(VENV)/bin/ruff check .

@@ -30,7 +30,11 @@ class DTypeError(LaminaError, RuntimeError):
 
 
 class DeviceError(LaminaError, RuntimeError):
-    """Operands on different devices, or a device that is not there."""
+    """Operands on different devices, a device that is not there, or one that failed."""
+
+
+class OutOfMemoryError(DeviceError):
+    """More of a device's memory than there is left."""
 
 
 class ArgumentError(LaminaError, TypeError):

@@ -27,10 +27,11 @@ from ..ir.errors import ArgumentError, KernelError
 from ..ir.graph import Graph
 from ..ir.kernel.text import parse as parse_kernel
 from ..ir.version import __version__
+from ..passes.host_parts import Check
 from ..passes.llvm import pool
 from ..passes.llvm.binding import emit_position_independent
 from ..passes.llvm.elf import shared_object
-from ..passes.llvm.link import Check, Linked, Native, link
+from ..passes.llvm.link import Linked, Native, link
 from ..passes.llvm.target import AVX2, AVX512, BASELINE, Target
 from ..passes.pipeline import Options, to_program
 from ..passes.prologue import prologue

@@ -1,4 +1,4 @@
-"""Turns graphs into native code: the one place where the tracer meets passes, programs and the cache.
+"""Turns graphs into code: the one place where the tracer meets passes, programs and the cache.
 
 A graph becomes two programs: one for what depends on weights alone, run when they change, and one for the
 rest.  Both are kept by the graph's text, in this process and on disk, so what is recorded twice is compiled
@@ -23,14 +23,11 @@ import numpy as np
 
 from ..ir.graph import Graph
 from ..ir.locks import fork_safe_lock
-from ..passes.llvm import cache as disk
-from ..passes.llvm.binding import host_target
-from ..passes.llvm.link import link
-from ..passes.pipeline import Options, optimise, to_program
+from ..passes import cache as disk
+from ..passes.pipeline import Options, optimise
 from ..passes.program import Array, Program
-from ..passes.prologue import prologue
-from ..runtime.native import Executable, load_program, store_program
 from .prologues import Prologue
+from .targets import CPU, Target
 
 KEPT = 256  # compiled graphs, whether anybody uses them or not
 SMALL = 1 << 20  # bytes of scratch memory: larger ones go with the last recording that uses them
@@ -38,17 +35,19 @@ DEFAULT = Options()
 
 
 class Compiled:
-    """A graph as native code, shared by all recordings of the same text.
+    """A graph as code for a target, shared by all recordings of the same text.
 
     before: the graph as given.  into, frozen: see `compile_graph`.  kernels: names, of the weights' program
     first.  from_disk: whether it was compiled by an earlier process.  seconds: what making it took.
     """
 
     def __init__(
-        self, graph: Graph, into: tuple[int | None, ...], frozen: frozenset[int], options: Options, key: str
-    ):
+        self, graph: Graph, into: tuple[int | None, ...], frozen: frozenset[int], options: Options,
+        target: Target, key: str,
+    ):  # fmt: skip
         start = perf_counter()
-        self.before, self.into, self.frozen, self.options = graph, into, frozen, options
+        self.before, self.into, self.frozen, self.target = graph, into, frozen, target
+        self.options = replace(options, limits=target.limits)
         self.first_params: list[int]
         self.from_disk = self._load(key)
         if not self.from_disk:
@@ -59,17 +58,17 @@ class Compiled:
     def _compile(self, key: str) -> None:
         weights, main = self._programs()
         position = {array: i for i, array in enumerate(self._params)}
-        self.first_params = [position[a] for a in weights.params] if weights.steps else []
+        self.first_params = [position[a] for a in weights.params] if weights.results else []
         handed = {array: -1 - j for j, array in enumerate(weights.results)}
-        self.main_params = [position[a] if a in position else handed[a] for a in main.params]
+        self.main_params = [handed[a] if a in handed else position[a] for a in main.params]
         self.kernel_names = [[step.name for step in p.steps if step.name != "alias"] for p in (weights, main)]
-        self.first = Executable(weights) if weights.steps else None
-        self.main = Executable(main)
+        self.first = self.target.executable(weights) if weights.results else None
+        self.main = self.target.executable(main)
         about = [self.first_params, self.main_params, self.kernel_names]
         disk.default().put(disk.key("about", key), json.dumps(about).encode())
         if self.first is not None:
-            store_program(f"{key} weights", self.first)
-        store_program(f"{key} main", self.main)
+            self.target.store(f"{key} weights", self.first)
+        self.target.store(f"{key} main", self.main)
 
     def _load(self, key: str) -> bool:
         data = disk.default().get(disk.key("about", key))
@@ -79,9 +78,9 @@ class Compiled:
             self.first_params, self.main_params, self.kernel_names = json.loads(data)
         except ValueError:
             return False
-        main = load_program(f"{key} main")
-        prepared = bool(self.kernel_names[0])  # of constants alone it has no params
-        self.first = load_program(f"{key} weights") if prepared else None
+        main = self.target.load(f"{key} main")
+        prepared = any(at < 0 for at in self.main_params)
+        self.first = self.target.load(f"{key} weights") if prepared else None
         if main is None or (self.first is None and prepared):
             return False
         self.main = main
@@ -89,9 +88,9 @@ class Compiled:
 
     def _programs(self) -> tuple[Program, Program]:
         options = replace(self.options, frozen=self.frozen)
-        program = to_program(self.graph, self.into, host_target(), options)
+        program = self.target.program(self.graph, self.into, options)
         self._params: tuple[Array, ...] = program.params
-        return prologue(program, self.frozen)
+        return self.target.split(program, self.frozen)
 
     @property
     def arena(self) -> int:
@@ -114,10 +113,9 @@ class Compiled:
         """The program of the weights and the program of a call."""
         return self._programs()
 
-    def source(self, language: str = "llvm") -> str:
+    def source(self) -> str:
         """The code, as text: that of the weights' program, then that of a call."""
-        target = host_target()
-        texts = [text for program in self.programs() for text in link(program, target).texts]
+        texts = [text for program in self.programs() for text in self.target.source(program)]
         return "\n".join(dict.fromkeys(texts))
 
     def statistics(self) -> dict[str, float]:
@@ -137,8 +135,8 @@ class Bound:
     def __init__(self, code: Compiled):
         self.code = code
         self._main, self._pick, self._at = code.main, code._pick, code.first_params
-        first = code.first
-        self.prologue = None if first is None else Prologue(lambda arrays: first(*arrays))
+        run = None if code.first is None else code.target.kept(code.first)
+        self.prologue = None if run is None else Prologue(lambda arrays: run(*arrays))
 
     def run(
         self, arrays: Sequence[np.ndarray], tensors: Sequence[Any] | None = None
@@ -181,8 +179,9 @@ def compile_graph(
     into: Sequence[int | None] = (),
     frozen: frozenset[int] = frozenset(),
     options: Options = DEFAULT,
+    target: Target = CPU,
 ) -> Bound:
-    """A graph ready to run, as native code.
+    """A graph ready to run, as code for the target.
 
     into[j]: the param whose array result j is written into when all is computed (None: a new array).
     frozen: params that change rarely, so that what depends on them alone may be kept.  Raises KernelError
@@ -190,15 +189,15 @@ def compile_graph(
     """
     into = tuple(into) or (None,) * len(graph.results)
     text = _text(graph)
-    key = (text, into, frozen, options)
+    key = (text, into, frozen, options, target.name)
     with _lock:
         found = _known.get(key)
         if found is not None:
             if key in _kept:
                 _kept.move_to_end(key)
             return Bound(found)
-    spelled = " ".join((text, str(into), str(sorted(frozen)), str(options), _version()))
-    made = Compiled(graph, into, frozen, options, spelled)
+    spelled = " ".join((text, str(into), str(sorted(frozen)), str(options), target.name, _version()))
+    made = Compiled(graph, into, frozen, options, target, spelled)
     with _lock:
         _known[key] = made
         if made.arena <= SMALL:

@@ -78,7 +78,7 @@ def search(case: Case, options: Options) -> Finding | None:
         if fault is not None:
             return smallest(stage, case, fault)
         case = replace(case, graph=step(case.graph), made={})
-    for later in stages_after(options):
+    for later in stages_after(options, case.target):
         fault = later.fault(case)
         if fault is not None:
             return smallest(later, case, fault)
@@ -168,7 +168,7 @@ def cut(
     graph = Graph(case.graph.name, tuple(params), tuple(nodes), tuple(results))
     at = [into.get(v) for v in results]
     targets = tuple(None if n is None else places[case.graph.params[n]] for n in at)
-    return Case(graph, tuple(values[p] for p in params), targets, frozen)
+    return Case(graph, tuple(values[p] for p in params), targets, frozen, case.target)
 
 
 def functionalised(raw: Graph, arrays: Sequence[np.ndarray]) -> Finding | None:

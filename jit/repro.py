@@ -22,6 +22,7 @@ from ..ir.text import parse
 from ..passes.pipeline import Options
 from .blame import Finding, functionalised, smallest
 from .stages import Case, GraphPass, stage_named
+from .targets import target_of
 
 VARIABLE = "LAMINA_REPRO_DIR"
 
@@ -41,7 +42,7 @@ GRAPH = r"""
 
 if __name__ == "__main__":
     inputs = Path(__file__).with_name("inputs.npz")
-    sys.exit(again(GRAPH, inputs, stage={stage!r}, into={into!r}, frozen={frozen!r}))
+    sys.exit(again(GRAPH, inputs, stage={stage!r}, into={into!r}, frozen={frozen!r}, target={target!r}))
 '''
 
 
@@ -52,7 +53,7 @@ def write(finding: Finding) -> Path | None:
     arrays |= {f"constant.{name}": c.data for name, c in graph.constants.items()}
     text = SCRIPT.format(
         title=finding.lines[0].replace("\\", "/").replace('"', "'"), graph=graph, stage=finding.by,
-        into=finding.case.into, frozen=tuple(sorted(finding.case.frozen)),
+        into=finding.case.into, frozen=tuple(sorted(finding.case.frozen)), target=finding.case.target.name,
     )  # fmt: skip
     digest = blake2b(text.encode(), digest_size=6)
     for array in arrays.values():
@@ -68,19 +69,27 @@ def write(finding: Finding) -> Path | None:
     return script
 
 
-def again(text: str, inputs: Path, *, stage: str, into: Sequence[int | None], frozen: Sequence[int]) -> int:
+def again(
+    text: str,
+    inputs: Path,
+    *,
+    stage: str,
+    into: Sequence[int | None],
+    frozen: Sequence[int],
+    target: str = "cpu",
+) -> int:
     """Try a stage on a graph, and tell what differs.  Returns 1 if anything does, else 0."""
     with np.load(inputs) as file:
         kept = {name: file[name] for name in file.files}
     constants = {n.partition(".")[2]: a for n, a in kept.items() if n.startswith("constant.")}
     graph = parse(text, {n: _typed_constant(text, n, a) for n, a in constants.items()})
     arrays = tuple(_typed(kept[f"param.{n}"], p.dtype.numpy) for n, p in enumerate(graph.params))
-    case = Case(graph, arrays, tuple(into), frozenset(frozen))
+    case = Case(graph, arrays, tuple(into), frozenset(frozen), target_of(target))
     print(graph)
     if stage == "pass functionalise":
         finding = functionalised(graph, arrays)
     else:
-        tried = stage_named(stage, Options())
+        tried = stage_named(stage, Options(limits=case.target.limits), case.target)
         fault = tried.fault(case)
         finding = None if fault is None else smallest(tried, case, fault)
         if isinstance(tried, GraphPass) and finding is not None:

@@ -26,25 +26,24 @@ from ..passes.build_program import build_program
 from ..passes.collapse import collapsed
 from ..passes.expand import expand
 from ..passes.fold_conv_bn import fold_conv_bn
-from ..passes.llvm.binding import host_target
-from ..passes.llvm.link import link
 from ..passes.llvm.winograd import Winograd
 from ..passes.llvm.winograd_lanes import WinogradLanes
 from ..passes.lower import interpret_lowered
-from ..passes.pipeline import Options, program_passes
+from ..passes.pipeline import Options
 from ..passes.program import Alias, Array, Call, Host, Program, run_host
-from ..passes.prologue import prologue
 from ..passes.run import name_of
-from .garbage import Garbage, planned
+from .garbage import planned
 from .rounding import Difference, difference, graph_runs, kernel_runs
 from .sampled import LARGE, windows, work
+from .targets import CPU, Target
 
+CODE = "native code"  # a target's, of one kernel
 ROUNDS = (expand, fold_conv_bn)  # the passes over graphs whose results may differ in the sign of a zero, too
 
 
 @dataclass(frozen=True)
 class Case:
-    """A graph, and what it is run on.  into, frozen: as `compile_graph` takes them.
+    """A graph, and what it is run on.  into, frozen, target: as `compile_graph` takes them.
 
     made: its programs, and what their arrays hold, by how many passes over programs have run.  noise: the
     runs with noise, once they are made, which are those of the graphs that passes make of this one, too.
@@ -54,6 +53,7 @@ class Case:
     arrays: tuple[np.ndarray, ...]
     into: tuple[int | None, ...]
     frozen: frozenset[int]
+    target: Target = CPU
     made: dict[int, tuple[Program, dict[Array | None, Any]]] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -63,7 +63,7 @@ class Case:
         """The program after so many of the passes over programs, and what its arrays hold."""
         if passes not in self.made:
             if passes:
-                steps = program_passes(host_target(), replace(options, frozen=self.frozen))
+                steps = self.target.passes(replace(options, frozen=self.frozen))
                 program = steps[passes - 1](self.program(options, passes - 1)[0])
             else:
                 program = build_program(self.graph, self.into)
@@ -217,8 +217,8 @@ class ProgramPass:
 class _Compiled:
     """What all stages after the passes begin with: the whole program, and the values of its arrays."""
 
-    def __init__(self, options: Options):
-        self.options, self.passes = options, len(program_passes(host_target(), options))
+    def __init__(self, options: Options, target: Target):
+        self.options, self.passes = options, len(target.passes(options))
 
     def whole(self, case: Case) -> tuple[Program, dict[Array | None, Any]]:
         return case.program(self.options, self.passes)
@@ -232,34 +232,45 @@ class Split(_Compiled):
     def fault(self, case: Case) -> Fault | None:
         program, values = self.whole(case)
         try:
-            weights, main = prologue(program, case.frozen)
-            early = values_of(weights, [case.arrays[i] for i in sorted(case.frozen)])
-            found = values_of(main, (*case.arrays, *(early[r] for r in weights.results)))
+            found = _apart(case, program, case.arrays, _results_of)
         except Exception as error:
             return Fault(self.name, None, f"{type(error).__name__}: {error}")
-        expected = [values[r] for r in program.results]
-        wrong = compared(expected, [found[r] for r in main.results], lambda: case.runs)
+        wrong = compared([values[r] for r in program.results], found, lambda: case.runs)
         return Fault(self.name, *wrong) if wrong else None
 
 
-class Kernels(_Compiled):
-    """The native code of each kernel, alone, on the arrays that it is given."""
+Run = Callable[[Program, Sequence[np.ndarray]], Sequence[np.ndarray]]
 
-    name = "native code"
+
+def _apart(case: Case, program: Program, arrays: Sequence[np.ndarray], run: Run) -> Sequence[np.ndarray]:
+    """The results of a program whose weights' part is run first."""
+    weights, main = case.target.split(program, case.frozen)
+    values = dict(zip(program.params, arrays, strict=True))
+    early = run(weights, [values[p] for p in weights.params]) if weights.results else ()
+    values.update(zip(weights.results, early, strict=True))
+    return run(main, [values[p] for p in main.params])
+
+
+class Kernels(_Compiled):
+    """The code of each kernel, alone, on the arrays that it is given."""
+
+    name = CODE
 
     def fault(self, case: Case) -> Fault | None:
         program, values = self.whole(case)
         for step in program.calls:
             given, outputs = ([values[a] for a in arrays] for arrays in (step.inputs, step.outputs))
-            if how := self.wrong(step, given, outputs):
+            if how := self.wrong(case.target, step, given, outputs):
                 stage, told = how
                 result = next((n for n, r in enumerate(program.results) if r in step.outputs), None)
                 return Fault(stage, result, told, step.name)
         return None
 
-    def wrong(self, call: Call, given: list, outputs: Sequence[np.ndarray]) -> tuple[str, Any] | None:
+    def wrong(
+        self, target: Target, call: Call, given: list, outputs: Sequence[np.ndarray]
+    ) -> tuple[str, Any] | None:
         try:
-            found = native(call, given)
+            found = alone(target, call, given)
         except Exception as error:
             return self.name, f"{type(error).__name__}: {error}"
         return wrong_code(call, given, outputs, found)
@@ -283,7 +294,7 @@ def wrong_code(
                 break
     if told is None:
         return None
-    return _rewriting(kernel, given, outputs) or ("native code", told[1])
+    return _rewriting(kernel, given, outputs) or (CODE, told[1])
 
 
 def _some_runs(kernel: Kernel, given: list, masks: Sequence[np.ndarray]) -> list[list[np.ndarray]]:
@@ -320,28 +331,26 @@ class Linked(_Compiled):
         program, values = self.whole(case)
         expected = [values[r] for r in program.results]
 
-        def differs(run: Callable[[Program, Sequence[np.ndarray]], Sequence[np.ndarray]]):
+        def differs(run: Run):
             try:
                 return self.told(case, program, expected, run)
             except Exception as error:
                 return None, f"{type(error).__name__}: {error}"
 
-        told = differs(lambda p, arrays: Garbage(p)(*arrays))
+        target = case.target
+        told = differs(lambda p, arrays: target.tried(p)(*arrays))
         if told is None:
             return None
-        target = host_target()
         small = all(work(call.kernel) <= LARGE for call in program.calls)
-        if small and (own := differs(lambda p, arrays: planned(link(p, target).plan, arrays))):
+        if small and (own := differs(lambda p, arrays: _planned(target, p, arrays))):
             return Fault("plan_memory", *own)
-        if own := differs(lambda p, arrays: Garbage(p, threads=1)(*arrays)):
+        if own := differs(lambda p, arrays: target.tried(p, alone=True)(*arrays)):
             return Fault(self.name, *own)
         return Fault("the thread pool", *told)
 
-    def told(self, case: Case, program: Program, expected: Sequence[np.ndarray], run: Any) -> Any:
-        weights, main = prologue(program, case.frozen)
+    def told(self, case: Case, program: Program, expected: Sequence[np.ndarray], run: Run) -> Any:
         arrays = tuple(np.array(a, order="C") for a in case.arrays)
-        early = run(weights, [arrays[i] for i in sorted(case.frozen)]) if weights.steps else ()
-        found = run(main, (*arrays, *early))
+        found = _apart(case, program, arrays, run)
         changed = [arrays[at] for at in case.into if at is not None]
         wanted = [e for e, at in zip(expected, case.into, strict=True) if at is not None]
         wrong = compared(expected, found, lambda: case.runs, winograd=has_winograd(program))
@@ -357,17 +366,17 @@ def has_winograd(program: Program) -> bool:
     return any(isinstance(call.how, (Winograd, WinogradLanes)) for call in program.calls)
 
 
-def stage_named(name: str, options: Options) -> Stage:
+def stage_named(name: str, options: Options, target: Target = CPU) -> Stage:
     """The stage of that name.  Raises KeyError."""
     passes: list[Stage] = [GraphPass(step) for step in options.passes()]
-    return {stage.name: stage for stage in (*stages_after(options), *passes)}[name]
+    return {stage.name: stage for stage in (*stages_after(options, target), *passes)}[name]
 
 
-def stages_after(options: Options) -> list[Stage]:
+def stages_after(options: Options, target: Target = CPU) -> list[Stage]:
     """The stages that begin with the optimised graph."""
-    steps = program_passes(host_target(), options)
-    passes = [ProgramPass(n, name_of(step), options) for n, step in enumerate(steps)]
-    return [Built(options), *passes, Split(options), Kernels(options), Linked(options)]
+    passes = [ProgramPass(n, name_of(step), options) for n, step in enumerate(target.passes(options))]
+    last = [stage(options, target) for stage in (Split, Kernels, Linked)]
+    return [Built(options), *passes, *last]
 
 
 # ---- running programs --------------------------------------------------------------------------------------
@@ -391,16 +400,26 @@ def values_of(program: Program, arrays: Sequence[np.ndarray]) -> dict[Array | No
     return values
 
 
+def _results_of(program: Program, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    values = values_of(program, arrays)
+    return [values[r] for r in program.results]
+
+
 def interpreted(call: Call, given: list) -> Sequence[np.ndarray]:
-    """By the kernel's text; a large one by its native code, which `Kernels` looks at by itself."""
-    return interpret_kernel(call.kernel, *given) if work(call.kernel) <= LARGE else native(call, given)
+    """By the kernel's text; a large one by the CPU's code, which `Kernels` looks at by itself."""
+    return interpret_kernel(call.kernel, *given) if work(call.kernel) <= LARGE else alone(CPU, call, given)
 
 
-def native(call: Call, given: list) -> Sequence[np.ndarray]:
-    """One kernel's native code."""
+def _planned(target: Target, program: Program, arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+    """By the memory plan alone; flags of checked indices may be further results of that."""
+    return planned(target.plan(program), arrays)[: len(program.results)]
+
+
+def alone(target: Target, call: Call, given: list) -> Sequence[np.ndarray]:
+    """One kernel's code."""
     params = dict(zip(call.inputs, given, strict=True))
     program = Program(call.name, tuple(params), (call,), call.outputs)
-    return Garbage(program)(*(np.ascontiguousarray(a).reshape(p.shape) for p, a in params.items()))
+    return target.tried(program)(*(np.ascontiguousarray(a).reshape(p.shape) for p, a in params.items()))
 
 
 def nodes_of(graph: Graph, arrays: Sequence[np.ndarray]) -> Iterator[tuple[Node, list]]:

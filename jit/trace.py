@@ -22,7 +22,7 @@ from time import perf_counter
 from typing import Any
 
 from ..ir.dtypes import default_dtype
-from ..ir.errors import ArgumentError, DimError, GradError, LaminaError
+from ..ir.errors import ArgumentError, DeviceError, DimError, GradError, LaminaError
 from ..nn import Module
 from ..runtime import modes
 from . import backend
@@ -42,6 +42,7 @@ from .recording import Recording, finished
 from .replay import Busy, Call, Eager, Missed, Raised, choose, take
 from .report import Log
 from .sources import Arg, Held
+from .targets import Target, target_of
 from .tree import Branch, Segment, Tree
 from .verify import TraceError, compared, wanted
 
@@ -64,12 +65,13 @@ class TracedFunction:
 
     def __init__(
         self, function: Callable, *, verify: bool = False, compile: str = "now",
-        max_recordings: int = MOST_RECORDINGS, when_full: str = "eager", name: str | None = None,
+        max_recordings: int = MOST_RECORDINGS, when_full: str = "eager", target: str = "cpu",
+        name: str | None = None,
     ):  # fmt: skip
         self.__wrapped__ = function
         functools.update_wrapper(self, function, updated=())
         self._verify, self._compile = wanted(verify), compile
-        self._limit, self._when_full = max_recordings, when_full
+        self._limit, self._when_full, self._target = max_recordings, when_full, target_of(target)
         self._name = name or getattr(function, "__name__", type(function).__name__)
         self._lock = threading.RLock()
         self._being_built: list[list[tuple[list[Branch], Branch]]] = []
@@ -111,7 +113,9 @@ class TracedFunction:
         start = perf_counter()
         try:
             if self._verify:
-                result = compared(lambda: self.__wrapped__(*args, **kwargs), tree, call, self._name)
+                result = compared(
+                    lambda: self.__wrapped__(*args, **kwargs), tree, call, self._name, self._target
+                )
             else:
                 result = take(tree, call)
             call.path.hits += 1
@@ -120,7 +124,7 @@ class TracedFunction:
             if call.path.hits >= AFTER and not kwargs:
                 self._shorten(tree, call.branch, key)
             return result
-        except TraceError:
+        except (TraceError, DeviceError):
             raise
         except Exception as error:
             why = error.with_traceback(None)  # whose frames hold the arguments, and it
@@ -176,7 +180,7 @@ class TracedFunction:
     def _options(self) -> dict[str, Any]:
         return {
             "verify": self._verify, "compile": self._compile, "max_recordings": self._limit,
-            "when_full": self._when_full, "name": self._name,
+            "when_full": self._when_full, "target": self._target.name, "name": self._name,
         }  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
@@ -258,6 +262,7 @@ class TracedFunction:
         for name, builtin in _BUILTINS.items():
             if vars(builtins).get(name) is not builtin:  # what records and compiles uses them as well
                 return self._eagerly(f"the builtin {name} was replaced", args, kwargs)
+        self._target.check()
         self._recordings += 1
         registry = self._registry
         recorder = Recorder(registry.generators, registry.groups)
@@ -293,6 +298,8 @@ class TracedFunction:
         except Refusal as refusal:
             self._log.refused(str(refusal))
             self._refuse(tree, at, front, str(refusal))
+        except DeviceError:
+            raise
         except Exception as error:
             reason = f"it could not be compiled: {type(error).__name__}: {error}"
             self._refuse(tree, at, front, reason)
@@ -362,11 +369,11 @@ class TracedFunction:
         def build() -> None:
             began = perf_counter()
             if recording.live:
-                end.live = _differentiable(recording, tensors)
+                end.live = _differentiable(recording, tensors, self._target)
             if not recording.live or self._verify:
                 for segment in made:
                     segment.code = backend.compile_graph(
-                        segment.graph, into=segment.into, frozen=segment.frozen
+                        segment.graph, into=segment.into, frozen=segment.frozen, target=self._target
                     )
             path.compile = perf_counter() - began
             path.from_disk = all(s.code.from_disk for s in made if s.code is not None)
@@ -480,11 +487,14 @@ class TracedFunction:
         """The names of the kernels that the compiled segments run, in order."""
         return [name for s in self._segments() if s.code is not None for name in s.code.kernels()]
 
-    def source(self, language: str = "llvm") -> str:
-        """The code of the compiled segments.  Raises ArgumentError for another language than "llvm"."""
-        if language != "llvm":
-            raise ArgumentError(f"source(language): there is 'llvm', not {language!r}")
-        return "\n".join(s.code.source(language) for s in self._segments() if s.code is not None)
+    def source(self, language: str | None = None) -> str:
+        """The code of the compiled segments.
+
+        language: the target's, "llvm" or "triton".  Raises ArgumentError for another.
+        """
+        if language not in (None, self._target.language):
+            raise ArgumentError(f"source(language): there is {self._target.language!r}, not {language!r}")
+        return "\n".join(s.code.source() for s in self._segments() if s.code is not None)
 
     def __repr__(self) -> str:
         return f"<traced {self._name}: {self._log.summary()}>"
@@ -527,7 +537,7 @@ def _modes() -> tuple:
     return local.grad, local.inference, local.anomaly, default_dtype()
 
 
-def _differentiable(recording: Recording, tensors: dict[Any, Any]) -> Any:
+def _differentiable(recording: Recording, tensors: dict[Any, Any], target: Target) -> Any:
     """The recording, compiled so that its results get a history.  tensors: those of the run, by source."""
     graph, sources = recording.graph, recording.sources
     needs = [isinstance(source, (Arg, Held)) and tensors[source]._node is not None for source in sources]
@@ -543,7 +553,7 @@ def _differentiable(recording: Recording, tensors: dict[Any, Any]) -> Any:
         raise GradError("a tensor is written as another that shares its memory, where outputs have a history")
     return differentiable(
         graph, needs, writes=counted, into=(*(None,) * returned, *recording.written), frozen=frozen,
-        compile_graph=backend.compile_graph,
+        compile_graph=functools.partial(backend.compile_graph, target=target),
     )  # fmt: skip
 
 
@@ -555,13 +565,15 @@ def trace(
     compile: str = "now",
     max_recordings: int = MOST_RECORDINGS,
     when_full: str = "eager",
+    target: str = "cpu",
 ) -> Any:
     """Record a function's first call and run what was compiled from then on: `@trace`, `trace(module)`.
 
     verify: compare each compiled run with the eager one, and name what differs first (LAMINA_VERIFY=1 does so
     for all).  compile: "now", or "background": in a thread, while calls go on eagerly.  max_recordings: how
     often it is recorded at most; when_full: what becomes of calls that fit none then, "eager" or "error",
-    which raises TooManyRecordings.
+    which raises TooManyRecordings.  target: "cpu", or "cuda" ("cuda:1") for a GPU: tensors stay on the host,
+    arguments and results are copied, parameters only when they changed.
 
     The first call is interpreted, bytecode by bytecode, and every place of the heap that it reads becomes a
     guard: arguments, globals, closures, attributes, items, classes.  A call of which the guards don't hold is
@@ -571,8 +583,9 @@ def trace(
     """
     if function is None:
         return functools.partial(
-            trace, verify=verify, compile=compile, max_recordings=max_recordings, when_full=when_full
-        )
+            trace, verify=verify, compile=compile, max_recordings=max_recordings, when_full=when_full,
+            target=target,
+        )  # fmt: skip
     if isinstance(function, TracedFunction):
         return function
     if compile not in ("now", "background") or when_full not in ("eager", "error"):
@@ -591,7 +604,10 @@ def trace(
             "trace(function): a generator or a coroutine stops in the middle, and can't be recorded"
         )
     kind = TracedModule if isinstance(function, Module) else TracedFunction
-    return kind(function, verify=verify, compile=compile, max_recordings=max_recordings, when_full=when_full)
+    return kind(
+        function, verify=verify, compile=compile, max_recordings=max_recordings, when_full=when_full,
+        target=target,
+    )  # fmt: skip
 
 
 __all__ = ["TooManyRecordings", "TracedFunction", "trace"]

@@ -30,6 +30,7 @@ from .rounding import difference, graph_runs
 from .sources import Answer, Fresh, Made
 from .stages import Case, Fault, has_winograd
 from .stages import compared as differing
+from .targets import CPU, Target
 from .tree import Branch, Segment, Tree
 
 VARIABLE = "LAMINA_VERIFY"
@@ -107,7 +108,7 @@ def _segment(branch: Branch) -> Segment:
     return branch.segment
 
 
-def compared(function: Callable[[], Any], tree: Tree, call: Call, name: str) -> Any:
+def compared(function: Callable[[], Any], tree: Tree, call: Call, name: str, target: Target = CPU) -> Any:
     """Rehearse a path, then run the function eagerly, and compare.  Raises TraceError, Missed, Eager."""
     run = rehearsed(tree, call)
     # of gradients that are written and then given up, nothing leads to the memory afterwards
@@ -115,7 +116,7 @@ def compared(function: Callable[[], Any], tree: Tree, call: Call, name: str) -> 
     result = function()
     for segment, given in run.runs:
         if segment.code not in _looked_through:
-            if finding := blame(segment, given):
+            if finding := blame(segment, given, target):
                 raise _error(f"{name}: what was compiled is not what was recorded", [], finding)
             _looked_through[segment.code] = _has_winograd(segment)
     for what, eager, compiled, runs in _pairs(run, result, call, targets):
@@ -123,34 +124,34 @@ def compared(function: Callable[[], Any], tree: Tree, call: Call, name: str) -> 
         how = difference(eager, compiled, runs, winograd=winograd)
         if how is None:
             continue
-        finding = next((b for segment, given in run.runs if (b := blame(segment, given))), None)
+        finding = next((b for segment, given in run.runs if (b := blame(segment, given, target))), None)
         if finding is None and run.params is not None:
             finding = functionalised(run.recording.raw, run.params)
         if finding is None:
-            finding = next((b for s, given in run.runs if (b := _kept(s, given, call))), None)
+            finding = next((b for s, given in run.runs if (b := _kept(s, given, call, target))), None)
         raise _error(f"{name}: a compiled run differs from the eager one", [f"{what}: {how}"], finding)
     return result
 
 
-def blame(segment: Segment, arrays: Sequence[np.ndarray]) -> Finding | None:
+def blame(segment: Segment, arrays: Sequence[np.ndarray], target: Target = CPU) -> Finding | None:
     """The first stage of a segment's compilation that changes its results, and which result that is."""
     given = tuple(np.array(a) for a in arrays)
-    case = Case(segment.graph, given, segment.into, segment.frozen)
-    found = search(case, Options())
+    case = Case(segment.graph, given, segment.into, segment.frozen, target)
+    found = search(case, Options(limits=target.limits))
     if found is not None:
         return found
     told = case.compare(segment.code.run([np.array(a) for a in given]), winograd=_has_winograd(segment))
     return None if told is None else _of_result(case, "the code that is kept of", *told)
 
 
-def _kept(segment: Segment, arrays: Sequence[np.ndarray], call: Call) -> Finding | None:
+def _kept(segment: Segment, arrays: Sequence[np.ndarray], call: Call, target: Target) -> Finding | None:
     """Whether what was kept of the weights is no longer what they give."""
     tensors = _weights(segment, call)
     if tensors is None:
         return None
     fresh = segment.code.run([np.array(a) for a in arrays])
     kept = segment.code.run([np.array(a) for a in arrays], tensors)
-    case = Case(segment.graph, tuple(arrays), segment.into, segment.frozen)
+    case = Case(segment.graph, tuple(arrays), segment.into, segment.frozen, target)
     told = differing(fresh, kept, lambda: case.runs)
     return None if told is None else _of_result(case, "the prologue's results, kept for", *told)
 

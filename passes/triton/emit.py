@@ -1,58 +1,63 @@
 """Kernel + schedule -> Triton source.
 
-Every parallel axis is either in one of the tiles (fused axes, one tensor dimension) or a plain number taken
-from the program id.  A tensor has one dimension for each tile, then one for the block of a local axis; a
-dimension that a value does not vary over has size 1, so that broadcasting does the rest.
+Every parallel axis is in one of the tiles (fused axes, one tensor dimension), or a plain number that is taken
+from the program id or from a serial loop.  A tensor has one dimension for each tile, then one for the block
+of local axes; a dimension that a value does not vary over has size 1, so that broadcasting does the rest.
 
-Outputs that accumulate are filled with the identity by whoever launches, as `form.Store` says.
+Outputs that accumulate are filled with the identity by whoever launches, as `form.Store` says.  Indices from
+data are masked: one that is out of range reads 0 and stores nothing.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from ...ir.errors import KernelError
+from ...ir.kernel import expansions
 from ...ir.kernel.affine import Affine
-from ...ir.kernel.form import COMBINE, Axis, Fold, Kernel, Local, Reduce, Store, identity, names
-from ...ir.kernel.scalar import Cast, Const, Coordinate, Expr, Op, Read, Ref, ref
-from ...ir.kernel.types import is_floating, kind
+from ...ir.kernel.form import Axis, Fold, Kernel, Local, Reduce, Stage, Store, names
+from ...ir.kernel.scalar import Cast, Const, Coordinate, Expr, Op, Read, Ref, cast, ref
+from ...ir.kernel.types import kind
 from ...ir.kernel.words import VOCABULARY
-from ..contraction import Contraction
-from .schedule import Schedule, default_schedule, grid_axes
-
-TYPES = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "bool": "int1"}
-TYPES |= {
-    "i64": "int64",
-    "i32": "int32",
-    "i16": "int16",
-    "i8": "int8",
-    "u8": "uint8",
-    "u32": "uint32",
-    "u64": "uint64",
-}
-
-# Words whose spelling takes only float32.
-DOUBLE = {
-    "div": "({0} / {1})",
-    "sqrt": "tl.sqrt({0})",
-    "max": "tl.where(({0} > {1}) | ({0} != {0}), {0}, {1})",
-    "min": "tl.where(({0} < {1}) | ({0} != {0}), {0}, {1})",
-}
-ATOMIC = {"add": "tl.atomic_add", "max": "tl.atomic_max", "min": "tl.atomic_min"}
+from .combine import accumulate, assign_fold, scan_block, scan_start, scan_step
+from .defaults import default_schedule, scans_of
+from .dot import dot
+from .names import endings, entry
+from .programs import is_wide, place_program
+from .scatter import meeting, ordered
+from .schedule import Schedule, Tile, check_bound, points
+from .spelling import converted, literal, number, power_helper, spelled
+from .stores import store
 
 
 def lower(kernel: Kernel, schedule: Schedule | None = None) -> str:
-    """A verified, bound kernel as a Triton module.  Raises KernelError for what the emitter cannot say."""
-    if kernel.symbols:
+    """A verified, bound kernel as a Triton module.
+
+    The entry is named by `names.entry(kernel.name)`; its parameters are the buffers, as pointers.  Raises
+    KernelError for what the emitter cannot say.
+    """
+    check_bound(kernel)
+    schedule = schedule or default_schedule(kernel)
+    for stage in ordered(kernel):
+        loose = set(meeting(kernel, stage)) & kernel.parallel_names - set(schedule.serial)
+        if loose:
+            raise KernelError(
+                f"{kernel.name}: {stage.combine}= has no atomic here, so points that meet come in order",
+                f"at: {stage}",
+                f"these axes of the schedule have to be serial: {', '.join(sorted(loose))}",
+            )
+    last = [stage.buffer for stage in kernel.stores if stage.combine == "set"]
+    if len(set(last)) < len(last):
         raise KernelError(
-            f"{kernel.name}: Triton source is made for bound kernels",
-            f"symbols: {', '.join(kernel.symbols)}",
-            f"bind them: kernel.bind({', '.join(f'{name}=...' for name in kernel.symbols)})",
+            f"{kernel.name}: one stage puts points in order, not several",
+            f"stores that set: {', '.join(last)}",
+            "run them as kernels one after the other",
         )
-    return Emitter(kernel, schedule or default_schedule(kernel)).module()
+    return Emitter(kernel, schedule).module()
 
 
 @dataclass(frozen=True)
@@ -61,11 +66,11 @@ class Place:
 
     dims: tuple[str | None, ...]
 
-    def spread(self, name: str, group: str) -> str:
+    def spread(self, name: str, tile: str) -> str:
         """A one-dimensional variable as a tensor of this rank."""
         if len(self.dims) == 1:
             return name
-        return f"{name}[{', '.join(':' if dim == group else 'None' for dim in self.dims)}]"
+        return f"{name}[{', '.join(':' if dim == tile else 'None' for dim in self.dims)}]"
 
 
 class Emitter:
@@ -78,15 +83,16 @@ class Emitter:
         self.depth = 1
         self.count = 0
         self.scopes: list[dict] = [{}]
-        self.blocks = dict(schedule.blocks)
-        self.group = {axis: tile.name for tile in schedule.tiles for axis in tile.axes}
-        self.group |= {axis: axis for axis in self.blocks}
-        extents = {name: int(extent) for name, extent in kernel.extents.items()}
-        self.totals = {tile.name: math.prod(extents[a] for a in tile.axes) for tile in schedule.tiles}
-        self.totals |= {axis: extents[axis] for axis in self.blocks}
-        self.sizes = {tile.name: tile.size for tile in schedule.tiles} | self.blocks
-        row = [None] if self.blocks and not schedule.dot else []
-        self.main = Place(tuple(tile.name for tile in schedule.tiles) + tuple(row) or (None,))
+        self.pointers = endings(kernel.buffers, "ptr")
+        self.at = endings(kernel.extents, "at")
+        tiles = schedule.tiles + schedule.blocks
+        self.tiles = endings((tile.name for tile in tiles), "tile")
+        self.sizes = {tile.name: tile.size for tile in tiles}
+        self.totals = {tile.name: points(kernel, tile.axes) for tile in tiles}
+        self.active = {axis: tile for tile in schedule.tiles for axis in tile.axes}
+        row = [None] if schedule.blocks and not schedule.dot else []
+        self.main = Place((*(tile.name for tile in schedule.tiles), *row) or (None,))
+        self.wide = is_wide(kernel, schedule)
 
     # ---- text
     def line(self, text: str) -> None:
@@ -94,49 +100,101 @@ class Emitter:
 
     def fresh(self) -> str:
         self.count += 1
-        return f"_{self.count}"
+        return f"v{self.count}"
 
     def let(self, text: str) -> str:
         name = self.fresh()
         self.line(f"{name} = {text}")
         return name
 
-    def helper(self, word: str, dtype: str) -> str:
-        """The name of a @triton.jit function of two operands, for tl.reduce."""
-        name = f"combine_{word}_{dtype}"
-        self.helpers[name] = (
-            f"@triton.jit\ndef {name}(a, b):\n    return {self.spelled(word, dtype, 'a', 'b')}\n"
-        )
+    def known(self, key: Any, make: Callable[[], str]) -> str:
+        """What is in the memo under a key, made now and for the innermost scope if it isn't."""
+        for scope in self.scopes:
+            if key in scope:
+                return scope[key]
+        name = make()
+        self.scopes[-1][key] = name
         return name
 
-    def number(self, value: bool | int | float, dtype: str, rank: int) -> str:
-        """A typed constant, a tensor of size 1 in every dimension."""
-        text = repr(value)
-        if is_floating(dtype):
-            text = repr(float(value))
-            text = f"float('{text}')" if "inf" in text or "nan" in text else text
-        return f"tl.full({[1] * rank}, {text}, tl.{TYPES[dtype]})"
+    @contextmanager
+    def scope(self):
+        """What is computed inside is forgotten behind: it stands in a loop."""
+        self.scopes.append({})
+        yield
+        self.scopes.pop()
+
+    @contextmanager
+    def loop(self, counter: str, name: str, extent: int, step: int = 1):
+        """A sequential loop; its variable is a Triton integer, as wide as the indices are."""
+        self.line(f"for {counter} in range(0, {extent}, {step}):")
+        self.depth += 1
+        self.line(f"{name} = tl.cast({counter}, tl.int{64 if self.wide else 32})")
+        with self.scope():
+            yield
+        self.depth -= 1
+
+    def function(self, name: str, given: dict[Ref, str], results: tuple[Expr, ...], dtypes: list[str]) -> str:
+        """A @triton.jit function of scalars, for tl.reduce.
+
+        given: its parameters, by what they stand for.  Gives the function's name.
+        """
+        if name not in self.helpers:
+            kept = self.lines, self.depth, self.scopes
+            place = Place(())
+            known = {(e, place, self.kernel.dtypes[e.name]): text for e, text in given.items()}
+            self.lines, self.depth, self.scopes = [], 1, [known]
+            values = [self.emit(e, place, dtype) for e, dtype in zip(results, dtypes, strict=True)]
+            head = f"@triton.jit\ndef {name}({', '.join(given.values())}):"
+            self.helpers[name] = "\n".join([head, *self.lines, f"    return {', '.join(values)}", ""])
+            self.lines, self.depth, self.scopes = kept
+        return name
+
+    def combining(self, word: str, dtype: str) -> str:
+        """The name of a @triton.jit function of two operands that applies a word."""
+        name = f"{word}_{dtype}_helper"
+        text = self.spelled(word, dtype, "a", "b")
+        self.helpers[name] = f"@triton.jit\ndef {name}(a, b):\n    return {text}\n"
+        return name
+
+    def number(self, value: bool | int | float, dtype: str, place: Place) -> str:
+        return number(value, dtype, len(place.dims))
 
     # ---- indices and masks
+    def run(self, tile: Tile, first: int, last: int) -> str:
+        """The variable that counts through the axes first..last of a tile, those behind them being counted
+        through for each of its steps.
+        """
+        name = self.tiles[tile.name]
+        radix = points(self.kernel, tile.axes[last + 1 :])
+        span = points(self.kernel, tile.axes[first : last + 1])
+        if first == 0:
+            return (
+                name
+                if radix == 1
+                else self.known((tile, first, last), lambda: self.let(f"{name} // {radix}"))
+            )
+        quotient = name if radix == 1 else f"{name} // {radix}"
+        return self.known((tile, first, last), lambda: self.let(f"{quotient} % {span}"))
+
     def whole(self, index: Affine, place: Place) -> str:
-        """An affine index as text; fused axes whose strides agree become their tile's own variable."""
-        terms, left = [], dict(index.terms)
-        for tile in self.schedule.tiles:
-            radix = [
-                math.prod(int(self.kernel.extents[a]) for a in tile.axes[k + 1 :])
-                for k in range(len(tile.axes))
-            ]
-            unit = left.get(tile.axes[-1], 0)
-            if (
-                unit
-                and len(tile.axes) > 1
-                and all(left.get(a, 0) == unit * r for a, r in zip(tile.axes, radix, strict=True))
-            ):
-                terms.append((place.spread(tile.name, tile.name), unit))
-                left = {a: c for a, c in left.items() if a not in tile.axes}
-        for axis, coefficient in left.items():
-            name = place.spread(axis, self.group[axis]) if axis in self.group else axis
-            terms.append((name, coefficient))
+        """An affine index as text; fused axes whose strides agree are one variable."""
+        extents = self.kernel.extents
+        left = {axis: c for axis, c in index.terms if extents[axis] != 1}
+        terms = [(self.at[axis], c) for axis, c in left.items() if axis not in self.active]
+        for tile in dict.fromkeys(self.active[axis] for axis in left if axis in self.active):
+            last = len(tile.axes) - 1
+            while last >= 0:
+                unit = left.get(tile.axes[last], 0)
+                first, reach = last, unit
+                while unit and first > 0:  # an axis of one point goes with any other
+                    reach *= int(extents[tile.axes[first]])
+                    before = tile.axes[first - 1]
+                    if left.get(before, reach if extents[before] == 1 else 0) != reach:
+                        break
+                    first -= 1
+                if unit:
+                    terms.append((place.spread(self.run(tile, first, last), tile.name), unit))
+                last = first - 1
         parts = [name if c == 1 else f"{name} * {c}" for name, c in terms]
         if index.constant or not parts:
             parts.append(str(index.constant))
@@ -144,9 +202,11 @@ class Emitter:
 
     def inside(self, axes: Iterable[str], place: Place) -> list[str]:
         """The tests that keep these axes' tiles within their extents, where they do not divide."""
-        groups = dict.fromkeys(self.group[a] for a in axes if a in self.group)
+        tiles = dict.fromkeys(self.active[a].name for a in axes if a in self.active)
         return [
-            f"({place.spread(g, g)} < {self.totals[g]})" for g in groups if self.totals[g] % self.sizes[g]
+            f"({place.spread(self.tiles[t], t)} < {self.totals[t]})"
+            for t in tiles
+            if self.totals[t] % self.sizes[t]
         ]
 
     # ---- expressions
@@ -155,34 +215,21 @@ class Emitter:
         dtype = self.kernel.dtype_of(expr) or wanted
         if dtype is None:
             raise KernelError(f"{self.kernel.name}: {expr} has no element type", "write it as f32(...)")
-        key = expr, place, dtype
-        for scope in self.scopes:
-            if key in scope:
-                return scope[key]
-        name = self.compute(expr, place, dtype)
-        self.scopes[-1][key] = name
-        return name
+        return self.known((expr, place, dtype), lambda: self.compute(expr, place, dtype))
 
     def compute(self, expr: Expr, place: Place, dtype: str) -> str:
         match expr:
             case Const(value):
-                return self.let(self.number(value, dtype, len(place.dims)))
+                return self.let(self.number(value, dtype, place))
             case Read():
                 return self.load(expr, place)
             case Coordinate(index):
-                zero = self.number(0, "i64", len(place.dims))
-                return self.let(f"{zero} + ({self.whole(index, place)})")
+                return self.let(f"{self.number(0, 'i64', place)} + ({self.whole(index, place)})")
             case Ref(name):  # a Local: recomputed, which is free where its block covers its axis
-                if name not in self.kernel.locals:
-                    raise KernelError(
-                        f"{self.kernel.name}: Triton reads the states of a scan in stores over its axis, "
-                        "directly after it",
-                        f"at: {expr}",
-                    )
                 return self.emit(self.kernel.locals[name].value, place)
             case Cast(target, arg, as_bits):
                 value, source = self.emit(arg, place), self.kernel.dtype_of(arg) or target
-                return self.let(_cast(value, source, target, as_bits))
+                return self.let(converted(value, source, target, as_bits))
             case Op(name, args):
                 return self.operation(name, args, place, dtype)
         raise TypeError(f"not a scalar expression: {expr!r}")
@@ -191,47 +238,67 @@ class Emitter:
         word = VOCABULARY[name]
         pairs = list(zip(word.pattern, args, strict=False))
         agreed = next((d for p, a in pairs if p == "t" and (d := self.kernel.dtype_of(a))), dtype)
-        if word.spelling("triton", kind(agreed)) is None:
+        simpler = None
+        if name == "pow":  # a small constant power is a product or a root
+            simpler = expansions.power(*(cast(a, agreed) if isinstance(a, Const) else a for a in args))
+        elif word.spelling("triton", kind(agreed)) is None:
             simpler = word.expansion(agreed, args)
-            if simpler is not None:
-                return self.emit(simpler, place, agreed)
+        if simpler is not None:
+            return self.emit(simpler, place, agreed)
         operands = [self.emit(a, place, agreed if p == "t" else "bool") for p, a in pairs]
         return self.let(self.spelled(name, agreed, *operands))
 
     def spelled(self, name: str, dtype: str, *operands: str) -> str:
-        letter = kind(dtype)
-        spelling = VOCABULARY[name].spelling("triton", "f" if letter == "h" else letter)
-        if dtype == "f64":
-            spelling = DOUBLE.get(name, spelling)
-        if spelling is None:
+        text = spelled(name, dtype, *operands)
+        if text is None:
             raise KernelError(f"{self.kernel.name}: {name} of {dtype} has no Triton spelling")
-        return spelling.format(*operands)
+        if name == "pow" and kind(dtype) in "iu":
+            self.helpers[f"pow_{dtype}_helper"] = power_helper(dtype)
+        return text
 
     def load(self, access: Read, place: Place) -> str:
         buffer = self.kernel.buffers[access.buffer]
-        affine = buffer.offset(access.index)
-        offset = self.whole(affine, place)
-        free = self.kernel.free_axes(access)
-        tests = self.inside(sorted(free), place)
-        for part, stride in zip(access.index, buffer.strides, strict=True):
-            if isinstance(part, Expr) and stride:
-                offset += f" + {self.emit(part, place)}.to(tl.int64) * {stride}"
+        offset, tests = self.address(buffer.name, access.index, place)
+        extents = self.kernel.extents  # an axis of one point is no part of an address
+        free = {axis for axis in self.kernel.free_axes(access) if extents[axis] != 1}
+        tests = self.inside(sorted(free), place) + tests
         for d in self.kernel.unproved(access):
             part = access.index[d]
-            index = self.emit(part, place) if isinstance(part, Expr) else f"({self.whole(part, place)})"
-            tests += [f"({index} >= 0)", f"({index} < {buffer.shape[d]})"]
+            if isinstance(part, Affine):
+                index = f"({self.whole(part, place)})"
+                tests += [f"({index} >= 0)", f"({index} < {buffer.shape[d]})"]
+        pointer = self.pointers[buffer.name]
         if not tests:
-            return self.let(f"tl.load({buffer.name}_ptr + {offset})")
-        if not free <= affine.names:  # a mask of more dimensions than the address would not broadcast
+            return self.let(f"tl.load({pointer} + {offset})")
+        if not free <= buffer.offset(access.index).names:  # or the mask had more dimensions than the address
             offset += f" + tl.zeros({self.shape(place)}, tl.int32)"
         other = access.other.value if access.other is not None else 0
-        other = f"float('{float(other)!r}')" if is_floating(buffer.dtype) else repr(other)
-        return self.let(f"tl.load({buffer.name}_ptr + {offset}, mask={' & '.join(tests)}, other={other})")
+        text = literal(bool(other) if buffer.dtype == "bool" else other, buffer.dtype)
+        return self.let(f"tl.load({pointer} + {offset}, mask={' & '.join(tests)}, other={text})")
+
+    def address(self, name: str, index: tuple[Affine | Expr, ...], place: Place) -> tuple[str, list[str]]:
+        """An element's offset, and the tests that keep the indices from data within the buffer."""
+        buffer, tests = self.kernel.buffers[name], []
+        offset = self.whole(buffer.offset(index), place)
+        for part, stride, size in zip(index, buffer.strides, buffer.shape, strict=True):
+            if isinstance(part, Expr):
+                value = self.emit(part, place, "i64")
+                tests += [f"({value} >= 0)", f"({value} < {size})"]
+                offset += f" + {value}.to(tl.int64) * {stride}" if stride else ""
+        return offset, tests
 
     # ---- stages
-    def stage_place(self, axes: tuple[Axis, ...]) -> Place:
-        block = next((axis.name for axis in axes if axis.name in self.blocks), None)
-        return Place(tuple(dim or block for dim in self.main.dims))
+    def block(self, stage: Stage | tuple[Axis, ...]) -> Tile | None:
+        """The block that a stage's last axes are, if they are one; a dot's own is its business."""
+        if self.schedule.dot:
+            return None
+        axes = names(stage if isinstance(stage, tuple) else stage.axes)
+        return next((b for b in self.schedule.blocks if axes[-len(b.axes) :] == b.axes), None)
+
+    def stage_place(self, stage: Stage) -> Place:
+        block = self.block(stage)
+        along = block.name if block else None
+        return Place(tuple(dim or along for dim in self.main.dims))
 
     def shape(self, place: Place) -> str:
         return f"({', '.join(str(self.sizes[dim]) if dim else '1' for dim in place.dims)},)"
@@ -239,178 +306,96 @@ class Emitter:
     def bind(self, name: str, value: str, axes: tuple[str, ...] = ()) -> None:
         """Leave a stage's result in the memo, at every place: a dimension of size 1 fits each."""
         dtype = self.kernel.dtypes[name]
-        for place in {self.main, *(self.stage_place(stage.axes) for stage in self.kernel.stages)}:
+        for place in {self.main, *map(self.stage_place, self.kernel.stages)}:
             self.scopes[-1][ref(name, axes), place, dtype] = value
 
     def stages(self) -> None:
-        done: set[int] = set()
-        for number, stage in enumerate(self.kernel.stages):
+        stages, n = self.kernel.stages, 0
+        while n < len(stages):
+            stage = stages[n]
+            n += 1
             match stage:
-                case Store() if number not in done:
-                    self.over(stage.axes, partial(self.store, stage))
+                case Store():
+                    together = [stage]  # stores over the same axes share a loop
+                    while n < len(stages) and isinstance(stages[n], Store) and stages[n].axes == stage.axes:
+                        together.append(stages[n])
+                        n += 1
+                    self.over(stage, partial(self.store, together), together)
                 case Reduce():
-                    dot = self.schedule.dot
-                    value = self.dot(dot) if dot and stage == dot.stage else self.accumulate(stage)
-                    self.bind(stage.name, value)
-                case Fold():
-                    done |= self.fold(number, stage)
+                    product = self.schedule.dot
+                    is_product = product is not None and stage == product.stage
+                    self.bind(stage.name, dot(self, product) if is_product else accumulate(self, stage))
+                case Fold(scan=False):
+                    assign_fold(self, stage)
                 case Local(name, ()):
                     self.bind(name, self.emit(stage.value, self.main))
 
-    def accumulate(self, stage: Reduce) -> str:
-        place, dtype = self.stage_place(stage.axes), self.kernel.dtypes[stage.name]
-        word = COMBINE[stage.combine]
-        start = identity(word, dtype)
-        block = next((axis.name for axis in stage.axes if axis.name in self.blocks), None)
-        total, loops = self.fresh(), self.needs_loop(stage.axes)
-        shape = self.shape(place)
-        if loops:
-            self.line(f"{total} = tl.broadcast_to({self.number(start, dtype, len(place.dims))}, {shape})")
+    def store(self, together: list[Store]) -> None:
+        for stage in together:
+            store(self, stage)
 
-        def body() -> None:
-            value = f"tl.broadcast_to({self.emit(stage.value, place, dtype)}, {shape})"
-            tests = self.inside([block] if block else [], place)
-            if tests:
-                value = (
-                    f"tl.where({' & '.join(tests)}, {value}, {self.number(start, dtype, len(place.dims))})"
-                )
-            value = self.let(value)
-            self.line(f"{total} = " + (self.spelled(word, dtype, total, value) if loops else value))
+    def needs_loop(self, axes: tuple[Axis, ...]) -> bool:
+        """Whether values over these axes come in several steps."""
+        block = self.block(axes)
+        covered = block is not None and 0 < self.totals[block.name] <= block.size
+        return not covered or len(axes) > len(block.axes)
 
-        self.over(stage.axes, body)
-        if block is None:
-            return total
-        dim = place.dims.index(block)
-        if dtype == "bool":  # reduced as numbers: 0 and 1
-            combine = self.helper("max" if word == "bit_or" else "min", "i32")
-            return self.let(f"tl.reduce({total}.to(tl.int32), {dim}, {combine}, keep_dims=True) != 0")
-        return self.let(f"tl.reduce({total}, {dim}, {self.helper(word, dtype)}, keep_dims=True)")
+    def over(self, stage: Stage, body: Callable[[], Any], together: Iterable[Stage] = ()) -> None:
+        """The loops of a stage's local axes around `body`; a block that covers its axes needs none.
 
-    def fold(self, number: int, stage: Fold) -> set[int]:
-        """A sequential loop that carries the states; a scan's stores stand inside.
-
-        Gives those stages' numbers.
+        The scans that these stages read run along: their states stand in the memo.
         """
-        shape = self.shape(self.main)
-        dtypes = [self.kernel.dtypes[name] for name in stage.names]
-        states = [self.fresh() for _ in stage.names]
+        scans = dict.fromkeys(scan for one in (stage, *together) for scan in scans_of(self.kernel, one))
+        ordered_scans = [s for s in self.kernel.stages if s in scans]
+        block = self.block(stage)
+        plain = stage.axes[: -len(block.axes)] if block else stage.axes
+        self.nest(plain, block, ordered_scans, body)
 
-        def assign(values: list[str]) -> None:
-            for state, value in zip(states, values, strict=True):
-                self.line(f"{state} = tl.broadcast_to({value}, {shape})")
-
-        assign([self.emit(e, self.main, d) for e, d in zip(stage.init, dtypes, strict=True)])
-        inside = self.kernel.scan_stores(number) if stage.scan else []
-
-        def body() -> None:
-            self.scopes.append({})
-            for name, state in zip(stage.names, states, strict=True):
-                self.bind(name, state)
-            values = [self.emit(e, self.main, d) for e, d in zip(stage.step, dtypes, strict=True)]
-            self.scopes.pop()
-            assign(values)
-            self.scopes.append({})
-            for name, state in zip(stage.names, states, strict=True):
-                self.bind(name, state, names(stage.axes))
-            for n in inside:
-                other = self.kernel.stages[n]
-                assert isinstance(other, Store)
-                self.store(other)
-            self.scopes.pop()
-
-        self.over(stage.axes, body)
-        if not stage.scan:
-            for name, state in zip(stage.names, states, strict=True):
-                self.bind(name, state)
-        return set(inside)
-
-    def needs_loop(self, axes: tuple[Axis, ...]) -> list[Axis]:
-        return [axis for axis in axes if self.blocks.get(axis.name, 0) < int(axis.extent) or axis.extent == 0]
-
-    def over(self, axes: tuple[Axis, ...], body: Callable[[], None]) -> None:
-        """Sequential loops for local axes; a block that covers its axis needs none."""
-        loops = self.needs_loop(axes)
-        for axis in axes:
-            if axis not in loops and (axis.name, "made") not in self.scopes[0]:
-                self.line(f"{axis.name} = tl.arange(0, {self.blocks[axis.name]})")
-                self.scopes[0][axis.name, "made"] = ""
-        for axis in loops:
-            block = self.blocks.get(axis.name)
-            start = f"{axis.name}_start" if block else axis.name
-            self.line(f"for {start} in range(0, {axis.extent}, {block or 1}):")
-            self.depth += 1
-            if block:
-                self.line(f"{axis.name} = {start} + tl.arange(0, {block})")
-        if loops:
-            self.scopes.append({})
-        body()
-        if loops:
-            self.scopes.pop()
-        self.depth -= len(loops)
-
-    def dot(self, roles: Contraction) -> str:
-        k = next(axis for axis in roles.k if axis in self.blocks)
-        total = self.fresh()
-        self.line(f"{total} = tl.zeros({self.shape(self.main)}, tl.float32)")
-
-        def factor(expr: Expr, place: Place) -> str:
-            value = f"tl.broadcast_to({self.emit(expr, place, 'f32')}, {self.shape(place)})"
-            tests = self.inside([k], place)
-            if tests:  # beyond K a factor may be anything: a prologue makes numbers out of masked zeros
-                value = f"tl.where({' & '.join(tests)}, {value}, 0.0)"
-            return self.let(value)
-
-        def body() -> None:
-            left = factor(roles.left, Place(("m_tile", k)))
-            right = factor(roles.right, Place((k, "n_tile")))
-            self.line(
-                f"{total} = tl.dot({left}, {right}, {total}, "
-                f"input_precision='{self.schedule.precision}', out_dtype=tl.float32)"
-            )
-
-        self.over(roles.stage.axes, body)
-        return total
-
-    def store(self, stage: Store) -> None:
-        place, buffer = self.stage_place(stage.axes), self.kernel.buffers[stage.buffer]
-        shape = self.shape(place)
-        value = f"tl.broadcast_to({self.emit(stage.value, place, buffer.dtype)}, {shape})"
-        offset = self.whole(buffer.offset(stage.index), place)
-        for part, stride in zip(stage.index, buffer.strides, strict=True):
-            if isinstance(part, Expr):
-                offset += f" + {self.emit(part, place)}.to(tl.int64) * {stride}"
-        address = f"{buffer.name}_ptr + ({offset} + tl.zeros({shape}, tl.int32))"
-        tests = self.inside(names(self.kernel.parallel + stage.axes), place)
-        mask = f", mask={' & '.join(tests)}" if tests else ""
-        if stage.combine is None:
-            self.line(f"tl.store({address}, {value}{mask})")
-        elif stage.combine in ATOMIC:
-            self.line(f"{ATOMIC[stage.combine]}({address}, {value}{mask}, sem='relaxed')")
+    def nest(
+        self, plain: tuple[Axis, ...], block: Tile | None, scans: list[Fold], body: Callable[[], Any]
+    ) -> None:
+        if plain:
+            axis, *rest = plain
+            own = [scan for scan in scans if names(scan.axes) == (axis.name,)]
+            states = [scan_start(self, scan) for scan in own]
+            name = self.at[axis.name]
+            with self.loop(f"{name}_start", name, int(axis.extent)):
+                for scan, state in zip(own, states, strict=True):
+                    scan_step(self, scan, state)
+                self.nest(tuple(rest), block, scans, body)
+        elif block is None:
+            body()
         else:
-            raise KernelError(
-                f"{self.kernel.name}: on a GPU points run in no order: {stage.combine}= has no atomic there",
-                f"at: {stage}",
-                f"the atomics are {', '.join(ATOMIC)}",
-            )
+            self.along(block, [scan for scan in scans if names(scan.axes) == block.axes], body)
+
+    def along(self, block: Tile, scans: list[Fold], body: Callable[[], Any]) -> None:
+        """A block, in steps if it doesn't cover its axes."""
+        outside, tile, total = dict(self.active), self.tiles[block.name], self.totals[block.name]
+        range_ = f"tl.arange(0, {block.size})" + (".to(tl.int64)" if self.wide else "")
+        self.active |= dict.fromkeys(block.axes, block)
+        if 0 < total <= block.size:
+            if not any((block, "made") in scope for scope in self.scopes):
+                self.line(f"{tile} = {range_}")
+                self.scopes[-1][block, "made"] = tile
+            for scan in scans:
+                scan_block(self, scan, block)
+            body()
+        else:
+            carried = [scan_start(self, scan) for scan in scans]
+            with self.loop(f"{tile}_start", tile, total, block.size):
+                self.line(f"{tile} = {tile} + {range_}")
+                for scan, (state,) in zip(scans, carried, strict=True):
+                    scan_block(self, scan, block, state)
+                body()
+        self.active = outside
 
     # ---- the module
     def module(self) -> str:
-        arguments = ", ".join(f"{name}_ptr" for name in self.kernel.buffers)
-        wide = any(math.prod(map(int, b.shape)) >= 1 << 31 for b in self.kernel.buffers.values())
-        self.line(f"_pid = tl.program_id(0){'.to(tl.int64)' if wide else ''}")
-        for name, count, tile in reversed(grid_axes(self.kernel, self.schedule)):
-            index = f"_pid % {count}"
-            self.line(
-                f"{name} = ({index}) * {tile.size} + tl.arange(0, {tile.size})"
-                if tile
-                else f"{name} = {index}"
-            )
-            self.line(f"_pid = _pid // {count}")
-            radix = 1
-            for axis in reversed(tile.axes if tile else ()):
-                self.line(f"{axis} = {name} // {radix} % {self.kernel.extents[axis]}")
-                radix *= int(self.kernel.extents[axis])
-        self.stages()
+        self.line(f"pid = tl.program_id(0){'.to(tl.int64)' if self.wide else ''}")
+        place_program(self)
+        with self.nested(self.schedule.serial):
+            self.stages()
+        arguments = ", ".join(self.pointers[name] for name in self.kernel.buffers)
         return "\n".join(
             [
                 "import triton",
@@ -420,18 +405,18 @@ class Emitter:
                 "",
                 *(f"{text}\n" for text in self.helpers.values()),
                 "@triton.jit",
-                f"def {self.kernel.name}({arguments}):",
+                f"def {entry(self.kernel.name)}({arguments}):",
                 *self.lines,
                 "",
             ]
         )
 
-
-def _cast(value: str, source: str, target: str, as_bits: bool) -> str:
-    if as_bits:
-        return f"{value}.to(tl.{TYPES[target]}, bitcast=True)"
-    if target == "bool":
-        return f"({value} != 0)"
-    if is_floating(source) and kind(target) == "u":  # a negative number wraps, as on the CPU
-        return f"{value}.to(tl.int64).to(tl.{TYPES[target]})"
-    return f"{value}.to(tl.{TYPES[target]})"
+    @contextmanager
+    def nested(self, axes: tuple[str, ...]):
+        """Sequential loops over parallel axes, slowest first."""
+        if not axes:
+            yield
+            return
+        name = self.at[axes[0]]
+        with self.loop(f"{name}_start", name, int(self.kernel.extents[axes[0]])), self.nested(axes[1:]):
+            yield

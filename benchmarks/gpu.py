@@ -1,0 +1,573 @@
+"""Kernels of every family on an NVIDIA GPU: checked against their meaning, then timed beside torch's.
+
+    python benchmarks/gpu.py [--only matmul] [--seconds 0.5] [--minutes 8] [--write]
+
+Every case is first run at a small, ragged size and compared with the records' references in float64; a random
+one bit by bit in its own type.  Then it takes turns with torch's eager mode at full size, in one process on
+one device, each once untimed before it is timed; the two results are compared as well.  Times are those
+between two events on the device's stream, so a call shorter than its launch from Python shows what the launch
+costs.  What is read again and fits in the L2 comes from there, for both.
+
+--write puts the table into benchmarks/results/gpu.txt.  The exit status is 1 if a result was wrong or a case
+failed, and 2 if there is no device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.metadata import version
+from typing import Any, Protocol
+
+import ml_dtypes
+import numpy as np
+from contest import RESULTS, Time, where
+
+import lamina.ir.ops  # noqa: F401 - enters the records
+from lamina.ir.dtypes import ALL, float64
+from lamina.ir.errors import DeviceError, LaminaError
+from lamina.ir.graph import Builder, Graph
+from lamina.ir.interpret import interpret
+from lamina.ir.kernel.types import NUMPY
+from lamina.ir.lazy import MissingLibraryError
+from lamina.ir.op import REGISTRY as ops
+from lamina.ir.types import type_of
+from lamina.passes.memory_plan import Move, Place
+from lamina.passes.pipeline import Options, optimise, to_program
+from lamina.passes.program import Array, Call, Program
+from lamina.passes.prologue import prologue
+from lamina.passes.triton.defaults import default_schedule
+from lamina.passes.triton.launches import Launch, launch_list
+from lamina.passes.triton.target import Target
+from lamina.runtime.cuda.arrays import DeviceArray, uploaded
+from lamina.runtime.cuda.executable import Executable
+from lamina.runtime.cuda.machine import Machine, machine
+from lamina.runtime.triton_compiler import compiled
+
+DTYPES = {dtype.short: dtype for dtype in ALL}
+EPS = {"f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
+TF32 = 2.0**-10  # a factor's rounding, or cutting off
+SMALL_TERMS = 4096  # no sum of a small check has many more, but that of all elements, which is far from zero
+RunProgram = Callable[[Program, Sequence[np.ndarray]], Sequence[np.ndarray]]
+
+
+# ---- cases
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An array: normal numbers, or whole ones from 0 to below `below`."""
+
+    shape: tuple[int, ...]
+    dtype: str = "f32"
+    below: int = 0
+
+    def array(self, seed: int) -> np.ndarray:
+        """Its values.  Large ones repeat a million numbers, which take a second otherwise."""
+        rng, count = np.random.default_rng(seed), min(math.prod(self.shape), 1 << 20)
+        if self.below:
+            values = rng.integers(0, self.below, count)
+        else:
+            values = rng.standard_normal(count, np.float32)
+        return np.resize(values.astype(NUMPY[self.dtype]), self.shape)
+
+
+@dataclass(frozen=True)
+class Case:
+    """function(library, *arrays), in terms that both libraries share.
+
+    operands: at full size; small: those of the check.  work: flops, or bytes if `moves`.  terms: how many are
+    added up in one element of the result, at full size.  roundings: to the result's type, one after another.
+    weights: the positions of operands that stay as they are between calls.  tf32: products of f32 may round
+    their factors.  random: draws its result, so torch's is another.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    operands: tuple[Operand, ...]
+    small: tuple[Operand, ...]
+    work: float
+    moves: bool = True
+    terms: int = 1
+    roundings: int = 4
+    weights: tuple[int, ...] = ()
+    tf32: bool = False
+    random: bool = False
+
+    def tolerance(self, dtype: str, most_terms: int = 1 << 62) -> float:
+        """How far from the truth, as a part of the largest element, a result may be that only rounded.
+
+        Roundings of a sum go both ways, so they grow with the root of the terms; 8 are those of functions.
+        """
+        own = self.roundings * EPS.get(dtype, 0.0)
+        sums = (8 + 2 * math.sqrt(min(self.terms, most_terms))) * EPS["f32"]
+        return own + sums + (4 * TF32 if self.tf32 else 0.0)
+
+
+class Lamina:
+    """The records, under torch's names."""
+
+    def __getattr__(self, name: str) -> Any:
+        return ops[name]
+
+    def rand(self, state, shape):
+        return ops["random_uniform"](state, shape)
+
+
+class Torch:
+    def __init__(self) -> None:
+        import torch
+
+        self.torch, self.functional = torch, torch.nn.functional
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.functional, name, None) or getattr(self.torch, name)
+
+    def rand(self, state, shape):
+        return self.torch.rand(shape, device="cuda")
+
+
+HALVES = ("f32", "f16", "bf16")
+BYTES = {"f32": 4, "f16": 2, "bf16": 2}
+
+
+def pointwise() -> Iterator[Case]:
+    n = 1 << 26
+    for t in HALVES:
+        x, small = Operand((n,), t), Operand((1003,), t)
+        work = 2 * n * BYTES[t]
+        yield Case(f"gelu(x * x + x) {t}", lambda lib, x: lib.gelu(x * x + x), (x,), (small,), work)
+    row, small = (Operand((8192, 8192)), Operand((8192,))), (Operand((37, 101)), Operand((101,)))
+    yield Case("relu(x * y + x), y a row", lambda lib, x, y: lib.relu(x * y + x), row, small, 8 << 26)
+
+
+def reductions() -> Iterator[Case]:
+    x, small, work = (Operand((16384, 4096)),), (Operand((45, 1003)),), 4 << 26
+    yield Case("sum", lambda lib, x: lib.sum(x), x, small, work, terms=1 << 26)
+    yield Case("sum of rows", lambda lib, x: lib.sum(x, 1), x, small, work, terms=4096)
+    yield Case("sum of columns", lambda lib, x: lib.sum(x, 0), x, small, work, terms=16384)
+    yield Case("argmax of rows", lambda lib, x: lib.argmax(x, 1), x, small, work)
+
+
+def rows() -> Iterator[Case]:
+    for t in HALVES:
+        for shape in ((16384, 1024), (512, 100_000)):
+            n, label = math.prod(shape), " x ".join(map(str, shape))
+            x, small, work = (Operand(shape, t),), (Operand((45, 1003), t),), 2 * n * BYTES[t]
+            yield Case(f"softmax {label} {t}", lambda lib, x: lib.softmax(x, 1), x, small, work)
+    x, w = Operand((16384, 1024)), Operand((1024,))
+    small = Operand((45, 1003)), Operand((1003,)), Operand((1003,))
+    yield Case(
+        "layer_norm 16384 x 1024",
+        lambda lib, x, w, b: lib.layer_norm(x, (x.shape[1],), w, b),
+        (x, w, w), small, 8 << 24, terms=1024,
+    )  # fmt: skip
+
+
+def indexed() -> Iterator[Case]:
+    def index(n: int, below: int) -> Operand:
+        return Operand((n,), "i64", below)
+
+    table, small = Operand((50_000, 512)), Operand((45, 33))
+    work = 2 * 65536 * 512 * 4
+    yield Case(
+        "gather of 65536 rows", lambda lib, x, i: lib.index_select(x, 0, i),
+        (table, index(65536, 50_000)), (small, index(70, 45)), work,
+    )  # fmt: skip
+    yield Case(
+        "scatter-add of 65536 rows", lambda lib, x, i, y: lib.index_add(x, 0, i, y),
+        (table, index(65536, 50_000), Operand((65536, 512))),
+        (small, index(70, 45), Operand((70, 33))), work + 2 * 50_000 * 512 * 4, terms=16,
+    )  # fmt: skip
+
+
+def pooling() -> Iterator[Case]:
+    x, small = (Operand((64, 64, 112, 112)),), (Operand((2, 3, 17, 19)),)
+    size = 64 * 64 * 4
+    yield Case(
+        "max_pool2d 3 x 3 / 2", lambda lib, x: lib.max_pool2d(x, 3, 2, 1), x, small,
+        size * (112 * 112 + 56 * 56),
+    )  # fmt: skip
+    yield Case(
+        "avg_pool2d 2 x 2", lambda lib, x: lib.avg_pool2d(x, 2), x, small, size * (112 * 112 + 56 * 56)
+    )
+
+
+def matmul() -> Iterator[Case]:
+    for t, tf32 in (("f32", False), ("f32", True), ("f16", False), ("bf16", False)):
+        for n in (512, 1024, 2048, 4096, 8192):
+            yield Case(
+                f"matmul {n} {'tf32' if tf32 else t}", lambda lib, a, b: lib.matmul(a, b),
+                (Operand((n, n), t),) * 2, (Operand((45, 70), t), Operand((70, 101), t)),
+                2.0 * n**3, moves=False, terms=n, roundings=1, tf32=tf32,
+            )  # fmt: skip
+    m, n, k = 4096, 4096, 1024
+    yield Case(
+        f"gelu(linear) {m} x {n} x {k} f16", lambda lib, x, w, b: lib.gelu(lib.linear(x, w, b)),
+        (Operand((m, k), "f16"), Operand((n, k), "f16"), Operand((n,), "f16")),
+        (Operand((45, 70), "f16"), Operand((101, 70), "f16"), Operand((101,), "f16")),
+        2.0 * m * n * k, moves=False, terms=k, weights=(1, 2),
+    )  # fmt: skip
+
+
+def convolution() -> Iterator[Case]:
+    for t in ("f32", "f16"):
+        for c, h, k, r in ((64, 56, 64, 3), (256, 14, 256, 3), (256, 56, 64, 1), (512, 7, 2048, 1)):
+            yield Case(
+                f"conv 64 x {c} x {h}^2 -> {k}, {r} x {r} {t}",
+                lambda lib, x, w, r=r: lib.relu(lib.conv2d(x, w, padding=r // 2)),
+                (Operand((64, c, h, h), t), Operand((k, c, r, r), t)),
+                (Operand((2, 17, 9, 11), t), Operand((19, 17, r, r), t)),
+                2.0 * 64 * h * h * c * k * r * r, moves=False, terms=c * r * r, roundings=1, weights=(1,),
+            )  # fmt: skip
+
+
+def random() -> Iterator[Case]:
+    state = Operand((2,), "i64", 1000)
+    yield Case(
+        "rand", lambda lib, state, like: lib.rand(state, like.shape),
+        (state, Operand((1 << 26,))), (state, Operand((1003,))), 4 << 26, random=True,
+    )  # fmt: skip
+
+
+def network() -> Iterator[Case]:
+    """Two convolutions with pooling and a classifier: some ten launches, each of a few microseconds."""
+
+    def forward(lib, x, w1, w2, w3, b3):
+        x = lib.max_pool2d(lib.relu(lib.conv2d(x, w1, padding=1)), 2)
+        x = lib.max_pool2d(lib.relu(lib.conv2d(x, w2, padding=1)), 2)
+        return lib.softmax(lib.linear(lib.mean(x, (2, 3)), w3, b3), 1)
+
+    def operands(n: int, c: int, h: int) -> tuple[Operand, ...]:
+        shapes = ((n, 3, h, h), (c, 3, 3, 3), (2 * c, c, 3, 3), (10, 2 * c), (10,))
+        return tuple(map(Operand, shapes))
+
+    work = 2.0 * 128 * 9 * (32 * 32 * 3 * 32 + 16 * 16 * 32 * 64)
+    yield Case(
+        "small network, batch 128", forward, operands(128, 32, 32), operands(3, 5, 13), work,
+        moves=False, terms=1024, weights=(1, 2, 3, 4),
+    )  # fmt: skip
+
+
+SECTIONS = {
+    f.__name__: f
+    for f in (pointwise, reductions, rows, indexed, pooling, matmul, convolution, random, network)
+}
+
+
+# ---- ours: from a case to a program, and to launches on arrays that stay on the device
+
+
+def graph_of(case: Case, operands: Sequence[Operand]) -> Graph:
+    with Builder("case") as b:
+        params = [b.param(type_of(DTYPES[o.dtype], o.shape), f"x{k}") for k, o in enumerate(operands)]
+        made = case.function(Lamina(), *params)
+        return b.finish(list(made) if isinstance(made, (tuple, list)) else [made])
+
+
+def program_of(
+    case: Case, graph: Graph, arrays: Sequence[np.ndarray], run: RunProgram
+) -> tuple[Program, list]:
+    """What is run at every call, and its arrays: what depends on weights alone was run before."""
+    frozen = frozenset(case.weights)
+    options = Options(frozen=frozen)
+    program = to_program(optimise(graph, options), (None,) * len(graph.results), None, options)
+    weights, main = prologue(program, frozen)
+    at = {array: k for k, array in enumerate(program.params)}
+    made = run(weights, [arrays[at[a]] for a in weights.params]) if weights.steps else ()
+    held: dict[Array, np.ndarray] = dict(zip(weights.results, made, strict=True))
+    if case.tf32:
+        main = main.replace(steps=tuple(_rounding(step) for step in main.steps))
+    return main, [held[a] if a in held else arrays[at[a]] for a in main.params]
+
+
+def _rounding(step: Any) -> Any:
+    if not isinstance(step, Call):
+        return step
+    return replace(step, how=replace(default_schedule(step.kernel), precision="tf32"))
+
+
+def error_of(got: np.ndarray, want: np.ndarray) -> float:
+    """The largest difference, as a part of the largest element."""
+    got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
+    if got.shape != want.shape or not np.isfinite(got).all():
+        return math.inf
+    return float(np.abs(got - want).max(initial=0.0) / max(np.abs(want).max(initial=0.0), 1e-300))
+
+
+def check(case: Case, run: RunProgram) -> float:
+    """How far the small results are from the references'.  Raises AssertionError beyond the tolerance."""
+    graph = graph_of(case, case.small)
+    arrays = [o.array(k) for k, o in enumerate(case.small)]
+    program, given = program_of(case, graph, arrays, run)
+    wanted = interpret(graph, *arrays, dtype=None if case.random else float64)
+    worst = 0.0
+    for result, got, want in zip(graph.results, run(program, given), wanted, strict=True):
+        error = error_of(got, want)
+        allowed = 0.0 if case.random else case.tolerance(result.type.dtype.short, SMALL_TERMS)
+        assert error <= allowed, f"{case.name}: differs from the reference by {error:.1e}, not {allowed:.1e}"
+        worst = max(worst, error)
+    return worst
+
+
+class Resident:
+    """A program whose arrays are on the device for good: a call queues its launches, and nothing else."""
+
+    def __init__(self, machine: Machine, program: Program, arrays: Sequence[np.ndarray]):
+        launches, constants = launch_list(program)
+        functions = machine.functions(launches.codes, compiled(launches.codes, Target.named(machine.target)))
+        self.results = [DeviceArray(machine, dtype, shape) for dtype, shape in launches.results]
+        self._memory = {
+            "param": [
+                uploaded(machine, a, dtype) for a, (dtype, _) in zip(arrays, launches.params, strict=True)
+            ],
+            "constant": [
+                uploaded(machine, a, dtype)
+                for a, (dtype, _) in zip(constants, launches.constants, strict=True)
+            ],
+            "arena": [DeviceArray(machine, "u8", (launches.arena,))],
+            "result": self.results,
+        }
+        self._steps: list[Callable[[], None]] = []
+        for part in launches.parts:
+            if isinstance(part, Launch):
+                addresses = map(self._address, part.arguments)
+                launch = partial(machine.stream.launch, functions[part.code], launches.codes[part.code].grid)
+                self._steps.append(partial(launch, *addresses))
+            elif isinstance(part, Move):
+                source, target = self._address(part.source), self._address(part.target)
+                self._steps.append(partial(machine.stream.copy, target, source, part.nbytes))
+            else:
+                raise LaminaError("a step of the host can't be timed on the device", part.text)
+
+    def _address(self, place: Place) -> int:
+        if place.kind == "arena":
+            return self._memory["arena"][0].address + place.at
+        return self._memory[place.kind][place.at].address + place.beyond
+
+    def __call__(self) -> None:
+        for step in self._steps:
+            step()
+
+
+# ---- turns
+
+
+class Contender(Protocol):
+    """queue: begins a call.  mark: a point in what was queued.  milliseconds: between two, once both came."""
+
+    def queue(self) -> None: ...
+    def mark(self) -> Any: ...
+    def milliseconds(self, start: Any, end: Any) -> float: ...
+
+
+@dataclass
+class Ours:
+    run: Callable[[], None]
+    machine: Machine
+
+    def queue(self) -> None:
+        self.run()
+
+    def mark(self) -> Any:
+        return self.machine.stream.record(timing=True)
+
+    def milliseconds(self, start: Any, end: Any) -> float:
+        return end.since(start)
+
+
+@dataclass
+class Theirs:
+    run: Callable[[], Any]
+    torch: Any
+
+    def queue(self) -> None:
+        self.run()
+
+    def mark(self) -> Any:
+        event = self.torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def milliseconds(self, start: Any, end: Any) -> float:
+        end.synchronize()
+        return start.elapsed_time(end)
+
+
+def span(contender: Contender, repeats: int) -> float:
+    """Seconds of one of so many calls in a row, after one untimed.  Waits for them."""
+    contender.queue()
+    start = contender.mark()
+    for _ in range(repeats):
+        contender.queue()
+    return contender.milliseconds(start, contender.mark()) / 1e3 / repeats
+
+
+def turns(contenders: dict[str, Contender], seconds: float) -> dict[str, Time]:
+    """Each one's time, from 5 to 100 rounds in which all have a turn of half a millisecond or one call."""
+    once = {name: max(span(contender, 3), 1e-6) for name, contender in contenders.items()}
+    repeats = {name: max(1, min(200, round(5e-4 / t))) for name, t in once.items()}
+    spent = sum(t * (repeats[name] + 1) for name, t in once.items())
+    found: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(max(5, min(100, int(seconds / spent)))):
+        for name, contender in contenders.items():
+            found[name].append(span(contender, repeats[name]))
+    return {name: Time(min(times), statistics.median(times)) for name, times in found.items()}
+
+
+# ---- theirs
+
+
+def on_torch(torch: Any, array: np.ndarray) -> Any:
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.view(np.int16)).cuda().view(torch.bfloat16)
+    return torch.from_numpy(array).cuda()
+
+
+def theirs(case: Case, arrays: Sequence[np.ndarray]) -> tuple[Theirs, Callable[[], list[np.ndarray]]] | None:
+    """torch's contender and a way to its results; None where there is no torch for this device."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    if not torch.cuda.is_available():
+        return None
+    torch.backends.cuda.matmul.allow_tf32 = case.tf32
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
+    library, given = Torch(), [on_torch(torch, a) for a in arrays]
+
+    def run() -> Any:
+        with torch.inference_mode():
+            return case.function(library, *given)
+
+    def results() -> list[np.ndarray]:
+        made = run()
+        made = list(made) if isinstance(made, (tuple, list)) else [made]
+        return [(r.float() if r.is_floating_point() else r).cpu().numpy() for r in made]
+
+    return Theirs(run, torch), results
+
+
+# ---- the table
+
+
+@dataclass
+class Row:
+    """What came out of a case; `wrong` says what was wrong with it."""
+
+    case: Case
+    times: dict[str, Time] = field(default_factory=dict)
+    error: float = math.nan
+    wrong: str = ""
+
+    def __str__(self) -> str:
+        if self.wrong:
+            return f"  {self.case.name:<38}{self.wrong}"
+        cells = ""
+        for name in ("lamina", "torch"):
+            t = self.times.get(name)
+            cells += f"{t.least * 1e6:>12.1f}{t.median * 1e6:>12.1f}" if t else f"{'-':>12}{'-':>12}"
+        mine = self.times["lamina"].least
+        rate = self.case.work / mine / (1e9 if self.case.moves else 1e12)
+        ahead = f"{self.times['torch'].least / mine:>8.2f}x" if "torch" in self.times else ""
+        unit = "GB/s" if self.case.moves else "TF/s"
+        return f"  {self.case.name:<38}{cells}{rate:>10.1f} {unit}{self.error:>10.1e}{ahead}"
+
+
+HEADER = (
+    f"  {'':<38}{'lamina us':>12}{'median':>12}{'torch us':>12}{'median':>12}{'rate':>15}{'error':>10}"
+    f"{'ahead':>9}"
+)
+
+
+def measured(case: Case, machine: Machine, seconds: float) -> Row:
+    """Check a case and time it.  Never raises what is the case's own fault."""
+    row = Row(case)
+    try:
+        row.error = check(case, lambda program, arrays: Executable(program, machine)(*arrays))
+        arrays = [o.array(k) for k, o in enumerate(case.operands)]
+        program, given = program_of(
+            case, graph_of(case, case.operands), arrays, lambda p, a: Executable(p, machine)(*a)
+        )
+        resident = Resident(machine, program, given)
+        contenders: dict[str, Contender] = {"lamina": Ours(resident, machine)}
+        peer = theirs(case, arrays)
+        if peer is not None:
+            contenders["torch"], results = peer
+            resident()
+            if not case.random:
+                for made, want in zip(resident.results, results(), strict=False):  # flags of checks come last
+                    error = error_of(made.numpy(), want)
+                    assert error <= 2 * case.tolerance(made.dtype), f"differs from torch's by {error:.1e}"
+        row.times = turns(contenders, seconds)
+    except (AssertionError, LaminaError) as error:
+        row.wrong = f"WRONG: {str(error).splitlines()[0]}"
+    return row
+
+
+def table(
+    sections: Sequence[str], measure: Callable[[Case], Row], until: float, say: Callable[[str], None]
+) -> bool:
+    """Say a row for every case until the time is over; returns whether all were right."""
+    right, left_out = True, []
+    for section in sections:
+        say(section)
+        for case in SECTIONS[section]():
+            if time.monotonic() > until:
+                left_out.append(case.name)
+                continue
+            row = measure(case)
+            right = right and not row.wrong
+            say(str(row))
+    if left_out:
+        say(f"left out, as the time was over: {', '.join(left_out)}")
+    return right
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", choices=SECTIONS, action="append")
+    parser.add_argument("--seconds", type=float, default=0.5, help="for one case's rounds")
+    parser.add_argument("--minutes", type=float, default=8.0, help="no case begins later")
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    until = time.monotonic() + 60 * options.minutes
+    try:
+        device = machine()
+    except (DeviceError, MissingLibraryError) as error:
+        print(f"nothing is measured, for there is no NVIDIA GPU to use here:\n{error}", file=sys.stderr)
+        return 2
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        lines.append(line)
+        print(line, flush=True)
+
+    driver = ".".join(map(str, device.device.driver.version))
+    say(where())
+    say(f"{device.device.name} ({device.target}), driver for CUDA {driver}, triton {version('triton')}")
+    say("times between events on the device, the least and the median; error: of the small check")
+    say(HEADER)
+
+    def measure(case: Case) -> Row:
+        row = measured(case, device, options.seconds)
+        device.allocator.empty_cache()
+        return row
+
+    right = table(options.only or list(SECTIONS), measure, until, say)
+    if options.write:
+        (RESULTS / "gpu.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

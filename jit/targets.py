@@ -1,0 +1,201 @@
+"""What traced functions are compiled for: this machine's CPU, or a CUDA device.
+
+A target says which passes a program gets, how weights are made ready, and how a program is made to run; all
+else in `jit` is the same for each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..ir.errors import ArgumentError
+from ..ir.graph import Graph
+from ..passes import fuse
+from ..passes.fuse import Limits
+from ..passes.llvm.binding import host_target
+from ..passes.llvm.link import link
+from ..passes.memory_plan import MemoryPlan
+from ..passes.pipeline import Options, program_passes, to_program
+from ..passes.program import Array, Program
+from ..passes.prologue import prologue
+from ..passes.triton.launches import launch_list, launch_plan
+from ..passes.triton.target import Target as Architecture
+from ..passes.triton.toolchain import identity
+from ..runtime import native
+from ..runtime.cuda import executable as cuda
+from ..runtime.statistics import Statistics
+from .garbage import GARBAGE, Garbage
+
+
+class Executable(Protocol):
+    """A program that runs: arrays to results, those with `into` written over params."""
+
+    statistics: Statistics
+
+    def __call__(self, *arrays: Any) -> tuple[np.ndarray, ...]: ...
+
+
+class Target(Protocol):
+    """name: as the user says it.  language: of the code that is made.  limits: of fused kernels."""
+
+    name: str
+    language: str
+    limits: Limits
+
+    def check(self) -> None:
+        """Raises DeviceError, MissingLibraryError where nothing can be compiled for it or run on it."""
+
+    def passes(self, options: Options) -> Sequence[Callable[[Program], Program]]:
+        """The passes over programs."""
+
+    def program(self, graph: Graph, into: tuple[int | None, ...], options: Options) -> Program: ...
+
+    def split(self, program: Program, frozen: frozenset[int]) -> tuple[Program, Program]:
+        """What is made of frozen params alone, and the rest.
+
+        What is handed over are arrays: results of the first that are params of the second.
+        """
+
+    def executable(self, program: Program) -> Executable: ...
+
+    def kept(self, executable: Executable) -> Callable[..., tuple]:
+        """Runs the program of the weights, and gives what the other one is to be handed."""
+
+    def store(self, key: str, executable: Executable) -> None: ...
+
+    def load(self, key: str) -> Executable | None: ...
+
+    def source(self, program: Program) -> tuple[str, ...]: ...
+
+    def plan(self, program: Program) -> MemoryPlan: ...
+
+    def tried(self, program: Program, alone: bool = False) -> Callable[..., tuple[np.ndarray, ...]]:
+        """The program to be looked at: its results and scratch memory hold garbage at first.
+
+        alone: with nothing beside it, on one thread.
+        """
+
+
+class Cpu:
+    """LLVM's code for this machine."""
+
+    name, language, limits = "cpu", "llvm", fuse.CPU
+
+    def check(self) -> None:
+        pass
+
+    def passes(self, options: Options) -> Sequence[Callable[[Program], Program]]:
+        return program_passes(host_target(), options)
+
+    def program(self, graph: Graph, into: tuple[int | None, ...], options: Options) -> Program:
+        return to_program(graph, into, host_target(), options)
+
+    def split(self, program: Program, frozen: frozenset[int]) -> tuple[Program, Program]:
+        return prologue(program, frozen)
+
+    def executable(self, program: Program) -> Executable:
+        return native.Executable(program)
+
+    def kept(self, executable: Executable) -> Callable[..., tuple]:
+        return executable
+
+    def store(self, key: str, executable: Executable) -> None:
+        assert isinstance(executable, native.Executable)
+        native.store_program(key, executable)
+
+    def load(self, key: str) -> Executable | None:
+        return native.load_program(key)
+
+    def source(self, program: Program) -> tuple[str, ...]:
+        return link(program, host_target()).texts
+
+    def plan(self, program: Program) -> MemoryPlan:
+        return link(program, host_target()).plan
+
+    def tried(self, program: Program, alone: bool = False) -> Callable[..., tuple[np.ndarray, ...]]:
+        return Garbage(program, threads=1 if alone else None)
+
+
+class Cuda:
+    """Triton's code, run through the CUDA driver.  Params come from the host and results go there."""
+
+    language, limits = "triton", fuse.GPU
+
+    def __init__(self, ordinal: int):
+        self.name, self.ordinal = f"cuda:{ordinal}", ordinal
+
+    def check(self) -> None:
+        cuda.machine_of(self.ordinal)
+        identity(Architecture.named(cuda.machine_of(self.ordinal).target))
+
+    def passes(self, options: Options) -> Sequence[Callable[[Program], Program]]:
+        return program_passes(None, options)
+
+    def program(self, graph: Graph, into: tuple[int | None, ...], options: Options) -> Program:
+        return to_program(graph, into, None, options)
+
+    def split(self, program: Program, frozen: frozenset[int]) -> tuple[Program, Program]:
+        """Frozen params that the rest reads are handed over too: they are copied to the device once.
+
+        Params that are not read are left out, for each costs a copy.
+        """
+        weights, main = prologue(program, frozen)
+        read = _read(main)
+        results = (*weights.results, *(param for param in weights.params if param in read))
+        weights = weights.replace(results=results, into=(None,) * len(results))
+        return _needed(weights), _needed(main)
+
+    def executable(self, program: Program) -> Executable:
+        return cuda.Executable(program, cuda.machine_of(self.ordinal))
+
+    def kept(self, executable: Executable) -> Callable[..., tuple]:
+        assert isinstance(executable, cuda.Executable)
+        return executable.on_device
+
+    def store(self, key: str, executable: Executable) -> None:
+        assert isinstance(executable, cuda.Executable)
+        cuda.store_program(key, executable)
+
+    def load(self, key: str) -> Executable | None:
+        return cuda.load_program(key, cuda.machine_of(self.ordinal))
+
+    def source(self, program: Program) -> tuple[str, ...]:
+        launches, _ = launch_list(program)
+        return tuple(code.source for code in launches.codes)
+
+    def plan(self, program: Program) -> MemoryPlan:
+        return launch_plan(program)[0]
+
+    def tried(self, program: Program, alone: bool = False) -> Callable[..., tuple[np.ndarray, ...]]:
+        return cuda.Executable(program, cuda.machine_of(self.ordinal), garbage=GARBAGE)
+
+
+def _read(program: Program) -> set[Array | None]:
+    return {array for step in program.steps for array in step.inputs} | {*program.results}
+
+
+def _needed(program: Program) -> Program:
+    """The program without the params that it neither reads nor overwrites."""
+    read = _read(program)
+    kept = [n for n, param in enumerate(program.params) if param in read or n in program.into]
+    return program.replace(
+        params=tuple(program.params[n] for n in kept),
+        into=tuple(None if at is None else kept.index(at) for at in program.into),
+    )
+
+
+CPU = Cpu()
+
+
+@cache
+def target_of(name: str) -> Target:
+    """The target of a name: "cpu", "cuda", "cuda:1".  Raises ArgumentError for others."""
+    found = re.fullmatch(r"cpu|cuda(?::(\d+))?", name)
+    if found is None:
+        raise ArgumentError(f"target is 'cpu', 'cuda' or 'cuda:N', not {name!r}")
+    return CPU if name == "cpu" else Cuda(int(found[1] or 0))

@@ -1,0 +1,36 @@
+"""A kernel's Triton source, and all that compiling and launching it takes: plain text and numbers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Code:
+    """Triton source of one kernel.
+
+    name: of the function in `source`, made from all that decides the machine code; so codes of equal names
+    are compiled once, though their grids may differ.  parameters: Triton's types of the function's arguments,
+    pointers to 16-byte aligned memory: the kernel's inputs, then its outputs.  num_warps: of a block.
+    num_stages: of the loads of a pipelined loop.  grid: the programs to launch.
+    """
+
+    name: str
+    source: str
+    parameters: tuple[str, ...]
+    num_warps: int
+    num_stages: int
+    grid: int
+
+    def json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Code:
+        """Raises ValueError or TypeError for anything but a code."""
+        fields = json.loads(text)
+        if not isinstance(fields, dict) or not isinstance(fields.get("parameters"), list):
+            raise ValueError("not the JSON of a code")
+        fields["parameters"] = tuple(fields["parameters"])
+        return cls(**fields)

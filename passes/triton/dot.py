@@ -1,0 +1,50 @@
+"""A contraction through tl.dot: products of halves are added up in float32, others as the schedule says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...ir.kernel.scalar import Const, Expr, Read
+from ..contraction import Contraction
+from .halves import half_factors
+
+if TYPE_CHECKING:
+    from .emit import Emitter, Place
+
+
+def dot(emitter: Emitter, roles: Contraction) -> str:
+    """The variable that holds the sums, a tensor over the tiles of M and N."""
+    dtype, left_factor, right_factor = half_factors(emitter.kernel, roles) or ("f32", roles.left, roles.right)
+    m, n = emitter.schedule.tiles
+    (k,) = emitter.schedule.blocks
+    place = type(emitter.main)
+    total = emitter.fresh()
+    emitter.line(f"{total} = tl.zeros({emitter.shape(emitter.main)}, tl.float32)")
+
+    def body() -> None:
+        left = _factor(emitter, left_factor, place((m.name, k.name)), dtype)
+        right = _factor(emitter, right_factor, place((k.name, n.name)), dtype)
+        precision = f"input_precision='{emitter.schedule.precision}', out_dtype=tl.float32"
+        emitter.line(f"{total} = tl.dot({left}, {right}, {total}, {precision})")
+
+    emitter.nest(tuple(axis for axis in roles.stage.axes if axis.name not in k.axes), k, [], body)
+    return total
+
+
+def _factor(emitter: Emitter, expr: Expr, place: Place, dtype: str) -> str:
+    """A factor as a tile."""
+    value = f"tl.broadcast_to({emitter.emit(expr, place, dtype)}, {emitter.shape(place)})"
+    (k,) = emitter.schedule.blocks
+    tests = emitter.inside(k.axes, place)
+    # an axis of one point is no part of an address, so nothing was masked for it
+    if tests and not (emitter.totals[k.name] > 1 and _is_zero_outside(expr)):
+        # beyond K a factor may be anything: a prologue makes numbers out of masked zeros
+        value = f"tl.where({' & '.join(tests)}, {value}, 0.0)"
+    return emitter.let(value)
+
+
+def _is_zero_outside(expr: Expr) -> bool:
+    """Whether masked lanes are zero as they were loaded."""
+    return isinstance(expr, Read) and (
+        expr.other is None or (isinstance(expr.other, Const) and not expr.other.value)
+    )

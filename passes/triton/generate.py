@@ -1,0 +1,37 @@
+"""A kernel to Triton source whose name is made from its content, so that equal kernels are compiled once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from ...ir.kernel.form import Kernel
+from ..collapse import canonical, collapsed
+from .code import Code
+from .defaults import default_schedule
+from .emit import lower
+from .names import entry
+from .schedule import Schedule, grid
+
+POINTERS = {"f64": "*fp64", "f32": "*fp32", "f16": "*fp16", "bf16": "*bf16", "bool": "*i1"}
+POINTERS |= {dtype: f"*{dtype}" for dtype in ("i64", "i32", "i16", "i8", "u64", "u32", "u8")}
+_UNNAMED = "kernel"  # the function while its text is hashed
+
+
+def generate(kernel: Kernel, schedule: Schedule | None = None) -> Code:
+    """The code of a bound kernel; equal kernels have equal code, whatever their names say.
+
+    schedule: of this very kernel.  By default one is chosen, after axes that are contiguous together became
+    one, so that kernels that differ in how many dims they have are one text.  Raises KernelError for a kernel
+    that Triton source can't say.
+    """
+    kernel = kernel.replace(name=_UNNAMED)
+    if schedule is None and not kernel.symbols:
+        kernel = canonical(collapsed(kernel))
+    schedule = schedule or default_schedule(kernel)
+    before, _, after = lower(kernel, schedule).rpartition(f"def {entry(kernel.name)}(")
+    parameters = tuple(POINTERS[buffer.dtype] for buffer in kernel.buffers.values())
+    decisive = [before, after, *parameters, schedule.num_warps, schedule.num_stages]
+    name = "k" + hashlib.blake2b(json.dumps(decisive).encode(), digest_size=10).hexdigest()
+    source = f"{before}def {name}({after}"
+    return Code(name, source, parameters, schedule.num_warps, schedule.num_stages, grid(kernel, schedule))

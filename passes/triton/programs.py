@@ -1,0 +1,75 @@
+"""Which points a program computes, from its id, and how wide the integers are that count them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ...ir.kernel.affine import Affine
+from ...ir.kernel.form import Kernel
+from ...ir.kernel.scalar import Coordinate, walk
+from .schedule import Schedule, Tile, grid_axes, points
+
+if TYPE_CHECKING:
+    from .emit import Emitter
+
+NARROW = 1 << 31  # offsets and numbers of points from which on indices are 64 bits wide
+Counted = tuple[str, int, Tile | None]
+
+
+def place_program(emitter: Emitter) -> None:
+    """Write what tiles and plain axes are, from the program id."""
+    counted = grid_axes(emitter.kernel, emitter.schedule)
+    if emitter.schedule.group > 1:
+        *counted, m, n = counted
+        _grouped(emitter, m, n)
+    for name, count, tile in reversed(counted):
+        if tile is None:
+            emitter.line(f"{emitter.at[name]} = pid % {max(count, 1)}")
+        else:
+            steps = f"tl.arange(0, {tile.size})"
+            emitter.line(f"{emitter.tiles[name]} = (pid % {max(count, 1)}) * {tile.size} + {steps}")
+        emitter.line(f"pid = pid // {max(count, 1)}")
+
+
+def _grouped(emitter: Emitter, m: Counted, n: Counted) -> None:
+    """The two tiles of a product, in an order in which programs side by side share columns and rows."""
+    (m_name, m_count, m_tile), (n_name, n_count, n_tile) = m, n
+    assert m_tile is not None and n_tile is not None
+    width = emitter.schedule.group * n_count
+    place = emitter.let(f"pid % {m_count * n_count}")
+    first = emitter.let(f"({place} // {width}) * {emitter.schedule.group}")
+    height = emitter.let(f"tl.minimum({m_count} - {first}, {emitter.schedule.group})")
+    row = f"{first} + ({place} % {width}) % {height}"
+    emitter.line(f"{emitter.tiles[m_name]} = ({row}) * {m_tile.size} + tl.arange(0, {m_tile.size})")
+    column = f"({place} % {width}) // {height}"
+    emitter.line(f"{emitter.tiles[n_name]} = ({column}) * {n_tile.size} + tl.arange(0, {n_tile.size})")
+    emitter.line(f"pid = pid // {m_count * n_count}")
+
+
+def is_wide(kernel: Kernel, schedule: Schedule) -> bool:
+    """Whether 32 bits do not hold every index."""
+    counts = [math.prod(int(n) for n in b.shape) for b in kernel.buffers.values()]
+    counts += [count * (tile.size if tile else 1) for _, count, tile in grid_axes(kernel, schedule)]
+    counts += [math.prod(count for _, count, _ in grid_axes(kernel, schedule))]
+    indices = [e.index for s in kernel.stages for e in walk(*s.exprs) if isinstance(e, Coordinate)]
+    for _, access in kernel.reads():
+        indices.append(kernel.buffers[access.buffer].offset(access.index))
+    for stage in kernel.stores:
+        indices.append(kernel.buffers[stage.buffer].offset(stage.index))
+    counts += [_reach(kernel, schedule, index) for index in indices]
+    return max(counts, default=0) >= NARROW
+
+
+def _reach(kernel: Kernel, schedule: Schedule, index: Affine) -> int:
+    """A number that no value of an index is above, not even in the masked lanes beyond a tile's extent."""
+    steps = {axis: abs(c) for axis, c in index.terms}
+    reach = abs(index.constant) + sum(c * int(kernel.extents[axis]) for axis, c in steps.items())
+    for tile in schedule.tiles + schedule.blocks:
+        behind = [points(kernel, tile.axes[n + 1 :]) for n in range(len(tile.axes))]
+        beyond = (
+            steps.get(axis, 0) * (tile.size // max(n, 1) + 1)
+            for axis, n in zip(tile.axes, behind, strict=True)
+        )
+        reach += max(beyond, default=0)
+    return reach

@@ -1,0 +1,278 @@
+"""Programs on a GPU: compiled or taken from the cache, loaded, and run on arrays of the host or the device.
+
+    run = Executable(program)
+    y, = run(x, w)
+
+A call queues everything on the machine's stream (copies in, launches, copies out) and waits once, at the end.
+An array of the caller's that is overwritten is so only when everything before went well.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...ir.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from ...ir.kernel.types import NUMPY
+from ...passes import cache as disk
+from ...passes.host_parts import Check, OnHost, View
+from ...passes.llvm.binding import overlap
+from ...passes.memory_plan import Move, Place
+from ...passes.program import Program
+from ...passes.triton.launches import FORMAT, Launch, Launches, launch_list
+from ...passes.triton.target import Target
+from ..given import check_apart, check_count, dense, written
+from ..host_parts import check_of, op_of, out_of_range
+from ..statistics import Statistics
+from ..triton_compiler import compiled
+from .arrays import DeviceArray, uploaded
+from .driver import Function
+from .machine import Machine
+from .machine import machine as machine_of
+
+Given = np.ndarray | DeviceArray
+
+
+@dataclass
+class _Run:
+    """One call: where its memory is, by kind of place, and the arrays that hold it."""
+
+    params: list[DeviceArray]
+    results: list[DeviceArray]
+    bases: dict[str, list[int]]
+
+    def address(self, place: Place) -> int:
+        if place.kind == "arena":
+            return self.bases["arena"][0] + place.at
+        return self.bases[place.kind][place.at] + place.beyond
+
+
+def _overlap(one: Given, two: Given) -> bool:
+    return isinstance(one, np.ndarray) and isinstance(two, np.ndarray) and overlap(one, two)
+
+
+class Executable:
+    """A program on a device, ready to run; any number of threads may call it.
+
+    garbage: a byte to fill results and scratch memory with before each call, so that what is read too early
+    shows.  Raises GraphError, KernelError for a program that can't be compiled for the device, DeviceError
+    where there is none.
+    """
+
+    _garbage: int | None = None
+
+    def __init__(self, program: Program, machine: Machine | None = None, garbage: int | None = None):
+        self._garbage = garbage
+        start = time.perf_counter()
+        launches, constants = launch_list(program)
+        self._load(launches, constants, machine or machine_of())
+        self.statistics.compile_seconds = time.perf_counter() - start
+
+    @classmethod
+    def of_parts(
+        cls, launches: Launches, constants: Sequence[np.ndarray], machine: Machine | None = None
+    ) -> Executable:
+        """One whose passes ran before."""
+        made = cls.__new__(cls)
+        made._load(launches, constants, machine or machine_of())
+        return made
+
+    def _load(self, launches: Launches, constants: Sequence[np.ndarray], machine: Machine) -> None:
+        self.launches, self.constants, self.machine = launches, tuple(constants), machine
+        binaries = compiled(launches.codes, Target.named(machine.target))
+        functions = machine.functions(launches.codes, binaries)
+        self._fixed = [
+            uploaded(machine, value, dtype)
+            for value, (dtype, _) in zip(constants, launches.constants, strict=True)
+        ]
+        self._written = written(launches)
+        self._steps = [self._step(part, functions) for part in launches.parts]
+        self.statistics = Statistics(
+            kernels=sum(isinstance(part, Launch) for part in launches.parts),
+            codes=len(launches.codes),
+            arena=launches.arena,
+        )
+        self._blocking = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
+
+    # ---- calls
+    def __call__(self, *arrays: Given) -> tuple[np.ndarray, ...]:
+        """The results: new arrays, or the params that they were written over.
+
+        Arrays that are not dense are copied; one that is overwritten is written back.  Raises ArgumentError,
+        DTypeError, ShapeError, ArgumentValueError before anything runs; DimError for an index out of range,
+        OutOfMemoryError, DeviceError, and what an op of the host raises: the params are then as they were.
+        """
+        launches = self.launches
+        with self._named():
+            run = self._queued(arrays)
+            found = [None if at is not None else np.empty(made.shape, NUMPY[made.dtype])
+                     for made, at in zip(run.results, launches.into, strict=True)]  # fmt: skip
+            for made, array in zip(run.results, found, strict=True):
+                if array is not None:
+                    made.copy_to(array)
+            self._check_flags(found)
+            targets = {}
+            for at in self._written:
+                array = arrays[at]
+                assert isinstance(array, np.ndarray)
+                plain = array.flags.c_contiguous and array.flags.aligned
+                targets[at] = array if plain else np.empty(array.shape, array.dtype)
+                run.params[at].copy_to(targets[at])
+            self.machine.stream.synchronize()
+        for at, target in targets.items():
+            if target is not arrays[at]:
+                np.copyto(arrays[at], target)
+        results = []
+        for array, at in zip(found[: len(found) - len(launches.checks)], launches.into, strict=False):
+            result = array if at is None else arrays[at]
+            assert isinstance(result, np.ndarray)
+            results.append(result)
+        return tuple(results)
+
+    def on_device(self, *arrays: Given) -> tuple[DeviceArray, ...]:
+        """The results, which stay on the device.  No param may be overwritten."""
+        if self._written:
+            raise ArgumentError(f"{self.launches.name} overwrites params, and leaves results on the host")
+        with self._named():
+            run = self._queued(arrays)
+            count = len(run.results) - len(self.launches.checks)
+            if self.launches.checks:
+                self._check_flags([made.numpy() for made in run.results])
+        return tuple(run.results[:count])
+
+    def _check_flags(self, found: Sequence[np.ndarray | None]) -> None:
+        checks = self.launches.checks
+        if not checks:
+            return
+        self.machine.stream.synchronize()
+        for flag, kernel in zip(found[-len(checks) :], checks, strict=True):
+            assert flag is not None
+            if flag[0]:
+                raise out_of_range(self.launches.name, kernel)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Have a device's error say in which program it came up."""
+        try:
+            yield
+        except DeviceError as error:
+            raise type(error)(error.rule, *error.details, f"in: {self.launches.name}") from error
+
+    def _queued(self, arrays: Sequence[Given]) -> _Run:
+        """Queue the copies of the params and every step."""
+        machine, launches = self.machine, self.launches
+        machine.use()
+        check_count(launches, arrays)
+        given = [
+            self._fits(at, x) if isinstance(x, DeviceArray) else dense(launches, at, x)
+            for at, x in enumerate(arrays)
+        ]
+        if self._written:
+            check_apart(launches, arrays, _overlap)  # every upload is a copy: only two that are written clash
+        params = [
+            x if isinstance(x, DeviceArray) else uploaded(machine, x, dtype)
+            for x, (dtype, _) in zip(given, launches.params, strict=True)
+        ]
+        results = [DeviceArray(machine, dtype, shape) for dtype, shape in launches.results]
+        arena = DeviceArray(machine, "u8", (launches.arena,))
+        if self._garbage is not None:
+            for made in (*results, arena):
+                machine.stream.fill(made.address, self._garbage, made.nbytes)
+        run = _Run(params, results, {
+            "param": [x.address for x in params], "result": [x.address for x in results],
+            "constant": [x.address for x in self._fixed], "arena": [arena.address],
+        })  # fmt: skip
+        for step in self._steps:
+            step(run)
+        return run
+
+    def _fits(self, at: int, array: DeviceArray) -> DeviceArray:
+        dtype, shape = self.launches.params[at]
+        about = f"{self.launches.name}: {self.launches.names[at]} is {dtype}[{','.join(map(str, shape))}]"
+        if at in self._written:
+            raise ArgumentError(about, "it is overwritten: give an array of the host")
+        if array.dtype != dtype:
+            raise DTypeError(about, f"given: {array}")
+        if array.shape != shape:
+            raise ShapeError(about, f"given: {array}")
+        return array
+
+    # ---- steps
+    def _step(
+        self, part: Launch | Move | OnHost | Check, functions: Sequence[Function]
+    ) -> Callable[[_Run], None]:
+        stream = self.machine.stream
+        if isinstance(part, Launch):
+            function, grid = functions[part.code], self.launches.codes[part.code].grid
+            scratch = function.scratch(grid)
+
+            def launch(run: _Run) -> None:
+                addresses = map(run.address, part.arguments)
+                spare = [DeviceArray(self.machine, "u8", (nbytes,)) for nbytes in scratch]
+                stream.launch(
+                    function, grid, *addresses, about=part.about,
+                    scratch=spare[0].address, profile=spare[1].address,
+                )  # fmt: skip
+                if self._blocking:
+                    stream.synchronize()
+
+            return launch
+        if isinstance(part, Move):
+            return lambda run: stream.copy(run.address(part.target), run.address(part.source), part.nbytes)
+        if isinstance(part, Check):
+            look = check_of(part, self.launches.name)
+            return lambda run: look(*self._fetched(run, part.inputs))
+        compute = op_of(part)
+
+        def on_host(run: _Run) -> None:
+            results = compute(*self._fetched(run, part.inputs))
+            for view, result in zip(part.outputs, results, strict=True):
+                array = np.ascontiguousarray(result, NUMPY[view.dtype]).reshape(view.shape)
+                if array.nbytes:
+                    stream.copy_in(run.address(view.place), array)
+
+        return on_host
+
+    def _fetched(self, run: _Run, views: Sequence[View | None]) -> list[np.ndarray | None]:
+        """Arrays of the host with what those places hold, once it is there."""
+        found = [None if view is None else np.empty(view.shape, NUMPY[view.dtype]) for view in views]
+        for view, array in zip(views, found, strict=True):
+            if view is not None and array is not None and array.nbytes:
+                self.machine.stream.copy_out(array, run.address(view.place))
+        self.machine.stream.synchronize()
+        return found
+
+
+# ---- whole programs in the cache
+def _key(key: str) -> str:
+    return disk.key("launches", str(FORMAT), key)
+
+
+def store_program(key: str, executable: Executable) -> None:
+    """Keep an executable's launches for later processes.  key: for all that it was made from."""
+    constants = [value.tobytes() for value in executable.constants]
+    disk.default().put(_key(key), disk.pack(executable.launches.json().encode(), *constants))
+
+
+def load_program(key: str, machine: Machine | None = None) -> Executable | None:
+    """The executable stored under a key, or None; one that can't be used is forgotten."""
+    cache, name = disk.default(), _key(key)
+    data = cache.get(name)
+    if data is None:
+        return None
+    try:
+        text, *pieces = disk.unpack(data)
+        launches = Launches.from_json(text)
+        constants = [
+            np.frombuffer(piece, NUMPY[dtype]).reshape(shape)
+            for piece, (dtype, shape) in zip(pieces, launches.constants, strict=True)
+        ]
+    except (ValueError, KeyError, TypeError):
+        cache.forget(name)
+        return None
+    return Executable.of_parts(launches, constants, machine)

@@ -1,0 +1,63 @@
+"""One device as this process uses it: its memory, one stream, and the kernels that were loaded."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from ...ir.locks import fork_safe_lock
+from ...passes.triton.binary import Binary
+from ...passes.triton.code import Code
+from .allocator import Allocator, Block
+from .driver import Device, Driver, Function
+
+
+class Machine:
+    """A device, an allocator over its memory, and the stream that all programs' work is queued on.
+
+    Any number of threads may use it: the work of each is queued in order, and everything that a call
+    allocates is its own.
+    """
+
+    def __init__(self, device: Device):
+        self.device = device
+        device.use()
+        self.allocator = Allocator(device)
+        self.stream = device.stream()
+        self.target: str = device.target
+        self._functions: dict[str, Function] = {}
+        self._loading = threading.Lock()
+
+    def use(self) -> None:
+        """Let this thread talk to the device."""
+        self.device.use()
+
+    def allocate(self, nbytes: int) -> Block:
+        """Memory for work on the stream.  Raises OutOfMemoryError."""
+        return self.allocator.allocate(nbytes, self.stream)
+
+    def free(self, block: Block) -> None:
+        """Take memory back; what is queued already may still use it."""
+        self.allocator.free(block)
+
+    def functions(self, codes: Sequence[Code], binaries: Sequence[Binary]) -> list[Function]:
+        """The loaded kernels, each once for the device."""
+        self.use()
+        with self._loading:
+            for code, binary in zip(codes, binaries, strict=True):
+                if code.name not in self._functions:
+                    self._functions[code.name] = self.device.load(binary, code.parameters)
+            return [self._functions[code.name] for code in codes]
+
+
+_machines: dict[int, Machine] = {}
+_making = fork_safe_lock()
+
+
+def machine(ordinal: int = 0) -> Machine:
+    """The machine of a device, made at the first request.  Raises DeviceError where there is none."""
+    with _making:
+        found = _machines.get(ordinal)
+        if found is None:
+            found = _machines[ordinal] = Machine(Driver.open().device(ordinal))
+        return found

@@ -1,0 +1,49 @@
+"""Whole programs on the fake driver: what an executable loads is run by its source, watched block by block.
+
+What this shows is that a program launches the right kernels on the right memory in the right order, and that
+their sources are right.  The machine code is compiled and loaded, but nothing here can run it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import launched_sources  # sets TRITON_INTERPRET: before anything else that could import triton
+from fake_cuda import Fake, Launch
+from watched_memory import watch
+
+from lamina.runtime.cuda.driver import Stream
+from lamina.runtime.cuda.machine import Machine
+
+
+class Programs(launched_sources.Sources):
+    """Runs what machines load.  A kernel may touch the blocks that were in use when it was launched."""
+
+    def __init__(self, fake: Fake):
+        super().__init__(fake)
+        self._blocks: deque[list[tuple[int, int]]] = deque()  # of each launch that did not run yet
+        self._now: list[tuple[int, int]] = []
+        load, launch = Machine.functions, Stream.launch
+
+        def loading(machine, codes, binaries):
+            for code in codes:
+                self.add(code)
+            self._machine = machine
+            return load(machine, codes, binaries)
+
+        def launching(stream, *arguments, **keywords):
+            live = [(b.address, b.nbytes) for b in self._machine.allocator._live if b.nbytes]
+            self._blocks.append(live)
+            launch(stream, *arguments, **keywords)
+
+        Machine.functions, Stream.launch = loading, launching
+        watch(lambda: self._now)
+
+    def _launched(self, launch: Launch) -> None:
+        self._now = self._blocks.popleft()
+        super()._launched(launch)
+
+
+def interpret_launches(fake: Fake) -> list[str]:
+    """Have the fake run what programs launch: the kernels' names, in the order in which they ran."""
+    return Programs(fake).ran

@@ -1,0 +1,1035 @@
+/* A CUDA driver library without a GPU, for tests: libcuda.so.1 as far as Lamina and cuda-bindings ask for it.
+
+   Device memory is host memory in an arena of its own.  Streams are queues: nothing runs until something waits,
+   and then a seed picks among the streams that could go on.  It does the worst that the real library's
+   documentation allows: memory is poisoned when it is allocated and when it is freed, freeing does not wait,
+   and an address that is not in a live allocation is an illegal address, after which every call fails.
+
+   Where a real driver may wait or not, the fake does not; where a program is right only by luck, some seed
+   shows it.  It is no measure of time, and it says nothing about a GPU. */
+
+#define _GNU_SOURCE
+#include <elf.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+typedef int Result;
+typedef unsigned long long Address;
+
+enum {
+    SUCCESS = 0,
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    NOT_INITIALIZED = 3,
+    NO_DEVICE = 100,
+    INVALID_DEVICE = 101,
+    INVALID_IMAGE = 200,
+    INVALID_CONTEXT = 201,
+    ECC_UNCORRECTABLE = 214,
+    INVALID_HANDLE = 400,
+    NOT_FOUND = 500,
+    NOT_READY = 600,
+    ILLEGAL_ADDRESS = 700,
+    LAUNCH_TIMEOUT = 702,
+    ASSERT = 710,
+    LAUNCH_FAILED = 719,
+    NOT_PERMITTED = 800,
+    UNKNOWN = 999,
+};
+
+#define FRESH 0xFF  /* a NaN in every floating type: memory that nobody filled */
+#define FREED 0xFB  /* large and finite: memory that somebody gave back */
+#define UNIT 512    /* allocations begin on it, and that much is left free between two */
+#define MAX_DEVICES 8
+#define MAX_PARAMETERS 1024
+#define PARAMETER_BYTES 32764
+
+/* ---- what is alive ------------------------------------------------------------------------------------ */
+
+typedef struct Block {  /* of device or of host memory; kept, dead, after it is freed */
+    struct Block *next;
+    Address start;
+    size_t size;
+    int device;
+} Block;
+
+typedef struct {
+    int magic, index, retained;
+} Context;
+
+typedef struct Event {
+    int magic, timed;
+    long recorded, reached;  /* numbers of the last record asked for and of the last one run */
+    double time;             /* of the last record run, in milliseconds of the fake's own clock */
+} Event;
+
+typedef struct {
+    int offset, size;
+} Parameter;
+
+typedef struct Function {
+    struct Function *next;
+    int magic, count, nbytes, opted_in, non_portable;
+    char name[512];
+    Parameter parameters[MAX_PARAMETERS];
+} Function;
+
+typedef struct {
+    int magic;
+    unsigned char *image;
+    Function *functions;
+} Module;
+
+typedef struct {  /* what the callback is told; tests/gpu/fake_cuda.py has the same structure */
+    const char *name;
+    unsigned grid[3], block[3], shared, cluster;
+    unsigned long long stream;
+    const unsigned char *bytes;
+    int nbytes;
+} Launch;
+
+typedef Result (*Callback)(const Launch *);
+
+typedef enum { COPY_IN, COPY_OUT, COPY, FILL, LAUNCH, RECORD, WAIT } Kind;
+
+typedef struct Op {
+    struct Op *next;
+    Kind kind;
+    Address target, source;
+    unsigned char *snapshot;  /* what pageable memory held at the call */
+    size_t size;
+    unsigned word, width;
+    Function *function;
+    Launch launch;
+    Event *event;
+    long number;
+    long serial;
+} Op;
+
+typedef struct Stream {
+    struct Stream *next;
+    int magic, number;
+    Op *head, *tail;
+} Stream;
+
+enum { CONTEXT = 0x11CC, EVENT = 0x22EE, FUNCTION = 0x33FF, MODULE = 0x4400, STREAM = 0x5555, DEAD = 0xDEAD };
+
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static __thread Context *current;
+
+static int initialised, devices = 1, version = 13000, capability = 90, running;
+static pid_t owner;
+static size_t capacity = 64 << 20;
+static unsigned char *arena;
+static size_t arena_size, next_place;
+static size_t used[MAX_DEVICES];
+static Context contexts[MAX_DEVICES];
+static Block *device_blocks, *host_blocks;
+static Stream *streams;
+static Result fault;
+static unsigned long long seed;
+static int patience;
+static long serials;
+static double now;
+static Callback callback;
+static long live_streams, live_events, live_modules, live_host, live_device;
+
+/* ---- calls: counted, and made to fail ------------------------------------------------------------------- */
+
+#define FUNCTIONS(X) \
+    X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet) \
+    X(cuDeviceGetName) X(cuDeviceTotalMem) X(cuDeviceGetAttribute) X(cuDevicePrimaryCtxRetain) \
+    X(cuDevicePrimaryCtxRelease) X(cuCtxGetCurrent) X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuMemAlloc) \
+    X(cuMemFree) X(cuMemGetInfo) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) \
+    X(cuMemcpyDtoDAsync) X(cuMemsetD8Async) X(cuMemsetD16Async) X(cuMemsetD32Async) X(cuStreamCreate) \
+    X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery) X(cuStreamWaitEvent) X(cuEventCreate) \
+    X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize) X(cuEventElapsedTime) \
+    X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetAttribute) X(cuFuncSetAttribute) \
+    X(cuFuncSetCacheConfig) X(cuLaunchKernel) X(cuLaunchKernelEx)
+
+#define NAMED(f) CALL_##f,
+enum { FUNCTIONS(NAMED) CALLS };
+#define TEXT(f) #f,
+static const char *const names[] = {FUNCTIONS(TEXT)};
+static long called[CALLS], fail_at[CALLS];
+static Result fail_with[CALLS];
+
+static int sticky(Result r) {
+    return r == ECC_UNCORRECTABLE || r == LAUNCH_TIMEOUT || r == ILLEGAL_ADDRESS ||
+           (r >= ASSERT && r <= LAUNCH_FAILED && r != 711 && r != 712 && r != 713);
+}
+
+static void unlock(int *held) {
+    (void)held;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Every call: one at a time, counted, and failing where a test asked for it.  A child of a fork must not come
+   here at all: the real library may hang or crash, so the fake ends the process. */
+static Result entered(int call) {
+    if (owner && owner != getpid()) {
+        fprintf(stderr, "fake CUDA: %s in a child forked after cuInit\n", names[call]);
+        abort();
+    }
+    called[call]++;
+    if (fail_at[call] && called[call] == fail_at[call]) {
+        if (sticky(fail_with[call])) fault = fail_with[call];
+        return fail_with[call];
+    }
+    return SUCCESS;
+}
+
+#define ENTER(f) \
+    pthread_mutex_lock(&lock); \
+    __attribute__((cleanup(unlock))) int held_ = 0; \
+    (void)held_; \
+    Result entered_ = entered(CALL_##f); \
+    if (entered_) return entered_
+
+#define NEEDS_INIT \
+    if (!initialised) return NOT_INITIALIZED
+
+#define NEEDS_CONTEXT \
+    NEEDS_INIT; \
+    if (!current) return INVALID_CONTEXT; \
+    if (fault) return fault
+
+static void sow(unsigned long long s) { seed = s * 0x9E3779B97F4A7C15ull; }
+
+static unsigned pick(unsigned n) {  /* xorshift: the same choices for the same seed */
+    seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+    return (unsigned)((seed >> 11) % n);
+}
+
+static int is_inside(Block *blocks, Address start, size_t size) {
+    for (Block *b = blocks; b; b = b->next)
+        if (start >= b->start && start < b->start + b->size) return size <= b->start + b->size - start;
+    return 0;
+}
+
+static int is_arena(Address a) { return a >= (Address)arena && a < (Address)arena + arena_size; }
+
+/* ---- the queues ----------------------------------------------------------------------------------------- */
+
+static Op *append(Stream *s, Kind kind) {
+    Op *op = calloc(1, sizeof *op);
+    op->kind = kind;
+    op->serial = ++serials;
+    *(s->tail ? &s->tail->next : &s->head) = op;
+    s->tail = op;
+    patience = 0;
+    return op;
+}
+
+static int is_runnable(Stream *s) {
+    return s->head && !(s->head->kind == WAIT && s->head->event->reached < s->head->number);
+}
+
+static Result fill(Op *op) {
+    if (!is_inside(device_blocks, op->target, op->size)) return ILLEGAL_ADDRESS;
+    for (size_t i = 0; i < op->size; i += op->width) memcpy((char *)op->target + i, &op->word, op->width);
+    return SUCCESS;
+}
+
+/* An 8-byte parameter that lies in the arena is an address, and must be one of live memory when the kernel runs. */
+static Result run_launch(Op *op) {
+    if (op->function->magic != FUNCTION) return LAUNCH_FAILED;  /* its module was unloaded meanwhile */
+    for (int i = 0; i < op->function->count; i++) {
+        Address value;
+        if (op->function->parameters[i].size != 8) continue;
+        memcpy(&value, op->snapshot + op->function->parameters[i].offset, 8);
+        if (is_arena(value) && !is_inside(device_blocks, value, 1)) return ILLEGAL_ADDRESS;
+    }
+    Result r = callback ? callback(&op->launch) : SUCCESS;
+    return !r || sticky(r) ? r : LAUNCH_FAILED;
+}
+
+static Result run_op(Op *op) {
+    switch (op->kind) {
+    case COPY_IN:
+        if (!is_inside(device_blocks, op->target, op->size)) return ILLEGAL_ADDRESS;
+        if (!op->snapshot && !is_inside(host_blocks, op->source, op->size)) return ILLEGAL_ADDRESS;
+        memcpy((void *)op->target, op->snapshot ? op->snapshot : (void *)op->source, op->size);
+        return SUCCESS;
+    case COPY_OUT:  /* `width` is 1 where the host's memory is pinned */
+        if (!is_inside(device_blocks, op->source, op->size)) return ILLEGAL_ADDRESS;
+        if (op->width && !is_inside(host_blocks, op->target, op->size)) return ILLEGAL_ADDRESS;
+        memcpy((void *)op->target, (void *)op->source, op->size);
+        return SUCCESS;
+    case COPY:
+        if (!is_inside(device_blocks, op->target, op->size)) return ILLEGAL_ADDRESS;
+        if (!is_inside(device_blocks, op->source, op->size)) return ILLEGAL_ADDRESS;
+        memmove((void *)op->target, (void *)op->source, op->size);
+        return SUCCESS;
+    case FILL: return fill(op);
+    case LAUNCH: return run_launch(op);
+    case RECORD:
+        if (op->event->reached < op->number) op->event->reached = op->number;
+        op->event->time = now;
+        return SUCCESS;
+    case WAIT: return SUCCESS;
+    }
+    return UNKNOWN;
+}
+
+/* Take one op from a stream and run it.  The callback may come back into the library (an object that Python
+   drops there is destroyed), so nothing is kept across it but the op itself. */
+static void step(Stream *s) {
+    Op *op = s->head;
+    s->head = op->next;
+    if (!s->head) s->tail = NULL;
+    now += 0.001 + (double)op->size * 1e-9;
+    running = 1;
+    Result r = run_op(op);
+    running = 0;
+    if (r && !fault) fault = r;
+    free(op->snapshot);
+    free(op);
+}
+
+static Stream *runnable(unsigned wanted) {  /* that one, counting from 0; NULL where there are fewer */
+    for (Stream *s = streams; s; s = s->next)
+        if (is_runnable(s) && wanted-- == 0) return s;
+    return NULL;
+}
+
+static unsigned count_runnable(void) {
+    unsigned n = 0;
+    for (Stream *s = streams; s; s = s->next) n += is_runnable(s);
+    return n;
+}
+
+static void step_any(void) {
+    unsigned n = count_runnable();
+    if (n) step(runnable(pick(n)));
+}
+
+/* Run until a stream has passed the op of that serial number.  Of the other streams, only what it waits for
+   has to run; a seed other than 0 lets some of the rest run as well, before or between. */
+static Stream *blocker(Stream *s);
+
+static Result run_until(Stream *s, long serial) {
+    if (running) return NOT_PERMITTED;  /* from within the callback */
+    while (!fault && s->head && s->head->serial <= serial) {
+        if (seed && pick(2)) {
+            step_any();
+            continue;
+        }
+        Stream *next = blocker(s);
+        if (!next) {
+            fprintf(stderr, "fake CUDA: streams wait for each other\n");
+            return UNKNOWN;
+        }
+        step(next);
+    }
+    return fault;
+}
+
+/* The stream to advance so that `s` can go on: itself, or the one that has yet to record what it waits for. */
+static Stream *blocker(Stream *s) {
+    for (int depth = 0; s && depth < 10000; depth++) {
+        if (is_runnable(s)) return s;
+        if (!s->head) return NULL;
+        Event *event = s->head->event;
+        long number = s->head->number;
+        Stream *found = NULL;
+        for (Stream *o = streams; o && !found; o = o->next)
+            for (Op *op = o->head; op && !found; op = op->next)
+                if (op->kind == RECORD && op->event == event && op->number >= number) found = o;
+        s = found;
+    }
+    return NULL;
+}
+
+static Result drain(void) {
+    if (running) return NOT_PERMITTED;
+    while (!fault && count_runnable()) step_any();
+    return fault;
+}
+
+/* A question lets the device go on a little, or a program that asks until the answer is yes would never end;
+   under seed 0 only after many questions. */
+static void asked(void) {
+    if (running || fault) return;
+    if (seed ? pick(2) : ++patience > 200) step_any();
+}
+
+#define VALID(handle, kind) \
+    if (!(handle) || (handle)->magic != (kind)) return INVALID_HANDLE
+
+/* ---- the library's functions ------------------------------------------------------------------------------ */
+
+static long setting(const char *name, long otherwise) {
+    const char *text = getenv(name);
+    return text ? atol(text) : otherwise;
+}
+
+static Result cuInit(unsigned flags) {
+    ENTER(cuInit);
+    if (flags) return INVALID_VALUE;
+    devices = (int)setting("FAKE_CUDA_DEVICES", devices);
+    version = (int)setting("FAKE_CUDA_VERSION", version);
+    capability = (int)setting("FAKE_CUDA_CAPABILITY", capability);
+    capacity = (size_t)setting("FAKE_CUDA_CAPACITY", (long)capacity);
+    sow((unsigned long long)setting("FAKE_CUDA_SEED", 0));
+    if (!devices) return NO_DEVICE;
+    if (!arena) {  /* more room than capacity, so that a freed address is used again only late */
+        arena_size = 16 * capacity * (size_t)devices;
+        int flags_ = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        arena = mmap(NULL, arena_size, PROT_READ | PROT_WRITE, flags_, -1, 0);
+        if (arena == MAP_FAILED) return UNKNOWN;
+    }
+    for (int i = 0; i < devices; i++) contexts[i] = (Context){CONTEXT, i, contexts[i].retained};
+    initialised = 1;
+    owner = getpid();
+    return SUCCESS;
+}
+
+static Result cuDriverGetVersion(int *out) {
+    ENTER(cuDriverGetVersion);
+    *out = (int)setting("FAKE_CUDA_VERSION", version);
+    return SUCCESS;
+}
+
+static const struct {
+    Result code;
+    const char *name, *text;
+} errors[] = {
+    {SUCCESS, "CUDA_SUCCESS", "no error"},
+    {INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+    {NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+    {INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
+    {INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {ECC_UNCORRECTABLE, "CUDA_ERROR_ECC_UNCORRECTABLE", "uncorrectable ECC error encountered"},
+    {INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+    {NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
+    {ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+    {LAUNCH_TIMEOUT, "CUDA_ERROR_LAUNCH_TIMEOUT", "the launch timed out and was terminated"},
+    {ASSERT, "CUDA_ERROR_ASSERT", "device-side assert triggered"},
+    {LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+    {NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
+    {UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
+};
+
+static Result text_of(Result code, const char **out, int name) {
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+        if (errors[i].code == code) {
+            *out = name ? errors[i].name : errors[i].text;
+            return SUCCESS;
+        }
+    *out = NULL;
+    return INVALID_VALUE;
+}
+
+static Result cuGetErrorName(Result code, const char **out) {
+    ENTER(cuGetErrorName);
+    return text_of(code, out, 1);
+}
+
+static Result cuGetErrorString(Result code, const char **out) {
+    ENTER(cuGetErrorString);
+    return text_of(code, out, 0);
+}
+
+static Result cuDeviceGetCount(int *out) {
+    ENTER(cuDeviceGetCount);
+    NEEDS_INIT;
+    *out = devices;
+    return SUCCESS;
+}
+
+static Result cuDeviceGet(int *out, int ordinal) {
+    ENTER(cuDeviceGet);
+    NEEDS_INIT;
+    if (ordinal < 0 || ordinal >= devices) return INVALID_DEVICE;
+    *out = ordinal;
+    return SUCCESS;
+}
+
+static Result cuDeviceGetName(char *out, int size, int device) {
+    ENTER(cuDeviceGetName);
+    NEEDS_INIT;
+    snprintf(out, (size_t)size, "Fake device %d", device);
+    return SUCCESS;
+}
+
+static Result cuDeviceTotalMem(size_t *out, int device) {
+    ENTER(cuDeviceTotalMem);
+    (void)device;
+    NEEDS_INIT;
+    *out = capacity;
+    return SUCCESS;
+}
+
+static Result cuDeviceGetAttribute(int *out, int attribute, int device) {
+    ENTER(cuDeviceGetAttribute);
+    (void)device;
+    NEEDS_INIT;
+    switch (attribute) {
+    case 10: *out = 32; break;       /* warp size */
+    case 16: *out = 4; break;        /* multiprocessors */
+    case 75: *out = capability / 10; break;
+    case 76: *out = capability % 10; break;
+    case 97: *out = 232448; break;   /* shared memory of a block, opted in */
+    default: *out = 0;
+    }
+    return SUCCESS;
+}
+
+static Result cuDevicePrimaryCtxRetain(Context **out, int device) {
+    ENTER(cuDevicePrimaryCtxRetain);
+    NEEDS_INIT;
+    contexts[device].retained++;
+    *out = &contexts[device];
+    return SUCCESS;
+}
+
+static Result cuDevicePrimaryCtxRelease(int device) {
+    ENTER(cuDevicePrimaryCtxRelease);
+    NEEDS_INIT;
+    contexts[device].retained--;
+    return SUCCESS;
+}
+
+static Result cuCtxGetCurrent(Context **out) {
+    ENTER(cuCtxGetCurrent);
+    NEEDS_INIT;
+    *out = current;
+    return SUCCESS;
+}
+
+static Result cuCtxSetCurrent(Context *context) {
+    ENTER(cuCtxSetCurrent);
+    NEEDS_INIT;
+    if (context && context->magic != CONTEXT) return INVALID_CONTEXT;
+    current = context;
+    return SUCCESS;
+}
+
+static Result cuCtxSynchronize(void) {
+    ENTER(cuCtxSynchronize);
+    NEEDS_CONTEXT;
+    return drain();
+}
+
+/* -- memory -- */
+
+static Result cuMemAlloc(Address *out, size_t size) {
+    ENTER(cuMemAlloc);
+    NEEDS_CONTEXT;
+    if (!size) return INVALID_VALUE;
+    size_t whole = (size + UNIT - 1) / UNIT * UNIT;
+    if (whole > capacity - used[current->index]) return OUT_OF_MEMORY;
+    for (int lap = 0; lap < 2; lap++, next_place = 0)
+        while (next_place + whole + UNIT <= arena_size) {
+            Address start = (Address)arena + next_place;
+            Block *hit = device_blocks;
+            while (hit && (start + whole + UNIT <= hit->start || hit->start + hit->size + UNIT <= start)) hit = hit->next;
+            if (hit) {
+                next_place = (size_t)(hit->start + hit->size - (Address)arena + 2 * UNIT - 1) / UNIT * UNIT;
+                continue;
+            }
+            Block *b = malloc(sizeof *b);
+            *b = (Block){device_blocks, start, size, current->index};
+            device_blocks = b;
+            used[current->index] += whole;
+            next_place += whole + UNIT;
+            live_device++;
+            memset((void *)start, FRESH, whole);
+            *out = start;
+            return SUCCESS;
+        }
+    return OUT_OF_MEMORY;
+}
+
+static Result take(Block **blocks, Address start, Block *out) {
+    for (Block **b = blocks; *b; b = &(*b)->next)
+        if ((*b)->start == start) {
+            Block *gone = *b;
+            *out = *gone;
+            *b = gone->next;
+            free(gone);
+            return SUCCESS;
+        }
+    return INVALID_VALUE;
+}
+
+static Result cuMemFree(Address start) {
+    ENTER(cuMemFree);
+    NEEDS_CONTEXT;
+    if (!start) return SUCCESS;
+    Block gone;
+    Result r = take(&device_blocks, start, &gone);
+    if (r) return r;
+    memset((void *)gone.start, FREED, gone.size);
+    used[gone.device] -= (gone.size + UNIT - 1) / UNIT * UNIT;
+    live_device--;
+    return SUCCESS;
+}
+
+static Result cuMemGetInfo(size_t *unused, size_t *total) {
+    ENTER(cuMemGetInfo);
+    NEEDS_CONTEXT;
+    *unused = capacity - used[current->index];
+    *total = capacity;
+    return SUCCESS;
+}
+
+static Result cuMemHostAlloc(void **out, size_t size, unsigned flags) {
+    ENTER(cuMemHostAlloc);
+    (void)flags;
+    NEEDS_CONTEXT;
+    if (!size) return INVALID_VALUE;
+    if (posix_memalign(out, 4096, size)) return OUT_OF_MEMORY;
+    memset(*out, FRESH, size);
+    Block *b = malloc(sizeof *b);
+    *b = (Block){host_blocks, (Address)*out, size, 0};
+    host_blocks = b;
+    live_host++;
+    return SUCCESS;
+}
+
+static Result cuMemFreeHost(void *start) {
+    ENTER(cuMemFreeHost);
+    NEEDS_CONTEXT;
+    Block gone;
+    Result r = take(&host_blocks, (Address)start, &gone);
+    if (r) return r;
+    memset(start, FREED, gone.size);
+    free(start);
+    live_host--;
+    return SUCCESS;
+}
+
+static Result cuMemcpyHtoDAsync(Address target, const void *source, size_t size, Stream *s) {
+    ENTER(cuMemcpyHtoDAsync);
+    NEEDS_CONTEXT;
+    VALID(s, STREAM);
+    Op *op = append(s, COPY_IN);
+    op->target = target, op->source = (Address)source, op->size = size;
+    if (!is_inside(host_blocks, (Address)source, 1)) {
+        op->snapshot = malloc(size ? size : 1);
+        memcpy(op->snapshot, source, size);
+    }
+    return SUCCESS;
+}
+
+static Result cuMemcpyDtoHAsync(void *target, Address source, size_t size, Stream *s) {
+    ENTER(cuMemcpyDtoHAsync);
+    NEEDS_CONTEXT;
+    VALID(s, STREAM);
+    Op *op = append(s, COPY_OUT);
+    op->target = (Address)target, op->source = source, op->size = size;
+    op->width = (unsigned)is_inside(host_blocks, (Address)target, 1);
+    return op->width ? SUCCESS : run_until(s, op->serial);  /* pageable memory: back only when it is there */
+}
+
+static Result cuMemcpyDtoDAsync(Address target, Address source, size_t size, Stream *s) {
+    ENTER(cuMemcpyDtoDAsync);
+    NEEDS_CONTEXT;
+    VALID(s, STREAM);
+    Op *op = append(s, COPY);
+    op->target = target, op->source = source, op->size = size;
+    return SUCCESS;
+}
+
+static Result fill_later(Address target, unsigned word, unsigned width, size_t count, Stream *s) {
+    VALID(s, STREAM);
+    if (target % width) return INVALID_VALUE;
+    Op *op = append(s, FILL);
+    op->target = target, op->word = word, op->width = width, op->size = count * width;
+    return SUCCESS;
+}
+
+static Result cuMemsetD8Async(Address target, unsigned char word, size_t count, Stream *s) {
+    ENTER(cuMemsetD8Async);
+    NEEDS_CONTEXT;
+    return fill_later(target, word, 1, count, s);
+}
+
+static Result cuMemsetD16Async(Address target, unsigned short word, size_t count, Stream *s) {
+    ENTER(cuMemsetD16Async);
+    NEEDS_CONTEXT;
+    return fill_later(target, word, 2, count, s);
+}
+
+static Result cuMemsetD32Async(Address target, unsigned word, size_t count, Stream *s) {
+    ENTER(cuMemsetD32Async);
+    NEEDS_CONTEXT;
+    return fill_later(target, word, 4, count, s);
+}
+
+/* -- streams and events; a destroyed one stays in memory, so that using it is found and what it holds still runs -- */
+
+static Result cuStreamCreate(Stream **out, unsigned flags) {
+    ENTER(cuStreamCreate);
+    NEEDS_CONTEXT;
+    if (flags != 1) return INVALID_VALUE;  /* a stream that waits for the default one is allowed, and never wanted */
+    static int number;
+    Stream *s = calloc(1, sizeof *s);
+    s->magic = STREAM;
+    s->number = ++number;
+    Stream **last = &streams;
+    while (*last) last = &(*last)->next;
+    *last = s;
+    live_streams++;
+    *out = s;
+    return SUCCESS;
+}
+
+static Result cuStreamDestroy(Stream *s) {
+    ENTER(cuStreamDestroy);
+    NEEDS_CONTEXT;
+    VALID(s, STREAM);
+    s->magic = DEAD;
+    live_streams--;
+    return SUCCESS;
+}
+
+static Result cuStreamSynchronize(Stream *s) {
+    ENTER(cuStreamSynchronize);
+    NEEDS_CONTEXT;
+    VALID(s, STREAM);
+    return s->tail ? run_until(s, s->tail->serial) : SUCCESS;
+}
+
+static Result cuStreamQuery(Stream *s) {
+    ENTER(cuStreamQuery);
+    NEEDS_CONTEXT;
+    VALID(s, STREAM);
+    if (s->head) asked();
+    return fault ? fault : s->head ? NOT_READY : SUCCESS;
+}
+
+static Result cuStreamWaitEvent(Stream *s, Event *e, unsigned flags) {
+    ENTER(cuStreamWaitEvent);
+    (void)flags;
+    NEEDS_CONTEXT;
+    VALID(s, STREAM);
+    VALID(e, EVENT);
+    if (e->reached == e->recorded) return SUCCESS;
+    Op *op = append(s, WAIT);
+    op->event = e, op->number = e->recorded;
+    return SUCCESS;
+}
+
+static Result cuEventCreate(Event **out, unsigned flags) {
+    ENTER(cuEventCreate);
+    NEEDS_CONTEXT;
+    Event *e = calloc(1, sizeof *e);
+    e->magic = EVENT;
+    e->timed = !(flags & 2);
+    live_events++;
+    *out = e;
+    return SUCCESS;
+}
+
+static Result cuEventDestroy(Event *e) {
+    ENTER(cuEventDestroy);
+    NEEDS_CONTEXT;
+    VALID(e, EVENT);
+    e->magic = DEAD;
+    live_events--;
+    return SUCCESS;
+}
+
+static Result cuEventRecord(Event *e, Stream *s) {
+    ENTER(cuEventRecord);
+    NEEDS_CONTEXT;
+    VALID(s, STREAM);
+    VALID(e, EVENT);
+    Op *op = append(s, RECORD);
+    op->event = e, op->number = ++e->recorded;
+    return SUCCESS;
+}
+
+static Result cuEventQuery(Event *e) {
+    ENTER(cuEventQuery);
+    NEEDS_CONTEXT;
+    VALID(e, EVENT);
+    if (e->reached < e->recorded) asked();
+    return fault ? fault : e->reached < e->recorded ? NOT_READY : SUCCESS;
+}
+
+static Result cuEventSynchronize(Event *e) {
+    ENTER(cuEventSynchronize);
+    NEEDS_CONTEXT;
+    VALID(e, EVENT);
+    for (Stream *s = streams; s; s = s->next)
+        for (Op *op = s->head; op; op = op->next)
+            if (op->kind == RECORD && op->event == e && op->number == e->recorded) return run_until(s, op->serial);
+    return SUCCESS;
+}
+
+static Result cuEventElapsedTime(float *out, Event *begin, Event *end) {
+    ENTER(cuEventElapsedTime);
+    NEEDS_CONTEXT;
+    VALID(begin, EVENT);
+    VALID(end, EVENT);
+    if (!begin->timed || !end->timed || !begin->recorded || !end->recorded) return INVALID_HANDLE;
+    if (begin->reached < begin->recorded || end->reached < end->recorded) return NOT_READY;
+    *out = (float)(end->time - begin->time);
+    return SUCCESS;
+}
+
+/* -- modules: the parameters of a kernel are read from the cubin's own table -- */
+
+/* A table is a row of entries: a byte of form, a byte of kind, then two bytes, which for form 4 are the length
+   of what follows.  Kind 0x17 describes one parameter. */
+static int read_parameters(Function *f, const unsigned char *p, const unsigned char *end) {
+    while (end - p >= 4) {
+        uint16_t length;
+        memcpy(&length, p + 2, 2);
+        const unsigned char *value = p + 4;
+        if (p[0] != 4) length = 0;
+        if (end - value < length) return 0;
+        if (p[0] == 4 && p[1] == 0x17 && length >= 12) {
+            uint16_t ordinal, offset;
+            uint32_t flags;
+            memcpy(&ordinal, value + 4, 2), memcpy(&offset, value + 6, 2), memcpy(&flags, value + 8, 4);
+            int size = (int)(flags >> 18);
+            if (ordinal >= MAX_PARAMETERS || offset + size > PARAMETER_BYTES) return 0;
+            f->parameters[ordinal] = (Parameter){offset, size};
+            if (ordinal >= f->count) f->count = ordinal + 1;
+            if (offset + size > f->nbytes) f->nbytes = offset + size;
+        }
+        p = value + length;
+    }
+    return p == end;
+}
+
+static Result read_image(Module *m, const unsigned char *image) {
+    const Elf64_Ehdr *head = (const Elf64_Ehdr *)image;
+    if (memcmp(image, ELFMAG, SELFMAG) || head->e_ident[EI_CLASS] != ELFCLASS64) return INVALID_IMAGE;
+    if (head->e_machine != 190 || head->e_shentsize != sizeof(Elf64_Shdr)) return INVALID_IMAGE;
+    size_t size = head->e_shoff + (size_t)head->e_shnum * sizeof(Elf64_Shdr);  /* the call is told no length */
+    const Elf64_Shdr *sections = (const Elf64_Shdr *)(image + head->e_shoff);
+    for (int i = 0; i < head->e_shnum; i++) {
+        size_t end = sections[i].sh_type == SHT_NOBITS ? 0 : sections[i].sh_offset + sections[i].sh_size;
+        if (end > size) size = end;
+    }
+    m->image = malloc(size);
+    memcpy(m->image, image, size);
+    for (int i = 0; i < head->e_shnum; i++) {
+        const char *name = (const char *)image + sections[head->e_shstrndx].sh_offset + sections[i].sh_name;
+        if (strncmp(name, ".nv.info.", 9)) continue;
+        Function *f = calloc(1, sizeof *f);
+        f->magic = FUNCTION;
+        snprintf(f->name, sizeof f->name, "%s", name + 9);
+        f->next = m->functions;
+        m->functions = f;
+        const unsigned char *begin = image + sections[i].sh_offset;
+        if (!read_parameters(f, begin, begin + sections[i].sh_size)) return INVALID_IMAGE;
+    }
+    return SUCCESS;
+}
+
+static Result cuModuleLoadData(Module **out, const void *image) {
+    ENTER(cuModuleLoadData);
+    NEEDS_CONTEXT;
+    Module *m = calloc(1, sizeof *m);
+    m->magic = MODULE;
+    Result r = read_image(m, image);
+    if (r) return r;
+    live_modules++;
+    *out = m;
+    return SUCCESS;
+}
+
+static Result cuModuleUnload(Module *m) {
+    ENTER(cuModuleUnload);
+    NEEDS_CONTEXT;
+    VALID(m, MODULE);
+    m->magic = DEAD;
+    for (Function *f = m->functions; f; f = f->next) f->magic = DEAD;  /* found by a launch that is still to run */
+    live_modules--;
+    return SUCCESS;
+}
+
+static Result cuModuleGetFunction(Function **out, Module *m, const char *name) {
+    ENTER(cuModuleGetFunction);
+    NEEDS_CONTEXT;
+    VALID(m, MODULE);
+    for (Function *f = m->functions; f; f = f->next)
+        if (!strcmp(f->name, name)) {
+            *out = f;
+            return SUCCESS;
+        }
+    return NOT_FOUND;
+}
+
+static Result cuFuncGetAttribute(int *out, int attribute, Function *f) {
+    ENTER(cuFuncGetAttribute);
+    NEEDS_CONTEXT;
+    VALID(f, FUNCTION);
+    *out = attribute == 0 ? 1024 : attribute == 8 ? f->opted_in : 0;
+    return SUCCESS;
+}
+
+static Result cuFuncSetAttribute(Function *f, int attribute, int value) {
+    ENTER(cuFuncSetAttribute);
+    NEEDS_CONTEXT;
+    VALID(f, FUNCTION);
+    if (attribute == 8) {
+        if (value < 0 || value > 232448) return INVALID_VALUE;
+        f->opted_in = value;
+    } else if (attribute == 14) {
+        f->non_portable = value;
+    } else {
+        return INVALID_VALUE;
+    }
+    return SUCCESS;
+}
+
+static Result cuFuncSetCacheConfig(Function *f, int config) {
+    ENTER(cuFuncSetCacheConfig);
+    (void)config;
+    NEEDS_CONTEXT;
+    VALID(f, FUNCTION);
+    return SUCCESS;
+}
+
+typedef struct {  /* CUlaunchAttribute */
+    int id, padding;
+    unsigned value[16];
+} Attribute;
+
+typedef struct {  /* CUlaunchConfig */
+    unsigned grid[3], block[3], shared;
+    Stream *stream;
+    Attribute *attributes;
+    unsigned count;
+} Config;
+
+static Result launch(const Config *c, Function *f, void **parameters) {
+    VALID(c->stream, STREAM);
+    VALID(f, FUNCTION);
+    unsigned cluster = 1;
+    for (unsigned i = 0; i < c->count; i++)
+        if (c->attributes[i].id == 4) cluster = c->attributes[i].value[0];
+    for (int i = 0; i < 3; i++)
+        if (!c->grid[i] || !c->block[i] || c->grid[i] > (i ? 65535u : 0x7FFFFFFFu)) return INVALID_VALUE;
+    if ((size_t)c->block[0] * c->block[1] * c->block[2] > 1024 || c->grid[0] % cluster) return INVALID_VALUE;
+    if (cluster > (f->non_portable ? 16u : 8u)) return INVALID_VALUE;
+    if (c->shared > (unsigned)(f->opted_in ? f->opted_in : 48 << 10)) return INVALID_VALUE;
+    Op *op = append(c->stream, LAUNCH);
+    op->function = f;
+    op->snapshot = calloc(1, (size_t)f->nbytes + 1);
+    for (int i = 0; i < f->count; i++)
+        memcpy(op->snapshot + f->parameters[i].offset, parameters[i], (size_t)f->parameters[i].size);
+    op->launch = (Launch){.name = f->name, .shared = c->shared, .cluster = cluster, .bytes = op->snapshot};
+    op->launch.nbytes = f->nbytes;
+    op->launch.stream = (unsigned long long)c->stream->number;
+    memcpy(op->launch.grid, c->grid, sizeof c->grid);
+    memcpy(op->launch.block, c->block, sizeof c->block);
+    return SUCCESS;
+}
+
+static Result cuLaunchKernelEx(const Config *c, Function *f, void **parameters, void **extra) {
+    ENTER(cuLaunchKernelEx);
+    (void)extra;
+    NEEDS_CONTEXT;
+    return launch(c, f, parameters);
+}
+
+static Result cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                             unsigned bz, unsigned shared, Stream *s, void **parameters, void **extra) {
+    ENTER(cuLaunchKernel);
+    (void)extra;
+    NEEDS_CONTEXT;
+    Config c = {{gx, gy, gz}, {bx, by, bz}, shared, s, NULL, 0};
+    return launch(&c, f, parameters);
+}
+
+/* ---- how the functions are found: the only names that the library shows, and the tests' own --------------- */
+
+#define PUBLIC __attribute__((visibility("default")))
+#define PLACE(f) (void *)f,
+
+PUBLIC Result cuGetProcAddress_v2(const char *name, void **out, int wanted, unsigned long long flags, int *status) {
+    static void *const places[] = {FUNCTIONS(PLACE)};
+    (void)wanted, (void)flags;
+    *out = NULL;
+    if (!strcmp(name, "cuGetProcAddress")) *out = (void *)cuGetProcAddress_v2;
+    for (int i = 0; i < CALLS && !*out; i++)
+        if (!strcmp(name, names[i])) *out = places[i];
+    if (status) *status = *out ? 0 : 1;
+    return *out ? SUCCESS : NOT_FOUND;
+}
+
+static int call_named(const char *name) {
+    for (int i = 0; i < CALLS; i++)
+        if (!strcmp(name, names[i])) return i;
+    fprintf(stderr, "fake CUDA: there is no function %s\n", name);
+    abort();
+}
+
+#define LOCKED \
+    pthread_mutex_lock(&lock); \
+    __attribute__((cleanup(unlock))) int held_ = 0; \
+    (void)held_
+
+PUBLIC void fake_callback(Callback c) { callback = c; }
+
+PUBLIC void fake_seed(unsigned long long s) {
+    LOCKED;
+    sow(s);
+}
+
+PUBLIC void fake_fail(const char *name, long nth, Result result) {  /* the nth call from now, counting from 1 */
+    LOCKED;
+    int call = call_named(name);
+    fail_at[call] = called[call] + nth;
+    fail_with[call] = result;
+}
+
+PUBLIC long fake_calls(const char *name) {
+    LOCKED;
+    return called[call_named(name)];
+}
+
+PUBLIC void fake_live(long out[6]) {
+    LOCKED;
+    long held = 0;
+    for (int i = 0; i < devices; i++) held += contexts[i].retained;
+    long counts[6] = {live_device, live_host, live_streams, live_events, live_modules, held};
+    memcpy(out, counts, sizeof counts);
+}
+
+/* Says what is still alive when the process ends, if the test asked for it. */
+__attribute__((destructor)) static void at_exit(void) {
+    if (setting("FAKE_CUDA_AT_EXIT", 0) && owner == getpid())
+        fprintf(stderr, "alive: %ld streams, %ld events, %ld modules\n", live_streams, live_events, live_modules);
+}
+
+PUBLIC long fake_pending(void) {
+    LOCKED;
+    long n = 0;
+    for (Stream *s = streams; s; s = s->next)
+        for (Op *op = s->head; op; op = op->next) n++;
+    return n;
+}
+
+PUBLIC int fake_is_device(Address start, size_t size) {
+    LOCKED;
+    return is_inside(device_blocks, start, size);
+}
+
+PUBLIC long fake_blocks(Address *out, long room) {  /* start and size of each live block of device memory */
+    LOCKED;
+    long n = 0;
+    for (Block *b = device_blocks; b; b = b->next, n++)
+        if (n < room) out[2 * n] = b->start, out[2 * n + 1] = b->size;
+    return n;
+}
+
+PUBLIC void fake_peek(void *out, Address start, size_t size) { memcpy(out, (void *)start, size); }

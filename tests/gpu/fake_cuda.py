@@ -1,0 +1,223 @@
+"""Build the fake driver library, run tests on it in processes of their own, and control it there.
+
+cuda-bindings looks for libcuda.so.1 once in a process, so whatever runs on the fake runs in a child, whose
+LD_LIBRARY_PATH begins with the folder of the fake:
+
+    @on_fake(capacity=1 << 20)
+    def test_something(fake):          # runs in the child; the parent reports what it printed if it fails
+        device = Driver.open().device()
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import importlib
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+CASES: dict[tuple[str, str], Callable[[Fake], None]] = {}
+LIVE = ("device", "host", "streams", "events", "modules", "contexts")
+
+INVALID_VALUE, OUT_OF_MEMORY, ILLEGAL_ADDRESS, LAUNCH_FAILED = 1, 2, 700, 719
+
+
+class Launch(ctypes.Structure):
+    """What a kernel is launched with, as fake_cuda.c tells the callback."""
+
+    _fields_ = [
+        ("_name", ctypes.c_char_p),
+        ("_grid", ctypes.c_uint * 3),
+        ("_block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("cluster", ctypes.c_uint),
+        ("stream", ctypes.c_ulonglong),
+        ("_bytes", ctypes.POINTER(ctypes.c_ubyte)),
+        ("_nbytes", ctypes.c_int),
+    ]
+    name = property(lambda self: self._name.decode())
+    grid = property(lambda self: tuple(self._grid))
+    block = property(lambda self: tuple(self._block))
+    parameters = property(lambda self: bytes(self._bytes[: self._nbytes]))
+
+    @property
+    def addresses(self) -> list[int]:
+        """The parameters of a kernel that takes pointers alone, without the two of scratch memory."""
+        return [value for (value,) in struct.iter_unpack("<Q", self.parameters)][:-2]
+
+
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Launch))
+
+
+class Fake:
+    """The fake library of this process, from the tests' side."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL("libcuda.so.1")
+        self._library.fake_calls.restype = self._library.fake_pending.restype = ctypes.c_long
+        self._library.fake_blocks.restype = ctypes.c_long
+        self._kept: object = None
+        self.raised: list[BaseException] = []  # by what `on_launch` was given; a case may not end with any
+
+    def seed(self, number: int) -> None:
+        """Choose another order among the streams; under 0 only what somebody waits for runs."""
+        self._library.fake_seed(ctypes.c_ulonglong(number))
+
+    def fail(self, function: str, result: int, nth: int = 1) -> None:
+        """Have the nth call of a function from now on return that code and do nothing."""
+        self._library.fake_fail(function.encode(), ctypes.c_long(nth), result)
+
+    def calls(self, function: str) -> int:
+        return self._library.fake_calls(function.encode())
+
+    def live(self) -> dict[str, int]:
+        """How many objects of each kind there are."""
+        counts = (ctypes.c_long * len(LIVE))()
+        self._library.fake_live(counts)
+        return dict(zip(LIVE, counts, strict=True))
+
+    def pending(self) -> int:
+        """How many pieces of work are queued and did not run."""
+        return self._library.fake_pending()
+
+    def is_device(self, address: int, nbytes: int = 1) -> bool:
+        """Whether that is within one allocation of device memory."""
+        return bool(self._library.fake_is_device(ctypes.c_ulonglong(address), ctypes.c_size_t(nbytes)))
+
+    def blocks(self) -> list[tuple[int, int]]:
+        """Address and size of each allocation of device memory."""
+        count = self._library.fake_blocks(None, ctypes.c_long(0))
+        found = (ctypes.c_ulonglong * (2 * count))()
+        self._library.fake_blocks(found, ctypes.c_long(count))
+        return sorted(zip(found[::2], found[1::2], strict=True))
+
+    def on_launch(self, run: Callable[[Launch], int | None]) -> None:
+        """Call `run` when a launch's turn has come.
+
+        What it returns is the launch's result, LAUNCH_FAILED if it raises.
+        """
+
+        @_CALLBACK
+        def callback(launch: object) -> int:
+            try:
+                return run(launch.contents) or 0  # type: ignore[attr-defined]
+            except BaseException as error:
+                self.raised.append(error)
+                return LAUNCH_FAILED
+
+        self._library.fake_callback(callback)
+        self._kept = callback
+
+
+@cache
+def library() -> Path:
+    """The folder of the fake libcuda.so.1, built anew in this process; it goes with it."""
+    folder = Path(tempfile.mkdtemp(prefix="lamina-fake-cuda-"))
+    owner = os.getpid()
+    atexit.register(lambda: os.getpid() == owner and shutil.rmtree(folder, ignore_errors=True))
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"]
+        + ["-fvisibility=hidden", "-Wl,-soname,libcuda.so.1", "-o", folder / "libcuda.so.1"]
+        + [HERE / "fake_cuda.c"],
+        check=True,
+    )
+    return folder
+
+
+def missing() -> str:
+    """Why nothing can run on the fake here; empty where it can."""
+    if shutil.which("gcc") is None:
+        return "gcc builds the fake driver, and is not installed"
+    if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
+        return "cuda-bindings is not installed: the extra gpu has it"
+    return ""
+
+
+def environment(**settings: object) -> dict[str, str]:
+    """The variables of a process on the fake.
+
+    settings: devices, version (as 13000), capability (as 90), capacity (bytes of each device), seed,
+    at_exit (1: what is alive is told at the end).
+    """
+    paths = [str(library()), os.environ.get("LD_LIBRARY_PATH", "")]
+    found = {**os.environ, "LD_LIBRARY_PATH": ":".join(filter(None, paths))}
+    found["PYTHONPATH"] = os.pathsep.join([str(HERE), *filter(None, sys.path)])
+    return found | {f"FAKE_CUDA_{name.upper()}": str(value) for name, value in settings.items()}
+
+
+def run(arguments: list[str], **settings: object) -> subprocess.CompletedProcess[str]:
+    """Run Python with those arguments on the fake.
+
+    settings: as `environment` takes them; those in capitals are themselves variables of the environment.
+    """
+    plain = {name: str(value) for name, value in settings.items() if name.isupper()}
+    fake = {name: value for name, value in settings.items() if not name.isupper()}
+    return subprocess.run(
+        [sys.executable, "-W", "error", *arguments],
+        env=environment(**fake) | plain,
+        capture_output=True,
+        text=True,
+    )
+
+
+def case(function: Callable[[Fake], None]) -> Callable[[Fake], None]:
+    """Have `run_case` find it."""
+    CASES[function.__module__, function.__name__] = function
+    return function
+
+
+def run_case(function: Callable[[Fake], None], **settings: object) -> None:
+    """Call it in a process of its own, on the fake.  settings: as `run` takes them."""
+    done = run([__file__, function.__module__, function.__name__], **settings)
+    if done.returncode:
+        pytest.fail(f"exit status {done.returncode}\n{done.stdout}{done.stderr}", pytrace=False)
+    assert done.stdout.endswith("done\n"), done.stdout  # it came to its end
+    assert not done.stderr, done.stderr  # nothing raised where nobody looks, as in a finalizer
+
+
+def on_fake(**settings: object) -> Callable[[Callable[[Fake], None]], Callable[[], None]]:
+    """Make a test of a function that takes a Fake: it runs in a process of its own, on the fake.
+
+    settings: as `run` takes them.
+    """
+
+    def made(function: Callable[[Fake], None]) -> Callable[[], None]:
+        case(function)
+        reason = missing()
+
+        @pytest.mark.skipif(bool(reason), reason=reason)
+        def test() -> None:
+            run_case(function, **settings)
+
+        test.__name__, test.__doc__, test.__module__ = (
+            function.__name__, function.__doc__, function.__module__,
+        )  # fmt: skip
+        return test
+
+    return made
+
+
+if __name__ == "__main__":
+    sys.modules["fake_cuda"] = sys.modules["__main__"]
+    importlib.import_module(sys.argv[1])
+    fake = Fake()
+    try:
+        CASES[sys.argv[1], sys.argv[2]](fake)
+    finally:
+        for error in fake.raised:
+            print("raised by a launch:", *traceback.format_exception(error))
+    if fake.raised:
+        sys.exit(1)
+    print("done")

@@ -1,0 +1,63 @@
+"""Launches on the fake driver run the kernel's Triton source in the interpreter, on the fake's memory.
+
+    sources = Sources(fake)
+    sources.add(code)      # for each kernel that may be launched
+
+Every access must lie in live device memory.  For processes of their own: TRITON_INTERPRET counts when triton
+is imported.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import interpreter_faults
+import ml_dtypes
+import numpy as np
+import triton.language as tl
+from fake_cuda import Fake, Launch
+from triton.runtime.interpreter import TensorHandle
+from watched_memory import watch
+
+from lamina.passes.triton.code import Code
+from lamina.passes.triton.compiler import build
+from lamina.runtime.cuda.launch import layout
+
+interpreter_faults.repair()
+
+NUMBERS = {"i1": "?", "u1": "?", "fp16": "f2", "bf16": ml_dtypes.bfloat16, "fp32": "f4", "fp64": "f8"}
+NUMBERS |= {f"{kind}{bits}": f"{kind}{bits // 8}" for kind in "iu" for bits in (8, 16, 32, 64)}
+
+
+class Sources:
+    """Kernels by name, and what was launched of them, in the order in which it ran."""
+
+    def __init__(self, fake: Fake):
+        self.ran: list[str] = []
+        self._kernels: dict[str, tuple[Code, object]] = {}
+        fake.on_launch(self._launched)
+        watch(fake.blocks)
+
+    def add(self, code: Code) -> None:
+        self._kernels[code.name] = (code, build(code.source, code.name))
+
+    def _launched(self, launch: Launch) -> None:
+        code, function = self._kernels[launch.name]
+        places = layout(code.parameters)
+        arguments = [
+            argument(kind, launch.parameters[start : start + size])
+            for kind, (start, size) in zip(code.parameters, places)
+        ]
+        with np.errstate(all="ignore"):
+            function[launch.grid](*arguments)  # type: ignore[index]
+        self.ran.append(launch.name)
+
+
+def argument(kind: str, data: bytes) -> object:
+    """A parameter as the interpreter takes it: a ready pointer value, which it passes on, or a number."""
+    if kind[0] != "*":
+        return np.frombuffer(data, NUMBERS[kind])[0].item()
+    pointer = tl.pointer_type(tl.str_to_ty(kind, None).element_ty)
+    return tl.tensor(TensorHandle(np.frombuffer(data, np.uint64), pointer), pointer)

@@ -1,0 +1,58 @@
+"""Cubins without machine code: the ELF file and its tables of parameters, enough for the fake driver."""
+
+from __future__ import annotations
+
+import struct
+
+from lamina.passes.triton.binary import Binary
+from lamina.runtime.cuda.launch import Layout
+
+
+def entry(kind: int, value: bytes) -> bytes:
+    """One of a table's entries, of the form that says how long its value is."""
+    return struct.pack("<BBH", 4, kind, len(value)) + value
+
+
+def table(parameters: Layout) -> bytes:
+    """The entries of a kernel with parameters at those offsets, of those sizes: last first, as ptxas does."""
+    made = entry(0x37, struct.pack("<I", 0x80)) + struct.pack("<BBH", 3, 0x1B, 0xFF)
+    for ordinal, (offset, size) in reversed([*enumerate(parameters)]):
+        made += entry(0x17, struct.pack("<IHHI", 0, ordinal, offset, size << 18 | 0x1F000))
+    return made + struct.pack("<BBH", 1, 0x50, 0)
+
+
+def cubin(tables: dict[str, bytes]) -> bytes:
+    """An ELF file for CUDA with the section `.nv.info.<kernel>` for each table."""
+    sections = [("", 0, b""), *((f".nv.info.{name}", 0x70000000, data) for name, data in tables.items())]
+    names = b"".join(name.encode() + b"\0" for name, _, _ in sections) + b".shstrtab\0"
+    sections.append((".shstrtab", 3, names))
+    body, rows, at = b"", b"", 0
+    for name, kind, data in sections:
+        rows += struct.pack("<IIQQQQIIQQ", at, kind, 0, 0, 64 + len(body), len(data), 0, 0, 1, 0)
+        at, body = at + len(name) + 1, body + data
+    ident = b"\x7fELF\x02\x01\x01" + bytes(9)
+    head = struct.pack(
+        "<HHIQQQIHHHHHH", 2, 190, 1, 0, 0, 64 + len(body), 90, 64, 0, 0, 64, len(sections), len(sections) - 1
+    )
+    return ident + head + body + rows
+
+
+def pointers(count: int) -> Layout:
+    """The parameters of a kernel that takes that many pointers, and the two of scratch memory."""
+    return tuple((8 * k, 8) for k in range(count + 2))
+
+
+def binary(name: str = "kernel", arguments: int = 2, **fields: object) -> Binary:
+    """One kernel that takes pointers, as the compiler would give it."""
+    given = {
+        "name": name,
+        "code": cubin({name: table(pointers(arguments))}),
+        "text": "",
+        "num_warps": 4,
+        "num_ctas": 1,
+        "shared": 0,
+        "global_scratch": (0, 1),
+        "profile_scratch": (0, 1),
+        "target": "sm_90",
+    }
+    return Binary(**given | fields)  # type: ignore[arg-type]

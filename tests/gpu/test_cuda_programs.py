@@ -1,0 +1,299 @@
+"""Whole programs and traced functions on the fake driver, against NumPy and the CPU."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import tempfile
+import threading
+
+import numpy as np
+import pytest
+from fake_cuda import ILLEGAL_ADDRESS, Fake, missing, on_fake, run
+
+import lamina
+from lamina import jit, nn
+from lamina.demo.network import network
+from lamina.ir.errors import DeviceError, OutOfMemoryError
+from lamina.jit import backend
+from lamina.jit.verify import TraceError
+from lamina.passes import split_calls
+from lamina.passes.triton import launches
+from lamina.passes.triton.emit import Emitter
+from lamina.runtime.cuda.machine import machine as machine_of
+
+
+@on_fake()
+def test_a_traced_function_runs_on_the_device(fake: Fake):
+    from cuda_interpreting import interpret_launches
+
+    ran = interpret_launches(fake)
+    f = jit.trace(lambda x, y: (x * y + 1).relu().sum(-1), target="cuda")
+    for _ in range(3):
+        x, y = lamina.randn(5, 37), lamina.randn(37)
+        found = f(x, y)
+        expected = np.maximum(x.numpy().astype(np.float64) * y.numpy() + 1, 0).sum(-1)
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
+    assert f.counts() == {"served": 2, "recorded": 1, "eager": 0, "raised": 0}
+    assert len(ran) == 2 and "tl.sum" in f.source() or "tl.reduce" in f.source()
+
+
+def trained(target: str, steps: int) -> tuple[list[float], list[np.ndarray]]:
+    """Losses and parameters of the demo's network after some steps of training."""
+    lamina.manual_seed(1)
+    model = network(lamina, width=4)
+    optimizer = lamina.optim.AdamW(model.parameters(), lr=1e-2)
+
+    @jit.trace(target=target)
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    losses = [step(lamina.randn(5, 1, 8, 8), lamina.randint(0, 10, (5,))).item() for _ in range(steps)]
+    assert step.counts()["served"] == steps - 2, step.explain()
+    return losses, [p.detach().numpy() for p in (*model.parameters(), *model.buffers())]
+
+
+@on_fake()
+def test_the_demos_network_infers_as_on_the_cpu(fake: Fake):
+    from cuda_interpreting import interpret_launches
+
+    ran = interpret_launches(fake)
+    lamina.manual_seed(0)
+    model = network(lamina, width=4).eval()
+    f = jit.trace(model, target="cuda")
+    x = lamina.randn(3, 1, 8, 8)
+    with lamina.no_grad():
+        expected = f(x).numpy()  # the recording run is eager
+        for _ in range(2):
+            np.testing.assert_allclose(f(x).numpy(), expected, atol=1e-6)
+        copies = fake.calls("cuMemcpyHtoDAsync")
+        f(x)
+        assert fake.calls("cuMemcpyHtoDAsync") == copies + 1  # the images alone: weights stay where they are
+        with lamina.no_grad():
+            model[-1].bias += 1.0
+        np.testing.assert_allclose(f(x).numpy(), expected + 1.0, atol=1e-6)
+    assert len(ran) > 20 and f.counts()["eager"] == 0
+
+
+@on_fake()
+def test_the_demos_network_learns_as_on_the_cpu(fake: Fake):
+    from cuda_interpreting import interpret_launches
+
+    ran = interpret_launches(fake)
+    losses, values = trained("cuda", 5)
+    expected_losses, expected = trained("cpu", 5)
+    np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)
+    for got, want in zip(values, expected, strict=True):
+        np.testing.assert_allclose(got, want, atol=2e-5)
+    assert len(ran) > 100
+
+
+def leaves(results) -> list:
+    return [results] if isinstance(results, lamina.Tensor) else [x for r in results for x in leaves(r)]
+
+
+@on_fake(seed=7)
+def test_what_a_program_may_hold(fake: Fake):
+    """Ops of the host, random numbers, writes, views, scalars, nothing: each as on the CPU."""
+    from cuda_interpreting import interpret_launches
+
+    interpret_launches(fake)
+
+    def sorts(x):
+        return (x * 2).sort(dim=1).values + 1
+
+    def draws(x):
+        return nn.functional.dropout(x + lamina.rand(4, 33), 0.3), lamina.randint(0, 9, (7,))
+
+    def writes(x):
+        x[1:3] += 2
+        x.mul_(3)
+        return x.sum()
+
+    def looks(x):
+        return x.t()[::2], x[:, 3:5].reshape(-1), x[0, 0], x[:0].sum(), x[:, :0]
+
+    def looks_up(x):
+        y = lamina.zeros(5, 33)
+        return x[lamina.tensor([2, 0, 2])], y.index_add(0, lamina.tensor([1, 1, 4, 0]), x), x.argmax(1)
+
+    def scans(x):
+        return x.cumsum(1), x.cummax(0).values, x.softmax(-1).max(1)
+
+    for function in (sorts, draws, writes, looks, looks_up, scans):
+        traced = {target: jit.trace(function, target=target) for target in ("cuda", "cpu")}
+        for seed in range(3):
+            found = {}
+            for target, f in traced.items():
+                lamina.manual_seed(seed)
+                x = lamina.randn(4, 33)
+                results = f(x)
+                found[target] = [r.numpy() for r in (*leaves(results), x)]
+            for got, want in zip(found["cuda"], found["cpu"], strict=True):
+                assert got.dtype == want.dtype and got.shape == want.shape
+                np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6, err_msg=function.__name__)
+        assert traced["cuda"].counts() == {"served": 2, "recorded": 1, "eager": 0, "raised": 0}, function
+
+
+@on_fake()
+def test_an_index_out_of_range_changes_nothing(fake: Fake):
+    from cuda_interpreting import interpret_launches
+
+    interpret_launches(fake)
+
+    @jit.trace(target="cuda")
+    def f(table, rows, total):
+        total += table[rows].sum()
+        return table[rows.flip(0)]
+
+    table, total = lamina.randn(6, 5), lamina.zeros(())
+    for _ in range(2):
+        f(table, lamina.tensor([0, 5, 3]), total)
+    before = total.item()
+    with pytest.raises(IndexError, match="out of range"):
+        f(table, lamina.tensor([0, 6, 3]), total)
+    assert total.item() == before
+    f(table, lamina.tensor([-1, 2, 3]), total)
+    assert total.item() != before
+
+
+@on_fake(capacity=64 << 20)
+def test_memory_runs_out_and_comes_back(fake: Fake):
+    from cuda_interpreting import interpret_launches
+
+    interpret_launches(fake)
+    f = jit.trace(lambda x: (x + 1).sum(), target="cuda")
+    small, large = lamina.ones(100), lamina.ones(32 << 20)
+    for x in (small, small, large):
+        f(x)  # recorded: eager
+    with pytest.raises(OutOfMemoryError, match="has no .* left") as told:
+        f(large)
+    assert "in: traced" in str(told.value)
+    assert f(small).item() == 200  # and the device goes on
+    machine = machine_of()
+    machine.allocator.empty_cache()
+    gc.collect()
+    assert machine.allocator.statistics()["allocated_bytes.all.current"] == 0
+    assert fake.live()["device"] == 0
+
+
+@on_fake()
+def test_a_failed_launch_names_kernel_and_program(fake: Fake):
+    fake.on_launch(lambda launch: ILLEGAL_ADDRESS)
+    f = jit.trace(lambda x: x.exp() + 1, target="cuda")
+    x = lamina.ones(3)
+    f(x)
+    with pytest.raises(DeviceError) as told:
+        f(x)
+    assert "exp_add" in str(told.value) and "in: traced" in str(told.value)
+    with pytest.raises(DeviceError, match="lost"):
+        f(x)
+
+
+@on_fake(LAMINA_CACHE_DIR=tempfile.mkdtemp(prefix="lamina-test-cache-"))
+def test_a_second_process_compiles_nothing(fake: Fake):
+    program = (
+        "import sys; from fake_cuda import Fake; from cuda_interpreting import interpret_launches\n"
+        "fake = Fake(); ran = interpret_launches(fake)\n"
+        "import lamina; from lamina import jit\n"
+        "f = jit.trace(lambda x: (x * lamina.tensor([1.0, 2.0, 3.0])).sum(), target='cuda')\n"
+        "print(f(lamina.ones(3)).item(), f(lamina.ones(3)).item(), len(ran) > 0,\n"
+        "      f.explain(as_dict=True)['paths'][0]['from_disk'])\n"
+    )
+    told = [
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+    assert told == ["6.0 6.0 True False\n", "6.0 6.0 True True\n"]
+
+
+@on_fake(seed=3)
+def test_threads_share_a_device(fake: Fake):
+    from cuda_interpreting import interpret_launches
+
+    interpret_launches(fake)
+    f = jit.trace(lambda x, n: (x * n).cumsum(0), target="cuda")
+    f(lamina.ones(50), lamina.tensor(1.0))
+    wrong = []
+
+    def work(n):
+        for _ in range(3):
+            found = f(lamina.ones(50), lamina.tensor(float(n)))
+            if found.tolist() != [float(n * k) for k in range(1, 51)]:
+                wrong.append((n, found))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_without_a_device_nothing_runs():
+    program = (
+        "import lamina; from lamina import jit\n"
+        "said = []\n"
+        "f = jit.trace(lambda x: said.append(1) or x + 1, target='cuda')\n"
+        "try:\n    f(lamina.ones(2))\n"
+        "except lamina.DeviceError as error:\n    print(error.rule, said)\n"
+    )
+    done = run(["-c", program], devices=0)
+    assert done.stdout == "the CUDA driver finds a GPU []\n", done.stderr
+
+
+def test_a_target_that_is_none_is_refused():
+    for name in ("gpu", "cuda:", "cuda:x", "CUDA", ""):
+        with pytest.raises(TypeError, match="target is 'cpu', 'cuda' or 'cuda:N'"):
+            jit.trace(lambda x: x, target=name)
+
+
+@on_fake()
+def test_verify_names_the_stage_that_is_wrong_on_the_device(fake: Fake):
+    from cuda_interpreting import interpret_launches
+
+    interpret_launches(fake)
+    rows = lamina.tensor([0, 2, 2])
+
+    def f(x, y, z):
+        before = z.clone()
+        z.copy_(y)
+        y.copy_(before)
+        return lamina.zeros(4, 3).index_add(0, rows, x.tanh() * 2 + x), (x - 1).sum(0)
+
+    def fault(wrong=None, owner=None, name=None):
+        traced = jit.trace(f, verify=True, target="cuda")
+        right = owner and getattr(owner, name)
+        if owner:
+            setattr(owner, name, wrong)
+        backend.forget()
+        try:
+            for _ in range(3):
+                traced(lamina.randn(3, 3), lamina.randn(5), lamina.randn(5))
+        except TraceError as error:
+            return error.finding.stage
+        finally:
+            if owner:
+                setattr(owner, name, right)
+        return None
+
+    plain = Emitter.spelled
+
+    def minus(self, word, *rest):
+        return plain(self, {"add": "sub"}.get(word, word), *rest)
+
+    found = {
+        "nothing": fault(),
+        "a word": fault(minus, Emitter, "spelled"),
+        "a fill": fault(lambda call: iter((call,)), split_calls, "_filled"),
+        "a copy": fault(lambda plan, number: iter(()), launches, "_moves"),
+    }
+    assert found == {
+        "nothing": None, "a word": "native code", "a fill": "native code", "a copy": "the linked program"
+    }, found  # fmt: skip

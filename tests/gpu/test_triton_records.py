@@ -1,0 +1,88 @@
+"""Every op record: which have a kernel for the GPU, that Triton compiles it, and that it is right."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from record_kernels import LOWERED, record_kernels
+
+from lamina.ir.lowering import Decomposition, NotLowered
+from lamina.ir.op import REGISTRY
+from lamina.passes.triton.generate import generate
+from lamina.passes.triton.target import Target
+
+HERE = Path(__file__).parent
+NO_TRITON = "Triton is not installed: the extra gpu has it"
+
+DECOMPOSED = """
+    adadelta_update adagrad_update adam_update adamax_update index_add index_copy index_fill index_put
+    rmsprop_update scatter scatter_add scatter_reduce sgd_update softmax_cross_entropy std view_scatter
+""".split()
+ON_HOST = """
+    argwhere bincount kthvalue linalg_cholesky linalg_det linalg_eigh linalg_inv linalg_qr linalg_slogdet
+    linalg_svd median_all median_dim mode random_multinomial random_permutation searchsorted solve_matrix sort
+    topk tril_indices triu_indices unique_parts
+""".split()
+
+
+def test_triton_records_are_counted(capsys):
+    """What runs on the host, or as a graph of other ops, is listed here by name: all else has a kernel."""
+    decomposed = {name for name, op in REGISTRY.items() if isinstance(op.lower, Decomposition)}
+    on_host = {name for name, op in REGISTRY.items() if isinstance(op.lower, NotLowered)}
+    with capsys.disabled():
+        counts = f"{len(LOWERED)} kernels, {len(decomposed)} decompositions, {len(on_host)} on the host"
+        print(f"\nop records: {counts}")
+    assert decomposed == set(DECOMPOSED)
+    assert on_host == set(ON_HOST)
+    assert set(LOWERED) == set(REGISTRY) - decomposed - on_host and len(LOWERED) >= 216
+
+
+@pytest.mark.parametrize("name", LOWERED)
+def test_triton_record_is_written_in_every_dtype(name):
+    codes = [generate(kernel) for _, kernel, _ in record_kernels(names=[name], count=3)]
+    assert codes
+    for code in codes:
+        compile(code.source, "<generated>", "exec")
+        assert f"def {code.name}(" in code.source and "tl.store(" in code.source or "tl.atomic" in code.source
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    pytest.importorskip("triton", reason=NO_TRITON)
+    from lamina.passes.triton import compiler
+
+    return compiler
+
+
+def test_triton_record_compiles_in_a_dtype(compiler):
+    """One dtype of each, which goes round with the records; the slow test takes all."""
+    codes = {}
+    for turn, name in enumerate(LOWERED):
+        found = list(record_kernels(names=[name]))
+        label, kernel, _ = found[turn % len(found)]
+        codes.setdefault(generate(kernel), label)
+    for code, label in codes.items():
+        assert compiler.compile_code(code, Target.named("sm_90")).code[:4] == b"\x7fELF", label
+    assert len(codes) > 150
+
+
+@pytest.mark.slow
+def test_triton_record_compiles_in_every_dtype(compiler):
+    codes = {generate(kernel): label for label, kernel, _ in record_kernels()}
+    for code, label in codes.items():
+        assert compiler.compile_code(code, Target.named("sm_90")).code[:4] == b"\x7fELF", label
+    assert len(codes) > 1000
+
+
+def test_triton_records_agree_in_the_interpreter():
+    pytest.importorskip("triton", reason=NO_TRITON)
+    run = subprocess.run(
+        [sys.executable, "triton_numerics.py", "records"],
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-8000:] + run.stderr[-3000:]
+    assert all(f"\n{name} " in f"\n{run.stdout}" for name in LOWERED)

@@ -1,0 +1,146 @@
+"""Run kernels in Triton's interpreter and compare: a line for each, and 1 as exit status where one differs.
+
+    triton_numerics.py families [NAME...]     the kernels of family_kernels.py
+    triton_numerics.py records [DTYPE...]     every op record's, a sample in each dtype
+    triton_numerics.py fuzz FIRST COUNT       kernels that passes make of random graphs
+    triton_numerics.py outside                indices that are out of range, and offsets beyond 32 bits
+
+The other side is the kernel interpreter, in NumPy.  Each kernel runs as it stands and as `generate` arranges
+it.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from interpreted import launch, run
+
+sys.path.append(str(Path(__file__).parents[1] / "kernel"))
+sys.path.append(str(Path(__file__).parents[1] / "ops"))
+sys.path.append(str(Path(__file__).parents[1] / "passes"))
+
+import numpy as np
+from family_kernels import FAMILIES
+from probes import PROBES
+from record_kernels import record_kernels
+
+from lamina.ir.kernel import NUMPY, interpret, parse, verify
+from lamina.passes.collapse import canonical, collapsed
+from lamina.passes.triton.defaults import default_schedule
+
+EPS = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
+
+
+def error(kernel, got: np.ndarray, want: np.ndarray, terms: int) -> float:
+    """How far two arrays are apart, in what rounding may do: at most 1 is right.
+
+    Normwise: each of at most `terms` operations rounds once, and a function of NumPy's is within a few ulp.
+    """
+    if want.dtype.kind in "iub":
+        return 0.0 if np.array_equal(got, want) else float("inf")
+    name = next(name for name, dtype in NUMPY.items() if dtype == want.dtype)
+    got, want = got.astype(np.float64), want.astype(np.float64)
+    differs = ~((got == want) | (np.isnan(got) & np.isnan(want)))
+    if not (np.isfinite(got) | ~differs).all() or not (np.isfinite(want) | ~differs).all():
+        return float("inf")
+    scale = np.abs(want[np.isfinite(want)]).max(initial=1.0)
+    return float(np.abs(got - want)[differs].max(initial=0.0) / ((terms + 16) * EPS[name] * scale))
+
+
+def compare(label: str, kernel, arrays: list[np.ndarray]) -> bool:
+    """Run both and print what came out."""
+    want = interpret(kernel, *arrays)
+    # sums: what one result is made of at most
+    terms = max((int(np.prod([int(a.extent) for a in s.axes])) for s in kernel.stages), default=1)
+    terms += max((x.size for x in arrays), default=0) if any(s.combine for s in kernel.stores) else 0
+    worst = 0.0
+    for form in (kernel, canonical(collapsed(kernel))):
+        flat = [x.reshape(b.shape) for x, b in zip(arrays, form.inputs, strict=True)]
+        got = run(form, *flat)
+        found = [error(form, g.reshape(w.shape), w, terms) for g, w in zip(got, want, strict=True)]
+        worst = max(worst, *found, 0.0)
+    good = worst <= 1.0
+    print(f"{label}: {worst:.2g} {'ok' if good else 'WRONG'}", flush=True)
+    return good
+
+
+def families(names: list[str]):
+    for name, make in FAMILIES.items():
+        if not names or name in names:
+            yield name, make
+    for name, probe in PROBES.items():
+        if not names or name in names:
+            yield f"probe {name}", lambda probe=probe: (probe.kernel, list(probe.arrays()))
+
+
+# ---- what NumPy's interpreter refuses, or has no memory for
+def indices_out_of_range() -> bool:
+    """Nothing beside the arrays is read or written: what is out of range counts as 0, or is left out."""
+    text = """kernel k(x: f32[4,3], ids: i64[6]) -> (y: f32[6,3], z: f32[4,3], last: f32[4,3], t: i8[4]) {
+  parallel i:6 j:3
+  y[i, j] = x[ids[i], j]
+  z[ids[i], j] add= 1.0
+  last[ids[i], j] set= f32(coord(i))
+  t[ids[i]] mul= 3
+}"""
+    x, ids = np.ones((4, 3), np.float32), np.array([-1, 0, 3, 4, 1 << 40, -(1 << 62)])
+    y, z, last, t = run(verify(parse(text)), x, ids)
+    rows = np.array([[0], [1], [1], [0], [0], [0]])
+    good = (y == rows).all() and (z == [[1], [0], [0], [1]]).all() and (last == [[1], [0], [0], [2]]).all()
+    good = bool(good and (t == [27, 1, 1, 27]).all())
+    print(f"indices out of range {'ok' if good else 'WRONG'}", flush=True)
+    return good
+
+
+def wide_offsets() -> bool:
+    """Elements whose numbers 32 bits do not hold, of a file without contents: the last one is written."""
+    step, count = 1 << 25, 70
+    text = f"""kernel far(x: u8[{step * count}]) -> (y: u8[{count}], at: i64[{count}]) {{
+  parallel i:{count}
+  y[i] = x[{step}*i+{step - 1}]
+  at[i] = coord({step}*i+{step - 1})
+}}"""
+    kernel = verify(parse(text))
+    with tempfile.TemporaryFile() as file:
+        for place in (0, step * (count - 1)):
+            file.seek(place + step - 1)
+            file.write(b"\x07")
+        file.flush()
+        far = np.memmap(file, np.uint8, "r", shape=(step * count,))
+        y, at = np.zeros(count, np.uint8), np.zeros(count, np.int64)
+        launch(kernel, default_schedule(kernel), {"x": far, "y": y, "at": at})
+    good = (np.flatnonzero(y) == [0, count - 1]).all() and (at == np.arange(1, count + 1) * step - 1).all()
+    print(f"wide offsets {'ok' if good else 'WRONG'}", flush=True)
+    return bool(good)
+
+
+def ready(found):
+    for label, kernel, arrays in found:
+        yield label, lambda kernel=kernel, arrays=arrays: (kernel, arrays)
+
+
+def main(what: str, *words: str) -> int:
+    if what == "outside":
+        return not (indices_out_of_range() and wide_offsets())
+    if what == "families":
+        work = families(list(words))
+    elif what == "records":
+        work = ready(record_kernels(words or None))
+    else:
+        from graph_kernels import graph_kernels
+
+        work = ready(graph_kernels(int(words[0]), int(words[1])))
+    failed = 0
+    for label, make in work:
+        kernel = None
+        try:
+            kernel, arrays = make()
+            failed += not compare(label, kernel, arrays)
+        except Exception as problem:
+            failed += 1
+            print(f"{label}: {type(problem).__name__} {str(problem)[-2000:]} WRONG\n{kernel}", flush=True)
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
