@@ -59,13 +59,13 @@ class Finding:
         lines = [f"{what}: {self.fault.how}"]
         if self.fault.kernel is not None:
             lines.append(f"kernel: {self.fault.kernel}")
-        spelled = dict.fromkeys(f"{n} at {place_text(where)}" if where else n for n, where in self.ops)
+        spelled = dict.fromkeys(f"{n} at {where_text(where)}" if where else n for n, where in self.ops)
         if spelled:
             lines.append(f"of: {', '.join(list(spelled)[:8])}" + (", ..." if len(spelled) > 8 else ""))
         return lines
 
 
-def place_text(place: Place) -> str:
+def where_text(place: Place) -> str:
     return f"{place[0].rpartition('/')[2]}:{place[1]}"
 
 

@@ -27,6 +27,7 @@ from ..nn import Module
 from ..runtime import modes
 from . import backend
 from .autograd import differentiable
+from .blame import where_text
 from .facts import Refusal
 from .guards import Conditions, Guard
 from .observe.copied import front_end
@@ -124,8 +125,10 @@ class TracedFunction:
             if call.path.hits >= AFTER and not kwargs:
                 self._shorten(tree, call.branch, key)
             return result
-        except (TraceError, DeviceError):
+        except TraceError:
             raise
+        except DeviceError as error:
+            raise _located(error, tree) from None
         except Exception as error:
             why = error.with_traceback(None)  # whose frames hold the arguments, and it
         # Outside of the clause: what the function raises has nothing to do with it.
@@ -526,6 +529,16 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_child)
 TRANSPARENT.update((TracedFunction, TracedModule))
 HIDDEN.add(__file__)
+
+
+def _located(error: DeviceError, tree: Tree) -> DeviceError:
+    """The error with the places of the ops that it names: kernels are named after theirs."""
+    text = str(error)
+    nodes = (node for segment in tree.segments() for node in segment.graph.nodes)
+    ops = dict.fromkeys(
+        f"{node.op.name} at {where_text(node.where)}" for node in nodes if node.where and node.op.name in text
+    )
+    return type(error)(error.rule, *error.details, *([f"of: {', '.join(list(ops)[:8])}"] if ops else []))
 
 
 def _restored(kind: type[TracedFunction], function: Callable, options: dict[str, Any]) -> TracedFunction:

@@ -191,6 +191,7 @@ def test_a_failed_launch_names_kernel_and_program(fake: Fake):
     with pytest.raises(DeviceError) as told:
         f(x)
     assert "exp_add" in str(told.value) and "in: traced" in str(told.value)
+    assert "of: exp at test_cuda_programs.py:" in str(told.value)
     with pytest.raises(DeviceError, match="lost"):
         f(x)
 
