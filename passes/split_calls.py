@@ -19,13 +19,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..ir.kernel.form import Kernel
+from ..ir.kernel.form import Axis, Fold, Kernel, Reduce
 from ..ir.kernel.verify import verify as verify_kernel
 from .filling import filling
 from .program import Alias, Array, Call, Program, Step
 from .split_reductions import split_reductions
 
-FEW = 2048  # parallel points: with as many or more there are programs for every core of a GPU
+FEW = 256  # parallel points: with as many or more there are programs for every core of a GPU
+LONG = 8192  # points of a reduction that one program does while another launch would begin
 
 
 def split_calls(program: Program) -> Program:
@@ -37,9 +38,7 @@ def split_calls(program: Program) -> Program:
 
 
 def _calls(call: Call) -> Iterator[Step]:
-    parts = None
-    if call.how is None and math.prod(int(axis.extent) for axis in call.kernel.parallel) < FEW:
-        parts = split_reductions(call.kernel)
+    parts = split_reductions(call.kernel) if call.how is None and _is_long(call.kernel) else None
     if parts is None:
         yield from _filled(call)
         return
@@ -50,6 +49,17 @@ def _calls(call: Call) -> Iterator[Step]:
                 arrays[buffer.name] = Array(buffer.name, buffer.dtype, tuple(map(int, buffer.shape)))
         inputs = tuple(arrays[buffer.name] for buffer in part.inputs)
         yield Call(part, inputs, tuple(arrays[buffer.name] for buffer in part.outputs))
+
+
+def _is_long(kernel: Kernel) -> bool:
+    """Whether few programs would each go through much."""
+    reductions = (stage for stage in kernel.stages if isinstance(stage, (Reduce, Fold)))
+    most = max((_points(stage.axes) for stage in reductions), default=0)
+    return _points(kernel.parallel) < FEW and most >= LONG
+
+
+def _points(axes: tuple[Axis, ...]) -> int:
+    return math.prod(int(axis.extent) for axis in axes)
 
 
 def _filled(call: Call) -> Iterator[Step]:

@@ -11,8 +11,10 @@ from lamina.ir.lowering import Decomposition, NotLowered
 from lamina.ir.op import REGISTRY
 from lamina.passes.triton.generate import generate
 from lamina.passes.triton.target import Target
+from lamina.runtime.triton_compiler import compiled
 
 HERE = Path(__file__).parent
+TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
 NO_TRITON = "Triton is not installed: the extra gpu has it"
 
 DECOMPOSED = """
@@ -56,22 +58,25 @@ def compiler():
 
 
 def test_triton_record_compiles_in_a_dtype(compiler):
-    """One dtype of each, which goes round with the records; the slow test takes all."""
+    """One dtype of each for one target, which both go round with the records; the slow test takes all."""
     codes = {}
     for turn, name in enumerate(LOWERED):
         found = list(record_kernels(names=[name]))
         label, kernel, _ = found[turn % len(found)]
-        codes.setdefault(generate(kernel), label)
-    for code, label in codes.items():
-        assert compiler.compile_code(code, Target.named("sm_90")).code[:4] == b"\x7fELF", label
+        codes.setdefault(generate(kernel), (label, TARGETS[turn % len(TARGETS)]))
+    for code, (label, target) in codes.items():
+        assert compiler.compile_code(code, Target.named(target)).code[:4] == b"\x7fELF", (label, target)
     assert len(codes) > 150
 
 
 @pytest.mark.slow
-def test_triton_record_compiles_in_every_dtype(compiler):
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("target", TARGETS)
+def test_triton_record_compiles_in_every_dtype(target):
+    pytest.importorskip("triton", reason=NO_TRITON)
     codes = {generate(kernel): label for label, kernel, _ in record_kernels()}
-    for code, label in codes.items():
-        assert compiler.compile_code(code, Target.named("sm_90")).code[:4] == b"\x7fELF", label
+    for binary, label in zip(compiled(codes, Target.named(target)), codes.values(), strict=True):
+        assert binary.code[:4] == b"\x7fELF" and binary.target == target, label
     assert len(codes) > 1000
 
 

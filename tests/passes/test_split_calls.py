@@ -1,0 +1,92 @@
+"""Calls as several launches: golden texts, which calls are divided, and the same meaning."""
+
+import numpy as np
+import pytest
+
+from lamina.ir.kernel import parse
+from lamina.ir.kernel.verify import verify as verify_kernel
+from lamina.passes import split_calls as module
+from lamina.passes.plan_memory import plan_memory
+from lamina.passes.program import Array, Call, Program, interpret, verify
+from lamina.passes.split_calls import split_calls
+
+COUNT = """\
+kernel count(ids: i64[{n}]) -> (y: i64[6]) {{
+  parallel i:{n}
+  y[ids[i]] add= i64(1)
+}}"""
+ROWS = """\
+kernel rows(x: f32[{m},{n}]) -> (y: f32[{m}]) {{
+  parallel i:{m}
+  s = sum(j:{n}) x[i, j]
+  y[i] = sqrt(s)
+}}"""
+SOFTMAX = """\
+kernel softmax(x: f32[{m},{n}]) -> (y: f32[{m},{n}]) {{
+  parallel i:{m}
+  hi = max(j:{n}) x[i, j]
+  z = sum(j:{n}) exp((x[i, j] - hi))
+  y[i, j] = (exp((x[i, j] - hi)) / z) for j:{n}
+}}"""
+
+
+def program(text: str, **sizes: int) -> Program:
+    kernel = verify_kernel(parse(text.format(**sizes)))
+    inputs = tuple(Array(b.name, b.dtype, b.shape) for b in kernel.inputs)
+    outputs = tuple(Array(b.name, b.dtype, b.shape) for b in kernel.outputs)
+    return verify(Program(kernel.name, inputs, (Call(kernel, inputs, outputs),), outputs))
+
+
+def same(before: Program, after: Program) -> None:
+    verify(after)
+    rng = np.random.default_rng(0)
+    given = [
+        rng.integers(0, 6, p.shape) if p.dtype == "i64" else rng.standard_normal(p.shape).astype(np.float32)
+        for p in before.params
+    ]
+    for want, got in zip(interpret(before, *given), interpret(after, *given), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_what_accumulates_is_filled_first(golden):
+    before = program(COUNT, n=100)
+    after = split_calls(before)
+    golden("passes/split_calls_count", f"{before}\n\n{after}\n\n{plan_memory(after)}\n")
+    same(before, after)
+
+
+def test_a_long_reduction_at_few_points_is_cut(golden):
+    before = program(ROWS, m=3, n=40_000)
+    after = split_calls(before)
+    golden(
+        "passes/split_calls_rows", f"{before}\n\n{after}\n\n" + "\n".join(str(c.kernel) for c in after.calls)
+    )
+    same(before, after)
+
+
+@pytest.mark.parametrize(("m", "n", "calls"), [(512, 64, 1), (255, 8191, 1), (300, 9000, 1), (2, 65_536, 5)])
+def test_rows_are_cut_where_they_are_few_and_long(m, n, calls):
+    before = program(SOFTMAX, m=m, n=n)
+    after = split_calls(before)
+    assert len(after.calls) == calls
+    if n > 9000:
+        same(before, after)
+
+
+def test_a_second_time_changes_nothing():
+    for before in (program(COUNT, n=100), program(ROWS, m=3, n=40_000)):
+        once = split_calls(before)
+        assert str(split_calls(once)) == str(once)
+
+
+def test_a_planted_bug_is_seen(monkeypatch):
+    right, before = module.filling, program(COUNT, n=100)
+
+    def ones(kernel, buffer):
+        fill = right(kernel, buffer)
+        return fill and parse(str(fill).replace("i64(0)", "i64(1)"))
+
+    same(before, split_calls(before))
+    monkeypatch.setattr(module, "filling", ones)
+    with pytest.raises(AssertionError):
+        same(before, split_calls(before))
