@@ -140,6 +140,55 @@ def test_what_a_program_may_hold(fake: Fake):
         assert traced["cuda"].counts() == {"served": 2, "recorded": 1, "eager": 0, "raised": 0}, function
 
 
+@on_fake(seed=5)
+def test_networks_in_every_floating_type(fake: Fake):
+    """Attention, convolutions of all kinds, normalisation: forward and backward, near the CPU's."""
+    from cuda_interpreting import interpret_launches
+
+    interpret_launches(fake)
+
+    def attends(q, k, v):
+        plain = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        masked = nn.functional.scaled_dot_product_attention(q, k[:, :1], v[:, :1], q @ k.mT, enable_gqa=True)
+        return plain, masked
+
+    def convolves(x, w, b):
+        y = nn.functional.conv2d(x, w, b, stride=2, padding=1)
+        y = nn.functional.conv2d(y.relu(), w[:, :1], groups=4, dilation=2, padding=2)
+        return nn.functional.max_pool2d(y, 2), nn.functional.avg_pool2d(y, 3, 1), y.mean((2, 3))
+
+    def normalises(x, w, b):
+        y = nn.functional.layer_norm(x, (12,), w, b)
+        return y, nn.functional.group_norm(x.mT, 4, w, b), nn.functional.gelu(y).std(1)
+
+    shapes = {
+        attends: [(2, 2, 17, 8)] * 3,
+        convolves: [(2, 4, 9, 11), (4, 4, 3, 3), (4,)],
+        normalises: [(3, 7, 12), (12,), (12,)],
+    }
+    bounds = {lamina.float64: 1e-12, lamina.float32: 1e-5, lamina.float16: 4e-3, lamina.bfloat16: 3e-2}
+    for dtype, bound in bounds.items():
+        for function, sizes in shapes.items():
+            traced = {target: jit.trace(function, target=target) for target in ("cuda", "cpu")}
+            for seed in range(2):
+                found = {}
+                for target, f in traced.items():
+                    lamina.manual_seed(seed)
+                    given = [lamina.randn(*size, dtype=dtype, requires_grad=seed == 1) for size in sizes]
+                    f(*given)  # recorded
+                    results = leaves(f(*given))
+                    if seed == 1:
+                        sum(r.float().sum() for r in results).backward()
+                    found[target] = [r.detach() for r in results] + [g.grad for g in given if seed == 1]
+                for got, want in zip(found["cuda"], found["cpu"], strict=True):
+                    scale = max(1.0, want.abs().max().item())
+                    assert got.dtype is dtype, function
+                    wrong = (got.double() - want.double()).abs().max().item() / scale
+                    assert wrong <= bound, (function, dtype, seed, wrong)
+            counts = {"served": 2, "recorded": 2, "eager": 0, "raised": 0}
+            assert traced["cuda"].counts() == counts, traced["cuda"].explain()
+
+
 @on_fake()
 def test_an_index_out_of_range_changes_nothing(fake: Fake):
     from cuda_interpreting import interpret_launches
