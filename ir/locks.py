@@ -10,6 +10,7 @@ PATIENCE = 0.02  # seconds that a fork waits for a lock while it holds others
 _ours: list[weakref.ref[threading.Lock]] = []  # outer ones first, as far as is known
 _others: list[AbstractContextManager] = []
 _taken: list[threading.Lock] = []
+_forking = threading.Lock()  # or two threads that fork at once would let go of each other's
 
 
 def fork_safe_lock() -> threading.Lock:
@@ -37,6 +38,7 @@ def _take() -> None:
     A thread may hold one and wait for a second that is already taken here.  So after a while all are let go,
     and the one that could not be had is taken first from then on: the order becomes that of the threads.
     """
+    _forking.acquire()
     while not _all_taken():
         pass
     for lock in _others:
@@ -71,6 +73,7 @@ def _give() -> None:
     for lock in reversed(_others):
         lock.__exit__(None, None, None)
     _release()
+    _forking.release()
 
 
 os.register_at_fork(before=_take, after_in_parent=_give, after_in_child=_give)

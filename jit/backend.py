@@ -76,7 +76,7 @@ class Compiled:
             return False
         try:
             self.first_params, self.main_params, self.kernel_names = json.loads(data)
-        except ValueError:
+        except (ValueError, TypeError):
             return False
         main = self.target.load(f"{key} main")
         prepared = any(at < 0 for at in self.main_params)
@@ -196,7 +196,7 @@ def compile_graph(
             if key in _kept:
                 _kept.move_to_end(key)
             return Bound(found)
-    spelled = " ".join((text, str(into), str(sorted(frozen)), str(options), target.name, _version()))
+    spelled = " ".join((text, str(into), str(sorted(frozen)), str(options), target.identity(), _version()))
     made = Compiled(graph, into, frozen, options, target, spelled)
     with _lock:
         _known[key] = made

@@ -17,15 +17,15 @@ from ..ir.errors import ArgumentError
 from ..ir.graph import Graph
 from ..passes import fuse
 from ..passes.fuse import Limits
-from ..passes.llvm.binding import host_target
+from ..passes.llvm.binding import host_target, identity
 from ..passes.llvm.link import link
 from ..passes.memory_plan import MemoryPlan
 from ..passes.pipeline import Options, program_passes, to_program
 from ..passes.program import Array, Program
 from ..passes.prologue import prologue
+from ..passes.triton import toolchain
 from ..passes.triton.launches import launch_list, launch_plan
 from ..passes.triton.target import Target as Architecture
-from ..passes.triton.toolchain import identity
 from ..runtime import native
 from ..runtime.cuda import executable as cuda
 from ..runtime.statistics import Statistics
@@ -49,6 +49,9 @@ class Target(Protocol):
 
     def check(self) -> None:
         """Raises DeviceError, MissingLibraryError where nothing can be compiled for it or run on it."""
+
+    def identity(self) -> str:
+        """What tells programs for this target from those for others, on other machines too."""
 
     def passes(self, options: Options) -> Sequence[Callable[[Program], Program]]:
         """The passes over programs."""
@@ -88,6 +91,9 @@ class Cpu:
 
     def check(self) -> None:
         pass
+
+    def identity(self) -> str:
+        return f"{self.name} {identity(host_target())}"
 
     def passes(self, options: Options) -> Sequence[Callable[[Program], Program]]:
         return program_passes(host_target(), options)
@@ -130,8 +136,12 @@ class Cuda:
         self.name, self.ordinal = f"cuda:{ordinal}", ordinal
 
     def check(self) -> None:
-        cuda.machine_of(self.ordinal)
-        identity(Architecture.named(cuda.machine_of(self.ordinal).target))
+        machine = cuda.machine_of(self.ordinal)
+        machine.check()
+        toolchain.identity(Architecture.named(machine.target))
+
+    def identity(self) -> str:
+        return self.name  # a list of launches is the same for all devices
 
     def passes(self, options: Options) -> Sequence[Callable[[Program], Program]]:
         return program_passes(None, options)

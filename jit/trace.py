@@ -76,6 +76,7 @@ class TracedFunction:
         self._name = name or getattr(function, "__name__", type(function).__name__)
         self._lock = threading.RLock()
         self._being_built: list[list[tuple[list[Branch], Branch]]] = []
+        self._lost: DeviceError | None = None
         self.reset()
         _traced.add(self)
 
@@ -265,6 +266,9 @@ class TracedFunction:
         for name, builtin in _BUILTINS.items():
             if vars(builtins).get(name) is not builtin:  # what records and compiles uses them as well
                 return self._eagerly(f"the builtin {name} was replaced", args, kwargs)
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            raise lost
         self._target.check()
         self._recordings += 1
         registry = self._registry
@@ -401,6 +405,9 @@ class TracedFunction:
     def _in_background(self, build: Callable[[], None], hung: list) -> None:
         try:
             build()
+        except DeviceError as error:  # the next call raises it, and the one after records again
+            self._lost = error
+            _taken_out([hung])
         except Exception as error:
             for _, branch in hung:
                 branch.segment, branch.eager = None, f"it could not be compiled: {error}"
@@ -410,9 +417,7 @@ class TracedFunction:
         """Forget, in a forked process, what other threads were about: they do not go on there."""
         self._lock = threading.RLock()
         self._quick = {}  # with locks of their own
-        for hung in self._being_built:
-            for branches, branch in hung:
-                branches[:] = [each for each in branches if each is not branch]
+        _taken_out(self._being_built)
         self._being_built.clear()
 
     def _watch(self, tree: Tree, branches: list[Branch], branch: Branch) -> None:
@@ -529,6 +534,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_child)
 TRANSPARENT.update((TracedFunction, TracedModule))
 HIDDEN.add(__file__)
+
+
+def _taken_out(several: list[list[tuple[list[Branch], Branch]]]) -> None:
+    """Take branches out of where they hang."""
+    for hung in several:
+        for branches, branch in hung:
+            branches[:] = [each for each in branches if each is not branch]
 
 
 def _located(error: DeviceError, tree: Tree) -> DeviceError:

@@ -77,7 +77,7 @@ class Launches:
     def from_json(cls, text: str | bytes) -> Launches:
         """Raises ValueError, KeyError or TypeError for anything but a list of this format."""
         fields = json.loads(text)
-        if fields.pop("format") != FORMAT:
+        if not isinstance(fields, dict) or fields.pop("format") != FORMAT:
             raise ValueError("a list of launches of another format")
         for name in ("params", "results", "constants"):
             fields[name] = tuple((dtype, tuple(shape)) for dtype, shape in fields[name])

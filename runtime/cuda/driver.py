@@ -186,6 +186,15 @@ class Device:
         self._done("make the context current", _api.cuCtxSetCurrent(self._context))
         _thread.device = self
 
+    def check(self) -> None:
+        """Raises DeviceError where the device was lost."""
+        if self._fault:
+            raise DeviceError(
+                f"cuda:{self.ordinal} was lost",
+                f"by: {self._fault}",
+                "the process has lost it: begin a new one",
+            )
+
     def call(self, what: str, function: Callable[..., tuple], *arguments: object) -> Any:
         """What a function of the driver gives with this device current.  Raises DeviceError."""
         if _thread.device is not self:

@@ -112,21 +112,16 @@ class Executable:
             run = self._queued(arrays)
             found = [None if at is not None else np.empty(made.shape, NUMPY[made.dtype])
                      for made, at in zip(run.results, launches.into, strict=True)]  # fmt: skip
-            for made, array in zip(run.results, found, strict=True):
+            for result, array in zip(run.results, found, strict=True):
                 if array is not None:
-                    made.copy_to(array)
+                    result.copy_to(array)
             self._check_flags(found)
-            targets = {}
-            for at in self._written:
-                array = arrays[at]
-                assert isinstance(array, np.ndarray)
-                plain = array.flags.c_contiguous and array.flags.aligned
-                targets[at] = array if plain else np.empty(array.shape, array.dtype)
-                run.params[at].copy_to(targets[at])
+            made = [np.empty(run.params[at].shape, NUMPY[run.params[at].dtype]) for at in self._written]
+            for at, array in zip(self._written, made, strict=True):
+                run.params[at].copy_to(array)
             self.machine.stream.synchronize()
-        for at, target in targets.items():
-            if target is not arrays[at]:
-                np.copyto(arrays[at], target)
+        # All is here, and nothing can fail any more; one sweep, which no interrupt divides.
+        list(map(np.copyto, [arrays[at] for at in self._written], made))
         results = []
         for array, at in zip(found[: len(found) - len(launches.checks)], launches.into, strict=False):
             result = array if at is None else arrays[at]
@@ -200,6 +195,8 @@ class Executable:
             raise DTypeError(about, f"given: {array}")
         if array.shape != shape:
             raise ShapeError(about, f"given: {array}")
+        if array.machine is not self.machine:
+            raise DeviceError(about, f"the program runs on {self.machine.device}", f"given: {array}")
         return array
 
     # ---- steps

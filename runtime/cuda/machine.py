@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from weakref import WeakValueDictionary
 
 from ...ir.locks import fork_safe_lock
 from ...passes.triton.binary import Binary
@@ -25,12 +26,18 @@ class Machine:
         self.allocator = Allocator(device)
         self.stream = device.stream()
         self.target: str = device.target
-        self._functions: dict[str, Function] = {}
+        # Whoever runs a kernel keeps it: the driver unloads those that nobody does.
+        self._functions: WeakValueDictionary[str, Function] = WeakValueDictionary()
         self._loading = threading.Lock()
 
     def use(self) -> None:
-        """Let this thread talk to the device."""
+        """Let this thread talk to the device.  Raises DeviceError in a forked child."""
         self.device.use()
+
+    def check(self) -> None:
+        """Raises DeviceError where the device was lost, and in a forked child."""
+        self.use()
+        self.device.check()
 
     def allocate(self, nbytes: int) -> Block:
         """Memory for work on the stream.  Raises OutOfMemoryError."""
@@ -43,11 +50,14 @@ class Machine:
     def functions(self, codes: Sequence[Code], binaries: Sequence[Binary]) -> list[Function]:
         """The loaded kernels, each once for the device."""
         self.use()
+        found = []
         with self._loading:
             for code, binary in zip(codes, binaries, strict=True):
-                if code.name not in self._functions:
-                    self._functions[code.name] = self.device.load(binary, code.parameters)
-            return [self._functions[code.name] for code in codes]
+                function = self._functions.get(code.name)
+                if function is None:
+                    function = self._functions[code.name] = self.device.load(binary, code.parameters)
+                found.append(function)
+        return found
 
 
 _machines: dict[int, Machine] = {}

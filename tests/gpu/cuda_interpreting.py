@@ -6,6 +6,7 @@ their sources are right.  The machine code is compiled and loaded, but nothing h
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 
 import launched_sources  # sets TRITON_INTERPRET: before anything else that could import triton
@@ -23,6 +24,7 @@ class Programs(launched_sources.Sources):
         super().__init__(fake)
         self._blocks: deque[list[tuple[int, int]]] = deque()  # of each launch that did not run yet
         self._now: list[tuple[int, int]] = []
+        self._launching = threading.Lock()
         load, launch = Machine.functions, Stream.launch
 
         def loading(machine, codes, binaries):
@@ -32,9 +34,14 @@ class Programs(launched_sources.Sources):
             return load(machine, codes, binaries)
 
         def launching(stream, *arguments, **keywords):
-            live = [(b.address, b.nbytes) for b in self._machine.allocator._live if b.nbytes]
-            self._blocks.append(live)
-            launch(stream, *arguments, **keywords)
+            with self._launching:  # of several threads' launches the first noted is the first queued
+                live = [(b.address, b.nbytes) for b in [*self._machine.allocator._live] if b.nbytes]
+                self._blocks.append(live)
+                try:
+                    launch(stream, *arguments, **keywords)
+                except BaseException:
+                    self._blocks.pop()
+                    raise
 
         Machine.functions, Stream.launch = loading, launching
         watch(lambda: self._now)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -232,6 +234,102 @@ def test_memory_runs_out_and_comes_back(fake: Fake):
 
 
 @on_fake()
+def test_a_call_of_the_driver_that_fails_changes_no_parameter(fake: Fake):
+    from cuda_interpreting import interpret_launches
+
+    interpret_launches(fake)
+
+    @jit.trace(target="cuda")
+    def f(x, a, b, rows):
+        y = (x * 2).sort(dim=1).values
+        a += y.sum(0)
+        b.mul_(2)
+        return x[rows], y.sum(1)
+
+    def given():
+        lamina.manual_seed(0)
+        return lamina.randn(4, 5), lamina.randn(5), lamina.randn(7), lamina.tensor([0, 3, 1])
+
+    for _ in range(3):
+        f(*given())
+    names = ("cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuMemsetD8Async")
+    for name in (*names, "cuLaunchKernel", "cuStreamSynchronize"):
+        before = fake.calls(name)
+        f(*given())
+        for nth in range(1, fake.calls(name) - before + 1):
+            x = given()
+            fake.fail(name, 999, nth)
+            with pytest.raises(DeviceError):
+                f(*x)
+            for got, want in zip(x, given(), strict=True):
+                np.testing.assert_array_equal(got.numpy(), want.numpy(), err_msg=f"{name} {nth}")
+    machine = machine_of()
+    machine.stream.synchronize()
+    f(*given())
+    assert machine.allocator.statistics()["allocated_bytes.all.current"] == 0
+    assert f.counts()["eager"] == 0
+
+
+@on_fake()
+def test_a_device_that_fails_in_the_background_is_told_of(fake: Fake):
+    from cuda_interpreting import interpret_launches
+
+    interpret_launches(fake)
+    f = jit.trace(lambda x: (x * 2).exp(), target="cuda", compile="background")
+    x = lamina.ones(3)
+    fake.fail("cuModuleLoadData", 2)
+    f(x)
+    while f._being_built:
+        time.sleep(0.01)
+    with pytest.raises(DeviceError, match="could not load"):
+        f(x)
+    f(x)
+    while f._being_built:
+        time.sleep(0.01)
+    np.testing.assert_allclose(f(x).numpy(), np.exp(2.0), rtol=1e-6)
+    assert f.counts() == {"served": 1, "recorded": 2, "eager": 0, "raised": 0}, f.explain()
+
+
+@on_fake(PYTHONWARNINGS="ignore")
+def test_a_forked_child_is_refused_before_anything_runs(fake: Fake):
+    from cuda_interpreting import interpret_launches
+
+    interpret_launches(fake)
+    f = jit.trace(lambda x: x * 2, target="cuda")
+    f(lamina.ones(2)), f(lamina.ones(2))
+    child = os.fork()
+    if not child:
+        said = []
+        g = jit.trace(lambda x: said.append(1) or x * 2, target="cuda")
+        for call in (f, g, g):
+            try:
+                call(lamina.ones(2))
+                os._exit(3)
+            except DeviceError:
+                pass
+        os._exit(4 if said else 0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert f(lamina.ones(2)).tolist() == [2.0, 2.0]
+
+
+@on_fake()
+def test_kernels_that_nobody_runs_are_unloaded(fake: Fake):
+    from cuda_interpreting import interpret_launches
+
+    interpret_launches(fake)
+    machine = machine_of()
+    for k in range(3):
+        f = jit.trace(lambda x, k=k: x * (k + 0.5), target="cuda")
+        f(lamina.ones(4)), f(lamina.ones(4))
+    assert fake.live()["modules"] == 3
+    del f
+    backend.forget()
+    gc.collect()
+    machine.device.synchronize()
+    assert fake.live()["modules"] == 0
+
+
+@on_fake()
 def test_a_failed_launch_names_kernel_and_program(fake: Fake):
     fake.on_launch(lambda launch: ILLEGAL_ADDRESS)
     f = jit.trace(lambda x: x.exp() + 1, target="cuda")
@@ -296,12 +394,6 @@ def test_without_a_device_nothing_runs():
     )
     done = run(["-c", program], devices=0)
     assert done.stdout == "the CUDA driver finds a GPU []\n", done.stderr
-
-
-def test_a_target_that_is_none_is_refused():
-    for name in ("gpu", "cuda:", "cuda:x", "CUDA", ""):
-        with pytest.raises(TypeError, match="target is 'cpu', 'cuda' or 'cuda:N'"):
-            jit.trace(lambda x: x, target=name)
 
 
 @on_fake()

@@ -112,6 +112,42 @@ def test_a_fork_waits_for_a_thread_that_takes_locks_in_any_order(turned):
     assert not thread.is_alive()
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.timeout(60)
+def test_two_threads_that_fork_at_once_hold_all_locks_each(monkeypatch):
+    made, outer, stop, wrong = (
+        [locks.fork_safe_lock() for _ in range(2)],
+        threading.Lock(),
+        threading.Event(),
+        [],
+    )
+    monkeypatch.setattr(locks, "_others", [*locks._others, outer])
+
+    def work(lock, seconds):
+        while not stop.is_set():
+            with lock:
+                time.sleep(seconds)
+            time.sleep(seconds / 10)
+
+    def fork():
+        for _ in range(12):
+            if forked(lambda: os._exit(0 if all(lock.acquire(timeout=1) for lock in made) else 7)):
+                wrong.append(1)
+
+    users = [threading.Thread(target=work, args=(lock, 0.005), daemon=True) for lock in made]
+    users.append(threading.Thread(target=work, args=(outer, 0.05), daemon=True))
+    forkers = [threading.Thread(target=fork) for _ in range(2)]
+    for thread in (*users, *forkers):
+        thread.start()
+    for thread in forkers:
+        thread.join()
+    stop.set()
+    for thread in users:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert not wrong
+
+
 def test_a_lock_that_nobody_holds_any_more_is_forgotten():
     count = len(locks._ours)
     made = [locks.fork_safe_lock() for _ in range(5)]
