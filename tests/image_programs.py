@@ -9,10 +9,11 @@ import lamina.ir.ops  # noqa: F401 - enters the records
 from lamina.ir.dtypes import float32
 from lamina.ir.kernel.form import Buffer, Kernel
 from lamina.ir.kernel.scalar import op, read
+from lamina.ir.kernel.verify import verify as verify_kernel
 from lamina.ir.op import REGISTRY
 from lamina.ir.types import type_of
 from lamina.passes.lower import lower
-from lamina.passes.program import Array, Call, Program, verify
+from lamina.passes.program import Array, Call, Program, interpret, verify
 
 
 def kernel_of(name: str, shapes: list[tuple[int, ...]], *args, **kwargs) -> Kernel:
@@ -150,3 +151,16 @@ def arguments(program: Program, seed: int = 0) -> list[np.ndarray]:
             array /= np.sqrt(np.float32(np.prod(param.shape[1:])))
         made.append(np.abs(array) + np.float32(0.5) if param.name.startswith("s") else array)
     return made
+
+
+def check(before: Program, after: Program, seed: int = 0) -> None:
+    """Both give the same results: 1e-6 of the largest, some 6 roundings of float32 between the calls.
+
+    Within a call the kernel interpreter computes in float64, sums of Winograd's too.
+    """
+    verify(after)
+    for call in after.calls:
+        verify_kernel(call.kernel)
+    given = arguments(before, seed)
+    for want, got in zip(interpret(before, *given), interpret(after, *given), strict=True):
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * max(1, np.abs(want).max(initial=0)))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from image_programs import Builder, arguments, random_images, small_network
+from image_programs import Builder, check, random_images, small_network
 
 from lamina.ir.kernel.affine import Affine
 from lamina.ir.kernel.interpret import interpret as interpret_kernel
@@ -14,22 +14,9 @@ from lamina.passes import assign_layouts as module
 from lamina.passes import blocking, pack_convolution
 from lamina.passes.assign_layouts import Options, assign_layouts, block_kernel, unblock_kernel
 from lamina.passes.llvm.target import AVX2, AVX512, BASELINE
-from lamina.passes.program import Program, interpret, verify
+from lamina.passes.program import Program
 
 SEEDS = range(60)
-
-
-def check(before: Program, after: Program, seed: int = 0) -> None:
-    """Both give the same results: 1e-6 of the largest, some 6 roundings of float32 between the calls.
-
-    Within a call the kernel interpreter computes in float64, sums of Winograd's too.
-    """
-    verify(after)
-    for call in after.calls:
-        verify_kernel(call.kernel)
-    given = arguments(before, seed)
-    for want, got in zip(interpret(before, *given), interpret(after, *given), strict=True):
-        np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * max(1, np.abs(want).max(initial=0)))
 
 
 # ---- texts

@@ -1,28 +1,15 @@
 """The batch innermost: golden texts, refusals, random training steps before and after, and planted bugs."""
 
-import numpy as np
 import pytest
-from image_programs import Builder, arguments
+from image_programs import Builder, check
 from training_programs import gradients, random_step, small_step
 
 from lamina.ir.errors import GraphError
-from lamina.ir.kernel.verify import verify as verify_kernel
 from lamina.passes import image_layout
 from lamina.passes.batch_innermost import batch_innermost
 from lamina.passes.llvm.target import AVX2, AVX512, BASELINE
-from lamina.passes.program import Program, interpret, verify
 
 SEEDS = range(30)
-
-
-def check(before: Program, after: Program, seed: int = 0) -> None:
-    """Both give the same results, but for the order of sums, which the interpreter computes in float64."""
-    verify(after)
-    for call in after.calls:
-        verify_kernel(call.kernel)
-    given = arguments(before, seed)
-    for want, got in zip(interpret(before, *given), interpret(after, *given), strict=True):
-        np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * max(1, np.abs(want).max(initial=0)))
 
 
 # ---- texts

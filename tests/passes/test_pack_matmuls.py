@@ -2,31 +2,19 @@
 
 import random
 
-import numpy as np
 import pytest
-from image_programs import Builder, arguments
+from image_programs import Builder, check
 
 from lamina.ir.errors import GraphError, KernelError
 from lamina.ir.kernel import parse
 from lamina.ir.kernel.scalar import op
-from lamina.ir.kernel.verify import verify as verify_kernel
 from lamina.passes import pack_matmuls as module
 from lamina.passes.collapse import collapsed
 from lamina.passes.llvm.target import AVX2, AVX512, BASELINE
 from lamina.passes.pack_matmuls import Options, pack_matmuls, product
-from lamina.passes.program import Program, interpret, verify
+from lamina.passes.program import Program
 
 WEIGHT = Options(frozenset((1,)))
-
-
-def check(before: Program, after: Program, seed: int = 0) -> None:
-    """Both give the same results; the interpreter computes sums in float64."""
-    verify(after)
-    for call in after.calls:
-        verify_kernel(call.kernel)
-    given = arguments(before, seed)
-    for want, got in zip(interpret(before, *given), interpret(after, *given), strict=True):
-        np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * max(1, np.abs(want).max(initial=0)))
 
 
 def linear(*shape: int, outs: int, relu: bool = True) -> Program:
