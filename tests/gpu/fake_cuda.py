@@ -198,6 +198,7 @@ def on_fake(**settings: object) -> Callable[[Callable[[Fake], None]], Callable[[
         reason = missing()
 
         @pytest.mark.skipif(bool(reason), reason=reason)
+        @pytest.mark.timeout(600)  # compiling takes as long as other processes let it
         def test() -> None:
             run_case(function, **settings)
 

@@ -27,6 +27,7 @@ from lamina.passes.triton.schedule import Schedule, Tile, grid
 
 HERE = Path(__file__).parent
 NO_TRITON = "Triton is not installed: the extra gpu has it"
+pytestmark = pytest.mark.timeout(600)  # some compile or interpret for a minute, undisturbed
 
 
 def interpreted(*words: str) -> str:

@@ -16,6 +16,7 @@ from lamina.runtime.triton_compiler import compiled
 HERE = Path(__file__).parent
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
 NO_TRITON = "Triton is not installed: the extra gpu has it"
+pytestmark = pytest.mark.timeout(600)  # some compile or interpret for a minute, undisturbed
 
 DECOMPOSED = """
     adadelta_update adagrad_update adam_update adamax_update index_add index_copy index_fill index_put
