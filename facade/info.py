@@ -10,7 +10,7 @@ from pathlib import Path
 from ..ir.version import __version__
 from ..runtime import get_num_threads
 
-LIBRARIES = ("numpy", "ml_dtypes", "safetensors", "networkx", "llvmlite", "triton", "torch")
+LIBRARIES = ("numpy", "ml_dtypes", "safetensors", "networkx", "llvmlite", "triton", "cuda-bindings", "torch")
 # What the code generator asks about, of all that a CPU can do.
 FEATURES = (
     "sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_bf16", "avx512_fp16",
