@@ -102,7 +102,7 @@ def _libdevice() -> None:
         def call(*operands):
             arrays = np.broadcast_arrays(*(x.handle.data for x in operands))
             value = np.asarray(function(*arrays)).astype(arrays[0].dtype)
-            return tl.core.tensor(Handle(value, operands[0].dtype.scalar), _type(operands[0], value))
+            return tl.core.tensor(Handle(value, operands[0].dtype.scalar), _type(operands, value))
 
         return call
 
@@ -110,9 +110,11 @@ def _libdevice() -> None:
         setattr(libdevice, name, calling(function))
 
 
-def _type(like, value: np.ndarray):
-    shape = list(value.shape)
-    return tl.block_type(like.dtype.scalar, shape) if like.type.is_block() else like.type
+def _type(operands, value: np.ndarray):
+    """Of scalars a scalar; a block beside one spreads it, as Triton's compiler does."""
+    kind = operands[0].dtype.scalar
+    blocks = any(x.type.is_block() for x in operands)
+    return tl.block_type(kind, list(value.shape)) if blocks else kind
 
 
 def _all_ones() -> None:
