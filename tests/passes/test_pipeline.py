@@ -1,7 +1,5 @@
 """pipeline: the order of the passes, the options, and that both halves keep what a graph computes."""
 
-import time
-
 import numpy as np
 import pytest
 from fusing import OPS, Maker, arrays_for, check_program, t
@@ -95,18 +93,13 @@ def test_pipeline_fuzz(seed):
     check_program(graph, program, rtol=1e-9)  # float64: sums of at most 256 terms
 
 
-def test_pipeline_time_of_a_training_step():
-    """About 300 nodes; 0.3 s on a Zen 5 core, most of it composing, which equal blocks share.
-
-    The bound lets a loaded machine pass, and not a pass that takes quadratic time.
-    """
+def test_pipeline_halves_the_steps_of_a_training_step():
+    """About 300 nodes.  What the passes take is measured by benchmarks/compile.py."""
     with Builder("loss") as b:
         x, *weights = b.param(t(8, 16)), *(b.param(t(16, 16)) for _ in range(24))
         for w in weights:
             x = x + OPS["layer_norm"](OPS["gelu"](x @ w), (16,))
         graph = b.finish(OPS["sum"](x * x))
     joint = differentiate(graph, Derived(seeds="ones"))
-    began = time.perf_counter()
     program = to_program(optimise(joint), (None,) * len(joint.results), AVX512)
-    assert time.perf_counter() - began < 3.0
     assert len(program.calls) < len(joint.nodes) / 2
