@@ -7,6 +7,7 @@ order that it is not in, a call that copies it is put before.  Params and result
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -21,7 +22,7 @@ from .windowed import Windowed
 Order = tuple[int, ...]
 
 
-class ImageLayout:
+class ImageLayout(ABC):
     """Which arrays are laid out anew, and the steps that use them.
 
     found: the convolutions to serve, with their roles.  A subclass says in which order an image is for a
@@ -35,9 +36,9 @@ class ImageLayout:
         # an array in the orders of its dimensions that there are
         self.made: dict[Array, dict[Order, Array]] = {}
 
+    @abstractmethod
     def order(self, roles: Windowed | None, array: Array) -> Order:
         """The order of an image for a call of these roles, if any."""
-        raise NotImplementedError
 
     def way(self, kernel: Kernel, roles: Windowed) -> Any:
         """How a convolution runs on images in their orders: what `Call.how` takes."""
