@@ -152,10 +152,9 @@ def block(kernel: Kernel, given: Iterable[str], lanes: int, beside: Iterable[str
         # the lanes of stages that run one after another are one axis: only one fills the vectors
         pairs |= {axis: (pairs[axis][0], pairs[own[0]][1]) for axis in own}
     halves = {axis: _halves(kernel, axis, lanes, *pair) for axis, pair in pairs.items()}
-    inner = {pair[1] for pair in pairs.values()}
 
     buffers = {
-        name: (replace(b, shape=blocked_shape(b.shape, lanes)), partial(_blocked_index, inner, lanes))
+        name: (replace(b, shape=blocked_shape(b.shape, lanes)), partial(_blocked_index, lanes))
         for name, b in kernel.buffers.items()
         if name in wanted
     }
@@ -174,11 +173,11 @@ def block(kernel: Kernel, given: Iterable[str], lanes: int, beside: Iterable[str
     return Blocked(made, frozenset(wanted), pairs)
 
 
-def _blocked_index(inner: set[str], lanes: int, index: Index) -> Index:
-    """[n, 16*co+ci+32, i] -> [n, co+2, i, ci]"""
+def _blocked_index(lanes: int, index: Index) -> Index:
+    """[n, 16*co+ci+16*g+32, i] -> [n, co+g+2, i, ci]"""
     part = index[CHANNEL]
     assert isinstance(part, Affine)  # _is_blockwise said so
-    lane = Affine(tuple((name, 1) for name in part.names if name in inner))
+    lane = Affine(tuple((name, c) for name, c in part.terms if c % lanes))
     rest = part - lane
     outer = Affine(tuple((name, c // lanes) for name, c in rest.terms), rest.constant // lanes)
     return (*index[:CHANNEL], outer, *index[CHANNEL + 1 :], lane)
@@ -252,7 +251,9 @@ def _closure(
         indices[store.buffer].append(store.index)
     split: set[str] = set()
     while True:
-        found = {name for b in wanted for index in indices[b] for name in _names(index[CHANNEL])}
+        found = {
+            name for b in wanted for index in indices[b] for name in _within_blocks(index[CHANNEL], lanes)
+        }
         more = {
             name
             for name, buffer in kernel.buffers.items()
@@ -283,17 +284,22 @@ def _names(part: Affine | Expr) -> frozenset[str]:
     return part.names if isinstance(part, Affine) else frozenset()
 
 
+def _within_blocks(part: Affine | Expr, lanes: int) -> frozenset[str]:
+    """The axes of an index on channels whose steps are no whole blocks: those to split."""
+    return frozenset(name for name, c in part.terms if c % lanes) if isinstance(part, Affine) else frozenset()
+
+
 def _is_blockwise(kernel: Kernel, buffer: str, part: Affine | Expr, lanes: int) -> bool:
     """Whether an index on channels is one axis plus whole blocks, and either both are whole blocks long, or
     it is that axis alone."""
     if not isinstance(part, Affine) or part.constant % lanes:
         return False
-    steps = [(name, c) for name, c in part.terms if c % lanes]
-    if len(steps) != 1 or steps[0][1] != 1:
+    (name, *more) = _within_blocks(part, lanes) or ("", "")
+    if more or part.coefficient(name) != 1:
         return False
-    extent, channels = int(kernel.extents[steps[0][0]]), int(kernel.buffers[buffer].shape[CHANNEL])
+    extent, channels = int(kernel.extents[name]), int(kernel.buffers[buffer].shape[CHANNEL])
     whole = extent % lanes == 0 and channels % lanes == 0
-    return whole or (part == Affine(((steps[0][0], 1),)) and extent == channels)
+    return whole or (part == Affine(((name, 1),)) and extent == channels)
 
 
 def _keeps_order(stage: Stage) -> bool:

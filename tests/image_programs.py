@@ -7,13 +7,14 @@ import numpy as np
 
 import lamina.ir.ops  # noqa: F401 - enters the records
 from lamina.ir.dtypes import float32
-from lamina.ir.kernel.form import Buffer, Kernel
+from lamina.ir.kernel.affine import as_affine
+from lamina.ir.kernel.form import Axis, Buffer, Kernel, Store
 from lamina.ir.kernel.scalar import op, read
 from lamina.ir.kernel.verify import verify as verify_kernel
 from lamina.ir.op import REGISTRY
 from lamina.ir.types import type_of
 from lamina.passes.lower import lower
-from lamina.passes.program import Array, Call, Program, interpret, verify
+from lamina.passes.program import Alias, Array, Call, Program, interpret, verify
 
 
 def kernel_of(name: str, shapes: list[tuple[int, ...]], *args, **kwargs) -> Kernel:
@@ -62,6 +63,26 @@ class Builder:
         stages = tuple(s for s in kernel.stages if getattr(s, "buffer", None) not in gone)
         return self.call(kernel.replace(outputs=kernel.outputs[:only], stages=stages), *inputs, name=record)
 
+    def alias(self, x: Array, shape: tuple[int, ...]) -> Array:
+        """The same elements under another shape."""
+        view = Array("view", x.dtype, shape)
+        self.steps.append(Alias((x,), (view,)))
+        return view
+
+    def shuffled(self, x: Array, groups: int) -> Array:
+        """Its channels dealt out: the first of each group, then the second of each.
+
+        As view, transpose and reshape are fused: y[n, i, g, h, w] = x[n, i + c/groups*g, h, w].
+        """
+        n, c, h, w = x.shape
+        split = (n, c // groups, groups, h, w)
+        axes = [Axis(name, extent) for name, extent in zip("nighw", split, strict=True)]
+        at = {axis.name: as_affine(axis.name) for axis in axes}
+        value = read("x", (at["n"], at["i"] + at["g"] * (c // groups), at["h"], at["w"]))
+        buffers = (Buffer("x", "f32", x.shape),), (Buffer("y", "f32", split),)
+        shuffle = Kernel("shuffle", *buffers, tuple(axes), (Store("y", tuple(at.values()), value),))
+        return self.alias(self.call(verify_kernel(shuffle), x), x.shape)
+
     def cat(self, *parts: Array) -> Array:
         """Joined along the channels."""
         record = REGISTRY["cat"]
@@ -107,7 +128,19 @@ def random_images(seed: int) -> Program:
     for _ in range(rng.randint(3, 7)):
         x = rng.choice(values[-3:])
         kind = rng.choice(
-            ("conv", "conv", "conv", "depthwise", "pool", "mean pool", "tanh", "add", "norm", "cat")
+            (
+                "conv",
+                "conv",
+                "conv",
+                "depthwise",
+                "pool",
+                "mean pool",
+                "tanh",
+                "add",
+                "norm",
+                "cat",
+                "shuffle",
+            )
         )
         fits = len(x.shape) == 4 and min(x.shape[2:]) >= 3
         if kind in ("conv", "depthwise") and fits:
@@ -128,6 +161,10 @@ def random_images(seed: int) -> Program:
         elif kind == "add":
             other = next((v for v in values if v is not x and v.shape == x.shape), x)
             values.append(b.op("add", x, other))
+        elif kind == "shuffle" and len(x.shape) == 4 and x.shape[1] % 2 == 0:
+            values.append(
+                b.shuffled(x, rng.choice([g for g in (2, 4, x.shape[1] // 2) if x.shape[1] % g == 0]))
+            )
         elif kind == "cat":
             beside = [v for v in values if len(v.shape) == 4 and v.shape[2:] == x.shape[2:]]
             values.append(b.cat(x, rng.choice(beside)))

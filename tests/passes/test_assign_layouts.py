@@ -107,6 +107,17 @@ def test_random_programs_give_what_they_gave(target):
     assert blocked > len(SEEDS) // 3
 
 
+@pytest.mark.parametrize("channels, groups", [(8, 2), (8, 4), (16, 2), (16, 4), (16, 8), (12, 3), (12, 2)])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_shuffled_channels_between_convolutions(channels, groups, batch):
+    """An index such as i+4*g, whole blocks apart, splits i alone."""
+    b = Builder("net", (batch, 8, 5, 6))
+    y = b.shuffled(b.conv(b.image, channels, 1), groups)
+    before = b.program(b.conv(y, channels, 3, padding=1))
+    for target in (BASELINE, AVX2):
+        check(before, assign_layouts(before, target))
+
+
 @pytest.mark.parametrize("channels", [4, 5, 7, 8])
 def test_blocks_convert_there_and_back(channels):
     x = np.random.default_rng(0).standard_normal((2, channels, 3, 5)).astype(np.float32)
@@ -122,8 +133,8 @@ def test_blocks_convert_there_and_back(channels):
 def blocks_begin_at_the_first_channel(monkeypatch):
     real = blocking._blocked_index
 
-    def wrong(inner, lanes, index):
-        made = real(inner, lanes, index)
+    def wrong(lanes, index):
+        made = real(lanes, index)
         return (made[0], Affine(made[1].terms), *made[2:])
 
     monkeypatch.setattr(blocking, "_blocked_index", wrong)
