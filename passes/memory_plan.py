@@ -164,6 +164,12 @@ class _Memory:
         self.held: dict[tuple[str, int], list[tuple[int, int, Array, int]]] = {}
         self.root, self.beyond = roots(plan.program)
         self.overwritten = False
+        program = plan.program
+        self.owners = {
+            "param": program.params,
+            "result": program.results,
+            "constant": tuple(program.constants),
+        }
 
     def refuse(self, rule: str, *details: str) -> GraphError:
         return GraphError(f"plan of {self.program.name}: {rule}", *details)
@@ -173,6 +179,9 @@ class _Memory:
             if place.at < 0 or place.at + nbytes > self.plan.arena:
                 raise self.refuse(f"{nbytes} bytes at {place} are not inside the arena")
             return ("arena", 0), place.at, place.at + nbytes
+        owner = self.owners[place.kind][place.at]
+        if place.beyond < 0 or place.beyond + nbytes > owner.nbytes:
+            raise self.refuse(f"{nbytes} bytes at {place} are not inside {owner}")
         return (place.kind, place.at), place.beyond, place.beyond + nbytes
 
     def write(self, place: Place, array: Array | None, nbytes: int, beyond: int = 0) -> None:

@@ -8,6 +8,7 @@ from itertools import combinations
 
 from ..errors import KernelError
 from .affine import Affine, Extent, as_affine
+from .bounds import bounds
 from .form import ACCUMULATE, COMBINE, Axis, Buffer, Fold, Kernel, Local, Reduce, Stage, Store, names
 from .infer import check_constants, is_integer
 from .scalar import Coordinate, Expr, Read, Ref, walk
@@ -135,6 +136,7 @@ class _Scope:
             )
         self.check_index(stage, access, access.index, buffer, inside)
         if access.other is None:
+            self.check_computed(stage, access, access.index, buffer)
             for d in () if _is_empty(kernel, stage) else kernel.unproved(access):
                 raise KernelError(
                     f"{kernel.name}: {access} may leave dimension {d} of {buffer}",
@@ -161,6 +163,26 @@ class _Scope:
                     f"{self.kernel.name}: an index is an integer",
                     f"index: {part} is {self.kernel.dtype_of(part)}",
                     f"at: {stage}",
+                )
+
+    def check_computed(self, stage: Stage, place: object, index: tuple, buffer: Buffer) -> None:
+        """An index that is computed from coordinates stays inside of its buffer.
+
+        One from data is checked before the kernel runs (`passes/index_check.py`), one of a kernel with
+        symbols when that is bound.
+        """
+        kernel = self.kernel
+        if kernel.symbols or _is_empty(kernel, stage):
+            return
+        for d, (part, size) in enumerate(zip(index, buffer.shape, strict=True)):
+            if isinstance(part, Affine) or any(isinstance(expr, (Read, Ref)) for expr in walk(part)):
+                continue
+            low, high = bounds(kernel, part)
+            if low < 0 or high >= size:
+                raise KernelError(
+                    f"{kernel.name}: {place} may leave dimension {d} of {buffer}",
+                    f"at: {stage}",
+                    f"index: {part} is {low} to {high}",
                 )
 
     def check_fold(self, stage: Fold, axes: frozenset[str]) -> None:
@@ -213,6 +235,7 @@ class _Scope:
             if isinstance(part, Expr):
                 self.check_expr(stage, part, axes)
         self.check_index(stage, buffer.name, stage.index, buffer, axes | set(kernel.symbols))
+        self.check_computed(stage, f"a store to {buffer.name}", stage.index, buffer)
         self.check_typed(stage, stage.value, buffer.dtype, f"the buffer {buffer.name}")
         if stage.combine is not None and stage.combine not in ACCUMULATE:
             raise KernelError(

@@ -1,12 +1,21 @@
-"""Write functions on vectors of float32, and Winograd's transforms of one dimension in them."""
+"""Write functions on vectors of float32, and Winograd's transforms of one dimension in them.
+
+Every pointer is known by the array that it points into and the floats between their starts, so that no load
+or store is written which may leave its array; what a function does with the pointers and integers it is given
+is its contract, which each call of it is held to.
+"""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from ...ir.errors import KernelError
+from .ranges import Range
 from .target import Target
 from .writer import Value, Writer
 
@@ -33,12 +42,52 @@ def pair_polynomials(pairs: tuple[float, ...]) -> tuple[list[list[float]], list[
     return [product([b for b in pairs if b != a]) for a in pairs], product(list(pairs))
 
 
-class Function(Writer):
-    """Writes one internal function on vectors of f32."""
+@dataclass(frozen=True)
+class Contract:
+    """What a function is given, in order: floats behind each pointer, the range of each integer.
 
-    def __init__(self, target: Target):
+    buffers: the kernel's, which come first, as they are.
+    """
+
+    floats: Mapping[str, int] = field(default_factory=dict)
+    integers: Mapping[str, Range] = field(default_factory=dict)
+    buffers: tuple[str, ...] = ()
+
+    @property
+    def parameters(self) -> str:
+        pointers = [f"ptr {name}" for name in self.buffers] + [f"ptr noalias {name}" for name in self.floats]
+        return ", ".join([*pointers, *(f"i64 {name}" for name in self.integers)])
+
+    def holds(self, caller: Function, name: str, arguments: Mapping[str, str]) -> None:
+        """Raises KernelError where a call with these arguments may break it."""
+        for pointer, count in self.floats.items():
+            caller.holds(arguments[pointer], count)
+        for parameter, (least, most) in self.integers.items():
+            low, high = caller.ranges.of(arguments[parameter])
+            if low <= high and (low < least or high > most):
+                raise KernelError(
+                    f"the code may call {name} with {parameter} beyond {least} to {most}",
+                    f"it is {low} to {high}",
+                )
+
+
+NOTHING = Contract()
+
+
+class Function(Writer):
+    """Writes one internal function on vectors of f32.
+
+    arrays: of each pointer the array it points into, that array's floats, and how many are before it.
+    """
+
+    def __init__(self, target: Target, contract: Contract = NOTHING):
         super().__init__(target.lanes)
         self.wide, self.fused = f"<{target.lanes} x float>", target.has_fma
+        self.arrays: dict[str, tuple[str, int, Range]] = {}
+        for name, count in contract.floats.items():
+            self.arrays[name] = name, count, (0, 0)
+        for name, (low, high) in contract.integers.items():
+            self.ranges.declare(name, low, high)
 
     def text(self, name: str, parameters: str, linkage: str = "internal ") -> str:
         width = 512 if self.lanes == 16 else 256
@@ -52,27 +101,55 @@ class Function(Writer):
         """start + offsets, in floats."""
         for offset in offsets:
             if offset not in (0, "0"):
+                array, count, before = self.arrays[start]
                 start = self.name(f"getelementptr float, ptr {start}, i64 {offset}")
+                by = self.ranges.of(str(offset))
+                self.arrays[start] = array, count, (before[0] + by[0], before[1] + by[1])
         return start
 
     def load(self, pointer: str) -> str:
+        self.holds(pointer, self.lanes)
         return self.name(f"load {self.wide}, ptr {pointer}, align 4")
 
+    def load_one(self, pointer: str) -> Value:
+        self.holds(pointer, 1)
+        return Value(self.name(f"load float, ptr {pointer}, align 4"), "f32")
+
     def store(self, value: str, pointer: str) -> None:
+        self.holds(pointer, self.lanes)
         self.line(f"store {self.wide} {value}, ptr {pointer}, align 4")
+
+    def holds(self, pointer: str, count: int) -> None:
+        """Raises KernelError unless the array has so many floats behind a pointer, wherever it may point."""
+        array, size, (low, high) = self.arrays[pointer]
+        if low <= high and (low < 0 or high + count > size):
+            raise KernelError(
+                f"the code may leave the {size} floats of {array.lstrip('%')}",
+                f"it takes {low} to {high + count - 1}",
+            )
+
+    def invoke(self, name: str, contract: Contract, *arguments: str) -> None:
+        """Call a function that was written before.  Raises KernelError where that may break its contract."""
+        parameters = [*contract.buffers, *contract.floats, *contract.integers]
+        contract.holds(self, name, dict(zip(parameters, arguments, strict=True)))
+        typed = [f"{'i64' if p in contract.integers else 'ptr'} {a}" for p, a in zip(parameters, arguments)]
+        self.line(f"call void @{name}({', '.join(typed)})")
 
     def prefetch(self, pointer: str) -> None:
         """Ask for a cache line, to be read, into the nearest cache."""
         hints = [("i32", "0"), ("i32", "3"), ("i32", "1")]
         self.line(self.call("llvm.prefetch.p0", "void", [("ptr", pointer), *hints]))
 
-    def pointer(self, number: int) -> str:
-        """The pointer that %args holds at `number`."""
+    def pointer(self, number: int, array: str, count: int) -> str:
+        """The pointer that %args holds at `number`: to an array of so many floats."""
         place = self.name(f"getelementptr ptr, ptr %args, i64 {number}")
-        return self.name(f"load ptr, ptr {place}, align 8")
+        pointer = self.name(f"load ptr, ptr {place}, align 8")
+        self.arrays[pointer] = array, count, (0, 0)
+        return pointer
 
     def floats(self, name: str, count: int) -> str:
         self.line(f"%{name} = alloca [{count} x float], align 64")
+        self.arrays[f"%{name}"] = name, count, (0, 0)
         return f"%{name}"
 
     # ---- integers
@@ -96,6 +173,39 @@ class Function(Writer):
             return []
 
         self.loop(str(low), str(high), step, [], once, nonempty)
+
+    def span(self, start: str, size: int, most: int, body: Callable[[str, str], None]) -> None:
+        """body(index, place) for each place, start + index, that is 0 to size - 1; index is below `most`."""
+        before = self.ranges.of(start)[0] < 0
+        low = self.i("smax", self.i("sub", 0, start), 0) if before else "0"
+
+        def at(index: str) -> None:
+            place = self.i("add", start, index)
+            self.ranges.declare(place, 0, size - 1)
+            body(index, place)
+
+        self.each(low, self.i("smin", self.i("sub", size, start), most), at)
+
+    def if_inside(
+        self, most: Sequence[tuple[str, int]], yes: Callable[[], None], no: Callable[[], None]
+    ) -> None:
+        """yes() where each integer is from 0 to its most, which then is known of it; else no()."""
+        if min(end for _, end in most) < 0:
+            no()
+            return
+        # unsigned: a negative one is beyond every end
+        tests = [self.name(f"icmp ule i64 {at}, {end}") for at, end in most]
+        both = tests[0]
+        for test in tests[1:]:
+            both = self.name(f"and i1 {both}, {test}")
+
+        def known() -> None:
+            with ExitStack() as stack:
+                for at, end in most:
+                    stack.enter_context(self.ranges.given(at, 0, end))
+                yes()
+
+        self.either(both, known, no)
 
     def either(self, condition: str, yes: Callable[[], None], no: Callable[[], None]) -> None:
         """if condition: yes() else: no()"""

@@ -109,7 +109,6 @@ class _Framed(Emitter):
             raise KernelError(f"{kernel.name}: {how} does not fit", f"kernel: {kernel}")
         self.how, self.extent = how, extent
         self.starts = (0, 0)
-        self.open: dict[Read, list[int]] = {}  # the dimensions in which a read may leave its buffer
         self.weight = next((a.buffer for _, a in kernel.reads() if how.lane in kernel.free_axes(a)), None)
         self.images = [access for _, access in kernel.reads() if access.buffer == how.image]
 
@@ -189,7 +188,9 @@ class _Framed(Emitter):
         def nest(axes: list[str], at: list[Point], totals: list[Value]) -> list[Value]:
             if not axes:
                 return self.over(rest, at, totals, fma)
-            low, high = self.reach(axes[0], *bounded[axes[0]], at[0])
+            part, size = bounded[axes[0]]
+            low, high = self.reach(axes[0], part, size, at[0])
+            self.keeps_inside(part, size, axes[0], at[0], low, high)
 
             def body(index: str, values: list[Value]) -> list[Value]:
                 return nest(axes[1:], [p | {axes[0]: (index, 0)} for p in at], values)
@@ -230,10 +231,12 @@ class _Framed(Emitter):
             return None, None
         return super().guards(access, point)
 
-    def unproved(self, access: Read) -> list[int]:
-        if access not in self.open:
-            self.open[access] = self.kernel.unproved(access)
-        return self.open[access]
+    def guarded(self, access: Read, point: Point) -> list[int]:
+        """Where no guard is written, the dimension along the row is proven like those without one."""
+        guarded = self.unproved(access)
+        if access.buffer != self.how.image or not self.inside(access, point):
+            return guarded
+        return [d for d in guarded if self.how.across not in access.index[d].names]  # type: ignore[union-attr]
 
     def inside(self, access: Read, point: Point) -> bool | None:
         """Whether the row's index is in the image, if that is known; the others are, in their loops."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from math import prod
 from typing import TYPE_CHECKING
 
 from ...ir.errors import KernelError
@@ -11,7 +12,7 @@ from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Kernel, Local, Reduce, Store
 from ...ir.kernel.scalar import Op, Read
 from .code import Code, Phase
-from .conv_function import PAIRS, Function
+from .conv_function import NOTHING, PAIRS, Contract, Function
 from .emit import Emitter
 from .schedule import Schedule
 from .target import Target
@@ -146,14 +147,19 @@ class WinogradCode:
             raise KernelError(f"{kernel.name}: {how} takes more than {STACK} bytes of a thread's stack")
         self.declared: dict[str, str] = {}
         self.functions: list[str] = []
+        self.contracts: dict[str, Contract] = {}
 
-    def function(self) -> Function:
-        made = Function(self.target)
+    def function(self, contract: Contract = NOTHING) -> Function:
+        made = Function(self.target, contract)
         made.declared = self.declared
         return made
 
-    def add(self, name: str, function: Function, parameters: str, linkage: str = "internal ") -> None:
-        self.functions.append(function.text(f"{UNNAMED}_{name}", parameters, linkage))
+    def add(self, name: str, function: Function, contract: Contract) -> None:
+        self.contracts[name] = contract
+        self.functions.append(function.text(f"{UNNAMED}_{name}", contract.parameters))
+
+    def add_phase(self, name: str, function: Function) -> None:
+        self.functions.append(function.text(f"{UNNAMED}_{name}", "ptr %args, i64 %lo, i64 %hi", ""))
 
     def code(self) -> Code:
         self.transform()
@@ -187,12 +193,19 @@ class WinogradCode:
         """Tiles of the last block."""
         return self.tiles - (self.blocks - 1) * self.block
 
-    def call(self, f: Function, name: str, *arguments: tuple[str, str]) -> None:
-        f.line(f"call void @{UNNAMED}_{name}({', '.join(f'{t} {a}' for t, a in arguments)})")
+    def call(self, f: Function, name: str, *arguments: str, contract: Contract | None = None) -> None:
+        f.invoke(f"{UNNAMED}_{name}", contract or self.contracts[name], *arguments)
+
+    def window(self, row: int) -> Contract:
+        """What `transform` is given for a window whose rows are so many floats apart."""
+        n, lanes = self.n, self.lanes
+        floats = {"%x": (n - 1) * row + n * lanes, "%v": (n * n - 1) * self.v_position + lanes}
+        return Contract(floats, {"%row": (row, row)})
 
     def transform(self) -> None:
         """V = Bt x B for one tile and block of channels: %x has rows %row apart."""
-        f, n, lanes = self.function(), self.n, self.lanes
+        contract = self.window(max(self.n, self.shape.image[3]) * self.lanes)  # of a shorter row takes less
+        f, n, lanes = self.function(contract), self.n, self.lanes
         half = f.floats("half", n * n * lanes)
 
         def column(j: str) -> None:
@@ -214,60 +227,52 @@ class WinogradCode:
 
         f.each(0, n, column)
         f.each(0, n, row)
-        self.add("window", f, "ptr noalias %x, i64 %row, ptr noalias %v")
+        self.add("window", f, contract)
 
     def fetch(self) -> None:
         """All blocks of channels of tile %q to %v, with zeros for what lies outside the image."""
-        f, n, lanes, s = self.function(), self.n, self.lanes, self.shape
-        _, blocks, height, width = s.image
+        n, lanes, s = self.n, self.lanes, self.shape
+        images, blocks, height, width = s.image
         size = height * width * lanes
+        room = (n * n - 1) * self.v_position + (blocks - 1) * self.v_block + lanes
+        contract = Contract({"%x": images * blocks * size, "%v": room}, {"%q": (0, self.tiles - 1)})
+        f = self.function(contract)
         window = f.floats("edge", n * n * lanes)
         batch, ty, tx = self.place(f, "%q")
         y0 = f.i("sub", f.i("mul", ty, self.how.tile), s.padding[0])
         x0 = f.i("sub", f.i("mul", tx, self.how.tile), s.padding[1])
         image = f.at("%x", f.i("mul", batch, blocks * size))
-        inside = None
-        for at, extent in ((y0, height), (x0, width)):
-            # unsigned: a negative start is beyond every end
-            test = f.name(f"icmp ule i64 {at}, {extent - n}") if extent >= n else "false"
-            inside = test if inside is None else f.name(f"and i1 {inside}, {test}")
 
         def transform(source: str, row: int, c: str) -> None:
             to = f.at("%v", f.i("mul", c, self.v_block))
-            self.call(f, "window", ("ptr", source), ("i64", str(row)), ("ptr", to))
+            self.call(f, "window", source, to, str(row), contract=self.window(row))
 
         def inner() -> None:
             start = f.at(image, f.i("mul", f.i("add", f.i("mul", y0, width), x0), lanes))
             f.each(0, blocks, lambda c: transform(f.at(start, f.i("mul", c, size)), width * lanes, c))
 
         def edge() -> None:
-            low_y, high_y = f.i("smax", f.i("sub", 0, y0), 0), f.i("smin", f.i("sub", height, y0), n)
-            low_x, high_x = f.i("smax", f.i("sub", 0, x0), 0), f.i("smin", f.i("sub", width, x0), n)
             f.each(0, n * n, lambda k: f.store("zeroinitializer", f.at(window, f.i("mul", k, lanes))))
 
             def channels(c: str) -> None:
                 base = f.at(image, f.i("mul", c, size))
 
-                def row(y: str) -> None:
-                    start = f.i("add", f.i("mul", f.i("add", y0, y), width), x0)
+                def row(i: str, y: str) -> None:
+                    line = f.at(base, f.i("mul", y, width * lanes))
 
-                    def point(x: str) -> None:
-                        source = f.at(base, f.i("mul", f.i("add", start, x), lanes))
-                        place = f.i("mul", f.i("add", f.i("mul", y, n), x), lanes)
-                        f.store(f.load(source), f.at(window, place))
+                    def point(j: str, x: str) -> None:
+                        to = f.at(window, f.i("mul", f.i("add", f.i("mul", i, n), j), lanes))
+                        f.store(f.load(f.at(line, f.i("mul", x, lanes))), to)
 
-                    f.each(low_x, high_x, point)
+                    f.span(x0, width, n, point)
 
-                f.each(low_y, high_y, row)
+                f.span(y0, height, n, row)
                 transform(window, n * lanes, c)
 
             f.each(0, blocks, channels)
 
-        if inside == "false":
-            edge()
-        else:
-            f.either(str(inside), inner, edge)
-        self.add("fetch", f, "ptr noalias %x, i64 %q, ptr noalias %v")
+        f.if_inside([(y0, height - n), (x0, width - n)], inner, edge)
+        self.add("fetch", f, contract)
 
     def place(self, f: Function, tile: str) -> tuple[str, str, str]:
         """Batch, row and column of a tile's number."""
@@ -278,7 +283,10 @@ class WinogradCode:
 
     def product(self, rows: int) -> None:
         """M = V U at one position, for `rows` tiles and one chunk of output channels, held in registers."""
-        f, lanes, vectors, step = self.function(), self.lanes, self.how.vectors, 4
+        lanes, vectors, step, blocks = self.lanes, self.how.vectors, 4, self.shape.image[1]
+        floats = {"%v": (blocks - 1) * self.v_block + rows * lanes, "%u": blocks * lanes * lanes * vectors}
+        contract = Contract(floats | {"%m": ((vectors - 1) * self.block + rows) * lanes})
+        f = self.function(contract)
         zero = Value("zeroinitializer", "f32", lanes)
 
         def some(v: str, u: str, totals: list[Value]) -> list[Value]:
@@ -288,8 +296,7 @@ class WinogradCode:
                 for w in range(vectors):
                     f.prefetch(f.at(u, (k * vectors + w) * lanes + AHEAD // 4))
                 for r in range(rows):
-                    number = f.name(f"load float, ptr {f.at(v, r * lanes + k)}, align 4")
-                    x = f.broadcast(Value(number, "f32"))
+                    x = f.broadcast(f.load_one(f.at(v, r * lanes + k)))
                     for w in range(vectors):
                         slot = r * vectors + w
                         totals[slot] = Value(f.fma(x.text, weights[w], totals[slot].text), "f32", lanes)
@@ -307,16 +314,20 @@ class WinogradCode:
         for r in range(rows):
             for w in range(vectors):
                 f.store(totals[r * vectors + w].text, f.at("%m", w * self.block * lanes + r * lanes))
-        self.add(f"product{rows}", f, "ptr noalias %v, ptr noalias %u, ptr noalias %m")
+        self.add(f"product{rows}", f, contract)
 
     def result(self) -> None:
         """y = At M A for tile %q and the vector %k of output channels, and then the epilogue."""
         s, n, tile, lanes = self.shape, self.n, self.how.tile, self.lanes
-        f = self.function()
+        contract = Contract(
+            {"%m": (n * n - 1) * self.m_position + lanes},
+            {"%q": (0, self.tiles - 1), "%k": (0, s.chunks - 1)},
+            tuple(f"%{buffer}.ptr" for buffer in self.kernel.buffers),
+        )
+        f = self.function(contract)
         half, ready = f.floats("half", tile * n * lanes), f.floats("ready", tile * lanes)
         batch, ty, tx = self.place(f, "%q")
         y0, x0 = f.i("mul", ty, tile), f.i("mul", tx, tile)
-        high_y, high_x = (f.i("smin", f.i("sub", size, at), tile) for size, at in zip(s.size, (y0, x0)))
 
         def column(j: str) -> None:
             at, to = f.at("%m", f.i("mul", j, self.m_position)), f.at(half, f.i("mul", j, lanes))
@@ -325,33 +336,31 @@ class WinogradCode:
                 f.store(value, f.at(to, i * n * lanes))
 
         epilogue = Epilogue(self.kernel, s.lane, self.target)
-        epilogue.declared, epilogue.lines = self.declared, f.lines
+        epilogue.declared, epilogue.lines, epilogue.ranges = self.declared, f.lines, f.ranges
 
-        def row(i: str) -> None:
+        def row(i: str, y: str) -> None:
             at = f.at(half, f.i("mul", i, n * lanes))
-            x = [f.load(f.at(at, j * lanes)) for j in range(n)]
-            for j, value in enumerate(f.output_transform(x, self.pairs, tile)):
+            totals = [f.load(f.at(at, j * lanes)) for j in range(n)]
+            for j, value in enumerate(f.output_transform(totals, self.pairs, tile)):
                 f.store(value, f.at(ready, j * lanes))
-            y = f.i("add", y0, i)
 
-            def place(j: str) -> None:
+            def place(j: str, x: str) -> None:
                 total = Value(f.load(f.at(ready, f.i("mul", j, lanes))), "f32", lanes)
                 point = {s.out: ("%k", 0), s.lane: ("0", 0)}
-                point |= {s.places[0]: (y, 0), s.places[1]: (f.i("add", x0, j), 0)}
+                point |= {s.places[0]: (y, 0), s.places[1]: (x, 0)}
                 point |= {s.batch: (batch, 0)} if s.batch else {}
                 epilogue.totals, epilogue.count, epilogue.label = [total], f.count, f.label
                 epilogue.scopes = [{}]
                 epilogue.stages([point])
                 f.count, f.label = epilogue.count, epilogue.label
 
-            f.each(0, high_x, place)
+            f.span(x0, s.size[1], tile, place)
 
         f.each(0, n, column)
-        f.each(0, high_y, row)
-        buffers = ", ".join(f"ptr %{b}.ptr" for b in self.kernel.buffers)
+        f.span(y0, s.size[0], tile, row)
         slots = [f"  {slot} = alloca {kind}, align 64" for (kind, _), slot in epilogue.slots.items()]
         f.lines[:0] = ["  %nowhere = alloca i64, align 8", *slots]
-        self.add("result", f, f"{buffers}, ptr noalias %m, i64 %q, i64 %k")
+        self.add("result", f, contract)
 
     # ---- phases
     def products(self, f: Function, tiles: int, v: str, u: str, m: str) -> None:
@@ -362,8 +371,8 @@ class WinogradCode:
             weights = f.at(u, f.i("mul", k, self.shape.image[1] * self.lanes**2 * self.how.vectors))
             first = 0
             for rows in balanced(tiles, self.how.rows):
-                self.call(f, f"product{rows}", ("ptr", f.at(at[0], first * self.lanes)),
-                          ("ptr", weights), ("ptr", f.at(at[1], first * self.lanes)))  # fmt: skip
+                places = (f.at(start, first * self.lanes) for start in at)
+                self.call(f, f"product{rows}", next(places), weights, next(places))
                 first += rows
 
         f.each(0, self.n**2, position)
@@ -386,60 +395,71 @@ class WinogradCode:
             )
 
         def tile(q: str) -> None:
-            at = f.at(m, f.i("mul", f.i("sub", q, first), self.lanes))
+            at = f.at(m, f.i("mul", self.within(f, q, first), self.lanes))
 
             def vector(w: str) -> None:
-                arguments = [("ptr", b) for b in buffers]
-                arguments += [("ptr", f.at(at, f.i("mul", w, self.block * self.lanes))), ("i64", q)]
-                self.call(f, "result", *arguments, ("i64", f.i("add", f.i("mul", chunk, vectors), w)))
+                total = f.at(at, f.i("mul", w, self.block * self.lanes))
+                self.call(f, "result", *buffers, total, q, f.i("add", f.i("mul", chunk, vectors), w))
 
             f.each(0, vectors, vector)
 
         f.each(first, f.i("smin", f.i("add", first, self.block), self.tiles), tile)
 
-    def buffers(self, f: Function) -> list[str]:
-        return [f.pointer(k) for k in range(len(self.kernel.buffers))]
+    def within(self, f: Function, tile: str, first: str) -> str:
+        """The number of a tile in the block that begins with `first`."""
+        number = f.i("sub", tile, first)
+        f.ranges.declare(number, 0, self.block - 1)  # the loops over tiles end with their block
+        return number
+
+    def buffers(self, f: Function, units: int) -> list[str]:
+        """The kernel's, for a phase of so many units."""
+        f.ranges.declare("%lo", 0, units - 1)
+        f.ranges.declare("%hi", 0, units)
+        sizes = [(b.name, prod(map(int, b.shape))) for b in self.kernel.buffers.values()]
+        return [f.pointer(k, name, size) for k, (name, size) in enumerate(sizes)]
 
     def phase_blocks(self) -> None:
         f = self.function()
         v, m = f.floats("v", self.v_size), f.floats("m", self.m_size)
-        buffers = self.buffers(f)
+        buffers = self.buffers(f, self.blocks)
 
         def unit(block: str) -> None:
             first = f.i("mul", block, self.block)
             end = f.i("smin", f.i("add", first, self.block), self.tiles)
 
             def tile(q: str) -> None:
-                to = f.at(v, f.i("mul", f.i("sub", q, first), self.lanes))
-                self.call(f, "fetch", ("ptr", buffers[self.shape.input]), ("i64", q), ("ptr", to))
+                to = f.at(v, f.i("mul", self.within(f, q, first), self.lanes))
+                self.call(f, "fetch", buffers[self.shape.input], to, q)
 
             f.each(first, end, tile)
             f.each(0, self.shape.chunks // self.how.vectors,
                    lambda chunk: self.block_of(f, buffers, block, chunk, v, m))  # fmt: skip
 
         f.each("%lo", "%hi", unit)
-        self.add("blocks", f, "ptr %args, i64 %lo, i64 %hi", "")
+        self.add_phase("blocks", f)
 
     def phase_transform(self) -> None:
         f = self.function()
-        buffers, v = self.buffers(f), f.pointer(len(self.kernel.buffers))
+        buffers = self.buffers(f, self.tiles)
+        v = f.pointer(len(buffers), "v", self.blocks * self.v_size)
 
         def tile(q: str) -> None:
             to = f.at(v, f.i("mul", f.i("sdiv", q, self.block), self.v_size),
                       f.i("mul", f.i("srem", q, self.block), self.lanes))  # fmt: skip
-            self.call(f, "fetch", ("ptr", buffers[self.shape.input]), ("i64", q), ("ptr", to))
+            self.call(f, "fetch", buffers[self.shape.input], to, q)
 
         f.each("%lo", "%hi", tile)
-        self.add("transform", f, "ptr %args, i64 %lo, i64 %hi", "")
+        self.add_phase("transform", f)
 
     def phase_chunks(self) -> None:
         f = self.function()
         m = f.floats("m", self.m_size)
-        buffers, v = self.buffers(f), f.pointer(len(self.kernel.buffers))
+        buffers = self.buffers(f, self.shape.chunks // self.how.vectors)
+        v = f.pointer(len(buffers), "v", self.blocks * self.v_size)
 
         def unit(chunk: str) -> None:
             f.each(0, self.blocks, lambda block: self.block_of(
                 f, buffers, block, chunk, f.at(v, f.i("mul", block, self.v_size)), m))  # fmt: skip
 
         f.each("%lo", "%hi", unit)
-        self.add("chunks", f, "ptr %args, i64 %lo, i64 %hi", "")
+        self.add_phase("chunks", f)

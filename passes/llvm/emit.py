@@ -8,16 +8,18 @@ that is parallel.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from itertools import product
+from math import prod
 from typing import Any
 
 from ...ir.errors import KernelError
 from ...ir.kernel.form import COMBINE, Axis, Fold, Kernel, Local, Reduce, Stage, Store, identity, names
 from ...ir.kernel.scalar import Const, Expr, Op, Ref, children, ref, walk
 from ...ir.kernel.types import kind
+from .ranges import OPEN
 from .results import Results
-from .schedule import Schedule, default_schedule, is_long, unit_axes, units
+from .schedule import Schedule, default_schedule, is_long, unit_axes
 from .target import Target
 from .writer import ELEMENTS, Point, Value, suffix
 
@@ -316,7 +318,7 @@ class Emitter(Results):
         if full < whole:  # of several copies of an accumulator, the first takes the rest
             carried = self.counted(full, whole, self.lanes, carried, blocks(self.lanes))
         if whole < extent:
-            self.mask = self.lanes_below(str(extent - whole))
+            self.mask, self.end = self.lanes_below(str(extent - whole)), extent
             carried = body([p | {name: ("0", whole)} for p in points], carried)
             self.mask = None
         return carried
@@ -330,9 +332,26 @@ class Emitter(Results):
         return self.loop(str(low), str(high), step, carried, body)
 
     # ---- the function
+    @cached_property
+    def units(self) -> int:
+        """Units of work; those of an open axis are as many as `OPEN` points give."""
+        return prod(
+            -(-OPEN // self.unit_size(axis)) if count is None else count
+            for axis, count in unit_axes(self.kernel, self.schedule)
+        )
+
+    def unit_size(self, axis: str) -> int:
+        """Points along a parallel axis that one unit of work has."""
+        schedule = self.schedule
+        return schedule.chunk if axis == schedule.vector else schedule.tile.get(axis, 1)
+
     def function(self, name: str | None = None, linkage: str = "") -> str:
         """The whole function, under `name`; written once."""
-        if self.kernel.symbols or units(self.kernel, self.schedule):
+        if self.units:
+            self.ranges.declare("%lo", 0, self.units - 1)
+            self.ranges.declare("%hi", 0, self.units)
+            for extent in self.kernel.symbols:
+                self.ranges.declare(f"%{extent}", OPEN, OPEN)
             self.loop("%lo", "%hi", 1, [], _effect(self.unit), nonempty=False)
         shared = {b.inplace for b in self.kernel.outputs} | {b.name for b in self.kernel.outputs if b.inplace}
         arguments = [f"ptr {'' if name in shared else 'noalias '}%{name}.ptr" for name in self.kernel.buffers]
@@ -367,7 +386,7 @@ class Emitter(Results):
                 index = "0" if count == 1 else self.integer(f"urem i64 {number}, {count}")
                 number = number if count == 1 else self.integer(f"udiv i64 {number}, {count}")
             vector = name == schedule.vector
-            size = schedule.chunk if vector else schedule.tile.get(name, 1)
+            size = self.unit_size(name)
             base = index if size == 1 or index == "0" else self.integer(f"mul nsw i64 {index}, {size}")
             if vector:
                 chunk = base
@@ -411,20 +430,24 @@ class Emitter(Results):
         high = self.name(f"select i1 {inside}, i64 {end}, i64 {bound}")
 
         def tail(index: str) -> None:
-            self.mask = None if self.lanes == 1 else self.lanes_below(self.name(f"sub i64 {high}, {index}"))
+            if self.lanes > 1:
+                self.mask = self.lanes_below(self.name(f"sub i64 {high}, {index}"))
+                _, self.end = self.ranges.of(high)
             at(index, self.lanes)
             self.mask = None
 
         size = self.name(f"sub i64 {high}, {low}")
+        self.ranges.declare(size, 0, schedule.chunk)
         full = self.name(f"sub i64 {high}, {self.name(f'urem i64 {size}, {block}')}")
+        last = (OPEN if isinstance(extent, str) else extent) - block  # whole blocks end where `full` is
 
         exact = isinstance(extent, int) and extent % block == 0 and schedule.chunk % block == 0
         if schedule.stream:
             middle = self.name(f"select i1 {self.memo('aligned', self.aligned)}, i64 {full}, i64 {low}")
             self.streaming = True
-            self.loop(low, middle, block, [], _effect(lambda index: at(index, block)), nonempty=False)
+            self.loop(low, middle, block, [], _effect(lambda index: at(index, block)), False, last)
             self.streaming, low, exact = False, middle, False
-        self.loop(low, full, block, [], _effect(lambda index: at(index, block)), nonempty=exact)
+        self.loop(low, full, block, [], _effect(lambda index: at(index, block)), exact, last)
         if not exact:
             self.loop(full, high, self.lanes, [], _effect(tail), nonempty=False)
 

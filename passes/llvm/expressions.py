@@ -11,6 +11,7 @@ from ...ir.kernel.form import Kernel
 from ...ir.kernel.scalar import Cast, Const, Coordinate, Expr, Op, Read, Ref, cast, op
 from ...ir.kernel.types import bits, is_floating, kind
 from ...ir.kernel.words import VOCABULARY
+from .ranges import Range
 from .schedule import Schedule
 from .target import Target
 from .writer import ELEMENTS, Point, Value, Writer, suffix
@@ -30,8 +31,11 @@ class Expressions(Writer, ABC):
         self.kernel, self.schedule, self.target = kernel, schedule, target
         self.lane_axis = "" if schedule.scalar else schedule.vector or ""  # "": every value is a scalar
         self.mask: str | None = None  # the lanes inside the vector axis; None: all of them
+        self.end = 0  # where the vector axis is masked: it stays below
         self.streaming = False  # whether full vectors are stored past the caches
         self._order: dict[Expr, list[str]] = {}
+        self._reaches: dict[tuple, Range] = {}
+        self._unproved: dict[Read, list[int]] = {}
 
     def key(self, expr: Expr, point: Point, wanted: str | None = None) -> tuple:
         """What an emitted value is remembered by."""

@@ -12,13 +12,15 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
-from ...ir.kernel.form import Kernel
+from ...ir.kernel.form import Buffer, Kernel
 from ...ir.kernel.types import NUMPY
 from ..arrange_axes import accumulated_apart, in_strips
 from ..collapse import canonical, collapsed, generalised
 from ..filling import filling
 from ..program import Call
+from ..proof import prove
 from ..split_reductions import split_reductions
 from .code import Code, Phase
 from .cost import nanoseconds
@@ -50,10 +52,10 @@ def code_of(call: Call, target: Target) -> tuple[Code, tuple[int, ...]]:
     Equal kernels have equal code, whatever they are called; where the slowest axis can be left open, so have
     those that differ in its extent, but for the number of units.  Raises KernelError for what cannot be said.
     """
-    how = call.how
+    how, kernel = call.how, prove(call.kernel.replace(name="kernel"))
     if not (how is None or isinstance(how, Schedule)):
         return how.code(call.kernel, target), ()
-    code, symbols = _generic(call.kernel.replace(name="kernel"), _Key(how), target)
+    code, symbols = _generic(kernel, _Key(how), target)
     return replace(code, kernel=call.kernel), symbols
 
 
@@ -80,6 +82,7 @@ def _generic(kernel: Kernel, key: _Key, target: Target) -> tuple[Code, tuple[int
     opened = generalised(kernel) if len(made) == 1 and key.schedule is None else None
     functions, phases, declared = [], [], {}
     for piece in made:
+        _fits(piece, kernel, scratch)
         name, text, needed = _function(opened or piece.kernel, _Key(piece.schedule), piece.slots, target)
         functions.append(text)
         declared |= needed
@@ -147,6 +150,21 @@ def _in_strips(kernel: Kernel, target: Target) -> Kernel:
     return kernel if across is None else in_strips(kernel, schedule.vector or "", across)
 
 
+def _fits(piece: Piece, kernel: Kernel, scratch: int) -> None:
+    """Raises KernelError unless a piece's buffers lie in the call's arrays and its scratch memory."""
+    sizes = [*map(_nbytes, kernel.buffers.values()), scratch]
+    for buffer, (slot, beyond) in zip(piece.kernel.buffers.values(), piece.slots, strict=True):
+        if beyond + _nbytes(buffer) > sizes[slot]:
+            raise KernelError(
+                f"{kernel.name}: {buffer} of a piece does not fit its memory of {sizes[slot]} bytes",
+                f"kernel: {kernel}",
+            )
+
+
+def _nbytes(buffer: Buffer) -> int:
+    return math.prod(map(int, buffer.shape)) * NUMPY[buffer.dtype].itemsize
+
+
 def _piece(part: Kernel, places: dict[str, tuple[int, int]], target: Target) -> Piece:
     slots = tuple(places[name] for name in part.buffers)
     fewer = canonical(collapsed(part))
@@ -161,8 +179,7 @@ def _places(kernel: Kernel, parts: list[Kernel]) -> tuple[dict[str, tuple[int, i
         for buffer in part.outputs:
             if buffer.name not in places:
                 places[buffer.name] = (len(kernel.buffers), size)
-                length = math.prod(map(int, buffer.shape)) * NUMPY[buffer.dtype].itemsize
-                size += -(-length // 64) * 64
+                size += -(-_nbytes(buffer) // 64) * 64
     return places, size
 
 

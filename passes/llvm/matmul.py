@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from math import prod
 
 from ...ir.errors import KernelError
-from ...ir.kernel.form import Kernel, Reduce
+from ...ir.kernel.form import Buffer, Kernel, Reduce
 from ...ir.kernel.scalar import Expr, Read
 from ...ir.kernel.types import NUMPY
 from ..collapse import collapsed
@@ -143,7 +143,7 @@ class Tiles(Emitter):
         counted = [(axis.name, int(axis.extent)) for axis in self.outer]
         return [*counted, (self.how.column, panels), ("block", blocks)]
 
-    @property
+    @cached_property
     def units(self) -> int:
         return prod(count for _, count in self.sizes)
 
@@ -162,10 +162,17 @@ class Tiles(Emitter):
         elif int(extents[how.column]) < self.width:
             self.rows(point, block, rest)
         else:
-            last = self.integer(f"icmp eq i64 {self.panel}, {int(extents[how.column]) // self.width}")
-            for columns, test in ((rest, last), (self.width, self.integer(f"xor i1 {last}, true"))):
+            whole = int(extents[how.column]) // self.width
+            last = self.integer(f"icmp eq i64 {self.panel}, {whole}")
+            most = self.ranges.of(self.panel)[1]
+            branches = (
+                (rest, last, (whole, whole)),
+                (self.width, self.integer(f"xor i1 {last}, true"), (0, most - (most == whole))),
+            )
+            for columns, test, panels in branches:
                 once = self.integer(f"zext i1 {test} to i64")
-                self.loop("0", once, 1, [], self.block_of(point, block, columns), nonempty=False)
+                with self.ranges.given(self.panel, *panels):
+                    self.loop("0", once, 1, [], self.block_of(point, block, columns), nonempty=False)
 
     def block_of(self, point: Point, block: str, columns: int):
         def body(index: str, carried: list[Value]) -> list[Value]:
@@ -186,6 +193,8 @@ class Tiles(Emitter):
             return
         low = self.times(block, how.block) if block != "0" else "0"
         high = self.least(self.sum(low, str(how.block)), str(extent)) if extent > how.block else str(extent)
+        if extent > how.block and how.block % how.rows:
+            raise KernelError(f"{self.kernel.name}: tiles don't divide blocks", f"how: {how}, {how.block}")
 
         def body(index: str, carried: list[Value]) -> list[Value]:
             # the last tile overlaps its neighbour: stores are pure functions of their point
@@ -193,7 +202,8 @@ class Tiles(Emitter):
             self.tile([point | {row: (base, k)} for k in range(how.rows)], columns)
             return carried
 
-        self.loop(low, high, how.rows, [], body)
+        # low and high are multiples of a tile's rows, where the last one does not overlap
+        self.loop(low, high, how.rows, [], body, last=None if extent % how.rows else extent - how.rows)
 
     def least(self, left: str, right: str) -> str:
         test = self.integer(f"icmp slt i64 {left}, {right}")
@@ -207,6 +217,7 @@ class Tiles(Emitter):
             self.stages([p | {column: (base, k)} for p in points for k in range(0, full, lanes)])
         if columns > full:
             self.mask = self.lanes_below(str(columns - full))
+            self.end = self.ranges.of(base)[1] + columns
             self.stages([p | {column: (base, full)} for p in points])
             self.mask = None
 
@@ -217,6 +228,7 @@ class Tiles(Emitter):
         buffer = self.kernel.buffers[access.buffer]
         offset = buffer.offset(access.index)
         panel = next(d for d, part in enumerate(access.index) if isinstance(part, Expr))
+        self.in_panel(access, buffer, panel, point)
         base, constant = self.linear(offset, point)
         if self.panel != "0":
             base = self.sum(self.times(self.panel, buffer.strides[panel]), base)
@@ -229,6 +241,20 @@ class Tiles(Emitter):
         align = NUMPY[buffer.dtype].itemsize
         load = f"load {self.vector(element)}, ptr {address}, align {align}"
         return self.ssa(load, buffer.dtype, self.lanes)
+
+    def in_panel(self, access: Read, buffer: Buffer, panel: int, point: Point) -> None:
+        """Raises KernelError unless a whole vector of a panel that there is lies in it."""
+        self.stays_inside(access, buffer, access.index, point, [])
+        _, last = self.ranges.of(self.panel)
+        panels, width = int(buffer.shape[panel]), int(buffer.shape[-1])
+        if last >= panels or point[self.how.column][1] + self.lanes > width:
+            first = point[self.how.column][1]
+            raise KernelError(
+                f"{self.kernel.name}: the code of {access} may leave {buffer}",
+                f"panel {last} of {panels}, columns {first} to {first + self.lanes - 1} of {width}",
+                f"how: {self.how}",
+                f"kernel: {self.kernel}",
+            )
 
 
 def tile(extent: int, most: int) -> int:

@@ -2,17 +2,61 @@
 
 from __future__ import annotations
 
+from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Buffer, Store
 from ...ir.kernel.scalar import Expr, Read, cast
 from ...ir.kernel.types import NUMPY, kind
 from .expressions import Expressions
+from .ranges import OPEN, Range
 from .schedule import can_transpose
 from .writer import ELEMENTS, Point, Value, literal, suffix
 
 
 class Memory(Expressions):
-    """Addresses are an affine base, a constant that folds into the instruction, and indirect parts."""
+    """Addresses are an affine base, a constant that folds into the instruction, and indirect parts.
+
+    No load or store is written that may leave its buffer: each dimension of an index is bounded by the ranges
+    of what the generator counts with.  Left to others are dimensions that the kernel guards, whose tests are
+    written beside the load or are bounds of its loop, and indices from data (`passes/proof.py`).
+    """
+
+    # ---- what stays inside
+    def stays_inside(
+        self, what: object, buffer: Buffer, index: tuple[Affine | Expr, ...], point: Point, guarded: list[int]
+    ) -> None:
+        """Raises KernelError unless every lane is in the buffer, in all dimensions but the guarded."""
+        for d, (part, extent) in enumerate(zip(index, buffer.shape, strict=True)):
+            if d in guarded or isinstance(part, Expr):
+                continue
+            low, high = self.reach_of(part, point)
+            size = OPEN if isinstance(extent, str) else extent
+            if (low < 0 or high >= size) and low <= high:
+                raise KernelError(
+                    f"{self.kernel.name}: the code of {what} may leave dimension {d} of {buffer}",
+                    f"its index runs from {low} to {high}",
+                    f"schedule: {self.schedule}",
+                    f"kernel: {self.kernel}",
+                )
+
+    def reach_of(self, index: Affine, point: Point) -> Range:
+        """The least and the greatest value of an index at a point, over all lanes that are not masked."""
+        key = index, *(point[axis] for axis, _ in index.terms), None if self.mask is None else self.end
+        known = self._reaches.get(key)
+        if known is not None:
+            return known
+        low = high = index.constant
+        for axis, by in index.terms:
+            base, offset = point[axis]
+            least, most = self.ranges.of(base)
+            least, most = least + offset, most + offset
+            if axis == self.lane_axis:
+                most += self.lanes - 1
+                if self.mask is not None:
+                    most = min(most, self.end - 1)
+            low, high = low + min(by * least, by * most), high + max(by * least, by * most)
+        self._reaches[key] = low, high
+        return low, high
 
     @staticmethod
     def stored(dtype: str) -> str:
@@ -37,11 +81,39 @@ class Memory(Expressions):
             spread = scaled if spread is None else self.ssa(f"add {spread}, {scaled.text}", "i64", self.lanes)
         return base, constant, offset.coefficient(self.lane_axis), spread
 
+    def keeps_inside(self, part: Affine, size: int, axis: str, point: Point, low: str, high: str) -> None:
+        """Raises KernelError unless 0 <= part < size wherever a loop over `axis` runs, from `low` to `high`.
+
+        The loop's ends are worked out for each value that the rest of the index can have; for those from
+        which no iteration leaves, at once.
+        """
+        step, last = part.coefficient(axis), int(self.kernel.extents[axis]) - 1
+        rest = self.whole(part - Affine(((axis, step),)), point)
+        least, most = self.ranges.of(rest)
+        inner = max(least, -min(0, step * last)), min(most, size - 1 - max(0, step * last))
+        if inner[0] > inner[1]:
+            inner = least, least - 1
+        for values in (
+            *((v, v) for v in range(least, inner[0])),
+            inner,
+            *((v, v) for v in range(inner[1] + 1, most + 1)),
+        ):
+            with self.ranges.given(rest, *values):
+                taps = self.ranges.of(low)[0], self.ranges.of(high)[1] - 1
+            reached = [value + step * tap for value in values for tap in taps]
+            if taps[0] <= taps[1] and values[0] <= values[1] and not 0 <= min(reached) <= max(reached) < size:
+                raise KernelError(
+                    f"{self.kernel.name}: the loop over {axis} may leave {size} elements",
+                    f"index: {part} from {min(reached)} to {max(reached)}",
+                    f"kernel: {self.kernel}",
+                )
+
     # ---- loads
     def load(self, access: Read, point: Point) -> Value:
         buffer = self.kernel.buffers[access.buffer]
         dtype = self.stored(buffer.dtype)
         base, constant, lanes, spread = self.offsets(buffer, access.index, point)
+        self.stays_inside(access, buffer, access.index, point, self.guarded(access, point))
         scalar_guard, lane_guard = self.guards(access, point)
         other = literal(access.other.value, dtype) if access.other is not None else literal(0, dtype)
         start = f"%{buffer.name}.ptr"
@@ -98,7 +170,7 @@ class Memory(Expressions):
     def guards(self, access: Read, point: Point) -> tuple[str | None, str | None]:
         """The tests the verifier could not settle: one i1 for the whole vector, and one for each lane."""
         scalar, lane = None, None
-        for d in self.kernel.unproved(access):
+        for d in self.unproved(access):
             part, size = access.index[d], self.kernel.buffers[access.buffer].shape[d]
             if isinstance(part, Expr):
                 index = self.emit(cast(part, "i64"), point)
@@ -115,6 +187,16 @@ class Memory(Expressions):
                 scalar = test if scalar is None else self.integer(f"and i1 {scalar}, {test}")
         return scalar, lane
 
+    def unproved(self, access: Read) -> list[int]:
+        """The dimensions in which the kernel leaves it to a test whether a read is inside."""
+        if access not in self._unproved:
+            self._unproved[access] = self.kernel.unproved(access) if access.other is not None else []
+        return self._unproved[access]
+
+    def guarded(self, access: Read, point: Point) -> list[int]:
+        """Those of them that `guards` tests, or loops that were held to `keeps_inside`."""
+        return self.unproved(access)
+
     # ---- a square of registers transposed
     def is_square(self, access: Read, point: Point) -> bool:
         across = self.across(access)
@@ -130,6 +212,8 @@ class Memory(Expressions):
         across, vector = self.across(access), self.lane_axis
         assert across is not None  # is_square said so
         buffer = self.kernel.buffers[access.buffer]
+        for end in (0, self.lanes - 1):
+            self.stays_inside(access, buffer, access.index, point | {across: (point[across][0], end)}, [])
         element, offset = ELEMENTS[buffer.dtype], buffer.offset(access.index)
         rows = []
         for lane in range(self.lanes):
@@ -174,6 +258,7 @@ class Memory(Expressions):
     def store_one(self, stage: Store, point: Point) -> None:
         buffer = self.kernel.buffers[stage.buffer]
         value = self.emit(stage.value, point, buffer.dtype)
+        self.stays_inside(f"the store to {buffer.name}", buffer, stage.index, point, [])
         dtype = self.stored(buffer.dtype)
         element, align = ELEMENTS[dtype], NUMPY[dtype].itemsize
         base, constant, lanes, spread = self.offsets(buffer, stage.index, point)

@@ -57,6 +57,7 @@ class Results(Memory):
         (vector,) = place.axes
         element = ELEMENTS[self.kernel.dtypes[place.name]]
         length = -(-int(self.kernel.extents[vector]) // self.lanes) * self.lanes
+        self.fits(place, point[vector], 1, self.lanes, length)
         name = self.array(place.name, point, element, length)
         return self.address(element, name, *self.linear(Affine(((vector, 1),)), point))
 
@@ -88,5 +89,15 @@ class Results(Memory):
                 f"at: {place}",
                 "store its states, and read them in another kernel",
             )
+        self.fits(place, point[axis], width, width, length)
         name = self.array(place.name, point, element, length)
         return self.address(element, name, *self.linear(Affine(((axis, width),)), point))
+
+    def fits(self, place: Ref, at: tuple[str, int], by: int, width: int, length: int) -> None:
+        """Raises KernelError unless `width` elements from by * at on, masked or not, lie in a stack array."""
+        low, high = (by * (end + at[1]) for end in self.ranges.of(at[0]))
+        if low <= high and (low < 0 or high + width > length):
+            raise KernelError(
+                f"{self.kernel.name}: the code of {place} may leave its {length} elements on the stack",
+                f"it takes {low} to {high + width - 1}",
+            )

@@ -25,7 +25,7 @@ from .cost import nanoseconds
 from .emit import Emitter
 from .entry import entry
 from .lane_sums import lane_sums
-from .schedule import Schedule, units
+from .schedule import Schedule
 from .target import Target
 from .writer import ELEMENTS, Point, Value
 
@@ -187,10 +187,6 @@ class Bounded(Emitter):
         self.limits: dict[str, tuple[str, str]] = {}  # axis -> the part of it that is run
         self.proved: frozenset[Read] = frozenset()
 
-    @cached_property
-    def units(self) -> int:
-        return units(self.kernel, self.schedule)
-
     def accumulate(self, stage: Reduce, points: list[Point]) -> list[Value]:
         if stage is not self.summation:
             return super().accumulate(stage, points)
@@ -249,6 +245,8 @@ class Bounded(Emitter):
                 first, last = self.sum(rest, str(-size - factor)), self.sum(rest, str(-factor))
             low = self.chosen("sgt", low, self.quotient(first, abs(factor)))
             high = self.chosen("slt", high, self.quotient(last, abs(factor)))
+        for part, size in self.bounds.get(axis.name, ()):
+            self.keeps_inside(part, size, axis.name, point, low, high)
         return low, high
 
     def minus(self, left: int, right: str) -> str:
@@ -315,6 +313,9 @@ class Planes(Bounded):
             place = Affine()
             for axis in self.taps:
                 place = place * int(axis.extent) + Affine(((axis.name, 1),))
+            low, high = self.reach_of(place, at)
+            if low < 0 or high >= prod(int(axis.extent) for axis in self.taps):
+                raise KernelError(f"{self.kernel.name}: the sums of taps {low} to {high} have no place")
             first = self.integer(
                 f"getelementptr {wide}, ptr {sums}, i64 {self.whole(place * len(points), at)}"
             )

@@ -18,13 +18,14 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Kernel, Reduce
 from ...ir.kernel.scalar import Read
 from .code import Code, Phase
-from .conv_function import PAIRS, Function
+from .conv_function import NOTHING, PAIRS, Contract, Function
 from .conv_winograd import NANOSECONDS, TAPS, Epilogue
 from .matmul import REGISTERS
 from .target import Target
@@ -182,17 +183,30 @@ class _Writing:
             raise KernelError(f"{kernel.name}: the batch is innermost where it is in the lanes", f"at: {x}")
         self.declared: dict[str, str] = {}
         self.functions: list[str] = []
+        self.contracts: dict[str, Contract] = {}
+        self.sizes = [(b.name, prod(map(int, b.shape))) for b in kernel.buffers.values()]
+        self.scratch = POSITIONS * self.channels * self.outs  # floats
 
-    def function(self) -> Function:
-        made = Function(self.target)
+    def function(self, contract: Contract = NOTHING) -> Function:
+        made = Function(self.target, contract)
         made.declared = self.declared
         return made
 
-    def add(self, name: str, function: Function, parameters: str, linkage: str = "internal ") -> None:
-        self.functions.append(function.text(f"unnamed_{name}", parameters, linkage))
+    def phase(self, units: int) -> tuple[Function, list[str], str]:
+        """The function of a phase, the kernel's buffers and the scratch memory in it."""
+        f = self.function(Contract({}, {"%lo": (0, units - 1), "%hi": (0, units)}))
+        buffers = [f.pointer(k, name, size) for k, (name, size) in enumerate(self.sizes)]
+        return f, buffers, f.pointer(len(buffers), "u", self.scratch)
 
-    def call(self, f: Function, name: str, *arguments: tuple[str, str]) -> None:
-        f.line(f"call void @unnamed_{name}({', '.join(f'{t} {a}' for t, a in arguments)})")
+    def add(self, name: str, function: Function, contract: Contract) -> None:
+        self.contracts[name] = contract
+        self.functions.append(function.text(f"unnamed_{name}", contract.parameters))
+
+    def add_phase(self, name: str, function: Function) -> None:
+        self.functions.append(function.text(f"unnamed_{name}", "ptr %args, i64 %lo, i64 %hi", ""))
+
+    def call(self, f: Function, name: str, *arguments: str, contract: Contract | None = None) -> None:
+        f.invoke(f"unnamed_{name}", contract or self.contracts[name], *arguments)
 
     def code(self) -> Code:
         self.weights()
@@ -209,16 +223,14 @@ class _Writing:
             Phase(f"{name}_weights", self.channels, 0.05 * spent),
             Phase(f"{name}_tiles", tiles, spent),
         )
-        scratch = 4 * POSITIONS * self.channels * self.outs
-        return Code(self.kernel, text.replace("@unnamed_", f"@{name}_"), phases, scratch)
+        return Code(self.kernel, text.replace("@unnamed_", f"@{name}_"), phases, 4 * self.scratch)
 
     # ---- U
     def weights(self) -> None:
         """U = G w Gt for the summed channels %lo to %hi."""
-        f, lanes, g = self.function(), self.how.lanes, weight_transform(TILE)
-        w = self.kernel.buffers[self.weight.buffer]
-        names = [buffer.name for buffer in self.kernel.buffers.values()]
-        source, scratch = f.pointer(names.index(w.name)), f.pointer(len(names))
+        f, buffers, scratch = self.phase(self.channels)
+        lanes, g, w = self.how.lanes, weight_transform(TILE), self.kernel.buffers[self.weight.buffer]
+        source = buffers[list(self.kernel.buffers).index(w.name)]
 
         def combined(row: list[float], values: list[str]) -> str:
             total = None
@@ -247,18 +259,27 @@ class _Writing:
                     f.store(combined(row, half[a]), f.at(to, place))
 
         f.each("%lo", "%hi", lambda c: f.each(0, self.outs, lambda k: vector(c, k), lanes))
-        self.add("weights", f, "ptr %args, i64 %lo, i64 %hi", "")
+        self.add_phase("weights", f)
 
     def tap(self, dimension: int, number: int) -> int:
         return TAPS - 1 - number if self.flip[dimension] else number
 
     # ---- V
+    def window_of(self, row: int, column: int) -> Contract:
+        """What `window` is given for places so many floats apart."""
+        lanes, side = self.how.lanes, SIDE - 1
+        floats = {"%x": side * (row + column) + lanes, "%v": (POSITIONS - 1) * self.v + lanes}
+        return Contract(floats, {"%row": (row, row), "%column": (column, column)})
+
     def window(self) -> None:
         """V = Bt x B for one vector of one channel; %row and %column: the floats between neighbours of x."""
-        f, lanes = self.function(), self.how.lanes
+        lanes = self.how.lanes
+        row, column = self.steps  # of places nearer by, as on the edge, it takes less
+        contract = self.window_of(max(row, SIDE * lanes), max(column, lanes))
+        f = self.function(contract)
         half = f.floats("half", POSITIONS * lanes)
 
-        def column(j: str) -> None:
+        def down(j: str) -> None:
             at, d = f.at("%x", f.i("mul", j, "%column")), []
             for _ in range(SIDE):
                 d.append(f.load(at))
@@ -267,65 +288,67 @@ class _Writing:
             for i, value in enumerate(f.input_transform(d, PAIRS[TILE])):
                 f.store(value, f.at(to, i * SIDE * lanes))
 
-        def row(i: str) -> None:
+        def across(i: str) -> None:
             at = f.at(half, f.i("mul", i, SIDE * lanes))
             to = f.at("%v", f.i("mul", i, SIDE * self.v))
             d = [f.load(f.at(at, j * lanes)) for j in range(SIDE)]
             for j, value in enumerate(f.input_transform(d, PAIRS[TILE])):
                 f.store(value, f.at(to, j * self.v))
 
-        f.each(0, SIDE, column)
-        f.each(0, SIDE, row)
-        self.add("window", f, "ptr noalias %x, i64 %row, i64 %column, ptr noalias %v")
+        f.each(0, SIDE, down)
+        f.each(0, SIDE, across)
+        self.add("window", f, contract)
 
     def fetch(self, f: Function, x: str, corner: list[str], n: str, edge: str, v: str) -> None:
         """V of all channels of the tile whose window starts at `corner`; outside the image are zeros."""
         lanes, (row, column), (height, width) = self.how.lanes, self.steps, self.size
         y0, x0 = corner
-        inside = None
-        for at, extent in zip(corner, self.size, strict=True):
-            # unsigned: a negative start is beyond every end
-            test = f.name(f"icmp ule i64 {at}, {extent - SIDE}") if extent >= SIDE else "false"
-            inside = test if inside is None else f.name(f"and i1 {inside}, {test}")
-        start = f.at(x, f.i("mul", y0, row), f.i("mul", x0, column), n)
 
-        def vectors(c: str, act) -> None:
+        def vectors(start: str, c: str, act) -> None:
             base, to = f.at(start, f.i("mul", c, self.channel_step)), f.i("mul", c, self.how.vectors * lanes)
             for k in range(self.how.vectors):
                 act(f.at(base, k * lanes), f.at(v, to, k * lanes))
 
         def inner(base: str, to: str) -> None:
-            steps = [("i64", str(row)), ("i64", str(column))]
-            self.call(f, "window", ("ptr", base), *steps, ("ptr", to))
+            contract = self.window_of(row, column)
+            self.call(f, "window", base, to, str(row), str(column), contract=contract)
+
+        def whole() -> None:
+            start = f.at(x, f.i("mul", y0, row), f.i("mul", x0, column), n)
+            f.each(0, self.channels, lambda c: vectors(start, c, inner))
 
         def outer(base: str, to: str) -> None:
-            def line(i: str) -> None:
-                def point(j: str) -> None:
-                    source = f.at(base, f.i("mul", i, row), f.i("mul", j, column))
+            def line(i: str, y: str) -> None:
+                start = f.at(base, f.i("mul", y, row))
+
+                def point(j: str, place: str) -> None:
+                    source = f.at(start, f.i("mul", place, column))
                     f.store(f.load(source), f.at(edge, f.i("mul", f.i("add", f.i("mul", i, SIDE), j), lanes)))
 
-                f.each(low[1], high[1], point)
+                f.span(x0, width, SIDE, point)
 
-            f.each(low[0], high[0], line)
-            steps = [("i64", str(SIDE * lanes)), ("i64", str(lanes))]
-            self.call(f, "window", ("ptr", edge), *steps, ("ptr", to))
-
-        low = [f.i("smax", f.i("sub", 0, at), 0) for at in corner]
-        high = [f.i("smin", f.i("sub", n_, at), SIDE) for n_, at in zip((height, width), corner, strict=True)]
+            f.span(y0, height, SIDE, line)
+            contract = self.window_of(SIDE * lanes, lanes)
+            self.call(f, "window", edge, to, str(SIDE * lanes), str(lanes), contract=contract)
 
         def border() -> None:
             f.each(0, POSITIONS, lambda k: f.store("zeroinitializer", f.at(edge, f.i("mul", k, lanes))))
-            f.each(0, self.channels, lambda c: vectors(c, outer))
+            start = f.at(x, n)
+            f.each(0, self.channels, lambda c: vectors(start, c, outer))
 
-        if "false" in str(inside):
-            border()
-        else:
-            f.either(str(inside), lambda: f.each(0, self.channels, lambda c: vectors(c, inner)), border)
+        f.if_inside([(y0, height - SIDE), (x0, width - SIDE)], whole, border)
 
     # ---- M
     def product(self) -> None:
         """M = U V at one position, for a tile of output channels, held in registers."""
-        f, lanes, vectors, rows = self.function(), self.how.lanes, self.how.vectors, self.how.rows
+        lanes, vectors, rows = self.how.lanes, self.how.vectors, self.how.rows
+        floats = {
+            "%v": self.channels * vectors * lanes,
+            "%u": (self.channels - 1) * self.outs + rows,
+            "%m": rows * vectors * lanes,
+        }
+        contract = Contract(floats)
+        f = self.function(contract)
         zero = Value("zeroinitializer", "f32", lanes)
 
         def add(c: str, totals: list[Value]) -> list[Value]:
@@ -333,7 +356,7 @@ class _Writing:
             x = [f.load(f.at(at, k * lanes)) for k in range(vectors)]
             made = []
             for r in range(rows):
-                w = f.broadcast(Value(f.name(f"load float, ptr {f.at(u, r)}, align 4"), "f32")).text
+                w = f.broadcast(f.load_one(f.at(u, r))).text
                 for k in range(vectors):
                     made.append(Value(f.fma(w, x[k], totals[r * vectors + k].text), "f32", lanes))
             return made
@@ -341,18 +364,22 @@ class _Writing:
         totals = f.loop("0", str(self.channels), 1, [zero] * (rows * vectors), add)
         for k, total in enumerate(totals):
             f.store(total.text, f.at("%m", k * lanes))
-        self.add("product", f, "ptr noalias %v, ptr noalias %u, ptr noalias %m")
+        self.add("product", f, contract)
 
     # ---- y
     def result(self) -> None:
         """y = At M A for output channel %k and one vector, and then the stages after the sum."""
-        f, lanes, how = self.function(), self.how.lanes, self.how
+        lanes, how = self.how.lanes, self.how
+        integers = {"%k": (0, self.outs - 1)}
+        integers |= {at: (0, (count - 1) * TILE) for at, count in zip(("%y", "%x"), self.grid, strict=True)}
+        contract = Contract(
+            {"%m": (POSITIONS - 1) * self.m + lanes},
+            integers | {"%n": (0, self.extent[how.batch] - lanes)},
+            tuple(f"%{buffer}.ptr" for buffer in self.kernel.buffers),
+        )
+        f = self.function(contract)
         half, ready = f.floats("half", TILE * SIDE * lanes), f.floats("ready", TILE * lanes)
         y0, x0 = "%y", "%x"
-        high = [
-            f.i("smin", f.i("sub", self.extent[p], at), TILE)
-            for p, at in zip(how.places, (y0, x0), strict=True)
-        ]
 
         def column(j: str) -> None:
             at, to = f.at("%m", f.i("mul", j, self.m)), f.at(half, f.i("mul", j, lanes))
@@ -361,42 +388,39 @@ class _Writing:
                 f.store(value, f.at(to, i * SIDE * lanes))
 
         epilogue = Epilogue(self.kernel, how.batch, self.target)
-        epilogue.declared, epilogue.lines = self.declared, f.lines
+        epilogue.declared, epilogue.lines, epilogue.ranges = self.declared, f.lines, f.ranges
 
-        def row(i: str) -> None:
+        def row(i: str, y: str) -> None:
             at = f.at(half, f.i("mul", i, SIDE * lanes))
-            x = [f.load(f.at(at, j * lanes)) for j in range(SIDE)]
-            for j, value in enumerate(f.output_transform(x, PAIRS[TILE], TILE)):
+            totals = [f.load(f.at(at, j * lanes)) for j in range(SIDE)]
+            for j, value in enumerate(f.output_transform(totals, PAIRS[TILE], TILE)):
                 f.store(value, f.at(ready, j * lanes))
 
-            def place(j: str) -> None:
+            def place(j: str, x: str) -> None:
                 total = Value(f.load(f.at(ready, f.i("mul", j, lanes))), "f32", lanes)
                 point = {how.out: ("%k", 0), how.batch: ("%n", 0)}
-                point |= {how.places[0]: (f.i("add", y0, i), 0), how.places[1]: (f.i("add", x0, j), 0)}
+                point |= {how.places[0]: (y, 0), how.places[1]: (x, 0)}
                 epilogue.totals, epilogue.count, epilogue.label = [total], f.count, f.label
                 epilogue.scopes = [{}]
                 epilogue.stages([point])
                 f.count, f.label = epilogue.count, epilogue.label
 
-            f.each(0, high[1], place)
+            f.span(x0, self.extent[how.places[1]], TILE, place)
 
         f.each(0, SIDE, column)
-        f.each(0, high[0], row)
-        buffers = ", ".join(f"ptr %{b}.ptr" for b in self.kernel.buffers)
+        f.span(y0, self.extent[how.places[0]], TILE, row)
         slots = [f"  {slot} = alloca {kind}, align 64" for (kind, _), slot in epilogue.slots.items()]
         f.lines[:0] = ["  %nowhere = alloca i64, align 8", *slots]
-        self.add("result", f, f"{buffers}, ptr noalias %m, i64 %k, i64 %y, i64 %x, i64 %n")
+        self.add("result", f, contract)
 
     # ---- a unit
     def tiles(self) -> None:
-        f, how, lanes = self.function(), self.how, self.how.lanes
+        f, buffers, u = self.phase(self.grid[0] * self.grid[1] * self.blocks)
+        how, lanes = self.how, self.how.lanes
         width = how.vectors * lanes
         v, m = f.floats("v", POSITIONS * self.v), f.floats("m", POSITIONS * self.m)
         edge = f.floats("edge", POSITIONS * lanes)
-        names = list(self.kernel.buffers)
-        buffers = [f.pointer(k) for k in range(len(names))]
-        u = f.pointer(len(names))
-        image = buffers[names.index(self.image.buffer)]
+        image = buffers[list(self.kernel.buffers).index(self.image.buffer)]
 
         def unit(q: str) -> None:
             block, tile = f.i("srem", q, self.blocks), f.i("sdiv", q, self.blocks)
@@ -410,20 +434,19 @@ class _Writing:
                 def position(k: str) -> None:
                     weights = f.at(u, f.i("mul", k, self.channels * self.outs), k0)
                     at, to = f.at(v, f.i("mul", k, self.v)), f.at(m, f.i("mul", k, self.m))
-                    self.call(f, "product", ("ptr", at), ("ptr", weights), ("ptr", to))
+                    self.call(f, "product", at, weights, to)
 
                 f.each(0, POSITIONS, position)
 
                 def channel(r: str) -> None:
                     for vector in range(how.vectors):
                         at = f.at(m, f.i("mul", r, width), vector * lanes)
-                        arguments = [("ptr", b) for b in buffers] + [("ptr", at), ("i64", f.i("add", k0, r))]
-                        arguments += [("i64", y0), ("i64", x0), ("i64", f.i("add", n, vector * lanes))]
-                        self.call(f, "result", *arguments)
+                        first = f.i("add", n, vector * lanes)
+                        self.call(f, "result", *buffers, at, f.i("add", k0, r), y0, x0, first)
 
                 f.each(0, how.rows, channel)
 
             f.each(0, self.outs, chunk, how.rows)
 
         f.each("%lo", "%hi", unit)
-        self.add("tiles", f, "ptr %args, i64 %lo, i64 %hi", "")
+        self.add_phase("tiles", f)

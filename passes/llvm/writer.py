@@ -11,6 +11,7 @@ import numpy as np
 
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.types import bits, kind
+from .ranges import Ranges
 
 ELEMENTS = {
     "f64": "double",
@@ -81,6 +82,7 @@ class Writer:
         self.label = "entry"
         self.scopes: list[dict] = [{}]
         self.slots: dict[tuple[str, int], str] = {}  # (type, number) -> a place on the stack
+        self.ranges = Ranges()
 
     # ---- text
     def line(self, text: str) -> None:
@@ -89,8 +91,10 @@ class Writer:
     def name(self, text: str) -> str:
         """A new SSA name for an instruction."""
         self.count += 1
-        self.line(f"%v{self.count} = {text}")
-        return f"%v{self.count}"
+        name = f"%v{self.count}"
+        self.line(f"{name} = {text}")
+        self.ranges.texts[name] = text
+        return name
 
     def ssa(self, text: str, dtype: str, lanes: int = 0) -> Value:
         return Value(self.name(text), dtype, lanes)
@@ -128,10 +132,20 @@ class Writer:
         carried: list[Value],
         body: Callable[[str, list[Value]], list[Value]],
         nonempty: bool = True,
+        last: int | None = None,
     ) -> list[Value]:
-        """for (index = low; index < high; index += step) carried = body(index, carried)"""
+        """for (index = low; index < high; index += step) carried = body(index, carried)
+
+        last: the greatest index, where that follows from more than `low` and `high`.
+        """
         self.count += 1
         n, before = self.count, self.label
+        (first, latest), (_, end) = self.ranges.of(low), self.ranges.of(high)
+        if last is None:
+            last = end - 1 if first != latest else first + (end - 1 - first) // step * step
+        if nonempty:
+            last = max(last, latest)
+        self.ranges.declare(f"%i{n}", first, last)
         entry, after = f"body{n}", f"exit{n}"
         if nonempty:
             self.line(f"br label %{entry}")

@@ -7,6 +7,7 @@ import json
 
 from ...ir.kernel.form import Kernel
 from ..collapse import canonical, collapsed
+from ..proof import prove
 from .code import Code
 from .defaults import default_schedule
 from .emit import lower
@@ -25,7 +26,7 @@ def generate(kernel: Kernel, schedule: Schedule | None = None) -> Code:
     one, so that kernels that differ in how many dims they have are one text.  Raises KernelError for a kernel
     that Triton source can't say.
     """
-    kernel = kernel.replace(name=_UNNAMED)
+    kernel = prove(kernel.replace(name=_UNNAMED))
     if schedule is None and not kernel.symbols:
         kernel = canonical(collapsed(kernel))
     schedule = schedule or default_schedule(kernel)

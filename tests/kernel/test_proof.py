@@ -1,0 +1,377 @@
+"""Native code is never written unproven: kernels and generators that leave their buffers are refused.
+
+A generator is broken by an edit of its own text, one for each way in which it reaches memory; as it stands,
+it is not refused.  What is refused is never run.
+"""
+
+import importlib
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from image_programs import Builder
+from test_conv_rows import kernels
+from test_matmul import form, stated
+from test_winograd import SHAPES, convolution
+from test_winograd_lanes import always, steps  # noqa: F401 - a fixture
+from training_programs import gradients
+
+from lamina.ir.errors import GraphError, KernelError
+from lamina.ir.kernel import parse
+from lamina.passes import proof
+from lamina.passes.batch_innermost import batch_innermost
+from lamina.passes.llvm import generate
+from lamina.passes.llvm.generate import code_of
+from lamina.passes.llvm.link import link
+from lamina.passes.llvm.matmul import Panels
+from lamina.passes.llvm.schedule import Schedule
+from lamina.passes.llvm.target import AVX2
+from lamina.passes.llvm.winograd import Winograd
+from lamina.passes.memory_plan import Place, verify
+from lamina.passes.pack_matmuls import Options, pack_matmuls
+from lamina.passes.plan_memory import plan_memory
+from lamina.passes.program import Array, Call, Program
+
+
+def broken(name: str, right: str, wrong: str) -> ModuleType:
+    """An edited copy of a generator's module."""
+    module = importlib.import_module(f"lamina.passes.llvm.{name}")
+    source = Path(module.__file__).read_text(encoding="utf-8")
+    assert source.count(right) == 1, f"{right!r} stands {source.count(right)} times in {name}"
+    made = ModuleType(module.__name__)
+    made.__package__ = module.__package__
+    exec(compile(source.replace(right, wrong), module.__file__, "exec"), made.__dict__)
+    return made
+
+
+# ---- kernels
+UNSOUND = {
+    "a read": ("x[i+1]", "", "may leave dimension 0 of x"),
+    "a read before the first": ("x[i-1]", "", "may leave dimension 0 of x"),
+    "an index from coordinates": (
+        "x[floor_div(coord(2*i), 3)]",
+        "",
+        "index: floor_div(coord(2*i), 3) is 0 to 7",
+    ),
+    "one that may be negative": ("x[(coord(i) - 1)]", "", "is -1 to 10"),
+    "a store": ("x[i]", "+1", "a store leaves y"),
+}
+
+
+@pytest.mark.parametrize("read, at, said", UNSOUND.values(), ids=UNSOUND)
+def test_no_code_is_made_of_an_unsound_kernel(read, at, said):
+    size = 7 if "coord(2" in read else 12 if "coord" not in read else 10
+    text = f"kernel f(x: f32[{size}]) -> (y: f32[12]) {{\n  parallel i:12\n  y[i{at}] = {read}\n}}"
+    kernel = parse(text)
+    call = Call(kernel, (Array("x", "f32", (size,)),), (Array("y", "f32", (12,)),))
+    with pytest.raises(KernelError) as refusal:
+        code_of(call, AVX2)
+    assert said in str(refusal.value) and "parallel i:12" in str(refusal.value)  # with the kernel's text
+
+
+@pytest.mark.parametrize(
+    "index, size",
+    [
+        ("floor_div(coord(2*i), 3)", 8),
+        ("remainder(coord(i), 5)", 5),
+        ("min(coord(3*i), 4)", 5),
+        ("max((coord(i) - 4), 0)", 8),
+        ("select((coord(i) < 6), coord(i), 3)", 12),
+    ],
+)
+def test_indices_from_coordinates_are_bounded(index, size):
+    text = f"kernel f(x: f32[{{}}]) -> (y: f32[12]) {{{{\n  parallel i:12\n  y[i] = x[{index}]\n}}}}"
+    proof.prove(parse(text.format(size)))
+    with pytest.raises(KernelError, match="may leave dimension 0"):
+        proof.prove(parse(text.format(size - 1)))
+
+
+# ---- schedules
+SUM = """kernel sums(x: f32[5,100]) -> (y: f32[5]) {
+  parallel i:5
+  s = sum(j:100) x[i, j]
+  y[i] = s
+}"""
+ROWS = """kernel rows(x: f32[7,30]) -> (y: f32[7,30]) {
+  parallel i:7 j:30
+  y[i, j] = (x[i, j] * 2.0)
+}"""
+SOFTMAX = """kernel softmax(x: f32[4,99]) -> (y: f32[4,99]) {
+  parallel i:4
+  hi = max(j:99) x[i, j]
+  e[j] = exp((x[i, j] - hi)) for j:99
+  z = sum(j:99) e[j]
+  y[i, j] = (e[j] / z) for j:99
+}"""
+LONG = "kernel twice(x: f32[99]) -> (y: f32[99]) {\n  parallel i:99\n  y[i] = (x[i] * 2.0)\n}"
+OPEN = "kernel twice[n](x: f32[n,3]) -> (y: f32[n,3]) {\n  parallel i:n j:3\n  y[i, j] = (x[i, j] * 2.0)\n}"
+TURNED = "kernel t(x: f32[8,8]) -> (y: f32[8,8]) {\n  parallel i:8 j:8\n  y[i, j] = x[j, i]\n}"
+
+SCHEDULED = {  # the edit, the kernel and its schedule
+    "a chunk's end": (
+        "emit",
+        "bound = str(extent) if",
+        "bound = str(extent + 1) if",
+        LONG,
+        Schedule("i", chunk=32),
+    ),
+    "a chunk's whole blocks": (
+        "emit",
+        "if isinstance(extent, str) else extent) - block",
+        "if isinstance(extent, str) else extent)",
+        LONG,
+        Schedule("i", chunk=32),
+    ),
+    "a row's rest unmasked": (
+        "emit",
+        "extent // self.lanes * self.lanes\n",
+        "-(-extent // self.lanes) * self.lanes\n",
+        SUM,
+        Schedule("j"),
+    ),
+    "the last mask": (
+        "emit",
+        "self.lanes_below(str(extent - whole)), extent",
+        "None, extent",
+        SUM,
+        Schedule("j"),
+    ),
+    "the last tile": (
+        "emit",
+        "else str(int(extent) - size)",
+        "else str(int(extent) - size + 1)",
+        ROWS,
+        Schedule("j", tile={"i": 2}),
+    ),
+    "a step of a sum": (
+        "emit",
+        "full = extent // step * step",
+        "full = -(-extent // step) * step",
+        SUM,
+        Schedule(None, step={"j": 16}, scalar=True),
+    ),
+    "an open axis": (
+        "emit",
+        'f"sub i64 %{extent}, {size}"',
+        'f"sub i64 %{extent}, 1"',
+        OPEN,
+        Schedule("j", tile={"i": 4}),
+    ),
+    "what is kept on the stack": (
+        "results",
+        "length = -(-int(self.kernel.extents[vector]) // self.lanes) * self.lanes",
+        "length = int(self.kernel.extents[vector])",
+        SOFTMAX,
+        Schedule("j", keep=frozenset("e")),
+    ),
+    "a square of registers": (
+        "memory",
+        "if size == self.lanes and offset",
+        "if offset",
+        TURNED,
+        Schedule("j", tile={"i": 4}),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULED)
+def test_an_emitter_that_leaves_its_buffers_is_refused(name, monkeypatch):
+    module, right, wrong, text, schedule = SCHEDULED[name]
+    kernel = parse(text)
+
+    def write(emitter) -> None:
+        emitter(kernel, schedule, AVX2).function()
+
+    emit = importlib.import_module("lamina.passes.llvm.emit")
+    write(emit.Emitter)
+    made = broken(module, right, wrong)
+    if module != "emit":  # of a base class of the emitter
+        base = next(cls for cls in emit.Emitter.__mro__ if cls.__module__.endswith(f".{module}"))
+        for key, value in vars(made.__dict__[base.__name__]).items():
+            if callable(value) and key != "__init__":
+                monkeypatch.setattr(base, key, value)
+        made = emit
+    with pytest.raises(KernelError, match="may leave"):
+        write(made.Emitter)
+
+
+# ---- codes of their own
+def panels(module: ModuleType, size: tuple[int, int, int]) -> None:
+    program = pack_matmuls(stated(form("nn", *size), "f32"), AVX2, Options(frozenset((1,))))
+    (call,) = [call for call in program.calls if isinstance(call.how, Panels)]
+    again(module, call.how).code(call.kernel, AVX2)
+
+
+def dots(module: ModuleType) -> None:
+    program = pack_matmuls(stated(form("nt", 13, 40, 100), "f32"), AVX2, Options())
+    (call,) = [call for call in program.calls if call.how is not None]
+    again(module, call.how).code(call.kernel, AVX2)
+
+
+def again(module: ModuleType, how):
+    """The same choice, of an edited module's class."""
+    return getattr(module, type(how).__name__)(**{f.name: getattr(how, f.name) for f in fields(how)})
+
+
+def rows(module: ModuleType, case: str = "depthwise") -> None:
+    made = kernels(case, 8, AVX2)
+    again(module, made.how).code(made.kernel, AVX2)
+
+
+def windows(module: ModuleType, name: str) -> None:
+    b = Builder("step", (16, 5, 9, 8))
+    w = b.param("w", (6, 5, 3, 3))
+    y = b.op("conv2d", b.image, w, padding=1)
+    laid = batch_innermost(b.program(y, *gradients(b, y, b.image, w, padding=1)), AVX2)
+    call = next(call for call in laid.calls if call.name == name)
+    again(module, call.how).code(call.kernel, AVX2)
+
+
+def winograd(module: ModuleType, spread: bool = False) -> None:
+    how = Winograd(4, 4, 4, 2, spread)
+    kernel, _ = convolution(SHAPES["odd"], 8, how)
+    module.WinogradCode(how, kernel, AVX2).code()
+
+
+def lanes(module: ModuleType) -> None:
+    laid = batch_innermost(steps((2, 1, 1, 9, 14, 1), 8), AVX2)
+    for call in laid.calls:
+        if type(call.how).__name__ == "WinogradLanes":
+            again(module, call.how).code(call.kernel, AVX2)
+
+
+OPAQUE = {
+    "panels beyond the last": (
+        "matmul",
+        "panels = -(-int(extents[self.how.column]) // self.width)",
+        "panels = 9",
+        lambda m: panels(m, (40, 100, 16)),
+    ),
+    "the last tile of rows": (
+        "matmul",
+        "str(extent - how.rows)) if",
+        "str(extent)) if",
+        lambda m: panels(m, (43, 64, 16)),
+    ),
+    "a panel's columns": (
+        "matmul",
+        "self.block_of(point, block, columns), nonempty",
+        "self.block_of(point, block, self.width), nonempty",
+        lambda m: panels(m, (40, 100, 16)),
+    ),
+    "dots over too many": (
+        "matmul",
+        "self.over(stage.axes, points, [start]",
+        'self.over((type(stage.axes[0])("k", 104),), points, [start]',
+        dots,
+    ),
+    "taps above the image": ("conv_rows", "ends = (step - 1,", "ends = (step - 2,", rows),
+    "taps below the image": ("conv_rows", "size - 1 + step)", "size + step)", rows),
+    "taps beside the image": (
+        "conv_rows",
+        "if low < 0 or high >= size:\n                verdict = None",
+        "if high >= size:\n                verdict = None",
+        lambda m: rows(m, "padding beyond many tiles"),
+    ),
+    "windows below": (
+        "windows",
+        "self.minus(factor - 1, rest)",
+        "self.minus(factor - 2, rest)",
+        lambda m: windows(m, "conv2d"),
+    ),
+    "windows above": (
+        "windows",
+        "self.minus(size - 1 + factor, rest)",
+        "self.minus(size + factor, rest)",
+        lambda m: windows(m, "conv2d"),
+    ),
+    "planes' last tile": (
+        "windows",
+        "str(extent - size)) if extent % size",
+        "str(extent)) if extent % size",
+        lambda m: windows(m, "conv_weight_grad"),
+    ),
+    "a window inside the image": ("conv_winograd", "[(y0, height - n)", "[(y0, height - n + 1)", winograd),
+    "a window on its edge": (
+        "conv_winograd",
+        "f.span(y0, height, n, row)",
+        "f.span(y0, height + 1, n, row)",
+        winograd,
+    ),
+    "places beside the output": (
+        "conv_winograd",
+        "f.span(x0, s.size[1], tile, place)",
+        "f.span(x0, s.size[1] + 1, tile, place)",
+        winograd,
+    ),
+    "the positions of V": (
+        "conv_winograd",
+        "self.v_size, self.m_size = self.n**2 * self.v_position",
+        "self.v_size, self.m_size = self.n * self.v_position",
+        winograd,
+    ),
+    "chunks of channels": (
+        "conv_winograd",
+        "self.shape.chunks // self.how.vectors,\n",
+        "self.shape.chunks,\n",
+        winograd,
+    ),
+    "tiles of a batch": (
+        "conv_winograd",
+        "self.tiles = s.image[0] *",
+        "self.tiles = (s.image[0] + 1) *",
+        winograd,
+    ),
+    "scratch of all blocks": (
+        "conv_winograd",
+        "self.blocks = -(-self.tiles // self.block)",
+        "self.blocks = 1",
+        lambda m: winograd(m, True),
+    ),
+    "a window of lanes": ("winograd_lanes", "(x0, width - SIDE)", "(x0, width - SIDE + 1)", lanes),
+    "U's positions": ("winograd_lanes", "self.scratch = POSITIONS *", "self.scratch = SIDE *", lanes),
+    "places of lanes": (
+        "winograd_lanes",
+        "f.span(y0, self.extent[how.places[0]], TILE",
+        "f.span(y0, self.extent[how.places[0]] + 1, TILE",
+        lanes,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPAQUE)
+def test_a_code_that_leaves_its_buffers_is_refused(name, always):  # noqa: F811
+    module, right, wrong, write = OPAQUE[name]
+    write(broken(module, "from __future__", "from __future__"))
+    with pytest.raises(KernelError):
+        write(broken(module, right, wrong))
+
+
+# ---- memory
+def test_a_place_beyond_its_memory_is_refused():
+    b = Builder("net", (1, 4, 5, 5))
+    plan = verify(plan_memory(b.program(b.op("tanh", b.op("exp", b.image)))))
+    (result,) = plan.program.results
+    moved = plan.replace(places={**plan.places, result: Place("result", 0, 64)})
+    with pytest.raises(GraphError, match="400 bytes at result 0.64 are not inside"):
+        verify(moved)
+
+
+def test_a_piece_that_does_not_fit_its_scratch_is_refused(monkeypatch):
+    text = SUM.replace("100", "500000")
+    kernel = parse(text)
+    x, y = Array("x", "f32", (5, 500000)), Array("y", "f32", (5,))
+    assert code_of(Call(kernel, (x,), (y,)), AVX2)[0].scratch
+    real = generate._places
+    monkeypatch.setattr(generate, "_places", lambda *args: (real(*args)[0], 64))
+    other = parse(text.replace("500000", "500032"))
+    with pytest.raises(KernelError, match="does not fit its memory"):
+        code_of(Call(other, (Array("x", "f32", (5, 500032)),), (y,)), AVX2)
+
+
+def test_a_program_with_an_unsound_kernel_has_no_code():
+    kernel = parse("kernel f(x: f32[3]) -> (y: f32[3]) {\n  parallel i:3\n  y[i] = x[i+1]\n}")
+    x, y = Array("x", "f32", (3,)), Array("y", "f32", (3,))
+    with pytest.raises(KernelError, match="may leave dimension 0"):
+        link(Program("net", (x,), (Call(kernel, (x,), (y,)),), (y,)), AVX2)
