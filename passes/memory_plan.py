@@ -69,7 +69,8 @@ class MemoryPlan:
 
     program: the one planned for, its kernels declaring what they do in place.  moves: copies before a step,
     by the number of the step; those at the number of steps come last.  scratch: where each call's begins, and
-    its bytes.  arena: bytes.
+    its bytes.  arena: bytes.  fences: offsets of the pages in the arena that may not be touched, in a plan
+    that guards memory.
     """
 
     program: Program
@@ -77,6 +78,7 @@ class MemoryPlan:
     arena: int
     moves: Mapping[int, tuple[Move, ...]] = field(default_factory=dict)
     scratch: Mapping[Call, tuple[Place, int]] = field(default_factory=dict)
+    fences: tuple[int, ...] = ()
 
     def arguments(self, step: Step) -> tuple[tuple[Place | None, ...], tuple[Place, ...]]:
         """The places of a step's inputs (None: an operand left out) and outputs.
@@ -187,7 +189,7 @@ class _Memory:
     def write(self, place: Place, array: Array | None, nbytes: int, beyond: int = 0) -> None:
         """Note that the bytes hold `array` now (None: nothing of use), from its byte `beyond` on."""
         memory, low, high = self.range(place, nbytes)
-        if low % ALIGNMENT:
+        if low % ALIGNMENT and not self.plan.fences:
             raise self.refuse(f"{place} is written to, and not aligned", f"by: {array}")
         if place.kind == "constant" or (place.kind == "param" and place.at not in self.program.into):
             raise self.refuse(f"{place} is written over", f"by: {array}")

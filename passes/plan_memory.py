@@ -22,10 +22,13 @@ from .memory_plan import MemoryPlan, Move, Place, aligned, declared, may_fail, r
 from .program import Array, Call, Program
 
 
-def plan_memory(program: Program, scratch: Callable[[Call], int] = lambda call: 0) -> MemoryPlan:
+def plan_memory(
+    program: Program, scratch: Callable[[Call], int] = lambda call: 0, guard: int = 0
+) -> MemoryPlan:
     """A place for every array.  scratch: the bytes that a call's code needs beside its arrays.
 
-    Raises GraphError for a program that overwrites one param with two results.
+    guard: where not 0, nothing shares memory, and each array in the arena ends (1) or begins (2) beside a
+    page that may not be touched.  Raises GraphError for a program that overwrites one param with two results.
     """
     overwritten = [at for at in program.into if at is not None]
     if len(set(overwritten)) < len(overwritten):
@@ -33,7 +36,10 @@ def plan_memory(program: Program, scratch: Callable[[Call], int] = lambda call: 
             f"program {program.name}: a param is overwritten by one result",
             f"into: {', '.join(map(str, program.into))}",
         )
-    return _Planner(program).plan(scratch)
+    return _Planner(program, guard).plan(scratch)
+
+
+PAGE = 4096  # bytes
 
 
 @dataclass(eq=False)
@@ -50,7 +56,8 @@ class _Slot:
 class _Planner:
     """Plans one program.  Times are the numbers of steps; the end is their count."""
 
-    def __init__(self, program: Program):
+    def __init__(self, program: Program, guard: int = 0):
+        self.guard = guard
         self.steps = list(program.steps)
         self.program = program
         self.end = len(self.steps)
@@ -76,7 +83,8 @@ class _Planner:
             self.slots[array] = _Slot(array.nbytes, -1, self.end, Place("param", position))
         for position, array in enumerate(program.constants):
             self.slots[array] = _Slot(array.nbytes, -1, self.end, Place("constant", position))
-        self.write_over_params()
+        if not self.guard:
+            self.write_over_params()
         self.write_to_results()
         self.write_in_place()
         moves = self.moves_between()
@@ -89,7 +97,8 @@ class _Planner:
             if isinstance(call, Call) and needed[call]
         }
         slots = {id(slot): slot for slot in (*self.slots.values(), *self.parked, *temporary.values())}
-        arena = _lay_out([slot for slot in slots.values() if slot.place is None])
+        unplaced = [slot for slot in slots.values() if slot.place is None]
+        arena, fences = _fence(unplaced, self.guard) if self.guard else (_lay_out(unplaced), ())
         for number, pairs in moves.items():
             moves[number] = tuple(_move(*pair) for pair in pairs)
         return MemoryPlan(
@@ -98,6 +107,7 @@ class _Planner:
             arena,
             {number: done for number, done in moves.items() if done},
             {call: (_place(slot), slot.nbytes) for call, slot in temporary.items()},
+            fences,
         )
 
     # ---- places that are known
@@ -134,7 +144,9 @@ class _Planner:
                 root = self.root[array]
                 if root is not array:
                     continue
-                source = self.operand_to_overwrite(number, n) if isinstance(step, Call) else None
+                source = None
+                if isinstance(step, Call) and not self.guard:
+                    source = self.operand_to_overwrite(number, n)
                 slot = self.slots.get(root) or _Slot(root.nbytes, number, self.last[root])
                 if source is not None:
                     before = self.slots[source]
@@ -256,6 +268,17 @@ def _lay_out(slots: list[_Slot]) -> int:
         spans[count] = slot.first, slot.last, at, at + aligned(slot.nbytes)
         top = max(top, at + aligned(slot.nbytes))
     return top
+
+
+def _fence(slots: list[_Slot], guard: int) -> tuple[int, tuple[int, ...]]:
+    """Give each slot pages of its own between two that may not be touched: the arena's bytes, and those."""
+    fences, at = [0], PAGE
+    for slot in slots:
+        pages = -(-slot.nbytes // PAGE) * PAGE
+        slot.place = Place("arena", at + (pages - slot.nbytes if guard == 1 else 0))
+        fences.append(at + pages)
+        at += pages + PAGE
+    return at, tuple(fences)
 
 
 @lru_cache(1024)

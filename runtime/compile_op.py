@@ -18,7 +18,7 @@ from ..passes.llvm.binding import host_target, identity
 from ..passes.llvm.link import link
 from ..passes.pipeline import optimise, to_program
 from ..passes.program import Program
-from . import memory
+from . import guard, memory
 from .compiler import compiled
 from .kernels import Backward, Forward, Layout, Order, UnfitError
 from .native import Executable
@@ -57,7 +57,7 @@ class Draft:
         given = [at for at, t in enumerate(types) if t is not None]  # the params' operands
         program = to_program(graph, [given.index(at) for at in written], self.target)
         _check(program)
-        self._linked = link(program, self.target)
+        self._linked = link(program, self.target, guard=guard.MODE)
 
     @cached_property
     def is_cached(self) -> bool:

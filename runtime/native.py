@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, c_int64, c_void_p
+from functools import partial
 from operator import itemgetter
 
 import numpy as np
@@ -30,9 +31,9 @@ from ..passes.llvm.link import ABI, ARENA, MOST, POOL, Manifest, Native, link
 from ..passes.llvm.target import Target
 from ..passes.memory_plan import Place
 from ..passes.program import Program
-from . import memory, workers
+from . import guard, memory, workers
 from .compiler import Compiler
-from .entry import Entry
+from .entry import Entry, takes_nothing
 from .given import check_apart, check_count, dense, written
 from .host_parts import check_of, op_of, out_of_range
 from .statistics import Statistics
@@ -53,7 +54,7 @@ class Executable:
         target = _usable(target)
         start = time.perf_counter()
         with Compiler(target) as compiler:
-            linked = link(program, target, ready=compiler.add)
+            linked = link(program, target, ready=compiler.add, guard=guard.MODE)
             objects = compiler.objects()
         seconds = time.perf_counter() - start
         self.statistics = Statistics(seconds, hits=compiler.hits, misses=compiler.misses)
@@ -95,6 +96,9 @@ class Executable:
         self._library = Library(objects, target)
         self._most = threads or NO_LIMIT
         self._arena = arena
+        if manifest.guard:
+            guard.witness()
+            self._arena = partial(guard.fenced, fences=manifest.fences)
         workers.settle()
         self._forks = self._most > 1 and manifest.nanoseconds > 2 * workers.LEAST_GRAIN
         results = [(NUMPY[dtype], shape) for dtype, shape in manifest.results]
@@ -112,7 +116,7 @@ class Executable:
         only = manifest.parts[0] if len(manifest.parts) == 1 else None
         main = self._library.address(only.symbol) if isinstance(only, Native) else 0
         self._entry = Entry(manifest, main, self._quick.table)
-        self._enter = self._entry.function
+        self._enter = takes_nothing if manifest.guard else self._entry.function
         self._single = bool(main)
         found = self.statistics
         found.kernels, found.codes, found.arena = manifest.kernels, manifest.codes, manifest.arena
@@ -149,7 +153,10 @@ class Executable:
                 frame = _Frame(self)
                 if mine:
                     self._frame = frame
-            frame.run_with((*given, *fresh))
+            if self.manifest.guard:
+                self._guarded(frame, given, fresh)
+            else:
+                frame.run_with((*given, *fresh))
         finally:
             if mine:
                 self._spare.release()
@@ -157,6 +164,16 @@ class Executable:
             if given[at] is not arrays[at]:
                 np.copyto(arrays[at], given[at])
         return self._pick((*arrays, *fresh))
+
+    def _guarded(self, frame: _Frame, given: list[np.ndarray], fresh: Arrays) -> None:
+        """Run on copies between pages that may not be touched."""
+        mode = self.manifest.guard
+        copies = [guard.copy(array, mode) for array in given]
+        copies += [guard.array(array.shape, array.dtype, mode) for array in fresh]
+        frame.run_with(copies)
+        written = [*((at, given[at]) for at in self._written), *enumerate(fresh, len(given))]
+        for at, array in written:
+            np.copyto(array, copies[at])
 
     def _checked(self, arrays: Arrays) -> list[np.ndarray]:
         """The arrays that native code may see: dense, aligned, the overwritten ones apart from all others."""
@@ -197,6 +214,9 @@ class _Frame:
         self.table[POOL] = workers.pool().address
         self.table[MOST] = executable._most
         self.table[ARENA] = memory.address(self.arena)
+        if manifest.guard:
+            self.table[-1] = guard.witness()
+            self.constants = tuple(guard.copy(value, manifest.guard) for value in self.constants)
         for n, constant in enumerate(self.constants):
             self.table[manifest.slot(Place("constant", n))] = memory.address(constant)
         self.address = memory.address(self.table)
@@ -272,7 +292,7 @@ def _check(part: Check, name: str) -> Callable[[_Frame, Arrays], None]:
 
 # ---- whole programs in the cache
 def _program_key(key: str, target: Target) -> str:
-    return disk.key("program", str(ABI), identity(target), key)
+    return disk.key("program", str(ABI), str(guard.MODE), identity(target), key)
 
 
 def store_program(key: str, executable: Executable) -> None:

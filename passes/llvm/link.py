@@ -21,7 +21,7 @@ import numpy as np
 from ...ir.errors import KernelError
 from ..host_parts import Check, OnHost, check, fields_from, on_host
 from ..index_check import index_check, trusted
-from ..memory_plan import MemoryPlan, Move, Place, verify
+from ..memory_plan import MemoryPlan, Move, Place, roots, verify
 from ..plan_memory import plan_memory
 from ..program import Alias, Array, Call, Host, Program
 from ..with_checks import with_checks
@@ -54,7 +54,8 @@ class Manifest:
 
     names: of the params.  into: for each result the param whose memory it goes to.  arena: bytes.  parts:
     what is run, in order.  checks: the kernels whose indices native code checks.  nanoseconds: the whole on
-    one thread, roughly.  kernels: the calls; codes: the distinct ones, with those of the checks.
+    one thread, roughly.  kernels: the calls; codes: the distinct ones, with those of the checks.  guard: how
+    memory is guarded (`runtime/guard.py`), and fences: the pages of the arena that may not be touched.
     """
 
     name: str
@@ -69,6 +70,8 @@ class Manifest:
     nanoseconds: float
     kernels: int
     codes: int
+    guard: int = 0
+    fences: tuple[int, ...] = ()
 
     def slot(self, place: Place) -> int:
         """The entry of the table that a place is counted from."""
@@ -76,8 +79,8 @@ class Manifest:
 
     @property
     def slots(self) -> int:
-        """Entries of the table."""
-        return FIRST + len(self.params) + len(self.results) + len(self.constants)
+        """Entries of the table.  The last of one that guards is the address of the running kernel's name."""
+        return FIRST + len(self.params) + len(self.results) + len(self.constants) + bool(self.guard)
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -98,7 +101,7 @@ class Manifest:
             raise ValueError("a manifest of another ABI")
         for name in ("params", "results", "constants"):
             fields[name] = tuple((dtype, tuple(shape)) for dtype, shape in fields[name])
-        for name in ("names", "into", "checks"):
+        for name in ("names", "into", "checks", "fences"):
             fields[name] = tuple(fields[name])
         fields["parts"] = tuple(_part(dict(part)) for part in fields["parts"])
         return cls(**fields)
@@ -135,12 +138,13 @@ def link(
     target: Target,
     entry: str = "lamina_main",
     ready: Callable[[str], None] = lambda text: None,
+    guard: int = 0,
 ) -> Linked:
     """The text of a program.
 
     entry: the main function's name, which the number of the part follows.  ready: told each text as soon as
-    it is known, so that it can be compiled while the next is written.  Raises GraphError, KernelError for a
-    program that can't be planned, or whose kernels have no code.
+    it is known, so that it can be compiled while the next is written.  guard: as of `plan_memory`.  Raises
+    GraphError, KernelError for a program that can't be planned, or whose kernels have no code.
     """
     codes: dict[Call, tuple[Code, tuple[int, ...]]] = {}
     texts: list[str] = []
@@ -157,7 +161,7 @@ def link(
 
     kernels = len(program.calls)
     program, checks = with_checks(program)
-    plan = verify(plan_memory(program, scratch))
+    plan = verify(plan_memory(program, scratch, guard))
     main = _Main(plan, codes, checks, entry)
     parts, text = main.write()
     ready(text)
@@ -175,8 +179,25 @@ def link(
         sum(phase.nanoseconds for code, _ in codes.values() for phase in code.phases),
         kernels,
         len(texts),
+        guard,
+        plan.fences,
     )
     return Linked(manifest, plan, (*texts, text))
+
+
+def _freed(plan: MemoryPlan) -> dict[int, list[Array]]:
+    """The arrays of the arena that nothing reads after a step, by the step's number."""
+    program, (root, _) = plan.program, roots(plan.program)
+    last: dict[Array, int] = {}
+    for number, step in enumerate(program.steps):
+        last |= {root[array]: number for array in (*step.inputs, *step.outputs) if array is not None}
+    for array in program.results:
+        last.pop(root[array], None)
+    freed: dict[int, list[Array]] = {}
+    for array, number in last.items():
+        if plan.places[array].kind == "arena":
+            freed.setdefault(number, []).append(array)
+    return freed
 
 
 def _kind(array: Array) -> Kind:
@@ -213,6 +234,7 @@ class _Main:
         self.lines: list[str] = []
         self.declared: dict[str, None] = {}
         self.width = self.count = 0
+        self.freed = _freed(plan) if plan.fences else {}
 
     def write(self) -> tuple[tuple[Part, ...], str]:
         program = self.plan.program
@@ -228,6 +250,8 @@ class _Main:
                 self.cut(on_host(step, self.plan.places))
             else:
                 assert isinstance(step, Alias)
+            for array in self.freed.get(number, ()):
+                self.poison(self.plan.places[array], array.nbytes)
         self.copy(self.plan.moves.get(len(program.steps), ()))
         self.cut(None)
         return tuple(self.parts), "\n".join([*self.declared, *self.functions, ""])
@@ -272,6 +296,21 @@ class _Main:
                 pair = f"ptr {self.pointer(move.target)}, ptr {self.pointer(move.source)}"
                 self.lines.append(f"  call void @llvm.memcpy.p0.p0.i64({pair}, i64 {move.nbytes}, i1 false)")
 
+    def poison(self, place: Place, nbytes: int) -> None:
+        self.declared["declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"] = None
+        self.lines.append(
+            f"  call void @llvm.memset.p0.i64(ptr {self.pointer(place)}, i8 -1, i64 {nbytes}, i1 false)"
+        )
+
+    def note(self, name: str) -> None:
+        """Say which kernel runs, for who dies of it."""
+        program = self.plan.program
+        slot = FIRST + len(program.params) + len(program.results) + len(program.constants)
+        label = f"@{self.entry}_name{len(self.declared)}"
+        self.declared[f'{label} = private constant [{len(name) + 1} x i8] c"{name}\\00"'] = None
+        word = self.name(f"load ptr, ptr {self.name(f'getelementptr ptr, ptr %table, i64 {slot}')}, align 8")
+        self.lines.append(f"  store ptr {label}, ptr {word}, align 8")
+
     def test(self, flag: Array) -> None:
         """Leave with the check's number if its flag is set."""
         self.checks.append(self.flags[flag])
@@ -286,6 +325,8 @@ class _Main:
 
     def call(self, step: Call) -> None:
         code, symbols = self.codes[step]
+        if self.plan.fences:
+            self.note(step.name)
         inputs, outputs = self.plan.arguments(step)
         values = [f"ptr {self.pointer(place)}" for place in (*inputs, *outputs) if place is not None]
         scratch = self.plan.scratch.get(step)
