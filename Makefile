@@ -7,7 +7,7 @@ PY := $(VENV)/bin/python
 WORKERS ?= 2
 PYTEST := $(VENV)/bin/pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: demo test slow peers gpu lint format types contracts wheel bench bench-all clean
+.PHONY: demo test slow guard peers gpu lint format types contracts wheel bench bench-all clean
 
 demo: $(VENV)/.with-demo
 	$(PY) -m lamina demo
@@ -17,6 +17,14 @@ test: $(VENV)/.with-dev
 
 slow: $(VENV)/.with-dev
 	$(PYTEST) -m slow -rP --hypothesis-profile=thorough
+	LAMINA_GUARD=1 $(PYTEST) $(GUARDED) tests/jit tests/runtime
+	LAMINA_GUARD=2 $(PYTEST) $(GUARDED) tests/jit tests/runtime
+
+# Every array beside a page that may not be touched, before it and behind it: a part of the tests.
+GUARDED := tests/runtime/test_native.py tests/jit/test_training.py tests/jit/test_differentiable.py
+guard: $(VENV)/.with-dev
+	LAMINA_GUARD=1 $(PYTEST) $(GUARDED)
+	LAMINA_GUARD=2 $(PYTEST) $(GUARDED)
 
 # Not in parallel: two processes that each hold the peer take longer to load it than the tests take.
 peers: $(VENV)/.with-dev $(VENV)/.with-peer-torch

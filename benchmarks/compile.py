@@ -51,10 +51,10 @@ class Clock:
     """Adds up what functions take, by the name of the part they are."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = dict.fromkeys(("compile", *PARTS), 0.0)
+        self.seconds: dict[str, float] = dict.fromkeys(("compile", "proofs", *PARTS), 0.0)
 
     def watch(self, module: Any, function: str, part: str) -> None:
-        """Time a function of a module from now on."""
+        """Time a function of a module, or of a class, from now on."""
         watched = getattr(module, function)
 
         def run(*args, **kwargs):
@@ -70,7 +70,7 @@ class Clock:
 def of_lamina(name: str, slowest: bool) -> dict[str, Any]:
     """The first call of the traced network, in parts; with `slowest`, each code compiled by itself."""
     import lamina
-    from lamina.jit import backend
+    from lamina.jit import backend, targets
     from lamina.passes.llvm import link as linking
     from lamina.runtime import native
 
@@ -81,8 +81,8 @@ def of_lamina(name: str, slowest: bool) -> dict[str, Any]:
         eager = min(timed(lambda: model(x)) for _ in range(2))
         clock.watch(backend, "compile_graph", "compile")
         clock.watch(backend, "optimise", "passes")
-        clock.watch(backend, "to_program", "program")
-        clock.watch(backend, "prologue", "program")
+        clock.watch(targets, "to_program", "program")
+        clock.watch(targets, "prologue", "program")
         clock.watch(native, "link", "text")
         seconds = timed(lambda: traced(x))
         wanted, found = model(x).numpy(), traced(x).numpy()
@@ -94,6 +94,7 @@ def of_lamina(name: str, slowest: bool) -> dict[str, Any]:
     executables = [e for e in (code.first, code.main) if e is not None]
     parts = clock.seconds
     compiling = parts.pop("compile")
+    parts.pop("proofs")
     parts["record"] = seconds - compiling
     parts["load"] = sum(e.statistics.load_seconds for e in executables)
     parts["llvm"] = sum(e.statistics.compile_seconds for e in executables) - parts["text"]
@@ -111,8 +112,23 @@ def of_lamina(name: str, slowest: bool) -> dict[str, Any]:
         "bytes": sum(len(o) for e in executables for o in e.objects),
     }
     if slowest:
+        proofs = watch_proofs()
         answer["slowest"] = slowest_codes(code.programs(), linking.code_of)
+        answer["proofs"] = proofs.seconds["proofs"]
     return answer
+
+
+def watch_proofs() -> Clock:
+    """What the proofs take that no code leaves its arrays: of kernels, and of accesses as they are written."""
+    from lamina.passes.llvm import generate
+    from lamina.passes.llvm.conv_function import Function
+    from lamina.passes.llvm.memory import Memory
+
+    clock = Clock()
+    watched = (generate, "prove"), (Memory, "stays_inside"), (Memory, "keeps_inside"), (Function, "holds")
+    for place, name in watched:
+        clock.watch(place, name, "proofs")
+    return clock
 
 
 def slowest_codes(programs: Any, code_of: Callable) -> list[tuple[str, float, float, int]]:
@@ -258,6 +274,15 @@ def peers_table(found: dict[str, dict[str, list[dict[str, Any]]]], contenders: l
     return lines
 
 
+def proofs_table(found: dict[str, dict[str, list[dict[str, Any]]]]) -> list[str]:
+    lines = [f"{'ms, in text':<14}{'proofs':>9}{'of compiling':>14}"]
+    for name, runs in found.items():
+        proofs = runs["lamina cached"][0]["proofs"]
+        share = proofs / min(run["compile"] for run in runs["lamina"])
+        lines.append(f"{name:<14}{proofs * 1e3:>9.1f}{share:>13.1%}")
+    return lines
+
+
 def slowest_table(found: dict[str, dict[str, list[dict[str, Any]]]]) -> list[str]:
     lines = [f"{'slowest codes, one by one':<26}{'ms text':>9}{'ms LLVM':>9}{'KiB':>7}  kernel"]
     for name, runs in found.items():
@@ -292,7 +317,8 @@ def main() -> None:
     for name in arguments.only:
         found[name] = measure(name, ["lamina", *peers], arguments.repeats)
         print(f"measured: {name}", flush=True)
-        tables = [parts_table(found), peers_table(found, ["lamina", *peers]), slowest_table(found)]
+        tables = [parts_table(found), peers_table(found, ["lamina", *peers])]
+        tables += [proofs_table(found), slowest_table(found)]
         text = "\n\n".join([head, *("\n".join(table) for table in tables)])
         if arguments.write:  # after each, as all of them take long
             RESULTS.mkdir(exist_ok=True)

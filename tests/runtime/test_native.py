@@ -131,6 +131,7 @@ def test_a_program_of_nothing():
     assert got is given
 
 
+@pytest.mark.unguarded
 def test_equal_codes_are_linked_once():
     x = Array("x", "f32", (5, 7))
     steps = [pointwise("half", "(%a * 0.5)", x)]
@@ -141,6 +142,7 @@ def test_equal_codes_are_linked_once():
     assert np.array_equal(run(np.full((5, 7), 32.0, np.float32))[0], np.ones((5, 7)))
 
 
+@pytest.mark.unguarded
 @pytest.mark.parametrize("dtype", NUMPY)
 def test_every_element_type_enters_quickly(dtype):
     x = Array("x", dtype, (4, 3))
@@ -247,6 +249,7 @@ def test_two_params_that_are_overwritten_may_not_overlap():
     assert same(run(x, y), wanted)
 
 
+@pytest.mark.unguarded
 def test_a_subclass_or_a_list_never_reaches_native_code():
     """The quick entry answers 1 for whatever is not exactly the array expected."""
     run, (x, y) = Executable(adds()), arguments(adds())
