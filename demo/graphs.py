@@ -8,9 +8,9 @@ from typing import NamedTuple
 from lamina import jit
 from lamina.ir.drawing import svg
 from lamina.ir.graph import Graph
+from lamina.ir.own_files import replacing
 from lamina.passes.freeze import freeze
 from lamina.passes.pipeline import optimise
-from lamina.runtime.serialize import replacing
 
 from .digits import Digits
 from .train import BATCH, Training

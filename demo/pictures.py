@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from lamina.runtime.serialize import replacing
+from lamina.ir.own_files import replacing
 
 from .report import Row
 

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -35,7 +34,7 @@ from ..passes.llvm.link import Linked, Native, link
 from ..passes.llvm.target import AVX2, AVX512, BASELINE, Target
 from ..passes.pipeline import Options, to_program
 from ..passes.prologue import prologue
-from ..runtime.serialize import replacing, safetensors_bytes
+from ..runtime.serialize import safetensors_bytes
 from ..runtime.workers import MOST_GRAIN, SPIN
 from .lamina_model import FORMAT
 
@@ -48,13 +47,13 @@ _POOL = {
 
 
 def write(
-    path: Path,
+    file: IO[bytes],
     graph: Graph,
     weights: Mapping[str, np.ndarray],
     outputs: Any,
     levels: Sequence[str],
 ) -> None:
-    """Write a model's file, under another name first, so that it is there whole or not at all.
+    """Write a model's file.
 
     graph: its inputs are the first params, the weights, by name, the last; all have
     hints.  outputs: the structure of what it
@@ -83,7 +82,7 @@ def write(
     members["weights.safetensors"] = safetensors_bytes(stored)
     manifest["sha256"] = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
     members["manifest.json"] = json.dumps(manifest).encode()
-    _write_archive(path, members)
+    _write_archive(file, members)
 
 
 def _level(graph: Graph, count: int, level: str) -> tuple[dict[str, Any], bytes, dict[str, np.ndarray]]:
@@ -138,8 +137,8 @@ def _about(linked: Linked) -> dict[str, Any]:
     }
 
 
-def _write_archive(path: Path, members: Mapping[str, bytes]) -> None:
-    with replacing(os.fspath(path)) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+def _write_archive(file: IO[bytes], members: Mapping[str, bytes]) -> None:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         archive.comment = hashlib.sha256(members["manifest.json"]).hexdigest().encode()
         for name, data in members.items():
             about = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))

@@ -18,6 +18,7 @@ from ..ir.errors import ArgumentError, LaminaError
 from ..ir.graph import Builder, Graph, Value
 from ..ir.interpret import interpret
 from ..ir.op import REGISTRY
+from ..ir.own_files import is_replaceable, replacing
 from ..ir.text import parse
 from ..passes.cse import cse
 from ..passes.dce import dce
@@ -64,21 +65,23 @@ def export(
     chosen = tuple(levels or artifact.LEVELS)
     if unknown := set(chosen) - artifact.LEVELS.keys():
         raise ArgumentError(f"export(levels): {', '.join(unknown)} is none of {', '.join(artifact.LEVELS)}")
-    traced, path = function if isinstance(function, TracedFunction) else trace(function), Path(path)
+    if not is_replaceable(os.fspath(path)):
+        raise ExportError(f"export: {os.fspath(path)} is a folder, a pipe or a device", "name a file")
+    traced = function if isinstance(function, TracedFunction) else trace(function)
     with no_grad():
         expected = traced(*example)
     recording, call = _recorded(traced, example)
     recording, arrays = _in_order(recording, call, example)
     graph, outputs = _pure(recording)
     graph, weights = _frozen(graph, recording, call)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent or ".") as folder:
-        part = Path(folder) / path.name
+    with replacing(os.fspath(path)) as file:
         try:
-            artifact.write(part, graph, weights, outputs, chosen)
+            artifact.write(file, graph, weights, outputs, chosen)
         except ArgumentError as error:
             raise ExportError(error.rule, *error.details) from None
-        _tried(part, Path(folder), arrays, expected)
-        os.replace(part, path)
+        file.flush()
+        with tempfile.TemporaryDirectory(prefix="lamina-export-") as folder:
+            _tried(Path(file.name), Path(folder), arrays, expected)
 
 
 # ---- from a recording to a graph of inputs and weights -----------------------------------------------------

@@ -60,7 +60,9 @@ def write(finding: Finding) -> Path | None:
         digest.update(np.ascontiguousarray(array).tobytes())
     folder = Path(os.environ.get(VARIABLE) or tempfile.gettempdir()) / f"lamina-repro-{digest.hexdigest()}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.lstat().st_uid != os.getuid():
+            return None  # its name can be told beforehand, and what is in it may be links
         np.savez(folder / "inputs.npz", **{name: _plain(a) for name, a in arrays.items()})
         script = folder / "repro.py"
         script.write_text(text, encoding="utf-8")

@@ -1,31 +1,43 @@
 """Keeps compiled code on disk, so that a second process need not compile.
 
-The folder is $LAMINA_CACHE_DIR, or lamina/<version> in $XDG_CACHE_HOME or ~/.cache; an empty
-$LAMINA_CACHE_DIR turns it off.  An entry is written to a temporary name and renamed, so readers and other
-writers never meet half of one; it carries a digest of itself, and one that does not fit is removed and built
-anew.  A disk that is full or read-only means no cache, and nothing else.
+The entries are lamina-code-1/<2>/<38 hex digits>.code below $LAMINA_CACHE_DIR, or below lamina/<version> in
+$XDG_CACHE_HOME or ~/.cache; an empty $LAMINA_CACHE_DIR turns it off.  An entry is written to a temporary name
+and renamed, so readers and other writers never meet half of one; it carries a digest of itself, and one that
+does not fit is removed and built anew.  Nothing but such entries is ever removed, whatever else is in the
+folder, and no link is followed to one: the folder is the user's.
+
+A disk that is full, read-only or gone means no cache, and nothing else; if the variable names it, one warning
+says so.
 
 Loading native code means trusting it: a folder that belongs to another user is not read.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
-import tempfile
+import re
+import stat
 import time
+import warnings
 from collections import OrderedDict
 from pathlib import Path
 
 from ..ir.locks import fork_safe_lock
+from ..ir.own_files import DAY, own_files, remove, remove_parts, temporary_beside
 from ..ir.version import __version__
 
+VARIABLE = "LAMINA_CACHE_DIR"
+FOLDER = "lamina-code-1"  # the number is that of this layout
+INNER, ENTRY = r"[0-9a-f]{2}", r"[0-9a-f]{38}\.code"  # the names in the folder, and in those in it
+# A file of this name with this beginning says that a folder is a cache (https://bford.info/cachedir): backups
+# leave it out, and `trim` touches no folder that lacks it.
+TAG, SIGNATURE = "CACHEDIR.TAG", b"Signature: 8a477f597d28d172789f06886806bc55\n"
 MAGIC = b"lamina1\n"
 DIGEST = 32  # bytes of BLAKE2b, after the magic
 LIMIT = 1 << 30  # bytes on disk; the entries that were not used for longest go first
 HELD = 512  # entries that the process itself keeps
-DAY = 86_400  # seconds: how exactly the time of the last use is kept
-LEFTOVER = 3_600  # seconds after which a temporary file is one that a killed process left
 
 
 def key(*parts: str | bytes) -> str:
@@ -39,10 +51,15 @@ def key(*parts: str | bytes) -> str:
 
 
 class Cache:
-    """Bytes by key.  directory: None keeps them in the process alone.  All methods are safe for threads."""
+    """Bytes by key.  All methods are safe for threads.
 
-    def __init__(self, directory: Path | None, limit: int = LIMIT, held: int = HELD):
+    directory: None keeps them in the process alone.  chosen: the user named it, and is told if it is no use.
+    """
+
+    def __init__(self, directory: Path | None, limit: int = LIMIT, held: int = HELD, chosen: bool = False):
         self.directory, self.limit, self.held = directory, limit, held
+        self._folder = None if directory is None else directory / FOLDER
+        self._is_writable, self._chosen = True, chosen
         self.hits = self.misses = 0
         self._memory: OrderedDict[str, bytes] = OrderedDict()
         self._lock = fork_safe_lock()
@@ -70,9 +87,14 @@ class Cache:
     def put(self, name: str, data: bytes) -> None:
         """Keep bytes under a key.  Whatever the disk does, this succeeds."""
         self._remember(name, data)
+        if self._folder is None or not self._is_writable:
+            return
         try:
-            self._write(name, data)
-        except OSError:
+            self._write(self._folder, name, data)
+        except OSError as error:
+            self._is_writable = False  # or each entry would wait for the disk to refuse it
+            if self._chosen:
+                warn_once(f"{self.directory} takes no files: {error.strerror or error}")
             return
         with self._lock:
             self._grown += len(data)
@@ -87,10 +109,10 @@ class Cache:
             self._memory.pop(name, None)
         path = self._path(name)
         if path is not None:
-            _remove(path)
+            remove(str(path))
 
     def _path(self, name: str) -> Path | None:
-        return self.directory and self.directory / name[:2] / name[2:]
+        return self._folder and self._folder / name[:2] / f"{name[2:]}.code"
 
     def _remember(self, name: str, data: bytes) -> None:
         with self._lock:
@@ -114,7 +136,7 @@ class Cache:
         start = len(MAGIC) + DIGEST
         data = raw[start:]
         if raw[:start] != MAGIC + _digest(name, data):
-            _remove(path)
+            remove(str(path))
             return None
         if time.time() - status.st_mtime > DAY:
             try:
@@ -123,47 +145,70 @@ class Cache:
                 pass  # read-only: it ages
         return data
 
-    def _write(self, name: str, data: bytes) -> None:
-        path = self._path(name)
-        if path is None:
-            return
-        assert self.directory is not None
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self.directory.stat().st_uid != os.getuid():
-            return
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
+    def _write(self, folder: Path, name: str, data: bytes) -> None:
+        """Write an entry.  Raises OSError where that can't be, a folder of another user's included."""
+        _make_own(folder.parent, parents=True)
+        if _make_own(folder) or not os.path.lexists(folder / TAG):
+            with open(folder / TAG, "wb") as file:
+                file.write(SIGNATURE + b"# Compiled code, which Lamina makes anew if it is gone.\n")
+        path = folder / name[:2] / f"{name[2:]}.code"
+        _make_own(path.parent)
+        temporary = temporary_beside(str(path))
         try:
-            with open(handle, "wb") as file:
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(MAGIC + _digest(name, data) + data)
             os.replace(temporary, path)
         except BaseException:
-            _remove(Path(temporary))
+            remove(temporary)
             raise
 
     def trim(self) -> None:
-        """Remove what was not used for longest until the folder is below its limit, and leftovers."""
-        if self.directory is None:
+        """Remove what was not used for longest until the entries are below their limit, and leftovers."""
+        if self._folder is None or not _is_tagged(self._folder):
             return
-        entries, total, now = [], 0, time.time()
-        for folder, _, files in os.walk(self.directory):
-            for file in files:
-                path = Path(folder, file)
-                try:
-                    status = path.stat()
-                except OSError:
-                    continue  # another process removed it
-                if file.startswith("."):
-                    if now - status.st_mtime > LEFTOVER:
-                        _remove(path)
-                    continue
+        entries, total = [], 0
+        for folder in _own_folders(self._folder):
+            remove_parts(folder, ENTRY)
+            for path, status in own_files(folder, ENTRY):
                 entries.append((status.st_mtime, status.st_size, path))
                 total += status.st_size
-        for _, size, path in sorted(entries, key=lambda entry: entry[0]):
+        for _, size, path in sorted(entries):
             if total <= self.limit:
                 break
-            _remove(path)
+            remove(path)
             total -= size
+
+
+def _make_own(folder: Path, parents: bool = False) -> bool:
+    """Make a folder, if it is not there; whether it was not.  Raises OSError unless it is this user's."""
+    try:
+        folder.mkdir(mode=0o700, parents=parents)
+        return True
+    except FileExistsError:
+        status = folder.stat() if parents else folder.lstat()
+        if not stat.S_ISDIR(status.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, "it is no folder") from None
+        if status.st_uid != os.getuid():
+            raise PermissionError(errno.EPERM, "it belongs to another user") from None
+        return False
+
+
+def _is_tagged(folder: Path) -> bool:
+    """Whether a folder was made by `Cache`, and is no link to one."""
+    try:
+        with open(folder / TAG, "rb") as file:
+            return stat.S_ISDIR(folder.lstat().st_mode) and file.read(len(SIGNATURE)) == SIGNATURE
+    except OSError:
+        return False
+
+
+def _own_folders(folder: Path) -> list[str]:
+    """The folders of entries."""
+    try:
+        with os.scandir(folder) as inner:
+            return [e.path for e in inner if re.fullmatch(INNER, e.name) and e.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
 
 
 def _digest(name: str, data: bytes) -> bytes:
@@ -171,23 +216,29 @@ def _digest(name: str, data: bytes) -> bytes:
     return hashlib.blake2b(name.encode() + b"\n" + data, digest_size=DIGEST).digest()
 
 
-def _remove(path: Path) -> None:
-    try:
-        path.unlink()
-    except OSError:
-        pass  # gone already, or not ours to remove
-
-
 def folder() -> Path | None:
-    """Where the environment says that the cache is."""
-    chosen = os.environ.get("LAMINA_CACHE_DIR")
-    if chosen is not None:
-        return Path(chosen).expanduser() if chosen else None
+    """Where the environment says that the cache is.  None: nowhere, or at a place that can't be."""
+    chosen = os.environ.get(VARIABLE)
     try:
+        if chosen is not None:
+            return Path(chosen).expanduser().absolute() if chosen else None
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:  # nobody's home
+        return base.absolute() / "lamina" / __version__
+    except (RuntimeError, OSError) as error:  # nobody's home, or a relative path begins nowhere
+        if chosen:
+            warn_once(f"{chosen} is no folder: {error}")
         return None
-    return base / "lamina" / __version__
+
+
+_warned = False
+
+
+def warn_once(what: str) -> None:
+    """Say that the folder which the variable names is of no use, once in a process."""
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(f"{VARIABLE}: {what}. Compiled code is not kept.", RuntimeWarning, stacklevel=3)
 
 
 _default: Cache | None = None
@@ -199,7 +250,7 @@ def default() -> Cache:
     global _default
     if _default is None:
         with _making:
-            _default = _default or Cache(folder())
+            _default = _default or Cache(folder(), chosen=VARIABLE in os.environ)
     return _default
 
 

@@ -13,11 +13,9 @@ from __future__ import annotations
 import json
 import math
 import os
-import stat
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import IO, Any
 
 import numpy as np
@@ -25,6 +23,7 @@ import numpy as np
 from ..ir import dtypes, lazy
 from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, DTypeError, LaminaError
+from ..ir.own_files import replacing
 from ..ir.types import Device
 from . import modes
 from .methods import require_cpu
@@ -221,33 +220,6 @@ def _file(
 def safetensors_bytes(arrays: dict[str, np.ndarray]) -> bytes:
     """Named arrays as the bytes of a safetensors file."""
     return b"".join(_file(_raw(arrays), None))
-
-
-@contextmanager
-def replacing(path: str) -> Iterator[IO[bytes]]:
-    """A file that takes the place of `path` once it is complete and on the disk, and not before."""
-    path = os.path.realpath(path)  # write what a link points at, not over the link
-    if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
-        with open(path, "wb") as file:  # a pipe or a device can't be replaced
-            yield file
-        return
-    folder = os.path.dirname(path)
-    temporary = os.path.join(folder, f".{os.path.basename(path)[:200]}.{os.urandom(6).hex()}.part")
-    try:
-        with open(temporary, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        if os.path.exists(temporary):
-            os.remove(temporary)
-        raise
-    directory = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(directory)  # the new name, too, is on the disk
-    finally:
-        os.close(directory)
 
 
 def save(obj: Any, f: Target) -> None:

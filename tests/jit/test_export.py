@@ -1,5 +1,6 @@
 """Exported models: what the file holds, what runs it, and everything that can be wrong with it."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -274,6 +275,23 @@ def test_an_old_file_stays_where_an_export_fails(exported, tmp_path):
     with pytest.raises(ExportError):
         jit.export(lambda x: x.add_(1), path, lamina.randn(2), levels=LEVEL)
     assert path.read_bytes() == exported[0].read_bytes()
+
+
+def test_a_pipe_or_a_folder_is_not_replaced_by_a_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(ExportError, match="is a folder, a pipe or a device"):
+            jit.export(nn.Linear(4, 4), tmp_path / name, lamina.randn(2, 4), levels=LEVEL)
+    assert sorted(path.name for path in tmp_path.iterdir() if not path.is_file()) == ["folder", "pipe"]
+
+
+def test_an_export_that_is_killed_leaves_what_the_next_removes(exported, tmp_path):
+    left = tmp_path / ".m.lam.0123456789ab.part"
+    left.write_bytes(b"half")
+    os.utime(left, (1e9, 1e9))
+    jit.export(nn.Linear(4, 4), tmp_path / "m.lam", lamina.randn(2, 4), levels=LEVEL)
+    assert [path.name for path in tmp_path.iterdir()] == ["m.lam"]
 
 
 def test_threads_and_forks_share_a_model(exported):

@@ -309,6 +309,24 @@ lamina.save({"x": lamina.ones(100_000)}, sys.argv[1])
 """
 
 
+def test_what_a_killed_save_left_is_removed_by_the_next_of_that_name(tmp_path):
+    stale = [".m.st.0123456789ab.part"]
+    kept = [
+        ".other.st.0123456789ab.part", ".m.st.0123456789ab.part.bak", ".mxst.0123456789ab.part", ".m.st.part",
+        ".m.st.0123456789AB.part", "m.st.0123456789ab.part", ".m.st.0123456789abc.part",
+    ]  # fmt: skip
+    for name in (*stale, *kept):
+        (tmp_path / name).write_bytes(b"half")
+        os.utime(tmp_path / name, (1e9, 1e9))
+    (tmp_path / ".m.st.aaaaaaaaaaaa.part").write_bytes(b"another process is at it")
+    (tmp_path / ".m.st.bbbbbbbbbbbb.part").symlink_to(tmp_path / kept[0])
+    (tmp_path / ".m.st.cccccccccccc.part").mkdir()
+    os.utime(tmp_path / ".m.st.cccccccccccc.part", (1e9, 1e9))
+    before = {path.name for path in tmp_path.iterdir()}
+    lamina.save({"x": lamina.ones(2)}, tmp_path / "m.st")
+    assert {path.name for path in tmp_path.iterdir()} == before - {*stale} | {"m.st"}
+
+
 @pytest.mark.parametrize("moment", ["write", "fsync", "replace"])
 def test_a_kill_while_saving_leaves_the_old_file(tmp_path, moment):
     path = tmp_path / "x"

@@ -1,0 +1,176 @@
+"""Hold what the package writes, replaces and removes on disk to a list that someone has read.
+
+Removing or overwriting a file of the user's can't be undone.  So every call that could is listed here, with
+the reason why it can't hit anything but what it is for; a new call fails until it is listed.
+"""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import package_tree
+
+# Names of functions that take files away, put others in their place, or make new ones.
+WRITING = {
+    "unlink", "rmtree", "rmdir", "removedirs", "rename", "renames", "truncate", "ftruncate", "write_text",
+    "write_bytes", "touch", "mkdir", "makedirs", "mkdtemp", "mkstemp", "TemporaryDirectory", "TemporaryFile",
+    "NamedTemporaryFile", "SpooledTemporaryFile", "savefig", "savez", "savez_compressed", "savetxt", "tofile",
+    "open_memmap", "memmap", "symlink", "symlink_to", "hardlink_to", "link_to", "copyfile", "copy2",
+    "copytree", "SharedMemory", "memfd_create", "chmod", "chown", "utime", "mkfifo", "mknod", "shm_open",
+    "make_archive", "unpack_archive", "extractall", "replacing", "remove_parts",
+}  # fmt: skip
+# Names that also mean other things: only on these modules.
+ON_MODULES = {
+    "os": {"remove", "replace", "link", "open", "fdopen"},
+    "np": {"save"},
+    "numpy": {"save"},
+    "shutil": {"copy", "move"},
+}
+READING = {"r", "rb", "rt"}
+
+# (file, function, call) -> why nothing of the user's is lost
+REVIEWED = {
+    ("ir/own_files.py", "replacing", "open"): "a pipe or device that was named; else a fresh name, mode x",
+    ("ir/own_files.py", "replacing", "os.replace"): "the path that was to be written, once it is whole",
+    ("ir/own_files.py", "replacing", "remove_parts"): "of the same name, own, regular, a day old",
+    ("ir/own_files.py", "replacing", "os.open"): "a folder, for reading: fsync",
+    ("ir/own_files.py", "replacing", "remove"): "the fresh name",
+    ("ir/own_files.py", "remove", "os.unlink"): "as its callers say",
+    ("ir/own_files.py", "remove_parts", "remove"): "own, regular, a day old, and named as only we name files",
+    ("passes/cache.py", "Cache.forget", "remove"): "the name of an entry, in the folder of entries",
+    ("passes/cache.py", "Cache._read", "remove"): "the name of an entry, in the folder of entries",
+    ("passes/cache.py", "Cache._write", "remove"): "the fresh name",
+    ("passes/cache.py", "Cache.trim", "remove"): "own, regular, the name of an entry, in marked folders",
+    ("passes/cache.py", "Cache._read", "os.utime"): "an entry that was just read and whose digest fits",
+    ("passes/cache.py", "Cache._write", "open"): "the mark, where there is none; a fresh name, O_EXCL",
+    ("passes/cache.py", "Cache._write", "os.open"): "a fresh name, O_EXCL",
+    ("passes/cache.py", "Cache._write", "os.replace"): "the name of an entry, in the folder of entries",
+    ("passes/cache.py", "Cache.trim", "remove_parts"): "names of entries, in marked folders",
+    ("passes/cache.py", "_make_own", "folder.mkdir"): "makes what is not there",
+    ("passes/triton/compiler.py", "_compiled", "tempfile.TemporaryDirectory"): "fresh, in the system's",
+    ("passes/triton/helper.py", "main", "os.open"): "the null device",
+    ("passes/triton/helper.py", "main", "shutil.rmtree"): "what Helper.__init__ made with mkdtemp",
+    ("runtime/compile_helpers.py", "Helper.__init__", "tempfile.mkdtemp"): "fresh, in the system's",
+    ("runtime/compile_helpers.py", "Helper.__init__", "open"): "inside that folder",
+    ("runtime/compile_helpers.py", "Helper.__init__", "shutil.rmtree"): "that folder",
+    ("runtime/compile_helpers.py", "Helper.end", "shutil.rmtree"): "that folder",
+    ("runtime/serialize.py", "save", "replacing"): "the path that the user named",
+    ("data/sharing.py", "Writer._grow", "os.memfd_create"): "memory without a name",
+    ("data/sharing.py", "Writer._grow", "os.ftruncate"): "that memory",
+    ("jit/export.py", "export", "replacing"): "the path that the user named, no folder, pipe or device",
+    ("jit/export.py", "export", "tempfile.TemporaryDirectory"): "fresh, in the system's",
+    ("jit/export.py", "_tried", "np.savez"): "inside that folder",
+    ("jit/artifact.py", "_write_archive", "zipfile.ZipFile"): "the file that `replacing` opened",
+    ("jit/lamina_model.py", "_loaded", "os.memfd_create"): "memory without a name",
+    ("jit/lamina_model.py", "_loaded", "os.fdopen"): "that memory",
+    ("jit/repro.py", "write", "folder.mkdir"): "a name of ours; of another user: nothing is written",
+    ("jit/repro.py", "write", "np.savez"): "inside that folder",
+    ("jit/repro.py", "write", "script.write_text"): "inside that folder",
+    ("demo/fresh.py", "compiling", "tempfile.TemporaryDirectory"): "fresh, in the system's",
+    ("demo/fresh.py", "start", "tempfile.TemporaryDirectory"): "fresh, in the system's",
+    ("demo/fresh.py", "start", "np.save"): "inside that folder",
+    ("demo/show.py", "show", "out.mkdir"): "makes what is not there",
+    ("demo/graphs.py", "write", "replacing"): "names that the README lists, in the folder for them (--out)",
+    ("demo/pictures.py", "save", "replacing"): "names that the README lists, in the folder for them (--out)",
+    ("demo/pictures.py", "save", "figure.savefig"): "the file that `replacing` opened",
+}  # fmt: skip
+
+
+def writes(text: str) -> Iterator[tuple[str, str]]:
+    """(function, call) of each call in a module's text that can change what is on disk."""
+
+    def visit(node: ast.AST, where: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            where = (*where, node.name)
+        # handing such a function on, as a callback, counts as a call
+        if isinstance(node, (ast.Call, ast.Attribute, ast.Name)) and (name := spelled(node)):
+            yield ".".join(where), name
+        for child in ast.iter_child_nodes(node):
+            if not (isinstance(node, ast.Call) and child is node.func and spelled(node)):
+                yield from visit(child, where)
+
+    yield from visit(ast.parse(text), ())
+
+
+def spelled(node: ast.AST) -> str | None:
+    """The text of a call that can write, or of the function's name where it is handed on; None for others."""
+    call = isinstance(node, ast.Call)
+    function = node.func if call else node
+    if isinstance(function, ast.Name):
+        if function.id == "open" or function.id == "ZipFile":
+            return function.id if call and not reads(node, function.id) else None
+        return function.id if call and function.id in WRITING | {"remove"} else None
+    if not isinstance(function, ast.Attribute):
+        return None
+    base = function.value.id if isinstance(function.value, ast.Name) else "…"
+    name = function.attr
+    if name == "ZipFile":
+        return f"{base}.{name}" if call and not reads(node, name) else None
+    if name == "open" and base not in ON_MODULES:  # Path.open
+        return f"{base}.{name}" if call and any(map(is_mode, arguments(node))) else None
+    if name in WRITING or name in ON_MODULES.get(base, ()):
+        return f"{base}.{name}"
+    if name == "replace" and call and len(node.args) == 1 and not node.keywords and base not in ("self",):
+        return f"{base}.{name}"  # Path.replace; that of str takes two
+    return None
+
+
+def arguments(node: ast.Call) -> list[ast.expr]:
+    return [*node.args, *(keyword.value for keyword in node.keywords)]
+
+
+def is_mode(node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Constant) and isinstance(node.value, str) and set(node.value) <= set("wax+brt")
+    )
+
+
+def reads(node: ast.Call, name: str) -> bool:
+    """Whether a call of open() or ZipFile() only reads."""
+    if len(node.args) < 2 and not any(keyword.arg == "mode" for keyword in node.keywords):
+        return True
+    mode = next((k.value for k in node.keywords if k.arg == "mode"), None) or node.args[1]
+    return isinstance(mode, ast.Constant) and mode.value in READING
+
+
+def found() -> Counter:
+    calls = Counter()
+    for file in package_tree.files():
+        path = package_tree.ROOT / Path(file).relative_to("lamina")
+        if path.suffix == ".py":
+            name = str(path.relative_to(package_tree.ROOT))
+            calls.update((name, *call) for call in writes(path.read_text()))
+    return calls
+
+
+def test_every_call_that_writes_on_disk_was_reviewed():
+    assert set(found()) == set(REVIEWED)
+
+
+PLANTED = {
+    "unlink": "def f(p): p.unlink()",
+    "remove": "import os\ndef f(p): os.remove(p)",
+    "rmtree": "import shutil\ndef f(p): shutil.rmtree(p)",
+    "handed_on": "import shutil, atexit\ndef f(p): atexit.register(shutil.rmtree, p)",
+    "open": "def f(p):\n    with open(p, 'w') as file: pass",
+    "append": "def f(p): open(p, mode='a')",
+    "computed_mode": "def f(p, m): open(p, m)",
+    "path_open": "def f(p): p.open('wb')",
+    "path_replace": "def f(p, q): p.replace(q)",
+    "descriptor": "import os\ndef f(p): os.open(p, os.O_WRONLY)",
+    "numpy": "import numpy as np\ndef f(p, x): np.save(p, x)",
+    "own": "from lamina.ir.own_files import replacing\ndef f(p): replacing(p)",
+    "shared_memory": "from multiprocessing import shared_memory as s\ndef f(): s.SharedMemory('x', True)",
+    "in_class": "class A:\n    def f(self, p):\n        def g(): p.rmdir()",
+    "of_an_expression": "from pathlib import Path\ndef f(p): Path(p).unlink()",
+}
+HARMLESS = (
+    "open(p); open(p, 'rb'); p.open(); s.replace('a', 'b'); g.replace(nodes=n); l.remove(x); z.ZipFile(p)"
+)
+
+
+def test_the_list_would_notice_a_new_call():
+    for name, text in PLANTED.items():
+        assert len([*writes(text)]) == 1, name
+    assert [*writes(HARMLESS)] == []
