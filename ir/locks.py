@@ -1,30 +1,58 @@
-"""Locks that a fork cannot leave taken."""
+"""Locks that a fork cannot leave taken, whatever interrupts it.
 
+For the length of a fork its thread takes all locks: only that thread goes on in the child, where a lock that
+another one held would stay taken for ever, and what it guards could be half changed.
+
+A signal's handler may raise between any two steps of Python code, and Python only prints what a hook of a
+fork raises, and forks all the same.  So what must not be interrupted is one step of Python each, a call of C
+functions that call C functions: taking a lock and noting it (`list.extend`), forgetting it and giving it back
+(`iter(list.pop, None)`).  What runs after the fork has no step of Python at all.  An interrupt before the fork
+begins the taking anew; a KeyboardInterrupt is raised again where the fork returns, in the parent.
+"""
+
+import _thread
 import os
 import threading
 import weakref
-from contextlib import AbstractContextManager
+from collections import deque
+from functools import partial
+from itertools import takewhile
+from operator import attrgetter, call, methodcaller
 
 PATIENCE = 0.02  # seconds that a fork waits for a lock while it holds others
 
-_ours: list[weakref.ref[threading.Lock]] = []  # outer ones first, as far as is known
-_others: list[AbstractContextManager] = []
-_taken: list[threading.Lock] = []
-_forking = threading.Lock()  # or two threads that fork at once would let go of each other's
+_ours: dict[weakref.ref[threading.Lock], int] = {}  # and ranks: the outer the lower, as far as is known
+_others: list = []  # with acquire() and release()
+_forking = threading.Lock()  # or two threads that fork at once would wait for each other's
+
+_wait = methodcaller("acquire")
+_try = methodcaller("acquire", True, PATIENCE)
+_release = methodcaller("release")
+
+
+class _Owed(threading.local):
+    """What a thread is to do after its fork: iterating does it, each item once, without a step of Python.
+
+    steps: makes the iterator.
+    """
+
+    steps = staticmethod(partial(iter, ()))
+    __iter__ = property(attrgetter("steps"))
+
+
+_held, _interrupts = _Owed(), _Owed()
+_give = partial(deque, _held, 0)  # of no length: it keeps nothing of what it iterates over
+_interrupt = partial(deque, _interrupts, 0)
 
 
 def fork_safe_lock() -> threading.Lock:
-    """Make a lock which is taken for the length of each fork.
-
-    Only the forking thread goes on in the child: a lock that another one held would stay taken there for
-    ever, and what it guards could be half changed. Worker processes of a loader are forked, so this matters.
-    """
+    """Make a lock which is taken for the length of each fork."""
     made = threading.Lock()
-    _ours.append(weakref.ref(made, _ours.remove))
+    _ours[weakref.ref(made, _ours.pop)] = 0
     return made
 
 
-def hold_across_forks(lock: AbstractContextManager) -> None:
+def hold_across_forks(lock: threading.Lock) -> None:
     """Have a lock of another library's taken for the length of each fork as well.
 
     It is taken after all of ours: who holds one of ours may wait for it, who holds it waits for nobody.
@@ -33,47 +61,56 @@ def hold_across_forks(lock: AbstractContextManager) -> None:
 
 
 def _take() -> None:
-    """Take all locks.
+    """Take all locks, however often that is interrupted.
 
-    A thread may hold one and wait for a second that is already taken here.  So after a while all are let go,
-    and the one that could not be had is taken first from then on: the order becomes that of the threads.
+    A thread may hold one and wait for a second that is already taken here.  So after a while all are given
+    back, and the one that could not be had is taken first from then on: the order becomes the threads' own.
     """
-    _forking.acquire()
-    while not _all_taken():
-        pass
-    for lock in _others:
-        lock.__enter__()
+    interrupt, done = None, False
+    while not done:
+        try:
+            done = _all_taken()
+        except BaseException as error:
+            interrupt = error
+    if isinstance(interrupt, KeyboardInterrupt):
+        _interrupts.steps = partial(map, call, iter([None, _thread.interrupt_main].pop, None))
+    elif interrupt is not None:
+        raise interrupt  # Python prints it: there is no way to raise it where the fork returns
 
 
 def _all_taken() -> bool:
-    waiting = [*_ours]
-    while waiting:
-        for reference in waiting:
-            lock = reference()
-            if lock is None:
-                continue
-            if not lock.acquire(timeout=PATIENCE if _taken else -1):
-                _release()
-                if reference in _ours:
-                    _ours.remove(reference)
-                    _ours.insert(0, reference)
-                return False
-            _taken.append(lock)
-        held = {*map(id, _taken)}
-        waiting = [each for each in _ours if id(each()) not in held and each() is not None]  # made meanwhile
+    """Take all locks, or none; whether it did."""
+    _give()  # what an attempt that was interrupted took
+    taken: list = [None]
+    _held.steps = partial(map, _release, iter(taken.pop, None))
+    taken.extend(takewhile(_wait, (_forking,)))
+    while waiting := _not_in(taken):  # some may be made meanwhile
+        alone = len(taken) == 2  # with _forking: waiting for one keeps nobody from going on
+        first, rest = (waiting[:1], waiting[1:]) if alone else ([], waiting)
+        taken.extend(takewhile(_wait, first))
+        before = len(taken)
+        taken.extend(takewhile(_try, rest))
+        if len(taken) - before < len(rest):
+            missing = weakref.ref(rest[len(taken) - before])
+            _give()
+            _ours[missing] = min(_ours.values()) - 1
+            return False
+    taken.extend(takewhile(_wait, _others))
     return True
 
 
-def _release() -> None:
-    while _taken:
-        _taken.pop().release()
+def _not_in(taken: list) -> list[threading.Lock]:
+    """Our locks that are not among these."""
+    held, references = {*map(id, taken)}, sorted(_ours, key=lambda reference: _ours.get(reference, 0))
+    return [lock for reference in references if (lock := reference()) is not None and id(lock) not in held]
 
 
-def _give() -> None:
-    for lock in reversed(_others):
-        lock.__exit__(None, None, None)
-    _release()
-    _forking.release()
+def _heal() -> None:
+    """Make new, in the child, what a fork that was interrupted from the first did not take."""
+    for lock in (_forking, *_not_in([])):
+        if lock.locked():
+            lock._at_fork_reinit()  # type: ignore[attr-defined]
 
 
 os.register_at_fork(before=_take, after_in_parent=_give, after_in_child=_give)
+os.register_at_fork(after_in_parent=_interrupt, after_in_child=_heal)

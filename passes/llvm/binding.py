@@ -26,7 +26,7 @@ from .target import AVX2, AVX512, BASELINE, Target
 OPTIMISATION = 2
 ELF = b"\x7fELF"  # what an object file begins with
 
-hold_across_forks(llvm.ffi.lib._lock)  # llvmlite holds it for the length of every call
+hold_across_forks(llvm.ffi.lib._lock._lock)  # llvmlite holds it for the length of every call
 
 
 @cache

@@ -1,10 +1,14 @@
 """Check that a forked process finds no lock taken, whatever other threads held."""
 
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
+from interrupting import Interrupted, at_each_step, is_interrupted
 
 import lamina
 from lamina.ir import locks, types
@@ -154,3 +158,143 @@ def test_a_lock_that_nobody_holds_any_more_is_forgotten():
     assert len(locks._ours) == count + 5
     del made
     assert len(locks._ours) == count
+
+
+# ---- interrupts
+def fork_without_forking(seen=lambda: None):
+    """Run the hooks as a fork does: what one raises does not keep the next from running."""
+    for hook in (locks._take, seen, locks._give, locks._interrupt):
+        try:
+            hook()
+        except Interrupted:
+            pass
+
+
+def taken_by_forks():
+    return [lock for lock in (locks._forking, *locks._not_in([])) if lock.locked()]
+
+
+def of_locks(code):
+    return code.co_filename == locks.__file__
+
+
+def test_an_interrupt_of_a_fork_leaves_no_lock_taken():
+    for number in at_each_step(fork_without_forking, of_locks):
+        assert taken_by_forks() == [], number
+        assert not LLVM._lock._is_owned(), number
+
+
+def test_an_interrupt_of_a_fork_that_begins_anew_leaves_no_lock_taken(monkeypatch):
+    real = locks._try
+
+    def fork():
+        refused = iter([False])  # at first a lock can't be had
+        monkeypatch.setattr(locks, "_try", lambda lock: next(refused, True) and real(lock))
+        fork_without_forking()
+
+    for number in at_each_step(fork, of_locks):
+        assert taken_by_forks() == [], number
+
+
+def test_an_interrupted_fork_still_holds_all_locks():
+    """One interrupt: the taking begins anew, so that the child finds nothing half changed."""
+    held = []
+
+    def look():
+        held.append(len(taken_by_forks()) == 1 + len(locks._ours) and LLVM._lock._is_owned())
+
+    for _ in at_each_step(lambda: fork_without_forking(look), lambda code: code is locks._all_taken.__code__):
+        pass
+    assert all(held) and len(held) > 50
+
+
+def test_what_runs_after_a_fork_has_no_step_to_interrupt():
+    locks._take()
+
+    def give():
+        locks._give()
+        locks._interrupt()
+
+    assert not is_interrupted(give, lambda code: code is not give.__code__, 0)
+    assert taken_by_forks() == []
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_an_interrupt_of_the_keyboard_is_raised_where_the_fork_returns(monkeypatch):
+    real, pressed = locks._all_taken, iter([True])
+
+    def all_taken():
+        if next(pressed, False):
+            signal.raise_signal(signal.SIGINT)
+        return real()
+
+    monkeypatch.setattr(locks, "_all_taken", all_taken)
+    pids = os.pipe()
+    with pytest.raises(KeyboardInterrupt):
+        if not os.fork():  # the child gets none: it never waits to write
+            os.write(pids[1], b"child")
+            os._exit(0)
+    os.wait()
+    assert os.read(pids[0], 99) == b"child" and taken_by_forks() == []
+
+
+SIGNALS = """
+import os, random, signal, sys, threading, time
+import lamina
+from lamina.ir import locks
+
+class Interrupted(BaseException): pass
+
+hits = 0
+
+def handler(number, frame):
+    global hits
+    if frame.f_code is fork.__code__ or frame.f_code.co_filename == locks.__file__:
+        hits += 1
+        raise Interrupted
+
+def fork(delay):
+    signal.setitimer(signal.ITIMER_REAL, delay, 0.0003)  # and again
+    if os.fork():
+        os.wait()
+    else:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        os._exit(7 if any(lock.locked() for lock in locks._not_in([])) else 0)
+
+def work(lock):
+    while True:
+        with lock:
+            time.sleep(0.0002)
+
+held = [locks.fork_safe_lock() for _ in range(2)]
+for lock in held:
+    threading.Thread(target=work, args=(lock,), daemon=True).start()
+signal.signal(signal.SIGALRM, handler)
+sys.unraisablehook = lambda what: None
+chance, process = random.Random(int(sys.argv[1])), os.getpid()
+for n in range(25):
+    try:
+        fork(chance.random() * 0.003 + 1e-5)
+    except Interrupted:
+        pass
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    if os.getpid() != process:
+        os._exit(7 if any(lock.locked() for lock in locks._not_in([])) else 0)
+    try:
+        while True:
+            assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+    except ChildProcessError:
+        pass
+    for lock in (locks._forking, *locks._not_in([])):
+        assert lock.acquire(timeout=5), n
+        lock.release()
+print(hits > 4)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_signals_at_any_time_leave_no_lock_taken(seed):
+    command = [sys.executable, "-W", "ignore", "-c", SIGNALS, str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
