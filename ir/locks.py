@@ -6,7 +6,7 @@ another one held would stay taken for ever, and what it guards could be half cha
 A signal's handler may raise between any two steps of Python code, and Python only prints what a hook of a
 fork raises, and forks all the same.  So what must not be interrupted is one step of Python each, a call of C
 functions that call C functions: taking a lock and noting it (`list.extend`), forgetting it and giving it back
-(`iter(list.pop, None)`).  What runs after the fork has no step of Python at all.  An interrupt before the fork
+(`iter(list.pop, None)`).  What runs after the fork has no step of Python at all.  An interrupt before it
 begins the taking anew; a KeyboardInterrupt is raised again where the fork returns, in the parent.
 """
 
