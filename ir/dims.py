@@ -10,7 +10,6 @@ where that can't be decided, the answer is yes on a `Condition`, which `with con
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from keyword import iskeyword
@@ -19,6 +18,7 @@ from typing import Any
 
 from .dtypes import ALL
 from .errors import ArgumentValueError, ShapeError
+from .open_blocks import OpenBlocks
 
 # Words that mean something else where the text form spells dimensions.
 RESERVED = frozenset(
@@ -401,11 +401,7 @@ class Condition:
         return f"{self.left} {self.relation} {self.right}"
 
 
-class _Collecting(threading.local):
-    into: list[Condition] | None = None
-
-
-_collecting = _Collecting()
+_collecting = OpenBlocks()
 
 
 class conditions:
@@ -413,15 +409,13 @@ class conditions:
 
     def __init__(self, into: list[Condition] | None = None):
         self.into: list[Condition] = [] if into is None else into
-        self.outer: list[list[Condition] | None] = []
 
     def __enter__(self) -> list[Condition]:
-        self.outer.append(_collecting.into)
-        _collecting.into = self.into
+        _collecting.enter(self)
         return self.into
 
     def __exit__(self, *_: object) -> None:
-        _collecting.into = self.outer.pop()
+        _collecting.leave(self)
 
 
 def same(a: int | Dim, b: int | Dim) -> bool:
@@ -462,10 +456,11 @@ def _answer(a: int | Dim, relation: str, b: int | Dim) -> bool | None:
 
 def _assumed(a: int | Dim, relation: str, b: int | Dim) -> bool:
     condition = Condition(a, relation, b)
-    if _collecting.into is None:
+    block = _collecting.innermost()
+    if block is None:
         raise _open(condition)
-    if condition not in _collecting.into:
-        _collecting.into.append(condition)
+    if condition not in block.into:
+        block.into.append(condition)
     return True
 
 

@@ -12,7 +12,6 @@ another, which may share values and nodes with it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -24,6 +23,7 @@ from .dims import Condition, Dim, conditions
 from .dtypes import from_numpy_dtype, of_scalar
 from .errors import ArgumentError, GraphError, LaminaError
 from .op import REGISTRY, Op
+from .open_blocks import OpenBlocks
 from .operators import Operators
 from .printing import Namer, graph_text, node_text, scalar_text
 from .shapes import number_dtype
@@ -190,24 +190,18 @@ def substituted(node: Node, values: Mapping[Value, Value]) -> Node:
     return node.replace(inputs=tuple(v if v is None else values.get(v, v) for v in node.inputs))
 
 
-class _Active(threading.local):
-    builders: list[Builder]
-
-    def __init__(self):
-        self.builders = []
-
-
-_active = _Active()
+_active = OpenBlocks()
 
 
 def active() -> Builder:
     """The builder whose `with` block is running in this thread.  Raises GraphError."""
-    if not _active.builders:
+    builder = _active.innermost()
+    if builder is None:
         raise GraphError(
             "an op was applied to a graph's value while no graph is being built",
             'write the call inside of: with Builder("name") as b: ...',
         )
-    return _active.builders[-1]
+    return builder
 
 
 class Builder:
@@ -236,11 +230,11 @@ class Builder:
 
     def __enter__(self) -> Builder:
         self._collecting.__enter__()
-        _active.builders.append(self)
+        _active.enter(self)
         return self
 
     def __exit__(self, *error: Any) -> None:
-        _active.builders.remove(self)
+        _active.leave(self)
         self._collecting.__exit__(*error)
 
     def param(self, type: Type, hint: str | None = None) -> Value:

@@ -292,18 +292,22 @@ def _run(outputs, gradients, *, retain: bool | None, create: bool, targets, leav
     if modes.CHANGED:
         modes.tell("backward")
     before = modes.local.grad if modes.CHANGED else True
-    if create and not before:
-        modes.update(grad=True)
     # Otherwise gradients are turned off only where the user's own code runs (`user_code`): what Lamina's
     # rules see has no history, so they record none.
     try:
+        if create and not before:
+            modes.update(grad=True)
         pairs = zip(outputs, gradients)
         seeds = [(x._node, _seed(x, g)) if isinstance(x, Tensor) else _seed(x, g) for x, g in pairs]
         retain = create if retain is None else retain
         return walk(seeds, retain=retain, create=create, targets=targets, leaves=leaves)
     finally:
         if modes.CHANGED and modes.local.grad is not before:
-            modes.update(grad=before)
+            try:
+                modes.update(grad=before)
+            except BaseException:  # an interrupt
+                modes.update(grad=before)
+                raise
 
 
 def _listed(x: Any) -> tuple:

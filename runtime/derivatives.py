@@ -92,7 +92,7 @@ def jacobian(
             elements = y.reshape(-1).unbind()
         for element in elements:
             rows.append(_gradients((element,), xs, (None,), create_graph, strict))
-        with modes.set_grad_enabled(create_graph):
+        with modes.enable_grad() if create_graph else modes.no_grad():
             results.append(
                 tuple(
                     ops.stack([row[i] for row in rows]).reshape(y.shape + x.shape)

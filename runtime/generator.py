@@ -157,7 +157,11 @@ class fork_rng:
 
     def __exit__(self, *_: object) -> None:
         if self._enabled:
-            default_generator.set_state(self._state)
+            try:
+                default_generator.set_state(self._state)
+            except BaseException:  # an interrupt
+                default_generator.set_state(self._state)
+                raise
 
 
 def source(generator: Any, of: str) -> Generator:

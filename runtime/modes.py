@@ -1,8 +1,13 @@
 """What the current thread is doing besides plain computing: gradients on or off, recording, inference.
 
-`CHANGED` counts the threads whose state differs from the ordinary one (gradients on, nothing hooked in).
-While it is zero an op asks nothing else; otherwise it consults its own thread's `local`.  So the ordinary
+`CHANGED` holds the threads whose state differs from the ordinary one (gradients on, nothing hooked in).
+While it is empty an op asks nothing else; otherwise it consults its own thread's `local`.  So the ordinary
 path pays for one global, and every thread is right.
+
+A signal's handler may raise at any step of `with no_grad():`, also where Python does not leave the block any
+more: while it is entered, and while it is left.  So a thread's state is no value that blocks save and put
+back: it follows, each time one is entered or left, from the list of those that are open; and a mode that
+nobody holds any more leaves its own.
 """
 
 from __future__ import annotations
@@ -10,18 +15,30 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 from ..ir.errors import ArgumentError
-from ..ir.locks import fork_safe_lock
 
-CHANGED = 0
-_lock = fork_safe_lock()
+CHANGED: set[weakref.ref[_Token]] = set()
+
+ORDINARY: dict[str, Any] = {
+    "grad": True, "inference": False, "hook": None, "notice": None, "caller": None, "anomaly": False
+}  # fmt: skip
+
+
+class _Token:
+    """Lives as long as its thread, which stays in `CHANGED` no longer."""
+
+    __slots__ = ("__weakref__",)
 
 
 class _Local(threading.local):
     """A thread's state.  New threads start in the ordinary one.
+
+    Invariant: the state is that of `base`, changed by what each of `entered` says, in order; and `mark` is in
+    `CHANGED` where it is not the ordinary one.  Who was interrupted in between makes it so again (`_settle`).
 
     grad: gradients are recorded.  inference: they are not, whatever `grad` says.  hook: called with
     (op, attrs, operands, outputs) after each op, hidden outputs included: the one place where a recorder or a
@@ -36,22 +53,46 @@ class _Local(threading.local):
     notice: Callable | None = None
     caller: Callable | None = None
     anomaly = False
-    counted = False
+
+    def __init__(self) -> None:
+        self.base = {**ORDINARY}
+        self.entered: list[tuple[int, dict[str, Any]]] = []  # (id of a mode, what it changes)
+        self.token = _Token()
+        self.mark = weakref.ref(self.token, CHANGED.discard)
+        hash(self.mark)  # which a dead reference can't be asked for first
 
 
 local = _Local()
 
 
 def update(**state: Any) -> None:
-    """Change this thread's state and keep `CHANGED` true to it."""
-    global CHANGED
+    """Change this thread's state, until the block ends that changed the same."""
     mine = local.__dict__
+    try:
+        for name, value in state.items():
+            changes = next((c for _, c in reversed(mine["entered"]) if name in c), mine["base"])
+            changes[name] = value
+        _settle(mine)
+    except BaseException:  # an interrupt
+        _settle(mine)
+        raise
+
+
+def _settle(mine: dict[str, Any]) -> None:
+    """Make a thread's state, and whether `CHANGED` has it, what its open blocks say."""
+    state = {**mine["base"]}
+    for _, changes in (*mine["entered"],):
+        state.update(changes)
+    CHANGED.add(mine["mark"])  # before it is special, and until it is not
     mine.update(state)
-    changed = special()
-    if changed != local.counted:
-        local.counted = changed
-        with _lock:
-            CHANGED += 1 if changed else -1
+    if state == ORDINARY:
+        CHANGED.discard(mine["mark"])
+
+
+def _leave(mine: dict[str, Any], entry: tuple | None) -> None:
+    """End an open block of a thread's, if it has not ended yet."""
+    mine["entered"][:] = [each for each in mine["entered"] if each is not entry]
+    _settle(mine)
 
 
 def special() -> bool:
@@ -102,19 +143,39 @@ def is_inference_mode_enabled() -> bool:
 
 
 class _Mode:
-    """A change of state for the length of a `with` block or of a decorated function (generators included)."""
+    """A change of state for the length of a `with` block or of a decorated function (generators included).
+
+    One object may be entered again inside itself (a decorated recursive function).
+    """
 
     _changes: dict[str, Any]
-    _stack: list[dict[str, Any]]
+    _mine: dict[str, Any] | None = None  # the state of the thread that entered it last
 
     def __enter__(self) -> None:
-        # A stack, as one object may be entered again inside itself (a decorated recursive function).
-        stack = self.__dict__.setdefault("_stack", [])
-        stack.append({name: getattr(local, name) for name in self._changes})
-        update(**self._changes)
+        mine = self._mine = local.__dict__
+        entry = id(self), {**self._changes}
+        try:
+            mine["entered"].append(entry)
+            _settle(mine)
+        except BaseException:
+            _leave(mine, entry)
+            raise
 
     def __exit__(self, *_: object) -> None:
-        update(**self._stack.pop())
+        mine = local.__dict__
+        entry = next((each for each in reversed(mine["entered"]) if each[0] == id(self)), None)
+        try:
+            _leave(mine, entry)
+        except BaseException:  # an interrupt
+            _leave(mine, entry)
+            raise
+
+    def __del__(self) -> None:
+        """Leave the blocks that an interrupt kept Python from leaving."""
+        mine = self._mine
+        for entry in (*mine["entered"],) if mine is not None else ():
+            if entry[0] == id(self):
+                _leave(mine, entry)
 
     def clone(self) -> _Mode:
         """A fresh one of the same kind: each decorated call enters its own, lest threads share a stack."""
@@ -178,11 +239,15 @@ class set_grad_enabled(_Mode):
     def __init__(self, mode: bool):
         self._changes = {self._what: bool(mode)}
         self._before = {self._what: getattr(local, self._what)}
-        update(**self._changes)
+        try:
+            update(**self._changes)
+        except BaseException:
+            update(**self._before)
+            raise
 
     def __enter__(self) -> None:
-        self.__dict__.setdefault("_stack", []).append(self._before)
-        update(**self._changes)
+        update(**self._before)  # from here on it is the block's
+        super().__enter__()
 
     def clone(self) -> _Mode:
         return type(self)(self._changes[self._what])
@@ -222,6 +287,12 @@ class set_detect_anomaly(set_grad_enabled):
     _what = "anomaly"
 
 
+class unheard(_Mode):
+    """Let nobody hear what this thread does."""
+
+    _changes = {"hook": None, "notice": None, "caller": None}
+
+
 class hooked(_Mode):
     """Call `hook(op, attrs, operands, outputs)` after each op of this thread, and `notice` as `tell` says.
 
@@ -231,24 +302,25 @@ class hooked(_Mode):
     def __init__(self, hook: Callable, notice: Callable | None = None, caller: Callable | None = None):
         if not callable(hook):
             raise ArgumentError(f"hooked(hook): hook must be callable, not {type(hook).__name__}")
-        self._hook, self._notice, self._caller = hook, notice, caller
-        told = None if notice is None else self._tell_notice
-        self._changes = {"hook": self._tell, "notice": told, "caller": caller}
-
-    def _tell(self, *event: Any) -> None:
-        """Call the hook, which is not told of the ops that it runs itself."""
-        self._deaf(self._hook, event)
-
-    def _tell_notice(self, *event: Any) -> None:
-        self._deaf(self._notice, event)
-
-    def _deaf(self, listener: Callable, event: tuple) -> None:
-        before = local.hook, local.notice, local.caller
-        local.hook = local.notice = local.caller = None
-        try:
-            listener(*event)
-        finally:
-            local.hook, local.notice, local.caller = before
+        self._changes = {
+            "hook": _Listener(hook),
+            "notice": None if notice is None else _Listener(notice),
+            "caller": caller,
+        }
+        self._as_made = hook, notice, caller
 
     def clone(self) -> _Mode:
-        return hooked(self._hook, self._notice, self._caller)
+        return hooked(*self._as_made)
+
+
+class _Listener:
+    """Calls a listener, which is not told of the ops that it runs itself."""
+
+    __slots__ = ("_listener",)
+
+    def __init__(self, listener: Callable):
+        self._listener = listener
+
+    def __call__(self, *event: Any) -> None:
+        with unheard():
+            self._listener(*event)

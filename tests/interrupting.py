@@ -37,12 +37,14 @@ def is_interrupted(run: Callable[[], object], inside: Callable[[CodeType], bool]
                 raise Interrupted
         return trace
 
-    before = sys.gettrace()
+    before = sys.gettrace(), sys.unraisablehook
+    sys.unraisablehook = lambda unraisable: None  # a finalizer's
     sys.settrace(trace)
     try:
         run()
     except Interrupted:
         pass
     finally:
-        sys.settrace(before)
+        sys.settrace(before[0])
+        sys.unraisablehook = before[1]
     return left < 0

@@ -13,10 +13,10 @@ import time
 import types
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from ...runtime import Parameter, Tensor, modes
+from ...runtime import Parameter, Tensor
+from ...runtime.modes import unheard
 from ...runtime.places import line_of
 from ...runtime.printing import history, spelled
 from .kinds import ATOMS, MISSING, UNSUPPORTED, Function, lookup
@@ -42,18 +42,6 @@ class Caller(NamedTuple):
     line: int
     function: str
     scope: dict[str, Any]
-
-
-@contextmanager
-def unheard() -> Iterator[None]:
-    """Let the recorder hear nothing of what this thread does in the block."""
-    local = modes.local
-    before = local.hook, local.notice, local.caller
-    local.hook = local.notice = local.caller = None
-    try:
-        yield
-    finally:
-        local.hook, local.notice, local.caller = before
 
 
 # ---- what happens, in the recording run and at each replay ----

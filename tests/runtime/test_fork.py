@@ -14,7 +14,7 @@ import lamina
 from lamina.ir import locks, types
 from lamina.ir.kernel import scalar
 from lamina.passes.llvm import binding
-from lamina.runtime import generator, modes, step
+from lamina.runtime import generator, step
 
 LLVM = binding.llvm.ffi.lib._lock
 
@@ -53,8 +53,8 @@ def ops():
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize(
     "lock",
-    [types._making, modes._lock, generator._lock, step.accumulating, scalar._lock, LLVM],
-    ids=["types", "modes", "generator", "step", "scalar", "llvm"],
+    [types._making, generator._lock, step.accumulating, scalar._lock, LLVM],
+    ids=["types", "generator", "step", "scalar", "llvm"],
 )
 def test_a_forked_child_does_not_wait_for_a_lock(lock):
     taken = threading.Event()

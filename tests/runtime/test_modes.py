@@ -18,11 +18,11 @@ KINDS = [
 
 @pytest.fixture(autouse=True)
 def ordinary_before_and_after():
-    assert modes.CHANGED == 0 and lamina.is_grad_enabled()
+    assert not modes.CHANGED and lamina.is_grad_enabled()
     yield
-    left = modes.CHANGED, lamina.is_grad_enabled(), lamina.is_inference_mode_enabled(), modes.local.hook
-    modes.update(grad=True, inference=False, anomaly=False, hook=None)
-    modes.CHANGED = 0  # so that one failure is not that of all tests after it
+    left = len(modes.CHANGED), lamina.is_grad_enabled(), lamina.is_inference_mode_enabled(), modes.local.hook
+    modes.local.entered.clear()  # so that one failure is not that of all tests after it
+    modes.update(**modes.ORDINARY)
     assert left == (0, True, False, None)
 
 
@@ -44,7 +44,7 @@ def test_a_block_has_its_mode_and_gives_the_old_one_back(mode, on, outside):
 def test_an_exception_gives_the_old_mode_back(mode, on):
     with pytest.raises(ValueError), mode():
         raise ValueError
-    assert records() and modes.CHANGED == 0
+    assert records() and not modes.CHANGED
 
 
 @pytest.mark.parametrize("mode, on", KINDS)
@@ -155,13 +155,13 @@ def test_threads_have_modes_of_their_own():
         found.append(records())
         with lamina.no_grad():
             found.append(records())
-            found.append(modes.CHANGED)
+            found.append(len(modes.CHANGED))
         outside.set()
 
     thread = threading.Thread(target=other)
     thread.start()
     with lamina.no_grad():
-        assert modes.CHANGED == 1
+        assert len(modes.CHANGED) == 1
         inside.set()
         assert outside.wait(10)
         assert not records()

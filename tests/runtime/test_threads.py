@@ -74,7 +74,7 @@ def test_no_grad_in_one_thread_is_not_seen_by_another():
     finally:
         done.set()
         thread.join()
-    assert lamina.runtime.modes.CHANGED == 0
+    assert not lamina.runtime.modes.CHANGED
 
 
 def test_threads_in_different_modes_stay_in_their_own():
@@ -89,7 +89,7 @@ def test_threads_in_different_modes_stay_in_their_own():
                 assert (w * 2).requires_grad
 
     run_in_threads(8, body)
-    assert lamina.runtime.modes.CHANGED == 0
+    assert not lamina.runtime.modes.CHANGED
 
 
 def test_one_generator_shared_by_threads_hands_out_every_number_once():

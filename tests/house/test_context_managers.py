@@ -1,0 +1,49 @@
+"""Hold the package's context managers to a list that someone has read."""
+
+import ast
+
+import package_tree
+
+
+def managers():
+    """The (file, class or function) of each context manager of the package."""
+    for file in package_tree.files():
+        path = package_tree.ROOT / file.partition("/")[2]
+        if path.suffix != ".py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = str(path.relative_to(package_tree.ROOT))
+            if isinstance(node, ast.ClassDef) and any(
+                getattr(n, "name", "") == "__enter__" for n in node.body
+            ):
+                yield name, node.name
+            elif isinstance(node, ast.FunctionDef) and any("contextmanager" in ast.unparse(d)
+                                                           for d in node.decorator_list):  # fmt: skip
+                yield name, node.name
+
+
+REVIEWED = {
+    ("runtime/modes.py", "_Mode"): "tests/runtime/test_interrupts.py",
+    ("runtime/modes.py", "set_grad_enabled"): "tests/runtime/test_interrupts.py",
+    ("ir/dims.py", "conditions"): "tests/runtime/test_interrupts.py",
+    ("ir/graph.py", "Builder"): "tests/runtime/test_interrupts.py",
+    (
+        "runtime/generator.py",
+        "fork_rng",
+    ): "tests/runtime/test_interrupts.py; it changes nothing when it is entered",
+    ("facade/amp.py", "autocast"): "tests/runtime/test_interrupts.py; there is no state",
+    ("ir/own_files.py", "replacing"): "tests/runtime/test_serialize.py",
+    ("runtime/compiler.py", "Compiler"): "entering changes nothing; helpers end with their input",
+    ("runtime/triton_compiler.py", "Compiler"): "entering changes nothing; helpers end with their input",
+    ("runtime/methods.py", "Handle"): "entering changes nothing; the hook was hung before",
+    ("nn/hooks.py", "RemovableHandle"): "entering changes nothing; the hook was hung before",
+    ("runtime/cuda/executable.py", "_named"): "there is no state",
+    ("passes/triton/emit.py", "scope"): "the state of an emitter, which an interrupt ends",
+    ("passes/triton/emit.py", "loop"): "the state of an emitter, which an interrupt ends",
+    ("passes/triton/emit.py", "nested"): "the state of an emitter, which an interrupt ends",
+    ("jit/observe/evaluation.py", "Managed"): "the user's own, entered and left as Python does",
+}
+
+
+def test_every_context_manager_was_reviewed():
+    assert set(managers()) == set(REVIEWED)
