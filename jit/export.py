@@ -315,6 +315,9 @@ class Loaded:
         arrays = [x._data if isinstance(x, Tensor) else np.asarray(x) for x in inputs]
         return _tensors(self._run(*arrays))
 
+    def __reduce__(self) -> Any:
+        raise ArgumentError("an exported model can't be copied or pickled: load it where it is needed")
+
     def __repr__(self) -> str:
         inputs = ", ".join(f"{name}: {dtype}{list(shape)}" for name, dtype, shape in self.inputs)
         return f"<exported {self.path.name}({inputs})>"

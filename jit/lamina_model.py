@@ -1,25 +1,39 @@
 """Runs an exported model where NumPy is the only package there is.
 
-Every exported file holds this module, so Python can import it out of the file:
+This module is a file of its own, which `python -m lamina export --loader lamina_model.py` writes:
+
+    import lamina_model
+    model = lamina_model.load("model.lam")
+    y = model.run(x)
+
+Every exported file holds it as well, so Python can import it out of the file:
 
     import sys
     sys.path.insert(0, "model.lam")
     import lamina_model
     y = lamina_model.run(x)
 
-The file is a zip archive of uncompressed members: manifest.json, graph.txt, weights.safetensors, one shared
-library for each level of CPU, and this module.  Everything is compared with its hash before it is used; what
-does not fit raises ModelError, and nothing of it is run.  (Native code that is loaded can do anything: load
-files from those you trust, or have `lamina.jit.load(path, native=False)` compile the graph anew.)
+The second way is for files that you trust as you trust a program: whatever else such an archive holds (a
+`json.py`, say) is imported from it as well, before anything in it is looked at.
+
+A file is a zip archive of uncompressed members: manifest.json, graph.txt, weights.safetensors, one shared
+library for each level of CPU, and this module.  Sizes are compared with the file's before anything is read,
+and everything with its hash before it is used; what does not fit raises ModelError, and nothing of it is run.
+That finds damage.  It does not find malice: native code that is loaded can do anything, so load files from
+those you trust, or have `lamina.jit.load(path, native=False)` compile the graph anew.
 """
 
 import ctypes
 import hashlib
 import json
+import math
 import os
 import signal
+import stat
+import struct
 import sys
 import threading
+import weakref
 import zipfile
 
 import numpy as np
@@ -29,10 +43,11 @@ DTYPES = {
     "f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.uint16, "bool": np.bool_,
     "i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8, "u8": np.uint8,
 }  # fmt: skip
-STORED = {
-    "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.uint16, "BOOL": np.bool_,
-    "I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8, "U8": np.uint8,
-}  # fmt: skip
+MANIFEST, GRAPH, WEIGHTS = "manifest.json", "graph.txt", "weights.safetensors"
+POOL_WORDS = {"limit", "alive", "spin", "grain", "launch"}
+POOL = {"size", "spin_value", "grain_value", *POOL_WORDS}
+WAKE = 128  # where a pool's futex is, which older files don't say
+FUTEX, FUTEX_WAKE = 202, 129  # the system call on x86-64, and waking within the process
 # What Linux calls the instructions that a level needs, beyond the one below it.
 LEVELS = {
     "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
@@ -60,42 +75,179 @@ def cpu_levels():
 
 
 def read(path):
-    """The members of a model's file, each compared with its hash.  Raises ModelError."""
+    """The manifest and the members of a model's file, each compared with its hash.  Raises ModelError."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            text = archive.read("manifest.json")
-            if hashlib.sha256(text).hexdigest().encode() != archive.comment:
-                raise ModelError(f"{path}: manifest.json is damaged, or this is no model")
-            manifest = json.loads(text)
-            if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-                raise ModelError(f"{path}: a model of another format; this module reads format {FORMAT}")
-            members = {}
-            for name, digest in manifest["sha256"].items():
-                members[name] = archive.read(name)
-                if hashlib.sha256(members[name]).hexdigest() != digest:
-                    raise ModelError(
-                        f"{path}: {name} is damaged: it does not have the hash it was written with"
-                    )
-    except (OSError, zipfile.BadZipFile, KeyError, ValueError, EOFError, NotImplementedError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
+        with _opened(path) as file, zipfile.ZipFile(file) as archive:
+            return _members(archive, os.fstat(file.fileno()).st_size)
+    except FileNotFoundError:
+        raise
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None
+    except (
+        OSError, zipfile.BadZipFile, struct.error, ValueError, EOFError, RuntimeError, MemoryError, OverflowError,
+    ) as error:  # fmt: skip
         raise ModelError(f"{path} is no model that lamina exported, or it is damaged: {error}") from None
+
+
+def _opened(path):
+    """The file at a path, which must be a regular one: a pipe would have us wait for its other end."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise ModelError("a model is a regular file, not a folder, a pipe or a device")
+    return os.fdopen(handle, "rb")
+
+
+def _members(archive, size):
+    """The manifest and the members of an archive in a file of this size."""
+    names = [info.filename for info in archive.infolist()]
+    known = {MANIFEST, GRAPH, WEIGHTS, "lamina_model.py", *(f"{level}.so" for level in LEVELS)}
+    if MANIFEST not in names:
+        raise ModelError("this is no model, or it is damaged: it has no manifest.json")
+    if len(set(names)) < len(names) or not known.issuperset(names):
+        raise ModelError("this is no model, or it is damaged: it holds what no model does")
+    for info in archive.infolist():
+        # Bit 11 says that the name is UTF-8; others, that the member is encrypted or its size unknown.
+        if info.compress_type or info.flag_bits & ~0x800 or info.compress_size != info.file_size:
+            raise ModelError(f"{info.filename} is damaged: a model's members are stored plainly")
+    if sum(info.file_size for info in archive.infolist()) > size:
+        raise ModelError("it is damaged: its members are larger than the file")
+    text = archive.read(MANIFEST)
+    if hashlib.sha256(text).hexdigest().encode() != archive.comment:
+        raise ModelError("manifest.json is damaged, or this is no model")
+    manifest = json.loads(text)
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise ModelError(f"a model of another format; this module reads format {FORMAT}")
+    hashes = manifest.get("sha256")
+    if not isinstance(hashes, dict) or {MANIFEST, *hashes} != {*names}:
+        raise ModelError("its manifest does not list its members")
+    members = {name: archive.read(name) for name in hashes}
+    for name, data in members.items():
+        if hashlib.sha256(data).hexdigest() != hashes[name]:
+            raise ModelError(f"{name} is damaged: it does not have the hash it was written with")
+    _checked(manifest, members)
     return manifest, members
 
 
+# ---- what a manifest must say ------------------------------------------------------------------------------
+def _need(fits, what):
+    if not fits:
+        raise ModelError(f"its manifest is damaged: {what}")
+
+
+def _whole(x, most=1 << 47):
+    return type(x) is int and 0 <= x < most
+
+
+def _listed(x, test):
+    return isinstance(x, list) and all(map(test, x))
+
+
+def _is_kind(x):
+    """Whether this is [dtype, shape]."""
+    if not isinstance(x, list) or len(x) != 2 or not isinstance(x[0], str) or x[0] not in DTYPES:
+        return False
+    return _listed(x[1], _whole) and len(x[1]) <= 64 and nbytes(*x) < 1 << 47
+
+
+def _is_name(x):
+    return isinstance(x, str)
+
+
+def _checked(manifest, members):
+    """Raises ModelError for a manifest in which something is missing, or does not fit the rest."""
+    _need({GRAPH, WEIGHTS} <= members.keys(), "the graph or the weights are missing")
+    inputs, weights, levels = (manifest.get(name) for name in ("inputs", "weights", "levels"))
+    _need(_listed(inputs, lambda x: isinstance(x, list) and len(x) == 3), "inputs")
+    _need(all(_is_name(name) and _is_kind(rest) for name, *rest in inputs), "inputs")
+    _need(_listed(weights, _is_name), "weights")
+    _need(isinstance(levels, dict) and levels.keys() <= LEVELS.keys(), "levels")
+    count = _results(manifest.get("outputs"))
+    for level, about in levels.items():
+        _need(isinstance(about, dict) and f"{level}.so" in members, f"the code of {level} is missing")
+        _need(about.get("library") == f"{level}.so", f"the library of {level}")
+        for name in ("prologue", "main"):
+            _need(_is_program(about.get(name)), f"{name} of {level}")
+        _need(all(_listed(about.get(name), _whole) for name in ("frozen", "kept")), f"weights of {level}")
+        _need(
+            all(at < len(weights) for name in ("frozen", "kept") for at in about[name]), f"weights of {level}"
+        )
+        first, main = about["prologue"], about["main"]
+        _need(count <= len(main["results"]), f"{level} has fewer results than the model")
+        _need(len(first["params"]) == len(about["frozen"]), f"prologue of {level}")
+        taken = (
+            [[dtype, shape] for _, dtype, shape in inputs] + [None for _ in about["kept"]] + first["results"]
+        )
+        fits = len(taken) == len(main["params"])
+        _need(fits and all(a in (None, b) for a, b in zip(taken, main["params"])), f"main of {level}")
+        pool = about.get("pool")
+        _need(isinstance(pool, dict) and all(_is_name(k) and _whole(v) for k, v in pool.items()), "pool")
+        _need(POOL <= pool.keys() and pool["size"] <= 1 << 16 and pool["grain_value"] > 0, "pool")
+        _need(all(pool[name] <= pool["size"] - 8 and not pool[name] % 4 for name in POOL_WORDS), "pool")
+
+
+def _is_program(about):
+    if not isinstance(about, dict) or not _whole(about.get("arena")):
+        return False
+    kinds = all(_listed(about.get(name), _is_kind) for name in ("params", "results"))
+    return kinds and all(_listed(about.get(name), _is_name) for name in ("entries", "constants"))
+
+
+def _results(tree, depth=0):
+    """How many results a structure is made of, as `built` reads it."""
+    _need(depth < 100, "outputs")
+    if not isinstance(tree, list):
+        _need(_whole(tree), "outputs")
+        return tree + 1
+    _need(tree and tree[0] in ("tuple", "list", "dict", "value"), "outputs")
+    kind, *rest = tree
+    if kind == "value":
+        _need(len(rest) == 1 and (rest[0] is None or isinstance(rest[0], (bool, int, float, str))), "outputs")
+        return 0
+    if kind == "dict":
+        _need(all(isinstance(x, list) and len(x) == 2 and _is_name(x[0]) for x in rest), "outputs")
+        rest = [value for _, value in rest]
+    return max((_results(x, depth + 1) for x in rest), default=0)
+
+
+def nbytes(dtype, shape):
+    """The bytes of an array: of Python's numbers, which don't overflow."""
+    return math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize
+
+
 def tensors(data):
-    """The arrays of a safetensors file, by name."""
+    """The arrays of a safetensors file, by name, over its bytes.  Raises ModelError."""
+    try:
+        return _tensors(memoryview(data))
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise ModelError(f"{WEIGHTS} is damaged: {type(error).__name__}: {error}") from None
+
+
+def _tensors(data):
     length = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + length])
-    found = {}
-    for name, about in header.items():
-        if name != "__metadata__":
-            begin, end = (8 + length + at for at in about["data_offsets"])
-            dtype = np.dtype(STORED[about["dtype"]])
-            found[name] = np.frombuffer(data[begin:end], dtype).reshape(about["shape"])
-    return found
+    if len(data) < 8 or length > len(data) - 8:
+        raise ValueError("its header is larger than itself")
+    header, body = json.loads(bytes(data[8 : 8 + length])), data[8 + length :]
+    header.pop("__metadata__", None)
+    arrays, end = {}, 0
+    for name, about in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        dtype, shape = about["dtype"].lower(), about["shape"]
+        if not _is_kind([dtype, shape]):
+            raise ValueError(f"{name} is of no type")
+        begin, end_before = about["data_offsets"][0], end
+        end = begin + nbytes(dtype, shape)
+        if begin != end_before or about["data_offsets"] != [begin, end] or end > len(body):
+            raise ValueError(f"{name} does not lie where it says")
+        array = np.frombuffer(body[begin:end], np.dtype(DTYPES[dtype])).reshape(shape)
+        if dtype == "bool" and array.view(np.uint8).max(initial=0) > 1:
+            raise ValueError(f"{name} holds what is no bool")
+        arrays[name] = array
+    if end != len(body):
+        raise ValueError("some of it belongs to no array")
+    return arrays
 
 
+# ---- native code -------------------------------------------------------------------------------------------
 def address(array):
     return array.__array_interface__["data"][0]
 
@@ -109,51 +261,94 @@ def aligned(shape, dtype):
     return memory[start : start + count].view(dtype).reshape(shape)
 
 
+def _function(address, result, *arguments):
+    return ctypes.CFUNCTYPE(result, *arguments)(address)
+
+
+class _Library:
+    """A shared library of these bytes, without a file that others could see or change.  Raises ModelError.
+
+    The system knows a library by its path, and would give an older one of the same path again: each has its
+    own, of dots and slashes, so that the descriptor can be closed and its number be used anew.
+    """
+
+    def __init__(self, data):
+        try:
+            handle = os.memfd_create("lamina_model", os.MFD_CLOEXEC)
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                unique = int.from_bytes(os.urandom(8), "little")
+                spelled = "".join(".//" if unique >> bit & 1 else "./" for bit in range(64))
+                self._library = ctypes.CDLL(f"/proc/self/fd/{spelled}{handle}")
+        except OSError as error:
+            raise ModelError(f"the native code can't be loaded: {error}") from None
+
+    def address(self, symbol):
+        try:
+            return ctypes.cast(getattr(self._library, symbol), ctypes.c_void_p).value
+        except (AttributeError, ValueError):
+            raise ModelError(f"the native code is damaged: it has no {symbol}") from None
+
+    def close(self):
+        """Give its memory back.  No thread may be inside, and nothing of it may be used afterwards."""
+        close = ctypes.CDLL(None).dlclose
+        close.argtypes = [ctypes.c_void_p]
+        close(self._library._handle)
+
+
 class _Pool:
     """The threads that a library's code runs on; a forked child begins with none and makes its own."""
 
     def __init__(self, library, layout, threads):
         self.layout, self.threads = layout, threads
-        self.memory = aligned((layout["size"],), np.uint8)
+        self.memory = aligned((1 << 16,), np.uint8)  # more than any layout needs
         self.address = address(self.memory)
-        self.worker = ctypes.cast(library.lamina_pool_worker, ctypes.c_void_p).value
-        self.launch = ctypes.cast(library.lamina_pool_launch, ctypes.c_void_p).value
-        self.asleep = True
+        self.worker = library.address("lamina_pool_worker")
+        self.launch = library.address("lamina_pool_launch")
         self.reset()
-        os.register_at_fork(after_in_child=self.reset)
 
     def word(self, name, kind=ctypes.c_int64):
         return kind.from_address(self.address + self.layout[name])
 
     def reset(self):
-        self.memory[:] = 0
+        self.memory[: self.layout["size"]] = 0
         self.word("limit", ctypes.c_int32).value = 1
         for name in ("spin", "grain"):
             self.word(name).value = self.layout[f"{name}_value"]
         self.word("launch").value = self.launch
-        self.asleep = True
+        self.workers = []
+        self.asleep = self.threads > 1
 
     def wake(self):
         """Begin the workers: threads of the system that never hold Python's lock, and get no signals."""
         self.asleep = False
-        libc, handle = ctypes.CDLL(None), ctypes.c_ulong()
+        self.word("limit", ctypes.c_int32).value = self.threads  # or those that come early would leave again
+        libc = ctypes.CDLL(None)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             for _ in range(self.threads - 1):
                 self.word("alive", ctypes.c_int32).value += 1
-                arguments = (
-                    ctypes.byref(handle),
-                    None,
-                    ctypes.c_void_p(self.worker),
-                    ctypes.c_void_p(self.address),
-                )
-                if libc.pthread_create(*arguments):
+                handle = ctypes.c_ulong()
+                worker, memory = ctypes.c_void_p(self.worker), ctypes.c_void_p(self.address)
+                if libc.pthread_create(ctypes.byref(handle), None, worker, memory):
                     self.word("alive", ctypes.c_int32).value -= 1
-                    break
-                libc.pthread_detach(handle)
+                    break  # the system has no more: with those there are
+                self.workers.append(handle)
         finally:
+            self.word("limit", ctypes.c_int32).value = len(self.workers) + 1
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        self.word("limit", ctypes.c_int32).value = self.word("alive", ctypes.c_int32).value + 1
+
+    def end(self):
+        """Have the workers leave, and wait until none of them runs the library's code."""
+        libc, workers, self.workers = ctypes.CDLL(None), self.workers, []
+        self.word("limit", ctypes.c_int32).value = 1
+        futex = self.address + self.layout.get("wake", WAKE)
+        ctypes.c_int32.from_address(futex).value += 1 << 30  # in the order in which a worker looks at them
+        if workers:
+            libc.syscall(FUTEX, ctypes.c_void_p(futex), FUTEX_WAKE, 1 << 30, None, None, 0)
+        for handle in workers:
+            libc.pthread_join(handle, None)
 
 
 class _Program:
@@ -166,9 +361,9 @@ class _Program:
         self.results = [(tuple(shape), np.dtype(DTYPES[dtype])) for dtype, shape in about["results"]]
         self.keep = [*constants, *fixed]
         self.arena = aligned((about["arena"],), np.uint8)
-        self.enter = [getattr(library, symbol) for symbol in about["entries"]]
-        for function in self.enter:
-            function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_int64
+        self.enter = [
+            _function(library.address(symbol), ctypes.c_int64, ctypes.c_void_p) for symbol in about["entries"]
+        ]
         behind = 3 + len(about["params"])  # the table: pool, threads, arena, params, results, constants
         self.table = np.zeros(behind + len(self.results) + len(constants), np.int64)
         self.table[:3] = pool.address, 1 << 30, address(self.arena)
@@ -193,13 +388,17 @@ class Model:
     """An exported model.  `run(*inputs)` takes arrays and returns what the traced function returned.
 
     threads: how many to run on; LAMINA_NUM_THREADS, or as many as the process may use.  level: of the CPU
-    ("x86-64-v3"), by default the best that this machine has.  Raises ModelError.
+    ("x86-64-v3"), by default the best that this machine has.  max_bytes: of memory that the file may ask for,
+    by default as many as the machine has.  Raises ModelError.
+
+    A model may be used by any number of threads, which take turns, and after a fork by the child as well.
+    When the last reference to it goes, so do its threads and its code.
     """
 
-    def __init__(self, path, threads=None, level=None):
+    def __init__(self, path, threads=None, level=None, max_bytes=None):
         path = os.fspath(path)
         self.manifest, members = read(path)
-        self.graph = members["graph.txt"].decode()
+        self.graph = members[GRAPH].decode(errors="replace")
         have = cpu_levels()
         usable = [name for name in self.manifest["levels"] if name in have]
         if level is not None and level not in usable or not usable:
@@ -209,24 +408,42 @@ class Model:
             )
         self.level = level or usable[0]
         about = self.manifest["levels"][self.level]
-        library = _loaded(members[about["library"]])
+        programs = about["prologue"], about["main"]
+        needs = sum(p["arena"] + sum(nbytes(*kind) for kind in p["results"]) for p in programs)
+        limit = physical_memory() if max_bytes is None else max_bytes
+        if needs > limit:
+            raise ModelError(f"{path} asks for {needs:,} bytes of memory, more than max_bytes={limit:,}")
+        stored = tensors(members[WEIGHTS])
+        try:
+            weights = [stored[name] for name in self.manifest["weights"]]
+            constants = [[stored[name] for name in program["constants"]] for program in programs]
+        except KeyError as error:
+            raise ModelError(f"{path} is damaged: it lacks the weight {error}") from None
+        inputs = len(self.manifest["inputs"])
+        for places, params in zip((about["frozen"], about["kept"]), (p["params"] for p in programs)):
+            params = params[inputs if params is about["main"]["params"] else 0 :]
+            for at, (dtype, shape) in zip(places, params):
+                if (weights[at].dtype, weights[at].shape) != (np.dtype(DTYPES[dtype]), tuple(shape)):
+                    raise ModelError(f"{path} is damaged: weight {at} is not what its code takes")
+        library = _Library(members.pop(about["library"]))
         threads = int(threads or os.environ.get("LAMINA_NUM_THREADS") or len(os.sched_getaffinity(0)))
         self.pool = _Pool(library, about["pool"], max(1, threads))
-        stored = tensors(members["weights.safetensors"])
-        self._weights = [np.ascontiguousarray(stored[name]) for name in self.manifest["weights"]]
-
-        def program(part, fixed):
-            constants = [np.ascontiguousarray(stored[name]) for name in about[part]["constants"]]
-            return _Program(library, about[part], constants, self.pool, fixed)
-
-        if self.pool.asleep and self.pool.threads > 1:
-            self.pool.wake()
-        # Packed and transformed weights: once, for this machine's vectors.
-        packed = program("prologue", []).run([self._weights[at] for at in about["frozen"]])
-        self._main = program("main", [self._weights[at] for at in about["kept"]] + packed)
         self._lock = threading.Lock()
+        _models.add(self)
+        weakref.finalize(self, _closed, self.pool, library).atexit = False  # others may still be inside then
+
+        # Packed and transformed weights: once, for this machine's vectors.
+        first = _Program(library, programs[0], constants[0], self.pool, [])
+        self._woken()
+        packed = first.run([weights[at] for at in about["frozen"]])
+        kept = [_copied(weights[at]) for at in about["kept"]] + packed
+        self._main = _Program(library, programs[1], [*map(_copied, constants[1])], self.pool, kept)
         self.inputs = [(name, dtype, tuple(shape)) for name, dtype, shape in self.manifest["inputs"]]
         self._types = [(np.dtype(DTYPES[dtype]), shape) for _, dtype, shape in self.inputs]
+
+    def _woken(self):
+        if self.pool.asleep:
+            self.pool.wake()
 
     def run(self, *inputs):
         """The model's outputs for these arrays.  Raises TypeError, ValueError for arrays that don't fit."""
@@ -236,21 +453,34 @@ class Model:
         )
         given = inputs if quick else fitting(inputs, self.inputs)
         with self._lock:
-            if self.pool.asleep and self.pool.threads > 1:
-                self.pool.wake()
+            self._woken()
             results = self._main.run(given)
         return built(self.manifest["outputs"], results)
 
+    def __reduce__(self):
+        raise TypeError("a model is native code and threads: send its path, and load it where it is needed")
 
-def _loaded(data):
-    """The shared library of these bytes, without a file that others could see or change."""
-    handle = os.memfd_create("lamina_model")  # never closed: the loader knows a library by this number
-    try:
-        with os.fdopen(os.dup(handle), "wb") as file:
-            file.write(data)
-        return ctypes.CDLL(f"/proc/self/fd/{handle}")
-    except OSError as error:
-        raise ModelError(f"the native code can't be loaded: {error}") from None
+    def _forked(self):
+        """Begin anew in a forked child: a thread that held the lock, and the workers, did not come along."""
+        self._lock = threading.Lock()
+        self.pool.reset()
+
+
+def _copied(array):
+    """A copy at an address that vectors like, so that the file's own bytes can go."""
+    copy = aligned(array.shape, array.dtype)
+    copy[...] = array
+    return copy
+
+
+def _closed(pool, library):
+    pool.end()
+    library.close()
+
+
+def physical_memory():
+    """The bytes of memory that this machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def fitting(inputs, wanted):
@@ -288,6 +518,22 @@ def built(tree, results):
 
 _model = None
 _making = threading.Lock()
+_models = weakref.WeakSet()
+
+
+def _forked():
+    global _making
+    _making = threading.Lock()
+    for each in list(_models):
+        each._forked()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def load(path, threads=None, level=None, max_bytes=None):
+    """The model in a file that `lamina.jit.export` wrote: see `Model`."""
+    return Model(path, threads, level, max_bytes)
 
 
 def model():
@@ -298,8 +544,8 @@ def model():
             archive = getattr(globals().get("__loader__"), "archive", None)
             if archive is None:
                 raise ModelError(
-                    "this module was not imported out of a model's file",
-                    'sys.path.insert(0, "model.lam") comes before the import',
+                    "this module was not imported out of a model's file: use load(path), "
+                    'or sys.path.insert(0, "model.lam") before the import'
                 )
             _model = Model(archive)
         return _model
