@@ -1,7 +1,7 @@
 """Files that take another's place once they are whole, and removal of those that a killed process left.
 
 A file is written under a name of its own, `.NAME.<12 hex digits>.part`, and renamed.  Who is killed in the
-middle leaves it behind; the next one that writes the same NAME removes it when it is a day old.  Nothing here
+middle leaves it behind; the next one that replaces a file in the folder removes it when it is a day old.  Nothing here
 removes what has not exactly such a name, is no regular file, is a link, or is another user's.
 """
 
@@ -17,6 +17,7 @@ from typing import IO
 
 DAY = 86_400  # seconds
 LONGEST = 200  # characters of a name that its temporary one repeats: names end at 255
+ANY = rf"(?s:.{{1,{LONGEST}}})"  # name
 
 
 @contextmanager
@@ -30,7 +31,7 @@ def replacing(path: str) -> Iterator[IO[bytes]]:
         with open(path, "wb") as file:
             yield file
         return
-    folder, name = os.path.split(path)
+    folder = os.path.dirname(path)
     temporary = temporary_beside(path)
     try:
         with open(temporary, "xb") as file:
@@ -41,7 +42,7 @@ def replacing(path: str) -> Iterator[IO[bytes]]:
     except BaseException:
         remove(temporary)
         raise
-    remove_parts(folder, re.escape(name[:LONGEST]))
+    remove_parts(folder, ANY)
     directory = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(directory)  # the new name, too, is on the disk
