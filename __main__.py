@@ -1,4 +1,4 @@
-"""The command line: `python -m lamina run script.py`, `demo`, `info`."""
+"""The command line: `python -m lamina run script.py`, `demo`, `info`, `export --loader file`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from .demo import main as demo
 from .facade import info, script
 from .ir.version import __version__
+from .jit.artifact import write_loader
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -20,12 +21,18 @@ def main(argv: list[str] | None = None) -> int:
     running.add_argument("args", nargs=argparse.REMAINDER, help="what the script finds in sys.argv")
     commands.add_parser("demo", help="train a network on handwritten digits", add_help=False)
     commands.add_parser("info", help="print versions and what this machine is")
+    exporting = commands.add_parser("export", help="write what runs exported models where NumPy is alone")
+    about = "where lamina_model.py, a module that needs NumPy alone, is written to"
+    exporting.add_argument("--loader", metavar="path", required=True, help=about)
     given = sys.argv[1:] if argv is None else argv
     if given[:1] == ["demo"]:
         return demo(given[1:])  # which has options of its own
     options = parser.parse_args(given)
     if options.command == "run":
         return script.run(options.script, options.args)
+    if options.command == "export":
+        print(write_loader(options.loader))
+        return 0
     print(info.spelled())
     return 0
 

@@ -3,7 +3,8 @@
 if not __name__.startswith("lamina."):  # found in the repository's root: a second copy under another name
     raise ImportError(f"{__name__} is a folder of Lamina's repository: write import lamina.jit")
 
-from .export import ExportError, Loaded, ModelError, export, load
+from .export import ExportError, export
+from .loaded import Loaded, ModelError, load
 from .observe.policy import pure
 from .trace import TooManyRecordings, TracedFunction, trace
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ import numpy as np
 from ..ir.errors import ArgumentError, KernelError
 from ..ir.graph import Graph
 from ..ir.kernel.text import parse as parse_kernel
+from ..ir.own_files import replacing
 from ..ir.version import __version__
 from ..passes.host_parts import Check
 from ..passes.llvm import pool
@@ -39,10 +41,11 @@ from ..runtime.workers import MOST_GRAIN, SPIN
 from .lamina_model import FORMAT
 
 LEVELS: dict[str, Target] = {"x86-64-v4": AVX512, "x86-64-v3": AVX2, "x86-64-v2": BASELINE}
+LOADER = Path(__file__).with_name("lamina_model.py")
 _ALIGN = 64
 _POOL = {
     "size": pool.SIZE, "limit": pool.LIMIT, "alive": pool.ALIVE, "spin": pool.SPIN, "grain": pool.GRAIN,
-    "launch": pool.LAUNCH, "spin_value": SPIN, "grain_value": MOST_GRAIN,
+    "wake": pool.WAKE, "launch": pool.LAUNCH, "spin_value": SPIN, "grain_value": MOST_GRAIN,
 }  # fmt: skip
 
 
@@ -70,7 +73,7 @@ def write(
         "levels": {},
     }  # fmt: skip
     members = {
-        "lamina_model.py": Path(__file__).with_name("lamina_model.py").read_bytes(),
+        "lamina_model.py": LOADER.read_bytes(),
         "graph.txt": str(graph).encode(),
     }
     for level in levels:
@@ -135,6 +138,18 @@ def _about(linked: Linked) -> dict[str, Any]:
         "arena": manifest.arena,
         "entries": manifest.symbols,
     }
+
+
+def write_loader(path: str | os.PathLike) -> Path:
+    """Write the loader as a file of its own, and return where; into a folder, under its name.
+
+    Its `load(path)` imports nothing out of a model's file, unlike a file that stands on `sys.path`.
+    """
+    path = Path(path)
+    path = path / LOADER.name if path.is_dir() else path
+    with replacing(os.fspath(path)) as file:
+        file.write(LOADER.read_bytes())
+    return path
 
 
 def _write_archive(file: IO[bytes], members: Mapping[str, bytes]) -> None:

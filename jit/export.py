@@ -1,25 +1,22 @@
-"""`export` writes a traced function as one file that runs with NumPy alone; `load` runs it here."""
+"""`export` writes a traced function as one file that runs with NumPy alone."""
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..ir.dtypes import bfloat16
 from ..ir.errors import ArgumentError, LaminaError
 from ..ir.graph import Builder, Graph, Value
 from ..ir.interpret import interpret
 from ..ir.op import REGISTRY
 from ..ir.own_files import is_replaceable, replacing
-from ..ir.text import parse
 from ..passes.cse import cse
 from ..passes.dce import dce
 from ..passes.fold_constants import fold_constants
@@ -27,12 +24,9 @@ from ..passes.fold_conv_bn import fold_conv_bn
 from ..passes.freeze import freeze
 from ..passes.pipeline import Options, optimise
 from ..passes.simplify import simplify
-from ..runtime import Tensor, modes
+from ..runtime import Tensor
 from ..runtime.modes import no_grad
-from ..runtime.tensor import tensor_of
 from . import artifact, pytree
-from .backend import compile_graph
-from .lamina_model import Model, ModelError, built, fitting, read, tensors
 from .recording import Ready, Recording
 from .replay import Call
 from .sources import Arg, Fresh, Given, Held, Made, Source
@@ -80,8 +74,7 @@ def export(
         except ArgumentError as error:
             raise ExportError(error.rule, *error.details) from None
         file.flush()
-        with tempfile.TemporaryDirectory(prefix="lamina-export-") as folder:
-            _tried(Path(file.name), Path(folder), arrays, expected)
+        _tried(file.name, arrays, expected)
 
 
 # ---- from a recording to a graph of inputs and weights -----------------------------------------------------
@@ -221,12 +214,12 @@ def _frozen(graph: Graph, recording: Recording, call: Call) -> tuple[Graph, dict
 
 # ---- trying the file ---------------------------------------------------------------------------------------
 _TRIAL = """
-import sys
+import io, sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np
 import lamina_model
 assert "lamina" not in sys.modules
-given = np.load(sys.argv[2])
+given = np.load(io.BytesIO(sys.stdin.buffer.read()))
 flat = []
 def leaves(x):
     if isinstance(x, dict):
@@ -237,20 +230,23 @@ def leaves(x):
     elif isinstance(x, np.ndarray):
         flat.append(x)
 leaves(lamina_model.run(*[given[str(i)] for i in range(len(given.files))]))
-np.savez(sys.argv[3], *flat)
+results = io.BytesIO()
+np.savez(results, *flat)
+sys.stdout.buffer.write(results.getvalue())
 """
 
 
-def _tried(part: Path, folder: Path, arrays: Sequence[np.ndarray], expected: Any) -> None:
+def _tried(part: str, arrays: Sequence[np.ndarray], expected: Any) -> None:
     """Run the file in a fresh process and compare.  Raises ExportError."""
-    given, found = folder / "given.npz", folder / "found.npz"
+    given = io.BytesIO()
     np.savez(given, **{str(i): _plain(a) for i, a in enumerate(arrays)})
-    command = [sys.executable, "-c", _TRIAL, str(part), str(given), str(found)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    command = [sys.executable, "-c", _TRIAL, part]
+    done = subprocess.run(command, input=given.getvalue(), capture_output=True, timeout=600)
     if done.returncode:
-        raise ExportError("export: the file does not run in a fresh process", *done.stderr.splitlines()[-3:])
+        said = done.stderr.decode(errors="replace").splitlines()
+        raise ExportError("export: the file does not run in a fresh process", *said[-3:])
     wanted = [_plain(x._data) for x in pytree.flatten(expected)[1] if isinstance(x, Tensor)]
-    with np.load(found) as got:
+    with np.load(io.BytesIO(done.stdout)) as got:
         results = [got[name] for name in got.files]
     for n, (a, b) in enumerate(zip(wanted, results, strict=True)):
         if a.shape != b.shape or not _close(a, b):
@@ -275,75 +271,4 @@ def _close(a: np.ndarray, b: np.ndarray) -> bool:
     return bool(np.allclose(a, b, rtol=0, atol=max(bound, 1e-30), equal_nan=True))
 
 
-# ---- loading -----------------------------------------------------------------------------------------------
-class Loaded:
-    """An exported model: called with tensors, it returns tensors.
-
-    native: whether the file's own code runs, or its graph was compiled anew.  graph: its text.
-    """
-
-    def __init__(self, path: Path, native: bool):
-        self.path, self.native = path, native
-        if native:
-            model = Model(path)
-            self.graph, self._outputs, self._run = model.graph, None, model.run
-            self.inputs = model.inputs
-            return
-        manifest, members = read(path)
-        self.graph = members["graph.txt"].decode()
-        self._outputs = manifest["outputs"]
-        self.inputs = [(name, dtype, tuple(shape)) for name, dtype, shape in manifest["inputs"]]
-        stored = tensors(members["weights.safetensors"])
-        constants = {n[len("graph/") :]: _own(a) for n, a in stored.items() if n.startswith("graph/")}
-        graph = parse(self.graph, constants)
-        weights = [_own(stored[name]) for name in manifest["weights"]]
-        count = len(self.inputs)
-        code = compile_graph(graph, frozen=frozenset(range(count, len(graph.params))))
-        kept = [tensor_of(w) for w in weights]
-
-        def run(*arrays: np.ndarray) -> Any:
-            given = [_own(array) for array in fitting(arrays, self.inputs)]
-            results = code.run([*given, *weights], [*(None,) * count, *kept])
-            return built(self._outputs, results)
-
-        self._run = run
-
-    def __call__(self, *inputs: Any) -> Any:
-        """The model's outputs.  Raises TypeError, ValueError for what does not fit its inputs."""
-        if modes.CHANGED:
-            modes.tell("refuse", "an exported model ran")
-        arrays = [x._data if isinstance(x, Tensor) else np.asarray(x) for x in inputs]
-        return _tensors(self._run(*arrays))
-
-    def __reduce__(self) -> Any:
-        raise ArgumentError("an exported model can't be copied or pickled: load it where it is needed")
-
-    def __repr__(self) -> str:
-        inputs = ", ".join(f"{name}: {dtype}{list(shape)}" for name, dtype, shape in self.inputs)
-        return f"<exported {self.path.name}({inputs})>"
-
-
-def _own(array: np.ndarray) -> np.ndarray:
-    """A file's array as Lamina has it: NumPy alone knows no bfloat16, and has its 16 bits."""
-    return array.view(bfloat16.numpy) if array.dtype == np.uint16 else array
-
-
-def _tensors(x: Any) -> Any:
-    if isinstance(x, np.ndarray):
-        return tensor_of(_own(x))
-    if isinstance(x, dict):
-        return {key: _tensors(value) for key, value in x.items()}
-    return type(x)(map(_tensors, x)) if isinstance(x, (list, tuple)) else x
-
-
-def load(path: str | os.PathLike, *, native: bool = True) -> Loaded:
-    """The model in a file that `export` wrote.
-
-    native: run the code in the file, which can do whatever its author wanted; False compiles the graph in it
-    anew, for files of others.  Raises ModelError for a file that is no model, is damaged, or holds no code
-    for this machine.
-    """
-    return Loaded(Path(path), native)
-
-
-__all__ = ["ExportError", "Loaded", "ModelError", "export", "load"]
+__all__ = ["ExportError", "export"]

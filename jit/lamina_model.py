@@ -39,6 +39,7 @@ import zipfile
 import numpy as np
 
 FORMAT = 1
+ODD = EOFError, RuntimeError, OverflowError, MemoryError  # what zipfile and json raise besides
 DTYPES = {
     "f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.uint16, "bool": np.bool_,
     "i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8, "u8": np.uint8,
@@ -83,9 +84,7 @@ def read(path):
         raise
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
-    except (
-        OSError, zipfile.BadZipFile, struct.error, ValueError, EOFError, RuntimeError, MemoryError, OverflowError,
-    ) as error:  # fmt: skip
+    except (OSError, zipfile.BadZipFile, struct.error, ValueError, *ODD) as error:
         raise ModelError(f"{path} is no model that lamina exported, or it is damaged: {error}") from None
 
 
@@ -162,7 +161,7 @@ def _checked(manifest, members):
     _need(all(_is_name(name) and _is_kind(rest) for name, *rest in inputs), "inputs")
     _need(_listed(weights, _is_name), "weights")
     _need(isinstance(levels, dict) and levels.keys() <= LEVELS.keys(), "levels")
-    count = _results(manifest.get("outputs"))
+    count = result_count(manifest.get("outputs"))
     for level, about in levels.items():
         _need(isinstance(about, dict) and f"{level}.so" in members, f"the code of {level} is missing")
         _need(about.get("library") == f"{level}.so", f"the library of {level}")
@@ -183,7 +182,8 @@ def _checked(manifest, members):
         pool = about.get("pool")
         _need(isinstance(pool, dict) and all(_is_name(k) and _whole(v) for k, v in pool.items()), "pool")
         _need(POOL <= pool.keys() and pool["size"] <= 1 << 16 and pool["grain_value"] > 0, "pool")
-        _need(all(pool[name] <= pool["size"] - 8 and not pool[name] % 4 for name in POOL_WORDS), "pool")
+        words = [at for name, at in pool.items() if name != "size" and not name.endswith("_value")]
+        _need(all(at <= pool["size"] - 8 and not at % 4 for at in words), "pool")
 
 
 def _is_program(about):
@@ -193,7 +193,7 @@ def _is_program(about):
     return kinds and all(_listed(about.get(name), _is_name) for name in ("entries", "constants"))
 
 
-def _results(tree, depth=0):
+def result_count(tree, depth=0):
     """How many results a structure is made of, as `built` reads it."""
     _need(depth < 100, "outputs")
     if not isinstance(tree, list):
@@ -207,7 +207,7 @@ def _results(tree, depth=0):
     if kind == "dict":
         _need(all(isinstance(x, list) and len(x) == 2 and _is_name(x[0]) for x in rest), "outputs")
         rest = [value for _, value in rest]
-    return max((_results(x, depth + 1) for x in rest), default=0)
+    return max((result_count(x, depth + 1) for x in rest), default=0)
 
 
 def nbytes(dtype, shape):
@@ -259,10 +259,6 @@ def aligned(shape, dtype):
     memory = np.empty(count + 64, np.uint8)
     start = -address(memory) % 64
     return memory[start : start + count].view(dtype).reshape(shape)
-
-
-def _function(address, result, *arguments):
-    return ctypes.CFUNCTYPE(result, *arguments)(address)
 
 
 class _Library:
@@ -357,13 +353,12 @@ class _Program:
     fixed: arrays of its last params, the same at every call.
     """
 
-    def __init__(self, library, about, constants, pool, fixed):
+    def __init__(self, entries, about, constants, pool, fixed):
         self.results = [(tuple(shape), np.dtype(DTYPES[dtype])) for dtype, shape in about["results"]]
         self.keep = [*constants, *fixed]
         self.arena = aligned((about["arena"],), np.uint8)
-        self.enter = [
-            _function(library.address(symbol), ctypes.c_int64, ctypes.c_void_p) for symbol in about["entries"]
-        ]
+        function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+        self.enter = [function(entry) for entry in entries]
         behind = 3 + len(about["params"])  # the table: pool, threads, arena, params, results, constants
         self.table = np.zeros(behind + len(self.results) + len(constants), np.int64)
         self.table[:3] = pool.address, 1 << 30, address(self.arena)
@@ -399,11 +394,18 @@ class Model:
         path = os.fspath(path)
         self.manifest, members = read(path)
         self.graph = members[GRAPH].decode(errors="replace")
+        threads = int(threads or os.environ.get("LAMINA_NUM_THREADS") or len(os.sched_getaffinity(0)))
+        try:
+            self._make(members, max(1, threads), level, max_bytes)
+        except ModelError as error:
+            raise ModelError(f"{path}: {error}") from None
+
+    def _make(self, members, threads, level, max_bytes):
         have = cpu_levels()
         usable = [name for name in self.manifest["levels"] if name in have]
         if level is not None and level not in usable or not usable:
             raise ModelError(
-                f"{path} holds code for {', '.join(self.manifest['levels'])}; this machine runs "
+                f"it holds code for {', '.join(self.manifest['levels'])}; this machine runs "
                 f"{', '.join(have) or 'none of them'}" + (f", and {level} was asked for" if level else "")
             )
         self.level = level or usable[0]
@@ -412,32 +414,32 @@ class Model:
         needs = sum(p["arena"] + sum(nbytes(*kind) for kind in p["results"]) for p in programs)
         limit = physical_memory() if max_bytes is None else max_bytes
         if needs > limit:
-            raise ModelError(f"{path} asks for {needs:,} bytes of memory, more than max_bytes={limit:,}")
+            raise ModelError(f"it asks for {needs:,} bytes of memory, more than max_bytes={limit:,}")
         stored = tensors(members[WEIGHTS])
         try:
             weights = [stored[name] for name in self.manifest["weights"]]
             constants = [[stored[name] for name in program["constants"]] for program in programs]
         except KeyError as error:
-            raise ModelError(f"{path} is damaged: it lacks the weight {error}") from None
+            raise ModelError(f"it is damaged: it lacks the weight {error}") from None
         inputs = len(self.manifest["inputs"])
         for places, params in zip((about["frozen"], about["kept"]), (p["params"] for p in programs)):
             params = params[inputs if params is about["main"]["params"] else 0 :]
             for at, (dtype, shape) in zip(places, params):
                 if (weights[at].dtype, weights[at].shape) != (np.dtype(DTYPES[dtype]), tuple(shape)):
-                    raise ModelError(f"{path} is damaged: weight {at} is not what its code takes")
+                    raise ModelError(f"it is damaged: weight {at} is not what its code takes")
         library = _Library(members.pop(about["library"]))
-        threads = int(threads or os.environ.get("LAMINA_NUM_THREADS") or len(os.sched_getaffinity(0)))
-        self.pool = _Pool(library, about["pool"], max(1, threads))
+        entries = [[library.address(symbol) for symbol in program["entries"]] for program in programs]
+        self.pool = _Pool(library, about["pool"], threads)
         self._lock = threading.Lock()
         _models.add(self)
         weakref.finalize(self, _closed, self.pool, library).atexit = False  # others may still be inside then
 
         # Packed and transformed weights: once, for this machine's vectors.
-        first = _Program(library, programs[0], constants[0], self.pool, [])
+        first = _Program(entries[0], programs[0], constants[0], self.pool, [])
         self._woken()
         packed = first.run([weights[at] for at in about["frozen"]])
         kept = [_copied(weights[at]) for at in about["kept"]] + packed
-        self._main = _Program(library, programs[1], [*map(_copied, constants[1])], self.pool, kept)
+        self._main = _Program(entries[1], programs[1], [*map(_copied, constants[1])], self.pool, kept)
         self.inputs = [(name, dtype, tuple(shape)) for name, dtype, shape in self.manifest["inputs"]]
         self._types = [(np.dtype(DTYPES[dtype]), shape) for _, dtype, shape in self.inputs]
 

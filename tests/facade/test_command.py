@@ -46,7 +46,7 @@ def test_info_says_what_is_not_installed(monkeypatch):
 
 def test_version_and_usage(tmp_path):
     assert lamina_command("--version", folder=tmp_path).stdout == f"lamina {lamina.__version__}\n"
-    for args in ((), ("fly",), ("run",)):
+    for args in ((), ("fly",), ("run",), ("export",)):
         done = lamina_command(*args, folder=tmp_path)
         assert done.returncode == 2 and done.stderr.startswith("usage: lamina")
 

@@ -18,6 +18,7 @@ from lamina.jit.lamina_model import Model, cpu_levels
 from lamina.passes.llvm.link import link
 from lamina.passes.llvm.target import BASELINE
 from lamina.passes.program import Array, Call, Program
+from lamina.runtime.serialize import LEFTOVER
 
 LEVEL = ["x86-64-v2"]  # one level compiles in a third of the time
 EPS = float(np.finfo(np.float32).eps)
@@ -67,6 +68,31 @@ def test_export_runs_with_numpy_alone(exported, tmp_path):
         "np.save(sys.argv[3], lamina_model.run(np.load(sys.argv[2])))\n"
     )
     fresh(code, str(path), str(tmp_path / "x.npy"), str(tmp_path / "y.npy"))
+    with lamina.no_grad():
+        assert close(np.load(tmp_path / "y.npy"), model(x).numpy())
+
+
+ALONE = """
+import numpy as np, lamina_model
+assert lamina_model.__file__ == sys.argv[4], lamina_model.__file__
+y = lamina_model.load(sys.argv[1]).run(np.load(sys.argv[2]))
+np.save(sys.argv[3], y)
+assert not [m for m in sys.modules.values() if sys.argv[1] in (getattr(m, "__file__", None) or "")]
+"""
+
+
+def test_the_loader_runs_a_model_from_a_file_of_its_own(exported, tmp_path):
+    path, model, x = exported
+    done = subprocess.run(
+        [sys.executable, "-m", "lamina", "export", "--loader", str(tmp_path)], capture_output=True, text=True
+    )
+    loader = tmp_path / "lamina_model.py"
+    assert done.stdout == f"{loader}\n", done.stderr
+    assert loader.read_bytes() == Path(lamina_model.__file__).read_bytes()
+    assert artifact.write_loader(tmp_path / "other.py").read_bytes() == loader.read_bytes()
+    np.save(tmp_path / "x.npy", x.numpy())
+    names = [path, tmp_path / "x.npy", tmp_path / "y.npy", loader]
+    fresh(f"sys.path.insert(0, {str(tmp_path)!r})\n" + ALONE, *map(str, names))
     with lamina.no_grad():
         assert close(np.load(tmp_path / "y.npy"), model(x).numpy())
 
@@ -260,13 +286,21 @@ def test_what_no_file_can_hold_is_refused_with_a_reason(tmp_path):
 def test_a_file_that_computes_something_else_never_appears(tmp_path, monkeypatch):
     real = jit.export.__globals__["artifact"].write
 
-    def wrong(path, graph, weights, *rest):
-        real(path, graph, {name: array + 1 for name, array in weights.items()}, *rest)
+    def wrong(file, graph, weights, *rest):
+        real(file, graph, {name: array + 1 for name, array in weights.items()}, *rest)
 
     monkeypatch.setattr(jit.export.__globals__["artifact"], "write", wrong)
     with pytest.raises(ExportError, match="result 0 of the file is not the function's"):
         jit.export(nn.Linear(4, 4), tmp_path / "m.lam", lamina.randn(2, 4), levels=LEVEL)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_export_that_is_killed_leaves_one_file_that_saves_know(tmp_path, monkeypatch):
+    beside = []
+    monkeypatch.setitem(jit.export.__globals__, "_tried", lambda *args: beside.extend(tmp_path.iterdir()))
+    jit.export(nn.Linear(4, 4), tmp_path / "m.lam", lamina.randn(2, 4), levels=LEVEL)
+    (left,) = beside
+    assert LEFTOVER.fullmatch(left.name) and [*tmp_path.iterdir()] == [tmp_path / "m.lam"]
 
 
 def test_an_old_file_stays_where_an_export_fails(exported, tmp_path):

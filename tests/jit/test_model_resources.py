@@ -22,12 +22,8 @@ X = np.linspace(0, 1, 300_000, dtype=np.float32)  # worth two threads
 @pytest.fixture(scope="module")
 def model_file(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("model") / "model.lam"
-    jit.export(
-        lambda x: (x.sin() * x.cos()).exp().tanh() + x.sqrt(),
-        path,
-        lamina.from_numpy(X),
-        levels=["x86-64-v2"],
-    )
+    example = lamina.from_numpy(X)
+    jit.export(lambda x: (x.sin() * x.cos()).exp().tanh() + x.sqrt(), path, example, levels=["x86-64-v2"])
     return path
 
 
@@ -35,11 +31,11 @@ def held() -> dict[str, int]:
     """Descriptors, threads and mappings of a model's code that this process has."""
     gc.collect()
     with open("/proc/self/maps") as maps:
-        mappings = sum("lamina_model" in line for line in maps)
+        mapped = sum("lamina_model" in line for line in maps)
     return {
         "fd": len(os.listdir("/proc/self/fd")),
         "task": len(os.listdir("/proc/self/task")),
-        "maps": mappings,
+        "maps": mapped,
     }
 
 

@@ -1,0 +1,176 @@
+"""`load` runs a file that `export` wrote: its own native code, or its graph compiled anew.
+
+The second is for files of others, and runs nothing that is in them.  What such a file may cost is bounded by
+what its graph's types say, before anything is computed: an author can spell arrays of any size in one line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..ir.dtypes import bfloat16
+from ..ir.errors import ArgumentError, LaminaError
+from ..ir.graph import Graph, Value
+from ..ir.text import parse
+from ..ir.types import CPU
+from ..ir.verify import verify
+from ..runtime import Tensor, modes
+from ..runtime.tensor import tensor_of
+from .backend import Bound, compile_graph
+from .lamina_model import (
+    GRAPH,
+    WEIGHTS,
+    Model,
+    ModelError,
+    built,
+    fitting,
+    nbytes,
+    physical_memory,
+    read,
+    result_count,
+    tensors,
+)  # fmt: skip
+
+# Bytes that all arrays of a stranger's graph may have together: whichever is more, as far as there is memory.
+LEAST_BYTES, BYTES_PER_BYTE_OF_FILE = 1 << 30, 256
+MOST_WORK = 600e9  # nanoseconds that a call may take by the compiler's estimate, on one thread
+
+
+class Loaded:
+    """An exported model: called with tensors, it returns tensors.
+
+    native: whether the file's own code runs, or its graph was compiled anew.  graph: its text.
+    """
+
+    def __init__(self, path: Path, native: bool, max_bytes: int | None):
+        self.path, self.native = path, native
+        if native:
+            model = Model(path, max_bytes=max_bytes)
+            self.graph, self.inputs, self._run = model.graph, model.inputs, model.run
+            return
+        manifest, members = read(path)
+        if max_bytes is None:
+            size = sum(map(len, members.values()))
+            max_bytes = min(max(LEAST_BYTES, BYTES_PER_BYTE_OF_FILE * size), physical_memory())
+        try:
+            graph, weights = _understood(manifest, members, max_bytes)
+            count = len(graph.params) - len(weights)
+            code = compile_graph(graph, frozen=frozenset(range(count, len(graph.params))))
+            _bound_work(code)
+        except ModelError as error:
+            raise ModelError(f"{path}: {error}") from None
+        except (LaminaError, RecursionError, MemoryError) as error:
+            raise ModelError(f"{path}: its graph can't be compiled: {error}") from error
+        self.graph = str(graph)
+        self.inputs = [(name, dtype, tuple(shape)) for name, dtype, shape in manifest["inputs"]]
+        kept = [tensor_of(w) for w in weights]
+
+        def run(*arrays: np.ndarray) -> Any:
+            given = [_own(array) for array in fitting(arrays, self.inputs)]
+            results = code.run([*given, *weights], [*(None,) * count, *kept])
+            return built(manifest["outputs"], results)
+
+        self._run = run
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The model's outputs.  Raises TypeError, ValueError for what does not fit its inputs."""
+        if modes.CHANGED:
+            modes.tell("refuse", "an exported model ran")
+        arrays = [x._data if isinstance(x, Tensor) else np.asarray(x) for x in inputs]
+        return _tensors(self._run(*arrays))
+
+    def __reduce__(self) -> Any:
+        raise ArgumentError("an exported model can't be copied or pickled: load it where it is needed")
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{name}: {dtype}{list(shape)}" for name, dtype, shape in self.inputs)
+        return f"<exported {self.path.name}({inputs})>"
+
+
+def _understood(
+    manifest: dict[str, Any], members: dict[str, bytes], max_bytes: int
+) -> tuple[Graph, list[np.ndarray]]:
+    """The graph and its weights, if both are what the manifest says, and no larger than allowed.
+
+    Raises ModelError, GraphError.
+    """
+    stored = tensors(members[WEIGHTS])
+    if missing := [name for name in manifest["weights"] if name not in stored]:
+        raise ModelError(f"it is damaged: it lacks the weights {', '.join(missing)[:200]}")
+    weights = [_own(stored[name]) for name in manifest["weights"]]
+    constants = {n[len("graph/") :]: _own(a) for n, a in stored.items() if n.startswith("graph/")}
+    try:
+        text = members[GRAPH].decode()
+    except UnicodeDecodeError as error:
+        raise ModelError(f"its graph is damaged: {error}") from None
+    graph = parse(text, constants)
+    needs = 0
+    for value in _values(graph):  # before they are verified: that runs the rules of types, on these sizes
+        kind = value.type
+        if kind.device != CPU or not all(isinstance(n, int) for n in kind.shape):
+            raise ModelError(f"its graph holds {kind}: an exported one's sizes are known, and on the CPU")
+        needs += nbytes(kind.dtype.short, kind.shape)
+    if needs > max_bytes:
+        raise ModelError(
+            f"the arrays of its graph have {needs:,} bytes together, more than max_bytes={max_bytes:,}: "
+            "if you trust it, load(path, native=False, max_bytes=…) allows more"
+        )
+    verify(graph)
+    wanted = [(dtype, tuple(shape)) for _, dtype, shape in manifest["inputs"]]
+    wanted += [(tensor_of(w).dtype.short, w.shape) for w in weights]
+    if [(p.dtype.short, p.shape) for p in graph.params] != wanted:
+        raise ModelError("it is damaged: its graph does not take its inputs and weights")
+    if result_count(manifest["outputs"]) > len(graph.results):
+        raise ModelError("it is damaged: its graph has fewer results than it returns")
+    return graph, weights
+
+
+def _values(graph: Graph) -> Iterator[Value]:
+    """What a graph and those nested in it hold, but for what is written in them as a number."""
+    yield from graph.params
+    yield from graph.constants.values()
+    for node in graph.nodes:
+        yield from node.outputs
+        for attr in node.attrs.values():
+            if isinstance(attr, Graph):
+                yield from _values(attr)
+
+
+def _bound_work(code: Bound) -> None:
+    """Raises ModelError for a program that would take for ever: windows and sums hide work from types."""
+    work = sum(made.manifest.nanoseconds for made in (code.first, code.main) if made is not None)
+    if work > MOST_WORK:
+        raise ModelError(f"a call would take some {work / 1e9:,.0f} s, more than {MOST_WORK / 1e9:.0f}")
+
+
+def _own(array: np.ndarray) -> np.ndarray:
+    """A file's array as Lamina has it: NumPy alone knows no bfloat16, and has its 16 bits."""
+    return array.view(bfloat16.numpy) if array.dtype == np.uint16 else array
+
+
+def _tensors(x: Any) -> Any:
+    if isinstance(x, np.ndarray):
+        return tensor_of(_own(x))
+    if isinstance(x, dict):
+        return {key: _tensors(value) for key, value in x.items()}
+    return type(x)(map(_tensors, x)) if isinstance(x, (list, tuple)) else x
+
+
+def load(path: str | os.PathLike, *, native: bool = True, max_bytes: int | None = None) -> Loaded:
+    """The model in a file that `export` wrote.
+
+    native: run the code in the file, which can do whatever its author wanted; False compiles the graph in it
+    anew, for files of others.  max_bytes: of memory that the file may ask for.  By default a native one may
+    have what the machine has; a graph's arrays may have 1 GiB together or 256 times the file's size, and a
+    call of it may be estimated at ten minutes.  Raises ModelError for a file that is no model, is damaged,
+    asks for more, or holds no code for this machine; FileNotFoundError.
+    """
+    return Loaded(Path(path), native, max_bytes)
+
+
+__all__ = ["Loaded", "ModelError", "load"]
