@@ -24,6 +24,7 @@ import warnings
 from collections import OrderedDict
 from pathlib import Path
 
+from ..ir.files import open_regular
 from ..ir.locks import fork_safe_lock
 from ..ir.own_files import DAY, own_files, remove, remove_parts, temporary_beside
 from ..ir.version import __version__
@@ -126,7 +127,7 @@ class Cache:
         if path is None:
             return None
         try:
-            with open(path, "rb") as file:
+            with open_regular(path) as file:
                 status = os.fstat(file.fileno())
                 if status.st_uid != os.getuid():
                     return None

@@ -23,6 +23,7 @@ import numpy as np
 from ..ir import dtypes, lazy
 from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, DTypeError, LaminaError
+from ..ir.files import NotRegularError, open_regular
 from ..ir.own_files import replacing
 from ..ir.types import Device
 from . import modes
@@ -35,6 +36,7 @@ DTYPES = {
     d.short.upper(): d for d in dtypes.ALL
 }  # safetensors' names are ours in capitals: F32, BF16, U8, BOOL
 STRUCTURE, CHECKSUM = "lamina", "lamina.crc32"
+ENDING = b"\t\r\n"  # of a header with these: white space that means nothing, and stays where they are damaged
 FOREIGN = {
     b"PK\x03\x04": "a zip archive, as torch.save writes",
     b"\x80": "a pickle, as old versions of torch.save wrote",
@@ -102,7 +104,7 @@ class _Writer:
             self._open.remove(id(value))
 
     def _key(self, key: Any, path: str) -> Any:
-        if isinstance(key, Tensor) or not isinstance(key, (type(None), bool, str, int, float, tuple)):
+        if not _is_key(key):
             raise ArgumentError(
                 f"save(obj): a key of {path or 'obj'} is a {type(key).__name__}",
                 "keys can be strings, numbers, None and tuples of these",
@@ -136,41 +138,63 @@ class _Reader:
     def __init__(self, entries: dict[str, np.ndarray]):
         self._entries = entries
         self._used: dict[str, Tensor] = {}
-
-    def read(self, found: Any) -> Any:
-        if isinstance(found, list):
-            return [self.read(x) for x in found]
-        if not isinstance(found, dict):
-            return found
-        kind, value = next(iter(found.items()), ("", None))
-        known: dict[str, Callable[[Any], Any]] = {
-            "dict": lambda pairs: {self.read(key): self.read(x) for key, x in pairs},
-            "ordered_dict": lambda pairs: OrderedDict((self.read(key), self.read(x)) for key, x in pairs),
-            "tuple": lambda items: tuple(map(self.read, items)),
-            "size": lambda items: Size(map(self.read, items)),
-            "float": float,
+        self._kinds: dict[str, Callable[[Any], Any]] = {
+            "dict": lambda pairs: dict(self._pairs(pairs)),
+            "ordered_dict": lambda pairs: OrderedDict(self._pairs(pairs)),
+            "tuple": lambda items: tuple(self._items(items)),
+            "size": lambda items: Size(self._items(items)),
+            "float": lambda text: {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[text],
             "dtype": dtypes.dtype_named,
             "device": Device,
             "array": lambda name: self._entries[name],
-            "tensor": lambda name: self._tensor(name, found),
         }
+
+    def read(self, found: Any) -> Any:
+        if isinstance(found, list):
+            return self._items(found)
+        if not isinstance(found, dict):
+            return found
         try:
-            return known[kind](value)
+            if "tensor" in found:
+                return self._tensor(**found)
+            ((kind, value),) = found.items()
+            return self._kinds[kind](value)
         except SavedFileError:
             raise
         except (KeyError, TypeError, ValueError, LaminaError):
             raise SavedFileError(f"load(): the file says {str(found)[:60]!r}, which means nothing") from None
 
-    def _tensor(self, name: str, found: dict) -> Tensor:
-        first = self._used.get(name)
+    def _items(self, items: Any) -> list[Any]:
+        if not isinstance(items, list):
+            raise TypeError("items")
+        return [self.read(x) for x in items]
+
+    def _pairs(self, pairs: Any) -> list[tuple[Any, Any]]:
+        """The items of a dict, whose keys are of the kinds that `save` takes, and differ."""
+        items = [(key, value) for key, value in map(self._items, pairs)]
+        keys = {key: None for key, _ in items}
+        if len(keys) < len(items) or not all(map(_is_key, keys)):
+            raise ValueError("keys")
+        return items
+
+    def _tensor(
+        self, tensor: str, parameter: bool | None = None, requires_grad: bool | None = None
+    ) -> Tensor:
+        if not {type(parameter), type(requires_grad)} <= {bool, type(None)}:
+            raise TypeError("flags")
+        first = self._used.get(tensor)
         if first is None:
-            made = self._used[name] = tensor_of(self._entries[name])
+            made = self._used[tensor] = tensor_of(self._entries[tensor])
         else:
             made = wrap(first._data, first._meta)
             made._storage = first.detach()._storage  # what was shared is shared again
-        if "parameter" in found:
-            return Parameter(made, found["parameter"])
-        return made.requires_grad_() if found.get("requires_grad") else made
+        if parameter is not None:
+            return Parameter(made, parameter)
+        return made.requires_grad_() if requires_grad else made
+
+
+def _is_key(key: Any) -> bool:
+    return isinstance(key, (type(None), bool, str, int, float, tuple)) and not isinstance(key, Tensor)
 
 
 # ---- files -------------------------------------------------------------------------------------------------
@@ -211,6 +235,7 @@ def _file(
         begin, end = end, end + len(data)
         header[name] = {"dtype": dtype_name, "shape": shape, "data_offsets": [begin, end]}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += ENDING if metadata else b""
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
     for name in widest_first:
@@ -263,8 +288,13 @@ def load(f: Target, map_location: Any = None, *, weights_only: bool = True) -> A
     require_cpu(map_location)
     if isinstance(f, (str, os.PathLike)):
         name = os.path.basename(os.fspath(f))
-        with open(f, "rb") as file:
-            data = file.read()
+        try:
+            with open_regular(f) as file:
+                data = file.read()
+        except NotRegularError:
+            raise SavedFileError(
+                f"load(): {name} is a pipe or a device, not a file", "open it, and give load(f) the open file"
+            ) from None
     elif hasattr(f, "read"):
         name, data = getattr(f, "name", "the file"), f.read()
     else:
@@ -279,9 +309,13 @@ def load(f: Target, map_location: Any = None, *, weights_only: bool = True) -> A
         raise SavedFileError(f"load(): {name} was changed since it was saved: its checksum is another")
     reader = _Reader({name: _array(name, *entry) for name, entry in entries.items()})
     try:
-        return reader.read(json.loads(structure))
-    except (json.JSONDecodeError, RecursionError):
+        return reader.read(json.loads(structure, parse_constant=_no_constant))
+    except (ValueError, RecursionError):
         raise SavedFileError(f"load(): the structure that {name} states can't be read") from None
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(f"{text} is no JSON")
 
 
 def _array(name: str, dtype: str, shape: list[int], raw: bytearray) -> np.ndarray:
@@ -289,8 +323,11 @@ def _array(name: str, dtype: str, shape: list[int], raw: bytearray) -> np.ndarra
     if known is None:
         raise DTypeError(f"load(): entry {name!r} holds {dtype}", f"Lamina's types: {', '.join(DTYPES)}")
     data = np.frombuffer(raw, np.uint8)
-    # A bool's byte must be 0 or 1, and a file may hold any.
-    return (data != 0 if known is dtypes.bool_ else data.view(known.numpy)).reshape(shape)
+    try:
+        # A bool's byte must be 0 or 1, and a file may hold any.
+        return (data != 0 if known is dtypes.bool_ else data.view(known.numpy)).reshape(shape)
+    except ValueError:  # too many dimensions, or of no element, and one that is beyond all memory
+        raise SavedFileError(f"load(): entry {name!r} has a shape that no array has: {shape}"[:300]) from None
 
 
 def _parsed(data: bytes, name: str) -> tuple[dict[str, str], dict[str, tuple[str, list[int], bytearray]]]:
@@ -312,6 +349,12 @@ def _parsed(data: bytes, name: str) -> tuple[dict[str, str], dict[str, tuple[str
         raise SavedFileError(
             f"load(): {name} is no safetensors file, or it is cut short or damaged", f"found: {error}"
         ) from None
-    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    entries = {key: (entry["dtype"], entry["shape"], entry["data"]) for key, entry in found}
-    return header.get("__metadata__") or {}, entries
+    text = data[8 : 8 + int.from_bytes(data[:8], "little")]
+    header = json.loads(text)
+    metadata = header.pop("__metadata__", None) or {}
+    if STRUCTURE not in metadata and CHECKSUM not in metadata and text.rstrip(b" ").endswith(ENDING):
+        raise SavedFileError(
+            f"load(): {name} was saved by Lamina, and what it said of its structure is damaged"
+        )
+    known = {key: (entry["dtype"], entry["shape"], entry["data"]) for key, entry in found}
+    return metadata, {key: known[key] for key in header}  # the library has an order of its own

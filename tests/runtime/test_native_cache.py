@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -56,6 +57,27 @@ def test_a_damaged_entry_is_removed(tmp_path, how):
     damage(path, how)
     assert Cache(tmp_path).get(name) is None
     assert entries(tmp_path) == []
+
+
+def test_what_is_no_file_is_no_entry_and_not_waited_for(tmp_path):
+    """Nobody writes to the pipe, and the device never ends."""
+    cache, name = Cache(tmp_path), key("x")
+    cache.put(name, b"data")
+    (path,) = entries(tmp_path)
+    with socket.socket(socket.AF_UNIX) as end:
+        makers = {
+            "pipe": os.mkfifo, "folder": os.mkdir, "device": lambda path: os.symlink("/dev/zero", path),
+            "socket": lambda path: end.bind(str(path)),
+        }  # fmt: skip
+        for kind, make in makers.items():
+            path.unlink()
+            make(path)
+            assert Cache(tmp_path).get(name) is None, kind
+            cache.put(name, b"data")  # over what can be replaced
+            if kind == "folder":
+                path.rmdir()
+                cache.put(name, b"data")
+            assert Cache(tmp_path).get(name) == b"data", kind
 
 
 def test_an_entry_under_another_name_is_a_damaged_one(tmp_path):

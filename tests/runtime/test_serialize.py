@@ -236,7 +236,9 @@ def test_unknown_element_types_are_refused():
     "structure",
     [
         "{}", '{"tensor":"x"}', '{"tensor":[]}', '{"eval":"1"}', '{"dict":[[[],1]]}', '{"dict":3}', "[",
-        "[" * 99999,
+        "[" * 99999, '{"dict":[[1,2],[1,3]]}', '{"dict":[[1,2]],"dict2":[]}', '{"dict":["ab"]}',
+        '{"tuple":"ab"}', '{"dict":[[{"dtype":"float32"},1]]}', '{"float":"1"}', "NaN",
+        "9" * 5000, '{"dict":[[1,2,3]]}', '{"size":3}', '{"tensor":"x","parameter":1}',
     ],
 )  # fmt: skip
 def test_structures_that_mean_nothing_are_refused(structure):
@@ -270,6 +272,43 @@ def test_every_changed_byte_is_noticed():
         else:
             assert_same(CHECKPOINT, found)  # the padding after the header may be any white space
     assert noticed > len(raw) - 8
+
+
+@pytest.mark.parametrize("text", [json.dumps(CHECKPOINT["epoch"]), '{"dict":[["a",{"tensor":"a"}]]}'])
+def test_a_file_of_ours_without_its_structure_is_no_dict_of_tensors(text):
+    """Both keys of its metadata are damaged: what it is shows all the same."""
+    raw = stored({"a": lamina.ones(2)} if "tensor" in text else 7)
+    assert text.encode().replace(b'"', b'\\"') in raw
+    for a, b in ((b"lamina", b"lam\0na"), (b"lamina", b"l4mina"), (b'"__metadata__"', b'"__metadatb__"')):
+        with pytest.raises(SavedFileError):
+            lamina.load(io.BytesIO(raw.replace(a, b)))
+
+
+@pytest.mark.parametrize("shape", [[1 << 63, 0], [0, 1 << 62, 4], [1] * 65, [0] * 100], ids=range(4))
+def test_shapes_that_no_array_has_are_refused(shape):
+    size = 0 if 0 in shape else 4
+    header = json.dumps({"x": {"dtype": "F32", "shape": shape, "data_offsets": [0, size]}}).encode()
+    with pytest.raises(SavedFileError):
+        lamina.load(io.BytesIO(len(header).to_bytes(8, "little") + header + bytes(size)))
+
+
+def test_a_dict_of_tensors_has_the_order_of_its_file():
+    names = [f"w{n * 7919 % 64}" for n in range(64)]
+    header: dict = {
+        name: {"dtype": "I8", "shape": [1], "data_offsets": [n, n + 1]} for n, name in enumerate(names)
+    }
+    text = json.dumps({"__metadata__": {"format": "pt"}} | header).encode()
+    for _ in range(3):
+        assert [*lamina.load(io.BytesIO(len(text).to_bytes(8, "little") + text + bytes(64)))] == names
+
+
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(SavedFileError, match="is a pipe or a device"):
+            lamina.load(path)
+    with pytest.raises(IsADirectoryError):
+        lamina.load(tmp_path)
 
 
 @given(st.data())
