@@ -21,7 +21,7 @@ from ..ir.types import CPU
 from ..ir.verify import verify
 from ..runtime import Tensor, modes
 from ..runtime.tensor import tensor_of
-from .backend import Bound, compile_graph
+from .backend import compile_graph
 from .lamina_model import (
     GRAPH,
     WEIGHTS,
@@ -53,19 +53,16 @@ class Loaded:
             model = Model(path, max_bytes=max_bytes)
             self.graph, self.inputs, self._run = model.graph, model.inputs, model.run
             return
-        manifest, members = read(path)
-        if max_bytes is None:
-            size = sum(map(len, members.values()))
-            max_bytes = min(max(LEAST_BYTES, BYTES_PER_BYTE_OF_FILE * size), physical_memory())
+        graph, manifest, weights = graph_of(path, max_bytes)
+        count = len(graph.params) - len(weights)
         try:
-            graph, weights = _understood(manifest, members, max_bytes)
-            count = len(graph.params) - len(weights)
             code = compile_graph(graph, frozen=frozenset(range(count, len(graph.params))))
-            _bound_work(code)
-        except ModelError as error:
-            raise ModelError(f"{path}: {error}") from None
         except (LaminaError, RecursionError, MemoryError) as error:
             raise ModelError(f"{path}: its graph can't be compiled: {error}") from error
+        work = sum(made.manifest.nanoseconds for made in (code.first, code.main) if made is not None)
+        if work > MOST_WORK:  # windows and sums hide work from types
+            seconds = f"{work / 1e9:,.0f} s, more than {MOST_WORK / 1e9:.0f}"
+            raise ModelError(f"{path}: a call would take some {seconds}")
         self.graph = str(graph)
         self.inputs = [(name, dtype, tuple(shape)) for name, dtype, shape in manifest["inputs"]]
         kept = [tensor_of(w) for w in weights]
@@ -90,6 +87,24 @@ class Loaded:
     def __repr__(self) -> str:
         inputs = ", ".join(f"{name}: {dtype}{list(shape)}" for name, dtype, shape in self.inputs)
         return f"<exported {self.path.name}({inputs})>"
+
+
+def graph_of(path: Path, max_bytes: int | None = None) -> tuple[Graph, dict[str, Any], list[np.ndarray]]:
+    """The graph in a file, the manifest and the weights, with nothing computed yet.  Raises ModelError.
+
+    max_bytes: as for `load`.
+    """
+    manifest, members = read(path)
+    if max_bytes is None:
+        size = sum(map(len, members.values()))
+        max_bytes = min(max(LEAST_BYTES, BYTES_PER_BYTE_OF_FILE * size), physical_memory())
+    try:
+        graph, weights = _understood(manifest, members, max_bytes)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None
+    except (LaminaError, RecursionError, MemoryError) as error:
+        raise ModelError(f"{path}: its graph is damaged: {error}") from error
+    return graph, manifest, weights
 
 
 def _understood(
@@ -139,13 +154,6 @@ def _values(graph: Graph) -> Iterator[Value]:
         for attr in node.attrs.values():
             if isinstance(attr, Graph):
                 yield from _values(attr)
-
-
-def _bound_work(code: Bound) -> None:
-    """Raises ModelError for a program that would take for ever: windows and sums hide work from types."""
-    work = sum(made.manifest.nanoseconds for made in (code.first, code.main) if made is not None)
-    if work > MOST_WORK:
-        raise ModelError(f"a call would take some {work / 1e9:,.0f} s, more than {MOST_WORK / 1e9:.0f}")
 
 
 def _own(array: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import warnings
 import zipfile
 from typing import Any
 
@@ -21,7 +22,8 @@ def split(data: bytes) -> dict[str, bytes]:
 def joined(members: dict[str, bytes], comment: bytes | None = None, kind: int = zipfile.ZIP_STORED) -> bytes:
     """A file of these members.  comment: by default the hash of the manifest."""
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", kind) as archive:
+    with warnings.catch_warnings(), zipfile.ZipFile(file, "w", kind) as archive:
+        warnings.simplefilter("ignore")  # a name that stands twice is meant
         for name, data in members.items():
             archive.writestr(zipfile.ZipInfo(name), data, kind)
         fits = hashlib.sha256(members.get("manifest.json", b"")).hexdigest().encode()
