@@ -206,6 +206,7 @@ def result_count(tree, depth=0):
         return 0
     if kind == "dict":
         _need(all(isinstance(x, list) and len(x) == 2 and _is_name(x[0]) for x in rest), "outputs")
+        _need(len({key for key, _ in rest}) == len(rest), "outputs")
         rest = [value for _, value in rest]
     return max((result_count(x, depth + 1) for x in rest), default=0)
 

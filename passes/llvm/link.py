@@ -12,13 +12,17 @@ cached or exported program is its manifest, its constants and its objects.
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from ...ir.errors import KernelError
+from ...ir.kernel.types import NUMPY
 from ..host_parts import Check, OnHost, check, fields_from, on_host
 from ..index_check import index_check, trusted
 from ..memory_plan import MemoryPlan, Move, Place, roots, verify
@@ -97,14 +101,31 @@ class Manifest:
     def from_json(cls, text: str | bytes) -> Manifest:
         """Raises ValueError, KeyError or TypeError for anything but a manifest of this ABI."""
         fields = json.loads(text)
-        if fields.pop("abi") != ABI:
+        if not isinstance(fields, dict) or fields.pop("abi") != ABI:
             raise ValueError("a manifest of another ABI")
         for name in ("params", "results", "constants"):
             fields[name] = tuple((dtype, tuple(shape)) for dtype, shape in fields[name])
         for name in ("names", "into", "checks", "fences"):
             fields[name] = tuple(fields[name])
         fields["parts"] = tuple(_part(dict(part)) for part in fields["parts"])
-        return cls(**fields)
+        return cls(**fields).checked()
+
+    def checked(self) -> Manifest:
+        """Itself, if its numbers and names can be meant.  Raises ValueError."""
+        kinds = (*self.params, *self.results, *self.constants)
+        sizes = [*chain.from_iterable(shape for _, shape in kinds), self.arena, self.kernels, self.codes]
+        texts = [self.name, *self.names, *self.checks]
+        if not (
+            all(type(size) is int and 0 <= size < 1 << 47 for size in sizes)
+            and all(dtype in NUMPY for dtype, _ in kinds)
+            and all(isinstance(text, str) for text in texts)
+            and all(re.fullmatch(r"\w+", symbol) for symbol in self.symbols)
+            and all(at is None or (type(at) is int and 0 <= at < len(self.params)) for at in self.into)
+            and (len(self.names), len(self.into)) == (len(self.params), len(self.results))
+            and 0 <= self.nanoseconds < math.inf
+        ):
+            raise ValueError("a manifest that means nothing")
+        return self
 
 
 def _slot(place: Place, params: int, results: int) -> int:

@@ -49,7 +49,8 @@ class Kind:
     """A reader and its inputs.
 
     batch: inputs that one child reads.  memory: bytes that it may take beyond what it has at first.  seconds:
-    of the processor, for one input; an input may also stand still for STILL seconds of the clock.
+    of the processor, for one input; an input may also stand still for STILL seconds of the clock.  share:
+    inputs that the quick tests read, in one or two seconds.
     """
 
     make: Callable[[random.Random], Any]
@@ -58,6 +59,7 @@ class Kind:
     batch: int = 2000
     memory: int = 1 << 30
     seconds: float = 10.0
+    share: int = 1000
 
 
 STILL = 60.0

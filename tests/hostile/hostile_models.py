@@ -5,10 +5,12 @@ Native code is never mutated with its hash made to fit: it is code, and those wh
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
 import tempfile
+import weakref
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -29,9 +31,7 @@ from lamina.passes import cache
 
 LEVEL = ["x86-64-v2"]
 MOST = 1 << 26  # bytes that a file may ask for here
-COMPILED = (
-    25  # of so many authored graphs that are understood, one is compiled, and compared with the interpreter
-)
+COMPILED = 25  # one of so many authored graphs is compiled, and compared with the interpreter
 
 
 def _models() -> list[tuple[Any, tuple]]:
@@ -53,6 +53,7 @@ def _models() -> list[tuple[Any, tuple]]:
     ]
 
 
+@functools.cache
 def _seeds() -> list[bytes]:
     with tempfile.TemporaryDirectory() as folder:
         files = []
@@ -68,6 +69,7 @@ class _File:
 
     def __init__(self) -> None:
         self.handle = os.memfd_create("hostile")
+        weakref.finalize(self, os.close, self.handle)
         self.path = Path(f"/proc/self/fd/{self.handle}")
 
     def hold(self, data: bytes) -> Path:
@@ -102,7 +104,7 @@ def damaged_models() -> Kind:
             raise Wrong("a damaged manifest is believed")
         return "same"
 
-    return Kind(make=make, check=check, refusals=(ModelError,), memory=1 << 28)
+    return Kind(make=make, check=check, refusals=(ModelError,), memory=1 << 28, share=2000)
 
 
 # ---- files that an author made -----------------------------------------------------------------------------
@@ -259,4 +261,4 @@ def authored_models() -> Kind:
         else:
             loaded.graph_of(path, MOST)
 
-    return Kind(make=make, check=check, refusals=(ModelError,), batch=500)
+    return Kind(make=make, check=check, refusals=(ModelError,), batch=500, share=300)

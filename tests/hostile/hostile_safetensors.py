@@ -146,7 +146,7 @@ def damaged_files() -> Kind:
                 raise Wrong(f"entry {name!r} is not what the file holds")
         return "other"
 
-    return Kind(make=_damaged, check=check, refusals=(SavedFileError, DTypeError))
+    return Kind(make=_damaged, check=check, refusals=(SavedFileError, DTypeError), share=20_000)
 
 
 @kind("safetensors-authored")
@@ -163,4 +163,4 @@ def authored_files() -> Kind:
             raise Wrong("what was loaded is another when it was saved and loaded again")
         return "other"
 
-    return Kind(make=_authored, check=check, refusals=(SavedFileError, DTypeError))
+    return Kind(make=_authored, check=check, refusals=(SavedFileError, DTypeError), share=4000)

@@ -119,6 +119,7 @@ def level(manifest):
         lambda m: m.update(outputs=["tuple", -1]),
         lambda m: m.update(outputs=["set", 0]),
         lambda m: m.update(outputs={"x": 0}),
+        lambda m: m.update(outputs=["dict", ["a", 0], ["a", ["value", 1]]]),
         lambda m: m.update(outputs=json.loads("[" * 200 + '"list",0' + "]" * 200)),
         lambda m: m.update(weights=["no such weight"]),
         lambda m: m.update(weights=m["weights"][::-1]),
@@ -126,7 +127,7 @@ def level(manifest):
         lambda m: m.update(format="1"),
         lambda m: m.update(sha256=None),
     ],
-    ids=range(15),
+    ids=range(16),
 )
 def test_a_manifest_that_does_not_fit_is_refused(whole, refused, change):
     refused(altered(whole, change), ("native", "compiled"))

@@ -1,0 +1,60 @@
+"""A share of the hostile inputs of every kind; `run.py` reads as many as one likes."""
+
+from unittest import mock
+
+import driver
+import pytest
+from driver import Totals
+
+from lamina.jit import lamina_model
+from lamina.runtime import serialize
+
+KINDS = driver.kinds()
+
+
+def read(name: str, count: int, seed: int) -> Totals:
+    totals = driver.run(name, KINDS[name](), count, seed)
+    faults = [f"{word} {name} --seed {seed} --only {index}: {text}" for index, word, text in totals.faults]
+    assert not totals.failed and totals.next == count, "\n".join([str(totals), *faults])
+    return totals
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_no_hostile_input_crashes_hangs_or_is_believed(name):
+    made = KINDS[name]()
+    totals = read(name, made.share, seed=0)
+    assert len(totals.verdicts) > 1, f"all inputs of {name} come to the same: {totals}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_no_hostile_input_of_many_does(name):
+    read(name, 20 * KINDS[name]().share, seed=1)
+
+
+def test_a_reader_that_believes_damage_is_noticed(monkeypatch):
+    made = KINDS["safetensors"]()
+    monkeypatch.setattr(serialize, "_checksum", lambda structure, entries: mock.ANY)
+    assert driver.run("safetensors", made, 6000).verdicts["wrong"]
+
+
+def test_a_model_that_is_not_compared_with_its_hashes_is_noticed(monkeypatch):
+    made, blind = KINDS["lam"](), mock.Mock()
+    blind.sha256.return_value.hexdigest.return_value = AnyText()
+    monkeypatch.setattr(lamina_model, "hashlib", blind)
+    assert driver.run("lam", made, 200).verdicts["wrong"]
+
+
+class AnyText(str):
+    """A hash that is any hash."""
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        return True
+
+    def __ne__(self, other):
+        return False
+
+    def encode(self):
+        return mock.ANY
