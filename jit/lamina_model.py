@@ -422,15 +422,21 @@ class Model:
             constants = [[stored[name] for name in program["constants"]] for program in programs]
         except KeyError as error:
             raise ModelError(f"it is damaged: it lacks the weight {error}") from None
-        inputs = len(self.manifest["inputs"])
-        for places, params in zip((about["frozen"], about["kept"]), (p["params"] for p in programs)):
-            params = params[inputs if params is about["main"]["params"] else 0 :]
-            for at, (dtype, shape) in zip(places, params):
-                if (weights[at].dtype, weights[at].shape) != (np.dtype(DTYPES[dtype]), tuple(shape)):
-                    raise ModelError(f"it is damaged: weight {at} is not what its code takes")
+        behind = len(self.manifest["inputs"])
+        given = [
+            *zip(about["frozen"], programs[0]["params"]),
+            *zip(about["kept"], programs[1]["params"][behind:]),
+        ]
+        for at, (dtype, shape) in given:
+            if (weights[at].dtype, weights[at].shape) != (np.dtype(DTYPES[dtype]), tuple(shape)):
+                raise ModelError(f"it is damaged: weight {at} is not what its code takes")
         library = _Library(members.pop(about["library"]))
-        entries = [[library.address(symbol) for symbol in program["entries"]] for program in programs]
-        self.pool = _Pool(library, about["pool"], threads)
+        try:
+            entries = [[library.address(symbol) for symbol in program["entries"]] for program in programs]
+            self.pool = _Pool(library, about["pool"], threads)
+        except ModelError:
+            library.close()
+            raise
         self._lock = threading.Lock()
         _models.add(self)
         weakref.finalize(self, _closed, self.pool, library).atexit = False  # others may still be inside then

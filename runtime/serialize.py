@@ -2,7 +2,8 @@
 
 A file is a safetensors file.  Each tensor is an entry, so other programs read it too; how the entries hang
 together (dicts, lists, numbers, strings) stands as JSON in the file's metadata, with a checksum over
-everything.  A safetensors file of other origin, which has no such metadata, loads as a dict of tensors.
+everything.  A safetensors file of other origin, which has no such metadata, loads as a dict of tensors; white
+space at the end of the header tells it from one of ours whose metadata were damaged.
 
 Written here by hand, so that arrays go to the file without a copy; read by the safetensors library, which
 checks every offset.  Source: the safetensors format, github.com/huggingface/safetensors.

@@ -12,7 +12,6 @@ import os
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 
 import driver
@@ -53,7 +52,7 @@ def main() -> int:
 
         def tell(totals: driver.Totals, at: str = at, told: list[float] = told) -> None:
             if record:  # other kinds may be run beside
-                _write(record, _read(record) | {at: asdict(totals)})
+                _write(record, _read(record) | {at: vars(totals)})
             if time.monotonic() - told[0] > 10:
                 told[0] = time.monotonic()
                 print(f"{at}: {totals}", flush=True)

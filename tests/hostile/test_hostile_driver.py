@@ -1,8 +1,11 @@
 """The driver of hostile inputs sees every kind of fault, wherever in a batch, and goes on behind it."""
 
 import ctypes
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import driver
@@ -71,6 +74,17 @@ def test_a_run_is_gone_on_with(by_number):
     halves = driver.run("planted", by_number, 60, totals=driver.run("planted", by_number, 40))
     assert (halves.next, halves.verdicts, halves.faults) == (whole.next, whole.verdicts, whole.faults)
     assert driver.run("planted", by_number, 60, totals=halves) is halves and halves.failed == 4
+
+
+def test_a_record_is_gone_on_with_by_the_command(tmp_path):
+    record = tmp_path / "record.json"
+    command = [sys.executable, str(driver.HERE / "run.py"), "--kind", "cache", "--record", str(record)]
+    for count in (30, 50):
+        done = subprocess.run([*command, "--count", str(count)], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        kept = json.loads(record.read_text())["cache seed 0"]
+        assert kept["next"] == count == sum(kept["verdicts"].values())
+    assert [*tmp_path.iterdir()] == [record]
 
 
 def test_inputs_depend_on_their_number_alone():

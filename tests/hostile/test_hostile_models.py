@@ -166,6 +166,14 @@ def test_what_code_would_be_given_is_compared_before_it_runs(whole, refused, cha
     refused(altered(whole, lambda manifest: change(level(manifest))), ("native",))
 
 
+def test_code_without_its_entries_is_given_back(whole, refused):
+    wrong = altered(whole, lambda m: level(m)["main"].update(entries=["no_such_symbol"]))
+    for _ in range(3):
+        refused(wrong, ("native",))
+    with open("/proc/self/maps") as maps:
+        assert "lamina_model" not in maps.read()
+
+
 def test_memory_that_a_file_may_ask_for_can_be_bounded(whole, tmp_path):
     path = tmp_path / "model.lam"
     path.write_bytes(altered(whole, lambda m: level(m)["main"].update(arena=1 << 20)))
