@@ -110,7 +110,7 @@ class Compiler:
 
     def _key(self, code: Code) -> str:
         numbers = (str(number) for number in (FORMAT, code.num_warps, code.num_stages))
-        own = (code.name, code.source, ",".join(code.parameters), self.target.name)
+        own = (code.name, code.source, ",".join(code.parameters), str(code.aligned), self.target.name)
         return disk.key("triton", self._identity, *numbers, *own)
 
     def _cached(self, key: str) -> Binary | None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from typing import Any
+
+ALIGNMENT = 16  # bytes: the widest access of one thread, and what Triton knows of an aligned pointer
 
 
 @dataclass(frozen=True)
@@ -12,13 +15,15 @@ class Code:
 
     name: of the function in `source`, made from all that decides the machine code; so codes of equal names
     are compiled once, though their grids may differ.  parameters: Triton's types of the function's arguments,
-    pointers to 16-byte aligned memory: the kernel's inputs, then its outputs.  num_warps: of a block.
-    num_stages: of the loads of a pipelined loop.  grid: the programs to launch.
+    pointers to the kernel's inputs, then its outputs.  aligned: for each of them whether it is always a multiple
+    of ALIGNMENT; the others are accessed element by element.  num_warps: of a block.  num_stages: of the loads
+    of a pipelined loop.  grid: the programs to launch.
     """
 
     name: str
     source: str
     parameters: tuple[str, ...]
+    aligned: tuple[bool, ...]
     num_warps: int
     num_stages: int
     grid: int
@@ -30,7 +35,14 @@ class Code:
     def from_json(cls, text: str | bytes) -> Code:
         """Raises ValueError or TypeError for anything but a code."""
         fields = json.loads(text)
-        if not isinstance(fields, dict) or not isinstance(fields.get("parameters"), list):
+        if not isinstance(fields, dict):
             raise ValueError("not the JSON of a code")
-        fields["parameters"] = tuple(fields["parameters"])
-        return cls(**fields)
+        return cls.of(fields)
+
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> Code:
+        """The code of what JSON keeps of one.  Raises ValueError or TypeError."""
+        parameters, aligned = fields.get("parameters"), fields.get("aligned")
+        if not isinstance(parameters, list) or not isinstance(aligned, list):
+            raise ValueError("not the JSON of a code")
+        return cls(**fields | {"parameters": tuple(parameters), "aligned": tuple(aligned)})

@@ -19,10 +19,10 @@ from triton.compiler import ASTSource, CompilationError
 from ...ir.errors import KernelError
 from ...ir.locks import fork_safe_lock
 from .binary import Binary
-from .code import Code
+from .code import ALIGNMENT, Code
 from .target import Target
 
-ALIGNED = [["tt.divisibility", 16]]
+ALIGNED = [["tt.divisibility", ALIGNMENT]]
 TEXTS = {"cuda": ("cubin", "ptx"), "hip": ("hsaco", "amdgcn")}  # Triton's names of the code and of its text
 
 _settings = fork_safe_lock()  # Triton's are of the process
@@ -64,7 +64,7 @@ def compile_code(code: Code, target: Target) -> Binary:
         function = build(code.source, code.name)
         _refuse_interpreter(function, code)
         signature = dict(zip(function.arg_names, code.parameters, strict=True))
-        aligned = {(k,): ALIGNED for k in range(len(signature))}
+        aligned = {(k,): ALIGNED for k, is_aligned in enumerate(code.aligned) if is_aligned}
         source = ASTSource(function, signature, {}, aligned)
         # fp_fusion is given, as its default differs between versions: products and sums round once, as on the
         # CPU

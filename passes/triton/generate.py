@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 
 from ...ir.kernel.form import Kernel
 from ..collapse import canonical, collapsed
@@ -19,12 +20,14 @@ POINTERS |= {dtype: f"*{dtype}" for dtype in ("i64", "i32", "i16", "i8", "u64", 
 _UNNAMED = "kernel"  # the function while its text is hashed
 
 
-def generate(kernel: Kernel, schedule: Schedule | None = None) -> Code:
+def generate(
+    kernel: Kernel, schedule: Schedule | None = None, aligned: Sequence[bool] | None = None
+) -> Code:
     """The code of a bound kernel; equal kernels have equal code, whatever their names say.
 
     schedule: of this very kernel.  By default one is chosen, after axes that are contiguous together became
-    one, so that kernels that differ in how many dims they have are one text.  Raises KernelError for a kernel
-    that Triton source can't say.
+    one, so that kernels that differ in how many dims they have are one text.  aligned: as `Code` has it; all
+    buffers are by default.  Raises KernelError for a kernel that Triton source can't say.
     """
     kernel = prove(kernel.replace(name=_UNNAMED))
     if schedule is None and not kernel.symbols:
@@ -32,7 +35,9 @@ def generate(kernel: Kernel, schedule: Schedule | None = None) -> Code:
     schedule = schedule or default_schedule(kernel)
     before, _, after = lower(kernel, schedule).rpartition(f"def {entry(kernel.name)}(")
     parameters = tuple(POINTERS[buffer.dtype] for buffer in kernel.buffers.values())
-    decisive = [before, after, *parameters, schedule.num_warps, schedule.num_stages]
+    aligned = tuple(aligned) if aligned is not None else (True,) * len(parameters)
+    decisive = [before, after, *parameters, *aligned, schedule.num_warps, schedule.num_stages]
     name = "k" + hashlib.blake2b(json.dumps(decisive).encode(), digest_size=10).hexdigest()
     source = f"{before}def {name}({after}"
-    return Code(name, source, parameters, schedule.num_warps, schedule.num_stages, grid(kernel, schedule))
+    programs = grid(kernel, schedule)
+    return Code(name, source, parameters, aligned, schedule.num_warps, schedule.num_stages, programs)

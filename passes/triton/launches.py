@@ -26,10 +26,10 @@ from ..plan_memory import plan_memory
 from ..program import Alias, Array, Call, Host, Program
 from ..split_calls import split_calls
 from ..with_checks import with_checks
-from .code import Code
+from .code import ALIGNMENT, Code
 from .generate import generate
 
-FORMAT = 1  # of the list as text: part of every key in the cache
+FORMAT = 2  # of the list as text: part of every key in the cache
 
 Kind = tuple[str, tuple[int, ...]]  # an array's element type and shape
 
@@ -83,9 +83,7 @@ class Launches:
             fields[name] = tuple((dtype, tuple(shape)) for dtype, shape in fields[name])
         for name in ("names", "into", "checks"):
             fields[name] = tuple(fields[name])
-        fields["codes"] = tuple(
-            Code(**code | {"parameters": tuple(code["parameters"])}) for code in fields["codes"]
-        )
+        fields["codes"] = tuple(map(Code.of, fields["codes"]))
         fields["parts"] = tuple(_part(dict(part)) for part in fields["parts"])
         return cls(**fields)
 
@@ -159,9 +157,10 @@ def _parts(plan: MemoryPlan, codes: dict[Code, int]) -> Iterator[Part]:
         elif isinstance(step, Call):
             if any(trusted(step.kernel)) and index_check(step.kernel) is None:
                 yield check(step.kernel, step.inputs, plan.places)
-            code = generate(step.kernel, step.how)
             inputs, outputs = plan.arguments(step)
             places = tuple(place for place in (*inputs, *outputs) if place is not None)
+            # an alias begins at any element of the array that it is a part of
+            code = generate(step.kernel, step.how, [place.start % ALIGNMENT == 0 for place in places])
             if len(places) != len(code.parameters):
                 raise GraphError(
                     f"{step.name}: a code takes the kernel's buffers", f"parameters: {code.parameters}"

@@ -7,6 +7,7 @@ import weakref
 import numpy as np
 
 from ...ir.kernel.types import NUMPY
+from ...passes.triton.code import ALIGNMENT
 from .allocator import Block
 from .machine import Machine
 
@@ -14,7 +15,8 @@ from .machine import Machine
 class DeviceArray:
     """A dense row-major array on a device.  dtype: a kernel's, f32 or bool.  Its memory goes with it.
 
-    It belongs to its machine's stream: what is queued there finds it ready.
+    It belongs to its machine's stream: what is queued there finds it ready.  It begins at a multiple of
+    ALIGNMENT, which kernels that are told where in it an operand lies take for granted.
     """
 
     __slots__ = ("machine", "dtype", "shape", "block", "__weakref__")
@@ -23,6 +25,7 @@ class DeviceArray:
         self.machine, self.dtype, self.shape = machine, dtype, shape
         self.block: Block = machine.allocate(self.nbytes)
         weakref.finalize(self, machine.free, self.block).atexit = False
+        assert self.address % ALIGNMENT == 0, f"the allocator gave {self.address:#x}"
 
     @property
     def nbytes(self) -> int:

@@ -28,8 +28,8 @@ class Programs(launched_sources.Sources):
         load, launch = Machine.functions, Stream.launch
 
         def loading(machine, codes, binaries):
-            for code in codes:
-                self.add(code)
+            for code, binary in zip(codes, binaries, strict=True):
+                self.add(code, binary)
             self._machine = machine
             return load(machine, codes, binaries)
 

@@ -37,6 +37,7 @@ enum {
     ILLEGAL_ADDRESS = 700,
     LAUNCH_TIMEOUT = 702,
     ASSERT = 710,
+    MISALIGNED_ADDRESS = 716,
     LAUNCH_FAILED = 719,
     NOT_PERMITTED = 800,
     UNKNOWN = 999,
@@ -236,14 +237,34 @@ static Result fill(Op *op) {
     return SUCCESS;
 }
 
-/* An 8-byte parameter that lies in the arena is an address, and must be one of live memory when the kernel runs. */
+/* What the machine code of a kernel takes for granted of its parameters: multiples of so many bytes.  The cubin
+   does not say it, so the tests do. */
+typedef struct Alignment {
+    struct Alignment *next;
+    char name[512];
+    int count, bytes[MAX_PARAMETERS];
+} Alignment;
+
+static Alignment *alignments;
+
+static Alignment *alignment_of(const char *name) {
+    Alignment *found = alignments;
+    while (found && strcmp(found->name, name)) found = found->next;
+    return found;
+}
+
+/* An 8-byte parameter that lies in the arena is an address, and must be one of live memory when the kernel runs,
+   and as well aligned as the kernel was compiled for. */
 static Result run_launch(Op *op) {
     if (op->function->magic != FUNCTION) return LAUNCH_FAILED;  /* its module was unloaded meanwhile */
+    Alignment *aligned = alignment_of(op->function->name);
     for (int i = 0; i < op->function->count; i++) {
         Address value;
         if (op->function->parameters[i].size != 8) continue;
         memcpy(&value, op->snapshot + op->function->parameters[i].offset, 8);
         if (is_arena(value) && !is_inside(device_blocks, value, 1)) return ILLEGAL_ADDRESS;
+        if (is_arena(value) && aligned && i < aligned->count && value % (Address)aligned->bytes[i])
+            return MISALIGNED_ADDRESS;
     }
     Result r = callback ? callback(&op->launch) : SUCCESS;
     return !r || sticky(r) ? r : LAUNCH_FAILED;
@@ -415,6 +436,7 @@ static const struct {
     {ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
     {LAUNCH_TIMEOUT, "CUDA_ERROR_LAUNCH_TIMEOUT", "the launch timed out and was terminated"},
     {ASSERT, "CUDA_ERROR_ASSERT", "device-side assert triggered"},
+    {MISALIGNED_ADDRESS, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
     {LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
     {UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
@@ -990,6 +1012,18 @@ PUBLIC void fake_fail(const char *name, long nth, Result result) {  /* the nth c
     int call = call_named(name);
     fail_at[call] = called[call] + nth;
     fail_with[call] = result;
+}
+
+PUBLIC void fake_align(const char *name, const int *bytes, int count) {
+    LOCKED;
+    Alignment *a = alignment_of(name);
+    if (!a) {
+        a = calloc(1, sizeof *a);
+        a->next = alignments, alignments = a;
+        snprintf(a->name, sizeof a->name, "%s", name);
+    }
+    a->count = count < MAX_PARAMETERS ? count : MAX_PARAMETERS;
+    for (int i = 0; i < a->count; i++) a->bytes[i] = bytes[i] > 1 ? bytes[i] : 1;
 }
 
 PUBLIC long fake_calls(const char *name) {

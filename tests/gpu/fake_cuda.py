@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -102,6 +102,11 @@ class Fake:
         found = (ctypes.c_ulonglong * (2 * count))()
         self._library.fake_blocks(found, ctypes.c_long(count))
         return sorted(zip(found[::2], found[1::2], strict=True))
+
+    def align(self, kernel: str, alignments: Sequence[int]) -> None:
+        """Have launches of a kernel fail whose parameters are no multiples of those numbers of bytes."""
+        count = len(alignments)
+        self._library.fake_align(kernel.encode(), (ctypes.c_int * count)(*alignments), count)
 
     def on_launch(self, run: Callable[[Launch], int | None]) -> None:
         """Call `run` when a launch's turn has come.

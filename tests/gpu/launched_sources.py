@@ -1,9 +1,10 @@
 """Launches on the fake driver run the kernel's Triton source in the interpreter, on the fake's memory.
 
     sources = Sources(fake)
-    sources.add(code)      # for each kernel that may be launched
+    sources.add(code, binary)      # for each kernel that may be launched
 
-Every access must lie in live device memory.  For processes of their own: TRITON_INTERPRET counts when triton
+Every access must lie in live device memory, and each address must be as well aligned as the code declares and
+as the machine code's widest access needs.  For processes of their own: TRITON_INTERPRET counts when triton
 is imported.
 """
 
@@ -18,10 +19,12 @@ import ml_dtypes
 import numpy as np
 import triton.language as tl
 from fake_cuda import Fake, Launch
+from ptx_accesses import widest
 from triton.runtime.interpreter import TensorHandle
 from watched_memory import watch
 
-from lamina.passes.triton.code import Code
+from lamina.passes.triton.binary import Binary
+from lamina.passes.triton.code import ALIGNMENT, Code
 from lamina.passes.triton.compiler import build
 from lamina.runtime.cuda.launch import layout
 
@@ -36,12 +39,16 @@ class Sources:
 
     def __init__(self, fake: Fake):
         self.ran: list[str] = []
+        self._fake = fake
         self._kernels: dict[str, tuple[Code, object]] = {}
         fake.on_launch(self._launched)
         watch(fake.blocks)
 
-    def add(self, code: Code) -> None:
+    def add(self, code: Code, binary: Binary | None = None) -> None:
         self._kernels[code.name] = (code, build(code.source, code.name))
+        needed = widest(binary.text, len(code.parameters)) if binary else [1] * len(code.parameters)
+        declared = (ALIGNMENT if aligned else 1 for aligned in code.aligned)
+        self._fake.align(code.name, [*map(max, declared, needed)])
 
     def _launched(self, launch: Launch) -> None:
         code, function = self._kernels[launch.name]

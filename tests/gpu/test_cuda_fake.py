@@ -135,6 +135,17 @@ def test_addresses_of_a_launch_are_looked_at_when_it_runs(fake: Fake):
 
 
 @on_fake()
+def test_addresses_of_a_launch_are_held_to_what_its_kernel_takes_for_granted(fake: Fake):
+    device = Driver.open().device()
+    stream, function, address = device.stream(), device.load(binary("k", 1)), device.allocate(64)
+    fake.align("k", [16])
+    assert launched(stream, function, address=address + 16) == "CUDA_SUCCESS"
+    stream.synchronize()
+    assert launched(stream, function, address=address + 12) == "CUDA_SUCCESS"
+    assert api().cuStreamSynchronize(stream.handle)[0].name == "CUDA_ERROR_MISALIGNED_ADDRESS"
+
+
+@on_fake()
 def test_a_module_unloaded_under_a_launch_is_seen(fake: Fake):
     device = Driver.open().device()
     stream = device.stream()

@@ -49,7 +49,7 @@ def test_probes_come_out_right(fake: Fake):
     codes = {name: generate(probe.kernel) for name, probe in PROBES.items() if name != "halves"}
     binaries = compiled([*codes.values()], Target.named(device.target))
     for (name, code), binary in zip(codes.items(), binaries, strict=True):
-        sources.add(code)
+        sources.add(code, binary)
         kernel, arrays = PROBES[name].kernel, PROBES[name].arrays()
         outputs = [start(kernel, buffer) for buffer in kernel.outputs]
         places = [uploaded(device, stream, array) for array in (*arrays, *outputs)]
@@ -76,7 +76,7 @@ def move(source, target, shift, scale):
     value = tl.load(source + at + shift)
     tl.store(target + at, value * scale)
 """
-MOVE = Code("move", COPY, ("*fp32", "*fp32", "i32", "fp32"), 4, 1, 2)
+MOVE = Code("move", COPY, ("*fp32", "*fp32", "i32", "fp32"), (True, True, False, False), 4, 1, 2)
 
 
 def moving(fake: Fake, shift: int) -> np.ndarray:

@@ -9,11 +9,12 @@ from pathlib import Path
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from ptx_accesses import widest
 
 from lamina.ir.errors import KernelError
-from lamina.ir.kernel import parse, verify
+from lamina.ir.kernel import NUMPY, parse, verify
 from lamina.passes.triton.binary import Binary
-from lamina.passes.triton.code import Code
+from lamina.passes.triton.code import ALIGNMENT, Code
 from lamina.passes.triton.defaults import default_schedule
 from lamina.passes.triton.generate import generate
 from lamina.passes.triton.schedule import grid
@@ -57,7 +58,8 @@ def test_unknown_targets_are_refused(name):
 # ---- codes and binaries as bytes
 words = st.text(max_size=20)
 numbers = st.integers(0, 1 << 40)
-codes = st.builds(Code, words, words, st.lists(words, max_size=4).map(tuple), numbers, numbers, numbers)
+some_words, some_truths = (st.lists(one, max_size=4).map(tuple) for one in (words, st.booleans()))
+codes = st.builds(Code, words, words, some_words, some_truths, numbers, numbers, numbers)
 pairs = st.tuples(numbers, numbers)
 binaries = st.builds(
     Binary, words, st.binary(), words, numbers, numbers, numbers, pairs, pairs, st.sampled_from(NAMES)
@@ -111,6 +113,13 @@ def test_names_tell_options_apart(num_warps, num_stages):
     other = generate(kernel, replace(schedule, num_warps=num_warps, num_stages=num_stages))
     assert one.name != other.name and one.source != other.source
     assert one.source.replace(one.name, "") == other.source.replace(other.name, "")
+
+
+def test_names_tell_alignments_apart():
+    kernel = PROBES["add"].kernel
+    count = len(kernel.buffers)
+    found = {generate(kernel, aligned=[k != n for k in range(count)]).name for n in range(count)}
+    assert len(found | {generate(kernel).name}) == count + 1
 
 
 def pointwise(name: str, x: str, axes: str) -> str:
@@ -172,6 +181,25 @@ def test_every_target_is_one_of_tritons(compiler, name):
     assert line.rstrip('"').endswith((name, f"{name}a"))  # sm_90a: with what later cards need not have
 
 
+@pytest.mark.parametrize("name", PROBES)
+def test_no_access_is_wider_than_its_pointer_is_aligned(compiler, name):
+    """Of pointers that may lie anywhere only elements are read and written, whatever the others are."""
+    sizes = {buffer: NUMPY[b.dtype].itemsize for buffer, b in PROBES[name].kernel.buffers.items()}
+    count = len(sizes)
+    for aligned in ((False,) * count, tuple(k % 2 == 0 for k in range(count))):
+        code = generate(PROBES[name].kernel, aligned=aligned)
+        found = widest(compiler.compile_code(code, Target.named("sm_90")).text, count)
+        for width, size, is_aligned in zip(found, sizes.values(), aligned, strict=True):
+            assert width <= (ALIGNMENT if is_aligned else size), (found, sizes, aligned)
+
+
+def test_aligned_pointers_are_accessed_widely(compiler):
+    kernel = verify(parse(pointwise("k", "x", "i:1024")))
+    for aligned, widths in (((True, True), [16, 16]), ((False, True), [4, 16]), ((True, False), [16, 4])):
+        binary = compiler.compile_code(generate(kernel, aligned=aligned), Target.named("sm_90"))
+        assert widest(binary.text, 2) == widths
+
+
 def test_inplace_view_compiles(compiler):
     kernel = verify(parse(INPLACE))
     code = generate(kernel)
@@ -225,7 +253,7 @@ ASSEMBLY = (
     ],
 )
 def test_what_triton_refuses_is_told_with_its_line(compiler, body, line, message):
-    code = Code("k", HEAD + body, ("*fp32", "*fp32"), 4, 3, 1)
+    code = Code("k", HEAD + body, ("*fp32", "*fp32"), (True, True), 4, 3, 1)
     with pytest.raises(KernelError, match="^k: Triton .* refuses it for sm_90") as refused:
         compiler.compile_code(code, Target.named("sm_90"))
     error = refused.value
@@ -235,7 +263,7 @@ def test_what_triton_refuses_is_told_with_its_line(compiler, body, line, message
 
 
 def test_parameters_must_fit_the_function(compiler):
-    code = Code("k", HEAD + "    tl.store(y_ptr + i, 0.0)\n", ("*fp32",), 4, 3, 1)
+    code = Code("k", HEAD + "    tl.store(y_ptr + i, 0.0)\n", ("*fp32",), (True,), 4, 3, 1)
     with pytest.raises(KernelError, match="refuses it"):
         compiler.compile_code(code, Target.named("sm_90"))
 

@@ -39,7 +39,7 @@ def k{0}(x_ptr, y_ptr):
 
 
 def code_of(number: int) -> Code:
-    return Code(f"k{number}", SOURCE.format(number), ("*fp32", "*fp32"), 4, 3, 10)
+    return Code(f"k{number}", SOURCE.format(number), ("*fp32", "*fp32"), (True, True), 4, 3, 10)
 
 
 BAD = replace(code_of(0), source=SOURCE.format(0).replace("tl.load", "tl.lod"))
@@ -443,7 +443,7 @@ def test_a_helper_at_work_ends_with_the_process(tmp_path):
         "from lamina.passes.triton.code import Code\n"
         "from lamina.passes.triton.target import Target\n"
         "from lamina.runtime import compile_helpers, triton_compiler\n"
-        "codes = [Code('k', '', (), 4, 3, 1)]\n"
+        "codes = [Code('k', '', (), (), 4, 3, 1)]\n"
         "work = threading.Thread(target=triton_compiler.compiled, args=(codes, Target.named('sm_90')))\n"
         "work.daemon = True\n"
         "work.start()\n"
