@@ -460,16 +460,17 @@ NUMBERS += (lamina.int64, lamina.int32, lamina.int16, lamina.int8, lamina.uint8,
 
 @on_fake()
 def test_parts_of_every_type_are_read_where_they_begin(fake: Fake):
-    """One operand from an address that no wide access can use, one from any, one from the beginning."""
+    """One operand from an address that no wide access can use, the other from one that it can."""
     from cuda_interpreting import interpret_launches
 
     interpret_launches(fake)
     for dtype in NUMBERS:
-        x = lamina.randint(0, 2 if dtype is lamina.bool else 9, (67,)).to(dtype)
-        for offset in (1, 16 // x.element_size()):
-            f = jit.trace(lambda x, offset=offset: x[1:50] * x[offset : offset + 49] * x[:49], target="cuda")
-            wanted = f(x).tolist()  # recorded: eager
-            assert f(x).tolist() == wanted, (dtype, offset)
+        x, y = (lamina.randint(0, 2 if dtype is lamina.bool else 9, (67,)).to(dtype) for _ in "xy")
+        wide = 16 // x.element_size()
+        for one, two in ((1, wide), (wide, wide + 1)):
+            f = jit.trace(lambda x, y, one=one, two=two: x[one : one + 49] * y[two : two + 49], target="cuda")
+            wanted = f(x, y).tolist()  # recorded: eager
+            assert f(x, y).tolist() == wanted, (dtype, one, two)
             assert f.counts()["served"] == 1, f.explain()
 
 
