@@ -1,12 +1,14 @@
-"""What a cubin says of its kernels: where each parameter of one lies.
+"""What a cubin says of its kernels: where each parameter of one lies, and whose assembler made it.
 
 A cubin is an ELF file.  Its section `.nv.info.<kernel>` is a row of entries: a byte of form, a byte of kind,
 two bytes of value, which for one form are the length of a longer value that follows.  The kind below
-describes one parameter; ptxas writes one for each.
+describes one parameter; ptxas writes one for each.  Of the assembler's version there is a note, in words, from
+the eighth version of the format on.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 
 from ...ir.errors import DeviceError
@@ -19,6 +21,8 @@ _EM_CUDA = 190
 _NOBITS = 8
 _SIZED = 4  # the form whose value has a length of its own
 _KPARAM_INFO = 0x17
+_ASSEMBLER = ".note.nv.tkinfo"
+_RELEASE = re.compile(rb"release (\d+)\.(\d+)")
 
 
 def parameters(cubin: bytes, kernel: str) -> tuple[tuple[int, int], ...]:
@@ -27,6 +31,8 @@ def parameters(cubin: bytes, kernel: str) -> tuple[tuple[int, int], ...]:
     Raises DeviceError for bytes that are no cubin or are cut short, and for a kernel that is not in it.
     """
     table = _section(cubin, f".nv.info.{kernel}")
+    if table is None:
+        raise DeviceError(f"the cubin has no kernel {kernel}")
     found: dict[int, tuple[int, int]] = {}
     place = 0
     while place < len(table):
@@ -47,7 +53,16 @@ def parameters(cubin: bytes, kernel: str) -> tuple[tuple[int, int], ...]:
     return tuple(found[k] for k in range(len(found)))
 
 
-def _section(cubin: bytes, wanted: str) -> bytes:
+def toolkit(cubin: bytes) -> tuple[int, int] | None:
+    """The version of CUDA whose assembler made it, as (13, 4); None before there was a note of that.
+
+    Raises DeviceError for bytes that are no cubin or are cut short.
+    """
+    release = _RELEASE.search(_section(cubin, _ASSEMBLER) or b"")
+    return release and (int(release[1]), int(release[2]))
+
+
+def _section(cubin: bytes, wanted: str) -> bytes | None:
     header = _HEADER.unpack(_part(cubin, 0, _HEADER.size))
     magic, width, order, _, machine = header[:5]
     segments_at, sections_at = header[7:9]
@@ -68,7 +83,7 @@ def _section(cubin: bytes, wanted: str) -> bytes:
     for name, data in sections:
         if names[name:].startswith(wanted.encode() + b"\0"):
             return data
-    raise DeviceError(f"the cubin has no kernel {wanted.removeprefix('.nv.info.')}")
+    return None
 
 
 def _part(data: bytes, start: int, size: int) -> bytes:

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 # The oldest that has cuEventElapsedTime as cuda-bindings 13 looks for it, and that loads what the assembler
 # of Triton 3.6 makes.
 OLDEST = (12, 8)
+# By the CUDA whose assembler made a kernel, the oldest of NVIDIA's drivers that loads it; within a major version
+# older drivers load what newer assemblers make.  Source: NVIDIA's CUDA Compatibility, "Minor Version
+# Compatibility", table 1 (2026-11).
+DRIVERS = {12: "R525", 13: "R580"}
 SHARED_WITHOUT_ASKING = 48 << 10  # bytes of shared memory that every kernel may have
 UNLOAD_AFTER = 64  # kernels that nobody holds any more; forgetting them waits for the device
 REMEMBERED = 16  # launches that a stream can name when the device fails
@@ -521,6 +525,7 @@ class Function:
         self.threads, self.num_ctas, self.shared = 32 * binary.num_warps, binary.num_ctas, binary.shared
         self._sizes = binary.global_scratch[0], binary.profile_scratch[0]
         _check_target(device, binary)
+        _check_driver(device.driver, binary)
         found = cubin.parameters(binary.code, binary.name)
         self.types = ("*i8",) * (len(found) - len(SCRATCH)) if types is None else types
         check_layout(self.name, self.types, found)
@@ -595,3 +600,18 @@ def _check_target(device: Device, binary: Binary) -> None:
             f"and cuda:{device.ordinal} has {device.shared_limit}",
             "smaller tiles or fewer stages need less",
         )
+
+
+def _check_driver(driver: Driver, binary: Binary) -> None:
+    """A driver loads what the assemblers of its own CUDA and of older ones make, the minor version aside."""
+    assembler = cubin.toolkit(binary.code)
+    if assembler is None or assembler[0] <= driver.version[0]:
+        return
+    newer = DRIVERS.get(assembler[0], f"one for CUDA {assembler[0]}")
+    triton = "pip install 'triton==3.6.*'" if driver.version[0] == 12 else "an older Triton"
+    raise DeviceError(
+        f"{binary.name} was assembled for {binary.target} by CUDA {assembler[0]}.{assembler[1]}, and the driver is "
+        f"for CUDA {driver.version[0]}.{driver.version[1]}",
+        f"such code needs a driver for CUDA {assembler[0]}.0 or newer",
+        f"update NVIDIA's driver to {newer} or newer, or use a Triton with an older assembler: {triton}",
+    )

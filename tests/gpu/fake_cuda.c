@@ -829,6 +829,12 @@ static int read_parameters(Function *f, const unsigned char *p, const unsigned c
     return p == end;
 }
 
+/* The major version of the CUDA whose assembler made an image, from the note that says so. */
+static int release_of(const unsigned char *text, size_t size) {
+    const char *found = memmem(text, size, "release ", 8);
+    return found ? atoi(found + 8) : 0;
+}
+
 static Result read_image(Module *m, const unsigned char *image) {
     const Elf64_Ehdr *head = (const Elf64_Ehdr *)image;
     if (memcmp(image, ELFMAG, SELFMAG) || head->e_ident[EI_CLASS] != ELFCLASS64) return INVALID_IMAGE;
@@ -843,6 +849,9 @@ static Result read_image(Module *m, const unsigned char *image) {
     memcpy(m->image, image, size);
     for (int i = 0; i < head->e_shnum; i++) {
         const char *name = (const char *)image + sections[head->e_shstrndx].sh_offset + sections[i].sh_name;
+        if (!strcmp(name, ".note.nv.tkinfo") &&
+            release_of(image + sections[i].sh_offset, sections[i].sh_size) > version / 1000)
+            return INVALID_IMAGE;
         if (strncmp(name, ".nv.info.", 9)) continue;
         Function *f = calloc(1, sizeof *f);
         f->magic = FUNCTION;

@@ -21,9 +21,19 @@ def table(parameters: Layout) -> bytes:
     return made + struct.pack("<BBH", 1, 0x50, 0)
 
 
-def cubin(tables: dict[str, bytes]) -> bytes:
-    """An ELF file for CUDA with the section `.nv.info.<kernel>` for each table."""
+def note(toolkit: str) -> bytes:
+    """What an assembler of that version of CUDA says of itself, as ptxas does."""
+    text = f"\0ptxas\0Cuda compilation tools, release {toolkit}, V{toolkit}.59\0".encode()
+    return struct.pack("<III", 12, len(text), 2000) + b"NVIDIA Corp\0" + text
+
+
+def cubin(tables: dict[str, bytes], toolkit: str = "") -> bytes:
+    """An ELF file for CUDA with the section `.nv.info.<kernel>` for each table.
+
+    toolkit: the CUDA of its assembler, as "13.4"; without it the file says nothing of that.
+    """
     sections = [("", 0, b""), *((f".nv.info.{name}", 0x70000000, data) for name, data in tables.items())]
+    sections += [(".note.nv.tkinfo", 7, note(toolkit))] if toolkit else []
     names = b"".join(name.encode() + b"\0" for name, _, _ in sections) + b".shstrtab\0"
     sections.append((".shstrtab", 3, names))
     body, rows, at = b"", b"", 0

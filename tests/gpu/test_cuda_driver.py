@@ -19,7 +19,7 @@ from fake_cuda import (
     on_fake,
     run,
 )
-from made_cubin import binary
+from made_cubin import binary, cubin, pointers, table
 
 from lamina.ir.errors import ArgumentValueError, DeviceError, OutOfMemoryError
 from lamina.runtime.cuda.driver import OLDEST, Driver
@@ -418,6 +418,33 @@ def test_a_failed_load_says_for_what_it_was_compiled(fake):
         DeviceError, match=r"could not load kernel: CUDA_ERROR_INVALID_IMAGE.*\n  compiled for"
     ):
         device.load(binary())
+
+
+def loading(toolkit: str) -> str:
+    """What loading a kernel says that an assembler of that CUDA made."""
+    code = cubin({"kernel": table(pointers(2))}, toolkit)
+    try:
+        return str(Driver.open().device().load(binary(code=code)).name)
+    except DeviceError as error:
+        return str(error)
+
+
+@on_fake(version=12080)
+def test_code_of_newer_assemblers_than_the_driver_is_refused_with_both_ways_out(fake):
+    assert loading("") == loading("12.8") == loading("12.9") == "kernel"
+    assert loading("13.4").splitlines() == [
+        "kernel was assembled for sm_90 by CUDA 13.4, and the driver is for CUDA 12.8",
+        "  such code needs a driver for CUDA 13.0 or newer",
+        "  update NVIDIA's driver to R580 or newer, or use a Triton with an older assembler: "
+        "pip install 'triton==3.6.*'",
+    ]
+    assert fake.calls("cuModuleLoadData") == 3
+
+
+@on_fake(version=13000)
+def test_code_of_an_assembler_of_the_drivers_major_version_is_loaded(fake):
+    assert loading("12.9") == loading("13.0") == loading("13.4") == "kernel"
+    assert "update NVIDIA's driver to one for CUDA 14 or newer" in loading("14.0")
 
 
 # ---- a device that is lost

@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 from fake_cuda import Fake, on_fake
-from made_cubin import binary
+from made_cubin import binary, cubin, pointers, table
 
 from lamina.runtime.cuda.driver import Driver, Function, Stream
 
@@ -157,6 +157,14 @@ def test_a_module_unloaded_under_a_launch_is_seen(fake: Fake):
     api().cuModuleUnload(module)
     assert launched(stream, function) == "CUDA_ERROR_INVALID_HANDLE"
     assert api().cuStreamSynchronize(stream.handle)[0].name == "CUDA_ERROR_LAUNCH_FAILED"
+
+
+@on_fake(version=12080)
+def test_images_of_newer_assemblers_are_refused(fake: Fake):
+    Driver.open().device().use()
+    for toolkit, said in (("", "SUCCESS"), ("12.9", "SUCCESS"), ("13.0", "ERROR_INVALID_IMAGE")):
+        image = cubin({"k": table(pointers(1))}, toolkit)
+        assert api().cuModuleLoadData(image)[0].name == f"CUDA_{said}"
 
 
 @on_fake()

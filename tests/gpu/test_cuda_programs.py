@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -327,6 +328,21 @@ def test_kernels_that_nobody_runs_are_unloaded(fake: Fake):
     gc.collect()
     machine.device.synchronize()
     assert fake.live()["modules"] == 0
+
+
+@on_fake(version=12080)
+def test_a_driver_that_is_older_than_tritons_assembler_is_named(fake: Fake):
+    """Each Triton brings its own: code of CUDA 12's runs here, code of CUDA 13's is refused before it is loaded."""
+    from cuda_interpreting import interpret_launches
+
+    interpret_launches(fake)
+    f, x = jit.trace(lambda x: x * 2, target="cuda"), lamina.ones(3)
+    try:
+        assert [f(x).tolist() for _ in range(2)] == [[2.0] * 3] * 2
+        assert fake.calls("cuModuleLoadData")
+    except DeviceError as error:
+        assert re.search("assembled for sm_90 by CUDA 1[3-9].*driver is for CUDA 12.8", str(error))
+        assert not fake.calls("cuModuleLoadData")
 
 
 @on_fake()
