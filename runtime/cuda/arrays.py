@@ -36,7 +36,7 @@ class DeviceArray:
         return self.block.address
 
     def fill_from(self, array: np.ndarray) -> None:
-        """Queue a copy of a dense array's values.  The array may be changed when this returns."""
+        """Queue a copy of a dense array's values, which must stay as they are until the stream was waited for."""
         if array.nbytes:
             self.machine.stream.copy_in(self.address, array)
 
@@ -57,7 +57,7 @@ class DeviceArray:
 
 
 def uploaded(machine: Machine, array: np.ndarray, dtype: str) -> DeviceArray:
-    """A new device array with an array's values; the copy is queued."""
+    """A new device array with an array's values; the copy is queued, and reads them until then."""
     made = DeviceArray(machine, dtype, array.shape)
     made.fill_from(np.ascontiguousarray(array))
     return made

@@ -1,12 +1,17 @@
 """The one module that imports cuda.bindings: the driver, its devices, and their streams, events and kernels.
 
 Nothing here waits unless its name says so, and nothing here caches memory: `allocator` does.  A device's
-primary context is retained once, for as long as the process lives, and made current once on each thread: a
-library that makes another one current has to put this one back.
+primary context is retained once, for as long as the process lives.  Another library may make its own current on
+a thread: so whatever is made in the current context (memory, streams, events, kernels) asks which that is.  What
+is put into a stream is in the stream's context, and asks nothing.
+
+The host's arrays of a copy are kept until the stream was waited for: the driver promises neither to have read
+nor to have filled pageable memory when the call returns.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import weakref
@@ -22,39 +27,20 @@ from ...ir.lazy import load
 from ...ir.locks import fork_safe_lock
 from ..memory import address as address_of
 from . import cubin
+from .fits import OLDEST, check_device, check_driver
 from .launch import SCRATCH, Packer, check_layout
+from .sticky import STICKY
 
 if TYPE_CHECKING:
     from ...passes.triton.binary import Binary
 
-# The oldest that has cuEventElapsedTime as cuda-bindings 13 looks for it, and that loads what the assembler
-# of Triton 3.6 makes.
-OLDEST = (12, 8)
-# By the CUDA whose assembler made a kernel, the oldest of NVIDIA's drivers that loads it; within a major version
-# older drivers load what newer assemblers make.  Source: NVIDIA's CUDA Compatibility, "Minor Version
-# Compatibility", table 1 (2026-11).
-DRIVERS = {12: "R525", 13: "R580"}
 SHARED_WITHOUT_ASKING = 48 << 10  # bytes of shared memory that every kernel may have
-UNLOAD_AFTER = 64  # kernels that nobody holds any more; forgetting them waits for the device
+UNLOAD_AFTER = 64  # kernels that nobody holds any more; they go when a stream was waited for anyway
 REMEMBERED = 16  # launches that a stream can name when the device fails
-
-# After one of these every call of the process on this device fails, with the same code.
-STICKY = {
-    "CUDA_ERROR_ASSERT",
-    "CUDA_ERROR_ECC_UNCORRECTABLE",
-    "CUDA_ERROR_HARDWARE_STACK_ERROR",
-    "CUDA_ERROR_ILLEGAL_ADDRESS",
-    "CUDA_ERROR_ILLEGAL_INSTRUCTION",
-    "CUDA_ERROR_INVALID_ADDRESS_SPACE",
-    "CUDA_ERROR_INVALID_PC",
-    "CUDA_ERROR_LAUNCH_FAILED",
-    "CUDA_ERROR_LAUNCH_TIMEOUT",
-    "CUDA_ERROR_MISALIGNED_ADDRESS",
-}
 
 
 class _Thread(threading.local):
-    device: Device | None = None  # whose context is current on this thread
+    device: Device | None = None  # whose context was made current on this thread last
 
 
 _api: Any = None  # cuda.bindings.driver, from when the driver is opened
@@ -163,7 +149,7 @@ class Device:
         self._pinned: dict[int, int] = {}
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
         self._making_streams = threading.RLock()  # a finalizer that runs meanwhile may ask for the streams
-        self._orphans: list[Any] = []  # modules whose kernels nobody holds any more
+        self._orphans: deque[Any] = deque()  # modules whose kernels nobody holds any more
         handle = self._done("find the device", _api.cuDeviceGet(ordinal))
 
         def read(name: str) -> int:
@@ -184,10 +170,9 @@ class Device:
 
     def use(self) -> None:
         """Make the device's primary context current on this thread, if it is not."""
-        if _thread.device is self:
-            return
         _refuse_after_fork()
-        self._done("make the context current", _api.cuCtxSetCurrent(self._context))
+        if self._done("ask for the context", _api.cuCtxGetCurrent()) != self._context:
+            self._done("make the context current", _api.cuCtxSetCurrent(self._context))
         _thread.device = self
 
     def check(self) -> None:
@@ -201,9 +186,14 @@ class Device:
 
     def call(self, what: str, function: Callable[..., tuple], *arguments: object) -> Any:
         """What a function of the driver gives with this device current.  Raises DeviceError."""
+        self.use()
+        return self._done(what, function(*arguments))
+
+    def queue(self, what: str, function: Callable[..., tuple], *arguments: object) -> None:
+        """Call a function that puts something into a stream, on a thread that has a context at all."""
         if _thread.device is not self:
             self.use()
-        return self._done(what, function(*arguments))
+        self._done(what, function(*arguments))
 
     def _done(self, what: str, result: tuple) -> Any:
         if result[0]:
@@ -294,16 +284,30 @@ class Device:
 
     def synchronize(self) -> None:
         """Wait for all work of the device."""
-        orphans, self._orphans = self._orphans, []
+        orphans, queued = self._take_orphans(), [(s, s.queued()) for s in self._all_streams()]
         self.call("finish its work", _api.cuCtxSynchronize)
-        for stream in self._all_streams():
-            stream.forget()
-        for module in orphans:  # nothing that was launched from them can still run
-            self.call("unload a kernel", _api.cuModuleUnload, module)
+        for stream, before in queued:
+            stream.forget(before)
+        self._unload(orphans)
 
     def adopt(self, module: Any) -> None:
         """Unload a module some time later, when no launch from it can still run."""
         self._orphans.append(module)
+
+    def _take_orphans(self) -> list[Any]:
+        """The modules that are to be unloaded when all that is queued now is done.
+
+        A load does not wait for that, since it may come while a stream is captured.
+        """
+        taken = []
+        with suppress(IndexError):  # another thread may take some
+            while True:
+                taken.append(self._orphans.popleft())
+        return taken
+
+    def _unload(self, modules: list[Any]) -> None:
+        for module in modules:
+            self.call("unload a kernel", _api.cuModuleUnload, module)
 
 
 def _size(nbytes: int) -> str:
@@ -311,16 +315,35 @@ def _size(nbytes: int) -> str:
 
 
 def _close(device: Device, destroy: Callable[..., tuple], handle: Any) -> None:
-    """Destroy a handle for an object that died, on whichever thread that was, and leave that as it was."""
-    before = _thread.device
+    """Destroy a handle for an object that died, on whichever thread that was, and leave that as it was.
+
+    An object may die in the middle of what another library does there, with a context of its own.
+    """
     with suppress(DeviceError):  # a device that is lost, or a forked child: there is nothing to close
-        device.call("close what died", destroy, handle)
-        if before is not None:
-            before.use()
+        _refuse_after_fork()
+        noted, before = _thread.device, device._done("ask for the context", _api.cuCtxGetCurrent())
+        try:
+            device.call("close what died", destroy, handle)
+        finally:
+            if before != device._context:
+                device._done("put a context back", _api.cuCtxSetCurrent(before))
+                _thread.device = noted
 
 
 def _close_at_death(owner: object, device: Device, destroy: Callable[..., Any], handle: Any) -> None:
     weakref.finalize(owner, _close, device, destroy, handle).atexit = False  # the process's end frees all
+
+
+def _ending(held: dict[int, np.ndarray]) -> Callable[..., tuple]:
+    """What destroys a stream: its work goes on, so arrays that it copies from or to are waited for."""
+
+    def end(handle: Any) -> tuple:
+        if held:
+            _api.cuStreamSynchronize(handle)
+            held.clear()
+        return _api.cuStreamDestroy(handle)
+
+    return end
 
 
 class Stream:
@@ -331,7 +354,9 @@ class Stream:
         flags = _api.CUstream_flags.CU_STREAM_NON_BLOCKING
         self._handle = device.call("make a stream", _api.cuStreamCreate, flags)
         self._recent: deque[tuple[str, object]] = deque(maxlen=REMEMBERED)
-        _close_at_death(self, device, _api.cuStreamDestroy, self._handle)
+        self._held: dict[int, np.ndarray] = {}  # of copies that may not have been made, numbered in their order
+        self._numbers = itertools.count()
+        _close_at_death(self, device, _ending(self._held), self._handle)
         with device._making_streams:
             device._streams.add(self)
 
@@ -341,41 +366,40 @@ class Stream:
         return int(self._handle)
 
     def copy_in(self, address: int, array: np.ndarray) -> None:
-        """Copy a dense array to the device.
-
-        Pageable memory may be changed when this returns; pinned memory must stay as it is until the copy is
-        done.
-        """
+        """Copy a dense array to the device.  It must stay as it is until the stream has come so far."""
         _check_dense(array)
         if array.nbytes:
             source = address_of(array)
-            self.device.call(
+            self.device.queue(
                 "copy to it", _api.cuMemcpyHtoDAsync, address, source, array.nbytes, self._handle
             )
+            self._hold(array)
 
     def copy_out(self, array: np.ndarray, address: int) -> None:
-        """Copy from the device to a dense array.
-
-        Pageable memory is filled when this returns; pinned memory when the stream has come so far.
-        """
+        """Copy from the device to a dense array, which is filled when the stream has come so far."""
         _check_dense(array)
         if not array.flags.writeable:
             raise ArgumentValueError("a copy from the device goes to an array that can be written to")
         if array.nbytes:
             target = address_of(array)
-            self.device.call(
+            self.device.queue(
                 "copy from it", _api.cuMemcpyDtoHAsync, target, address, array.nbytes, self._handle
             )
+            self._hold(array)
+
+    def _hold(self, array: np.ndarray) -> None:
+        """Keep an array until the stream was waited for, whoever else drops it."""
+        self._held[next(self._numbers)] = array  # after the call: a wait lets go of what was queued before it
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         """Copy within the device; the two do not overlap."""
         if nbytes:
-            self.device.call("copy", _api.cuMemcpyDtoDAsync, target, source, nbytes, self._handle)
+            self.device.queue("copy", _api.cuMemcpyDtoDAsync, target, source, nbytes, self._handle)
 
     def fill(self, address: int, byte: int, nbytes: int) -> None:
         """Set each byte."""
         if nbytes:
-            self.device.call("fill memory", _api.cuMemsetD8Async, address, byte, nbytes, self._handle)
+            self.device.queue("fill memory", _api.cuMemsetD8Async, address, byte, nbytes, self._handle)
 
     def fill_words(self, address: int, word: bytes, count: int) -> None:
         """Set `count` words of 1, 2 or 4 bytes, from an address that is a multiple of their size."""
@@ -384,7 +408,7 @@ class Stream:
             raise ArgumentValueError(f"memory is filled with words of 1, 2 or 4 bytes, not {len(word)}")
         if count:
             number = int.from_bytes(word, "little")
-            self.device.call("fill memory", fills[len(word)], address, number, count, self._handle)
+            self.device.queue("fill memory", fills[len(word)], address, number, count, self._handle)
 
     def record(self, timing: bool = False) -> Event:
         """An event that is done when all that is in the stream now is.  timing: whether it notes when."""
@@ -392,12 +416,21 @@ class Stream:
 
     def wait(self, event: Event) -> None:
         """Have what comes into the stream from now on wait for an event.  The host does not wait."""
-        self.device.call("wait for an event", _api.cuStreamWaitEvent, self._handle, event._handle, 0)
+        self.device.queue("wait for an event", _api.cuStreamWaitEvent, self._handle, event._handle, 0)
 
     def synchronize(self) -> None:
         """Wait, on the host, until the stream is empty."""
-        self.device.call("finish a stream", _api.cuStreamSynchronize, self._handle)
-        self.forget()
+        device, queued = self.device, self.queued()
+        orphans = device._take_orphans() if len(device._orphans) > UNLOAD_AFTER else []
+        try:
+            device.queue("finish a stream", _api.cuStreamSynchronize, self._handle)
+            self.forget(queued)
+            others = (stream for stream in device._all_streams() if stream is not self)
+            if orphans and all(stream.done() for stream in others):
+                device._unload(orphans)
+                orphans = []
+        finally:
+            device._orphans.extend(orphans)
 
     def done(self) -> bool:
         """Whether the stream is empty."""
@@ -463,9 +496,15 @@ class Stream:
         """Its last launches that nobody has waited for, with what their callers said of them."""
         return [f"{name} {about}".rstrip() for name, about in [*self._recent]]
 
-    def forget(self) -> None:
-        """Note that all launches so far are done."""
+    def queued(self) -> list[int]:
+        """What `forget` takes, after a wait for all that is queued now."""
+        return [*self._held]
+
+    def forget(self, queued: list[int]) -> None:
+        """Note that all launches so far are done, and the copies that were `queued`: let go of their arrays."""
         self._recent.clear()
+        for number in queued:
+            self._held.pop(number, None)
 
 
 def _check_dense(array: np.ndarray) -> None:
@@ -478,7 +517,8 @@ def _check_dense(array: np.ndarray) -> None:
 
 
 def _is_done(device: Device, what: str, query: Callable[..., tuple], handle: Any) -> bool:
-    device.use()
+    if _thread.device is not device:
+        device.use()
     (error,) = query(handle)
     if error and error.name != "CUDA_ERROR_NOT_READY":
         raise device.failure(what, error)
@@ -493,7 +533,7 @@ class Event:
         flags = _api.CUevent_flags.CU_EVENT_DEFAULT if timing else _api.CUevent_flags.CU_EVENT_DISABLE_TIMING
         self._handle = self.device.call("make an event", _api.cuEventCreate, flags)
         _close_at_death(self, self.device, _api.cuEventDestroy, self._handle)
-        self.device.call("record an event", _api.cuEventRecord, self._handle, stream._handle)
+        self.device.queue("record an event", _api.cuEventRecord, self._handle, stream._handle)
 
     def done(self) -> bool:
         """Whether the stream has come so far."""
@@ -501,7 +541,7 @@ class Event:
 
     def synchronize(self) -> None:
         """Wait, on the host, until the stream has come so far."""
-        self.device.call("wait for an event", _api.cuEventSynchronize, self._handle)
+        self.device.queue("wait for an event", _api.cuEventSynchronize, self._handle)
 
     def since(self, earlier: Event) -> float:
         """Milliseconds from another event to this one.  Waits for both.
@@ -524,15 +564,13 @@ class Function:
         self.device, self.name = device, binary.name
         self.threads, self.num_ctas, self.shared = 32 * binary.num_warps, binary.num_ctas, binary.shared
         self._sizes = binary.global_scratch[0], binary.profile_scratch[0]
-        _check_target(device, binary)
-        _check_driver(device.driver, binary)
+        check_device(binary, device)
+        check_driver(binary, device.driver.version)
         found = cubin.parameters(binary.code, binary.name)
         self.types = ("*i8",) * (len(found) - len(SCRATCH)) if types is None else types
         check_layout(self.name, self.types, found)
         self.packer = Packer(self.types)
         device.use()
-        if len(device._orphans) > UNLOAD_AFTER:
-            device.synchronize()
         error, module = _api.cuModuleLoadData(binary.code)
         if error:
             version = "{}.{}".format(*device.driver.version)
@@ -545,6 +583,9 @@ class Function:
         weakref.finalize(self, device.adopt, module).atexit = False
         self.handle = device.call(f"find {self.name}", _api.cuModuleGetFunction, module, self.name.encode())
         self._opt_in()
+        # else the driver may do it at the first launch, and wait for the device then: not while that is timed or
+        # captured
+        device.call(f"load {self.name}", _api.cuFuncLoad, self.handle)
 
     def _opt_in(self) -> None:
         """Ask for what a kernel doesn't have by itself: much shared memory, and clusters of 16 blocks."""
@@ -579,39 +620,3 @@ class Function:
                 f"bytes for each block: {self._sizes[0]} global, {self._sizes[1]} for the profiler",
                 "launch(..., scratch=address, profile=address), of Function.scratch(grid) bytes",
             )
-
-
-def _check_target(device: Device, binary: Binary) -> None:
-    """Code for 8.0 runs on 8.6 as well.  From 9.0 on Triton uses what one architecture alone has."""
-    name, number = binary.name, binary.target.removeprefix("sm_").rstrip("a")
-    major, minor = divmod(int(number), 10) if number.isdigit() else (0, 0)
-    exact = major >= 9
-    if (
-        major != device.capability[0]
-        or minor > device.capability[1]
-        or (exact and minor != device.capability[1])
-    ):
-        raise DeviceError(
-            f"{name} is compiled for {binary.target}, and cuda:{device.ordinal} is {device.target}"
-        )
-    if binary.shared > device.shared_limit:
-        raise DeviceError(
-            f"{name} needs {binary.shared} bytes of shared memory for a block, "
-            f"and cuda:{device.ordinal} has {device.shared_limit}",
-            "smaller tiles or fewer stages need less",
-        )
-
-
-def _check_driver(driver: Driver, binary: Binary) -> None:
-    """A driver loads what the assemblers of its own CUDA and of older ones make, the minor version aside."""
-    assembler = cubin.toolkit(binary.code)
-    if assembler is None or assembler[0] <= driver.version[0]:
-        return
-    newer = DRIVERS.get(assembler[0], f"one for CUDA {assembler[0]}")
-    triton = "pip install 'triton==3.6.*'" if driver.version[0] == 12 else "an older Triton"
-    raise DeviceError(
-        f"{binary.name} was assembled for {binary.target} by CUDA {assembler[0]}.{assembler[1]}, and the driver is "
-        f"for CUDA {driver.version[0]}.{driver.version[1]}",
-        f"such code needs a driver for CUDA {assembler[0]}.0 or newer",
-        f"update NVIDIA's driver to {newer} or newer, or use a Triton with an older assembler: {triton}",
-    )

@@ -130,7 +130,10 @@ class Executable:
         return tuple(results)
 
     def on_device(self, *arrays: Given) -> tuple[DeviceArray, ...]:
-        """The results, which stay on the device.  No param may be overwritten."""
+        """The results, which stay on the device.  No param may be overwritten.
+
+        Arrays of the host may be changed when this returns: it waits for their copies.
+        """
         if self._written:
             raise ArgumentError(f"{self.launches.name} overwrites params, and leaves results on the host")
         with self._named():
@@ -138,6 +141,8 @@ class Executable:
             count = len(run.results) - len(self.launches.checks)
             if self.launches.checks:
                 self._check_flags([made.numpy() for made in run.results])
+            elif not all(isinstance(x, DeviceArray) for x in arrays):
+                self.machine.stream.synchronize()
         return tuple(run.results[:count])
 
     def _check_flags(self, found: Sequence[np.ndarray | None]) -> None:

@@ -3,7 +3,9 @@
    Device memory is host memory in an arena of its own.  Streams are queues: nothing runs until something waits,
    and then a seed picks among the streams that could go on.  It does the worst that the real library's
    documentation allows: memory is poisoned when it is allocated and when it is freed, freeing does not wait,
-   and an address that is not in a live allocation is an illegal address, after which every call fails.
+   and an address that is not in a live allocation is an illegal address, after which every call fails.  Copies
+   of pageable memory happen when the stream comes to them; a kernel is loaded at its first launch, which waits
+   for the device, unless it was before; while a stream is captured, what may wait or allocate is refused.
 
    Where a real driver may wait or not, the fake does not; where a program is right only by luck, some seed
    shows it.  It is no measure of time, and it says nothing about a GPU. */
@@ -31,15 +33,23 @@ enum {
     INVALID_IMAGE = 200,
     INVALID_CONTEXT = 201,
     ECC_UNCORRECTABLE = 214,
+    NVLINK_UNCORRECTABLE = 220,
+    CONTAINED = 226,
     INVALID_HANDLE = 400,
     NOT_FOUND = 500,
     NOT_READY = 600,
     ILLEGAL_ADDRESS = 700,
     LAUNCH_TIMEOUT = 702,
+    CONTEXT_IS_DESTROYED = 709,
     ASSERT = 710,
     MISALIGNED_ADDRESS = 716,
     LAUNCH_FAILED = 719,
+    TENSOR_MEMORY_LEAK = 721,
     NOT_PERMITTED = 800,
+    MPS_CLIENT_TERMINATED = 810,
+    CAPTURE_UNSUPPORTED = 900,
+    CAPTURE_INVALIDATED = 901,
+    EXTERNAL_DEVICE = 911,
     UNKNOWN = 999,
 };
 
@@ -64,7 +74,7 @@ typedef struct {
 } Context;
 
 typedef struct Event {
-    int magic, timed;
+    int magic, timed, device;
     long recorded, reached;  /* numbers of the last record asked for and of the last one run */
     double time;             /* of the last record run, in milliseconds of the fake's own clock */
 } Event;
@@ -75,7 +85,7 @@ typedef struct {
 
 typedef struct Function {
     struct Function *next;
-    int magic, count, nbytes, opted_in, non_portable;
+    int magic, count, nbytes, opted_in, non_portable, device, loaded;
     char name[512];
     Parameter parameters[MAX_PARAMETERS];
 } Function;
@@ -102,7 +112,8 @@ typedef struct Op {
     struct Op *next;
     Kind kind;
     Address target, source;
-    unsigned char *snapshot;  /* what pageable memory held at the call */
+    unsigned char *snapshot;  /* a launch's parameters */
+    int device, gone;         /* the stream's; whether the host's memory was freed meanwhile */
     size_t size;
     unsigned word, width;
     Function *function;
@@ -114,7 +125,9 @@ typedef struct Op {
 
 typedef struct Stream {
     struct Stream *next;
-    int magic, number;
+    int magic, number, device;
+    int capture, broken;  /* 1 + the mode while it is captured; whether that failed */
+    pthread_t capturing;
     Op *head, *tail;
 } Stream;
 
@@ -151,7 +164,8 @@ static long live_streams, live_events, live_modules, live_host, live_device;
     X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery) X(cuStreamWaitEvent) X(cuEventCreate) \
     X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize) X(cuEventElapsedTime) \
     X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetAttribute) X(cuFuncSetAttribute) \
-    X(cuFuncSetCacheConfig) X(cuLaunchKernel) X(cuLaunchKernelEx)
+    X(cuFuncSetCacheConfig) X(cuLaunchKernel) X(cuLaunchKernelEx) X(cuFuncLoad) \
+    X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuStreamIsCapturing)
 
 #define NAMED(f) CALL_##f,
 enum { FUNCTIONS(NAMED) CALLS };
@@ -161,8 +175,14 @@ static long called[CALLS], fail_at[CALLS];
 static Result fail_with[CALLS];
 
 static int sticky(Result r) {
-    return r == ECC_UNCORRECTABLE || r == LAUNCH_TIMEOUT || r == ILLEGAL_ADDRESS ||
-           (r >= ASSERT && r <= LAUNCH_FAILED && r != 711 && r != 712 && r != 713);
+    static const Result all[] = {
+        ECC_UNCORRECTABLE, NVLINK_UNCORRECTABLE, CONTAINED, ILLEGAL_ADDRESS, LAUNCH_TIMEOUT, CONTEXT_IS_DESTROYED,
+        ASSERT, 714, 715, MISALIGNED_ADDRESS, 717, 718, LAUNCH_FAILED, TENSOR_MEMORY_LEAK, MPS_CLIENT_TERMINATED,
+        EXTERNAL_DEVICE,
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (r == all[i]) return 1;
+    return 0;
 }
 
 static void unlock(int *held) {
@@ -213,6 +233,13 @@ static int is_inside(Block *blocks, Address start, size_t size) {
     return 0;
 }
 
+static int is_on(int device, Address start, size_t size) {  /* within one allocation of that device */
+    for (Block *b = device_blocks; b; b = b->next)
+        if (start >= b->start && start < b->start + b->size)
+            return b->device == device && size <= b->start + b->size - start;
+    return 0;
+}
+
 static int is_arena(Address a) { return a >= (Address)arena && a < (Address)arena + arena_size; }
 
 /* ---- the queues ----------------------------------------------------------------------------------------- */
@@ -220,7 +247,9 @@ static int is_arena(Address a) { return a >= (Address)arena && a < (Address)aren
 static Op *append(Stream *s, Kind kind) {
     Op *op = calloc(1, sizeof *op);
     op->kind = kind;
+    op->device = s->device;
     op->serial = ++serials;
+    if (s->capture) return op;  /* it is not to run, and a graph that could is not made here */
     *(s->tail ? &s->tail->next : &s->head) = op;
     s->tail = op;
     patience = 0;
@@ -232,7 +261,7 @@ static int is_runnable(Stream *s) {
 }
 
 static Result fill(Op *op) {
-    if (!is_inside(device_blocks, op->target, op->size)) return ILLEGAL_ADDRESS;
+    if (!is_on(op->device, op->target, op->size)) return ILLEGAL_ADDRESS;
     for (size_t i = 0; i < op->size; i += op->width) memcpy((char *)op->target + i, &op->word, op->width);
     return SUCCESS;
 }
@@ -262,7 +291,7 @@ static Result run_launch(Op *op) {
         Address value;
         if (op->function->parameters[i].size != 8) continue;
         memcpy(&value, op->snapshot + op->function->parameters[i].offset, 8);
-        if (is_arena(value) && !is_inside(device_blocks, value, 1)) return ILLEGAL_ADDRESS;
+        if (is_arena(value) && !is_on(op->device, value, 1)) return ILLEGAL_ADDRESS;
         if (is_arena(value) && aligned && i < aligned->count && value % (Address)aligned->bytes[i])
             return MISALIGNED_ADDRESS;
     }
@@ -270,21 +299,24 @@ static Result run_launch(Op *op) {
     return !r || sticky(r) ? r : LAUNCH_FAILED;
 }
 
+static int is_host_gone(Op *op, Address host) {
+    if (op->gone) fprintf(stderr, "fake CUDA: pageable memory was freed before the stream came to its copy\n");
+    return op->width ? !is_inside(host_blocks, host, op->size) : op->gone;
+}
+
 static Result run_op(Op *op) {
     switch (op->kind) {
-    case COPY_IN:
-        if (!is_inside(device_blocks, op->target, op->size)) return ILLEGAL_ADDRESS;
-        if (!op->snapshot && !is_inside(host_blocks, op->source, op->size)) return ILLEGAL_ADDRESS;
-        memcpy((void *)op->target, op->snapshot ? op->snapshot : (void *)op->source, op->size);
+    case COPY_IN:  /* `width` is 1 where the host's memory is pinned */
+        if (!is_on(op->device, op->target, op->size) || is_host_gone(op, op->source)) return ILLEGAL_ADDRESS;
+        memcpy((void *)op->target, (void *)op->source, op->size);
         return SUCCESS;
-    case COPY_OUT:  /* `width` is 1 where the host's memory is pinned */
-        if (!is_inside(device_blocks, op->source, op->size)) return ILLEGAL_ADDRESS;
-        if (op->width && !is_inside(host_blocks, op->target, op->size)) return ILLEGAL_ADDRESS;
+    case COPY_OUT:
+        if (!is_on(op->device, op->source, op->size) || is_host_gone(op, op->target)) return ILLEGAL_ADDRESS;
         memcpy((void *)op->target, (void *)op->source, op->size);
         return SUCCESS;
     case COPY:
-        if (!is_inside(device_blocks, op->target, op->size)) return ILLEGAL_ADDRESS;
-        if (!is_inside(device_blocks, op->source, op->size)) return ILLEGAL_ADDRESS;
+        if (!is_on(op->device, op->target, op->size)) return ILLEGAL_ADDRESS;
+        if (!is_on(op->device, op->source, op->size)) return ILLEGAL_ADDRESS;
         memmove((void *)op->target, (void *)op->source, op->size);
         return SUCCESS;
     case FILL: return fill(op);
@@ -380,6 +412,32 @@ static void asked(void) {
     if (seed ? pick(2) : ++patience > 200) step_any();
 }
 
+/* While a stream is captured, other calls that may wait or allocate are refused, and spoil the capture: on every
+   thread in the global mode (0), on the capturing one in that of the thread (1), nowhere in the relaxed one (2). */
+static Result refused_in_capture(void) {
+    Result r = SUCCESS;
+    for (Stream *s = streams; s; s = s->next) {
+        int mode = s->capture - 1;
+        if (mode == 0 || (mode == 1 && pthread_equal(s->capturing, pthread_self())))
+            s->broken = 1, r = CAPTURE_UNSUPPORTED;
+    }
+    return r;
+}
+
+#define UNSAFE \
+    do { \
+        Result unsafe_ = refused_in_capture(); \
+        if (unsafe_) return unsafe_; \
+    } while (0)
+
+/* Nobody may ask or wait for a stream that is captured, in whichever mode. */
+#define NOT_CAPTURED(s) \
+    if ((s)->capture) return (s)->broken = 1, CAPTURE_UNSUPPORTED
+
+/* What is made in the current context belongs with what is of the same one. */
+#define SAME_DEVICE(one, two) \
+    if ((one)->device != (two)->device) return INVALID_HANDLE
+
 #define VALID(handle, kind) \
     if (!(handle) || (handle)->magic != (kind)) return INVALID_HANDLE
 
@@ -438,6 +496,15 @@ static const struct {
     {ASSERT, "CUDA_ERROR_ASSERT", "device-side assert triggered"},
     {MISALIGNED_ADDRESS, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
     {LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+    {NVLINK_UNCORRECTABLE, "CUDA_ERROR_NVLINK_UNCORRECTABLE", "uncorrectable NVLink error detected during the execution"},
+    {CONTAINED, "CUDA_ERROR_CONTAINED", "Invalid access of peer GPU memory over nvlink or a hardware error"},
+    {CONTEXT_IS_DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
+    {TENSOR_MEMORY_LEAK, "CUDA_ERROR_TENSOR_MEMORY_LEAK", "tensor memory not completely freed"},
+    {MPS_CLIENT_TERMINATED, "CUDA_ERROR_MPS_CLIENT_TERMINATED", "MPS client terminated"},
+    {EXTERNAL_DEVICE, "CUDA_ERROR_EXTERNAL_DEVICE", "async error from an external device"},
+    {CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
+    {CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+     "operation failed due to a previous error during capture"},
     {NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
     {UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
@@ -540,6 +607,7 @@ static Result cuCtxSetCurrent(Context *context) {
 static Result cuCtxSynchronize(void) {
     ENTER(cuCtxSynchronize);
     NEEDS_CONTEXT;
+    UNSAFE;
     return drain();
 }
 
@@ -548,6 +616,7 @@ static Result cuCtxSynchronize(void) {
 static Result cuMemAlloc(Address *out, size_t size) {
     ENTER(cuMemAlloc);
     NEEDS_CONTEXT;
+    UNSAFE;
     if (!size) return INVALID_VALUE;
     size_t whole = (size + UNIT - 1) / UNIT * UNIT;
     if (whole > capacity - used[current->index]) return OUT_OF_MEMORY;
@@ -588,6 +657,7 @@ static Result take(Block **blocks, Address start, Block *out) {
 static Result cuMemFree(Address start) {
     ENTER(cuMemFree);
     NEEDS_CONTEXT;
+    UNSAFE;
     if (!start) return SUCCESS;
     Block gone;
     Result r = take(&device_blocks, start, &gone);
@@ -610,6 +680,7 @@ static Result cuMemHostAlloc(void **out, size_t size, unsigned flags) {
     ENTER(cuMemHostAlloc);
     (void)flags;
     NEEDS_CONTEXT;
+    UNSAFE;
     if (!size) return INVALID_VALUE;
     if (posix_memalign(out, 4096, size)) return OUT_OF_MEMORY;
     memset(*out, FRESH, size);
@@ -623,6 +694,7 @@ static Result cuMemHostAlloc(void **out, size_t size, unsigned flags) {
 static Result cuMemFreeHost(void *start) {
     ENTER(cuMemFreeHost);
     NEEDS_CONTEXT;
+    UNSAFE;
     Block gone;
     Result r = take(&host_blocks, (Address)start, &gone);
     if (r) return r;
@@ -632,27 +704,29 @@ static Result cuMemFreeHost(void *start) {
     return SUCCESS;
 }
 
+/* Pageable memory: the call comes back when the copy is made, or long before; under seed 0 always before. */
+static Result maybe_now(Stream *s, Op *op) { return seed && !running && pick(2) ? run_until(s, op->serial) : SUCCESS; }
+
 static Result cuMemcpyHtoDAsync(Address target, const void *source, size_t size, Stream *s) {
     ENTER(cuMemcpyHtoDAsync);
     NEEDS_CONTEXT;
     VALID(s, STREAM);
+    int pinned = is_inside(host_blocks, (Address)source, 1);
+    if (!pinned) NOT_CAPTURED(s);
     Op *op = append(s, COPY_IN);
-    op->target = target, op->source = (Address)source, op->size = size;
-    if (!is_inside(host_blocks, (Address)source, 1)) {
-        op->snapshot = malloc(size ? size : 1);
-        memcpy(op->snapshot, source, size);
-    }
-    return SUCCESS;
+    op->target = target, op->source = (Address)source, op->size = size, op->width = (unsigned)pinned;
+    return pinned ? SUCCESS : maybe_now(s, op);
 }
 
 static Result cuMemcpyDtoHAsync(void *target, Address source, size_t size, Stream *s) {
     ENTER(cuMemcpyDtoHAsync);
     NEEDS_CONTEXT;
     VALID(s, STREAM);
+    int pinned = is_inside(host_blocks, (Address)target, 1);
+    if (!pinned) NOT_CAPTURED(s);
     Op *op = append(s, COPY_OUT);
-    op->target = (Address)target, op->source = source, op->size = size;
-    op->width = (unsigned)is_inside(host_blocks, (Address)target, 1);
-    return op->width ? SUCCESS : run_until(s, op->serial);  /* pageable memory: back only when it is there */
+    op->target = (Address)target, op->source = source, op->size = size, op->width = (unsigned)pinned;
+    return pinned ? SUCCESS : maybe_now(s, op);
 }
 
 static Result cuMemcpyDtoDAsync(Address target, Address source, size_t size, Stream *s) {
@@ -699,6 +773,7 @@ static Result cuStreamCreate(Stream **out, unsigned flags) {
     static int number;
     Stream *s = calloc(1, sizeof *s);
     s->magic = STREAM;
+    s->device = current->index;
     s->number = ++number;
     Stream **last = &streams;
     while (*last) last = &(*last)->next;
@@ -721,6 +796,8 @@ static Result cuStreamSynchronize(Stream *s) {
     ENTER(cuStreamSynchronize);
     NEEDS_CONTEXT;
     VALID(s, STREAM);
+    NOT_CAPTURED(s);
+    UNSAFE;
     return s->tail ? run_until(s, s->tail->serial) : SUCCESS;
 }
 
@@ -728,6 +805,8 @@ static Result cuStreamQuery(Stream *s) {
     ENTER(cuStreamQuery);
     NEEDS_CONTEXT;
     VALID(s, STREAM);
+    NOT_CAPTURED(s);
+    UNSAFE;
     if (s->head) asked();
     return fault ? fault : s->head ? NOT_READY : SUCCESS;
 }
@@ -750,6 +829,7 @@ static Result cuEventCreate(Event **out, unsigned flags) {
     Event *e = calloc(1, sizeof *e);
     e->magic = EVENT;
     e->timed = !(flags & 2);
+    e->device = current->index;
     live_events++;
     *out = e;
     return SUCCESS;
@@ -769,7 +849,9 @@ static Result cuEventRecord(Event *e, Stream *s) {
     NEEDS_CONTEXT;
     VALID(s, STREAM);
     VALID(e, EVENT);
+    SAME_DEVICE(s, e);
     Op *op = append(s, RECORD);
+    if (s->capture) return SUCCESS;
     op->event = e, op->number = ++e->recorded;
     return SUCCESS;
 }
@@ -778,6 +860,7 @@ static Result cuEventQuery(Event *e) {
     ENTER(cuEventQuery);
     NEEDS_CONTEXT;
     VALID(e, EVENT);
+    UNSAFE;
     if (e->reached < e->recorded) asked();
     return fault ? fault : e->reached < e->recorded ? NOT_READY : SUCCESS;
 }
@@ -786,6 +869,7 @@ static Result cuEventSynchronize(Event *e) {
     ENTER(cuEventSynchronize);
     NEEDS_CONTEXT;
     VALID(e, EVENT);
+    UNSAFE;
     for (Stream *s = streams; s; s = s->next)
         for (Op *op = s->head; op; op = op->next)
             if (op->kind == RECORD && op->event == e && op->number == e->recorded) return run_until(s, op->serial);
@@ -855,6 +939,7 @@ static Result read_image(Module *m, const unsigned char *image) {
         if (strncmp(name, ".nv.info.", 9)) continue;
         Function *f = calloc(1, sizeof *f);
         f->magic = FUNCTION;
+        f->device = current->index;
         snprintf(f->name, sizeof f->name, "%s", name + 9);
         f->next = m->functions;
         m->functions = f;
@@ -867,6 +952,7 @@ static Result read_image(Module *m, const unsigned char *image) {
 static Result cuModuleLoadData(Module **out, const void *image) {
     ENTER(cuModuleLoadData);
     NEEDS_CONTEXT;
+    UNSAFE;
     Module *m = calloc(1, sizeof *m);
     m->magic = MODULE;
     Result r = read_image(m, image);
@@ -879,6 +965,7 @@ static Result cuModuleLoadData(Module **out, const void *image) {
 static Result cuModuleUnload(Module *m) {
     ENTER(cuModuleUnload);
     NEEDS_CONTEXT;
+    UNSAFE;
     VALID(m, MODULE);
     m->magic = DEAD;
     for (Function *f = m->functions; f; f = f->next) f->magic = DEAD;  /* found by a launch that is still to run */
@@ -921,6 +1008,44 @@ static Result cuFuncSetAttribute(Function *f, int attribute, int value) {
     return SUCCESS;
 }
 
+static Result cuFuncLoad(Function *f) {
+    ENTER(cuFuncLoad);
+    NEEDS_CONTEXT;
+    VALID(f, FUNCTION);
+    UNSAFE;
+    f->loaded = 1;
+    return SUCCESS;
+}
+
+/* -- a capture ends with no graph: what was captured is seen to be allowed, and thrown away -- */
+
+static Result cuStreamBeginCapture(Stream *s, int mode) {
+    ENTER(cuStreamBeginCapture);
+    NEEDS_CONTEXT;
+    VALID(s, STREAM);
+    NOT_CAPTURED(s);
+    s->capture = 1 + mode, s->broken = 0, s->capturing = pthread_self();
+    return SUCCESS;
+}
+
+static Result cuStreamEndCapture(Stream *s, void **graph) {
+    ENTER(cuStreamEndCapture);
+    NEEDS_CONTEXT;
+    VALID(s, STREAM);
+    if (!s->capture) return INVALID_VALUE;
+    *graph = NULL;
+    s->capture = 0;
+    return s->broken ? CAPTURE_INVALIDATED : SUCCESS;
+}
+
+static Result cuStreamIsCapturing(Stream *s, int *status) {
+    ENTER(cuStreamIsCapturing);
+    NEEDS_CONTEXT;
+    VALID(s, STREAM);
+    *status = !s->capture ? 0 : s->broken ? 2 : 1;
+    return SUCCESS;
+}
+
 static Result cuFuncSetCacheConfig(Function *f, int config) {
     ENTER(cuFuncSetCacheConfig);
     (void)config;
@@ -944,6 +1069,12 @@ typedef struct {  /* CUlaunchConfig */
 static Result launch(const Config *c, Function *f, void **parameters) {
     VALID(c->stream, STREAM);
     VALID(f, FUNCTION);
+    SAME_DEVICE(c->stream, f);
+    if (!f->loaded) {  /* lazily, at its first launch */
+        UNSAFE;
+        if (!running) drain();
+        f->loaded = 1;
+    }
     unsigned cluster = 1;
     for (unsigned i = 0; i < c->count; i++)
         if (c->attributes[i].id == 4) cluster = c->attributes[i].value[0];
@@ -1033,6 +1164,15 @@ PUBLIC void fake_align(const char *name, const int *bytes, int count) {
     }
     a->count = count < MAX_PARAMETERS ? count : MAX_PARAMETERS;
     for (int i = 0; i < a->count; i++) a->bytes[i] = bytes[i] > 1 ? bytes[i] : 1;
+}
+
+PUBLIC void fake_gone(Address start, size_t size) {  /* the host's memory there was given back */
+    LOCKED;
+    for (Stream *s = streams; s; s = s->next)
+        for (Op *op = s->head; op; op = op->next) {
+            Address host = op->kind == COPY_IN ? op->source : op->kind == COPY_OUT ? op->target : 0;
+            if (host && !op->width && host < start + size && start < host + op->size) op->gone = 1;
+        }
 }
 
 PUBLIC long fake_calls(const char *name) {

@@ -20,12 +20,16 @@ import subprocess
 import sys
 import tempfile
 import traceback
+import weakref
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from lamina.runtime.cuda.driver import Stream
 
 HERE = Path(__file__).parent
 CASES: dict[tuple[str, str], Callable[[Fake], None]] = {}
@@ -70,6 +74,7 @@ class Fake:
         self._library.fake_blocks.restype = ctypes.c_long
         self._kept: object = None
         self.raised: list[BaseException] = []  # by what `on_launch` was given; a case may not end with any
+        self._watch_copies()
 
     def seed(self, number: int) -> None:
         """Choose another order among the streams; under 0 only what somebody waits for runs."""
@@ -107,6 +112,27 @@ class Fake:
         """Have launches of a kernel fail whose parameters are no multiples of those numbers of bytes."""
         count = len(alignments)
         self._library.fake_align(kernel.encode(), (ctypes.c_int * count)(*alignments), count)
+
+    def _watch_copies(self) -> None:
+        """Tell the library when the memory of a copy's array is freed: C can't see that."""
+        into, out_of = Stream.copy_in, Stream.copy_out
+
+        def copy_in(stream: Stream, address: int, array: np.ndarray) -> None:
+            into(stream, address, array)
+            self._tell_when_gone(array)
+
+        def copy_out(stream: Stream, array: np.ndarray, address: int) -> None:
+            out_of(stream, array, address)
+            self._tell_when_gone(array)
+
+        Stream.copy_in, Stream.copy_out = copy_in, copy_out  # type: ignore[method-assign]
+
+    def _tell_when_gone(self, array: np.ndarray) -> None:
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        place = ctypes.c_ulonglong(owner.ctypes.data), ctypes.c_size_t(owner.nbytes)
+        weakref.finalize(owner, self._library.fake_gone, *place).atexit = False
 
     def on_launch(self, run: Callable[[Launch], int | None]) -> None:
         """Call `run` when a launch's turn has come.

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -22,7 +23,9 @@ from fake_cuda import (
 from made_cubin import binary, cubin, pointers, table
 
 from lamina.ir.errors import ArgumentValueError, DeviceError, OutOfMemoryError
-from lamina.runtime.cuda.driver import OLDEST, Driver
+from lamina.runtime.cuda.driver import Driver
+from lamina.runtime.cuda.fits import OLDEST
+from lamina.runtime.cuda.sticky import STICKY
 
 KEPT: list[object] = []
 needs_fake = pytest.mark.skipif(bool(missing()), reason=missing())
@@ -36,6 +39,7 @@ def fetch(stream, address: int, count: int) -> np.ndarray:
     """That many floats, once the stream has come so far."""
     found = np.empty(count, np.float32)
     stream.copy_out(found, address)
+    stream.synchronize()
     return found
 
 
@@ -247,7 +251,7 @@ def test_questions_come_to_an_end(fake):
 
 
 @on_fake()
-def test_pageable_memory_is_read_at_the_call_and_pinned_memory_later(fake):
+def test_a_copy_reads_and_fills_the_hosts_memory_when_the_stream_comes_to_it(fake):
     device = Driver.open().device()
     stream, address = device.stream(), device.allocate(8)
     pageable = floats(2)
@@ -256,12 +260,52 @@ def test_pageable_memory_is_read_at_the_call_and_pinned_memory_later(fake):
         array[...] = 1
         stream.copy_in(address, array)
         array[...] = 2
-        assert (fetch(stream, address, 2) == (1 if array is pageable else 2)).all()
-    pinned[...] = 0
-    stream.copy_out(pinned, address)
-    assert (pinned == 0).all()
-    stream.synchronize()
-    assert (pinned == 2).all()
+        assert (fetch(stream, address, 2) == 2).all()
+        array[...] = 0
+        stream.copy_out(array, address)
+        assert (array == 0).all()
+        stream.synchronize()
+        assert (array == 2).all()
+
+
+@on_fake()
+def test_the_arrays_of_a_copy_live_until_the_stream_was_waited_for(fake):
+    device = Driver.open().device()
+    stream, address = device.stream(), device.allocate(8)
+    for wait in (stream.synchronize, device.synchronize):
+        source, target = floats(2), floats(2)
+        dead = [weakref.ref(source), weakref.ref(target)]
+        stream.copy_in(address, source)
+        stream.copy_out(target, address)
+        del source, target
+        assert (fake.pending(), [ref() is None for ref in dead]) == (2, [False, False])
+        wait()
+        assert (fake.pending(), [ref() is None for ref in dead]) == (0, [True, True])
+    stream.copy_in(address, floats(2))
+    del stream  # with a copy to make yet
+    gc.collect()
+    assert fake.pending() == 0
+
+
+@on_fake()
+def test_a_wait_lets_go_of_nothing_that_came_later(fake):
+    """Threads share a stream: one waits while another one copies."""
+    device = Driver.open().device()
+    stream, address = device.stream(), device.allocate(8)
+    for seed in range(4):
+        fake.seed(seed)
+
+        def work():
+            for _ in range(100):
+                stream.copy_in(address, floats(2))
+                stream.synchronize()
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert (fetch(stream, address, 2) == floats(2)).all() and not stream._held
 
 
 def two_streams(fake, waits: bool, seed: int) -> np.ndarray:
@@ -599,9 +643,90 @@ def test_a_kernel_may_die_before_its_launch_runs(fake):
     stream, a = device.stream(), device.allocate(8)
     for k in range(200):  # unloading those that died waits for the device first
         stream.launch(device.load(binary(f"k{k}", 1)), 1, a)
+        if k % 20 == 19:
+            stream.synchronize()
     assert fake.live()["modules"] < 100
-    stream.synchronize()
     assert len(ran) == 200
+
+
+@on_fake(seed=1)
+def test_a_kernel_of_another_stream_may_die_before_its_launch_runs(fake):
+    device, ran = Driver.open().device(), []
+    fake.on_launch(lambda launch: ran.append(launch.name))
+    streams, a = [device.stream(), device.stream()], device.allocate(8)
+    for k in range(400):
+        streams[k % 2].launch(device.load(binary(f"k{k}", 1)), 1, a)
+        if k % 10 == 9:
+            streams[0].synchronize()
+    device.synchronize()
+    assert len(ran) == 400 and fake.live()["modules"] == 0
+
+
+@on_fake()
+def test_a_load_waits_for_nothing_and_leaves_the_first_launch_nothing_to_load(fake):
+    device = Driver.open().device()
+    stream, a = device.stream(), device.allocate(8)
+    for k in range(200):  # dead at once: they could be unloaded
+        device.load(binary(f"k{k}", 1))
+    function, api = device.load(binary("k", 1)), sys.modules["cuda.bindings.driver"]
+    stream.fill(a, 0, 8)
+    assert not api.cuStreamBeginCapture(stream.handle, api.CUstreamCaptureMode(0))[0]
+    stream.launch(function, 1, a)
+    assert not api.cuStreamEndCapture(stream.handle)[0]
+    assert fake.pending() == 1  # the fill
+    assert fake.calls("cuStreamSynchronize") == fake.calls("cuCtxSynchronize") == 0
+
+
+# ---- other libraries' contexts
+@on_fake(devices=2)
+def test_another_library_may_make_its_context_current(fake):
+    """Whatever is made belongs to its own device, whichever context is current when it is asked for."""
+    first, second = Driver.open().device(0), Driver.open().device(1)
+    second.use()
+    api = sys.modules["cuda.bindings.driver"]
+    first.use()
+    ours, theirs = first._context, second._context
+
+    def anew(act):
+        """What `act` gives on a thread where theirs was made current, or none, after ours."""
+        for context in (api.CUcontext(0), theirs):
+            assert not api.cuCtxSetCurrent(context)[0]
+            made = act()
+        return made
+
+    address, stream, function = anew(lambda: first.allocate(8)), anew(first.stream), None
+    function = anew(lambda: first.load(binary("k", 1)))
+    event = anew(stream.record)
+    anew(first.memory)
+    pinned = anew(lambda: first.host_allocate(8))
+    assert api.cuCtxGetCurrent()[1] == ours
+    api.cuCtxSetCurrent(theirs)
+    stream.launch(function, 1, address)  # in the stream's context, whichever is current
+    stream.wait(event)
+    stream.copy_in(address, floats(2))
+    assert (fetch(stream, address, 2) == floats(2)).all()
+    stream.fill(address, 0, 8)
+    anew(first.synchronize)
+    assert fake.pending() == 0 and api.cuCtxGetCurrent()[1] == ours
+    anew(lambda: None)  # theirs is current; what dies here leaves it so
+    del event, function
+    gc.collect()
+    assert api.cuCtxGetCurrent()[1] == theirs and fake.live()["events"] == 0
+    first.host_release(pinned)
+
+
+# ---- what loses a device
+@on_fake()
+def test_every_error_that_the_documentation_calls_lasting_loses_the_device(fake):
+    Driver.open().device()
+    results = {each.name: each.__doc__ or "" for each in sys.modules["cuda.bindings.driver"].CUresult}
+    said = ("further CUDA work will return the same error", "must be terminated", "cannot be used anymore")
+    lasting = {name for name, text in results.items() if any(s in " ".join(text.split()) for s in said)}
+    assert len(lasting) > 10 and results.keys() >= STICKY
+    assert STICKY - lasting == {
+        "CUDA_ERROR_CONTEXT_IS_DESTROYED", "CUDA_ERROR_ECC_UNCORRECTABLE", "CUDA_ERROR_NVLINK_UNCORRECTABLE",
+    }  # fmt: skip
+    assert lasting <= STICKY
 
 
 @on_fake(devices=2)

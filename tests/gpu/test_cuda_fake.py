@@ -108,7 +108,86 @@ def test_a_destroyed_stream_finishes_its_work(fake: Fake):
     api().cuEventDestroy(event)
     found = np.zeros(8, np.uint8)
     stream.copy_out(found, address)
+    stream.synchronize()
     assert (found == 7).all()
+
+
+@on_fake()
+def test_pageable_memory_that_is_freed_under_a_copy_is_seen(fake: Fake):
+    device, array = Driver.open().device(), np.zeros(100_000, np.uint8)
+    stream, address = device.stream(), device.allocate(100_000)
+    stream.copy_in(address, array)
+    stream._held.clear()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what the fake says of it
+    del array
+    assert api().cuStreamSynchronize(stream.handle)[0].name == "CUDA_ERROR_ILLEGAL_ADDRESS"
+
+
+@on_fake(devices=2)
+def test_what_is_of_two_contexts_does_not_meet(fake: Fake):
+    first, second = Driver.open().device(0), Driver.open().device(1)
+    stream, other = first.stream(), second.stream()
+    _, event = api().cuEventCreate(2)  # in the second's context, which is current
+    assert api().cuEventRecord(event, stream.handle)[0].name == "CUDA_ERROR_INVALID_HANDLE"
+    assert api().cuEventRecord(event, other.handle)[0].name == "CUDA_SUCCESS"
+    assert launched(stream, second.load(binary("k", 1))) == "CUDA_ERROR_INVALID_HANDLE"
+    api().cuMemsetD8Async(second.allocate(8), 0, 8, stream.handle)
+    assert api().cuStreamSynchronize(stream.handle)[0].name == "CUDA_ERROR_ILLEGAL_ADDRESS"
+
+
+@on_fake()
+def test_what_may_wait_or_allocate_is_refused_while_a_stream_is_captured(fake: Fake):
+    device = Driver.open().device()
+    stream, other, function = device.stream(), device.stream(), device.load(binary("k", 1))
+    address, event, pinned = device.allocate(8), stream.record(), device.host_allocate(8)
+    _, module = api().cuModuleLoadData(binary("unloaded", 1).code)
+    _, unloaded = api().cuModuleGetFunction(module, b"unloaded")
+    device.synchronize()
+    code, array, cu = binary("late", 1).code, np.zeros(8, np.uint8), api()
+    unsafe = {
+        "allocating": lambda: cu.cuMemAlloc(8),
+        "freeing": lambda: cu.cuMemFree(address),
+        "locking": lambda: cu.cuMemHostAlloc(8, 0),
+        "unlocking": lambda: cu.cuMemFreeHost(pinned),
+        "loading": lambda: cu.cuModuleLoadData(code),
+        "loading lazily": lambda: cu.cuLaunchKernel(unloaded, 1, 1, 1, 32, 1, 1, 0, other.handle, 0, 0),
+        "unloading": lambda: cu.cuModuleUnload(module),
+        "waiting for the device": cu.cuCtxSynchronize,
+        "waiting for another stream": lambda: cu.cuStreamSynchronize(other.handle),
+        "asking for an event": lambda: cu.cuEventQuery(event._handle),
+        "waiting for an event": lambda: cu.cuEventSynchronize(event._handle),
+    }
+    of_the_stream = {
+        "waiting": lambda: cu.cuStreamSynchronize(stream.handle),
+        "asking": lambda: cu.cuStreamQuery(stream.handle),
+        "a pageable copy": lambda: cu.cuMemcpyHtoDAsync(address, array.ctypes.data, 8, stream.handle),
+    }
+    relaxed = {"allocating": lambda: cu.cuMemAlloc(8)}
+    for mode, acts, said in (
+        (0, unsafe | of_the_stream, "UNSUPPORTED"), (1, unsafe, "UNSUPPORTED"),
+        (2, of_the_stream, "UNSUPPORTED"), (2, relaxed, ""),
+    ):  # fmt: skip
+        for what, act in acts.items():
+            assert not cu.cuStreamBeginCapture(stream.handle, cu.CUstreamCaptureMode(mode))[0]
+            assert launched(stream, function) == "CUDA_SUCCESS"
+            wanted = ("CUDA_SUCCESS", "CUDA_SUCCESS")
+            if said:
+                wanted = ("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED")
+            got = (act()[0].name, cu.cuStreamEndCapture(stream.handle)[0].name)
+            assert got == wanted, (mode, what, got)
+    assert fake.pending() == 0
+
+
+@on_fake()
+def test_a_lazy_load_waits_for_the_device(fake: Fake):
+    device = Driver.open().device()
+    stream, address = device.stream(), device.allocate(8)
+    _, module = api().cuModuleLoadData(binary("k", 1).code)
+    lazy = device.load(binary("k", 1))
+    _, lazy.handle = api().cuModuleGetFunction(module, b"k")
+    stream.fill(address, 0, 8)
+    assert launched(stream, lazy) == "CUDA_SUCCESS" and fake.pending() == 1
+    assert launched(stream, lazy) == "CUDA_SUCCESS" and fake.pending() == 2
 
 
 @on_fake()

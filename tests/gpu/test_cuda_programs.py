@@ -19,11 +19,14 @@ import lamina
 from lamina import jit, nn
 from lamina.demo.network import network
 from lamina.ir.errors import DeviceError, OutOfMemoryError
+from lamina.ir.text import parse
 from lamina.jit import backend
 from lamina.jit.verify import TraceError
 from lamina.passes import split_calls
+from lamina.passes.build_program import build_program
 from lamina.passes.triton import launches
 from lamina.passes.triton.emit import Emitter
+from lamina.runtime.cuda.executable import Executable
 from lamina.runtime.cuda.machine import machine as machine_of
 
 
@@ -511,3 +514,48 @@ def test_kernels_of_all_kinds_read_parts_where_they_begin(fake: Fake):
         wanted = [r.tolist() for r in traced(x, w)]  # recorded: eager
         assert [r.tolist() for r in traced(x, w)] == wanted, function
         assert traced.counts()["served"] == 1, traced.explain()
+
+
+# ---- what others do meanwhile
+@on_fake()
+def test_weights_may_be_changed_as_soon_as_a_call_returns(fake: Fake):
+    """They are copied to the device once, in a call whose results stay there."""
+    from cuda_interpreting import interpret_launches
+
+    interpret_launches(fake)
+    program = build_program(parse(DOUBLES))
+    run = Executable(program)
+    for _ in range(2):
+        x = np.arange(8, dtype=np.float32)
+        (doubled,) = run.on_device(x)
+        x[:] = -1
+        assert doubled.numpy().tolist() == [2.0 * k for k in range(8)]
+    waits = fake.calls("cuStreamSynchronize")
+    (again,) = run.on_device(doubled)
+    assert fake.calls("cuStreamSynchronize") == waits  # nothing of the host's is read
+    assert again.numpy().tolist() == [4.0 * k for k in range(8)]
+
+
+DOUBLES = """\
+graph doubles(%x: f32[8]) -> (f32[8]) {
+  %0 = add(%x, %x) : f32[8]
+  return %0
+}"""
+
+
+@on_fake(devices=2)
+def test_another_library_may_turn_to_another_device(fake: Fake):
+    """As torch.cuda.set_device does: between calls, and before what is loaded and allocated anew."""
+    from cuda_interpreting import interpret_launches
+
+    interpret_launches(fake)
+    traced = [jit.trace(lambda x, k=k: (x * k).sort().values + k, target="cuda") for k in (2, 3)]
+    for turn in range(6):
+        x, k = lamina.randn(100), 2 + turn % 2
+        np.testing.assert_array_equal(traced[turn % 2](x).numpy(), np.sort(x.numpy() * k) + k)
+        machine_of().allocator.empty_cache()
+        api = sys.modules["cuda.bindings.driver"]
+        _, theirs = api.cuDevicePrimaryCtxRetain(1)
+        api.cuCtxSetCurrent(theirs if turn % 3 else api.CUcontext(0))
+    for f in traced:
+        assert f.counts() == {"served": 2, "recorded": 1, "eager": 0, "raised": 0}
