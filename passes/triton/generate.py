@@ -20,9 +20,7 @@ POINTERS |= {dtype: f"*{dtype}" for dtype in ("i64", "i32", "i16", "i8", "u64", 
 _UNNAMED = "kernel"  # the function while its text is hashed
 
 
-def generate(
-    kernel: Kernel, schedule: Schedule | None = None, aligned: Sequence[bool] | None = None
-) -> Code:
+def generate(kernel: Kernel, schedule: Schedule | None = None, aligned: Sequence[bool] | None = None) -> Code:
     """The code of a bound kernel; equal kernels have equal code, whatever their names say.
 
     schedule: of this very kernel.  By default one is chosen, after axes that are contiguous together became

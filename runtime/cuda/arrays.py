@@ -36,7 +36,7 @@ class DeviceArray:
         return self.block.address
 
     def fill_from(self, array: np.ndarray) -> None:
-        """Queue a copy of a dense array's values, which must stay as they are until the stream was waited for."""
+        """Queue a copy of a dense array, which must stay as it is until the stream was waited for."""
         if array.nbytes:
             self.machine.stream.copy_in(self.address, array)
 

@@ -2,8 +2,8 @@
 
 A cubin is an ELF file.  Its section `.nv.info.<kernel>` is a row of entries: a byte of form, a byte of kind,
 two bytes of value, which for one form are the length of a longer value that follows.  The kind below
-describes one parameter; ptxas writes one for each.  Of the assembler's version there is a note, in words, from
-the eighth version of the format on.
+describes one parameter; ptxas writes one for each.  From the eighth version of the format on a note says, in
+words, whose assembler made it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The one module that imports cuda.bindings: the driver, its devices, and their streams, events and kernels.
 
 Nothing here waits unless its name says so, and nothing here caches memory: `allocator` does.  A device's
-primary context is retained once, for as long as the process lives.  Another library may make its own current on
-a thread: so whatever is made in the current context (memory, streams, events, kernels) asks which that is.  What
-is put into a stream is in the stream's context, and asks nothing.
+primary context is retained once, for as long as the process lives.  Another library may make its own current
+on a thread: so whatever is made in the current context (memory, streams, events, kernels) asks which that is.
+What is put into a stream is in the stream's context, and asks nothing.
 
 The host's arrays of a copy are kept until the stream was waited for: the driver promises neither to have read
 nor to have filled pageable memory when the call returns.
@@ -11,7 +11,6 @@ nor to have filled pageable memory when the call returns.
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 import weakref
@@ -27,6 +26,7 @@ from ...ir.lazy import load
 from ...ir.locks import fork_safe_lock
 from ..memory import address as address_of
 from . import cubin
+from .copies import Kept, check_dense
 from .fits import OLDEST, check_device, check_driver
 from .launch import SCRATCH, Packer, check_layout
 from .sticky import STICKY
@@ -284,10 +284,12 @@ class Device:
 
     def synchronize(self) -> None:
         """Wait for all work of the device."""
-        orphans, queued = self._take_orphans(), [(s, s.queued()) for s in self._all_streams()]
+        orphans, streams = self._take_orphans(), self._all_streams()
+        numbers = [stream.kept.numbers() for stream in streams]
         self.call("finish its work", _api.cuCtxSynchronize)
-        for stream, before in queued:
-            stream.forget(before)
+        for stream, done in zip(streams, numbers, strict=True):
+            stream.forget()
+            stream.kept.let_go(done)
         self._unload(orphans)
 
     def adopt(self, module: Any) -> None:
@@ -334,29 +336,28 @@ def _close_at_death(owner: object, device: Device, destroy: Callable[..., Any], 
     weakref.finalize(owner, _close, device, destroy, handle).atexit = False  # the process's end frees all
 
 
-def _ending(held: dict[int, np.ndarray]) -> Callable[..., tuple]:
+def _ending(kept: Kept) -> Callable[..., tuple]:
     """What destroys a stream: its work goes on, so arrays that it copies from or to are waited for."""
 
     def end(handle: Any) -> tuple:
-        if held:
+        if numbers := kept.numbers():
             _api.cuStreamSynchronize(handle)
-            held.clear()
+            kept.let_go(numbers)
         return _api.cuStreamDestroy(handle)
 
     return end
 
 
 class Stream:
-    """A queue of work on a device, done in order."""
+    """A queue of work on a device, done in order.  kept: the host's arrays of its copies."""
 
     def __init__(self, device: Device):
         self.device = device
         flags = _api.CUstream_flags.CU_STREAM_NON_BLOCKING
         self._handle = device.call("make a stream", _api.cuStreamCreate, flags)
         self._recent: deque[tuple[str, object]] = deque(maxlen=REMEMBERED)
-        self._held: dict[int, np.ndarray] = {}  # of copies that may not have been made, numbered in their order
-        self._numbers = itertools.count()
-        _close_at_death(self, device, _ending(self._held), self._handle)
+        self.kept = Kept()
+        _close_at_death(self, device, _ending(self.kept), self._handle)
         with device._making_streams:
             device._streams.add(self)
 
@@ -367,17 +368,17 @@ class Stream:
 
     def copy_in(self, address: int, array: np.ndarray) -> None:
         """Copy a dense array to the device.  It must stay as it is until the stream has come so far."""
-        _check_dense(array)
+        check_dense(array)
         if array.nbytes:
             source = address_of(array)
             self.device.queue(
                 "copy to it", _api.cuMemcpyHtoDAsync, address, source, array.nbytes, self._handle
             )
-            self._hold(array)
+            self.kept.add(array)
 
     def copy_out(self, array: np.ndarray, address: int) -> None:
         """Copy from the device to a dense array, which is filled when the stream has come so far."""
-        _check_dense(array)
+        check_dense(array)
         if not array.flags.writeable:
             raise ArgumentValueError("a copy from the device goes to an array that can be written to")
         if array.nbytes:
@@ -385,11 +386,7 @@ class Stream:
             self.device.queue(
                 "copy from it", _api.cuMemcpyDtoHAsync, target, address, array.nbytes, self._handle
             )
-            self._hold(array)
-
-    def _hold(self, array: np.ndarray) -> None:
-        """Keep an array until the stream was waited for, whoever else drops it."""
-        self._held[next(self._numbers)] = array  # after the call: a wait lets go of what was queued before it
+            self.kept.add(array)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         """Copy within the device; the two do not overlap."""
@@ -420,11 +417,12 @@ class Stream:
 
     def synchronize(self) -> None:
         """Wait, on the host, until the stream is empty."""
-        device, queued = self.device, self.queued()
+        device, numbers = self.device, self.kept.numbers()
         orphans = device._take_orphans() if len(device._orphans) > UNLOAD_AFTER else []
         try:
             device.queue("finish a stream", _api.cuStreamSynchronize, self._handle)
-            self.forget(queued)
+            self.forget()
+            self.kept.let_go(numbers)
             others = (stream for stream in device._all_streams() if stream is not self)
             if orphans and all(stream.done() for stream in others):
                 device._unload(orphans)
@@ -496,24 +494,9 @@ class Stream:
         """Its last launches that nobody has waited for, with what their callers said of them."""
         return [f"{name} {about}".rstrip() for name, about in [*self._recent]]
 
-    def queued(self) -> list[int]:
-        """What `forget` takes, after a wait for all that is queued now."""
-        return [*self._held]
-
-    def forget(self, queued: list[int]) -> None:
-        """Note that all launches so far are done, and the copies that were `queued`: let go of their arrays."""
+    def forget(self) -> None:
+        """Note that all launches so far are done."""
         self._recent.clear()
-        for number in queued:
-            self._held.pop(number, None)
-
-
-def _check_dense(array: np.ndarray) -> None:
-    if not array.flags.c_contiguous:
-        raise ArgumentValueError(
-            "a copy to or from the device takes a dense array",
-            f"shape {array.shape}, strides {array.strides}",
-            "numpy.ascontiguousarray makes one",
-        )
 
 
 def _is_done(device: Device, what: str, query: Callable[..., tuple], handle: Any) -> bool:
@@ -583,8 +566,7 @@ class Function:
         weakref.finalize(self, device.adopt, module).atexit = False
         self.handle = device.call(f"find {self.name}", _api.cuModuleGetFunction, module, self.name.encode())
         self._opt_in()
-        # else the driver may do it at the first launch, and wait for the device then: not while that is timed or
-        # captured
+        # else the driver may do it at the first launch, which then waits: it may be timed, or captured
         device.call(f"load {self.name}", _api.cuFuncLoad, self.handle)
 
     def _opt_in(self) -> None:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 # The oldest that has cuEventElapsedTime as cuda-bindings 13 looks for it, and that loads what the assembler
 # of Triton 3.6 makes.
 OLDEST = (12, 8)
-# By the CUDA whose assembler made a kernel, the oldest of NVIDIA's drivers that loads it; within a major version
-# older drivers load what newer assemblers make.  Source: NVIDIA's CUDA Compatibility, "Minor Version
+# By the CUDA whose assembler made a kernel, the oldest of NVIDIA's drivers that loads it; within a major
+# version older drivers load what newer assemblers make.  Source: NVIDIA's CUDA Compatibility, "Minor Version
 # Compatibility", table 1 (2026-11).
 DRIVERS = {12: "R525", 13: "R580"}
 
@@ -45,15 +45,15 @@ def check_device(binary: Binary, device: Device) -> None:
 
 
 def check_driver(binary: Binary, version: tuple[int, int]) -> None:
-    """Raise DeviceError for code of an assembler of a later CUDA than the driver's, the minor version aside."""
+    """Raise DeviceError where the assembler is of a later CUDA than the driver, minor versions aside."""
     assembler = cubin.toolkit(binary.code)
     if assembler is None or assembler[0] <= version[0]:
         return
     newer = DRIVERS.get(assembler[0], f"one for CUDA {assembler[0]}")
     triton = "pip install 'triton==3.6.*'" if version[0] == 12 else "an older Triton"
     raise DeviceError(
-        f"{binary.name} was assembled for {binary.target} by CUDA {assembler[0]}.{assembler[1]}, and the driver is "
-        f"for CUDA {version[0]}.{version[1]}",
+        f"{binary.name} was assembled for {binary.target} by CUDA {assembler[0]}.{assembler[1]}, "
+        f"and the driver is for CUDA {version[0]}.{version[1]}",
         f"such code needs a driver for CUDA {assembler[0]}.0 or newer",
         f"update NVIDIA's driver to {newer} or newer, or use a Triton with an older assembler: {triton}",
     )

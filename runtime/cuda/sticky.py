@@ -1,8 +1,8 @@
 """The errors that lose a device: from then on every call of the process fails there, with the same code."""
 
-# Source: the documentation of CUresult in cuda.h of CUDA 13.  Of each it says that "any further CUDA work will
-# return the same error", that the process "must be terminated and relaunched", or that the context can't be used
-# anymore; of the last three only that what can't be corrected happened, or that the context is gone.
+# Source: the documentation of CUresult in cuda.h of CUDA 13.  Of each it says that "any further CUDA work
+# will return the same error", that the process "must be terminated and relaunched", or that the context can't
+# be used anymore; of the last three only that what can't be corrected happened, or that the context is gone.
 STICKY = frozenset(
     {
         "CUDA_ERROR_ASSERT",

@@ -36,7 +36,9 @@ def widest(text: str, count: int) -> list[int]:
 def _statements(text: str) -> list[str]:
     """The instructions, without comments, directives, labels and predicates."""
     lines = (line.split("//")[0].strip() for line in text.splitlines())
-    parts = [part.strip() for line in lines if line[:1].isalpha() or line[:1] == "@" for part in line.split(";")]
+    parts = [
+        part.strip() for line in lines if line[:1].isalpha() or line[:1] == "@" for part in line.split(";")
+    ]
     return [_PREDICATE.sub("", part) for part in parts if part]
 
 

@@ -305,7 +305,7 @@ def test_a_wait_lets_go_of_nothing_that_came_later(fake):
             thread.start()
         for thread in threads:
             thread.join()
-    assert (fetch(stream, address, 2) == floats(2)).all() and not stream._held
+    assert (fetch(stream, address, 2) == floats(2)).all() and not stream.kept.numbers()
 
 
 def two_streams(fake, waits: bool, seed: int) -> np.ndarray:

@@ -117,7 +117,7 @@ def test_pageable_memory_that_is_freed_under_a_copy_is_seen(fake: Fake):
     device, array = Driver.open().device(), np.zeros(100_000, np.uint8)
     stream, address = device.stream(), device.allocate(100_000)
     stream.copy_in(address, array)
-    stream._held.clear()
+    stream.kept.let_go(stream.kept.numbers())
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what the fake says of it
     del array
     assert api().cuStreamSynchronize(stream.handle)[0].name == "CUDA_ERROR_ILLEGAL_ADDRESS"

@@ -335,7 +335,7 @@ def test_kernels_that_nobody_runs_are_unloaded(fake: Fake):
 
 @on_fake(version=12080)
 def test_a_driver_that_is_older_than_tritons_assembler_is_named(fake: Fake):
-    """Each Triton brings its own: code of CUDA 12's runs here, code of CUDA 13's is refused before it is loaded."""
+    """Each Triton brings its own: code of CUDA 12's runs here, that of CUDA 13's is refused unloaded."""
     from cuda_interpreting import interpret_launches
 
     interpret_launches(fake)
@@ -510,7 +510,10 @@ def test_kernels_of_all_kinds_read_parts_where_they_begin(fake: Fake):
 
     for function in (reduces, multiplies, looks_up):
         traced = jit.trace(function, target="cuda")
-        x, w = lamina.randint(-3, 4, (9, 37)).float(), lamina.randint(-3, 4, (38, 5)).float()  # sums are exact
+        x, w = (
+            lamina.randint(-3, 4, (9, 37)).float(),
+            lamina.randint(-3, 4, (38, 5)).float(),
+        )  # sums are exact
         wanted = [r.tolist() for r in traced(x, w)]  # recorded: eager
         assert [r.tolist() for r in traced(x, w)] == wanted, function
         assert traced.counts()["served"] == 1, traced.explain()
