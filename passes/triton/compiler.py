@@ -23,6 +23,9 @@ from .code import ALIGNMENT, Code
 from .target import Target
 
 ALIGNED = [["tt.divisibility", ALIGNMENT]]
+# As on the CPU: products and sums round once (the default differs between versions), and libdevice's functions
+# keep subnormal numbers.
+ARITHMETIC = {"enable_fp_fusion": True, "enable_reflect_ftz": False}
 TEXTS = {"cuda": ("cubin", "ptx"), "hip": ("hsaco", "amdgcn")}  # Triton's names of the code and of its text
 
 _settings = fork_safe_lock()  # Triton's are of the process
@@ -66,10 +69,8 @@ def compile_code(code: Code, target: Target) -> Binary:
         signature = dict(zip(function.arg_names, code.parameters, strict=True))
         aligned = {(k,): ALIGNED for k, is_aligned in enumerate(code.aligned) if is_aligned}
         source = ASTSource(function, signature, {}, aligned)
-        # fp_fusion is given, as its default differs between versions: products and sums round once, as on the
-        # CPU
-        options = {"num_warps": code.num_warps, "num_stages": code.num_stages, "enable_fp_fusion": True}
-        made = _compiled(source, target, options)
+        options = {"num_warps": code.num_warps, "num_stages": code.num_stages}
+        made = _compiled(source, target, options | ARITHMETIC)
     except KernelError:
         raise
     except Exception as error:  # Triton's own kinds, and whatever its passes raise

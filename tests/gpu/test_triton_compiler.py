@@ -1,9 +1,11 @@
 """Every probe becomes machine code for NVIDIA and AMD, without GPU and torch; refusals say where and why."""
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -13,6 +15,7 @@ from ptx_accesses import widest
 
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import NUMPY, parse, verify
+from lamina.ir.kernel.words import VOCABULARY
 from lamina.passes.triton.binary import Binary
 from lamina.passes.triton.code import ALIGNMENT, Code
 from lamina.passes.triton.defaults import default_schedule
@@ -217,6 +220,23 @@ def test_products_and_sums_are_fused(compiler):
     text = pointwise("k", "x", "i:1000").replace("* 2.0", "* 2.5) + x[i]").replace("= (x", "= ((x")
     binary = compiler.compile_code(generate(verify(parse(text))), Target.named("sm_90"))
     assert "fma.rn.f32" in binary.text
+
+
+def test_no_function_flushes_subnormal_numbers(compiler):
+    """But for approximations, which libdevice's functions use within ranges of their own in either mode."""
+    words = [word for word in VOCABULARY.values() if word.pattern in ("t:t", "tt:t") and "f" in word.kinds]
+    calls = [
+        f"{word.name}({', '.join(['x[i]'] * word.arity)})"
+        for word in words
+        if (word.spelling("triton", "f") or "").startswith(("tl.", "libdevice."))
+    ]
+    assert len(calls) > 25
+    for part in (calls[::2], calls[1::2]):
+        total = reduce(lambda one, two: f"max({one}, {two})", part)
+        kernel = verify(parse(pointwise("k", "x", "i:1000").replace("(x[i] * 2.0)", total)))
+        text = compiler.compile_code(generate(kernel), Target.named("sm_90")).text
+        flushing = {op for op in re.findall(r"\S+\.ftz\S*", text) if ".approx." not in op}
+        assert "fma.rn.f32" in text and not flushing
 
 
 # ---- refusals
