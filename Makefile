@@ -6,6 +6,8 @@ VENV := $(CURDIR)/.venv
 PY := $(VENV)/bin/python
 WORKERS ?= 2
 PYTEST := $(VENV)/bin/pytest -n $(WORKERS) --dist worksteal
+# Beside the newest Triton, which the extra `gpu` brings: the oldest that is supported.
+OLDEST_TRITON := 3.6
 
 .PHONY: demo test slow guard peers gpu lint format types contracts wheel bench bench-all clean
 
@@ -31,9 +33,12 @@ peers: $(VENV)/.with-dev $(VENV)/.with-peer-torch
 	$(VENV)/bin/pytest --require-passed tests/peers
 
 # Compiles Triton text to machine code, runs it in Triton's interpreter, and the driver's side on a fake driver
-# where a C compiler is; no GPU is there or needed.
-gpu: $(VENV)/.with-dev $(VENV)/.with-gpu
+# where a C compiler is; no GPU is there or needed.  The oldest Triton differs in what it compiles to and how it
+# interprets: the tests of that are run with it as well.
+gpu: $(VENV)/.with-dev $(VENV)/.with-gpu $(VENV)/.with-triton-$(OLDEST_TRITON)
 	$(PYTEST) --require-passed tests/gpu
+	PYTHONPATH=$(VENV)/triton-$(OLDEST_TRITON) $(PYTEST) --require-passed \
+	    tests/gpu/test_triton_compiler.py tests/gpu/test_triton_families.py tests/gpu/test_cuda_compiled.py
 
 lint: $(VENV)/.with-dev
 	$(VENV)/bin/ruff check .
@@ -69,6 +74,12 @@ clean:
 $(VENV)/.with-%: pyproject.toml ir/version.py | $(VENV)/.made
 	@echo "installing lamina[$*] into $(VENV); the first time takes about a minute"
 	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '$(CURDIR)[$*]'
+	@touch $@
+
+# Not into the environment, where only one version can be, but beside it.
+$(VENV)/.with-triton-%: | $(VENV)/.made
+	@echo "installing triton $* into $(VENV)/triton-$*"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/triton-$* 'triton==$*.*'
 	@touch $@
 
 $(VENV)/.made:

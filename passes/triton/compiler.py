@@ -23,8 +23,8 @@ from .code import ALIGNMENT, Code
 from .target import Target
 
 ALIGNED = [["tt.divisibility", ALIGNMENT]]
-# As on the CPU: products and sums round once (the default differs between versions), and libdevice's functions
-# keep subnormal numbers.
+# As on the CPU: products and sums round once (the default differs between versions), and libdevice's
+# functions keep subnormal numbers.
 ARITHMETIC = {"enable_fp_fusion": True, "enable_reflect_ftz": False}
 TEXTS = {"cuda": ("cubin", "ptx"), "hip": ("hsaco", "amdgcn")}  # Triton's names of the code and of its text
 

@@ -11,6 +11,7 @@ import interpreter_faults
 import numpy as np
 import triton.language as tl
 from triton.runtime.interpreter import TensorHandle
+from watched_memory import watch
 
 from lamina.ir.kernel import NUMPY
 from lamina.ir.kernel.form import identity
@@ -70,10 +71,15 @@ def launch(kernel, schedule, arrays: dict[str, np.ndarray]) -> None:
 
 
 def run(kernel, *arrays: np.ndarray, schedule=None) -> list[np.ndarray]:
-    """The outputs of a kernel.  Raises AssertionError where it writes beside them or into its inputs."""
+    """The outputs of a kernel.
+
+    Raises AssertionError where it writes into its inputs, or touches memory beside its arrays: no lane of a
+    tile that is larger than what it covers may read there either.
+    """
     given = {b.name: guarded(x) for b, x in zip(kernel.inputs, arrays, strict=True)}
     for buffer in kernel.outputs:
         given[buffer.name] = given[buffer.inplace] if buffer.inplace else guarded(memory(kernel, buffer))
+    watch(lambda: [(array.ctypes.data, array.nbytes) for array in given.values() if array.nbytes])
     launch(kernel, schedule or default_schedule(kernel), given)
     written = {b.inplace for b in kernel.outputs}
     for buffer, array in zip(kernel.inputs, arrays, strict=True):
