@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.errors import ArgumentValueError, ShapeError
+from ..ir.errors import ArgumentValueError, DTypeError, ShapeError
 from ..runtime import Tensor, as_tensor, ops
 
 # Stands for log(0): its exponential is 0 in every dtype with float32's range, and unlike -inf its differences
@@ -25,6 +25,8 @@ def _lengths(call: str, given: Any, most: int, batch: int) -> np.ndarray:
 
 def _labels(targets: Tensor, lengths: np.ndarray, blank: int) -> np.ndarray:
     """[N, 2 S + 1]: blank, label, blank, label, ..., blank; blanks to the end."""
+    if targets.dtype.category != "int":
+        raise DTypeError(f"ctc_loss: targets are numbers of classes, ints, not {targets.dtype.name}")
     batch, longest = len(lengths), int(lengths.max(initial=0))
     flat = np.array(targets.tolist(), np.int64)
     found = np.full((batch, 2 * longest + 1), blank, np.int64)

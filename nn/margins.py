@@ -63,7 +63,7 @@ def multilabel_margin_loss(
             f"input: {input._meta}",
             f"target: {target._meta}",
         )
-    counts = ops.cumsum((target < 0).to(target.dtype), -1) == 0  # labels before the first -1
+    counts = ops.cumsum((target == -1).to(target.dtype), -1) == 0  # labels before the first -1
     places = ops.where(counts, target, 0)
     shares = counts.to(input.dtype)
     is_label = ops.zeros_like(input).detach().scatter_add(-1, places, shares).clamp(max=1.0)

@@ -133,7 +133,7 @@ def unpack(n: Node, create: bool) -> tuple:
     """What `n` saved, as tensors; with their histories where `create`."""
     plan, found = n.plan, []
     stores = iter(n.guards[::2])  # of what was saved, in that order, but of hidden outputs
-    for value, (is_operand, at) in zip(n.saved or (), plan.sources, strict=True):
+    for value, (is_operand, at) in zip(n.saved or (None,) * len(plan.sources), plan.sources, strict=True):
         if value is None:
             found.append(None)
         elif isinstance(value, Tensor):

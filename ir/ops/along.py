@@ -14,8 +14,9 @@ from ..op import REGISTRY, Traits, composite, define
 from ..sample import Operand, Sample
 from ..shapes import broadcast_shapes, dim_of
 from ..types import Shape, Type
-from .gather import gather
-from .index import add_into, check_index_dtype, check_places, index_put, unindex
+from .compare import where
+from .gather import gather, scatter, ungather
+from .index import add_into, check_index_dtype, check_places, counted_places, index_put
 from .index import index as pick
 from .view import expand, reshape, unsqueeze
 
@@ -33,9 +34,20 @@ def _line(op: str, index: Type) -> None:
         raise ShapeError(f"{op}: index must have one dimension, not {index.ndim}")
 
 
-def _at(dim: int, index: Any) -> tuple:
-    """The index tuple that picks `index` in `dim`."""
-    return (None,) * dim + (index,)
+def _along(index: Any, dim: int, shape: tuple) -> Any:
+    """A list of places of `dim` as the index that `gather` and `scatter` take: a place for each element.
+
+    These refuse negative places, as `index_select` and its kin do; `index_put` counts them from the end.
+    """
+    count = index.shape[0] if index.ndim else 1
+    thin = (1,) * dim + (count,) + (1,) * (len(shape) - dim - 1)
+    return expand(reshape(index, thin), (*shape[:dim], count, *shape[dim + 1 :]))
+
+
+def _to_selected(g: Any, index: Any, dim: int, shape: tuple) -> Any:
+    """Slices added up in zeros of `shape`: `index_select` transposed."""
+    places = _along(index, dim, shape)
+    return ungather(reshape(g, places.shape), places, dim, shape)
 
 
 def _places(shape: tuple) -> Operand:
@@ -85,7 +97,7 @@ index_select = define(
     casts=lambda input, index, *, dim: (None, int64),
     reference=_selected,
     grad=(
-        lambda g, index, input_type, dim: unindex(g, input_type.shape, _at(dim, reshape(index, (-1,)))),
+        lambda g, index, input_type, dim: _to_selected(g, index, dim, input_type.shape),
         None,
     ),
     lower=lowering.kernel(_build_select),
@@ -161,8 +173,7 @@ index_add = define(
     ),
     lower=lowering.decomposition(
         lambda input, index, source, *, dim, alpha: (
-            input
-            + unindex(source if alpha == 1 else source * alpha, input.shape, _at(dim, reshape(index, (-1,))))
+            input + _to_selected(source if alpha == 1 else source * alpha, index, dim, input.shape)
         )
     ),
     traits=Traits(inplace=True),
@@ -195,6 +206,12 @@ def _copied(input: np.ndarray, index: np.ndarray, source: np.ndarray, *, dim: in
     return out
 
 
+def _replaced(input: Any, index: Any, source: Any, dim: int) -> Any:
+    places = _along(index, dim, input.shape)
+    source = reshape(source, places.shape) if source.ndim else source
+    return scatter(input, dim, places, source)
+
+
 index_copy = define(
     "index_copy",
     bind=bind_index_copy,
@@ -203,12 +220,12 @@ index_copy = define(
     reference=_copied,
     write=_write_copy,
     grad=(
-        lambda g, index, dim: index_fill(g, dim, index, 0.0),
+        lambda g, index, dim: scatter(g, dim, _along(index, dim, g.shape), 0.0),
         None,
         lambda g, index, source_type, dim: reshape(index_select(g, dim, index), source_type.shape),
     ),
     lower=lowering.decomposition(
-        lambda input, index, source, *, dim: index_put(input, _at(dim, reshape(index, (-1,))), source)
+        lambda input, index, source, *, dim: _replaced(input, index, source, dim)
     ),
     traits=Traits(inplace=True, movement=True),
     samples=lambda: [
@@ -224,7 +241,7 @@ index_copy = define(
 
 
 def bind_index_fill(input, dim, index, value):
-    """Fill the slices of a dimension at a list of places with a number.
+    """Fill the slices of a dimension at a list of places, negative ones from the end, with a number.
 
     Raises DimError for a place outside of the dimension, ShapeError, DTypeError.
     """
@@ -240,7 +257,7 @@ def _infer_fill(input: Type, index: Type, *, dim: int, value: Any) -> Type:
 
 def _write_fill(input: np.ndarray, index: np.ndarray, *, dim: int, value: Any) -> None:
     index = np.reshape(index, (-1,)).astype(np.int64, copy=False)
-    check_places("index_fill", index, dim, input.shape[dim])
+    index = counted_places("index_fill", index, dim, input.shape[dim])
     input[(np.s_[:],) * dim + (index,)] = value
 
 
@@ -260,7 +277,7 @@ index_fill = define(
     grad=(lambda g, index, dim: index_fill(g, dim, index, 0.0), None),
     lower=lowering.decomposition(
         lambda input, index, *, dim, value: index_put(
-            input, _at(dim, reshape(index, (-1,))), REGISTRY["new_full"](input, (), value)
+            input, (None,) * dim + (reshape(index, (-1,)),), REGISTRY["new_full"](input, (), value)
         )
     ),
     traits=Traits(inplace=True, movement=True),
@@ -315,8 +332,8 @@ def _embedded(input: np.ndarray, weight: np.ndarray, *, padding_idx: int | None)
 
 def _embedding_to_weight(g, input, weight_type, padding_idx):
     if padding_idx is not None:
-        g = REGISTRY["where"](unsqueeze(REGISTRY["eq"](input, padding_idx), -1), 0.0, g)
-    return unindex(g, weight_type.shape, (input,))
+        g = where(unsqueeze(REGISTRY["eq"](input, padding_idx), -1), 0.0, g)
+    return _to_selected(g, reshape(input, (-1,)), 0, weight_type.shape)
 
 
 def _build_embedding(k: Any, input: Any, weight: Any, *, padding_idx: int | None) -> None:
@@ -359,7 +376,10 @@ def take(input, index):
 
 @composite()
 def take_along_dim(input, indices, dim=None):
-    """Pick elements along a dimension as `gather` does, the others broadcast; without dim, among all."""
+    """Pick elements along a dimension, the others broadcast; without dim, among all, as `gather` does.
+
+    With dim, negative places count from the end.
+    """
     if dim is None:
         return gather(reshape(input, (-1,)), 0, reshape(indices, (-1,)))
     if input.ndim != indices.ndim:
@@ -368,4 +388,7 @@ def take_along_dim(input, indices, dim=None):
     thin = [tuple(1 if d == dim else n for d, n in enumerate(x.shape)) for x in (input, indices)]
     shape: Shape = broadcast_shapes("take_along_dim", *thin)
     wide = [(*shape[:dim], x.shape[dim], *shape[dim + 1 :]) for x in (input, indices)]
+    check_index_dtype("take_along_dim", indices)
+    indices = REGISTRY["cast"](indices, dtype=int64)  # which holds every size: 200 is no int8
+    indices = where(indices < 0, indices + input.shape[dim], indices)
     return gather(expand(input, wide[0]), dim, expand(indices, wide[1]))

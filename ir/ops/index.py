@@ -57,10 +57,10 @@ def check_places(op: str, index: np.ndarray, dim: int, n: int) -> None:
         raise out_of_range(op, index, dim, n, 0)
 
 
-def _wrapped(index: np.ndarray, dim: int, n: int) -> np.ndarray:
-    """Places counted from the front.  Raises DimError."""
+def counted_places(op: str, index: np.ndarray, dim: int, n: int) -> np.ndarray:
+    """Places of [-n, n), counted from the front.  Raises DimError."""
     if index.size and (np.minimum.reduce(index, None) < -n or np.maximum.reduce(index, None) >= n):
-        raise out_of_range("x[index]", index, dim, n, -n)
+        raise out_of_range(op, index, dim, n, -n)
     return np.where(index < 0, index + n, index)
 
 
@@ -93,7 +93,7 @@ def flat_places(shape: Shape, dims: tuple[int, ...], indices: tuple) -> np.ndarr
     strides = row_major(shape)
     flat: Any = 0
     for d, i in zip(dims, indices, strict=True):
-        flat = flat + _wrapped(i, d, shape[d]) * strides[d]
+        flat = flat + counted_places("x[index]", i, d, shape[d]) * strides[d]
     rest, at = [d for d in range(len(shape)) if d not in dims], _place(dims)
     before, after = _offsets(shape, strides, rest[:at]), _offsets(shape, strides, rest[at:])
     return (before[:, None, None] + np.reshape(flat, (1, -1, 1)) + after).reshape(-1)

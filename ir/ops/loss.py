@@ -8,6 +8,7 @@ from math import pi
 from typing import Any
 
 from ..dims import same
+from ..dtypes import int64
 from ..elementwise import elementwise
 from ..errors import ArgumentValueError, DTypeError, ShapeError
 from ..op import REGISTRY, composite
@@ -17,7 +18,7 @@ from .arithmetic import abs, clamp_min, maximum, minimum, sqrt, square
 from .cast import dtype_of
 from .compare import eq, gt, lt, ne, where
 from .create import full_like
-from .cross_entropy import check_reduction, class_dim, softmax_cross_entropy
+from .cross_entropy import check_classes, check_reduction, class_dim, softmax_cross_entropy
 from .join import broadcast_tensors
 from .math import exp, log, log1p, xlogy
 from .reduce import mean, sum
@@ -188,11 +189,8 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     """
     reduction = reduction_of("nll_loss", size_average, reduce, reduction)
     dim, gather = class_dim(input), REGISTRY["gather"]
-    if target.ndim != input.ndim - 1:
-        raise ShapeError(
-            "nll_loss: target must have the shape of input without its classes",
-            f"input {list(input.shape)}, target {list(target.shape)}, classes in dimension {dim}",
-        )
+    check_classes("nll_loss", input, target, weight)
+    target = REGISTRY["cast"](target, dtype=int64)  # so that ignore_index fits beside it
     kept = ne(target, ignore_index)
     safe = where(kept, target, 0)
     picked = -reshape(gather(input, dim, unsqueeze(safe, dim)), target.shape)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import lowering
-from ..errors import DTypeError, ShapeError
+from ..errors import DimError, DTypeError, ShapeError
 from ..op import Traits, define
 from ..sample import Operand, sample
 from ..types import Type
@@ -43,9 +43,9 @@ def check_places(op: str, input: Type, indices: Type) -> None:
 
 
 def in_range(op: str, indices: np.ndarray, count: int) -> None:
-    """Raise ShapeError where a place lies outside; NumPy would count negative ones from the end."""
+    """Raise DimError where a place lies outside; NumPy would count negative ones from the end."""
     if indices.size and (indices.min() < 0 or indices.max() >= count):
-        raise ShapeError(
+        raise DimError(
             f"{op}: indices lie between {indices.min()} and {indices.max()}, and there are {count}"
         )
 
@@ -54,7 +54,7 @@ def bind_spread_at(input, indices, *, size, add=True):
     """Write each element at its place in zeros, adding up those that meet (or, without `add`, one of them).
 
     indices: places in the flattened `size`.  Shapes: [..., places...], the same -> [..., *size].
-    Raises ShapeError, DTypeError.
+    Raises DimError, ShapeError, DTypeError.
     """
     return (input, indices), {"size": tuple(size), "add": bool(add)}
 
@@ -115,7 +115,7 @@ def bind_pick_at(input, indices, *, dims, add=True):
     """Take the elements at places of the flattened last `dims` dimensions: `spread_at` transposed.
 
     add: as in that, for its gradient.  Shapes: [..., sizes...], [..., places...] -> [..., places...].
-    Raises ShapeError, DTypeError.
+    Raises DimError, ShapeError, DTypeError.
     """
     return (input, indices), {"dims": dims, "add": bool(add)}
 

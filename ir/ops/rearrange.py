@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import lowering
-from ..errors import DimError, ShapeError
+from ..errors import DimError, DTypeError, ShapeError
 from ..kernel import scalar
 from ..op import REGISTRY, Traits, composite, define
 from ..sample import sample
@@ -194,6 +194,8 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     dim = dim_of("repeat_interleave", dim, input.ndim)
     shape = input.shape
     if not isinstance(repeats, int):
+        if hasattr(repeats, "dtype") and getattr(repeats.dtype, "category", "int") != "int":
+            raise DTypeError(f"repeat_interleave: repeats must be integers, not {repeats.dtype.name}")
         counts = repeats.tolist() if hasattr(repeats, "tolist") else list(repeats)
         counts = counts if isinstance(counts, list) else [counts]
         if len(counts) == 1:
