@@ -3,6 +3,7 @@
 if not __name__.startswith("lamina."):  # found in the repository's root: a second copy under another name
     raise ImportError(f"{__name__} is a folder of Lamina's repository: write import lamina.data")
 
+from ..runtime import refusal as _refusal
 from .collate import default_collate, default_convert
 from .datasets import (
     ChainDataset,
@@ -25,6 +26,9 @@ from .samplers import (
     WeightedRandomSampler,
 )
 from .worker import WorkerInfo, get_worker_info
+
+_refusal.refusing_methods(list(globals().values()))
+_refusal.refusing_names(globals(), "lamina.data")
 
 __all__ = [
     "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "IterableDataset",

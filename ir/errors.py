@@ -1,12 +1,14 @@
 """What goes wrong, in the house form: the rule, then operands, places and remedy on indented lines.
 
-Each class is also the built-in that PyTorch raises in the same place, so `except RuntimeError` keeps working.
+Each class is also the built-in that PyTorch raises in the same place, so `except` clauses keep working.  Where
+PyTorch's own kernels refuse, that is a RuntimeError, whatever the reason; its Python code raises what Python
+would.  One reason is one class here, so each is both.
 """
 
 from __future__ import annotations
 
 
-class LaminaError(Exception):
+class LaminaError(RuntimeError):
     """The root of every error that Lamina raises on purpose.
 
     `rule` is the sentence that was broken; `details` are the lines below it (operands, places, the way out).
@@ -17,7 +19,7 @@ class LaminaError(Exception):
         super().__init__("\n".join((rule, *(f"  {line}" for line in details))))
 
 
-class ShapeError(LaminaError, RuntimeError):
+class ShapeError(LaminaError, ValueError):
     """Sizes that don't fit together."""
 
 
@@ -25,16 +27,16 @@ class DimError(LaminaError, IndexError):
     """A dimension or an index outside its range."""
 
 
-class DTypeError(LaminaError, RuntimeError):
+class DTypeError(LaminaError):
     """An element type that an op does not take."""
 
 
-class DeviceError(LaminaError, RuntimeError):
+class DeviceError(LaminaError):
     """Operands on different devices, a device that is not there, or one that failed."""
 
 
-class OutOfMemoryError(DeviceError):
-    """More of a device's memory than there is left."""
+class OutOfMemoryError(DeviceError, MemoryError):
+    """More memory than a device has left, or the host."""
 
 
 class ArgumentError(LaminaError, TypeError):
@@ -45,15 +47,15 @@ class ArgumentValueError(LaminaError, ValueError):
     """An argument of the right kind and a wrong value."""
 
 
-class InplaceError(LaminaError, RuntimeError):
+class InplaceError(LaminaError):
     """A tensor changed in place where something still needs what it was."""
 
 
-class GradError(LaminaError, RuntimeError):
+class GradError(LaminaError):
     """A gradient that cannot be had."""
 
 
-class StateError(LaminaError, RuntimeError):
+class StateError(LaminaError):
     """A saved state that does not fit the module or the optimizer it is loaded into."""
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from .dtypes import DType, dtype_named
-from .errors import DeviceError
+from .errors import DeviceError, ShapeError
 from .locks import fork_safe_lock
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ Shape = tuple["int | Dim", ...]
 # which know faster kernels than NumPy's.
 SMALL = 16_384
 TABLE_LIMIT = 65_536
+MOST_BYTES = 2**63 - 1  # of one array
 
 
 class Device:
@@ -114,9 +115,24 @@ def type_of(dtype: DType, shape: Shape, device: Device = CPU) -> Type:
     return found if found is not None else _intern(key, dtype, shape, device)
 
 
+def _check_sizes(dtype: DType, shape: Shape) -> None:
+    """Refuse sizes that are negative, or whose elements no 64-bit offset reaches.  Raises ShapeError.
+
+    A size of 0 counts as 1: what is empty has strides, too.
+    """
+    sizes = [n for n in shape if isinstance(n, int)]
+    if any(n < 0 for n in sizes):
+        raise ShapeError(f"a size can't be negative: {list(shape)}")
+    if prod(max(n, 1) for n in sizes) * dtype.itemsize > MOST_BYTES:
+        raise ShapeError(
+            f"the sizes are too large: {list(shape)} of {dtype.name}", "64-bit offsets reach 2**63 - 1 bytes"
+        )
+
+
 def _intern(key: tuple, dtype: DType, shape: Shape, device: Device) -> Type:
     if device is not CPU and device == CPU:
         return type_of(dtype, shape, CPU)
+    _check_sizes(dtype, shape)
     with _making:
         made = _alive.get(key)
         if made is None:

@@ -4,6 +4,7 @@ if not __name__.startswith("lamina."):  # found in the repository's root: a seco
     raise ImportError(f"{__name__} is a folder of Lamina's repository: write import lamina.nn")
 
 from ..runtime import Parameter
+from ..runtime import refusal as _refusal
 from . import epoch, functional, init, utils
 from .activation import (
     CELU,
@@ -136,3 +137,7 @@ from .vision import (
     UpsamplingBilinear2d,
     UpsamplingNearest2d,
 )
+
+_refusal.refusing_methods(list(globals().values()), "load_state_dict")
+for _room in (init, utils, utils.rnn):
+    _refusal.refusing_names(vars(_room), "lamina.nn")

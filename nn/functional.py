@@ -8,6 +8,7 @@ from __future__ import annotations
 from ..ir.errors import ArgumentValueError
 from ..runtime import Tensor, ops
 from ..runtime import random as draws
+from ..runtime.refusal import refusing_names
 from ..runtime.ops import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -262,3 +263,6 @@ def feature_alpha_dropout(
     _check_p("feature_alpha_dropout", p)
     shape = (*input.shape[:2], *(1,) * (input.ndim - 2))
     return _drop_to_limit(input, p, shape, inplace) if training and p else input
+
+
+refusing_names(globals(), "lamina.nn")

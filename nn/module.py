@@ -10,6 +10,7 @@ from ..ir.dtypes import DType, as_dtype, bfloat16, float16, float32, float64
 from ..ir.errors import ArgumentError, DTypeError
 from ..ir.types import Device
 from ..runtime import Parameter, Tensor
+from ..runtime.refusal import refuse
 from . import hooks as hooking
 from . import state
 from .epoch import advance
@@ -56,9 +57,12 @@ class Module(Plain):
         raise ArgumentError(f"{type(self).__name__} can't be called: its class defines no forward()")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._call_hooks:
-            return hooking.call(self, args, kwargs)
-        return self.forward(*args, **kwargs)
+        try:
+            if self._call_hooks:
+                return hooking.call(self, args, kwargs)
+            return self.forward(*args, **kwargs)
+        except Exception as error:
+            refuse(error, type(self).__name__, self.forward, args, kwargs)
 
     # ---- attributes ----
     @property

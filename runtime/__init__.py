@@ -7,7 +7,7 @@ import warnings as _warnings
 
 import numpy as _numpy
 
-from . import interchange, memory, methods, modes, ops, printing, random, ufuncs
+from . import interchange, memory, methods, modes, ops, printing, random, refusal, ufuncs
 from .autograd import backward, grad
 from .creation import as_tensor, asarray, from_numpy, frombuffer, is_tensor, scalar_tensor, tensor
 from .function import Function
@@ -36,7 +36,11 @@ _warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"lamina\.")
 
 memory.keep_freed_blocks()
 
+refusal.refusing_names(globals(), "lamina.runtime")
 globals().update(ops.FUNCTIONS | random.FUNCTIONS)
+refusal.refusing_methods(
+    (Generator, fork_rng), "manual_seed", "set_state", "set_offset", "reserve", "__enter__"
+)
 
 __all__ = [
     "Generator", "Parameter", "Size", "Tensor", "as_tensor", "asarray", "default_generator", "enable_grad",

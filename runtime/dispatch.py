@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from inspect import signature
 from sys import _getframe
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from .graph import Light, Port, Saving
 from .history import make_view, record
 from .places import USERS, here, spell
 from .plan import LIMIT, Plan, described, memo, remember
+from .refusal import given, told
 from .return_types import return_type
 from .storage import Literal, Storage
 from .tensor import Tensor, tensor_of, wrap
@@ -108,14 +109,49 @@ def plan_for(op: Op, operands: tuple[Tensor | None, ...], attrs: dict[str, Any])
         return Plan(op, tuple([None if x is None else x._meta for x in operands]), attrs)
     except LaminaError as error:
         raise described(error, op, operands, describe) from None
-    except AttributeError as error:
-        raise _no_operand(op, zip(op.operands, operands, strict=False)) or error from None
+    except Exception as error:
+        if isinstance(error, AttributeError):
+            known = _no_operand(op, zip(op.operands, operands, strict=False))
+            if known is not None:
+                raise known from None
+        refuse(error, op, operands, attrs)
+
+
+def refuse(error: Exception, op: Op, operands: Iterable[Any], attrs: dict[str, Any]) -> NoReturn:
+    """Raise what an op failed with, told as an error of its operands and arguments."""
+    names = (*op.operands, *[f"{op.operands[-1]}[{n}]" for n in range(99)]) if op.variadic else op.operands
+    arguments = dict(zip(names, operands, strict=False)) | attrs
+    mine = told(error, op.name, arguments)
+    if mine is None:
+        raise error
+    raise mine from error
+
+
+def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """The user's call as the record takes it.  Raises ArgumentError naming what is no tensor."""
+    try:
+        return op.bind(*args, **_torch_names(kwargs))
+    except LaminaError:
+        raise
+    except Exception as error:
+        if isinstance(error, (AttributeError, TypeError)):
+            named = zip(signature(op.bind).parameters, args, strict=False)
+            known = _no_operand(op, (*named, *kwargs.items()))
+            if known is not None:
+                raise known from None
+        mine = told(error, op.name, given(op.bind, args, kwargs))
+        if mine is None:
+            raise
+        raise mine from error
 
 
 # ---- running -----------------------------------------------------------------------------------------------
 def run(op: Op, plan: Plan, operands: tuple) -> Any:
     """Execute a plan on tensors, with history, views and the thread's hook."""
-    arrays = plan.kernel(*[None if x is None else x._data for x in operands])
+    try:
+        arrays = plan.kernel(*[None if x is None else x._data for x in operands])
+    except Exception as error:
+        refuse(error, op, operands, plan.attrs)
     if type(arrays) is not tuple:
         arrays = (arrays,)
     if plan.simple and not modes.CHANGED:  # what most calls are
@@ -190,7 +226,10 @@ def binary(op: Op) -> Callable:
             return run(op, plan, (input, other))
         x, y = input._data, other._data
         out = new(Tensor)
-        out._data = data = plan.kernel(x, y)
+        try:
+            out._data = data = plan.kernel(x, y)
+        except Exception as error:
+            refuse(error, op, (input, other), {})
         out._meta = plan.out
         out._storage = out._view = out._edge = None
         a = input._edge if input._view is None else input._node
@@ -254,7 +293,10 @@ def unary(op: Op) -> Callable:
             return run(op, plan, (input,))
         x = input._data
         out = new(Tensor)
-        out._data = data = plan.kernel(x)
+        try:
+            out._data = data = plan.kernel(x)
+        except Exception as error:
+            refuse(error, op, (input,), {})
         out._meta = plan.out
         out._storage = out._view = out._edge = None
         a = input._edge if input._view is None else input._node
@@ -292,11 +334,11 @@ def shaped(op: Op) -> Callable:
     """A function of one operand and arguments.  The memo is keyed by these as the user spelled them."""
     plans: dict[Type, dict] = memo()
     named: dict[Type, dict] = memo()
-    bind, is_view, copies = op.bind, op.traits.view, op.traits.copies
+    is_view, copies = op.traits.view, op.traits.copies
     exact = not op.traits.elementwise  # whose arguments may be floats: 0.0 == -0.0 and 1 == 1.0
 
     def miss(input, args, kwargs):
-        (operand,), attrs = bind(input, *args, **_torch_names(kwargs))
+        (operand,), attrs = bound(op, (input, *args), kwargs)
         plan = known_plan(op, (operand,), attrs)
         if any(type(a) is float for a in attrs.values()):
             return plan  # 0.0 and -0.0 are one key
@@ -329,7 +371,10 @@ def shaped(op: Op) -> Callable:
             return run(op, plan, (input,))
         x = input._data
         out = new(Tensor)
-        out._data = data = plan.kernel(x)
+        try:
+            out._data = data = plan.kernel(x)
+        except Exception as error:
+            refuse(error, op, (input,), plan.attrs)
         out._meta = plan.out
         parent = input._view
         base = data.base
@@ -421,7 +466,10 @@ def ternary(op: Op) -> Callable:
             return run(op, plan, (input, second, third))
         x, y = input._data, second._data
         out = new(Tensor)
-        out._data = data = plan.kernel(x, y, None if third is None else third._data)
+        try:
+            out._data = data = plan.kernel(x, y, None if third is None else third._data)
+        except Exception as error:
+            refuse(error, op, (input, second, third), {})
         out._meta = plan.out
         out._storage = out._view = out._edge = None
         a = input._edge if input._view is None else input._node
@@ -453,18 +501,11 @@ def ternary(op: Op) -> Callable:
 
 def general(op: Op) -> Callable:
     """A function of any operands and arguments.  The memo is keyed by operands' types and arguments."""
-    bind = op.bind
     calls: dict[tuple, tuple[Plan, tuple | None]] = memo()
     exact = not op.traits.elementwise  # see `shaped`
 
     def miss(key, args, kwargs):
-        try:
-            operands, attrs = bind(*args, **_torch_names(kwargs))
-        except (AttributeError, TypeError) as error:
-            if isinstance(error, LaminaError):
-                raise
-            given = zip(signature(bind).parameters, args, strict=False)
-            raise _no_operand(op, (*given, *kwargs.items())) or error from None
+        operands, attrs = bound(op, args, kwargs)
         if not exact or op.variadic or not all(x is None or isinstance(x, Tensor) for x in operands):
             return run_general(op, operands, attrs)
         plan = plan_for(op, operands, attrs)

@@ -18,7 +18,7 @@ from ..ir.op import REGISTRY, Op
 from ..ir.views import MAPS
 from . import modes
 from .changes import advance_objects
-from .dispatch import describe, lifted, plan_for
+from .dispatch import bound, describe, lifted, plan_for, refuse
 from .graph import Edge, Leaf, Node, Port
 from .history import node_of, storage_of
 from .places import here
@@ -205,11 +205,13 @@ derivation.append(_derive_again)
 
 def inplace(op: Op) -> Callable:
     """The method name_ of an op."""
-    bind = op.bind
 
     def apply(self, *args, **kwargs):
-        operands, attrs = bind(self, *args, **kwargs)
-        return write(op, tuple(operands), attrs)
+        operands, attrs = bound(op, (self, *args), kwargs)
+        try:
+            return write(op, tuple(operands), attrs)
+        except Exception as error:
+            refuse(error, op, operands, attrs)
 
     apply.__name__ = apply.__qualname__ = op.name + "_"
     apply.__doc__ = f"Write the result of `{op.name}` into this tensor.\n\n{op.__doc__ or ''}"

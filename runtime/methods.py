@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import prod
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from .dispatch import EAGER, eager, lift, operator
 from .graph import hooks_of
 from .history import storage_of
 from .inplace import inplace, reshaped_in_place, write
+from .refusal import refusing
 from .tensor import Parameter, Retained, Size, Tensor, leaf, retained, tensor_of, wrap
 
 
@@ -105,11 +107,12 @@ def _install_methods() -> None:
         _offer(op)
     on_entry.append(_offer)
     for name, composite in COMPOSITES.items():
+        function = ops.FUNCTIONS.get(name) or refusing(composite.function, name)
         for spelled in (name, *composite.aliases):
             if composite.method and not hasattr(Tensor, spelled):
-                setattr(Tensor, spelled, composite.function)
+                setattr(Tensor, spelled, function)
     for name in WRITTEN:
-        setattr(Tensor, name + "_", _written(COMPOSITES[name].function, name))
+        setattr(Tensor, name + "_", refusing(_written(COMPOSITES[name].function, name), name + "_"))
 
 
 def _install_views() -> None:
@@ -133,6 +136,7 @@ def _key(item: Any) -> Any:
 
 
 _basic_index = eager(REGISTRY["basic_index"])
+_getitem_of_any = refusing(COMPOSITES["getitem"].function, "x[index]")
 
 
 def _getitem(self: Tensor, index: Any) -> Tensor:
@@ -149,7 +153,7 @@ def _getitem(self: Tensor, index: Any) -> Tensor:
             return _basic_index(self, tuple([_key(item) for item in index]))
         except NotBasic:
             pass
-    return COMPOSITES["getitem"].function(self, index)
+    return _getitem_of_any(self, index)
 
 
 def _setitem(self: Tensor, index: Any, value: Any) -> None:
@@ -503,7 +507,9 @@ def install() -> None:
         "type_as": lambda self, other: _to(self, other._meta.dtype),
     }  # fmt: skip
     for name, method in named.items():
-        setattr(Tensor, name, method)
+        takes_more = type(method) is FunctionType and method.__code__.co_argcount > 1
+        plain = not takes_more or name in ("__getitem__", "__deepcopy__", "__reduce_ex__", "__array__")
+        setattr(Tensor, name, method if plain else refusing(method, name))
     _install_operators()
     _install_views()
     _install_methods()

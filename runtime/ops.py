@@ -13,6 +13,7 @@ from ..ir import ops as _records  # noqa: F401 - importing them enters them into
 from ..ir.errors import ArgumentError
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
 from .dispatch import eager
+from .refusal import refusing
 
 # What PyTorch's factories take besides the record's own arguments, and the only values Lamina has for them.
 _IGNORED = {
@@ -57,7 +58,7 @@ for _op in REGISTRY.values():
 on_entry.append(_offer)
 for _name, _composite in COMPOSITES.items():
     if _composite.public:
-        _publish(_composite.function, _name, *_composite.aliases)
+        _publish(refusing(_composite.function, _name), _name, *_composite.aliases)
 
 _choose = FUNCTIONS["where"]
 
@@ -70,7 +71,7 @@ def _where(condition: Any, input: Any = None, other: Any = None) -> Any:
     return _choose(condition, input, other)
 
 
-_publish(_where, "where")
+_publish(refusing(_where, "where"), "where")
 
 # What scripts reach for that is not here, and what does instead.
 _COMPLEX = "Lamina has no complex numbers; NumPy has them"

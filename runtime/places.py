@@ -74,19 +74,19 @@ def here(frame: Any = None) -> Place:
 def users(frame: Any) -> Place:
     """The innermost place from `frame` outwards that is not the standard library's either."""
     first = here(frame)
-    if not _of_python(first[0].co_filename):
+    if not is_pythons(first[0].co_filename):
         return first
     while frame is not None:
         stands = STANDS_FOR.get(frame.f_code)
         place = (frame.f_code, frame.f_lasti) if stands is None else stands(frame)
         name = place[0].co_filename
-        if not is_internal(name) and not _of_python(name):
+        if not is_internal(name) and not is_pythons(name):
             return place
         frame = frame.f_back
     return first
 
 
-def _of_python(filename: str) -> bool:
+def is_pythons(filename: str) -> bool:
     """Whether a source file belongs to the standard library."""
     return filename.startswith(("<frozen ", _LIBRARY)) and _PACKAGES not in filename
 

@@ -210,4 +210,5 @@ def described(error: LaminaError, op: Op, operands: tuple, describe: Callable[[A
     if op.variadic:
         names[-1:] = [f"{op.operands[-1][1:]}[{i}]" for i in range(len(operands) - len(names) + 1)]
     lines = [f"{name}: {describe(x)}" for name, x in zip(names, operands, strict=False) if x is not None]
-    return type(error)(error.rule, *lines, *error.details)
+    rule = error.rule if op.name in error.rule else f"{op.name}: {error.rule}"
+    return type(error)(rule, *lines, *error.details)

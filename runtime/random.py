@@ -14,7 +14,7 @@ from ..ir.op import REGISTRY
 from ..ir.ops.random import draws
 from ..ir.shapes import sizes_of
 from .creation import as_tensor
-from .dispatch import run_general
+from .dispatch import bound, run_general
 from .generator import (
     Generator,
     default_generator,
@@ -28,6 +28,7 @@ from .generator import (
 )
 from .inplace import write
 from .methods import require_cpu
+from .refusal import refusing
 from .tensor import Tensor
 
 
@@ -38,7 +39,7 @@ def draw(
     op = REGISTRY[name]
     chosen = source(generator, name)
     before = () if operand is None else (operand,)
-    operands, attrs = op.bind(*before, chosen.reserve(0), *args, **kwargs)
+    operands, attrs = bound(op, (*before, chosen.reserve(0), *args), kwargs)
     count = draws(op, *(x._meta for x in operands), **attrs)
     return run_general(op, (*before, chosen.reserve(count)), attrs)
 
@@ -298,10 +299,10 @@ METHODS = {
     for f in (uniform_, normal_, exponential_, log_normal_, bernoulli_, random_, bernoulli, multinomial)
 }
 for _name, _method in METHODS.items():
-    setattr(Tensor, _name, _method)
+    setattr(Tensor, _name, refusing(_method))
 
 FUNCTIONS = {
-    f.__name__: f
+    f.__name__: refusing(f)
     for f in (
         rand, randn, randint, randperm, rand_like, randn_like, randint_like, normal, bernoulli, multinomial,
         dropout, manual_seed, seed, initial_seed, get_rng_state, set_rng_state,

@@ -56,7 +56,7 @@ def _tell_broadcast(op: str, input: Any, target: Any) -> None:
         warnings.warn(
             f"{op}: input {list(input.shape)} and target {list(target.shape)} broadcast, and every element "
             "is compared with several; give them one shape",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

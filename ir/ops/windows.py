@@ -20,7 +20,10 @@ def bind_diagonal(input, offset=0, dim1=0, dim2=1):
     a, b = dim_of("diagonal", dim1, input.ndim), dim_of("diagonal", dim2, input.ndim)
     if a == b or input.ndim < 2:
         raise ShapeError(f"diagonal: dim1 and dim2 must be two dimensions, not {dim1} and {dim2}")
-    return (input,), {"offset": int(offset), "dim1": a, "dim2": b}
+    offset, rows, columns = int(offset), input.shape[a], input.shape[b]
+    if isinstance(rows, int) and isinstance(columns, int):
+        offset = max(min(offset, columns), -rows)  # farther out, every diagonal is as empty
+    return (input,), {"offset": offset, "dim1": a, "dim2": b}
 
 
 def _diagonal_shape(shape: Shape, *, offset: int, dim1: int, dim2: int) -> Shape:

@@ -1,0 +1,157 @@
+"""Exceptions of Python and NumPy that a bad argument caused inside the package, told as Lamina's own.
+
+Rules refuse most bad arguments before anything runs.  What none foresaw fails somewhere inside, and is caught
+at the edge of the package: around a record's call (dispatch.py), a module's (nn/module.py), and by `refusing`
+around functions and methods written in Python.  A call that succeeds pays for none of it but the wrapper.
+
+An exception that passed through code of the user's (a hook, a dataset, a distance) is the user's and stays as
+it is; so do those that are no consequence of an argument: files that are missing, warnings, recursion.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Mapping
+from inspect import signature
+from types import FunctionType, TracebackType
+from typing import Any, NoReturn
+
+import ml_dtypes
+import numpy as np
+
+from ..ir.errors import ArgumentError, ArgumentValueError, DimError, LaminaError, OutOfMemoryError
+from .places import STANDS_FOR, is_internal, is_pythons
+
+# What is told as what, the first that fits.  Others stay as they are.
+TOLD: tuple[tuple[type[Exception], type[LaminaError]], ...] = (
+    (MemoryError, OutOfMemoryError),
+    (IndexError, DimError),
+    (KeyError, ArgumentValueError),
+    (AttributeError, ArgumentError),
+    (TypeError, ArgumentError),
+    (ValueError, ArgumentValueError),
+    (ArithmeticError, ArgumentValueError),
+    (AssertionError, ArgumentValueError),
+    (NameError, ArgumentValueError),  # a variable that no branch set
+)
+_LIBRARIES = tuple(os.path.dirname(os.path.abspath(m.__file__)) + os.sep for m in (np, ml_dtypes))
+
+
+def _is_users(traceback: TracebackType | None) -> bool:
+    """Whether an exception came from or through code that is neither Lamina's nor a library's below it."""
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        name = code.co_filename
+        if code in STANDS_FOR:
+            return True
+        if not (is_internal(name) or is_pythons(name) or name.startswith(_LIBRARIES)):
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
+def told(error: Exception, call: str, arguments: Mapping[str, Any]) -> LaminaError | None:
+    """The error that says which argument of `call` was the reason; None for one that stays as it is."""
+    if isinstance(error, (LaminaError, RecursionError)) or _is_users(error.__traceback__):
+        return None
+    if isinstance(error, AttributeError) and hasattr(type(error.obj), "__getattr__"):
+        return None  # a look-up in an object that answers for itself
+    kind = next((mine for theirs, mine in TOLD if isinstance(error, theirs)), None)
+    if kind is None:
+        return None
+    reason = f"no such key: {error}" if type(error) is KeyError else str(error) or type(error).__name__
+    names = [name for name, value in arguments.items() if value is getattr(error, "obj", error)]
+    if isinstance(error, AttributeError) and names:
+        rule = f"{call}: {names[0]} can't be {_kind(arguments[names[0]])}"
+    elif reason.startswith(f"{call}()"):
+        rule = reason
+    else:
+        rule = f"{call}: {reason}"
+    return kind(rule, *(f"{name}: {_shown(value)}" for name, value in arguments.items()))
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _shown(value: Any) -> str:
+    """An argument in an error: a tensor's type, a short constant's text, the kind of anything else."""
+    meta = getattr(value, "_meta", None)
+    if meta is not None:
+        return str(meta)
+    if value is None or type(value) in (bool, int, float, str, bytes):
+        if isinstance(value, int) and abs(value) >> 128:
+            return "an int of many digits"
+        text = repr(value)
+        return text if len(text) <= 60 else f"{text[:57]}…"
+    return f"of type {type(value).__name__}"
+
+
+def given(function: Callable, args: tuple, kwargs: dict) -> dict[str, Any]:
+    """The arguments of a call by their names, as far as they fit the function's signature."""
+    try:
+        bound = signature(function).bind_partial(*args, **kwargs)
+    except (TypeError, ValueError):
+        return {f"argument {n}": value for n, value in enumerate(args)} | kwargs
+    found: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        if isinstance(value, tuple) and bound.signature.parameters[name].kind.name == "VAR_POSITIONAL":
+            found |= {f"{name}[{n}]": item for n, item in enumerate(value)}
+        elif bound.signature.parameters[name].kind.name == "VAR_KEYWORD":
+            found |= value
+        else:
+            found[name] = value
+    return found
+
+
+def refusing(function: Callable, call: str | None = None) -> Callable:
+    """The function, whose inner failures are errors that name it and its arguments.
+
+    call: the name; without, the function's, and for a constructor that of the object's class.
+    """
+    name = call or function.__name__
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            refuse(error, name, function, args, kwargs)
+
+    return wrapper
+
+
+def refuse(error: Exception, call: str, function: Callable, args: tuple, kwargs: dict) -> NoReturn:
+    """Raise what a call failed with, told as an error of its arguments."""
+    arguments = given(function, args, kwargs)
+    this = arguments.pop("self", None)
+    if this is not None and not hasattr(this, "_meta"):  # an object's method: tensors are operands
+        kind = type(this).__name__
+        call = kind if call == "__init__" else f"{kind}.{call}"
+    else:
+        arguments = given(function, args, kwargs)
+    mine = told(error, call, arguments)
+    if mine is None:
+        raise error
+    raise mine from error
+
+
+def refusing_methods(classes: Iterable[Any], *names: str) -> None:
+    """Make the constructors of Lamina's classes among these refuse, those that they inherit, and more methods."""
+    for cls in classes:
+        for base in cls.__mro__ if isinstance(cls, type) else ():
+            if not base.__module__.startswith("lamina."):
+                continue
+            for name in ("__init__", *names):
+                method = vars(base).get(name)
+                if isinstance(method, FunctionType) and not hasattr(method, "__wrapped__"):
+                    setattr(base, name, refusing(method))
+
+
+def refusing_names(namespace: dict[str, Any], room: str) -> None:
+    """Make the public functions with arguments refuse that a module holds and `room` wrote: "lamina.nn"."""
+    for name, value in list(namespace.items()):
+        if isinstance(value, FunctionType) and value.__module__.startswith(room) and name[0] != "_":
+            if not hasattr(value, "__wrapped__") and signature(value).parameters:
+                namespace[name] = refusing(value, name)
