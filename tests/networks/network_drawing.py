@@ -1,0 +1,161 @@
+"""Random networks as values: drawn from a seed, written as JSON, and made into modules.
+
+    {"seed": 7, "input": [2, 16, 8, 8], "tokens": 0, "blocks": [["conv", {"out": 32, ...}], ...],
+     "mode": "backward", "dtype": "float32", "level": "avx2", ...}
+
+The same value is always the same network with the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from typing import Any
+
+import numpy as np
+from network_blocks import Shape
+from network_layers import Tokens, draw_blocks, made
+
+import lamina
+from lamina import nn
+
+Description = dict[str, Any]
+Noise = tuple[int, float] | None
+
+MODES = ("inference", "backward", "training")
+DTYPES = ("float32", "float32", "float32", "float64")
+LEVELS = ("avx512", "avx2", "baseline")
+BATCHES = (1, 1, 1, 2, 2, 3, 4, 5, 8, 16, 32, 33)
+CHANNELS = (1, 2, 3, 4, 7, 8, 8, 16, 16, 16, 24, 32, 32, 32, 48, 64)
+SIDES = (1, 2, 3, 4, 4, 5, 6, 7, 8, 8, 9, 11, 13, 16)
+OPTIMIZERS = (
+    ("SGD", {"lr": 0.05}), ("SGD", {"lr": 0.05, "momentum": 0.9}),
+    ("SGD", {"lr": 0.05, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
+    # eps is large where a step divides by the size of gradients, lest it magnifies roundings of small ones
+    ("Adam", {"lr": 0.02, "eps": 0.3}), ("AdamW", {"lr": 0.02, "eps": 0.3}),
+    ("Adam", {"lr": 0.02, "eps": 0.3, "amsgrad": True}), ("RMSprop", {"lr": 0.02, "eps": 0.3}),
+    ("Adagrad", {"lr": 0.02, "eps": 0.3}), ("Adamax", {"lr": 0.02, "eps": 0.3}), ("Adadelta", {"eps": 0.3}),
+)  # fmt: skip
+MOST_INPUTS = 12_000  # numbers
+
+
+def draw(seed: int) -> Description:
+    """The network of a seed."""
+    rng = Random(seed)
+    while True:
+        shape, tokens = draw_input(rng)
+        start = (*shape, rng.choice((4, 8, 16))) if tokens else shape
+        blocks, _ = draw_blocks(rng, start, rng.choice((2, 3, 3, 4, 4, 5, 6)), 1)
+        if blocks:
+            break
+    mode = rng.choice(MODES)
+    return {
+        "seed": seed,
+        "input": list(shape),
+        "tokens": [rng.randint(3, 11), start[-1]] if tokens else None,
+        "blocks": blocks,
+        "mode": mode,
+        "dtype": rng.choice(DTYPES),
+        "level": rng.choice(LEVELS),
+        "train": rng.random() < (0.15 if mode == "inference" else 0.8),
+        "loss": rng.choice(("mean", "target", "product", "classes")),
+        "optimizer": rng.choice(OPTIMIZERS),
+        "warm": rng.random() < 0.7,
+        "frozen": rng.random() < 0.2,
+        "touched": rng.random() < 0.3,
+        "order": rng.choice(("dense", "dense", "dense", "last", "strided")),
+        "threads": rng.choice((1, 1, 1, 2)),
+        "optimisation": rng.choice((0, 0, 2)),
+    }
+
+
+def draw_input(rng: Random) -> tuple[Shape, bool]:
+    batch = rng.choice(BATCHES)
+    rank = rng.choices((4, 3, 2, 5, 0), (70, 12, 8, 5, 5))[0]
+    while True:
+        if rank == 0:
+            return (min(batch, 8), rng.randint(2, 9)), True
+        sides = [rng.choice(SIDES)]
+        sides += [rng.choice((sides[0], rng.choice(SIDES))) for _ in range(rank - 3)]
+        shape = (batch, rng.choice(CHANNELS), *(sides if rank > 2 else ()))
+        if math.prod(shape) <= MOST_INPUTS:
+            return shape, False
+
+
+def combinations(description: Description) -> list[Description]:
+    """The network in every mode and dtype, at every level."""
+    return [
+        description | {"mode": mode, "dtype": dtype, "level": level, "train": mode != "inference"}
+        for mode in MODES
+        for dtype in ("float32", "float64")
+        for level in LEVELS
+    ]
+
+
+def build(description: Description, dtype: str, noise: Noise = None) -> tuple[nn.Module, Shape]:
+    """The module in a dtype, and the shape of what it gives; its numbers are float32's, whatever the dtype.
+
+    noise: (seed, size) moves each by up to so much of itself.
+    """
+    shape = tuple(description["input"])
+    layers = []
+    if description["tokens"]:
+        vocabulary, features = description["tokens"]
+        layers = [Tokens(vocabulary, shape[1], features)]
+        shape = (*shape, features)
+    body, shape = made(description["blocks"], shape)
+    model = nn.Sequential(*layers, *body)
+    model.to(getattr(lamina, dtype))
+    rng = np.random.default_rng([description["seed"], 1])
+    moved = np.random.default_rng(noise[0]) if noise else None
+    named = [*model.named_parameters(), *model.named_buffers()]
+    with lamina.no_grad():
+        for name, x in named:
+            if x.is_floating_point():
+                numbers = perturbed(initial(rng, name, tuple(x.shape)), moved, noise)
+                x.copy_(lamina.from_numpy(numbers).to(x.dtype))
+    if description["frozen"]:
+        for n, p in enumerate(model.parameters()):
+            p.requires_grad_(n % 2 == 1)
+    return model.train(description["train"]), shape
+
+
+def initial(rng: np.random.Generator, name: str, shape: Shape) -> np.ndarray:
+    """Numbers for a parameter or a buffer: of such a size that values keep theirs from layer to layer."""
+    if name.endswith("running_var"):
+        return rng.uniform(0.5, 2.0, shape).astype(np.float32)
+    if len(shape) < 2:
+        return (rng.uniform(-1.0, 1.0, shape) + name.endswith("weight")).astype(np.float32)
+    fan = math.prod(shape[1:])
+    return (rng.uniform(-1.7, 1.7, shape) / math.sqrt(fan)).astype(np.float32)
+
+
+def perturbed(x: np.ndarray, rng: np.random.Generator | None, noise: Noise) -> np.ndarray:
+    if rng is None or noise is None:
+        return x
+    return x.astype(np.float64) * (1 + noise[1] * rng.uniform(-1, 1, x.shape))
+
+
+def argument(description: Description, call: int, dtype: str, noise: Noise = None):
+    """The input of a call: a new tensor."""
+    rng = np.random.default_rng([description["seed"], 2, call])
+    shape = tuple(description["input"])
+    if description["tokens"]:
+        return lamina.from_numpy(rng.integers(0, description["tokens"][0], shape))
+    moved = np.random.default_rng([noise[0], call]) if noise else None
+    numbers = perturbed(rng.standard_normal(shape).astype(np.float32), moved, noise)
+    order = description["order"]
+    if order == "last" and len(shape) > 2:
+        dense = np.ascontiguousarray(np.moveaxis(numbers, 1, -1))
+        return lamina.from_numpy(dense).to(getattr(lamina, dtype)).movedim(-1, 1)
+    if order == "strided":
+        wide = np.zeros((*shape[:-1], 2 * shape[-1]), numbers.dtype)
+        wide[..., ::2] = numbers
+        return lamina.from_numpy(wide).to(getattr(lamina, dtype))[..., ::2]
+    return lamina.from_numpy(numbers).to(getattr(lamina, dtype))
+
+
+def random_like(description: Description, shape: Shape, dtype: str):
+    """Fixed numbers of a shape: what outputs are multiplied with, or trained towards."""
+    rng = np.random.default_rng([description["seed"], 3])
+    return lamina.from_numpy(rng.standard_normal(shape).astype(np.float32)).to(getattr(lamina, dtype))

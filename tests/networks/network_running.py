@@ -1,0 +1,222 @@
+"""Runs one network eagerly and traced, and says what became of it.
+
+The yardstick is the eager network in float64.  A traced one in float32 must come as near to it as an eager
+one in float32 does, within a factor; of a traced one in float64, eager's error in float32 tells how rounding
+is magnified, and float64's roundings are 2^29 times smaller.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from network_blocks import Shape
+from network_drawing import Description, Noise, argument, build, random_like
+
+import lamina
+from lamina import nn, optim
+from lamina.jit import trace
+
+STEPS = 5  # of training
+CALLS = 3  # of inference, or with backward: the first is recorded
+
+EPS = {"float32": 2.0**-23, "float64": 2.0**-52}
+# A traced error beside the largest eager one.  Another order of summation rounds as often, and the largest of
+# several errors is seldom an eighth of another; Winograd's transforms multiply errors by less than 10 (see
+# jit/rounding.py).
+FACTOR = 80
+FLOOR = 8  # roundings of the largest number: of an op or two, where eager made none
+NOISY = 12  # runs with noise, where a difference is to be explained
+LARGEST = 1e5  # numbers beyond are no network's
+ILL = 0.02  # of the largest number: where roundings reach so far, nothing is compared
+
+
+@dataclass
+class Run:
+    """What a run showed: arrays by name, in order, and what the trace counted."""
+
+    seen: dict[str, np.ndarray] = field(default_factory=dict)
+    kinds: dict[str, tuple] = field(default_factory=dict)
+    served: int = 0
+    wanted: int = 0
+    explained: str = ""
+
+    def see(self, name: str, x: Any) -> None:
+        if x is None:
+            self.kinds[name] = (None,)
+            return
+        strides = tuple(s for s, n in zip(x.stride(), x.shape) if n > 1) if x.numel() else ()
+        self.kinds[name] = (str(x.dtype), tuple(x.shape), strides, x.requires_grad)
+        self.seen[name] = np.array(x.detach().numpy(), copy=True)
+
+
+def run(description: Description, dtype: str, traced: bool, noise: Noise = None) -> Run:
+    """Run the network in its mode."""
+    made = Run()
+    decorate = trace if traced else lambda f: f
+    MODE[description["mode"]](description, dtype, noise, decorate, made)
+    return made
+
+
+def note(made: Run, function: Any, wanted: int) -> None:
+    """What a traced function says of itself."""
+    if isinstance(getattr(function, "counts", None), Callable):
+        made.served, made.wanted, made.explained = function.counts()["served"], wanted, function.explain()
+
+
+def touch(model: nn.Module) -> None:
+    """Write to weights between two calls: what was prepared of them must be prepared again."""
+    with lamina.no_grad():
+        for p in model.parameters():
+            p.mul_(0.75)
+
+
+def inference(description: Description, dtype: str, noise: Noise, decorate: Callable, made: Run) -> None:
+    model, _ = build(description, dtype, noise)
+    function = decorate(model)
+    with lamina.no_grad():
+        for call in range(CALLS):
+            if call == CALLS - 1 and description["touched"]:
+                touch(model)
+            made.see(f"output of call {call}", function(argument(description, call, dtype, noise)))
+    for name, x in model.named_buffers():
+        made.see(f"{name} at the end", x)
+    note(made, function, CALLS - 1)
+
+
+def backward(description: Description, dtype: str, noise: Noise, decorate: Callable, made: Run) -> None:
+    model, shape = build(description, dtype, noise)
+    function, loss_of = decorate(model), loss_for(description, dtype, shape)
+    for call in range(CALLS):
+        if call == CALLS - 1 and description["touched"]:
+            touch(model)
+        x = argument(description, call, dtype, noise)
+        if x.is_floating_point() and not (description["frozen"] and description["touched"]):
+            x.requires_grad_()
+        for p in model.parameters():
+            p.grad = None
+        y = function(x)
+        made.see(f"output of call {call}", y)
+        if y.requires_grad:
+            loss_of(y).backward()
+        made.see(f"gradient of the input, call {call}", x.grad)
+        for name, p in model.named_parameters():
+            made.see(f"gradient of {name}, call {call}", p.grad)
+    for name, x in model.named_buffers():
+        made.see(f"{name} at the end", x)
+    note(made, function, CALLS - 1)
+
+
+def training(description: Description, dtype: str, noise: Noise, decorate: Callable, made: Run) -> None:
+    model, shape = build(description, dtype, noise)
+    kind, options = description["optimizer"]
+    trained = [p for p in model.parameters() if p.requires_grad]
+    if not trained:
+        trained = [nn.Parameter(lamina.zeros(1, dtype=getattr(lamina, dtype)))]
+    optimizer, loss_of = getattr(optim, kind)(trained, **options), loss_for(description, dtype, shape)
+
+    def step(x):
+        optimizer.zero_grad()
+        y = model(x)
+        loss = loss_of(y)
+        if loss.requires_grad:
+            loss.backward()
+            optimizer.step()
+        return loss.detach(), y.detach()
+
+    if description["warm"]:
+        step(argument(description, STEPS, dtype, noise))
+    function = decorate(step)
+    for call in range(STEPS):
+        loss, y = function(argument(description, call, dtype, noise))
+        made.see(f"loss of step {call}", loss)
+        made.see(f"output of step {call}", y)
+        for name, p in model.named_parameters():
+            made.see(f"{name} after step {call}", p)
+    for name, p in model.named_parameters():
+        made.see(f"gradient of {name} at the end", p.grad)
+    for name, x in model.named_buffers():
+        made.see(f"{name} at the end", x)
+    note(made, function, 2)
+
+
+def loss_for(description: Description, dtype: str, shape: Shape) -> Callable:
+    """What is made of outputs of a shape."""
+    how = description["loss"]
+    if how == "mean":
+        return lambda y: y.square().mean()
+    if how == "classes" and shape[1] > 1:
+        labels = lamina.arange(math.prod(shape) // shape[1]).reshape(shape[0], *shape[2:]) % shape[1]
+        return lambda y: nn.functional.cross_entropy(y, labels)
+    numbers = random_like(description, shape, dtype)
+    return (
+        (lambda y: nn.functional.mse_loss(y, numbers)) if how == "target" else lambda y: (y * numbers).mean()
+    )
+
+
+MODE = {"inference": inference, "backward": backward, "training": training}
+
+
+# ---- comparison --------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Verdict:
+    """outcome: agrees, differs, uncompiled, or set aside.  ratio: the largest error over what is allowed."""
+
+    outcome: str
+    detail: str = ""
+    ratio: float = 0.0
+
+
+def verdict(description: Description) -> Verdict:
+    """Run the network traced and eagerly, and compare."""
+    dtype = description["dtype"]
+    exact = run(description, "float64", False)
+    if not all(np.isfinite(x).all() and np.abs(x).max(initial=0) < LARGEST for x in exact.seen.values()):
+        return Verdict("set aside", "numbers grow without bound")
+    rounded = run(description, "float32", False)
+    plain = rounded if dtype == "float32" else exact
+    traced = run(description, dtype, True)
+    if traced.kinds != plain.kinds:
+        name = next(n for n in plain.kinds if traced.kinds.get(n) != plain.kinds[n])
+        return Verdict("differs", f"{name}: {plain.kinds[name]} became {traced.kinds.get(name)}")
+    worst, where = worst_of(exact, [rounded], traced, dtype)
+    if not worst <= 1:
+        runs = [rounded, *(run(description, "float64", False, (n, EPS["float32"])) for n in range(NOISY))]
+        runs += [run(description, "float32", False, (n, EPS["float32"])) for n in range(NOISY // 3)]
+        found, where = worst_of(exact, runs, traced, dtype)
+        if not found <= 1:
+            return Verdict("differs", where, found)
+        return Verdict("set aside", f"roundings reach as far: {where}", worst)
+    if traced.served < traced.wanted:
+        return Verdict("uncompiled", traced.explained)
+    return Verdict("agrees", "", worst)
+
+
+def worst_of(exact: Run, rounded: list[Run], traced: Run, dtype: str) -> tuple[float, str]:
+    """The largest error of the traced run over what is allowed, and where it is."""
+    worst, where = 0.0, ""
+    for name, right in exact.seen.items():
+        right = right.astype(np.float64)
+        if not right.size:
+            continue
+        size = float(np.abs(right).max())
+        reach = max(float(np.abs(r.seen[name].astype(np.float64) - right).max()) for r in rounded)
+        if not reach <= max(ILL * size, 1e-6):
+            continue
+        reach *= EPS[dtype] / EPS["float32"]
+        allowed = FACTOR * reach + FLOOR * EPS[dtype] * size + 1e-300
+        errors = np.abs(traced.seen[name].astype(np.float64) - right)
+        error = float(errors.max())
+        ratio = error / allowed if np.isfinite(error) else np.inf
+        if not ratio <= worst:
+            worst = ratio
+            at = np.unravel_index(int(np.argmax(np.where(np.isfinite(errors), errors, np.inf))), errors.shape)
+            where = (
+                f"{name}, element {[int(i) for i in at]}: {right[at]:.9g} became "
+                f"{traced.seen[name][at]:.9g}, where {allowed:.2g} is allowed; "
+                f"{int((errors > allowed).sum())} of {errors.size} elements differ"
+            )
+    return worst, where
