@@ -321,3 +321,21 @@ def test_default_schedule_is_scalar_where_lanes_would_meet():
     assert default_schedule(PROBES["bincount"].kernel, AVX512).scalar
     assert not default_schedule(PROBES["scatter_add"].kernel, AVX512).scalar
     assert dataclasses.replace(AVX512, lanes=1) == AVX512.scalar
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("dtype", ["f64", "i64", "f32"])
+def test_vectors_of_which_a_half_lies_beside_the_image(dtype, target):
+    """The lanes inside are known when code is written, the rows are not: no lane beside may be read."""
+    zero = "0" if dtype == "i64" else "0.0"
+    for beside in range(9):
+        for width in (1, 3):
+            kernel = parse(
+                f"kernel padded(x: {dtype}[2,{width}]) -> (y: {dtype}[4,13]) {{\n"
+                f"  parallel i:4 j:13\n  y[i, j] = x[i-1, j-{beside} else {zero}]\n}}"
+            )
+            x = np.arange(1, 1 + 2 * width).reshape(2, width).astype(NUMPY[dtype])
+            output = guarded(np.zeros((4, 13), NUMPY[dtype]))
+            code = Compiled(kernel, None, target)
+            code(guarded(x), output, part=(0, code.units))
+            np.testing.assert_array_equal(output, interpret(kernel, x)[0], err_msg=str(kernel))
