@@ -228,13 +228,13 @@ def _kind(array: Array) -> Kind:
 def _mergeable(code: Code) -> str:
     """The text with its entries declared mergeable: codes may share one, which equal names say is equal."""
     text = code.text
-    for phase in code.phases:
-        plain = f"define void @{phase.symbol}("
+    for symbol in dict.fromkeys(phase.symbol for phase in code.phases):  # phases too may share one
+        plain = f"define void @{symbol}("
         if plain not in text:
             raise KernelError(
                 f"{code.kernel.name}: the code does not define its phase", f"missing: {plain}..."
             )
-        text = text.replace(plain, f"define weak_odr void @{phase.symbol}(", 1)
+        text = text.replace(plain, f"define weak_odr void @{symbol}(", 1)
     return text
 
 

@@ -15,6 +15,7 @@ from lamina.passes.llvm.binding import host_target
 from lamina.passes.llvm.target import AVX2, BASELINE
 from lamina.passes.llvm.windows import Windows, pieces
 from lamina.passes.program import Program, interpret
+from lamina.runtime.native import Executable
 
 TARGETS = [host_target(), *(t for t in (AVX2, BASELINE) if t.lanes < host_target().lanes)]
 
@@ -78,6 +79,21 @@ def test_a_strided_input_gradient_has_a_phase_for_each_remainder():
     laid = batch_innermost(b.program(*gradients(b, y, b.image, w, stride=2)), host_target())
     call = next(call for call in laid.calls if call.name == "conv_input_grad")
     assert len(call.how.code(call.kernel, host_target()).phases) == len(pieces(call.kernel)) == 4
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("size", [1, 2])
+def test_phases_for_remainders_that_no_place_leaves_are_linked(size, target):
+    """Of an image smaller than the stride, several remainders have no place: equal code, which is kept once."""
+    b = Builder("step", (16, 3, size, size))
+    w = b.param("w", (6, 3, 1, 1))
+    y = b.op("conv2d", b.image, w, stride=3)
+    program = b.program(y, *gradients(b, y, b.image, w, stride=3))
+    given = arguments(program, 0)
+    laid = batch_innermost(program, target)
+    for want, got in zip(interpret(program, *given), Executable(laid, target)(*given), strict=True):
+        bound = 64 * 4 * np.finfo(np.float32).eps * max(1, np.abs(want).max(initial=0))  # as in `check`
+        np.testing.assert_allclose(got, want, rtol=0, atol=bound)
 
 
 # ---- refusals
