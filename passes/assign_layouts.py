@@ -28,7 +28,7 @@ import numpy as np
 from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Axis, Buffer, Fold, Kernel, Local, Reduce, Store
 from ..ir.kernel.scalar import read
-from .blocking import CHANNEL, Blocked, block, blocked_shape, can_block, fresh, squeezed
+from .blocking import CHANNEL, Blocked, block, blocked_shape, can_block, fresh, names_in, squeezed
 from .convolution import Convolution, convolution
 from .llvm.schedule import Schedule, runs_once
 from .llvm.target import Target
@@ -163,6 +163,8 @@ class _Assignment:
             and all(kernel.buffers[name].dtype == "f32" for name in (roles.input, roles.weight))
             and all(can_block(buffer.shape, lanes) for buffer in kernel.outputs)
             and not any(store.axes for store in kernel.stores)
+            # where something else stands in the place of channels, that would be cut into blocks
+            and all(names_in(store.index[CHANNEL]) <= {roles.out, roles.group} for store in kernel.stores)
         )
 
     def convolve(self, step: Call, kernel: Kernel, roles: Convolution) -> bool:

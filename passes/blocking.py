@@ -259,7 +259,7 @@ def _closure(
             for name, buffer in kernel.buffers.items()
             if name not in beside
             and can_block(buffer.shape, lanes)
-            and any(_names(index[CHANNEL]) & found for index in indices[name])
+            and any(names_in(index[CHANNEL]) & found for index in indices[name])
         }
         if found <= split and more <= wanted:
             break
@@ -280,7 +280,8 @@ def _closure(
     return (wanted if sound else None), split
 
 
-def _names(part: Affine | Expr) -> frozenset[str]:
+def names_in(part: Affine | Expr) -> frozenset[str]:
+    """The axes of a part of an index, of one that is not computed."""
     return part.names if isinstance(part, Affine) else frozenset()
 
 

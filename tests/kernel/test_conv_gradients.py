@@ -84,7 +84,7 @@ def test_a_strided_input_gradient_has_a_phase_for_each_remainder():
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @pytest.mark.parametrize("size", [1, 2])
 def test_phases_for_remainders_that_no_place_leaves_are_linked(size, target):
-    """Of an image smaller than the stride, several remainders have no place: equal code, which is kept once."""
+    """Of an image smaller than the stride, several remainders have no place: equal code, kept once."""
     b = Builder("step", (16, 3, size, size))
     w = b.param("w", (6, 3, 1, 1))
     y = b.op("conv2d", b.image, w, stride=3)

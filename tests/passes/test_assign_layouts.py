@@ -1,10 +1,11 @@
 """Layouts: golden texts, refusals, random programs before and after, and planted bugs."""
 
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
-from image_programs import Builder, check, random_images, small_network
+from image_programs import Builder, check, conv_kernel, random_images, small_network
 
 from lamina.ir.kernel.affine import Affine
 from lamina.ir.kernel.interpret import interpret as interpret_kernel
@@ -13,6 +14,7 @@ from lamina.ir.kernel.verify import verify as verify_kernel
 from lamina.passes import assign_layouts as module
 from lamina.passes import blocking, pack_convolution
 from lamina.passes.assign_layouts import Options, assign_layouts, block_kernel, unblock_kernel
+from lamina.passes.image_layout import permuted
 from lamina.passes.llvm.target import AVX2, AVX512, BASELINE
 from lamina.passes.program import Program
 
@@ -116,6 +118,21 @@ def test_shuffled_channels_between_convolutions(channels, groups, batch):
     before = b.program(b.conv(y, channels, 3, padding=1))
     for target in (BASELINE, AVX2):
         check(before, assign_layouts(before, target))
+
+
+@pytest.mark.parametrize("groups", [1, 2, 8])
+@pytest.mark.parametrize("size", [1, 3])
+def test_convolutions_that_store_in_any_order(size, groups):
+    """As what follows a convolution makes it: its places may then stand where channels do."""
+    for order in permutations(range(4)):
+        b = Builder("net", (2, 8, 6, 5))
+        shapes = [b.image.shape, (8, 8 // groups, size, size), (8,)]
+        kernel = conv_kernel(*shapes[:2], groups=groups, padding=size // 2)
+        kernel = permuted(kernel, {kernel.outputs[0].name: order})
+        y = b.call(kernel, b.image, b.param("w", shapes[1]), b.param("b", shapes[2]))
+        before = b.program(b.op("tanh", y))
+        for target in (BASELINE, AVX2):
+            check(before, assign_layouts(before, target))
 
 
 @pytest.mark.parametrize("channels", [4, 5, 7, 8])
