@@ -49,6 +49,9 @@ class Memory(Expressions):
         for axis, by in index.terms:
             base, offset = point[axis]
             least, most = self.ranges.of(base)
+            if least > most:  # in a loop that never runs nothing is reached
+                low, high = 1, 0
+                break
             least, most = least + offset, most + offset
             if axis == self.lane_axis:
                 most += self.lanes - 1

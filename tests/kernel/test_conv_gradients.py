@@ -65,6 +65,15 @@ def test_every_window(window):
     check(b.program(y, *gradients(b, y, b.image, w, **window)), host_target())
 
 
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("window", [{"padding": 1, "stride": 3}, {"padding": 2, "stride": 5}], ids=str)
+def test_windows_that_see_nothing_but_padding(window, target):
+    """No tap is inside of the image, wherever the only window is: loops that never run leave no array."""
+    b = Builder("step", (33, 3, 1, 1))
+    y = b.op("conv2d", b.image, w := b.param("w", (6, 3, 1, 1)), **window)
+    check(b.program(y, *gradients(b, y, b.image, w, **window)), target)
+
+
 def test_a_plane_that_fills_the_cache_is_taken_in_strips():
     b = Builder("step", (16, 5, 24, 24))
     w = b.param("w", (6, 5, 3, 3))
