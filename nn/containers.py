@@ -52,6 +52,9 @@ class _Numbered(Module):
     def __iter__(self) -> Iterator[Any]:
         return iter(self._modules.values())
 
+    def __reversed__(self) -> Iterator[Any]:
+        return reversed(self._modules.values())
+
     def __contains__(self, module: object) -> bool:
         return any(module is child for child in self._modules.values())
 

@@ -75,7 +75,7 @@ class Callbacks(Operators):
         if issubclass(kind, ITERATORS) or kind in VIEWS:
             if not self.is_fresh(value):
                 self.refuse(f"a {kind.__name__} from outside was gone through, which is used up by that")
-            return self.drive(iter(value)) if strict and kind not in VIEWS else value
+            return self.drive(iter(value), strict) if strict and kind not in VIEWS else value
         if kind in (list, tuple, set, frozenset, deque):
             self.read_all(value)
             if strict:
@@ -88,7 +88,7 @@ class Callbacks(Operators):
             if strict or lookup(kind, "__iter__") is not MISSING:
                 self.read_deep(value)
             return value
-        return self.drive(self.iterator(value))
+        return self.drive(self.iterator(value), strict)
 
     def look_into(self, value: Any) -> None:
         """C code is going to compare, add or print a value."""
@@ -125,8 +125,8 @@ class Callbacks(Operators):
             for item in inside if issubclass(type(value), (list, tuple, dict, set, frozenset, deque)) else ():
                 self.show(item)
 
-    def drive(self, iterator: Iterator) -> Iterator:
-        """The same items, each taken through the recorder and open to C code."""
+    def drive(self, iterator: Iterator, strict: bool) -> Iterator:
+        """The same items, each taken through the recorder; strict: and open to C code."""
 
         def items() -> Iterator:
             while True:
@@ -134,7 +134,8 @@ class Callbacks(Operators):
                     value = self.next_of(iterator)
                 except StopIteration:
                     return
-                self.look_into(value)
+                if strict:
+                    self.look_into(value)
                 yield self.plain(value)
 
         return self.new(items())

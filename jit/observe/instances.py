@@ -135,6 +135,8 @@ class Instances(BuiltinFunctions):
             made = kind(pairs, **kwargs)
             return self.new(made)
         first = 0
+        if kind in (list, tuple) and len(given) == 1 and not kwargs:
+            return self.new(kind(map(self.plain, self.unpack(given[0]))))
         if kind in WITH_FUNCTION_FIRST and given:
             given[0], first = self.trampoline(given[0]), 1
         for name in ("func", "key"):

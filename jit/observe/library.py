@@ -162,12 +162,22 @@ class Library(CalledBack):
             if not issubclass(type(value), Module):
                 self._given(function, value)
         function(*map(self.plain, args), **{k: self.plain(v) for k, v in kwargs.items()})
-        for module in args[0].modules():
+        self._made_modules(args[0])
+
+    def _made_modules(self, made: Module) -> None:
+        """Mark a module of the library's making, and those in it that are not known."""
+        for module in made.modules():
             if not self.is_known(module):
                 self.new(module)
                 for value in fields(module).values():
                     if not issubclass(type(value), Module):
                         self.made_inside(value)
+
+    def result(self, value: Any) -> Any:
+        """What C code or the library returned: new, with what is in it, unless it is known."""
+        if issubclass(type(value), Module) and not self.is_known(value) and not self.is_fresh(value):
+            self._made_modules(value)
+        return super().result(value)
 
     def made_inside(self, value: Any) -> None:
         """Mark what a constructor of the library's put into its object; what it was given is known."""
