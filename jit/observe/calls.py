@@ -63,7 +63,7 @@ class Calls(Library):
             return function(*map(raw, args), **{k: raw(v) for k, v in kwargs.items()})
         kind = type(function)
         if kind is Method:
-            if self.is_known(function) and not self.captured(function):  # another may stand there next time
+            if self.is_known(function):  # another may stand there next time
                 for name in ("__func__", "__self__"):
                     self.fact(function, "attr", name, f"{{o}}.{name}", getattr(function, name))
             elif not self.is_known(function) and not self.is_fresh(function):
