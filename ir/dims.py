@@ -56,6 +56,9 @@ class Atom:
 Monomial = tuple[Atom, ...]  # a product, its factors in order; () is 1
 Terms = dict[Monomial, int]
 
+TERMS = 64  # of one dimension
+LONGEST = 4000  # characters of one
+
 
 class Dim:
     """A size that depends on symbols.  Made by `symbol` and arithmetic; never a constant."""
@@ -150,6 +153,10 @@ def _dim(terms: Terms) -> int | Dim:
         return 0
     if len(kept) == 1 and not kept[0][0]:
         return kept[0][1]
+    if len(kept) > TERMS:
+        raise ShapeError(f"a dimension has at most {TERMS} terms, not {len(kept)}")
+    if any(abs(c) >> 63 for _, c in kept):
+        raise ShapeError("the numbers in a dimension are below 2**63", f"the largest: {_largest(kept)}")
     kept.sort(key=lambda term: (-len(term[0]), tuple(map(str, term[0]))))
     made = object.__new__(Dim)
     made.terms = tuple(kept)
@@ -165,8 +172,17 @@ def _dim(terms: Terms) -> int | Dim:
     text = "".join(spelled)
     if len(kept) == 1 and kept[0][1] == 1 and len(kept[0][0]) == 1:
         text = kept[0][0][0].text  # n//2 by itself needs no brackets
+    if len(text) > LONGEST:
+        raise ShapeError(
+            f"a dimension is spelled in at most {LONGEST} characters", f"this begins {text[:200]}"
+        )
     made.text = text
     return made
+
+
+def _largest(terms: list[tuple[Monomial, int]]) -> str:
+    digits = max(abs(c) for _, c in terms)
+    return str(digits) if digits.bit_length() < 300 else f"about 2**{digits.bit_length()}"
 
 
 def _of_atom(atom: Atom) -> Dim:
@@ -279,12 +295,15 @@ def _exact(a: int | Dim, b: Dim) -> int | Dim | None:
     return None
 
 
-def bounds(dim: int | Dim) -> tuple[float, float]:
+DEEP = 4  # terms of one dimension that are looked into: each further one doubles the work
+
+
+def bounds(dim: int | Dim, deep: int = DEEP) -> tuple[float, float]:
     """An interval that holds every value of `dim`; ints, or infinite."""
     if not isinstance(dim, Dim):
         return dim, dim
-    low, high = _interval(dim)
-    if len(dim.terms) == 1:
+    low, high = _interval(dim, deep)
+    if len(dim.terms) == 1 or not deep:
         return low, high
     for monomial, c in dim.terms:  # with what an atom lies between in its place, terms may cancel: n - n//2
         if len(monomial) != 1 or not monomial[0].operands:
@@ -292,27 +311,27 @@ def bounds(dim: int | Dim) -> tuple[float, float]:
         atom, rest = monomial[0], dim - c * _of_atom(monomial[0])
         x, y = atom.operands
         if atom.kind != "//":
-            ends = [bounds(rest + c * x), bounds(rest + c * y)]
+            ends = [bounds(rest + c * x, deep - 1), bounds(rest + c * y, deep - 1)]
             below, above = zip(*ends, strict=True)
             # c * min(x, y) is the smaller of c*x and c*y where c > 0, else the larger; of max, the other way
             least = (atom.kind == "min") == (c > 0)
             low = max(low, min(below) if least else max(below))
             high = min(high, min(above) if least else max(above))
         elif isinstance(y, int):  # x//y lies between (x-y+1)/y and x/y
-            ends = [bounds(rest * y + c * x), bounds(rest * y + c * (x - y + 1))]
+            ends = [bounds(rest * y + c * x, deep - 1), bounds(rest * y + c * (x - y + 1), deep - 1)]
             low = max(low, min(e if e == -inf else -(-e // y) for e, _ in ends))
             high = min(high, max(e if e == inf else e // y for _, e in ends))
         break
     return low, high
 
 
-def _interval(dim: Dim) -> tuple[float, float]:
+def _interval(dim: Dim, deep: int) -> tuple[float, float]:
     low: float = 0
     high: float = 0
     for monomial, c in dim.terms:
         ends = (1, 1)
         for atom in monomial:
-            inner = _atom_interval(atom)
+            inner = _atom_interval(atom, deep)
             products = [_times(x, y) for x in ends for y in inner]
             ends = min(products), max(products)
         ends = tuple(sorted((_times(ends[0], c), _times(ends[1], c))))
@@ -324,10 +343,10 @@ def _times(x: float, y: float) -> float:
     return 0 if x == 0 or y == 0 else x * y  # 0 * inf: a size, however large, is finite
 
 
-def _atom_interval(atom: Atom) -> tuple[float, float]:
+def _atom_interval(atom: Atom, deep: int) -> tuple[float, float]:
     if not atom.operands:
         return 0, inf
-    (a, b), (c, d) = map(bounds, atom.operands)
+    (a, b), (c, d) = (bounds(operand, deep) for operand in atom.operands)
     if atom.kind == "min":
         return min(a, c), min(b, d)
     if atom.kind == "max":

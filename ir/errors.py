@@ -7,6 +7,8 @@ would.  One reason is one class here, so each is both.
 
 from __future__ import annotations
 
+LONGEST = 4000  # characters of one line of an error: whatever it is about, it can be read
+
 
 class LaminaError(RuntimeError):
     """The root of every error that Lamina raises on purpose.
@@ -16,7 +18,11 @@ class LaminaError(RuntimeError):
 
     def __init__(self, rule: str, *details: str):
         self.rule, self.details = rule, details
-        super().__init__("\n".join((rule, *(f"  {line}" for line in details))))
+        super().__init__("\n".join((_cut(rule), *(f"  {_cut(line)}" for line in details))))
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}... ({len(line)} characters)"
 
 
 class ShapeError(LaminaError, ValueError):

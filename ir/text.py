@@ -34,16 +34,20 @@ from .types import Device, Type, type_of
 DEPTH = 60  # of brackets and nested graphs, so that hostile text meets an error and not the end of the stack
 
 SPACE = re.compile(r"(?:\s+|#[^\n]*)*")
-PLACE = re.compile(r"[ \t]*# ([^\n]+):(\d{1,9})[ \t]*(?=\n|$)")
+PLACE = re.compile(r"[ \t]*# ([^\n]+):(\d{1,9})[ \t]*(?=\n|$)", re.ASCII)
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
-VALUE = re.compile(r"%([A-Za-z_][A-Za-z0-9_.]*|\d{1,9})")
+VALUE = re.compile(r"%([A-Za-z_][A-Za-z0-9_.]*|\d{1,9})", re.ASCII)
 CONSTANT = re.compile(r"@([A-Za-z_][A-Za-z0-9_.]*)")
-SCALAR = re.compile(r"(-?(?:inf\b|nan\b|\d[\w.]*(?:[eE][+-]\d+)?|\.\d+)|True|False):(\w+)")
-NUMBER = re.compile(r"\d+\.\d*(?:[eE][+-]?\d{1,5})?|\d+[eE][+-]?\d{1,5}|\d{1,300}(?!\d)")
+SCALAR = re.compile(
+    r"(-?(?:inf\b|nan\b|\d{1,400}(?:\.\d{0,400})?(?:[eE][+-]?\d{1,5})?)|True|False):(\w+)", re.ASCII
+)
+NUMBER = re.compile(
+    r"\d{1,400}\.\d{0,400}(?:[eE][+-]?\d{1,5})?|\d{1,400}[eE][+-]?\d{1,5}|\d{1,300}(?!\d)", re.ASCII
+)
 STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
-DEVICE = re.compile(r"@((?:cpu|cuda|meta)(?::\d{1,4})?)")
+DEVICE = re.compile(r"@((?:cpu|cuda|meta)(?::\d{1,4})?)", re.ASCII)
 TYPE = re.compile(
-    r"(\w+)\[((?:\d{1,18}(?:,\d{1,18})*)?)\](?![@\w])"
+    r"(\w+)\[((?:\d{1,18}(?:,\d{1,18})*)?)\](?![@\w])", re.ASCII
 )  # the common kind: sizes known, on the CPU
 WORDS = {"True": True, "False": False, "None": None, "inf": float("inf"), "nan": float("nan")}
 DTYPES = {d.short: d for d in dtypes.ALL}
@@ -287,7 +291,7 @@ class _Reader:
             made = self.types.get(found[0])
             if made is None:
                 sizes = tuple(map(int, found[2].split(","))) if found[2] else ()
-                made = self.types[found[0]] = type_of(DTYPES[found[1]], sizes)
+                made = self.types[found[0]] = self.possible(type_of(DTYPES[found[1]], sizes))
         else:
             name = NAME.match(self.text, self.at)
             if name is None or name[0] not in DTYPES:
@@ -297,6 +301,11 @@ class _Reader:
         if space:
             self.space()
         return made
+
+    def possible(self, type: Type) -> Type:
+        if reason := type.impossible():
+            raise self.error(reason)
+        return type
 
     def type_after(self, dtype: dtypes.DType) -> Type:
         """The rest of a type behind its dtype, and no space: a comment there means something."""
@@ -315,9 +324,9 @@ class _Reader:
         self.at += 1
         device = DEVICE.match(self.text, self.at)
         if device is None:
-            return type_of(dtype, tuple(sizes))
+            return self.possible(type_of(dtype, tuple(sizes)))
         self.at = device.end()
-        return type_of(dtype, tuple(sizes), Device(device[1]))
+        return self.possible(type_of(dtype, tuple(sizes), Device(device[1])))
 
     def term(self) -> Any:
         at, total = self.at, self.product()
@@ -326,7 +335,7 @@ class _Reader:
             self.take(self.text[self.at])
             right = self.product()
             self.need_dims(at, total, right)
-            total = total - right if minus else total + right
+            total = self.sane(at, total - right if minus else total + right)
         return total
 
     def product(self) -> Any:
@@ -337,8 +346,13 @@ class _Reader:
             self.need_dims(at, total, right)
             if divide and right == 0:
                 raise self.error("a dimension can't be divided by 0", at)
-            total = total // right if divide else total * right
+            total = self.sane(at, total // right if divide else total * right)
         return total
+
+    def sane(self, at: int, value: int | Dim) -> int | Dim:
+        if isinstance(value, int) and value.bit_length() > 1024:
+            raise self.error("a number has at most 300 digits", at)
+        return value
 
     def need_dims(self, at: int, *values: Any) -> None:
         if not all(isinstance(v, (int, Dim)) and not isinstance(v, bool) for v in values):

@@ -9,24 +9,23 @@ from __future__ import annotations
 
 import re
 from math import prod
-from typing import TYPE_CHECKING
+from typing import Any
 from weakref import WeakValueDictionary
 
+from .dims import Dim
 from .dtypes import DType, dtype_named
-from .errors import DeviceError, ShapeError
+from .errors import ArgumentError, DeviceError, ShapeError
 from .locks import fork_safe_lock
 
-if TYPE_CHECKING:
-    from .dims import Dim
-
-Shape = tuple["int | Dim", ...]
+Shape = tuple[int | Dim, ...]
 
 # Up to this many elements a gradient rule is handed NumPy arrays: NumPy's own call is then the whole cost,
 # and the tensor's (allocation of the object, mode checks) is saved.  Beyond it the rule runs on tensors,
 # which know faster kernels than NumPy's.
 SMALL = 16_384
 TABLE_LIMIT = 65_536
-MOST_BYTES = 2**63 - 1  # of one array
+LARGEST = 2**63 - 1  # what an int64 counts: the bytes of an array, and so its elements and sizes
+RANK = 64  # the dimensions that NumPy's arrays have at most
 
 
 class Device:
@@ -123,7 +122,9 @@ def _check_sizes(dtype: DType, shape: Shape) -> None:
     sizes = [n for n in shape if isinstance(n, int)]
     if any(n < 0 for n in sizes):
         raise ShapeError(f"a size can't be negative: {list(shape)}")
-    if prod(max(n, 1) for n in sizes) * dtype.itemsize > MOST_BYTES:
+    if len(shape) > RANK:
+        raise ShapeError(f"an array has at most {RANK} dimensions, not {len(shape)}")
+    if prod(max(n, 1) for n in sizes) * dtype.itemsize > LARGEST:
         raise ShapeError(
             f"the sizes are too large: {list(shape)} of {dtype.name}", "64-bit offsets reach 2**63 - 1 bytes"
         )
@@ -132,6 +133,11 @@ def _check_sizes(dtype: DType, shape: Shape) -> None:
 def _intern(key: tuple, dtype: DType, shape: Shape, device: Device) -> Type:
     if device is not CPU and device == CPU:
         return type_of(dtype, shape, CPU)
+    if not all(type(d) is int or isinstance(d, Dim) for d in shape):
+        # 2.0 == 2: it would pass for it ever after
+        return type_of(dtype, tuple(map(_size, shape)), device)
+    if not isinstance(dtype, DType):
+        raise ArgumentError(f"the element type of a type is a dtype, not {dtype!r}")
     _check_sizes(dtype, shape)
     with _making:
         made = _alive.get(key)
@@ -147,3 +153,12 @@ def _intern(key: tuple, dtype: DType, shape: Shape, device: Device) -> Type:
             _recent.clear()
         _recent[key] = made
         return made
+
+
+def _size(size: Any) -> int | Dim:
+    """A size as Python's own int: True and NumPy's integers are taken, too."""
+    if isinstance(size, Dim):
+        return size
+    if not hasattr(size, "__index__"):
+        raise ArgumentError(f"a size is an int or a dimension, not {size!r}")
+    return int(size)

@@ -38,6 +38,7 @@ class _Verifier:
                 raise self.error(f"the parameter {param!r} is a constant")
             if param in self.defined:
                 raise self.error(f"the parameter {param!r} stands twice among the params")
+            self.check_possible(param)
             self.defined.add(param)
         for node in graph.nodes:
             self.check_form(node)
@@ -48,11 +49,16 @@ class _Verifier:
                     raise self.error(f"{node.op.name} defines a constant", node)
                 if value in self.defined:
                     raise self.error(f"{self.named(value)} is defined twice", node)
+                self.check_possible(value, node)
                 self.defined.add(value)
         for value in graph.results:
             if not self.known(value):
                 raise self.error(f"the result {value!r} is not defined")
         return tuple(self.collecting.into)
+
+    def check_possible(self, value: Value, node: Node | None = None) -> None:
+        if reason := value.type.impossible():
+            raise self.error(reason, node)
 
     def check_form(self, node: Node) -> None:
         """That the node is well made: a known op with the operands and attrs that its record names."""
@@ -114,6 +120,14 @@ class _Verifier:
             raise self.error(
                 f"the operands of {node.op.name} break its rule", node, error.rule, *error.details
             ) from None
+        except (
+            Exception
+        ) as error:  # rules presume operands and attrs as `bind` makes them; a text may say any
+            raise self.error(
+                f"the operands and attrs of {node.op.name} are not what its rule takes",
+                node,
+                f"{type(error).__name__}: {error}",
+            ) from error
         outs = inferred if isinstance(inferred, tuple) else (inferred,)
         stated = tuple(v.type for v in node.outputs)
         if outs != stated:

@@ -34,9 +34,11 @@ from .scalar import (
     cast,
     children,
     coordinate,
+    in_order,
     op,
     read,
     ref,
+    spell,
     walk,
 )
 from .types import NUMPY, greatest, least
@@ -136,7 +138,8 @@ class Reduce(_OneValue):
     value: Expr
 
     def __str__(self) -> str:
-        return f"{self.name} = {self.combine}({' '.join(map(str, self.axes))}) {self.value}"
+        named, (value,) = spell(self.value)
+        return _lines(named, f"{self.name} = {self.combine}({' '.join(map(str, self.axes))}) {value}")
 
 
 @dataclass(frozen=True)
@@ -171,7 +174,8 @@ class Fold:
         lines = [f"{targets} = {'scan' if self.scan else 'fold'}({' '.join(map(str, self.axes))}) {{"]
         for label, exprs in (("init", self.init), ("step", self.step), ("merge", self.merge)):
             if exprs is not None:
-                lines.append(f"    {label} {', '.join(map(str, exprs))}")
+                named, texts = spell(*exprs)
+                lines += [f"    {line}" for line in (*named, f"{label} {', '.join(texts)}")]
         return "\n".join([*lines, "  }"])
 
 
@@ -187,7 +191,8 @@ class Local(_OneValue):
     value: Expr
 
     def __str__(self) -> str:
-        return f"{ref(self.name, names(self.axes))} = {self.value}{_loops(self.axes)}"
+        named, (value,) = spell(self.value)
+        return _lines(named, f"{ref(self.name, names(self.axes))} = {value}{_loops(self.axes)}")
 
 
 @dataclass(frozen=True)
@@ -216,7 +221,10 @@ class Store:
 
     def __str__(self) -> str:
         sign = f"{self.combine}=" if self.combine else "="
-        return f"{self.buffer}[{', '.join(map(str, self.index))}] {sign} {self.value}{_loops(self.axes)}"
+        named, texts = spell(*self.exprs)
+        indirect = iter(texts[1:])
+        parts = (next(indirect) if isinstance(part, Expr) else str(part) for part in self.index)
+        return _lines(named, f"{self.buffer}[{', '.join(parts)}] {sign} {texts[0]}{_loops(self.axes)}")
 
 
 Stage = Reduce | Fold | Local | Store
@@ -224,6 +232,11 @@ Stage = Reduce | Fold | Local | Store
 
 def names(axes: tuple[Axis, ...]) -> tuple[str, ...]:
     return tuple(axis.name for axis in axes)
+
+
+def _lines(named: list[str], text: str) -> str:
+    """A stage below the parts of its expressions that have lines of their own."""
+    return "\n  ".join([*named, text])
 
 
 def _loops(axes: tuple[Axis, ...]) -> str:
@@ -308,18 +321,21 @@ class Kernel:
 
     def free_axes(self, expr: Expr) -> frozenset[str]:
         """The axes an expression varies over; a reference to a stage varies over all parallel axes."""
-        found = self._free.get(expr)
-        if found is None:
-            own: set[str] = set()
-            if isinstance(expr, Ref):
-                own = {*self.parallel_names, *expr.axes}
-            elif isinstance(expr, Coordinate):
-                own = set(expr.index.names)
-            elif isinstance(expr, Read):
-                own = {name for part in expr.index if isinstance(part, Affine) for name in part.names}
-            found = frozenset(own.difference(self.symbols).union(*map(self.free_axes, children(expr))))
-            self._free[expr] = found
-        return found
+        known = self._free
+        for part in () if expr in known else in_order(expr):
+            if part not in known:
+                below = (known[child] for child in children(part))
+                known[part] = self._own_axes(part).difference(self.symbols).union(*below)
+        return known[expr]
+
+    def _own_axes(self, expr: Expr) -> frozenset[str]:
+        if isinstance(expr, Ref):
+            return self.parallel_names.union(expr.axes)
+        if isinstance(expr, Coordinate):
+            return expr.index.names
+        if isinstance(expr, Read):
+            return frozenset(n for part in expr.index if isinstance(part, Affine) for n in part.names)
+        return frozenset()
 
     def unproved(self, access: Read) -> list[int]:
         """The dimensions in which a read may be out of bounds; all indirect ones that have an `else` are."""
@@ -434,8 +450,9 @@ class Rewrite:
 
     # ---- the walk
     def expr(self, expr: Expr) -> Expr:
-        if expr not in self.memo:
-            self.memo[expr] = self.rebuilt(expr)
+        for part in () if expr in self.memo else in_order(expr):
+            if part not in self.memo:
+                self.memo[part] = self.rebuilt(part)
         return self.memo[expr]
 
     def rebuilt(self, expr: Expr) -> Expr:

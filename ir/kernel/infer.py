@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..errors import KernelError
-from .scalar import Cast, Const, Coordinate, Expr, Op, Read, Ref
+from .scalar import Cast, Const, Coordinate, Expr, Op, Read, Ref, in_order
 from .types import NUMPY, bits, kind
 from .words import VOCABULARY, Word
 
@@ -25,8 +25,9 @@ def dtype_of(
 
     Raises KernelError where operands disagree.
     """
-    if expr not in memo:
-        memo[expr] = _infer(expr, buffers, stages, memo)
+    for part in () if expr in memo else in_order(expr):
+        if part not in memo:
+            memo[part] = _infer(part, buffers, stages, memo)
     return memo[expr]
 
 
@@ -49,7 +50,13 @@ def _infer(
                 raise KernelError(f"{expr} reads {buffer}, which is no buffer of the kernel")
             return buffers[buffer].dtype
         case Cast(dtype, arg, as_bits):
-            source = dtype_of(arg, buffers, stages, memo)
+            source = memo[arg]
+            if source is None and isinstance(arg, Op):
+                raise KernelError(
+                    "what is computed of untyped constants has no type to be cast from",
+                    f"expression: {expr}",
+                    "give one its type: f32(1.0)",
+                )
             if as_bits and (source is None or bits(source) != bits(dtype)):
                 raise KernelError(
                     "bits are read as another type of the same width",
@@ -61,7 +68,7 @@ def _infer(
             if name not in VOCABULARY:
                 raise KernelError(f"there is no word {name!r}", f"expression: {expr}")
             word = VOCABULARY[name]
-            return _result(expr, word, [dtype_of(arg, buffers, stages, memo) for arg in args])
+            return _result(expr, word, [memo[arg] for arg in args])
     raise TypeError(f"not a scalar expression: {expr!r}")
 
 
@@ -92,25 +99,39 @@ def _result(expr: Op, word: Word, given: list[str | None]) -> str | None:
             )
         return None
     (dtype,) = agreed
-    if kind(dtype) not in word.kinds:
-        remedy = "cast it: f32(x)" if kind(dtype) != "f" else "cast it: i64(x)"
-        raise KernelError(f"{word.name} does not take {dtype}", f"expression: {expr}", remedy)
-    if word.name in ("mulhi", "random_bits") and dtype != "u32":
-        raise KernelError(f"{word.name} does not take {dtype}", f"expression: {expr}", "cast it: u32(x)")
+    _check_takes(word, dtype, expr)
     for pattern, own, arg in zip(operands, given, expr.args, strict=True):
         if pattern == "t" and own is None:
             check_constants(arg, dtype)
     return "bool" if result == "b" else dtype
 
 
+def _check_takes(word: Word, dtype: str, expr: Op) -> None:
+    if kind(dtype) not in word.kinds:
+        remedy = "cast it: f32(x)" if kind(dtype) != "f" else "cast it: i64(x)"
+        raise KernelError(f"{word.name} does not take {dtype}", f"expression: {expr}", remedy)
+    if word.name in ("mulhi", "random_bits") and dtype != "u32":
+        raise KernelError(f"{word.name} does not take {dtype}", f"expression: {expr}", "cast it: u32(x)")
+
+
 def check_constants(expr: Expr, dtype: str) -> None:
     """Refuse an untyped constant that `dtype` cannot hold: 0.5 among integers, 300 in a u8, 2 among bools."""
-    if isinstance(expr, Op):
-        pattern = VOCABULARY[expr.name].pattern
-        for letter, arg in zip(pattern, expr.args, strict=False):
-            if letter == "t":
-                check_constants(arg, dtype)
-    if not isinstance(expr, Const) or expr.dtype not in (None, dtype):
+    waiting, seen = [expr], {expr}
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Const):
+            _check_constant(part, dtype)
+        if isinstance(part, Op):
+            word = VOCABULARY[part.name]
+            _check_takes(word, dtype, part)
+            letters = zip(word.pattern, part.args, strict=False)
+            new = [arg for letter, arg in letters if letter == "t" and arg not in seen]
+            waiting += new
+            seen.update(new)
+
+
+def _check_constant(expr: Const, dtype: str) -> None:
+    if expr.dtype not in (None, dtype):
         return
     value, letter = expr.value, kind(dtype)
     fits = isinstance(value, bool) if letter == "b" else not isinstance(value, bool)

@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import KernelError
 from .affine import Affine
 from .form import COMBINE, Axis, Fold, Kernel, Reduce, Stage, Store, identity, names
-from .scalar import Cast, Const, Coordinate, Expr, Op, Read, Ref, walk
+from .scalar import Cast, Const, Coordinate, Expr, Op, Read, Ref, in_order, walk
 from .types import NUMPY, is_floating
 from .words import VOCABULARY
 
@@ -230,6 +230,13 @@ class _Evaluator:
 
     def value(self, expr: Expr, wanted: str | None = None) -> np.ndarray:
         """The value of `expr`; `wanted` types it where it is made of untyped constants alone."""
+        for part in in_order(expr):
+            if self.kernel.dtype_of(part) is not None:
+                self.known(part)
+        return self.known(expr, wanted)
+
+    def known(self, expr: Expr, wanted: str | None = None) -> np.ndarray:
+        """The same where the operands' values are known, but for untyped ones."""
         dtype = self.kernel.dtype_of(expr) or wanted
         key = expr, dtype
         if key not in self.memo:
@@ -261,7 +268,7 @@ class _Evaluator:
                 return self.part(index)
             case Cast(target, arg, as_bits):
                 return (
-                    self.bitcast(arg, target) if as_bits else self.value(arg).astype(self.run.numpy(target))
+                    self.bitcast(arg, target) if as_bits else self.known(arg).astype(self.run.numpy(target))
                 )
             case Read():
                 return self.load(expr)
@@ -272,7 +279,7 @@ class _Evaluator:
     def bitcast(self, arg: Expr, target: str) -> np.ndarray:
         """Bits are those of the declared types: an exact run rounds here, and widens again."""
         source = NUMPY[self.kernel.dtype_of(arg) or target]
-        return self.run.widened(np.ascontiguousarray(self.value(arg).astype(source)).view(NUMPY[target]))
+        return self.run.widened(np.ascontiguousarray(self.known(arg).astype(source)).view(NUMPY[target]))
 
     def operation(self, name: str, args: tuple[Expr, ...], dtype: str | None) -> np.ndarray:
         word = VOCABULARY[name]
@@ -289,7 +296,7 @@ class _Evaluator:
             if simpler is not None:
                 return self.value(simpler, agreed)
         values = [
-            self.value(a, agreed if p == "t" else "bool") for p, a in zip(word.pattern, args, strict=False)
+            self.known(a, agreed if p == "t" else "bool") for p, a in zip(word.pattern, args, strict=False)
         ]
         return np.asarray(word.numpy(*values))
 

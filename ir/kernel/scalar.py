@@ -7,7 +7,8 @@ by the words of `words.py`, and by Python's operators: `x * sigmoid(x)` works on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 from weakref import WeakValueDictionary
@@ -130,6 +131,14 @@ class Expr:
     def __reduce__(self) -> tuple:
         return _intern, (type(self), *(getattr(self, field.name) for field in fields(self)))
 
+    def spelled(self, texts: Mapping[Expr, str]) -> str:
+        """The text of this node, where that of each of its operands is known."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        named, (text,) = spell(self)
+        return "; ".join([*named, text])
+
 
 Scalar = Expr | bool | int | float
 
@@ -144,7 +153,7 @@ class Const(Expr):
     value: bool | int | float
     dtype: str | None = None
 
-    def __str__(self) -> str:
+    def spelled(self, texts: Mapping[Expr, str]) -> str:
         text = repr(self.value).lower()
         return f"{self.dtype}({text})" if self.dtype else text
 
@@ -156,7 +165,7 @@ class Ref(Expr):
     name: str
     axes: tuple[str, ...] = ()
 
-    def __str__(self) -> str:
+    def spelled(self, texts: Mapping[Expr, str]) -> str:
         return f"{self.name}[{', '.join(self.axes)}]" if self.axes else self.name
 
 
@@ -166,7 +175,7 @@ class Coordinate(Expr):
 
     index: Affine
 
-    def __str__(self) -> str:
+    def spelled(self, texts: Mapping[Expr, str]) -> str:
         return f"coord({self.index})"
 
 
@@ -183,9 +192,10 @@ class Read(Expr):
     index: tuple[Affine | Expr, ...]
     other: Const | None = None
 
-    def __str__(self) -> str:
+    def spelled(self, texts: Mapping[Expr, str]) -> str:
         tail = "" if self.other is None else f" else {self.other}"
-        return f"{self.buffer}[{', '.join(map(str, self.index))}{tail}]"
+        parts = (texts[part] if isinstance(part, Expr) else str(part) for part in self.index)
+        return f"{self.buffer}[{', '.join(parts)}{tail}]"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -196,8 +206,8 @@ class Cast(Expr):
     arg: Expr
     bits: bool = False
 
-    def __str__(self) -> str:
-        return f"{'as_' if self.bits else ''}{self.dtype}({self.arg})"
+    def spelled(self, texts: Mapping[Expr, str]) -> str:
+        return f"{'as_' if self.bits else ''}{self.dtype}({texts[self.arg]})"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -207,11 +217,9 @@ class Op(Expr):
     name: str
     args: tuple[Expr, ...]
 
-    def __str__(self) -> str:
-        infix = INFIX.get(self.name)
-        if infix:
-            return f"({self.args[0]} {infix} {self.args[1]})"
-        return f"{self.name}({', '.join(map(str, self.args))})"
+    def spelled(self, texts: Mapping[Expr, str]) -> str:
+        infix, args = INFIX.get(self.name), [texts[arg] for arg in self.args]
+        return f"({args[0]} {infix} {args[1]})" if infix else f"{self.name}({', '.join(args)})"
 
 
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -313,3 +321,52 @@ def walk(*roots: Expr) -> Iterator[Expr]:
             seen.add(expr)
             waiting.extend(children(expr))
             yield expr
+
+
+def in_order(*roots: Expr) -> list[Expr]:
+    """Every node below `roots` once, operands before what uses them.
+
+    What is worked out node by node in this order needs no recursion: an expression may be taller than
+    Python's stack.
+    """
+    found: dict[Expr, None] = {}
+    waiting: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    while waiting:
+        expr, ready = waiting.pop()
+        if expr in found:
+            continue
+        below = () if ready else children(expr)
+        if below:
+            waiting.append((expr, True))
+            waiting += [(child, False) for child in reversed(below) if child not in found]
+        else:
+            found[expr] = None
+    return list(found)
+
+
+NESTED = 40  # brackets inside of one another, above which a part of an expression is spelled apart
+REPEATED = 200  # characters, above which what stands in several places is
+
+
+def spell(*roots: Expr) -> tuple[list[str], list[str]]:
+    """The texts of `roots`, and those of the parts that they share or that lie too deep, one a line:
+
+    $0 = (a[i] * a[i])
+
+    So a text is as long as its DAG has nodes, where the tree may have exponentially many, and is read back
+    without a deep stack.
+    """
+    order = in_order(*roots)
+    uses = Counter(child for expr in order for child in children(expr))
+    uses.update(roots)
+    texts: dict[Expr, str] = {}
+    depths: dict[Expr, int] = {}
+    named: list[str] = []
+    for expr in order:
+        below = children(expr)
+        texts[expr] = text = expr.spelled(texts)
+        depths[expr] = 1 + max((depths[child] for child in below), default=0)
+        if below and (depths[expr] > NESTED or (uses[expr] > 1 and len(text) > REPEATED)):
+            texts[expr], depths[expr] = f"${len(named)}", 0
+            named.append(f"{texts[expr]} = {text}")
+    return named, [texts[root] for root in roots]

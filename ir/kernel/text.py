@@ -1,122 +1,186 @@
-"""The text form read back.  Law: str(parse(text)) == text for canonical text, which is what `str` prints."""
+"""The text form read back.  Law: str(parse(text)) == text for canonical text, which is what `str` prints.
+
+A part of an expression that several places share, or that lies too deep, has a line of its own before the
+stage (in a fold, before the line) that it belongs to: $0 = (a[i] * a[i]).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from ..errors import KernelError
+from ..types import LARGEST
 from .affine import Affine, Extent, as_affine
 from .form import COMBINE, Axis, Buffer, Fold, Kernel, Local, Reduce, Stage, Store
 from .scalar import INFIX, Const, Expr, Read, Ref, bitcast, cast, const, coordinate, read, ref
 from .types import NUMPY
 from .words import VOCABULARY
 
+DEPTH = 60  # of brackets, so that hostile text meets an error and not the end of the stack
+
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)"
     r"|(?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?)"
-    r"|(?P<sign><<|>>|<=|>=|==|!=|->|[-+*/%()\[\]{},:<>=&|^~]))"
+    r"|(?P<apart>\$\d+)"
+    r"|(?P<sign><<|>>|<=|>=|==|!=|->|[-+*/%()\[\]{},:<>=&|^~]))",
+    re.ASCII,
 )
+_DIGITS = 400  # of a number: more than the largest float64 has
 _CONSTANTS = {"inf": float("inf"), "nan": float("nan"), "true": True, "false": False}
 _WORDS = {symbol: name for name, symbol in INFIX.items()}
 # How tightly the operators bind, loosest first, as in Python; canonical text has all its brackets.
 _LEVELS = (("<", "<=", ">", ">=", "==", "!="), ("|",), ("^",), ("&",), ("<<", ">>"), ("+", "-"), ("*", "/"))
+_TIGHTNESS = {sign: level for level, signs in enumerate(_LEVELS) for sign in signs}
+
+Line = tuple[int, str]
 
 
 def parse(text: str) -> Kernel:
     """The kernel that `text` says.
 
-    It isn't verified.  Raises KernelError with the line where reading stopped.
+    It isn't verified.  Raises KernelError naming the line where reading stopped.
     """
-    lines = [line.strip() for line in text.strip().splitlines()]
-    reader = _Reader(lines[0])
-    reader.expect("kernel")
-    name = reader.name()
-    symbols = tuple(reader.several("[", reader.name, "]")) if reader.peek() == "[" else ()
-    inputs = tuple(reader.several("(", reader.buffer, ")"))
-    reader.expect("->")
-    outputs = tuple(reader.several("(", reader.buffer, ")"))
-    reader.expect("{")
-    reader.end()
-    if len(lines) < 3 or lines[-1] != "}":
-        raise KernelError("a kernel ends with a line of its own: }", f"kernel: {name}")
+    lines = [(n, line.strip()) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+    with _at(lines[0] if lines else (1, "")):
+        reader = _Reader(lines[0][1] if lines else "")
+        reader.expect("kernel")
+        name = reader.name()
+        symbols = tuple(reader.several("[", reader.name, "]")) if reader.peek() == "[" else ()
+        inputs = tuple(reader.several("(", reader.buffer, ")"))
+        reader.expect("->")
+        outputs = tuple(reader.several("(", reader.buffer, ")"))
+        reader.expect("{")
+        reader.end()
+    with _at(lines[-1]):
+        if len(lines) < 3 or lines[-1][1] != "}":
+            raise KernelError("a kernel ends with a line of its own: }", f"kernel: {name}")
     scope = _Scope({buffer.name for buffer in inputs + outputs}, set(symbols), set())
-    reader = _Reader(lines[1], scope)
-    reader.expect("parallel")
-    parallel = reader.axes()
-    reader.end()
+    with _at(lines[1]):
+        reader = _Reader(lines[1][1], scope)
+        reader.expect("parallel")
+        parallel = reader.axes()
+        reader.end()
     scope.axes |= {axis.name for axis in parallel}
     return Kernel(name, inputs, outputs, parallel, tuple(_stages(lines[2:-1], scope)), symbols)
 
 
+@contextmanager
+def _at(line: Line) -> Iterator[None]:
+    """Says of an error which line it is about."""
+    try:
+        yield
+    except KernelError as error:
+        if error.rule.startswith("line "):
+            raise
+        number, text = line
+        raise KernelError(f"line {number}: {error.rule}", *error.details, f"line: {text}") from None
+
+
 class _Scope:
-    """The names that mean a buffer, a symbol or an axis; any other name is a stage."""
+    """The names that mean a buffer, a symbol or an axis; any other name is a stage.
+
+    apart: the parts of expressions that have lines of their own, by their names.
+    """
 
     def __init__(self, buffers: set[str], symbols: set[str], axes: set[str]):
         self.buffers, self.symbols, self.axes = buffers, symbols, axes
+        self.apart: dict[str, Expr] = {}
 
     def inside(self, axes: tuple[Axis, ...]) -> _Scope:
         return _Scope(self.buffers, self.symbols, self.axes | {axis.name for axis in axes})
 
+    def read_apart(self, lines: list[Line]) -> None:
+        for line in lines:
+            with _at(line):
+                name, _, text = line[1].partition(" = ")
+                self.apart[name] = _Reader(text, self).whole()
 
-def _stages(lines: list[str], scope: _Scope) -> Iterable[Stage]:
+
+def _stages(lines: list[Line], scope: _Scope) -> Iterator[Stage]:
     waiting = iter(lines)
+    apart: list[Line] = []
     for line in waiting:
-        if not line.endswith("{"):
-            yield _stage(line, scope)
+        if line[1].startswith("$"):
+            apart.append(line)
             continue
-        body: list[str] = []
+        if not line[1].endswith("{"):
+            with _at(line):
+                yield _stage(line[1], apart, scope)
+            apart = []
+            continue
+        body: list[Line] = []
         for inner in waiting:
-            if inner == "}":
+            if inner[1] == "}":
                 break
             body.append(inner)
         else:
-            raise KernelError("a fold ends with a line of its own: }", f"line: {line}")
-        yield _fold(line, body, scope)
+            with _at(line):
+                raise KernelError("a fold ends with a line of its own: }")
+        with _at(line):
+            yield _fold(line[1], body, scope)
 
 
-def _stage(line: str, scope: _Scope) -> Reduce | Local | Store:
+def _stage(line: str, apart: list[Line], scope: _Scope) -> Reduce | Local | Store:
     body, _, loops = line.partition(" for ")
     axes = _axes(loops, scope)
-    inner = scope.inside(axes)
-    reader = _Reader(body, inner)
+    reader = _Reader(body, scope.inside(axes))
+    reduction = reader.reduction_ahead()
+    if reduction:
+        reader.scope = reader.scope.inside(reduction[2])
+    reader.scope.read_apart(apart)
+    if reduction:
+        name, combine, over = reduction
+        if axes:
+            raise KernelError("a reduction has its axes in brackets, and no others")
+        return Reduce(name, combine, over, reader.whole())
     target = reader.atom()
     combine = None
     if reader.peek() not in ("=", ""):
         combine = reader.name()
     reader.expect("=")
-    if isinstance(target, Ref):
-        reduction = reader.reduction()
-        value = reader.expr()
-        reader.end()
-        return Reduce(target.name, *reduction, value) if reduction else Local(target.name, axes, value)
-    value = reader.expr()
-    reader.end()
-    if not isinstance(target, Read):
-        raise KernelError("a stage defines a name or stores to a buffer", f"line: {line}")
+    value = reader.whole()
+    if isinstance(target, Ref) and combine is None and target.axes == tuple(axis.name for axis in axes):
+        return Local(target.name, axes, value)
+    if not isinstance(target, Read) or target.other is not None:
+        raise KernelError("a stage defines a name or stores to a buffer")
     return Store(target.buffer, target.index, value, axes, combine)
 
 
-def _fold(line: str, body: list[str], scope: _Scope) -> Fold:
+def _fold(line: str, body: list[Line], scope: _Scope) -> Fold:
     left, _, right = line.partition(" = ")
     reader = _Reader(right, scope)
     kind = reader.name()
     if kind not in ("fold", "scan"):
-        raise KernelError("only a fold or a scan has a body in braces", f"line: {line}")
+        raise KernelError("only a fold or a scan has a body in braces")
     reader.expect("(")
     axes = reader.axes()
     reader.expect(")")
     reader.expect("{")
     reader.end()
+    own = tuple(axis.name for axis in axes) if kind == "scan" else ()
     targets = _Reader(left, scope.inside(axes)).listed()
+    if not all(isinstance(target, Ref) and target.axes == own for target in targets):
+        raise KernelError("a fold defines names, and a scan names at its axis")
     parts: dict[str, tuple[Expr, ...]] = {}
-    for text in body:
-        label, _, exprs = text.partition(" ")
-        if label not in ("init", "step", "merge"):
-            raise KernelError("the lines of a fold are init, step and merge", f"line: {text}")
-        parts[label] = _Reader(exprs, scope if label == "init" else scope.inside(axes)).listed()
+    apart: list[Line] = []
+    for at in body:
+        if at[1].startswith("$"):
+            apart.append(at)
+            continue
+        with _at(at):
+            label, _, exprs = at[1].partition(" ")
+            if label not in ("init", "step", "merge"):
+                raise KernelError("the lines of a fold are init, step and merge")
+            if label in parts:
+                raise KernelError(f"a fold has one {label}")
+            inner = scope.inside(() if label == "init" else axes)
+            inner.read_apart(apart)
+            parts[label] = _Reader(exprs, inner).listed()
+            apart = []
     if not {"init", "step"} <= set(parts):
-        raise KernelError("a fold has an init and a step", f"line: {line}")
+        raise KernelError("a fold has an init and a step")
     state = tuple(target.name for target in targets if isinstance(target, Ref))
     return Fold(state, axes, parts["init"], parts["step"], parts.get("merge"), kind == "scan")
 
@@ -134,12 +198,16 @@ class _Reader:
     def __init__(self, line: str, scope: _Scope | None = None):
         self.line, self.scope = line, scope or _Scope(set(), set(), set())
         self.tokens: list[str] = []
+        self.depth = 0
         position, end = 0, len(line.rstrip())
         while position < end:
             match = _TOKEN.match(line, position)
             if match is None:
-                raise KernelError(f"unreadable text at {line[position:].strip()!r}", f"line: {line}")
-            self.tokens.append(match[0].strip())
+                raise KernelError(f"unreadable text at {line[position:].strip()[:40]!r}")
+            token = match[0].strip()
+            if match["number"] and len(token) > _DIGITS:
+                raise KernelError(f"a number has at most {_DIGITS} digits, not {len(token)}")
+            self.tokens.append(token)
             position = match.end()
         self.at = 0
 
@@ -154,16 +222,16 @@ class _Reader:
 
     def expect(self, token: str) -> None:
         if self.peek() != token:
-            raise KernelError(f"expected {token!r}, found {self.peek() or 'the end'!r}", f"line: {self.line}")
+            raise KernelError(f"expected {token!r}, found {self.peek()[:40] or 'the end'!r}")
         self.at += 1
 
     def end(self) -> None:
         if self.peek():
-            raise KernelError(f"expected the end, found {self.peek()!r}", f"line: {self.line}")
+            raise KernelError(f"expected the end, found {self.peek()[:40]!r}")
 
     def name(self) -> str:
         if not self.peek().isidentifier():
-            raise KernelError(f"expected a name, found {self.peek() or 'the end'!r}", f"line: {self.line}")
+            raise KernelError(f"expected a name, found {self.peek()[:40] or 'the end'!r}")
         return self.take()
 
     def several(self, opening: str, item: Callable, closing: str) -> list:
@@ -184,7 +252,9 @@ class _Reader:
         if self.peek() != "-":
             return self.extent()
         self.take()
-        return -int(self.take()) if self.peek().isdigit() else self.name()
+        if not self.peek().isdigit():
+            raise KernelError(f"expected a number behind '-', found {self.peek()[:40] or 'the end'!r}")
+        return -int(self.take())
 
     def buffer(self) -> Buffer:
         name = self.name()
@@ -208,19 +278,25 @@ class _Reader:
             axes.append(Axis(name, self.extent()))
         return tuple(axes)
 
-    def reduction(self) -> tuple[str, tuple[Axis, ...]] | None:
-        """`sum(c:64 r:3) ` in front of a value: a combination, an axis and a colon."""
-        ahead = self.tokens[self.at : self.at + 4]
-        if not (len(ahead) == 4 and ahead[0] in COMBINE and ahead[1] == "(" and ahead[3] == ":"):
+    def reduction_ahead(self) -> tuple[str, str, tuple[Axis, ...]] | None:
+        """`s = sum(c:64 r:3) ` in front of a value: a name, a combination, and axes."""
+        ahead = self.tokens[self.at : self.at + 6]
+        if not (len(ahead) == 6 and ahead[1] == "=" and ahead[2] in COMBINE and ahead[3] + ahead[5] == "(:"):
             return None
+        name = self.name()
+        self.expect("=")
         combine = self.name()
         self.expect("(")
         axes = self.axes()
         self.expect(")")
-        self.scope = self.scope.inside(axes)
-        return combine, axes
+        return name, combine, axes
 
     # ---- expressions
+    def deeper(self) -> None:
+        self.depth += 1
+        if self.depth > DEPTH:
+            raise KernelError(f"more than {DEPTH} brackets inside of one another")
+
     def listed(self) -> tuple[Expr, ...]:
         """Expressions with commas between them, up to the end of the line."""
         found = [self.expr()]
@@ -230,40 +306,48 @@ class _Reader:
         self.end()
         return tuple(found)
 
+    def whole(self) -> Expr:
+        """An expression that ends with the line."""
+        value = self.expr()
+        self.end()
+        return value
+
     def expr(self) -> Expr:
         value = self.binary(0, False)
         if isinstance(value, Affine):
-            raise KernelError(
-                f"a coordinate is no value by itself: write coord({value})", f"line: {self.line}"
-            )
+            raise KernelError(f"a coordinate is no value by itself: write coord({value})")
         return value
 
     def binary(self, level: int, index: bool) -> Expr | Affine:
-        if level == len(_LEVELS):
-            return self.unary(index)
-        left = self.binary(level + 1, index)
-        while self.peek() in _LEVELS[level]:
+        """Operators that bind at least as tightly as `level`."""
+        left = self.unary(index)
+        while (own := _TIGHTNESS.get(self.peek(), -1)) >= level:
             sign = self.take()
-            left = self.combined(sign, left, self.binary(level + 1, index))
+            left = self.combined(sign, left, self.binary(own + 1, index))
         return left
 
     def combined(self, sign: str, left: Expr | Affine, right: Expr | Affine) -> Expr | Affine:
         """Affine while it can be; beside an expression, an affine index becomes a coordinate."""
         if isinstance(left, Affine) and isinstance(right, Affine):
+            made = None
             if sign in "+-":
-                return left + right if sign == "+" else left - right
-            if sign == "*" and not (left.terms and right.terms):
-                return right * left.constant if not left.terms else left * right.constant
+                made = left + right if sign == "+" else left - right
+            elif sign == "*" and not (left.terms and right.terms):
+                made = right * left.constant if not left.terms else left * right.constant
+            if made is not None:
+                if any(abs(c) > LARGEST for c in (made.constant, *(c for _, c in made.terms))):
+                    raise KernelError("the numbers of an index are below 2**63")
+                return made
         return VOCABULARY[_WORDS[sign]](_value(left), _value(right))
 
     def unary(self, index: bool) -> Expr | Affine:
-        if self.peek() == "~":
-            self.take()
-            return VOCABULARY["bit_not"](_value(self.unary(index)))
-        if self.peek() != "-":
+        if self.peek() not in ("~", "-"):
             return self.atom(index)
-        self.take()
-        inner = self.unary(index)
+        self.deeper()
+        sign, inner = self.take(), self.unary(index)
+        self.depth -= 1
+        if sign == "~":
+            return VOCABULARY["bit_not"](_value(inner))
         if isinstance(inner, Affine):
             return inner * -1
         if isinstance(inner, Const) and inner.dtype is None:
@@ -273,27 +357,32 @@ class _Reader:
     def atom(self, index: bool = False) -> Expr | Affine:
         token = self.take()
         if token == "(":
+            self.deeper()
             inner = self.binary(0, index)
             self.expect(")")
+            self.depth -= 1
             return inner
+        if token[:1] == "$":
+            if token not in self.scope.apart:
+                raise KernelError(f"{token} is used and not defined before")
+            return self.scope.apart[token]
         if token[:1].isdigit() or token[:1] == ".":
             if index and token.isdigit():
                 return Affine((), int(token))
             return const(int(token) if token.isdigit() else float(token))
         if not token.replace(".", "").isidentifier():
-            raise KernelError(f"expected a value, found {token or 'the end'!r}", f"line: {self.line}")
+            raise KernelError(f"expected a value, found {token[:40] or 'the end'!r}")
         following = self.peek()
-        if following == "(":
-            return self.call(token)
-        if following == "[":
-            return self.element(token)
+        if following in ("(", "["):
+            self.deeper()
+            found = self.call(token) if following == "(" else self.element(token)
+            self.depth -= 1
+            return found
         if token in _CONSTANTS:
             return const(_CONSTANTS[token])
         if token in self.scope.axes or token in self.scope.symbols:
             if not index and token in self.scope.axes:
-                raise KernelError(
-                    f"a coordinate is no value by itself: write coord({token})", f"line: {self.line}"
-                )
+                raise KernelError(f"a coordinate is no value by itself: write coord({token})")
             return Affine(((token, 1),)) if index else coordinate(token)
         return ref(token)
 
@@ -303,7 +392,7 @@ class _Reader:
             index = self.binary(0, True)
             self.expect(")")
             if not isinstance(index, Affine):
-                raise KernelError("coord takes an affine index of axes", f"line: {self.line}")
+                raise KernelError("coord takes an affine index of axes")
             return coordinate(index)
         args = self.several("(", self.expr, ")")
         if name in NUMPY and len(args) == 1:
@@ -311,7 +400,7 @@ class _Reader:
         if name.startswith("as_") and name[3:] in NUMPY and len(args) == 1:
             return bitcast(args[0], name[3:])
         if name not in VOCABULARY:
-            raise KernelError(f"there is no word {name!r}", f"line: {self.line}")
+            raise KernelError(f"there is no word {name!r}")
         return VOCABULARY[name](*args)
 
     def element(self, name: str) -> Expr:
@@ -330,14 +419,14 @@ class _Reader:
         if name in self.scope.buffers:
             return read(name, tuple(index), other)
         axes = [part.terms[0][0] for part in index if isinstance(part, Affine) and part.terms]
-        if index != [as_affine(axis) for axis in axes]:
-            raise KernelError(f"a stage is read at its own axes: {name}", f"line: {self.line}")
+        if not index or index != [as_affine(axis) for axis in axes]:
+            raise KernelError(f"a stage is read at its own axes: {name}")
         return ref(name, tuple(axes))
 
     def number(self) -> Const:
         value = self.unary(False)
         if not isinstance(value, Const):
-            raise KernelError("the value after else is a constant", f"line: {self.line}")
+            raise KernelError("the value after else is a constant")
         return value
 
 

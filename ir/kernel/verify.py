@@ -7,12 +7,13 @@ from collections import Counter
 from itertools import combinations
 
 from ..errors import KernelError
+from ..types import LARGEST, RANK
 from .affine import Affine, Extent, as_affine
 from .bounds import bounds
 from .form import ACCUMULATE, COMBINE, Axis, Buffer, Fold, Kernel, Local, Reduce, Stage, Store, names
 from .infer import check_constants, is_integer
-from .scalar import Coordinate, Expr, Read, Ref, walk
-from .types import kind
+from .scalar import NESTED, Coordinate, Expr, Read, Ref, children, in_order, walk
+from .types import NUMPY, kind
 
 
 def verify(kernel: Kernel) -> Kernel:
@@ -64,6 +65,32 @@ def _check_names(kernel: Kernel) -> None:
     ):
         if isinstance(extent, int) and extent < 0:
             raise KernelError(f"{kernel.name}: an extent is negative: {extent}")
+    _check_sizes(kernel)
+
+
+def _check_sizes(kernel: Kernel) -> None:
+    """What native code counts in an int64, and NumPy in dimensions, is as small as that."""
+    for buffer in kernel.buffers.values():
+        strides = [abs(s) for s in buffer.layout or () if isinstance(s, int)]
+        reach = sum(s * (e - 1) for s, e in zip(strides, buffer.shape) if isinstance(e, int) and e)
+        if max(_points(buffer.shape), reach, *strides, 0) * NUMPY[buffer.dtype].itemsize > LARGEST:
+            raise KernelError(f"{kernel.name}: a buffer has fewer than 2**63 bytes", f"buffer: {buffer}")
+        if len(buffer.shape) > RANK:
+            raise KernelError(f"{kernel.name}: a buffer has at most {RANK} dimensions", f"buffer: {buffer}")
+    for axes in (kernel.parallel, *(kernel.parallel + stage.axes for stage in kernel.stages)):
+        if _points(tuple(axis.extent for axis in axes)) > LARGEST:
+            raise KernelError(f"{kernel.name}: a stage has fewer than 2**63 points", _spelled(axes))
+        if len(axes) > RANK:
+            raise KernelError(f"{kernel.name}: a stage has at most {RANK} axes", _spelled(axes))
+
+
+def _points(extents: tuple[Extent, ...]) -> int:
+    """Their product, without symbols and without zeros: NumPy refuses huge sizes beside a 0, too."""
+    return math.prod(e for e in extents if isinstance(e, int) and e)
+
+
+def _spelled(axes: tuple[Axis, ...]) -> str:
+    return f"axes: {' '.join(map(str, axes))}"
 
 
 # ---- scope and types ------------------------------------------------------------------------------
@@ -114,6 +141,16 @@ class _Scope:
             elif isinstance(expr, Read):
                 self.check_read(stage, expr, inside)
         kernel.dtype_of(root)
+        heights: dict[Expr, int] = {}  # of what has no type of its own
+        for expr in in_order(root):
+            if kernel.dtype_of(expr) is None:
+                heights[expr] = 1 + max((heights.get(child, 0) for child in children(expr)), default=0)
+                if heights[expr] > NESTED:
+                    raise KernelError(
+                        f"{kernel.name}: more than {NESTED} operations on constants without a type",
+                        f"at: {stage}",
+                        "give one a type: f32(1.0)",
+                    )
 
     def check_part(self, stage: Stage, expr: Expr, part: Affine, inside: frozenset[str]) -> None:
         if not part.names <= inside:
@@ -121,6 +158,12 @@ class _Scope:
                 f"{self.kernel.name}: {expr} uses an axis that does not run here",
                 f"axes: {', '.join(sorted(inside)) or 'none'}",
                 f"at: {stage}",
+            )
+        extents = ((self.kernel.extents.get(name, 1), c) for name, c in part.terms)
+        reach = sum(abs(c) * (e if isinstance(e, int) else 1) for e, c in extents)
+        if abs(part.constant) + reach > LARGEST:
+            raise KernelError(
+                f"{self.kernel.name}: an index leaves an int64", f"index: {part}", f"at: {stage}"
             )
 
     def check_read(self, stage: Stage, access: Read, inside: frozenset[str]) -> None:
