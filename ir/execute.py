@@ -7,13 +7,14 @@ eager runtime and the graph's interpreter both run references through here and n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
+from .errors import GraphError, LaminaError
 from .op import Op
 from .types import Type
 
@@ -44,6 +45,23 @@ def executor(
     elif not _returns(op, types, conversions, outs[0]):
         run = _checked(run, outs[0].dtype.numpy, len(types))
     return run, outs
+
+
+def run_reference(
+    op: Op, types: tuple[Type | None, ...], attrs: Mapping[str, Any], operands: Sequence[Array | None]
+) -> tuple[Array, ...]:
+    """All that an op's reference makes of the operands.
+
+    Raises GraphError where it can't run: it is short of memory, or an attr is none that `bind` makes.
+    """
+    try:
+        run, _ = executor(op, types, attrs)
+        outputs = run(*operands)
+    except LaminaError:
+        raise
+    except Exception as error:
+        raise GraphError(f"the reference of {op.name} can't run: {type(error).__name__}: {error}") from error
+    return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 def operand_dtypes(

@@ -9,9 +9,9 @@ import numpy as np
 
 from .dims import Dim, symbols_of
 from .dtypes import DType, from_numpy_dtype
-from .errors import GraphError, LaminaError
-from .execute import executor
-from .graph import Constant, Graph, Node, Value
+from .errors import GraphError
+from .execute import run_reference
+from .graph import Constant, Graph, Value
 from .specialise import specialise
 
 
@@ -38,33 +38,15 @@ def interpret(graph: Graph, *arrays: Any, dtype: DType | None = None) -> tuple[n
             values[constant] = constant.data
     with np.errstate(all="ignore"):
         for node in graph.nodes:
-            outputs = _run(node, [values[v] for v in node.inputs])
+            types = tuple(None if v is None else v.type for v in node.inputs)
+            outputs = run_reference(node.op, types, node.attrs, [values[v] for v in node.inputs])
+            if len(outputs) != len(node.outputs):
+                raise GraphError(f"{node}: the reference of {node.op.name} gave {len(outputs)} arrays")
             for value, array in zip(node.outputs, outputs, strict=True):
                 if not node.op.traits.host:  # where sizes depend on values, infer can't know them
                     _check(f"{node}: the reference of {node.op.name} gave", value, array)
                 values[value] = array
     return tuple(values[v] for v in graph.results)
-
-
-def _run(node: Node, operands: list[Any]) -> tuple[np.ndarray, ...]:
-    """What an op's reference makes of the operands.
-
-    Raises GraphError where it can't: it is short of memory, or an attr is none that `bind` makes.
-    """
-    types = tuple(None if v is None else v.type for v in node.inputs)
-    try:
-        call, _ = executor(node.op, types, node.attrs)
-        outputs = call(*operands)
-    except LaminaError:
-        raise
-    except Exception as error:
-        raise GraphError(
-            f"the reference of {node.op.name} can't run: {type(error).__name__}: {error}", str(node)
-        ) from error
-    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-    if len(outputs) != len(node.outputs):
-        raise GraphError(f"{node}: the reference of {node.op.name} gave {len(outputs)} arrays")
-    return outputs
 
 
 def sizes_of_symbols(graph: Graph, arrays: Sequence[np.ndarray]) -> dict[str, int]:

@@ -63,7 +63,7 @@ def parse(
     constants: the data of those that the text names.  ops: operators beside the operator set's.  Names, scope
     and syntax are checked here, the rest by `verify`.  Raises GraphError naming the line.
     """
-    reader = _Reader(text, constants or {}, {**REGISTRY, **STRUCTURAL, **(ops or {})})
+    reader = Reader(text, constants or {}, {**REGISTRY, **STRUCTURAL, **(ops or {})})
     try:
         graph = reader.graph()
         reader.end()
@@ -74,7 +74,9 @@ def parse(
     return graph
 
 
-class _Reader:
+class Reader:
+    """Reads a graph from where it stands in a text; passes/program_text.py reads programs with it."""
+
     def __init__(self, text: str, constants: Mapping[str, Any], ops: Mapping[str, Op]):
         self.text, self.at, self.depth = text, 0, 0
         self.constants, self.ops = constants, ops

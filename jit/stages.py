@@ -31,7 +31,7 @@ from ..passes.llvm.winograd_lanes import WinogradLanes
 from ..passes.lower import interpret_lowered
 from ..passes.pipeline import Options
 from ..passes.program import Alias, Array, Call, Host, Program, run_host
-from ..passes.run import name_of
+from ..passes.run import name_of, verified
 from .garbage import planned
 from .rounding import Difference, difference, graph_runs, kernel_runs
 from .sampled import LARGE, windows, work
@@ -64,9 +64,9 @@ class Case:
         if passes not in self.made:
             if passes:
                 steps = self.target.passes(replace(options, frozen=self.frozen))
-                program = steps[passes - 1](self.program(options, passes - 1)[0])
+                program = verified(steps[passes - 1](self.program(options, passes - 1)[0]))
             else:
-                program = build_program(self.graph, self.into)
+                program = verified(build_program(self.graph, self.into))
             self.made[passes] = program, values_of(program, self.arrays)
         return self.made[passes]
 

@@ -5,7 +5,7 @@ optimise works on graphs, to_program goes on from there; each can stop after any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,7 +28,7 @@ from .llvm.target import Target
 from .pack_matmuls import Options as Products
 from .pack_matmuls import pack_matmuls
 from .program import Program
-from .run import Pass, name_of, run
+from .run import Pass, ProgramPass, name_of, run, run_program
 from .simplify import simplify
 
 PIPELINE: tuple[Pass, ...] = (
@@ -46,6 +46,12 @@ PIPELINE: tuple[Pass, ...] = (
 )
 
 
+# What may come after them: `program_passes` says which and in which order.
+PROGRAM_PASSES = tuple(
+    map(name_of, (build_program, batch_innermost, assign_layouts, pack_matmuls, channels_last))
+)
+
+
 @dataclass(frozen=True)
 class Options:
     """What the pipeline may do, and how far it goes.
@@ -53,8 +59,9 @@ class Options:
     fold_norms: fold normalisation by given statistics into weights, which rounds otherwise.  winograd:
     compute convolutions from sums of their inputs, likewise.  fuse: make kernels of several ops.  layouts:
     lay arrays out anew for convolutions and products.  frozen: the positions of the params that hold weights,
-    which seldom change.  verify: check the graph after every pass, and name the culprit.  stop_after: the
-    name of the last pass that runs.  limits: of fused kernels.
+    which seldom change.  verify: check the graph or the program, and its kernels, after every pass, and name
+    the culprit.  stop_after: the name of the last pass that runs, over graphs or over programs.  limits: of
+    fused kernels.
     """
 
     fold_norms: bool = True
@@ -72,13 +79,13 @@ class Options:
         found = tuple(p for p in PIPELINE if left_out.get(p, True))
         if self.limits != CPU:
             found = tuple(partial(fuse, limits=self.limits) if p is fuse else p for p in found)
-        if self.stop_after is None:
+        if self.stop_after is None or self.stop_after in PROGRAM_PASSES:
             return found
         names = [name_of(p) for p in found]
         if self.stop_after not in names:
             raise ArgumentValueError(
                 f"Options(stop_after): no pass is called {self.stop_after!r}",
-                f"the passes are: {', '.join(dict.fromkeys(names))}",
+                f"the passes are: {', '.join(dict.fromkeys((*names, *PROGRAM_PASSES)))}",
             )
         return found[: len(names) - names[::-1].index(self.stop_after)]
 
@@ -101,19 +108,29 @@ def to_program(
     """The program of an optimised graph, its arrays laid out for the target.
 
     into: for each result, the param that it overwrites, or None.  target: a CPU; None stands for a GPU.
+    Raises GraphError naming the pass that broke the program, if the options say `verify`.
     """
-    program = build_program(graph, into)
-    for step in program_passes(target, options):
+    program, passes = build_program(graph, into), program_passes(target, options)
+    if options.verify:
+        return run_program(program, passes)
+    for step in passes:
         program = step(program)
     return program
 
 
-def program_passes(
-    target: Target | None, options: Options = Options()
-) -> tuple[Callable[[Program], Program], ...]:
-    """The passes over programs that these options ask for, in order; `name_of` names them."""
-    if not options.layouts:
-        return ()
+def program_passes(target: Target | None, options: Options = Options()) -> tuple[ProgramPass, ...]:
+    """The passes over programs that these options ask for, in order; `name_of` names them.
+
+    None where they stop after a pass over graphs, or after build_program.
+    """
+    passes = _layouts(target, options) if options.layouts else ()
+    names = [name_of(step) for step in passes]
+    if options.stop_after is None:
+        return passes
+    return passes[: names.index(options.stop_after) + 1] if options.stop_after in names else ()
+
+
+def _layouts(target: Target | None, options: Options) -> tuple[ProgramPass, ...]:
     if target is None:
         return (channels_last,)
     return (

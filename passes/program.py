@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from ..ir.errors import GraphError
-from ..ir.execute import executor
+from ..ir.errors import GraphError, LaminaError
+from ..ir.execute import run_reference
 from ..ir.kernel.form import Buffer, Kernel
 from ..ir.kernel.interpret import interpret as interpret_kernel
 from ..ir.kernel.types import NUMPY
@@ -40,7 +41,7 @@ class Array:
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return prod(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -187,8 +188,13 @@ def verify(program: Program) -> Program:
                     f"program {program.name}: an alias has elements of its source",
                     f"{source}, {view} from element {step.offset} on",
                 )
+        else:
+            _host_fits(program, step)
         for array in step.outputs:
             _define(program, array, defined)
+    written = [at for at in program.into if at is not None]
+    if len(set(written)) < len(written):
+        raise GraphError(f"program {program.name}: two results overwrite one param")
     for array, at in zip(program.results, program.into, strict=True):
         if array not in defined:
             raise GraphError(f"program {program.name}: the result {array} is never written")
@@ -218,6 +224,30 @@ def _fits(program: Program, call: Call, arrays: tuple[Array, ...], buffers: tupl
         )
 
 
+def _host_fits(program: Program, step: Host) -> None:
+    """The arrays are those of the types that the op is asked for, and that it gives."""
+    try:
+        inferred = step.op.infer(*step.types, **step.attrs)
+    except LaminaError as error:
+        raise GraphError(
+            f"program {program.name}: the operands of {step.name} break its rule", error.rule, *error.details
+        ) from None
+    except Exception as error:  # rules presume operands and attrs as `bind` makes them; a text may say any
+        raise GraphError(
+            f"program {program.name}: the operands and attrs of {step.name} are not what its rule takes",
+            f"{type(error).__name__}: {error}",
+        ) from error
+    given = inferred if isinstance(inferred, tuple) else (inferred,)
+    arrays, types = (*step.inputs, *step.outputs), (*step.types, *given)
+    wanted = [None if t is None else (t.dtype.short, t.shape) for t in types]
+    if len(step.inputs) != len(step.types) or wanted != [a and (a.dtype, a.shape) for a in arrays]:
+        raise GraphError(
+            f"program {program.name}: the arrays of a step are of its op's types",
+            f"step: {step.name}({', '.join(map(repr, step.inputs))}) -> {', '.join(map(repr, step.outputs))}",
+            f"types: {', '.join(map(str, types))}",
+        )
+
+
 def interpret(program: Program, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
     """The results, each kernel run by the kernel interpreter: the meaning of a program.
 
@@ -241,7 +271,5 @@ def interpret(program: Program, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def run_host(step: Host, arrays: list[Any]) -> tuple[np.ndarray, ...]:
-    """What the op's reference makes of the arrays."""
-    run, _ = executor(step.op, step.types, step.attrs)
-    results = run(*arrays)
-    return results if isinstance(results, tuple) else (results,)
+    """What the op's reference makes of the arrays.  Raises GraphError where it can't run."""
+    return run_reference(step.op, step.types, step.attrs, arrays)

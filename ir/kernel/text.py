@@ -37,13 +37,13 @@ _TIGHTNESS = {sign: level for level, signs in enumerate(_LEVELS) for sign in sig
 Line = tuple[int, str]
 
 
-def parse(text: str) -> Kernel:
-    """The kernel that `text` says.
+def parse(text: str, first: int = 1) -> Kernel:
+    """The kernel that `text` says.  first: the number of its first line, where it stands among others.
 
     It isn't verified.  Raises KernelError naming the line where reading stopped.
     """
-    lines = [(n, line.strip()) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
-    with _at(lines[0] if lines else (1, "")):
+    lines = [(n, line.strip()) for n, line in enumerate(text.split("\n"), first) if line.strip()]
+    with _at(lines[0] if lines else (first, "")):
         reader = _Reader(lines[0][1] if lines else "")
         reader.expect("kernel")
         name = reader.name()
@@ -161,7 +161,7 @@ def _fold(line: str, body: list[Line], scope: _Scope) -> Fold:
     reader.end()
     own = tuple(axis.name for axis in axes) if kind == "scan" else ()
     targets = _Reader(left, scope.inside(axes)).listed()
-    if not all(isinstance(target, Ref) and target.axes == own for target in targets):
+    if not all(isinstance(target, Ref) and target.axes in ((), own) for target in targets):
         raise KernelError("a fold defines names, and a scan names at its axis")
     parts: dict[str, tuple[Expr, ...]] = {}
     apart: list[Line] = []

@@ -9,12 +9,19 @@ from lamina.ir.dtypes import float32, float64, int64
 from lamina.ir.graph import Builder
 from lamina.ir.lowering import Decomposition, NotLowered
 from lamina.ir.op import REGISTRY
+from lamina.passes.assign_layouts import assign_layouts
+from lamina.passes.llvm.target import AVX2
 from lamina.passes.lower import lower
+from lamina.passes.pack_matmuls import pack_matmuls
+from lamina.passes.program_text import program_text
 
 TESTS = Path(__file__).parents[1]
-sys.path += [str(TESTS / "ops"), str(TESTS / "kernel"), str(TESTS / "ir")]
+sys.path += [str(TESTS), str(TESTS / "ops"), str(TESTS / "kernel"), str(TESTS / "ir")]
 from checks import taken  # noqa: E402
 from harness import cases  # noqa: E402
+from image_programs import random_images  # noqa: E402
+from sample_programs import random_program  # noqa: E402
+from training_programs import random_step  # noqa: E402
 
 LARGEST = 1500  # characters of a text
 
@@ -39,6 +46,40 @@ def kernel_texts() -> list[str]:
         if not isinstance(case.op.lower, (NotLowered, Decomposition)):
             found.append(str(lower(case.op, case.types, case.attrs)))
     return sorted({text for text in found if len(text) <= LARGEST})
+
+
+def program_texts() -> list[str]:
+    """Random programs, networks and training steps as the layouts leave them; each way to run a kernel."""
+    found = [program_text(random_program(seed)) for seed in range(200)]
+    for seed in range(60):
+        laid_out = pack_matmuls(assign_layouts(random_images(seed), AVX2), AVX2)
+        found += [program_text(laid_out), program_text(random_step(seed))]
+    for how in HOWS:
+        found.append(ONE_CALL.replace("HOW", how))
+    return sorted({text for text in found if len(text) <= LARGEST})
+
+
+HOWS = (
+    'schedule {vector="j", unroll=2, tile=(("i",2),), step=(("r",3),), keep=("e",), scalar=True}',
+    'panels {packed=None, row="i", column="j", rows=4, width=16, block=8, ahead=512}',
+    'dots {k="k", tile=(("i",2),("j",2))}',
+    'rows {image="x", lane="k", across="j", tile=4, beside=(("a",2),), step=(("c",4),)}',
+    'windows {vector="n", lanes=8, unroll=2, tile=(("i",2),)}',
+    "winograd {tile=4, block=8, rows=6, vectors=2, spread=False}",
+    'winograd_lanes {batch="n", channel="c", out="k", places=("i","j"), taps=("r","s"), lanes=8, vectors=2, '
+    "rows=2}",
+)
+ONE_CALL = """\
+kernel add(a: f32[2,3], b: f32[3]) -> (y: f32[2,3]) {
+  parallel i:2 j:3
+  y[i, j] = (a[i, j] + b[j])
+}
+program net(%x: f32[2,3]) -> (%y into %x, %indices) {
+  @c: f32[3] = (1.5,-0.0,inf)
+  %y: f32[2,3] = add(%x, @c) by HOW
+  %row: f32[3] = alias(%y) {offset=3}
+  %values: f32[3], %indices: i64[3] = host.sort(%row: f32[3]) {dim=0, descending=False}
+}"""
 
 
 def _cases(count: int):

@@ -22,6 +22,10 @@ from lamina.ir.kernel.types import NUMPY
 from lamina.ir.specialise import specialise
 from lamina.ir.text import parse
 from lamina.ir.verify import verify
+from lamina.passes.program import interpret as interpret_program
+from lamina.passes.program_text import constants_of, program_text
+from lamina.passes.program_text import parse as parse_program
+from lamina.passes.run import verified
 
 SMALL = 20_000  # elements of all values of a graph, points of all stages of a kernel: what is run, too
 
@@ -66,6 +70,7 @@ def judge_graph(text: str) -> str:
     return "ran"
 
 
+DATA = {"c": np.arange(35, dtype=np.float32).reshape(5, 7)}  # of the random programs
 TABLES = {name: np.ones(shape, np.float32) for name, shape in (("table", 3), ("c", (2, 3)), ("w", (3, 3)))}
 
 
@@ -163,6 +168,39 @@ def in_bounds(kernel: Kernel) -> None:
             raise Wrong(
                 f"a verified kernel writes elements of {buffer} {counts.min()} to {counts.max()} times"
             )
+
+
+def judge_program(text: str) -> str:
+    """As `judge_graph`, for the text of a program, whose kernels are verified as well."""
+    try:
+        program = parse_program(text, DATA)
+    except (GraphError, KernelError) as error:
+        told(error)
+        return "refused"
+    again = program_text(program)
+    if program_text(parse_program(again, constants_of(program))) != again:
+        raise Wrong("the text of the program is not read back as it was")
+    try:
+        verified(program)
+    except GraphError as error:
+        told(error)
+        return "parsed"
+    if sum(array.size for array in program.arrays()) > SMALL or not all(
+        few_points(call.kernel) for call in program.calls
+    ):
+        return "verified"
+    for call in program.calls:
+        in_bounds(call.kernel)
+    arrays = [array_for(NUMPY[p.dtype], p.shape) for p in program.params]
+    try:
+        results = interpret_program(program, *arrays)
+    except LaminaError as error:
+        told(error)
+        return "raised"
+    for array, result in zip(program.results, results, strict=True):
+        if result.dtype != NUMPY[array.dtype] or result.shape != array.shape:
+            raise Wrong(f"the result {array} is {result.dtype}{list(result.shape)}")
+    return "ran"
 
 
 def told(error: LaminaError) -> None:

@@ -1,17 +1,23 @@
 """pipeline: the order of the passes, the options, and that both halves keep what a graph computes."""
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from fusing import OPS, Maker, arrays_for, check_program, t
 
 from lamina.ir import Builder, interpret, verify
 from lamina.ir.errors import ArgumentValueError, GraphError
+from lamina.ir.kernel import parse as parse_kernel
 from lamina.passes import pipeline as module
+from lamina.passes.build_program import build_program
 from lamina.passes.differentiate import Options as Derived
 from lamina.passes.differentiate import differentiate
 from lamina.passes.llvm.target import AVX2, AVX512, BASELINE
-from lamina.passes.pipeline import PIPELINE, Options, optimise, to_program
+from lamina.passes.pipeline import PIPELINE, Options, optimise, program_passes, to_program
 from lamina.passes.program import interpret as run
+from lamina.passes.run import name_of
 
 
 def convnet(blocks=2, channels=16, size=8):
@@ -103,3 +109,36 @@ def test_pipeline_halves_the_steps_of_a_training_step():
     joint = differentiate(graph, Derived(seeds="ones"))
     program = to_program(optimise(joint), (None,) * len(joint.results), AVX512)
     assert len(program.calls) < len(joint.nodes) / 2
+
+
+def misread(program):
+    """The first convolution without its guards: its windows leave the image."""
+    call = next(c for c in program.calls if " else 0" in str(c.kernel))
+    wrong = parse_kernel(re.sub(r" else [\d.]+", "", str(call.kernel)))
+    instead = [replace(step, kernel=wrong) if step is call else step for step in program.steps]
+    return program.replace(steps=tuple(instead))
+
+
+def test_to_program_names_the_pass_that_broke_a_kernel(monkeypatch):
+    graph = optimise(convnet())
+    to_program(graph, (None,), AVX2, Options(verify=True))
+    monkeypatch.setattr(module, "pack_matmuls", lambda program, target, options: misread(program))
+    to_program(graph, (None,), AVX2)  # nobody looks
+    with pytest.raises(GraphError, match=r"pass .* \(3 of 3\) broke the program\n.* a kernel breaks a rule"):
+        to_program(graph, (None,), AVX2, Options(verify=True))
+
+
+def test_to_program_stops_after_a_pass():
+    graph = optimise(convnet())
+
+    def stopped(name, target=AVX2):
+        return [name_of(step) for step in program_passes(target, Options(stop_after=name))]
+
+    assert stopped("assign_layouts") == ["batch_innermost", "assign_layouts"]
+    assert stopped("pack_matmuls") == stopped(None)
+    assert stopped("fuse") == stopped("build_program") == []
+    assert stopped("channels_last", None) == ["channels_last"]
+    assert str(to_program(graph, (None,), AVX2, Options(stop_after="dce"))) == str(build_program(graph))
+    assert Options(stop_after="assign_layouts").passes() == PIPELINE
+    with pytest.raises(ArgumentValueError, match="dce, fuse, build_program, batch_innermost"):
+        Options(stop_after="polish").passes()

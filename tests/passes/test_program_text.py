@@ -1,0 +1,277 @@
+"""The text of programs: read back as it was, from every sample and after every pass over programs."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from image_programs import arguments, random_images, small_network
+from sample_programs import random_program
+from training_programs import random_step, small_step
+
+from lamina.ir.errors import GraphError, KernelError
+from lamina.passes import program_text as module
+from lamina.passes.assign_layouts import assign_layouts
+from lamina.passes.batch_innermost import batch_innermost
+from lamina.passes.channels_last import channels_last
+from lamina.passes.how import how_from, how_text
+from lamina.passes.llvm.conv_rows import Rows
+from lamina.passes.llvm.matmul import Dots, Panels
+from lamina.passes.llvm.schedule import Schedule
+from lamina.passes.llvm.target import AVX2, AVX512, BASELINE
+from lamina.passes.llvm.windows import Windows
+from lamina.passes.llvm.winograd import Winograd
+from lamina.passes.llvm.winograd_lanes import WinogradLanes
+from lamina.passes.pack_matmuls import Options, pack_matmuls
+from lamina.passes.program import Array, Program, interpret, verify
+from lamina.passes.program_text import constants_of, parse, program_text
+from lamina.passes.prologue import prologue
+from lamina.passes.run import verified
+from lamina.passes.split_calls import split_calls
+from lamina.runtime.native import Executable
+
+TABLE = np.arange(100, dtype=np.float32).reshape(2, 50)
+SMALL = """\
+kernel add(a: f32[2,3], b: f32[2,3]) -> (y: f32[2,3]) {
+  parallel i:2 j:3
+  y[i, j] = (a[i, j] + b[i, j])
+}
+kernel add.1(a: f32[2,3], b: f32[3]) -> (y: f32[2,3]) {
+  parallel i:2 j:3
+  y[i, j] = (a[i, j] + b[j])
+}
+program net(%x: f32[2,3], %x.1: f32[2,3]) -> (%y.1 into %x, %values, @c) {
+  @c: f32[3] = (1.5,-0.0,inf)
+  @flag: bool[] = (True,)
+  @table: f32[2,50] = 817cddd35bc80c1c
+  %y: f32[2,3] = add(%x, %x.1) by schedule {vector="j", unroll=2, tile=(("i",2),), keep=("e",)}
+  %row: f32[3] = alias(%y) {offset=3}
+  %y.1: f32[2,3] = add.1(%x, %row)
+  %values: f32[3], %indices: i64[3] = host.sort(@c: f32[3]) {dim=0, descending=False}
+  %values.1: f32[3], %indices.1: i64[3] = host.sort(%row: f32[3]) {dim=0, descending=True}
+}"""
+
+
+def read(text: str = SMALL) -> Program:
+    return parse(text, {"table": TABLE})
+
+
+def test_text_is_read_back():
+    program = verified(read())
+    assert program_text(program) == SMALL
+    assert list(constants_of(program)) == ["table"]
+    assert [call.kernel.name for call in program.calls] == ["add", "add"]
+    assert program.into == (0, None, None)
+    ones = np.ones((2, 3), np.float32)
+    y, values, c = interpret(program, ones, ones)
+    assert y.tolist() == [[3.0] * 3] * 2 and values.tolist() == [-0.0, 1.5, np.inf]
+    assert np.signbit(values[0]) and c.dtype == np.float32
+
+
+PASSES = (
+    lambda program: program,
+    partial(batch_innermost, target=AVX512),
+    partial(assign_layouts, target=AVX2),
+    partial(pack_matmuls, target=AVX512),
+    channels_last,
+    split_calls,
+    lambda program: prologue(program, frozenset(range(len(program.params))) - {*program.into})[0],
+    lambda program: prologue(program, frozenset(range(len(program.params))) - {*program.into})[1],
+)
+SAMPLES = {"random": random_program, "images": random_images, "step": random_step}
+
+
+@pytest.mark.parametrize("number", range(len(PASSES)))
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_program_after_every_pass_is_read_back(name, number):
+    for seed in range(12):
+        program = PASSES[number](SAMPLES[name](seed))
+        text = program_text(program)
+        again = verified(parse(text, constants_of(program)))
+        assert program_text(again) == text
+        assert [type(step) for step in again.steps] == [type(step) for step in program.steps]
+        assert [call.how for call in again.calls] == [call.how for call in program.calls]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_program_read_back_computes_the_same(name):
+    for seed in range(4):
+        program = pack_matmuls(assign_layouts(SAMPLES[name](seed), AVX2), AVX2)
+        again = parse(program_text(program), constants_of(program))
+        arrays = arguments(program, seed)
+        for one, two in zip(interpret(program, *arrays), interpret(again, *arrays), strict=True):
+            np.testing.assert_array_equal(one, two)
+
+
+def test_a_program_read_back_is_the_same_code():
+    program = pack_matmuls(assign_layouts(small_network(), BASELINE), BASELINE)
+    again = parse(program_text(program), constants_of(program))
+    arrays, (one, two) = arguments(program), (Executable(p, BASELINE) for p in (program, again))
+    assert [a.tobytes() for a in one(*arrays)] == [a.tobytes() for a in two(*arrays)]
+
+
+# ---- golden: before -> after, in full
+def full(*programs: Program) -> str:
+    return "\n\n".join(map(program_text, programs))
+
+
+def test_batch_innermost_golden(golden):
+    before = small_step()
+    golden("passes/batch_innermost", full(before, batch_innermost(before, AVX512)))
+
+
+def test_assign_layouts_golden(golden):
+    before = small_network()
+    golden("passes/assign_layouts", full(before, assign_layouts(before, AVX512)))
+
+
+def test_pack_matmuls_golden(golden):
+    golden("passes/pack_matmuls", full(LINEAR, pack_matmuls(LINEAR, AVX512, Options(frozenset({1})))))
+
+
+def test_channels_last_golden(golden):
+    before = small_step()
+    golden("passes/channels_last", full(before, channels_last(before)))
+
+
+def test_prologue_golden(golden):
+    laid_out = pack_matmuls(LINEAR, AVX512, Options(frozenset({1})))
+    golden("passes/prologue", full(laid_out, *prologue(laid_out, frozenset({1}))))
+
+
+def test_split_calls_golden(golden):
+    golden("passes/split_calls", full(LONG, split_calls(LONG)))
+
+
+LINEAR = parse("""\
+kernel linear(x: f32[32,64], w: f32[96,64], b: f32[96]) -> (y: f32[32,96]) {
+  parallel i:32 j:96
+  s = sum(k:64) (x[i, k] * w[j, k])
+  y[i, j] = max((s + b[j]), 0.0)
+}
+program net(%x: f32[32,64], %w: f32[96,64], %b: f32[96]) -> (%y) {
+  %y: f32[32,96] = linear(%x, %w, %b)
+}""")
+LONG = parse("""\
+kernel rows(x: f32[3,40000]) -> (y: f32[3]) {
+  parallel i:3
+  s = sum(j:40000) x[i, j]
+  y[i] = sqrt(s)
+}
+program net(%x: f32[3,40000]) -> (%y) {
+  %y: f32[3] = rows(%x)
+}""")
+
+
+# ---- how a kernel runs
+HOWS = (
+    Schedule(None),
+    Schedule("j", 3, {"i": 2, "a": 4}, {"k": 8}, 512, frozenset({"e", "b"}), True, True),
+    Panels(None, "i", "j", 4, 16, 8),
+    Panels("b", None, "j", 4, 16, 8, 512),
+    Dots("k", (("i", 2), ("j", 3))),
+    Rows("x", "k", "j", 4, (), (("c", 4),)),
+    Windows("n", 16, 2, (("i", 2),)),
+    Winograd(4, 8, 6, 2, True),
+    WinogradLanes("n", "c", "k", ("i", "j"), ("r", "s"), 16, 2, 3),
+)
+
+
+@pytest.mark.parametrize("how", HOWS, ids=lambda how: type(how).__name__)
+def test_ways_to_run_are_read_back(how):
+    text = SMALL.replace('schedule {vector="j", unroll=2, tile=(("i",2),), keep=("e",)}', how_text(how))
+    (first, _) = read(text).calls
+    assert first.how == how and type(first.how) is type(how)
+    assert program_text(read(text)) == text
+
+
+@pytest.mark.parametrize(
+    "name, attrs, message",
+    [
+        ("polish", {}, "no way to run a kernel is called 'polish'"),
+        ("schedule", {}, "schedule needs its field 'vector'"),
+        ("schedule", {"vector": "j", "colour": 1}, "schedule has no field 'colour'"),
+        ("schedule", {"vector": 3}, "schedule.vector can't be 3"),
+        ("schedule", {"vector": "j", "unroll": True}, "schedule.unroll is int, not True"),
+        ("schedule", {"vector": "j", "tile": 2}, "schedule.tile is several values in brackets, not 2"),
+        ("schedule", {"vector": "j", "tile": (("i", "j"),)}, "schedule.tile is int, not 'j'"),
+        ("schedule", {"vector": "j", "tile": (("i",),)}, "schedule.tile is 2 values, not 1"),
+    ],
+)
+def test_unknown_ways_to_run_are_refused(name, attrs, message):
+    with pytest.raises(GraphError) as caught:
+        how_from(name, attrs)
+    assert message in str(caught.value)
+
+
+def test_what_has_no_text_is_refused():
+    with pytest.raises(GraphError, match="has no text where it is a object"):
+        how_text(object())
+
+
+# ---- refusals
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("817cddd3", "88bbbf8b", "line 12: the data of constant @table is not what the text was made of"),
+        ("@table", "@chair", "line 12: constant @chair has no data"),
+        ("(1.5,-0.0,inf)", "(1.5,-0.0)", "line 10: 2 numbers are not a constant of type f32[3]"),
+        ("(1.5,-0.0,inf)", "(1.5,True,inf)", "line 10: the numbers of a constant are lamina.float32"),
+        ("add.1(%x", "add.2(%x", "line 15: no kernel is called 'add.2'"),
+        ("host.sort(@c", "host.sart(@c", "line 16: no op is called 'sart'"),
+        ("add.1(%x,", "add.1(none,", "line 15: only a host step leaves operands out"),
+        ("add.1(%x,", "add.1(%q,", "line 15: %q is not defined"),
+        ("%y.1: f32", "%y: f32", "line 15: %y is defined twice"),
+        ("into %x", "into @c", "line 9: expected the param that is overwritten"),
+        ("into %x", "into %y", "line 9: %y is no param"),
+        ("{offset=3}", "{offset=1.5}", "line 14: an alias is"),
+        ("by schedule", "by chance", "line 13: no way to run a kernel is called 'chance'"),
+        ("%row: f32[3]", "%row: f32[9223372036854775807]", "line 14: an array has fewer than 2**63 bytes"),
+        ("%row: f32[3]", "%row: f33[3]", "line 14: there is no element type 'f33'"),
+        ("kernel add.1", "kernel add", "line 5: a kernel add stands there already"),
+        ("b[j])", "b[j]", "line 7: expected ')'"),
+        ("\n}\nprogram", "\nprogram", "line 8: a fold ends with a line of its own"),
+        (
+            "descending=True}\n}",
+            "descending=True}",
+            "line 17: expected a step (%name: type = kernel(...)), or '}'",
+        ),
+    ],
+)
+def test_malformed_text_names_the_line(old, new, message):
+    with pytest.raises((GraphError, KernelError)) as caught:
+        read(SMALL.replace(old, new, 1))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("{offset=3}", "{offset=4}", "an alias has elements of its source"),
+        ("%row: f32[3] = alias", "%row: f32[0,4294967296] = alias", "are those its kernel says"),
+        ("add.1(%x, %row)", "add.1(%x)", "are those its kernel says"),
+        ("(@c: f32[3])", "(@c: f32[4])", "the arrays of a step are of its op's types"),
+        ("%indices: i64[3]", "%indices: f32[3]", "the arrays of a step are of its op's types"),
+        ("{dim=0, descending=False}", "{dim=0}", "are not what its rule takes"),
+        ("(a[i, j] + b[j])", "(a[i, j] + b[i+2])", "a kernel breaks a rule of its form"),
+        ("%values, @c", "%values, %y into %x", "two results overwrite one param"),
+    ],
+)
+def test_verifier_refuses_programs_that_are_wrong(old, new, message):
+    with pytest.raises(GraphError) as caught:
+        verified(read(SMALL.replace(old, new, 1)))
+    assert message in str(caught.value)
+
+
+def test_the_size_of_an_array_does_not_wrap():
+    """2**32 * 2**32 elements were 0 in 64 bits, and an alias of as many fitted into any source."""
+    assert Array("x", "f32", (2**32, 2**32)).size == 2**64
+
+
+def test_spelled_constants_keep_their_bits():
+    for dtype in ("f64", "f32", "f16", "bf16", "i64", "u8", "bool"):
+        data = np.arange(-3 if dtype[0] not in "ub" else 0, 4).astype(module.NUMPY[dtype])
+        array = Array("c", dtype, data.shape)
+        program = verify(Program("p", (), (), (array,), {array: data}))
+        again = parse(program_text(program), constants_of(program))
+        (held,) = again.constants.values()
+        assert held.dtype == data.dtype and held.tobytes() == data.tobytes()
