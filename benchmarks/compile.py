@@ -119,7 +119,7 @@ def of_lamina(name: str, slowest: bool) -> dict[str, Any]:
 
 
 def watch_proofs() -> Clock:
-    """What the proofs take that no code leaves its arrays: of kernels, and of accesses as they are written."""
+    """What it takes to prove that no code leaves its arrays: kernels, and accesses as they are written."""
     from lamina.passes.llvm import generate
     from lamina.passes.llvm.conv_function import Function
     from lamina.passes.llvm.memory import Memory

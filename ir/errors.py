@@ -1,8 +1,8 @@
 """What goes wrong, in the house form: the rule, then operands, places and remedy on indented lines.
 
-Each class is also the built-in that PyTorch raises in the same place, so `except` clauses keep working.  Where
-PyTorch's own kernels refuse, that is a RuntimeError, whatever the reason; its Python code raises what Python
-would.  One reason is one class here, so each is both.
+Each class is also the built-in that PyTorch raises in the same place, so `except` clauses keep working.
+Where PyTorch's own kernels refuse, that is a RuntimeError, whatever the reason; its Python code raises what
+Python would.  One reason is one class here, so each is both.
 """
 
 from __future__ import annotations

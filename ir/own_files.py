@@ -1,8 +1,8 @@
 """Files that take another's place once they are whole, and removal of those that a killed process left.
 
 A file is written under a name of its own, `.NAME.<12 hex digits>.part`, and renamed.  Who is killed in the
-middle leaves it behind; the next one that replaces a file in the folder removes it when it is a day old.  Nothing here
-removes what has not exactly such a name, is no regular file, is a link, or is another user's.
+middle leaves it behind; the next one that replaces a file in the folder removes it when it is a day old.
+Nothing here removes what has not exactly such a name, is no regular file, is a link, or is another user's.
 """
 
 from __future__ import annotations

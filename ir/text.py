@@ -24,12 +24,12 @@ import numpy as np
 
 from . import dtypes
 from .dims import Dim, maximum, minimum, symbol
-from .errors import GraphError, LaminaError
+from .errors import GraphError, LaminaError, ShapeError
 from .fused import STRUCTURAL
 from .graph import Constant, Graph, Node, Value
 from .op import REGISTRY, Op
 from .printing import types_text
-from .types import Device, Type, type_of
+from .types import CPU, Device, Type, type_of
 
 DEPTH = 60  # of brackets and nested graphs, so that hostile text meets an error and not the end of the stack
 
@@ -293,7 +293,7 @@ class Reader:
             made = self.types.get(found[0])
             if made is None:
                 sizes = tuple(map(int, found[2].split(","))) if found[2] else ()
-                made = self.types[found[0]] = self.possible(type_of(DTYPES[found[1]], sizes))
+                made = self.types[found[0]] = self.typed(DTYPES[found[1]], sizes)
         else:
             name = NAME.match(self.text, self.at)
             if name is None or name[0] not in DTYPES:
@@ -304,10 +304,11 @@ class Reader:
             self.space()
         return made
 
-    def possible(self, type: Type) -> Type:
-        if reason := type.impossible():
-            raise self.error(reason)
-        return type
+    def typed(self, dtype: dtypes.DType, sizes: tuple, device: Device = CPU) -> Type:
+        try:
+            return type_of(dtype, sizes, device)
+        except ShapeError as error:
+            raise self.error(error.rule) from None
 
     def type_after(self, dtype: dtypes.DType) -> Type:
         """The rest of a type behind its dtype, and no space: a comment there means something."""
@@ -326,9 +327,9 @@ class Reader:
         self.at += 1
         device = DEVICE.match(self.text, self.at)
         if device is None:
-            return self.possible(type_of(dtype, tuple(sizes)))
+            return self.typed(dtype, tuple(sizes))
         self.at = device.end()
-        return self.possible(type_of(dtype, tuple(sizes), Device(device[1])))
+        return self.typed(dtype, tuple(sizes), Device(device[1]))
 
     def term(self) -> Any:
         at, total = self.at, self.product()

@@ -38,7 +38,6 @@ class _Verifier:
                 raise self.error(f"the parameter {param!r} is a constant")
             if param in self.defined:
                 raise self.error(f"the parameter {param!r} stands twice among the params")
-            self.check_possible(param)
             self.defined.add(param)
         for node in graph.nodes:
             self.check_form(node)
@@ -49,16 +48,11 @@ class _Verifier:
                     raise self.error(f"{node.op.name} defines a constant", node)
                 if value in self.defined:
                     raise self.error(f"{self.named(value)} is defined twice", node)
-                self.check_possible(value, node)
                 self.defined.add(value)
         for value in graph.results:
             if not self.known(value):
                 raise self.error(f"the result {value!r} is not defined")
         return tuple(self.collecting.into)
-
-    def check_possible(self, value: Value, node: Node | None = None) -> None:
-        if reason := value.type.impossible():
-            raise self.error(reason, node)
 
     def check_form(self, node: Node) -> None:
         """That the node is well made: a known op with the operands and attrs that its record names."""

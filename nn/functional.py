@@ -8,7 +8,6 @@ from __future__ import annotations
 from ..ir.errors import ArgumentValueError
 from ..runtime import Tensor, ops
 from ..runtime import random as draws
-from ..runtime.refusal import refusing_names
 from ..runtime.ops import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -77,6 +76,7 @@ from ..runtime.ops import (
 )
 from ..runtime.ops import col2im as fold
 from ..runtime.ops import im2col as unfold
+from ..runtime.refusal import refusing_names
 from .bags import embedding, embedding_bag, one_hot
 from .ctc import ctc_loss
 from .images import affine_grid, grid_sample, interpolate, upsample

@@ -138,7 +138,7 @@ def refuse(error: Exception, call: str, function: Callable, args: tuple, kwargs:
 
 
 def refusing_methods(classes: Iterable[Any], *names: str) -> None:
-    """Make the constructors of Lamina's classes among these refuse, those that they inherit, and more methods."""
+    """Make the constructors of Lamina's classes among these refuse, inherited ones too, and more methods."""
     for cls in classes:
         for base in cls.__mro__ if isinstance(cls, type) else ():
             if not base.__module__.startswith("lamina."):

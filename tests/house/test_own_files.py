@@ -33,7 +33,7 @@ READING = {"r", "rb", "rt"}
 REVIEWED = {
     ("ir/own_files.py", "replacing", "open"): "a pipe or device that was named; else a fresh name, mode x",
     ("ir/own_files.py", "replacing", "os.replace"): "the path that was to be written, once it is whole",
-    ("ir/own_files.py", "replacing", "remove_parts"): "own, regular, a day old, and named as only we name files",
+    ("ir/own_files.py", "replacing", "remove_parts"): "own, regular, a day old, and of our names",
     ("ir/own_files.py", "replacing", "os.open"): "a folder, for reading: fsync",
     ("ir/own_files.py", "replacing", "remove"): "the fresh name",
     ("ir/own_files.py", "remove", "os.unlink"): "as its callers say",
