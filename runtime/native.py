@@ -320,7 +320,7 @@ def load_program(key: str, target: Target | None = None, threads: int | None = N
             for piece, (dtype, shape) in zip(pieces, manifest.constants, strict=False)
         ]
         made = Executable.of_parts(manifest, constants, pieces[count:], target, threads)
-    except (ValueError, KeyError, TypeError, RecursionError, MemoryError, LaminaError):
+    except (ValueError, KeyError, TypeError, RecursionError, MemoryError, OSError, LaminaError):
         cache.forget(name)
         return None
     made.statistics.hits = 1
