@@ -50,8 +50,10 @@ class Ranges:
         declared, known = self._declared, self._known
         self._declared, self._known = dict(declared), {}
         self.declare(name, low, high)
-        yield
-        self._declared, self._known = declared, known
+        try:
+            yield
+        finally:
+            self._declared, self._known = declared, known
 
     def of(self, text: str) -> Range:
         """The range of an SSA name or of a number."""

@@ -44,7 +44,7 @@ class _Folder:
 
     def path(self, name: str) -> Path:
         """Where the entry of this name lies."""
-        path = self.directory / name[:2] / name[2:]
+        path = cache.Cache(self.directory)._path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 

@@ -78,7 +78,14 @@ def test_a_run_is_gone_on_with(by_number):
 
 def test_a_record_is_gone_on_with_by_the_command(tmp_path):
     record = tmp_path / "record.json"
-    command = [sys.executable, str(driver.HERE / "run.py"), "--kind", "cache", "--record", str(record)]
+    command = [
+        sys.executable,
+        str(driver.HERE / "run_hostile.py"),
+        "--kind",
+        "cache",
+        "--record",
+        str(record),
+    ]
     for count in (30, 50):
         done = subprocess.run([*command, "--count", str(count)], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr

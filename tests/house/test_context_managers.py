@@ -38,6 +38,8 @@ REVIEWED = {
     ("runtime/methods.py", "Handle"): "entering changes nothing; the hook was hung before",
     ("nn/hooks.py", "RemovableHandle"): "entering changes nothing; the hook was hung before",
     ("runtime/cuda/executable.py", "_named"): "there is no state",
+    ("passes/llvm/ranges.py", "given"): "the state of an emitter, which an interrupt ends",
+    ("ir/kernel/text.py", "_at"): "there is no state",
     ("passes/triton/emit.py", "scope"): "the state of an emitter, which an interrupt ends",
     ("passes/triton/emit.py", "loop"): "the state of an emitter, which an interrupt ends",
     ("passes/triton/emit.py", "nested"): "the state of an emitter, which an interrupt ends",

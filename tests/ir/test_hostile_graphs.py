@@ -7,7 +7,7 @@ import lamina.ir.ops  # noqa: F401 - enters the operator set
 from lamina.ir import Builder, interpret, parse, symbol, type_of, verify
 from lamina.ir.dims import bounds, minimum
 from lamina.ir.dtypes import float32
-from lamina.ir.errors import ArgumentError, GraphError, LaminaError
+from lamina.ir.errors import ArgumentError, GraphError, LaminaError, ShapeError
 from lamina.ir.op import REGISTRY
 
 ONE = """\
@@ -28,10 +28,10 @@ def applied(call: str, type: str = "f32[2,3]") -> str:
 @pytest.mark.parametrize(
     "size, message",
     [
-        ("9223372036854775808", "more than 2\\*\\*63 bytes"),
-        ("4294967296,4294967296", "more than 2\\*\\*63 bytes"),
-        ("0,4294967296,4294967296", "more than 2\\*\\*63 bytes"),  # NumPy counts so, too
-        ("-1", "negative size"),
+        ("9223372036854775808", "the sizes are too large"),
+        ("4294967296,4294967296", "the sizes are too large"),
+        ("0,4294967296,4294967296", "the sizes are too large"),  # NumPy counts so, too
+        ("-1", "be negative"),
         (",".join("1" * 65), "at most 64 dimensions"),
         ("9" * 400, "expected ',' or ']'|expected a value|at most"),
         ("*".join(["9" * 290] * 20), "at most 300 digits"),
@@ -75,12 +75,10 @@ def test_a_size_is_never_a_float_or_a_bool():
         type_of("float32", (3, 1234567))
 
 
-def test_types_that_no_array_has_are_refused_by_the_verifier():
-    with Builder("g") as b:
-        huge = b.param(type_of(float32, (2**40, 2**40)), "x")
-        graph = b.finish(huge)
-    with pytest.raises(GraphError, match=r"more than 2\*\*63 bytes"):
-        verify(graph)
+@pytest.mark.parametrize("sizes", [(2**40, 2**40), (0, 2**40, 2**40), (-1,), (1,) * 65], ids=len)
+def test_types_that_no_array_has_are_not_made(sizes):
+    with pytest.raises(ShapeError, match="the sizes are too large|can't be negative|at most 64 dimensions"):
+        type_of(float32, sizes)
 
 
 def test_a_reference_without_memory_is_an_error_of_the_graph():
