@@ -15,9 +15,10 @@ from functools import cache
 from typing import Any
 
 from ..ir.locks import fork_safe_lock
+from ..passes.llvm import blas_jobs
 from ..passes.llvm import pool as layout
 from ..passes.llvm.binding import Library, host_target
-from . import threads
+from . import blas, threads
 from .compiler import compiled
 
 SPIN = 3000  # looks at the ticket before a worker sleeps: 75 microseconds, the gaps inside a program
@@ -44,6 +45,7 @@ class Pool:
         self._resize = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32)(
             library.address("lamina_pool_resize")
         )
+        self._enlist = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library.address("lamina_pool_enlist"))
         self._fork_join = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
             library.address("lamina_pool_fork_join")
         )
@@ -87,13 +89,11 @@ class Pool:
         """Let that many threads run: workers are made, or told to end when they next have nothing to do."""
         with self._lock:
             self._resize(self.address, limit)
-            alive = self._word(layout.ALIVE, ctypes.c_int32)
-            while alive.value < limit - 1:
-                alive.value += 1
+            while self.workers < limit - 1:
                 if not _thread(self._worker, self.address):  # the system has no more: with those there are
-                    alive.value -= 1
-                    self._resize(self.address, alive.value + 1)
+                    self._resize(self.address, self.workers + 1)
                     return
+                self._enlist(self.address)
 
     def calibrate(self) -> None:
         """Measure what a fork and join costs now, and set the grain from it.
@@ -143,7 +143,7 @@ def most_threads() -> int:
 def library() -> Library:
     """The pool's code, which lives as long as the process."""
     target = host_target()
-    made = Library(compiled([layout.text()], target), target)
+    made = Library(compiled([layout.text() + blas_jobs.text()], target), target)
     immortal(made)
     return made
 
@@ -172,13 +172,19 @@ def wake() -> None:
         if asleep:
             ours.resize(most_threads())
             ours.calibrate()
+            blas.share(library(), ours.address)
             asleep = False
 
 
 def settle() -> None:
-    """Measure again what a fork costs, where the machine was too busy for it before."""
-    if not asleep and pool().fork_nanoseconds > SLOW_FORK:
+    """Do again what could not be done when the workers began: measure what a fork costs, if the machine was
+    too busy; and share them with NumPy's products."""
+    if asleep:
+        return
+    if pool().fork_nanoseconds > SLOW_FORK:
         pool().calibrate()
+    if blas.jobs() is None:
+        blas.share(library(), pool().address)
 
 
 def _resized(count: int) -> None:

@@ -22,16 +22,23 @@ TICKET = 0
 DONE = 64  # i64: chunks of this launch that are done
 WAKE, SLEEPERS = 128, 132  # i32: changes with every launch, and whom to wake
 ENTRY, ARGS, UNITS, CHUNK = 192, 200, 208, 216  # of this launch
-BUSY, GENERATION = 256, 264  # i32: a launch is running; i64: their number
+BUSY, GENERATION = 256, 264  # i32: what the pool is at; i64: the number of launches
+FREE, LAUNCHING, HELD = 0, 1, 2  # of BUSY
 LAUNCH = 320  # ptr: the function above
 LIMIT, ALIVE = 328, 332  # i32: threads that may run, the caller's included; workers that exist
 SPIN = 336  # i64: looks at the ticket before a worker sleeps
 GRAIN = 344  # i64: nanoseconds of work that are worth a thread
+KEEN = 352  # i64: until this tick of the clock, workers without work only give way instead of sleeping
 SIZE = 384
 
 MOST_CHUNKS = (1 << 20) - 1
 # Chunks for each thread where there is work enough: a thread that is held up leaves the rest to the others.
 CHUNKS_PER_THREAD = 4
+
+# Ticks of the processor's clock, some tenth of a second: as long as OpenBLAS's own threads look for the next
+# product, which then begins 15 to 35 us earlier than with a worker that must be woken (Xeon, 2026-11-20).
+KEENNESS = 1 << 28
+CROWDED = 1 << 17  # ticks, some 50 us: a turn given away for so long was taken by somebody who has work to do
 
 # Looks of one thread for the other while the cost of a fork is measured: some 50 microseconds.
 PATIENCE = 2000
@@ -45,6 +52,7 @@ def text() -> str:
     return f"""
 declare i64 @syscall(i64, ...)
 declare i32 @sched_yield()
+declare i64 @llvm.readcyclecounter()
 declare void @llvm.x86.sse2.pause()
 declare i64 @llvm.umin.i64(i64, i64)
 
@@ -77,12 +85,11 @@ define ptr @{PREFIX}_worker(ptr %pool) nounwind {{
 entry:
   %wake = getelementptr i8, ptr %pool, i64 {WAKE}
   %sleepers = getelementptr i8, ptr %pool, i64 {SLEEPERS}
-  %alive = getelementptr i8, ptr %pool, i64 {ALIVE}
   %limit = getelementptr i8, ptr %pool, i64 {LIMIT}
 {_load("spin", "i64", SPIN)}
   br label %look
 look:
-  %round = phi i64 [0, %entry], [0, %do], [0, %woken], [%next, %idle]
+  %round = phi i64 [0, %entry], [0, %do], [0, %woken], [%next, %idle], [%next, %give]
   %t = load atomic i64, ptr %pool acquire, align 8
   %some = call i1 @{PREFIX}_open(i64 %t)
   br i1 %some, label %do, label %idle
@@ -93,16 +100,32 @@ idle:
   call void @llvm.x86.sse2.pause()
   %next = add i64 %round, 1
   %more = icmp ult i64 %next, %spin
-  br i1 %more, label %look, label %surplus
+  br i1 %more, label %look, label %tired
+tired:
+  %keen.at = getelementptr i8, ptr %pool, i64 {KEEN}
+  %keen = load atomic i64, ptr %keen.at monotonic, align 8
+  %now = call i64 @llvm.readcyclecounter()
+  %left.ticks = sub i64 %keen, %now
+  %early = icmp ult i64 %left.ticks, {KEENNESS}
+  br i1 %early, label %give, label %surplus
+give:
+  %y = call i32 @sched_yield()
+  %later = call i64 @llvm.readcyclecounter()
+  %turn = sub i64 %later, %now
+  %free = icmp ult i64 %turn, {CROWDED}
+  br i1 %free, label %look, label %surplus
 surplus:
-  %a = load atomic i32, ptr %alive acquire, align 4
-  %l = load atomic i32, ptr %limit acquire, align 4
+  ; limit and workers as one word: whoever reads both while it holds `busy` knows who stays
+  %both = load atomic i64, ptr %limit seq_cst, align 8
+  %l = trunc i64 %both to i32
+  %high = lshr i64 %both, 32
+  %a = trunc i64 %high to i32
   %over = icmp sge i32 %a, %l
   br i1 %over, label %leave, label %sleep
 leave:
-  %less = sub i32 %a, 1
-  %left = cmpxchg ptr %alive, i32 %a, i32 %less acq_rel monotonic
-  %gone = extractvalue {{ i32, i1 }} %left, 1
+  %less = sub i64 %both, {1 << 32}
+  %left = cmpxchg ptr %limit, i64 %both, i64 %less acq_rel monotonic
+  %gone = extractvalue {{ i64, i1 }} %left, 1
   br i1 %gone, label %end, label %surplus
 sleep:
   ; the word is read before the last look at the ticket: a launch after that look changes it, and the futex
@@ -165,7 +188,7 @@ begin:
   br i1 %alone, label %serial, label %try
 try:
   %busy = getelementptr i8, ptr %pool, i64 {BUSY}
-  %taken = cmpxchg ptr %busy, i32 0, i32 1 acquire monotonic
+  %taken = cmpxchg ptr %busy, i32 {FREE}, i32 {LAUNCHING} acquire monotonic
   %mine = extractvalue {{ i32, i1 }} %taken, 1
   br i1 %mine, label %fork, label %serial
 serial:
@@ -184,6 +207,20 @@ fork:
   %over = add i64 %units, %chunk
   %over1 = sub i64 %over, 1
   %chunks = udiv i64 %over1, %chunk
+  call void @{PREFIX}_begin(ptr %pool, ptr %entry, ptr %args, i64 %units, i64 %chunk, i64 %chunks)
+  br label %share
+share:
+  %did = call i1 @{PREFIX}_step(ptr %pool)
+  br i1 %did, label %share, label %join
+join:
+  call void @{PREFIX}_finish(ptr %pool, i64 %chunks)
+  ret void
+}}
+
+; Open a launch to the workers.  Its thread holds `busy`.
+define internal void @{PREFIX}_begin(
+  ptr %pool, ptr %entry, ptr %args, i64 %units, i64 %chunk, i64 %chunks
+) nounwind {{
 {_store("%entry", "ptr", ENTRY)}
 {_store("%args", "ptr", ARGS)}
 {_store("%units", "i64", UNITS)}
@@ -200,12 +237,16 @@ fork:
   store atomic i64 %ticket, ptr %pool seq_cst, align 8
   %word = trunc i64 %following to i32
   call void @{PREFIX}_notify(ptr %pool, i32 %word)
-  br label %share
-share:
-  %did = call i1 @{PREFIX}_step(ptr %pool)
-  br i1 %did, label %share, label %join
+  ret void
+}}
+
+; Wait until all its chunks are done, and let another begin.
+define internal void @{PREFIX}_finish(ptr %pool, i64 %chunks) nounwind {{
+entry:
+  %done = getelementptr i8, ptr %pool, i64 {DONE}
+  br label %join
 join:
-  %round = phi i64 [0, %share], [%next, %again]
+  %round = phi i64 [0, %entry], [%next, %again]
   %count = load atomic i64, ptr %done acquire, align 8
   %all = icmp eq i64 %count, %chunks
   br i1 %all, label %release, label %idle
@@ -221,18 +262,49 @@ give:
 again:
   br label %join
 release:
-  store atomic i32 0, ptr %busy release, align 4
+  call void @{PREFIX}_release(ptr %pool)
   ret void
 }}
 
-; Let that many threads run; workers beyond it end.
+; Let that many threads run; workers beyond it end.  Between launches: none loses workers that it counts on.
 define void @{PREFIX}_resize(ptr %pool, i32 %limit) nounwind {{
+  call void @{PREFIX}_hold(ptr %pool)
   %place = getelementptr i8, ptr %pool, i64 {LIMIT}
   store atomic i32 %limit, ptr %place seq_cst, align 4
   %wake = getelementptr i8, ptr %pool, i64 {WAKE}
   %word = atomicrmw add ptr %wake, i32 {1 << 30} seq_cst
   %new = add i32 %word, {1 << 30}
   call void @{PREFIX}_notify(ptr %pool, i32 %new)
+  call void @{PREFIX}_release(ptr %pool)
+  ret void
+}}
+
+; Note that a thread runs `worker`.
+define void @{PREFIX}_enlist(ptr %pool) nounwind {{
+  %alive = getelementptr i8, ptr %pool, i64 {ALIVE}
+  %before = atomicrmw add ptr %alive, i32 1 seq_cst
+  ret void
+}}
+
+; Wait until no launch runs, and let none begin before the release: those who want to run on their own thread.
+define void @{PREFIX}_hold(ptr %pool) nounwind {{
+entry:
+  %busy = getelementptr i8, ptr %pool, i64 {BUSY}
+  br label %try
+try:
+  %taken = cmpxchg ptr %busy, i32 {FREE}, i32 {HELD} acquire monotonic
+  %mine = extractvalue {{ i32, i1 }} %taken, 1
+  br i1 %mine, label %end, label %give
+give:
+  %y = call i32 @sched_yield()
+  br label %try
+end:
+  ret void
+}}
+
+define void @{PREFIX}_release(ptr %pool) nounwind {{
+  %busy = getelementptr i8, ptr %pool, i64 {BUSY}
+  store atomic i32 {FREE}, ptr %busy release, align 4
   ret void
 }}
 

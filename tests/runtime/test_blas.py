@@ -1,0 +1,270 @@
+"""NumPy's products on the pool of native programs: same numbers, no thread of OpenBLAS's awake, nobody waits for ever."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from lamina.runtime import blas
+
+
+def run_script(body: str, **environment: str) -> str:
+    """What a script prints in a process of its own, which has two threads."""
+    head = """
+        import ctypes, os, sys, threading, time
+        from lamina.passes.llvm import pool as layout
+        import numpy as np
+        import lamina
+        from lamina.runtime import blas, workers
+        lamina.set_num_threads(2)
+        def wake():
+            workers.wake()
+            workers.pool().resize(2)  # on one core, too
+        def idle():
+            return {name for name in os.listdir("/proc/self/task") if state(name) == "S"}
+        def state(task):
+            with open(f"/proc/self/task/{task}/stat") as file:
+                return file.read().rpartition(")")[2].split()[0]
+        def ran(task):
+            with open(f"/proc/self/task/{task}/schedstat") as file:
+                return int(file.read().split()[0])
+        def tasks():
+            return set(os.listdir("/proc/self/task")) - {str(os.getpid())}
+        def signals(task):  # those that it blocks: a worker of the pool all of them
+            with open(f"/proc/self/task/{task}/status") as file:
+                return next(int(line.split()[1], 16) for line in file if line.startswith("SigBlk"))
+        a = np.random.default_rng(0).standard_normal((300, 300), np.float32)
+    """
+    program = textwrap.dedent(head) + textwrap.dedent(body)
+    clean = {
+        k: v for k, v in os.environ.items() if k not in ("OPENBLAS_THREAD_TIMEOUT", "LAMINA_SHARE_THREADS")
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, env=clean | environment
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.strip()
+
+
+if blas._openblas() is None or blas._openblas().version < blas.OLDEST:
+    pytest.skip("NumPy has no OpenBLAS that lets others run its jobs", allow_module_level=True)
+
+
+def products() -> list[np.ndarray]:
+    """Products and factorisations that OpenBLAS cuts into jobs, of several kinds and shapes."""
+    random = np.random.default_rng(3)
+    results = []
+    for dtype in (np.float32, np.complex128):
+        a = random.standard_normal((211, 317)).astype(dtype)
+        v = random.standard_normal(317).astype(dtype)
+        square = (a @ a.T)[:200, :200] + 300 * np.eye(200, dtype=dtype)
+        results += [a @ a.T, a.T @ a, a @ v, a[:5] @ a.T, np.outer(a, v), np.linalg.solve(square, a[:200])]
+        results += [
+            np.linalg.inv(square),
+            np.linalg.cholesky(square @ square.T.conj()),
+            np.matmul(a[None], a.T[None]),
+        ]
+    return results
+
+
+SAME = """
+    sys.path.insert(0, {folder!r})
+    from test_blas import products
+    before = products()
+    wake()
+    again = products()
+    assert all(np.array_equal(x, y) for x, y in zip(before, again, strict=True))
+    print(blas.jobs().served > 20)
+"""
+
+
+def test_products_on_the_pool_have_the_same_bits():
+    assert run_script(SAME.format(folder=os.path.dirname(__file__))) == "True"
+
+
+SLEEPING = """
+    wake()
+    own = set()
+    while not own or not own <= idle():
+        time.sleep(0.01)
+        own = {task for task in tasks() if not signals(task)}
+    before = {task: ran(task) for task in own}
+    x = lamina.tensor(a)
+    for _ in range(20):
+        x @ x
+        a @ a
+    print(len(own), sum(ran(task) != before[task] for task in own))
+"""
+
+
+def test_no_thread_of_openblas_runs_in_a_product_or_after_it():
+    assert run_script(SLEEPING) == "1 0"
+
+
+def test_the_setting_leaves_openblas_its_threads():
+    assert run_script(SLEEPING, LAMINA_SHARE_THREADS="0") == "1 1"
+
+
+def test_processes_with_several_python_threads_wait_until_there_is_one():
+    body = """
+        wait = threading.Event()
+        other = threading.Thread(target=wait.wait)
+        other.start()
+        wake()
+        first = blas.jobs()
+        wait.set()
+        other.join()
+        workers.settle()
+        a @ a
+        print(first, blas.jobs().served)
+    """
+    assert run_script(body) == "None 1"
+
+
+def test_a_patience_that_the_user_set_is_kept():
+    body = "wake(); print(blas.jobs() is None, os.environ['OPENBLAS_THREAD_TIMEOUT'])"
+    assert run_script(body, OPENBLAS_THREAD_TIMEOUT="20") == "True 20"
+    assert run_script(body, OPENBLAS_THREAD_TIMEOUT="10") == "False 10"
+    assert (
+        run_script("wake(); print(blas.jobs() is None, 'OPENBLAS_THREAD_TIMEOUT' in os.environ)")
+        == "False False"
+    )
+
+
+def test_products_that_the_pool_cannot_run_run_on_openblas_threads():
+    body = """
+        wake()
+        want = a @ a
+        openblas = blas._openblas()
+        set_threads = openblas.function("set_num_threads")
+        counts = [blas.jobs().served]
+        set_threads(1)  # what threadpoolctl does: no jobs at all
+        alone = a @ a
+        counts.append(blas.jobs().served)
+        set_threads(5)
+        many = a @ a
+        counts.append(blas.jobs().served)
+        set_threads(2)
+        workers.pool()._word(layout.BUSY, ctypes.c_int32).value = layout.LAUNCHING
+        busy = a @ a
+        workers.pool()._word(layout.BUSY, ctypes.c_int32).value = layout.FREE
+        counts.append(blas.jobs().served)
+        after = a @ a
+        counts.append(blas.jobs().served)
+        print(counts, np.allclose(alone, want), np.allclose(many, want), (busy == want).all(), (after == want).all())
+    """
+    assert run_script(body) == "[1, 1, 1, 1, 2] True True True True"
+
+
+def test_forked_children_compute_at_once_and_share_when_they_wake():
+    body = """
+        wake()
+        want = a @ a
+        child = os.fork()
+        if not child:
+            before = blas.jobs().served
+            right = (a @ a == want).all() and blas.jobs().served == before
+            wake()
+            right &= (a @ a == want).all() and blas.jobs().served == before + 1
+            os._exit(0 if right else 1)
+        right = (a @ a == want).all()
+        print(os.waitpid(child, 0)[1], right, blas.jobs().served)
+    """
+    assert run_script(body) == "0 True 2"
+
+
+def test_threads_that_multiply_while_others_launch_and_resize():
+    body = """
+        wake()
+        sizes = (64, 130, 200)
+        right = {n: a[:n, :n] @ a[:n, :n] for n in sizes}
+        vectors = {n: a[:, :n] @ a[0, :n] for n in sizes}
+        failures, stop = [], threading.Event()
+        def multiply():
+            for k in range(60):
+                n = sizes[k % 3]
+                if not (a[:n, :n] @ a[:n, :n] == right[n]).all() or not (a[:, :n] @ a[0, :n] == vectors[n]).all():
+                    failures.append(n)
+        def disturb():
+            while not stop.wait(0.001):
+                workers.pool().resize(1)
+                workers.pool().resize(3)
+                workers.pool().calibrate()
+                workers.pool().resize(2)
+        helper = threading.Thread(target=disturb)
+        others = [threading.Thread(target=multiply) for _ in range(2)]
+        for each in (helper, *others):
+            each.start()
+        for each in others:
+            each.join()
+        stop.set()
+        helper.join()
+        print(failures, blas.jobs().served > 0)
+    """
+    assert run_script(body) == "[] True"
+
+
+def test_a_fork_waits_for_the_product_of_another_thread():
+    """OpenBLAS alone would wait for ever: it ends its threads before a fork, whatever they are at."""
+    body = """
+        wake()
+        want, stop, failures = a @ a, threading.Event(), []
+        def multiply():
+            while not stop.is_set():
+                if not (a @ a == want).all():
+                    failures.append("parent")
+        other = threading.Thread(target=multiply)
+        other.start()
+        for _ in range(10):
+            child = os.fork()
+            if not child:
+                os._exit(0)
+            if os.waitpid(child, 0)[1]:
+                failures.append("child")
+        stop.set()
+        other.join()
+        print(failures)
+    """
+    assert run_script(body) == "[]"
+
+
+def test_libraries_that_are_not_known_are_left_alone(monkeypatch):
+    openblas = blas._openblas()
+
+    class Other(blas.OpenBlas):
+        version = openblas.version
+        slots = openblas.slots
+
+    def shareable(made) -> bool:
+        monkeypatch.setattr(blas, "_openblas", lambda: made)
+        blas._shareable.cache_clear()
+        return blas._shareable() is not None
+
+    taken = ctypes.c_void_p.in_dll(openblas.library, "openblas_threads_callback_")
+    before = taken.value
+    try:
+        taken.value = None
+        known = Other(openblas.library, openblas.spelling)
+        assert shareable(known)
+        assert not shareable(None)
+        Other.version = (0, 3, 27)
+        assert not shareable(known)
+        Other.version = (0, 3, 28)
+        assert shareable(known)
+        Other.slots = 0
+        assert not shareable(known)
+        Other.slots = 64
+        assert not shareable(Other(openblas.library, "openblas_{}"))
+        monkeypatch.setattr(blas, "PLAIN", ("no_such_function",))
+        assert not shareable(known)
+        monkeypatch.undo()
+        taken.value = 1  # somebody else runs the jobs
+        assert not shareable(known)
+    finally:
+        taken.value = before
+        monkeypatch.undo()
+        blas._shareable.cache_clear()
