@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from ..ir.errors import ArgumentError, ArgumentValueError
-from .blas import number_of_threads
+from .openblas import number_of_threads
 
 # Called with the number when it changes: the pool of native programs, once there is one.
 listeners: list[Callable[[int], None]] = []

@@ -18,7 +18,7 @@ from ..ir.locks import fork_safe_lock
 from ..passes.llvm import blas_jobs
 from ..passes.llvm import pool as layout
 from ..passes.llvm.binding import Library, host_target
-from . import blas, threads
+from . import sharing, threads
 from .compiler import compiled
 
 SPIN = 3000  # looks at the ticket before a worker sleeps: 75 microseconds, the gaps inside a program
@@ -172,7 +172,7 @@ def wake() -> None:
         if asleep:
             ours.resize(most_threads())
             ours.calibrate()
-            blas.share(library(), ours.address)
+            sharing.share(library(), ours.address)
             asleep = False
 
 
@@ -183,8 +183,10 @@ def settle() -> None:
         return
     if pool().fork_nanoseconds > SLOW_FORK:
         pool().calibrate()
-    if blas.jobs() is None:
-        blas.share(library(), pool().address)
+    ours = pool()
+    with _making:
+        if sharing.jobs() is None:
+            sharing.share(library(), ours.address)
 
 
 def _resized(count: int) -> None:

@@ -1,4 +1,4 @@
-"""NumPy's products on the pool of native programs: same numbers, no thread of OpenBLAS's awake, nobody waits for ever."""
+"""NumPy's products on the pool of native programs: same bits, OpenBLAS's own threads asleep, no deadlock."""
 
 import ctypes
 import os
@@ -9,7 +9,8 @@ import textwrap
 import numpy as np
 import pytest
 
-from lamina.runtime import blas
+from lamina.runtime import sharing
+from lamina.runtime.openblas import OpenBlas, openblas
 
 
 def run_script(body: str, **environment: str) -> str:
@@ -19,7 +20,8 @@ def run_script(body: str, **environment: str) -> str:
         from lamina.passes.llvm import pool as layout
         import numpy as np
         import lamina
-        from lamina.runtime import blas, workers
+        from lamina.runtime import sharing, workers
+        from lamina.runtime.openblas import openblas
         lamina.set_num_threads(2)
         def wake():
             workers.wake()
@@ -50,7 +52,7 @@ def run_script(body: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
-if blas._openblas() is None or blas._openblas().version < blas.OLDEST:
+if openblas() is None or openblas().version < sharing.OLDEST:
     pytest.skip("NumPy has no OpenBLAS that lets others run its jobs", allow_module_level=True)
 
 
@@ -73,12 +75,12 @@ def products() -> list[np.ndarray]:
 
 SAME = """
     sys.path.insert(0, {folder!r})
-    from test_blas import products
+    from test_sharing import products
     before = products()
     wake()
     again = products()
     assert all(np.array_equal(x, y) for x, y in zip(before, again, strict=True))
-    print(blas.jobs().served > 20)
+    print(sharing.jobs().served > 20)
 """
 
 
@@ -115,22 +117,22 @@ def test_processes_with_several_python_threads_wait_until_there_is_one():
         other = threading.Thread(target=wait.wait)
         other.start()
         wake()
-        first = blas.jobs()
+        first = sharing.jobs()
         wait.set()
         other.join()
         workers.settle()
         a @ a
-        print(first, blas.jobs().served)
+        print(first, sharing.jobs().served)
     """
     assert run_script(body) == "None 1"
 
 
 def test_a_patience_that_the_user_set_is_kept():
-    body = "wake(); print(blas.jobs() is None, os.environ['OPENBLAS_THREAD_TIMEOUT'])"
+    body = "wake(); print(sharing.jobs() is None, os.environ['OPENBLAS_THREAD_TIMEOUT'])"
     assert run_script(body, OPENBLAS_THREAD_TIMEOUT="20") == "True 20"
     assert run_script(body, OPENBLAS_THREAD_TIMEOUT="10") == "False 10"
     assert (
-        run_script("wake(); print(blas.jobs() is None, 'OPENBLAS_THREAD_TIMEOUT' in os.environ)")
+        run_script("wake(); print(sharing.jobs() is None, 'OPENBLAS_THREAD_TIMEOUT' in os.environ)")
         == "False False"
     )
 
@@ -139,23 +141,23 @@ def test_products_that_the_pool_cannot_run_run_on_openblas_threads():
     body = """
         wake()
         want = a @ a
-        openblas = blas._openblas()
-        set_threads = openblas.function("set_num_threads")
-        counts = [blas.jobs().served]
+        set_threads = openblas().function("set_num_threads")
+        counts = [sharing.jobs().served]
         set_threads(1)  # what threadpoolctl does: no jobs at all
         alone = a @ a
-        counts.append(blas.jobs().served)
+        counts.append(sharing.jobs().served)
         set_threads(5)
         many = a @ a
-        counts.append(blas.jobs().served)
+        counts.append(sharing.jobs().served)
         set_threads(2)
         workers.pool()._word(layout.BUSY, ctypes.c_int32).value = layout.LAUNCHING
         busy = a @ a
         workers.pool()._word(layout.BUSY, ctypes.c_int32).value = layout.FREE
-        counts.append(blas.jobs().served)
+        counts.append(sharing.jobs().served)
         after = a @ a
-        counts.append(blas.jobs().served)
-        print(counts, np.allclose(alone, want), np.allclose(many, want), (busy == want).all(), (after == want).all())
+        counts.append(sharing.jobs().served)
+        right = [np.allclose(alone, want), np.allclose(many, want), (busy == want).all()]
+        print(counts, *right, (after == want).all())
     """
     assert run_script(body) == "[1, 1, 1, 1, 2] True True True True"
 
@@ -166,13 +168,13 @@ def test_forked_children_compute_at_once_and_share_when_they_wake():
         want = a @ a
         child = os.fork()
         if not child:
-            before = blas.jobs().served
-            right = (a @ a == want).all() and blas.jobs().served == before
+            before = sharing.jobs().served
+            right = (a @ a == want).all() and sharing.jobs().served == before
             wake()
-            right &= (a @ a == want).all() and blas.jobs().served == before + 1
+            right &= (a @ a == want).all() and sharing.jobs().served == before + 1
             os._exit(0 if right else 1)
         right = (a @ a == want).all()
-        print(os.waitpid(child, 0)[1], right, blas.jobs().served)
+        print(os.waitpid(child, 0)[1], right, sharing.jobs().served)
     """
     assert run_script(body) == "0 True 2"
 
@@ -187,7 +189,8 @@ def test_threads_that_multiply_while_others_launch_and_resize():
         def multiply():
             for k in range(60):
                 n = sizes[k % 3]
-                if not (a[:n, :n] @ a[:n, :n] == right[n]).all() or not (a[:, :n] @ a[0, :n] == vectors[n]).all():
+                same = (a[:n, :n] @ a[:n, :n] == right[n]).all(), (a[:, :n] @ a[0, :n] == vectors[n]).all()
+                if not all(same):
                     failures.append(n)
         def disturb():
             while not stop.wait(0.001):
@@ -203,7 +206,7 @@ def test_threads_that_multiply_while_others_launch_and_resize():
             each.join()
         stop.set()
         helper.join()
-        print(failures, blas.jobs().served > 0)
+        print(failures, sharing.jobs().served > 0)
     """
     assert run_script(body) == "[] True"
 
@@ -233,22 +236,22 @@ def test_a_fork_waits_for_the_product_of_another_thread():
 
 
 def test_libraries_that_are_not_known_are_left_alone(monkeypatch):
-    openblas = blas._openblas()
+    real = openblas()
 
-    class Other(blas.OpenBlas):
-        version = openblas.version
-        slots = openblas.slots
+    class Other(OpenBlas):
+        version = real.version
+        slots = real.slots
 
     def shareable(made) -> bool:
-        monkeypatch.setattr(blas, "_openblas", lambda: made)
-        blas._shareable.cache_clear()
-        return blas._shareable() is not None
+        monkeypatch.setattr(sharing, "openblas", lambda: made)
+        sharing._shareable.cache_clear()
+        return sharing._shareable() is not None
 
-    taken = ctypes.c_void_p.in_dll(openblas.library, "openblas_threads_callback_")
+    taken = ctypes.c_void_p.in_dll(real.library, "openblas_threads_callback_")
     before = taken.value
     try:
         taken.value = None
-        known = Other(openblas.library, openblas.spelling)
+        known = Other(real.library, real.spelling)
         assert shareable(known)
         assert not shareable(None)
         Other.version = (0, 3, 27)
@@ -258,8 +261,8 @@ def test_libraries_that_are_not_known_are_left_alone(monkeypatch):
         Other.slots = 0
         assert not shareable(known)
         Other.slots = 64
-        assert not shareable(Other(openblas.library, "openblas_{}"))
-        monkeypatch.setattr(blas, "PLAIN", ("no_such_function",))
+        assert not shareable(Other(real.library, "openblas_{}"))
+        monkeypatch.setattr(sharing, "PLAIN", ("no_such_function",))
         assert not shareable(known)
         monkeypatch.undo()
         taken.value = 1  # somebody else runs the jobs
@@ -267,4 +270,4 @@ def test_libraries_that_are_not_known_are_left_alone(monkeypatch):
     finally:
         taken.value = before
         monkeypatch.undo()
-        blas._shareable.cache_clear()
+        sharing._shareable.cache_clear()
