@@ -46,7 +46,7 @@ def run_script(body: str, **environment: str) -> str:
         k: v for k, v in os.environ.items() if k not in ("OPENBLAS_THREAD_TIMEOUT", "LAMINA_SHARE_THREADS")
     }
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, env=clean | environment
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=clean | environment
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.strip()
@@ -56,36 +56,40 @@ if openblas() is None or openblas().version < sharing.OLDEST:
     pytest.skip("NumPy has no OpenBLAS that lets others run its jobs", allow_module_level=True)
 
 
-def products() -> list[np.ndarray]:
-    """Products and factorisations that OpenBLAS cuts into jobs, of several kinds and shapes."""
+def products(factorisations: bool) -> list[np.ndarray]:
+    """Results of what OpenBLAS cuts into jobs, of several kinds and shapes."""
     random = np.random.default_rng(3)
     results = []
     for dtype in (np.float32, np.complex128):
         a = random.standard_normal((211, 317)).astype(dtype)
         v = random.standard_normal(317).astype(dtype)
-        square = (a @ a.T)[:200, :200] + 300 * np.eye(200, dtype=dtype)
-        results += [a @ a.T, a.T @ a, a @ v, a[:5] @ a.T, np.outer(a, v), np.linalg.solve(square, a[:200])]
-        results += [
-            np.linalg.inv(square),
-            np.linalg.cholesky(square @ square.T.conj()),
-            np.matmul(a[None], a.T[None]),
-        ]
+        results += [a @ a.T, a.T @ a, a @ v, a[:5] @ a.T, np.matmul(a[None], a.T[None])]
+        if factorisations:
+            square = (a @ a.T)[:200, :200] + 300 * np.eye(200, dtype=dtype)
+            results += [np.linalg.solve(square, a[:200]), np.linalg.inv(square)]
+            results += [np.linalg.cholesky(square @ square.T.conj())]
     return results
 
 
 SAME = """
     sys.path.insert(0, {folder!r})
     from test_sharing import products
-    before = products()
-    wake()
-    again = products()
+    lamina.set_num_threads({threads})
+    before = products({factorisations})
+    workers.wake()
+    workers.pool().resize({threads})
+    again = products({factorisations})
     assert all(np.array_equal(x, y) for x, y in zip(before, again, strict=True))
-    print(sharing.jobs().served > 20)
+    print(sharing.jobs().served >= {served})
 """
 
 
-def test_products_on_the_pool_have_the_same_bits():
-    assert run_script(SAME.format(folder=os.path.dirname(__file__))) == "True"
+@pytest.mark.parametrize("threads, factorisations, served", [(2, True, 40), (3, False, 5)])
+def test_products_on_the_pool_have_the_same_bits(threads, factorisations, served):
+    """Of three threads two need scratch memory of their own."""
+    folder = os.path.dirname(__file__)
+    body = SAME.format(folder=folder, threads=threads, factorisations=factorisations, served=served)
+    assert run_script(body) == "True"
 
 
 SLEEPING = """
