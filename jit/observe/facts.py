@@ -25,6 +25,7 @@ from ...nn import Module
 from ...nn.members import Members, Tracked, fields
 from ...optim.optimizer import Optimizer
 from ...runtime import Generator, Tensor
+from ...runtime.modes import _Mode
 from ...runtime.places import Place, is_internal, users
 from ..facts import absent, indefinite, literal, shown
 from ..sources import Arg, Held
@@ -211,7 +212,7 @@ class Facts:
             self.generators.append(self._noticed(o))
         elif _dies_visibly(type(o)):
             self._noticed(o)
-            if lookup(type(o), "__del__") is not MISSING:
+            if lookup(type(o), "__del__") not in (MISSING, _Mode.__del__):  # a mode's tidies up interrupts
                 self.refuse(f"{indefinite(type(o))} was made, whose __del__ runs when nobody holds it")
         elif (type(o) is Function or not issubclass(type(o), PINNED)) and (type(o) is not tuple or o):
             self.fresh[id(o)] = o
