@@ -27,6 +27,7 @@ from ..ir.fused import fused
 from ..ir.graph import Constant, Graph, Node, Value
 from ..ir.kernel.form import Buffer, Kernel
 from ..ir.lowering import NotLowered
+from ..ir.memo import remember
 from ..ir.size import size
 from .compose import compose
 from .expand import expand
@@ -166,8 +167,6 @@ def reading(kernel: Kernel) -> tuple[Kernel, tuple[int, ...], tuple[int, ...]]:
         less = kernel
         if len(places) < len(kernel.inputs):
             less = kernel.replace(inputs=tuple(kernel.inputs[n] for n in places))
-        if len(_reading) >= 4096:
-            _reading.clear()
         less, offsets = sliced(less)
-        found = _reading[id(kernel)] = (kernel, less, places, offsets)
+        found = remember(_reading, id(kernel), (kernel, less, places, offsets))
     return found[1:]

@@ -47,6 +47,7 @@ from ..ir.kernel.scalar import (
 )
 from ..ir.kernel.types import is_floating, kind
 from ..ir.kernel.verify import verify
+from ..ir.memo import remember
 from .hoist import hoisted
 from .lower import numbered
 from .pieces import CHEAP, Piece, piece_of, plain, signature
@@ -62,13 +63,11 @@ def compose(body: Graph) -> Kernel:
     key = _structure(body)
     found = _kernels.get(key)
     if found is None:
-        if len(_kernels) >= 4096:
-            _kernels.clear()
         try:
             found = verify(hoisted(_Composer(body).kernel()))
         except KernelError as error:
             found = error
-        _kernels[key] = found
+        remember(_kernels, key, found)
     if isinstance(found, KernelError):
         raise KernelError(found.rule, *found.details)
     return found

@@ -22,6 +22,7 @@ from ..ir.kernel.form import Buffer, Kernel, Reduce, Store
 from ..ir.kernel.scalar import Expr, Read, Ref, const, op, ref, walk
 from ..ir.kernel.types import greatest, kind
 from ..ir.kernel.verify import verify
+from ..ir.memo import MEMO
 
 
 def trusted(kernel: Kernel) -> Iterator[tuple[Expr, int]]:
@@ -36,7 +37,7 @@ def trusted(kernel: Kernel) -> Iterator[tuple[Expr, int]]:
                 yield part, int(size)
 
 
-@lru_cache(1024)
+@lru_cache(MEMO)
 def index_check(kernel: Kernel) -> tuple[Kernel, tuple[int, ...]] | None:
     """The check of a bound kernel, and which of its inputs that reads.
 

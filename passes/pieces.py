@@ -17,6 +17,7 @@ from ..ir.kernel.form import Axis, Buffer, Fold, Kernel, Reduce, Stage, Store
 from ..ir.kernel.scalar import Expr, Op, Read, Ref, op, read, ref, walk
 from ..ir.kernel.words import VOCABULARY
 from ..ir.lowering import Decomposition, NotLowered
+from ..ir.memo import remember
 from ..ir.op import REGISTRY
 from ..ir.op import Op as Record
 from ..ir.views import row_major
@@ -136,7 +137,7 @@ def _is_product(stage: Stage) -> bool:
     return bool(left and right and left != right)
 
 
-_pieces: dict[tuple, Piece | None] = {}
+_pieces: dict[tuple, tuple[Piece | None]] = {}
 
 
 def piece_of(node: Node, used: frozenset[int]) -> Piece | None:
@@ -145,11 +146,10 @@ def piece_of(node: Node, used: frozenset[int]) -> Piece | None:
     Raises KernelError for symbolic sizes.
     """
     key = (signature(node), used)
-    if key not in _pieces:
-        if len(_pieces) >= 8192:
-            _pieces.clear()
-        _pieces[key] = _made(node, used)
-    return _pieces[key]
+    found = _pieces.get(key)
+    if found is None:
+        found = remember(_pieces, key, (_made(node, used),))
+    return found[0]
 
 
 def signature(node: Node) -> tuple:

@@ -18,6 +18,7 @@ from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Buffer, Kernel, Local, Stage, Store
 from ..ir.kernel.scalar import Expr, Ref, ref
 from ..ir.kernel.verify import verify as verify_kernel
+from ..ir.memo import MEMO
 from .memory_plan import MemoryPlan, Move, Place, aligned, declared, may_fail, roots
 from .program import Array, Call, Program
 
@@ -281,7 +282,7 @@ def _fence(slots: list[_Slot], guard: int) -> tuple[int, tuple[int, ...]]:
     return at, tuple(fences)
 
 
-@lru_cache(1024)
+@lru_cache(MEMO)
 def in_place(kernel: Kernel, output: int, source: int) -> Kernel | None:
     """The kernel with that output in place of that input, or None where it may not or had better not be.
 

@@ -16,6 +16,7 @@ from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Buffer, Kernel
 from ...ir.kernel.types import NUMPY
+from ...ir.memo import MEMO
 from ..arrange_axes import accumulated_apart, in_strips
 from ..collapse import canonical, collapsed, generalised
 from ..filling import filling
@@ -72,7 +73,7 @@ class _Key:
         return hash(str(self.schedule))
 
 
-@lru_cache(1024)
+@lru_cache(MEMO)
 def _generic(kernel: Kernel, key: _Key, target: Target) -> tuple[Code, tuple[int, ...]]:
     given = kernel
     if key.schedule is None:
@@ -96,7 +97,7 @@ def _generic(kernel: Kernel, key: _Key, target: Target) -> tuple[Code, tuple[int
 _UNNAMED = "unnamed"  # the function while its text is hashed
 
 
-@lru_cache(1024)
+@lru_cache(MEMO)
 def _function(
     kernel: Kernel, key: _Key, slots: tuple[tuple[int, int], ...], target: Target
 ) -> tuple[str, str, dict[str, str]]:
