@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import lamina
+from lamina import jit
 from lamina.ir.errors import DeviceError, OutOfMemoryError
 from lamina.ir.kernel import NUMPY
 from lamina.ir.kernel.form import identity
@@ -71,6 +73,19 @@ def test_too_much_memory_is_refused_and_the_device_goes_on(device):
     with pytest.raises(OutOfMemoryError, match="free: .* of "):
         device.allocate(2 * device.total_memory)
     device.release(device.allocate(1 << 20))
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int8", "bool"]
+)
+def test_parts_of_arrays_are_read_where_they_begin(device, dtype):
+    """A wide access at an address that is no multiple of it would lose the device."""
+    pytest.importorskip("triton", reason="Triton is not installed: the extra gpu has it")
+    x = lamina.randint(0, 2 if dtype == "bool" else 9, (1025, 3)).to(getattr(lamina, dtype))
+    for first in (1, 2, 16):
+        f = jit.trace(lambda x, first=first: x[first:] * x[0], target="cuda")
+        wanted = f(x).tolist()  # recorded: eager
+        assert f(x).tolist() == wanted and f.counts()["served"] == 1
 
 
 @pytest.mark.parametrize("name", PROBES)
