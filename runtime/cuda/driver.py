@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ...passes.triton.binary import Binary
 
 SHARED_WITHOUT_ASKING = 48 << 10  # bytes of shared memory that every kernel may have
-UNLOAD_AFTER = 64  # kernels that nobody holds any more; they go when a stream was waited for anyway
+UNLOAD_AFTER = 64  # kernels that nobody holds any more; they go at the next wait, which is for the device
 REMEMBERED = 16  # launches that a stream can name when the device fails
 
 
@@ -284,32 +284,24 @@ class Device:
 
     def synchronize(self) -> None:
         """Wait for all work of the device."""
-        orphans, streams = self._take_orphans(), self._all_streams()
+        orphans, streams = [], self._all_streams()
+        with suppress(IndexError):  # another thread may take some
+            while True:
+                orphans.append(self._orphans.popleft())
         numbers = [stream.kept.numbers() for stream in streams]
         self.call("finish its work", _api.cuCtxSynchronize)
         for stream, done in zip(streams, numbers, strict=True):
             stream.forget()
             stream.kept.let_go(done)
-        self._unload(orphans)
+        for module in orphans:  # nothing that was launched from them can still run
+            self.call("unload a kernel", _api.cuModuleUnload, module)
 
     def adopt(self, module: Any) -> None:
-        """Unload a module some time later, when no launch from it can still run."""
-        self._orphans.append(module)
-
-    def _take_orphans(self) -> list[Any]:
-        """The modules that are to be unloaded when all that is queued now is done.
+        """Unload a module some time later, when no launch from it can still run.
 
         A load does not wait for that, since it may come while a stream is captured.
         """
-        taken = []
-        with suppress(IndexError):  # another thread may take some
-            while True:
-                taken.append(self._orphans.popleft())
-        return taken
-
-    def _unload(self, modules: list[Any]) -> None:
-        for module in modules:
-            self.call("unload a kernel", _api.cuModuleUnload, module)
+        self._orphans.append(module)
 
 
 def _size(nbytes: int) -> str:
@@ -416,19 +408,14 @@ class Stream:
         self.device.queue("wait for an event", _api.cuStreamWaitEvent, self._handle, event._handle, 0)
 
     def synchronize(self) -> None:
-        """Wait, on the host, until the stream is empty."""
-        device, numbers = self.device, self.kept.numbers()
-        orphans = device._take_orphans() if len(device._orphans) > UNLOAD_AFTER else []
-        try:
-            device.queue("finish a stream", _api.cuStreamSynchronize, self._handle)
-            self.forget()
-            self.kept.let_go(numbers)
-            others = (stream for stream in device._all_streams() if stream is not self)
-            if orphans and all(stream.done() for stream in others):
-                device._unload(orphans)
-                orphans = []
-        finally:
-            device._orphans.extend(orphans)
+        """Wait, on the host, until the stream is empty; now and then for all, to unload kernels."""
+        if len(self.device._orphans) > UNLOAD_AFTER:
+            self.device.synchronize()
+            return
+        numbers = self.kept.numbers()
+        self.device.queue("finish a stream", _api.cuStreamSynchronize, self._handle)
+        self.forget()
+        self.kept.let_go(numbers)
 
     def done(self) -> bool:
         """Whether the stream is empty."""

@@ -649,6 +649,17 @@ def test_a_kernel_may_die_before_its_launch_runs(fake):
     assert len(ran) == 200
 
 
+@on_fake()
+def test_a_kernel_and_its_stream_may_die_before_a_launch_runs(fake):
+    device, ran = Driver.open().device(), []
+    fake.on_launch(lambda launch: ran.append(launch.name))
+    stream, a = device.stream(), device.allocate(8)
+    for k in range(100):
+        device.stream().launch(device.load(binary(f"k{k}", 1)), 1, a)
+    stream.synchronize()
+    assert len(ran) == 100 and fake.live()["modules"] == 0
+
+
 @on_fake(seed=1)
 def test_a_kernel_of_another_stream_may_die_before_its_launch_runs(fake):
     device, ran = Driver.open().device(), []
