@@ -23,7 +23,6 @@ from .ir.dtypes import (
 )
 from .ir.dtypes import bool_ as _bool
 from .ir.dtypes import default_dtype as get_default_dtype
-from .ir.dtypes import promote as promote_types
 from .ir.errors import (
     ArgumentError,
     ArgumentValueError,

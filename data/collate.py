@@ -11,6 +11,7 @@ import numpy as np
 from ..ir import dtypes
 from ..ir.errors import ArgumentError, ArgumentValueError, ShapeError
 from ..runtime import Tensor, as_tensor, ops, tensor
+from ..runtime.refusal import refusing
 
 SHOWN = 8  # samples that an error names of each kind
 HOLDS_NUMBERS = "biufcV"  # NumPy's kinds of element; V: ml_dtypes' bfloat16
@@ -127,3 +128,6 @@ def default_convert(data: Any) -> Any:
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
         return _like(data, [default_convert(x) for x in data])
     return data
+
+
+default_collate = refusing(default_collate)

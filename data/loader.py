@@ -15,7 +15,7 @@ from ..runtime import Generator
 from .collate import default_collate, default_convert
 from .datasets import Dataset, IterableDataset
 from .pool import Pool
-from .samplers import BatchSampler, RandomSampler, SequentialSampler, draw_seed
+from .samplers import BatchSampler, RandomSampler, SequentialSampler, draw_seed, require_method
 from .worker import Exhausted, Fetch, Setup
 
 PREFETCH = 2  # batches that each worker is ahead
@@ -57,6 +57,11 @@ class DataLoader:
         in_order: bool = True,
     ):  # fmt: skip
         _check_workers(num_workers, timeout, prefetch_factor, persistent_workers, multiprocessing_context)
+        if not (hasattr(dataset, "__getitem__") or hasattr(dataset, "__iter__")) or isinstance(dataset, type):
+            raise ArgumentError(f"DataLoader(dataset): has neither items nor an iterator: {dataset!r:.60}")
+        for name, order in (("sampler", sampler), ("batch_sampler", batch_sampler)):
+            if order is not None:
+                require_method(f"DataLoader({name}=…)", order, "__iter__")
         _check_order(dataset, batch_size, shuffle, sampler, batch_sampler, drop_last)
         if generator is not None and not isinstance(generator, Generator):
             raise ArgumentError(
@@ -150,11 +155,16 @@ def _context(given: str | BaseContext | None, num_workers: int) -> BaseContext |
     return given if isinstance(given, BaseContext) else multiprocessing.get_context(given)
 
 
+MOST_WORKERS = 1024  # each is a process
+
+
 def _check_workers(num_workers, timeout, prefetch_factor, persistent_workers, context) -> None:
     if not isinstance(num_workers, int) or num_workers < 0:
         raise ArgumentValueError(
             f"DataLoader(num_workers=…): must be an int of at least 0, not {num_workers!r}"
         )
+    if num_workers > MOST_WORKERS:
+        raise ArgumentValueError(f"DataLoader(num_workers=…): at most {MOST_WORKERS}, not {num_workers}")
     if timeout < 0:
         raise ArgumentValueError(f"DataLoader(timeout=…): must be at least 0, not {timeout}")
     if prefetch_factor is not None and prefetch_factor <= 0:

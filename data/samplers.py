@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Generic, TypeVar
@@ -22,8 +23,8 @@ def draw_seed(generator: Generator | None) -> int:
 
 
 def require_count(name: str, value: Any) -> None:
-    """Refuse what is no positive int. Raises ArgumentValueError."""
-    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+    """Refuse what is no positive int, or more than a list can hold. Raises ArgumentValueError."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= sys.maxsize:
         raise ArgumentValueError(f"{name} must be a positive int, not {value!r}")
 
 
@@ -31,6 +32,12 @@ def require_bool(name: str, value: Any) -> None:
     """Refuse what is no bool. Raises ArgumentError."""
     if not isinstance(value, bool):
         raise ArgumentError(f"{name} must be a bool, not {value!r}")
+
+
+def require_method(name: str, value: Any, method: str) -> None:
+    """Refuse an object without `__len__` or `__iter__`. Raises ArgumentError."""
+    if isinstance(value, type) or not hasattr(value, method):
+        raise ArgumentError(f"{name} must be an object with {method}, not a {type(value).__name__}")
 
 
 class Sampler(Generic[T]):
@@ -44,6 +51,7 @@ class SequentialSampler(Sampler[int]):
     """0, 1, 2 … to the end."""
 
     def __init__(self, data_source: Any):
+        require_method("SequentialSampler(data_source=…)", data_source, "__len__")
         self.data_source = data_source
 
     def __iter__(self):
@@ -63,6 +71,7 @@ class RandomSampler(Sampler[int]):
         self, data_source: Any, replacement: bool = False, num_samples: int | None = None,
         generator: Generator | None = None,
     ):  # fmt: skip
+        require_method("RandomSampler(data_source=…)", data_source, "__len__")
         require_bool("RandomSampler(replacement=…)", replacement)
         if num_samples is not None:
             require_count("RandomSampler(num_samples=…)", num_samples)
@@ -95,6 +104,7 @@ class SubsetRandomSampler(Sampler[int]):
     """The given indices in random order."""
 
     def __init__(self, indices: Sequence[int], generator: Generator | None = None):
+        require_method("SubsetRandomSampler(indices=…)", indices, "__len__")
         self.indices, self.generator = indices, generator
 
     def __iter__(self):
@@ -134,6 +144,7 @@ class BatchSampler(Sampler[list[int]]):
     """Lists of `batch_size` keys of another sampler; `drop_last` leaves out a last one that is shorter."""
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool):
+        require_method("BatchSampler(sampler=…)", sampler, "__iter__")
         require_count("BatchSampler(batch_size=…)", batch_size)
         require_bool("BatchSampler(drop_last=…)", drop_last)
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last

@@ -16,6 +16,7 @@ from ..ir.shapes import result_dtype, scalar_dtype
 from ..ir.types import CPU, Device, type_of
 from ..runtime import Size, Tensor
 from ..runtime.methods import require_cpu
+from ..runtime.refusal import refusing, refusing_methods, refusing_names
 
 pi, e, inf, nan, newaxis = math.pi, math.e, math.inf, math.nan, None
 strided = "strided"
@@ -197,6 +198,12 @@ __all__ = [
     "IntTensor", "LongTensor", "ShortTensor", "are_deterministic_algorithms_enabled", "broadcast_shapes",
     "can_cast", "channels_last", "contiguous_format", "detach", "e", "finfo", "get_default_device",
     "get_device", "get_float32_matmul_precision", "iinfo", "inf", "is_complex", "is_floating_point",
-    "is_nonzero", "nan", "newaxis", "numel", "pi", "preserve_format", "result_type", "set_default_device",
-    "set_default_tensor_type", "set_float32_matmul_precision", "strided", "use_deterministic_algorithms",
+    "is_nonzero", "nan", "newaxis", "numel", "pi", "preserve_format", "promote_types", "result_type",
+    "set_default_device", "set_default_tensor_type", "set_float32_matmul_precision", "strided",
+    "use_deterministic_algorithms",
 ]  # fmt: skip
+
+
+promote_types = refusing(dtypes.promote, "promote_types")
+refusing_names(globals(), "lamina.facade.names")
+refusing_methods((finfo, iinfo))

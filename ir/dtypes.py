@@ -12,6 +12,8 @@ from typing import Any
 import ml_dtypes  # a C extension of 2 MB, as NumPy itself has no bfloat16
 import numpy as np
 
+from .errors import ArgumentError
+
 
 class DType:
     """An element type.  There is exactly one object for each, so `is` compares them."""
@@ -99,10 +101,11 @@ def default_dtype() -> DType:
 
 
 def set_default_dtype(dtype: DType) -> None:
-    """Make `dtype` the element type of new floating tensors.  Raises TypeError for any other."""
+    """Make `dtype` the element type of new floating tensors.  Raises ArgumentError for any other."""
     global _default
-    if dtype.category != "float":
-        raise TypeError(f"set_default_dtype(dtype): a floating type is needed, not {dtype}")
+    if not isinstance(dtype, DType) or dtype.category != "float":
+        shown = dtype if isinstance(dtype, DType) else f"a {type(dtype).__name__}"
+        raise ArgumentError(f"set_default_dtype(dtype): a floating dtype is needed, not {shown}")
     _default = dtype
     for forget in on_default_change:
         forget()

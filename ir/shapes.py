@@ -189,9 +189,7 @@ def pair(op: str, name: str, value: int | Sequence[int], n: int = 2) -> tuple[in
     """An argument given once for all `n` spatial dimensions, or once for each."""
     if isinstance(value, int):
         return (value,) * n
-    values = tuple(value)
-    if len(values) == 1:
-        return values * n
-    if len(values) != n or not all(isinstance(v, int) for v in values):
+    values = tuple(value) if isinstance(value, (tuple, list)) else ()
+    if len(values) not in (1, n) or not all(isinstance(v, int) for v in values):
         raise ArgumentError(f"{op}: {name} must be an int or {n} ints, not {value!r}")
-    return values
+    return values * n if len(values) == 1 else values

@@ -82,6 +82,8 @@ def _output_sizes(sizes: tuple, size: Any, scale_factor: Any) -> tuple[tuple, tu
         raise ArgumentValueError(
             f"interpolate: one value or {n} are wanted for {n} spatial dimensions: {given!r}"
         )
+    if not all(isinstance(x, (int, float)) and 0 < x < 2**63 for x in every):
+        raise ArgumentValueError(f"interpolate: sizes and scale factors must be positive, not {given!r:.60}")
     if size is not None:
         return every, (None,) * n
     return tuple(floor(a * s) for a, s in zip(sizes, every)), every

@@ -66,6 +66,9 @@ def _shape_error(name: str, what: str, wanted: tuple, got: Tensor) -> ShapeError
     )
 
 
+MOST_LAYERS = 1 << 12  # each is four parameters under names of their own
+
+
 class RNNBase(Module):
     """What RNN, LSTM and GRU share: layers, directions, weights by PyTorch's names, and the walk over time.
 
@@ -96,6 +99,8 @@ class RNNBase(Module):
         for what, value in (("hidden_size", hidden_size), ("num_layers", num_layers)):
             if not isinstance(value, int) or value <= 0:
                 raise ArgumentValueError(f"{name}: {what} must be a positive int, not {value!r}")
+        if num_layers > MOST_LAYERS:
+            raise ArgumentValueError(f"{name}: num_layers is at most {MOST_LAYERS}, not {num_layers}")
         if not 0 <= proj_size < hidden_size or (proj_size and self.gates.states == 1):
             raise ArgumentValueError(
                 f"{name}: only an LSTM has a proj_size, less than hidden_size; got {proj_size}"

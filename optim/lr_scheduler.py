@@ -148,6 +148,8 @@ class StepLR(Curve):
     """lr = base * gamma ** (epoch // step_size)."""
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1):
+        if not isinstance(step_size, int) or step_size < 1:
+            raise ArgumentValueError(f"StepLR: step_size must be a positive int, not {step_size!r:.60}")
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 

@@ -257,6 +257,10 @@ class Optimizer:
 
         Raises ArgumentValueError, ShapeError; then nothing is changed.
         """
+        lacking = {"state", "param_groups"} - set(state_dict)
+        if lacking:
+            names = " and no ".join(sorted(lacking))
+            raise ArgumentValueError(f"load_state_dict: the state_dict has no {names}")
         groups = state_dict["param_groups"]
         mine, theirs = ([len(g["params"]) for g in x] for x in (self.param_groups, groups))
         if mine != theirs:

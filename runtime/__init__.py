@@ -33,6 +33,8 @@ from .threads import get_num_threads, set_num_threads
 # is not shown.
 _numpy.seterr(all="ignore")
 _warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"lamina\.")
+# A complex number is no number of ours, and NumPy would only warn that it drops half of it.
+_warnings.filterwarnings("error", category=_numpy.exceptions.ComplexWarning, module=r"lamina\.")
 
 memory.keep_freed_blocks()
 

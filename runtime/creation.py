@@ -12,6 +12,7 @@ from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
 from . import modes
 from .history import storage_of
 from .methods import require_cpu
+from .refusal import refusing
 from .tensor import Tensor, tensor_of
 
 
@@ -99,7 +100,7 @@ def new_tensor(
     return tensor(data, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad)
 
 
-setattr(Tensor, "new_tensor", new_tensor)  # noqa: B010 - a method, as those of methods.py
+setattr(Tensor, "new_tensor", refusing(new_tensor))  # noqa: B010 - a method, as those of methods.py
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:

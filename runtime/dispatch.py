@@ -124,7 +124,7 @@ def refuse(error: Exception, op: Op, operands: Iterable[Any], attrs: dict[str, A
     mine = told(error, op.name, arguments)
     if mine is None:
         raise error
-    raise mine from error
+    raise mine[0] from mine[1]
 
 
 def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
@@ -142,7 +142,7 @@ def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str,
         mine = told(error, op.name, given(op.bind, args, kwargs))
         if mine is None:
             raise
-        raise mine from error
+        raise mine[0] from mine[1]
 
 
 # ---- running -----------------------------------------------------------------------------------------------
@@ -430,7 +430,10 @@ def known_plan(op: Op, operands: tuple, attrs: dict[str, Any]) -> Plan:
         key = (key, tuple(attrs.values()))
         if op.traits.elementwise or not LOOSE.isdisjoint([type(a) for a in attrs.values()]):
             key = repr(key)  # tells 1 from 1.0 and 0.0 from -0.0
-    plan = plans.get(key)
+    try:
+        plan = plans.get(key)
+    except TypeError as error:  # an argument that can't be hashed, where the record looked at none of it
+        refuse(error, op, operands, attrs)
     return plan if plan is not None else remember(plans, key, plan_for(op, operands, attrs))
 
 

@@ -117,7 +117,7 @@ def _install_methods() -> None:
 
 def _install_views() -> None:
     for name in ("squeeze", "unsqueeze", "t", "transpose", "swapaxes", "swapdims"):
-        setattr(Tensor, name + "_", reshaped_in_place(ops.FUNCTIONS[name], name + "_"))
+        setattr(Tensor, name + "_", refusing(reshaped_in_place(ops.FUNCTIONS[name], name + "_"), name + "_"))
 
 
 # ---- indexing ----------------------------------------------------------------------------------------------
@@ -510,6 +510,10 @@ def install() -> None:
         takes_more = type(method) is FunctionType and method.__code__.co_argcount > 1
         plain = not takes_more or name in ("__getitem__", "__deepcopy__", "__reduce_ex__", "__array__")
         setattr(Tensor, name, method if plain else refusing(method, name))
+    for name in ("size", "stride", "element_size", "requires_grad_", "detach_"):
+        method = vars(Tensor).get(name)
+        if type(method) is FunctionType and method.__code__.co_argcount > 1:
+            setattr(Tensor, name, refusing(method, name))
     _install_operators()
     _install_views()
     _install_methods()

@@ -237,6 +237,8 @@ class set_grad_enabled(_Mode):
     _what = "grad"
 
     def __init__(self, mode: bool):
+        if not isinstance(mode, (bool, int)):
+            raise ArgumentError(f"{type(self).__name__}(mode): must be a bool, not a {type(mode).__name__}")
         self._changes = {self._what: bool(mode)}
         self._before = {self._what: getattr(local, self._what)}
         try:

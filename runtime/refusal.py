@@ -5,13 +5,14 @@ at the edge of the package: around a record's call (dispatch.py), a module's (nn
 around functions and methods written in Python.  A call that succeeds pays for none of it but the wrapper.
 
 An exception that passed through code of the user's (a hook, a dataset, a distance) is the user's and stays as
-it is; so do those that are no consequence of an argument: files that are missing, warnings, recursion.
+it is; so do those that are no consequence of an argument: files that are missing, warnings.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from inspect import signature
 from types import FunctionType, TracebackType
@@ -22,18 +23,20 @@ import numpy as np
 
 from ..ir.errors import ArgumentError, ArgumentValueError, DimError, LaminaError, OutOfMemoryError
 from .places import STANDS_FOR, is_internal, is_pythons
+from .tensor import Tensor
 
 # What is told as what, the first that fits.  Others stay as they are.
 TOLD: tuple[tuple[type[Exception], type[LaminaError]], ...] = (
     (MemoryError, OutOfMemoryError),
+    (RecursionError, ArgumentValueError),
+    (np.exceptions.ComplexWarning, ArgumentError),  # an error in this package (runtime/__init__.py)
     (IndexError, DimError),
     (KeyError, ArgumentValueError),
     (AttributeError, ArgumentError),
     (TypeError, ArgumentError),
     (ValueError, ArgumentValueError),
     (ArithmeticError, ArgumentValueError),
-    (AssertionError, ArgumentValueError),
-    (NameError, ArgumentValueError),  # a variable that no branch set
+    (UnboundLocalError, ArgumentValueError),  # a variable that no branch set
 )
 _LIBRARIES = tuple(os.path.dirname(os.path.abspath(m.__file__)) + os.sep for m in (np, ml_dtypes))
 
@@ -51,28 +54,47 @@ def _is_users(traceback: TracebackType | None) -> bool:
     return False
 
 
-def told(error: Exception, call: str, arguments: Mapping[str, Any]) -> LaminaError | None:
+Told = tuple[LaminaError, Exception | None]  # what is raised, and from which: nothing where all is said
+
+
+def told(error: Exception, call: str, arguments: Mapping[str, Any]) -> Told | None:
     """The error that says which argument of `call` was the reason; None for one that stays as it is."""
-    if isinstance(error, (LaminaError, RecursionError)) or _is_users(error.__traceback__):
+    if isinstance(error, LaminaError) or _is_users(error.__traceback__):
         return None
-    if isinstance(error, AttributeError) and hasattr(type(error.obj), "__getattr__"):
-        return None  # a look-up in an object that answers for itself
+    if isinstance(error, RecursionError) and _is_deep():
+        return None  # whoever called had recursed already
+    if isinstance(error, AttributeError) and (error.name is None or hasattr(type(error.obj), "__getattr__")):
+        return None  # said on purpose, or by an object that answers look-ups itself
     kind = next((mine for theirs, mine in TOLD if isinstance(error, theirs)), None)
     if kind is None:
         return None
-    reason = f"no such key: {error}" if type(error) is KeyError else str(error) or type(error).__name__
+    reason = str(error) or type(error).__name__
+    if isinstance(error, KeyError):
+        reason = f"no such key: {reason}"
+    elif isinstance(error, RecursionError):
+        reason = "an argument is nested too deeply, or holds itself"
     names = [name for name, value in arguments.items() if value is getattr(error, "obj", error)]
-    if isinstance(error, AttributeError) and names:
-        rule = f"{call}: {names[0]} can't be {_kind(arguments[names[0]])}"
+    if isinstance(error, AttributeError) and names:  # which attribute it lacks says what is needed
+        needed = "a tensor" if hasattr(Tensor, error.name) else f"something with a {error.name}"
+        lacks = f"{call}: {names[0]} must be {needed}, not {type(arguments[names[0]]).__name__}"
+        return kind(lacks, *_lines(arguments)), None
     elif reason.startswith(f"{call}()"):
         rule = reason
     else:
         rule = f"{call}: {reason}"
-    return kind(rule, *(f"{name}: {_shown(value)}" for name, value in arguments.items()))
+    return kind(rule, *_lines(arguments)), error
 
 
-def _kind(value: Any) -> str:
-    return "None" if value is None else f"a {type(value).__name__}"
+def _lines(arguments: Mapping[str, Any]) -> list[str]:
+    return [f"{name}: {_shown(value)}" for name, value in arguments.items()]
+
+
+def _is_deep() -> bool:
+    """Whether the stack above is half as deep as it may be."""
+    frame, left = sys._getframe(), sys.getrecursionlimit() // 2
+    while frame is not None and left:
+        frame, left = frame.f_back, left - 1
+    return frame is not None
 
 
 def _shown(value: Any) -> str:
@@ -122,6 +144,16 @@ def refusing(function: Callable, call: str | None = None) -> Callable:
     return wrapper
 
 
+WRAPPER = refusing(len).__code__
+
+
+def unwrapped(function: Any) -> Any:
+    """What `refusing` stands around; anything else as it is."""
+    if type(function) is FunctionType and function.__code__ is WRAPPER:
+        return function.__wrapped__
+    return function
+
+
 def refuse(error: Exception, call: str, function: Callable, args: tuple, kwargs: dict) -> NoReturn:
     """Raise what a call failed with, told as an error of its arguments."""
     arguments = given(function, args, kwargs)
@@ -134,7 +166,7 @@ def refuse(error: Exception, call: str, function: Callable, args: tuple, kwargs:
     mine = told(error, call, arguments)
     if mine is None:
         raise error
-    raise mine from error
+    raise mine[0] from mine[1]
 
 
 def refusing_methods(classes: Iterable[Any], *names: str) -> None:

@@ -476,6 +476,8 @@ def tensordot(a, b, dims=2):
     Shapes: the dimensions left of a, then those left of b.  Raises ShapeError.
     """
     if isinstance(dims, int):
+        if not 0 <= dims <= min(a.ndim, b.ndim):
+            raise ShapeError(f"tensordot: {dims} dims of operands that have {a.ndim} and {b.ndim}")
         over_a, over_b = list(range(a.ndim - dims, a.ndim)), list(range(dims))
     else:
         over_a, over_b = ([d % x.ndim for d in ds] for x, ds in zip((a, b), map(as_list, dims), strict=True))

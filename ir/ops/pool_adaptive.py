@@ -22,6 +22,8 @@ from .pool_mean import AVG_POOL
 from .reduce import mean
 from .sliding import SAMPLE_SIZES
 
+MOST_PARTS = 1 << 16
+
 
 def parts_of(size: int, count: int) -> list[tuple[int, int]]:
     """Begin and end of `count` parts of a dimension; where they don't divide it, neighbours overlap."""
@@ -35,6 +37,8 @@ def output_sizes(op: str, output_size: Any, sizes: tuple) -> tuple:
         given = tuple(given) * len(sizes)
     if len(given) != len(sizes) or any(n is not None and (not isinstance(n, int) or n < 0) for n in given):
         raise ArgumentValueError(f"{op}: output_size must be {len(sizes)} sizes, not {output_size!r}")
+    if any(n is not None and n > MOST_PARTS for n in given):  # each is an op of its own
+        raise ArgumentValueError(f"{op}: output_size {list(given)} asks for more than {MOST_PARTS} parts")
     return tuple(n if wanted is None else wanted for wanted, n in zip(given, sizes, strict=True))
 
 

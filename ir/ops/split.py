@@ -11,6 +11,8 @@ from ..op import composite
 from ..shapes import dim_of
 from .view import part
 
+MOST_SECTIONS = 1 << 20  # each is a tensor
+
 
 @composite()
 def unbind(input, dim=0):
@@ -87,6 +89,8 @@ def tensor_split(input, indices_or_sections, dim=0):
     sections = indices_or_sections
     if sections <= 0:
         raise ShapeError(f"tensor_split: sections must be greater than 0, not {sections}")
+    if sections > MOST_SECTIONS:
+        raise ShapeError(f"tensor_split: sections are at most {MOST_SECTIONS}, not {sections}")
     size, longer = divmod(n, sections)
     return _cut("tensor_split", input, dim, _sums([size + (i < longer) for i in range(sections)]))
 

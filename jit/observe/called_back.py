@@ -16,6 +16,7 @@ from ...runtime import Tensor, methods
 from ...runtime.function import Context, Function
 from ...runtime.graph import Leaf
 from ...runtime.places import is_internal
+from ...runtime.refusal import unwrapped
 from .instances import Instances
 from .names import room_of, wraps_user
 from .parts import Reason, hung
@@ -24,12 +25,13 @@ from .policy import CALLING_ROOMS, INTERPRETED_ROOMS
 
 def calls_back(function: Any) -> bool:
     """Whether a function of the library's calls what it is given by `modes.call_user`."""
+    function = unwrapped(function)
     return type(function) is FunctionType and room_of(function.__code__.co_filename) in CALLING_ROOMS
 
 
 def runs_natively(function: Any) -> bool:
     """Whether what is called from inside is the library's own, and leads to no code of the user's unseen."""
-    inner = getattr(function, "__func__", function)
+    inner = unwrapped(getattr(function, "__func__", function))
     if type(inner) is not FunctionType or not is_internal(inner.__code__.co_filename):
         return False
     room = room_of(inner.__code__.co_filename)

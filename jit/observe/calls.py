@@ -23,6 +23,7 @@ import numpy as np
 
 from ...runtime import Tensor
 from ...runtime.places import is_internal
+from ...runtime.refusal import unwrapped
 from .copies import copied, deeply_copied, through_c
 from .kinds import ATOMS, MISSING, TRANSPARENT, UNSUPPORTED, Builtin, Function, Method, lookup
 from .library import Library
@@ -72,7 +73,7 @@ class Calls(Library):
         if is_vouched(function):
             return self._vouched(function, args, kwargs)
         if kind is Function:
-            return self._python(function, args, kwargs)
+            return self._python(unwrapped(function), args, kwargs)
         if issubclass(kind, type):
             return self.instantiate(function, args, kwargs)
         if kind in _C_CALLABLES or issubclass(kind, Builtin):

@@ -16,6 +16,7 @@ from ...nn.members import fields
 from ...optim.optimizer import Optimizer
 from ...runtime import Tensor, enable_grad, modes
 from ...runtime.modes import _Mode
+from ...runtime.refusal import unwrapped
 from .called_back import HANDED, CalledBack, calls_back
 from .kinds import ATOMS, UNSUPPORTED, Function, lookup
 from .names import is_librarys, library_class, library_names, room_of, runs_user_code, wraps_user
@@ -320,7 +321,7 @@ class Library(CalledBack):
 
 def is_method(function: types.FunctionType, o: Any) -> bool:
     """Whether a class of the object's holds the function."""
-    return any(base.__dict__.get(function.__name__) is function for base in type(o).__mro__)
+    return any(unwrapped(base.__dict__.get(function.__name__)) is function for base in type(o).__mro__)
 
 
 def _of_library(kind: type, name: str) -> bool:
@@ -329,12 +330,12 @@ def _of_library(kind: type, name: str) -> bool:
     return type(found) is not Function or is_librarys(found)
 
 
-_INIT = _OWN["__init__"]
-_STEP = Optimizer.__dict__["step"]
+_INIT = unwrapped(_OWN["__init__"])
+_STEP = unwrapped(Optimizer.__dict__["step"])
 _HANDLERS: dict[Any, Callable] = {
     _OWN["__setattr__"]: Library._module_write,
     _OWN["__delattr__"]: Library._module_delete,
     advance: Library._advance,
     native_step: Library._native_step,
-    **HANDED,
+    **{unwrapped(function): handler for function, handler in HANDED.items()},
 }

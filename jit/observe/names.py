@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 from ...runtime.places import PACKAGE, is_internal
+from ...runtime.refusal import unwrapped
 from .kinds import Function, lookup
 
 _FOLLOWED = ("nn/", "optim/")
@@ -61,7 +62,7 @@ def library_names(code: types.CodeType, home: str) -> tuple[tuple[types.ModuleTy
         if issubclass(type(value), (Function, type, types.ModuleType)):
             found[module.__name__, name] = module, name
             if type(value) is Function:
-                follow(value.__code__, sys.modules.get(value.__module__))
+                follow(unwrapped(value).__code__, sys.modules.get(value.__module__))
         return value
 
     def follow(code: types.CodeType, module: types.ModuleType | None) -> None:
