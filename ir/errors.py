@@ -33,7 +33,7 @@ class DimError(LaminaError, IndexError):
     """A dimension or an index outside its range."""
 
 
-class DTypeError(LaminaError):
+class DTypeError(LaminaError, TypeError, NotImplementedError):
     """An element type that an op does not take."""
 
 
@@ -49,8 +49,8 @@ class ArgumentError(LaminaError, TypeError):
     """An argument of the wrong kind, or one missing, or one too many."""
 
 
-class ArgumentValueError(LaminaError, ValueError):
-    """An argument of the right kind and a wrong value."""
+class ArgumentValueError(LaminaError, ValueError, TypeError):
+    """An argument of a wrong value; of a wrong kind too, where one rule asks for both ("a positive int")."""
 
 
 class InplaceError(LaminaError):
