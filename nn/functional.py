@@ -6,8 +6,10 @@ Most are the ops themselves.  The others say what an op does not: `inplace`, `tr
 from __future__ import annotations
 
 from ..ir.errors import ArgumentValueError
+from ..ir.op import REGISTRY
 from ..runtime import Tensor, ops
 from ..runtime import random as draws
+from ..runtime.inplace import inplace as inplace_form
 from ..runtime.ops import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -91,11 +93,13 @@ from .pools import (
     max_pool3d,
 )
 
-
 # ---- nonlinearities ----
+_relu_in_place = inplace_form(REGISTRY["relu"])
+
+
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(x, 0)."""
-    return input.relu_() if inplace else ops.relu(input)
+    return _relu_in_place(input) if inplace else ops.relu(input)
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
@@ -265,4 +269,4 @@ def feature_alpha_dropout(
     return _drop_to_limit(input, p, shape, inplace) if training and p else input
 
 
-refusing_names(globals(), "lamina.nn")
+refusing_names(globals(), "lamina.nn", spared=("relu",))

@@ -38,7 +38,7 @@ TOLD: tuple[tuple[type[Exception], type[LaminaError]], ...] = (
     (ArithmeticError, ArgumentValueError),
     (UnboundLocalError, ArgumentValueError),  # a variable that no branch set
 )
-_LIBRARIES = tuple(os.path.dirname(os.path.abspath(m.__file__)) + os.sep for m in (np, ml_dtypes))
+_LIBRARIES = tuple(os.path.dirname(os.path.abspath(str(m.__file__))) + os.sep for m in (np, ml_dtypes))
 
 
 def _is_users(traceback: TracebackType | None) -> bool:
@@ -150,7 +150,7 @@ WRAPPER = refusing(len).__code__
 def unwrapped(function: Any) -> Any:
     """What `refusing` stands around; anything else as it is."""
     if type(function) is FunctionType and function.__code__ is WRAPPER:
-        return function.__wrapped__
+        return vars(function)["__wrapped__"]
     return function
 
 
@@ -181,9 +181,14 @@ def refusing_methods(classes: Iterable[Any], *names: str) -> None:
                     setattr(base, name, refusing(method))
 
 
-def refusing_names(namespace: dict[str, Any], room: str) -> None:
-    """Make the public functions with arguments refuse that a module holds and `room` wrote: "lamina.nn"."""
+def refusing_names(namespace: dict[str, Any], room: str, spared: tuple[str, ...] = ()) -> None:
+    """Make the public functions with arguments refuse that a module holds and `room` wrote: "lamina.nn".
+
+    spared: those that are one op, which refuses by itself; the wrapper takes 100 ns.
+    """
     for name, value in list(namespace.items()):
         if isinstance(value, FunctionType) and value.__module__.startswith(room) and name[0] != "_":
+            if name in spared:
+                continue
             if not hasattr(value, "__wrapped__") and signature(value).parameters:
                 namespace[name] = refusing(value, name)
