@@ -1,5 +1,7 @@
 """What layers refuse, and what they do that has no counterpart to compare numbers with."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -203,3 +205,11 @@ def test_batch_norm_without_momentum_averages_all_batches():
 def test_subsequent_mask():
     inf = float("inf")
     assert nn.Transformer.generate_square_subsequent_mask(2).tolist() == [[0.0, -inf], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("padding, size", [(2, -1), (3, -3), ((1, 2), [1, -1])])
+def test_a_transposed_convolution_of_which_padding_leaves_nothing_is_refused(padding, size):
+    layer = nn.ConvTranspose2d(3, 4, 3, padding=padding)
+    sizes = size if isinstance(size, list) else [size, size]
+    with pytest.raises(lamina.ShapeError, match=re.escape(f"its sizes would be {sizes}")):
+        layer(lamina.ones(1, 3, 1, 1))
