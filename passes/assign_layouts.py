@@ -28,7 +28,7 @@ import numpy as np
 from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Axis, Buffer, Fold, Kernel, Local, Reduce, Store
 from ..ir.kernel.scalar import read
-from .blocking import CHANNEL, Blocked, block, blocked_shape, can_block, fresh, names_in, squeezed
+from .blocking import CHANNEL, Blocked, block, blocked_shape, can_block, fresh, names_in, squeezed, zero_of
 from .convolution import Convolution, convolution
 from .llvm.schedule import Schedule, runs_once
 from .llvm.target import Target
@@ -248,7 +248,7 @@ def block_kernel(dtype: str, shape: tuple[int, ...], lanes: int) -> Kernel:
     at = tuple(Affine(((axis.name, 1),)) for axis in axes)
     channel = at[CHANNEL] * lanes + at[-1]
     source = (*at[:CHANNEL], channel, *at[CHANNEL + 1 : -1])
-    value = read("x", source, 0 if shape[CHANNEL] % lanes else None)
+    value = read("x", source, zero_of(dtype) if shape[CHANNEL] % lanes else None)
     return Kernel(
         "block", (Buffer("x", dtype, shape),), (Buffer("y", dtype, to),), axes, (Store("y", at, value),)
     )

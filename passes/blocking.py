@@ -107,6 +107,11 @@ def fresh(kernel: Kernel, name: str) -> str:
     return name
 
 
+def zero_of(dtype: str) -> int:
+    """What stands beyond the last channel."""
+    return False if dtype == "bool" else 0
+
+
 def blocked_shape(shape: tuple[int, ...], lanes: int) -> tuple[int, ...]:
     """[n, c, ...] -> [n, c / lanes, ..., lanes], the blocks rounded up"""
     return (*shape[:CHANNEL], -(-shape[CHANNEL] // lanes), *shape[CHANNEL + 1 :], lanes)
@@ -201,7 +206,7 @@ def _filled(
             value = stage.value
             for outer, inner in pairs:
                 place = coordinate(Affine.of({outer: lanes, inner: 1}))
-                zero = kernel.buffers[stage.buffer].dtype != "bool" and 0
+                zero = zero_of(kernel.buffers[stage.buffer].dtype)
                 value = op("select", op("lt", place, ragged[outer, inner]), value, zero)
             stage = replace(stage, value=value)
         elif own and not (isinstance(stage, Reduce) and _adds_zeros(stage, own, wanted)):
@@ -236,7 +241,7 @@ class _Zeros(Rewriting):
     def rebuilt(self, expr: Expr) -> Expr:
         made = super().rebuilt(expr)
         if isinstance(made, Read) and made.other is None and self.old.unproved(made):
-            return read(made.buffer, made.index, 0)
+            return read(made.buffer, made.index, zero_of(self.old.buffers[made.buffer].dtype))
         return made
 
 

@@ -10,6 +10,7 @@ from image_programs import Builder, check, conv_kernel, random_images, small_net
 from lamina.ir.kernel.affine import Affine
 from lamina.ir.kernel.interpret import interpret as interpret_kernel
 from lamina.ir.kernel.scalar import read
+from lamina.ir.kernel.types import NUMPY
 from lamina.ir.kernel.verify import verify as verify_kernel
 from lamina.passes import assign_layouts as module
 from lamina.passes import blocking, pack_convolution
@@ -135,10 +136,11 @@ def test_convolutions_that_store_in_any_order(size, groups):
             check(before, assign_layouts(before, target))
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bool"])
 @pytest.mark.parametrize("channels", [4, 5, 7, 8])
-def test_blocks_convert_there_and_back(channels):
-    x = np.random.default_rng(0).standard_normal((2, channels, 3, 5)).astype(np.float32)
-    block, unblock = (make("f32", x.shape, 4) for make in (block_kernel, unblock_kernel))
+def test_blocks_convert_there_and_back(channels, dtype):
+    x = np.random.default_rng(0).standard_normal((2, channels, 3, 5)).astype(NUMPY[dtype])
+    block, unblock = (make(dtype, x.shape, 4) for make in (block_kernel, unblock_kernel))
     (there,) = interpret_kernel(verify_kernel(block), x)
     (back,) = interpret_kernel(verify_kernel(unblock), there)
     np.testing.assert_array_equal(back, x)
