@@ -201,7 +201,9 @@ def _filled(
         own = [pair for pair in ragged if pair[1] in names(stage.axes)]
         if isinstance(stage, Store):
             pairs = [pair for pair in ragged if _has(stage.index, pair[1])]
-            if (pairs and stage.buffer not in wanted) or own:
+            # only the last dimension of a blocked array has room beyond the last channel
+            beyond = any(_has(stage.index[:-1], inner) for _, inner in pairs)
+            if own or beyond or (pairs and stage.buffer not in wanted):
                 return None
             value = stage.value
             for outer, inner in pairs:

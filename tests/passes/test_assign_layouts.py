@@ -6,6 +6,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 from image_programs import Builder, check, conv_kernel, random_images, small_network
+from training_programs import gradients, random_step
 
 from lamina.ir.kernel.affine import Affine
 from lamina.ir.kernel.interpret import interpret as interpret_kernel
@@ -118,6 +119,26 @@ def test_shuffled_channels_between_convolutions(channels, groups, batch):
     y = b.shuffled(b.conv(b.image, channels, 1), groups)
     before = b.program(b.conv(y, channels, 3, padding=1))
     for target in (BASELINE, AVX2):
+        check(before, assign_layouts(before, target))
+
+
+@pytest.mark.parametrize("target", [BASELINE, AVX2], ids=str)
+def test_random_training_steps_give_what_they_gave(target):
+    for seed in SEEDS:
+        before = random_step(seed)
+        check(before, assign_layouts(before, target), seed)
+
+
+@pytest.mark.parametrize("first", [4, 5, 7])
+@pytest.mark.parametrize("second", [3, 6, 8])
+def test_gradients_of_weights_between_blocked_images(first, second):
+    """A weight has both images' channels, and is no image itself: neither dimension has room for a block."""
+    b = Builder("step", (3, 4, 5, 6))
+    w = b.param("w", (second, first, 3, 3))
+    x = b.op("relu", b.conv(b.image, first, 1))
+    y = b.op("conv2d", x, w, padding=1)
+    before = b.program(*gradients(b, b.op("relu", y), x, w, padding=1))
+    for target in (BASELINE, AVX2, AVX512):
         check(before, assign_layouts(before, target))
 
 
