@@ -137,6 +137,8 @@ def _check_constant(expr: Const, dtype: str) -> None:
     fits = isinstance(value, bool) if letter == "b" else not isinstance(value, bool)
     if letter in "iu" and fits:
         fits = isinstance(value, int) and _least(dtype) <= value <= _greatest(dtype)
+    elif isinstance(value, int):
+        fits = fits and value.bit_length() <= 1023  # a float64
     if not fits:
         raise KernelError(
             f"{dtype} does not hold the constant {expr}", "cast the operands, or write another constant"

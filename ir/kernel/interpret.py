@@ -135,6 +135,11 @@ class _Run:
             return
         grid = self.grid(axes)
         evaluator = _Evaluator(self, grid, {})
+        if 0 in shape:  # what does not vary is not computed either: its reads may be out of bounds
+            if not isinstance(stage, Store):
+                value = np.empty(shape, self.numpy(self.kernel.dtypes[stage.name]))
+                self.values[stage.name] = self.reduced(stage, value) if isinstance(stage, Reduce) else value
+            return
         if isinstance(stage, Store):
             dtype = self.kernel.buffers[stage.buffer].dtype
             value = np.broadcast_to(evaluator.value(stage.value, dtype), shape)
@@ -186,6 +191,11 @@ class _Run:
         evaluator.check_range(stage, stage.index, parts, self.kernel.buffers[stage.buffer].shape)
 
     def fold(self, stage: Fold) -> None:
+        if any(axis.extent == 0 for axis in self.kernel.parallel):
+            shape = tuple(axis.extent for axis in self.kernel.parallel + (stage.axes if stage.scan else ()))
+            for name in stage.names:
+                self.values[name] = np.empty(shape, self.numpy(self.kernel.dtypes[name]))
+            return
         points = list(np.ndindex(*(axis.extent for axis in stage.axes)))
         grid = self.grid(self.kernel.parallel)
         shape = tuple(axis.extent for axis in self.kernel.parallel)
@@ -258,7 +268,7 @@ class _Evaluator:
     def compute(self, expr: Expr, dtype: str | None) -> np.ndarray:
         match expr:
             case Const(value):
-                return np.asarray(value, self.run.numpy(dtype or "f32"))
+                return constant(value, self.run.numpy(dtype or "f32"))
             case Ref(name, axes):
                 if name in self.states:
                     return self.states[name]
@@ -311,7 +321,7 @@ class _Evaluator:
         inside = np.asarray(True)
         for part, size in zip(parts, array.shape, strict=True):
             inside = inside & (part >= 0) & (part < size)
-        other = np.asarray(access.other.value, array.dtype)
+        other = constant(access.other.value, array.dtype)
         if array.size == 0:
             return np.broadcast_to(other, inside.shape)
         nearest = tuple(np.clip(part, 0, size - 1) for part, size in zip(parts, array.shape, strict=True))
@@ -328,6 +338,11 @@ class _Evaluator:
                     f"at: {place}",
                     "the caller checks indices before a kernel runs, or the read says 'else value'",
                 )
+
+
+def constant(value: bool | int | float, dtype: np.dtype) -> np.ndarray:
+    """A number of a kernel's text as an array: a whole one among floats may be larger than an int64."""
+    return np.asarray(value if dtype.kind in "iub" else float(value), dtype)
 
 
 def _roundings(terms: np.ndarray) -> np.ndarray:

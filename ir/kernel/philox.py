@@ -15,7 +15,8 @@ ROUNDS = 10
 
 
 def random_bits(k0: Expr, k1: Expr, c0: Expr, c1: Expr, c2: Expr, c3: Expr, lane: Expr) -> Expr:
-    """Word `lane` of the four that counter c0..c3 gives under key k0, k1: the expansion of that word.
+    """Word `lane` of the four that counter c0..c3 gives under key k0, k1 (the last, for any lane beyond it):
+    the expansion of that word.
 
     The DAG shares the rounds of a counter between its words and between the elements that ask for them.
     """
@@ -26,7 +27,7 @@ def random_bits(k0: Expr, k1: Expr, c0: Expr, c1: Expr, c2: Expr, c3: Expr, lane
         k0, k1 = k0 + const(WEYL[0], "u32"), k1 + const(WEYL[1], "u32")
     words = (c0, c1, c2, c3)
     if isinstance(lane, Const):
-        return words[int(lane.value)]
+        return words[min(int(lane.value), 3)]
     upper = op("select", op("eq", lane, 2), c2, c3)
     return op("select", op("eq", lane, 0), c0, op("select", op("eq", lane, 1), c1, upper))
 
@@ -50,7 +51,7 @@ def numpy_random_bits(*operands: np.ndarray) -> np.ndarray:
     """`random_bits` on arrays."""
     k0, k1, c0, c1, c2, c3, lane = operands
     words = philox_words((k0, k1), (c0, c1, c2, c3))
-    return np.choose(np.broadcast_to(lane, words[0].shape).astype(np.intp), words)
+    return np.choose(np.minimum(np.broadcast_to(lane, words[0].shape), 3).astype(np.intp), words)
 
 
 def random_element(k0: Expr, k1: Expr, offset: Expr, element: Expr) -> Expr:

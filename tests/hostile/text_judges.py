@@ -132,21 +132,22 @@ def in_bounds(kernel: Kernel) -> None:
     written = {b.name: np.zeros(b.shape, np.int64) for b in kernel.outputs}
     for stage in kernel.stages:
         axes = kernel.parallel + stage.axes
+        empty = any(a.extent == 0 for a in axes)
         grid = {
             a.name: np.arange(a.extent).reshape([-1 if d == k else 1 for d in range(len(axes))])
             for k, a in enumerate(axes)
         }
-        if any(a.extent == 0 for a in axes):
+        if any(a.extent == 0 for a in kernel.parallel) or (empty and not isinstance(stage, Fold)):
             continue
+
+        first = stage.init if isinstance(stage, Fold) and empty else stage.exprs
 
         def at(part: Affine, grid=grid) -> np.ndarray:
             return part.constant + sum(
                 (grid[n] * c for n, c in part.terms), np.zeros((1,) * len(grid), np.int64)
             )
 
-        accesses = [
-            (e.buffer, e.index) for e in walk(*stage.exprs) if isinstance(e, Read) and e.other is None
-        ]
+        accesses = [(e.buffer, e.index) for e in walk(*first) if isinstance(e, Read) and e.other is None]
         if isinstance(stage, Store):
             accesses.append((stage.buffer, stage.index))
         for buffer, index in accesses:

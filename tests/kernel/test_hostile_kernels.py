@@ -136,3 +136,36 @@ kernel k(x: f32[3,4]) -> (y: f32[3]) {
     )
     with pytest.raises(KernelError, match=r"line 8: \$0 is used and not defined"):
         parse(FOLD.replace("STEP", "s").replace("  $0 = (s * s)\n", "").replace("$1 =", "$2 ="))
+
+
+NOWHERE = """\
+kernel k(x: f32[4]) -> (y: f32[0]) {
+  parallel i:0
+  s = fold(j:3) {
+    init x[9]
+    step (s + x[7])
+  }
+  t = sum(j:3) x[8]
+  y[i] = ((s + t) * x[6])
+}"""
+
+
+def test_what_runs_nowhere_reads_nothing():
+    (y,) = interpret(verify(parse(NOWHERE)), np.ones(4, np.float32))
+    assert y.shape == (0,)
+
+
+def test_a_fold_over_nothing_still_begins():
+    text = NOWHERE.replace("i:0", "i:4").replace("f32[0]", "f32[4]").replace("j:3", "j:0")
+    text = text.replace("x[6]", "x[i]")
+    with pytest.raises(KernelError, match=r"x\[9\] may leave dimension 0"):
+        verify(parse(text))
+    (y,) = interpret(verify(parse(text.replace("init x[9]", "init x[3]"))), np.ones(4, np.float32))
+    assert y.tolist() == [1.0] * 4
+
+
+def test_whole_numbers_among_floats_may_be_large():
+    (y,) = interpret(verify(parse(stored(f"(x[i] + f32({10**30}))"))), np.ones(4, np.float32))
+    assert y[0] == np.float32(1e30)
+    with pytest.raises(KernelError, match="f32 does not hold the constant"):
+        verify(parse(stored(f"(x[i] + {10**390})")))
