@@ -37,7 +37,7 @@ def plan_memory(
             f"program {program.name}: a param is overwritten by one result",
             f"into: {', '.join(map(str, program.into))}",
         )
-    return _Planner(program, guard).plan(scratch)
+    return _Planner(program).plan(scratch, guard)
 
 
 PAGE = 4096  # bytes
@@ -57,8 +57,8 @@ class _Slot:
 class _Planner:
     """Plans one program.  Times are the numbers of steps; the end is their count."""
 
-    def __init__(self, program: Program, guard: int = 0):
-        self.guard = guard
+    def __init__(self, program: Program):
+        self.guard = 0
         self.steps = list(program.steps)
         self.program = program
         self.end = len(self.steps)
@@ -78,7 +78,8 @@ class _Planner:
         self.safe_after = max(failing, default=-1)
         self.slots: dict[Array, _Slot] = {}
 
-    def plan(self, scratch: Callable[[Call], int]) -> MemoryPlan:
+    def plan(self, scratch: Callable[[Call], int], guard: int) -> MemoryPlan:
+        self.guard = guard
         program = self.program
         for position, array in enumerate(program.params):
             self.slots[array] = _Slot(array.nbytes, -1, self.end, Place("param", position))

@@ -1,4 +1,4 @@
-"""Read many hostile inputs: python tests/hostile/run_hostile.py --kind safetensors --count 100000 --record FILE
+"""Read many hostile inputs: python tests/hostile/run_hostile.py --kind graph --count 100000 --record FILE
 
 Without --kind, all kinds.  With --record, an interrupted run is gone on with, and a larger count adds to it.
 Ends with status 1 if there is a fault.
