@@ -206,11 +206,13 @@ class TracedFunction:
                 branch.segment, branch.eager = None, reason
                 self._quick.clear()
         if not isinstance(error, DimError):  # which the function itself may catch: an index out of range
-            self._blame(reason)
+            self._blame(reason, error)
         return result
 
-    def _blame(self, reason: str) -> None:
-        """Warn of a fault that is not the user's."""
+    def _blame(self, reason: str, error: Exception) -> None:
+        """Warn of a fault that is not the user's; want of memory is none."""
+        if isinstance(error, MemoryError):
+            return
         warnings.warn(
             f"{self._name}: {reason}\nIt runs eagerly from here on. This is a fault of Lamina's: please "
             "report it with the text of traced.explain().",
@@ -310,7 +312,7 @@ class TracedFunction:
         except Exception as error:
             reason = f"it could not be compiled: {type(error).__name__}: {error}"
             self._refuse(tree, at, front, reason)
-            self._blame(reason)
+            self._blame(reason, error)
         finally:
             front.forget()
         return raw(result)
@@ -389,7 +391,11 @@ class TracedFunction:
         if self._compile == "background":
             self._offer(tree, hung)
             self._being_built.append(hung)
-            threading.Thread(target=self._in_background, args=(build, hung), daemon=True).start()
+            thread = threading.Thread(target=self._in_background, args=(build, hung), daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no more threads
+                self._in_background(build, hung)
             return
         try:
             build()

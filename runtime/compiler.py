@@ -5,6 +5,8 @@ where much is to be compiled, processes that know LLVM alone (helper.py) take te
 soon as they are written, while this process writes the next and then takes what is left from the other end.
 ResNet-18, 33 modules, two cores of a Zen 5: 1.1 s of this process's own time alone, 0.68 s with one helper.
 A helper that has no core of its own only costs (10 %), so a busy machine gets none.
+
+LLVM ends the process that runs out of memory.  So where little is left, all is compiled in helpers.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections.abc import Iterable
 from ..passes import cache as disk
 from ..passes.llvm import helper
 from ..passes.llvm.binding import OPTIMISATION, emit_object, identity
+from ..passes.llvm.headroom import ShortError
 from ..passes.llvm.target import Target
 
 HELPERS = 3  # at most: as many as there are other cores with nothing to do
@@ -46,6 +49,7 @@ class Compiler:
         self._waiting: deque[tuple[str, str]] = deque()  # (name, text); popping is one step for Python
         self._lines = 0
         self._processes: list[subprocess.Popen] = []
+        self._other: subprocess.Popen | None = None  # compiles what this process has no memory for
         self._threads: list[threading.Thread] = []
         self._come = threading.Semaphore(0)  # counts what was added for the helpers; and at the end, the end
         self._most = _other_cores() if helpers is None else helpers
@@ -78,35 +82,59 @@ class Compiler:
                     break
                 self._end()  # what a helper could not do comes back
                 continue
-            self._keep(name, emit_object(text, self.target))
+            try:
+                made = emit_object(text, self.target)
+            except ShortError:
+                made = self._elsewhere(text)
+            self._keep(name, made)
         return tuple(self._made[name] for name in self._names)
 
     def _keep(self, name: str, made: bytes) -> None:
         self._made[name] = made
         self.cache.put(name, made)
 
+    def _elsewhere(self, text: str) -> bytes:
+        """Compile a text in another process, as this one may have too little memory.  Raises ShortError."""
+        try:
+            if self._other is None:
+                self._other = _process()
+                self._processes.append(self._other)
+                self._introduce(self._other)
+            _send(self._other, text)
+            made = _receive(self._other)
+        except (OSError, ValueError):
+            made = b""
+        if not made:
+            raise ShortError(
+                "there is too little memory to compile machine code",
+                "nor could another process: free some, or raise the limit (ulimit -v, the container's)",
+            )
+        return made
+
     # ---- helpers
     def _begin(self) -> None:
         try:
-            process = subprocess.Popen(
-                [sys.executable, "-I", helper.__file__],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
+            process = _process()
         except OSError:
             self._most = 0  # no processes here: alone, then
             return
-        thread = threading.Thread(target=self._feed, args=(process,), daemon=True)
         self._processes.append(process)
+        thread = threading.Thread(target=self._feed, args=(process,), daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            self._most = 0  # no threads
+            return
         self._threads.append(thread)
-        thread.start()
+
+    def _introduce(self, process: subprocess.Popen) -> None:
+        _send(process, f"{self.target.cpu}\n{self.target.features}\n{OPTIMISATION}")
 
     def _feed(self, process: subprocess.Popen) -> None:
         """Hand texts to a helper, one at a time, until there are no more."""
         item = None
         try:
-            _send(process, f"{self.target.cpu}\n{self.target.features}\n{OPTIMISATION}")
+            self._introduce(process)
             while True:
                 self._come.acquire()
                 try:
@@ -143,10 +171,27 @@ class Compiler:
             process.communicate()
 
 
+def _process() -> subprocess.Popen:
+    """A helper.  Raises OSError where there can be none."""
+    if not _has_python():
+        raise OSError(0, "the executable is no Python")
+    return subprocess.Popen(
+        [sys.executable, "-I", helper.__file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def _has_python() -> bool:
+    """Whether the executable is a Python."""
+    return bool(sys.executable) and not getattr(sys, "frozen", False)
+
+
 def _other_cores() -> int:
     """How many helpers would have a core of their own."""
-    if getattr(sys, "frozen", False) or not sys.executable:
-        return 0  # the executable is no Python
+    if not _has_python():
+        return 0
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     return max(0, min(cores - 1 - round(os.getloadavg()[0]), HELPERS))
 

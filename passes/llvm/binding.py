@@ -18,6 +18,7 @@ from ...ir.kernel.interpret import check_arrays, check_indices
 from ...ir.kernel.scalar import Expr
 from ...ir.kernel.types import NUMPY
 from ...ir.locks import hold_across_forks
+from . import headroom
 from .emit import lower, symbol
 from .schedule import Schedule, default_schedule, units
 from .target import AVX2, AVX512, BASELINE, Target
@@ -67,6 +68,7 @@ def engine(name: str, text: str, target: Target) -> llvm.ExecutionEngine:
 
     Without LLVM's pass pipeline: on explicit vectors it gives the same speed for 2-10 times the wait.
     """
+    headroom.require(headroom.to_compile(text), "compile")
     compiler = machine(target)
     try:
         module = llvm.parse_assembly(text)
@@ -85,7 +87,8 @@ def identity(target: Target) -> str:
 
 
 def emit_object(text: str, target: Target) -> bytes:
-    """The text as an object file.  Raises KernelError where LLVM refuses it."""
+    """The text as an object file.  Raises KernelError where LLVM refuses it, or memory is short."""
+    headroom.require(headroom.to_compile(text), "compile")
     compiler = machine(target)
     try:
         module = llvm.parse_assembly(text, llvm.create_context())
@@ -97,6 +100,8 @@ def emit_object(text: str, target: Target) -> bytes:
 
 def emit_position_independent(texts: Iterable[str], target: Target) -> bytes:
     """The modules of these texts as one object file, fit for a shared object."""
+    texts = [*texts]
+    headroom.require(sum(map(headroom.to_compile, texts)), "compile")
     _initialised()
     context = llvm.create_context()
     whole = llvm.parse_assembly("", context)
@@ -124,10 +129,12 @@ def _context() -> llvm.ContextRef:
 class Library:
     """Object files linked into this process.  Their code is gone when the library is.
 
-    Raises KernelError for what is no object file.
+    Raises KernelError for what is no object file, and where memory is short.
     """
 
     def __init__(self, objects: Iterable[bytes], target: Target):
+        objects = [*objects]
+        headroom.require(headroom.to_link(sum(map(len, objects))), "link")
         made = llvm.create_mcjit_compiler(llvm.parse_assembly("", _context()), machine(target))
         for data in objects:
             if not data.startswith(ELF):  # LLVM would end the process
