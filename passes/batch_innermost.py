@@ -110,7 +110,7 @@ class _Layout(ImageLayout):
 
     def order(self, roles: Windowed | None, array: Array) -> Order:
         """The order of an image for a call of these roles, if any."""
-        plane = prod(array.shape) // array.shape[1] * NUMPY[array.dtype].itemsize
+        plane = prod((*array.shape[:1], *array.shape[2:])) * NUMPY[array.dtype].itemsize
         if plane <= self.most or (roles is not None and roles.gradient):
             return _planes(array.shape)
         return (*range(2, len(array.shape)), 1, 0)

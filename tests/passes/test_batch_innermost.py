@@ -55,6 +55,14 @@ def test_inference_over_few_channels_needs_whole_vectors():
     assert batch_innermost(before, AVX2) is not before
 
 
+def test_an_image_without_channels_is_laid_out_with_the_others():
+    b = Builder("net", (16, 3, 6, 6))
+    before = b.program(b.cat(b.conv(b.image, 4), b.param("none", (16, 0, 4, 4))))
+    after = batch_innermost(before, AVX512)
+    assert after is not before
+    check(before, after)
+
+
 def test_products_of_matrices_are_left_alone():
     b = Builder("net", (16, 5, 4))
     before = b.program(b.op("matmul", b.image, b.param("w", (16, 4, 6))))
