@@ -226,7 +226,12 @@ def blocked_schedule(made: Blocked) -> Schedule | None:
     lanes = [inner for _, inner in made.axes.values() if inner in kernel.parallel_names]
     stored = [store.index[-2] for store in kernel.stores if len(store.index) > 2]
     rows = [a for a in kernel.parallel if stored and all(at == Affine(((a.name, 1),)) for at in stored)]
-    if len(lanes) != 1 or not rows or any(isinstance(s, Local) and s.axes for s in kernel.stages):
+    if (
+        len(lanes) != 1
+        or not rows
+        or not rows[0].extent
+        or any(isinstance(s, Local) and s.axes for s in kernel.stages)
+    ):
         return None
     row, extent = rows[0].name, int(rows[0].extent)
     summed = [axis for stage in kernel.stages if isinstance(stage, (Reduce, Fold)) for axis in stage.axes]

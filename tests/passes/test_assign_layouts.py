@@ -8,6 +8,7 @@ import pytest
 from image_programs import Builder, check, conv_kernel, random_images, small_network
 from training_programs import gradients, random_step
 
+from lamina.ir.kernel import parse
 from lamina.ir.kernel.affine import Affine
 from lamina.ir.kernel.interpret import interpret as interpret_kernel
 from lamina.ir.kernel.scalar import read
@@ -140,6 +141,16 @@ def test_gradients_of_weights_between_blocked_images(first, second):
     before = b.program(*gradients(b, b.op("relu", y), x, w, padding=1))
     for target in (BASELINE, AVX2, AVX512):
         check(before, assign_layouts(before, target))
+
+
+def test_a_part_of_a_blocked_image_may_be_empty():
+    text = (
+        "kernel none(x: f32[1,16,6,6]) -> (y: f32[1,16,0,6]) {\n"
+        "  parallel n:1 c:16 i:0 j:6\n  y[n, c, i, j] = x[n, c, i, j]\n}"
+    )
+    b = Builder("net", (1, 16, 6, 6))
+    before = b.program(b.call(parse(text), y := b.conv(b.image, 16, padding=1)), y)
+    check(before, assign_layouts(before, BASELINE))
 
 
 @pytest.mark.parametrize("groups", [1, 2, 8])
