@@ -11,6 +11,7 @@ its kernel.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -18,7 +19,7 @@ from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Axis, Buffer, Kernel, Local, Reduce, Store, names
 from ..ir.kernel.scalar import Cast, Expr, Op, Read, coordinate, op, read, walk
 from ..ir.kernel.types import NUMPY, bits, is_floating
-from .blocking import Rewriting, fresh
+from .blocking import Rewriting, fresh, zero_of
 from .collapse import collapsed
 from .llvm.matmul import REGISTERS, Dots, Panels, tile
 from .llvm.schedule import runs_once
@@ -212,7 +213,8 @@ class _Packing:
         axes = (*outer, panel, *summed, lane)
         shape = tuple(int(axis.extent) for axis in axes)
         column = Affine.of({panel.name: width, lane.name: 1})
-        rewriting = (_Guarded if columns % width else Rewriting)({roles.column: column}, {}, {})
+        terms = {roles.column: column}
+        rewriting = _Guarded(flat, terms) if columns % width else Rewriting(terms, {}, {})
         value = rewriting.expr(roles.right)
         buffer = Buffer(fresh(kernel, "packed"), dtype, shape)
         chains = _chains(kernel, flat)
@@ -259,10 +261,14 @@ class _Packing:
 class _Guarded(Rewriting):
     """Reads are 0 where their index, rewritten, leaves the buffer."""
 
+    def __init__(self, kernel: Kernel, terms: Mapping[str, Affine]):
+        super().__init__(terms, {}, {})
+        self.old = kernel
+
     def rebuilt(self, expr: Expr) -> Expr:
         made = super().rebuilt(expr)
         if isinstance(made, Read) and made.other is None and made is not expr:
-            return read(made.buffer, made.index, 0)
+            return read(made.buffer, made.index, zero_of(self.old.buffers[made.buffer].dtype))
         return made
 
 

@@ -12,6 +12,7 @@ from lamina.passes.llvm.binding import host_target
 from lamina.passes.llvm.target import AVX2, BASELINE
 from lamina.passes.pack_matmuls import Options, pack_matmuls
 from lamina.passes.program import Alias, Array, Call, Program, interpret, verify
+from lamina.passes.proof import prove
 
 TARGETS = [host_target(), *(t for t in (AVX2, BASELINE) if t.lanes < host_target().lanes)]
 PLAIN = Options()
@@ -101,6 +102,21 @@ def test_halves_are_read_as_float32(weight):
 def test_batches_and_vectors(shapes):
     b = Builder("net", shapes[0])
     check(b.program(b.op("matmul", b.image, b.param("w", shapes[1]))), host_target())
+
+
+def test_a_mask_on_the_way_to_a_factor_is_packed():
+    """Of columns that fill no whole panel; what is beyond the last is no bool 0, but False."""
+    text = (
+        "kernel masked(x: f32[40,48], m: bool[48,50], w: f32[48,50]) -> (y: f32[40,50]) {\n"
+        "  parallel i:40 j:50\n"
+        "  acc = sum(k:48) (x[i, k] * select(m[k, j], w[k, j], (w[k, j] * 2.0)))\n  y[i, j] = acc\n}"
+    )
+    program = stated(text, "f32")
+    laid = pack_matmuls(program, host_target(), Options(frozenset((1, 2))))
+    assert [call.name for call in laid.calls].count("pack") == 1
+    for call in laid.calls:
+        prove(call.kernel)
+    check(program, host_target(), Options(frozenset((1, 2))))
 
 
 def test_what_stands_before_the_product():
