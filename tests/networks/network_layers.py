@@ -325,6 +325,23 @@ def written(shape, dim, start, step, how):
 
 
 # ---- blocks that hold others -------------------------------------------------------------------------------
+CONVOLUTIONS = ("conv", "depthwise", "conv_transpose")
+MOVES = (
+    "shuffle",
+    "slice",
+    "rotate",
+    "chunk",
+    "take",
+    "permuted",
+    "transpose",
+    "pad",
+    "pixel_shuffle",
+    "parted",
+)
+# What is drawn more often after some kinds: a layout is put to the test between two convolutions.
+FOLLOWING = ((CONVOLUTIONS, (*MOVES, "norm")), (MOVES, CONVOLUTIONS))
+
+
 def draw_blocks(rng: Random, shape: Shape, count: int, depth: int) -> tuple[list, Shape]:
     """Some blocks in a row for a shape, and the shape of what they give."""
     blocks: list = []
@@ -332,7 +349,9 @@ def draw_blocks(rng: Random, shape: Shape, count: int, depth: int) -> tuple[list
     while len(blocks) < count and tries < 6 * count:
         tries += 1
         names = [n for n, k in KINDS.items() if len(shape) in k.ranks and (depth > 0 or n not in HOLDING)]
-        name = rng.choices(names, [KINDS[n].weight for n in names])[0]
+        likely = next((kinds for before, kinds in FOLLOWING if blocks and blocks[-1][0] in before), ())
+        weights = [KINDS[n].weight * (6 if n in likely else 1) for n in names]
+        name = rng.choices(names, weights)[0]
         seed = rng.randrange(1 << 30)
         try:
             params = KINDS[name].draw(Random(seed), shape)

@@ -1,6 +1,7 @@
 """A process that runs networks: JSON lines in, one JSON line for each out.
 
-in: {"draw": seed} or a description; "plant": [[where, right, wrong], ...] are bugs to be planted first.
+in: {"draw": seed} or a description; "plant": [[where, right, wrong], ...] are bugs to be
+planted first, if they aren't yet (tests/jit/planted.py).
 out: {"outcome": ..., "detail": ..., "ratio": ..., "description": ...}
 """
 
@@ -83,13 +84,16 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what anything prints is no answer
     settle()
+    planted: list = []
     with ExitStack() as stack:
         for count, line in enumerate(sys.stdin):
             asked = json.loads(line)
             for edit in asked.pop("plant", ()):
-                from planted import edit as plant
+                if edit not in planted:
+                    from planted import edit as plant  # loads all that bugs can be planted in
 
-                stack.enter_context(plant(*edit))
+                    stack.enter_context(plant(*edit))
+                    planted.append(edit)
             if "draw" in asked:
                 asked = network_drawing.draw(asked["draw"]) | asked.get("change", {})
             answers.write(json.dumps(verdict(asked)) + "\n")
