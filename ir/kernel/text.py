@@ -21,10 +21,11 @@ from .words import VOCABULARY
 DEPTH = 60  # of brackets, so that hostile text meets an error and not the end of the stack
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)"
-    r"|(?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?)"
-    r"|(?P<apart>\$\d+)"
-    r"|(?P<sign><<|>>|<=|>=|==|!=|->|[-+*/%()\[\]{},:<>=&|^~]))",
+    r"\s*("
+    r"\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?"  # numbers
+    r"|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?"  # names
+    r"|\$\d+"
+    r"|<<|>>|<=|>=|==|!=|->|[-+*/%()\[\]{},:<>=&|^~])",
     re.ASCII,
 )
 _DIGITS = 400  # of a number: more than the largest float64 has
@@ -197,18 +198,14 @@ class _Reader:
 
     def __init__(self, line: str, scope: _Scope | None = None):
         self.line, self.scope = line, scope or _Scope(set(), set(), set())
-        self.tokens: list[str] = []
+        self.tokens: list[str] = _TOKEN.findall(line)
         self.depth = 0
-        position, end = 0, len(line.rstrip())
-        while position < end:
-            match = _TOKEN.match(line, position)
-            if match is None:
-                raise KernelError(f"unreadable text at {line[position:].strip()[:40]!r}")
-            token = match[0].strip()
-            if match["number"] and len(token) > _DIGITS:
-                raise KernelError(f"a number has at most {_DIGITS} digits, not {len(token)}")
-            self.tokens.append(token)
-            position = match.end()
+        if "".join(self.tokens) != "".join(line.split()):
+            raise KernelError(f"unreadable text at {_unreadable(line)[:40]!r}")
+        if len(line) > _DIGITS:
+            for token in self.tokens:
+                if len(token) > _DIGITS and not token.isidentifier():
+                    raise KernelError(f"a number has at most {_DIGITS} digits, not {len(token)}")
         self.at = 0
 
     # ---- tokens
@@ -428,6 +425,14 @@ class _Reader:
         if not isinstance(value, Const):
             raise KernelError("the value after else is a constant")
         return value
+
+
+def _unreadable(line: str) -> str:
+    """What a line says from the first character on that begins no token."""
+    position = 0
+    while match := _TOKEN.match(line, position):
+        position = match.end()
+    return line[position:].strip()
 
 
 def _value(operand: Expr | Affine) -> Expr:
