@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from functools import lru_cache
+from types import GenericAlias
 from typing import Any, get_args, get_origin, get_type_hints
 
 from ..ir.errors import GraphError
@@ -92,7 +93,7 @@ def _held(place: str, value: Any, hint: Any) -> Any:
             if len(value) != len(parts):
                 raise GraphError(f"{place} is {len(parts)} values, not {len(value)}")
             return tuple(_held(place, v, part) for v, part in zip(value, parts, strict=True))
-        item = tuple[parts] if origin not in (tuple, frozenset) else parts[0]
+        item = GenericAlias(tuple, parts) if origin not in (tuple, frozenset) else parts[0]
         held = [_held(place, v, item) for v in value]
         return tuple(held) if origin is tuple else frozenset(held) if origin is frozenset else dict(held)
     for part in parts:  # a union

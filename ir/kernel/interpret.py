@@ -14,6 +14,7 @@ from .types import NUMPY, is_floating
 from .words import VOCABULARY
 
 Grid = Mapping[str, np.ndarray]
+MOST = 1 << 57  # points of an axis: NumPy raises another error than MemoryError where int64s are more bytes
 # (a value, its declared type, the size of what was rounded on the way to it) -> what it becomes
 Rounding = Callable[[np.ndarray, str, np.ndarray], np.ndarray]
 # Words whose result is one of their operands, or that but for the sign: nothing is rounded.
@@ -38,14 +39,18 @@ def interpret(
               run needs to tell how far rounding can reach.
     symbols:  the kernel's symbols by name.
 
-    Raises KernelError where an array does not fit its buffer, or a trusted index is out of range.
+    Raises KernelError where an array does not fit its buffer, a trusted index is out of range, or memory is
+    short: every stage is an array of all its points.
     """
     kernel = kernel.bind(**symbols)
     check_arrays(kernel, arrays, kernel.inputs)
-    run = _Run(kernel, arrays, exact, expanded, merged, rounding)
-    with np.errstate(all="ignore"):
-        for stage in kernel.stages:
-            run.stage(stage)
+    try:
+        run = _Run(kernel, arrays, exact, expanded, merged, rounding)
+        with np.errstate(all="ignore"):
+            for stage in kernel.stages:
+                run.stage(stage)
+    except MemoryError as error:  # _Run.grid raises it, too
+        raise KernelError(f"{kernel.name}: there is no memory for all its points at once") from error
     return [run.results[buffer.name] for buffer in kernel.outputs]
 
 
@@ -121,6 +126,8 @@ class _Run:
     # ---- stages
     def grid(self, axes: tuple[Axis, ...]) -> dict[str, np.ndarray]:
         """Each axis as an array along its own dimension."""
+        if any(int(axis.extent) > MOST for axis in axes):
+            raise MemoryError
         rank = len(axes)
         return {
             a.name: np.arange(a.extent).reshape([-1 if d == k else 1 for d in range(rank)])
@@ -133,13 +140,12 @@ class _Run:
         if isinstance(stage, Fold):
             self.fold(stage)
             return
-        grid = self.grid(axes)
-        evaluator = _Evaluator(self, grid, {})
         if 0 in shape:  # what does not vary is not computed either: its reads may be out of bounds
             if not isinstance(stage, Store):
                 value = np.empty(shape, self.numpy(self.kernel.dtypes[stage.name]))
                 self.values[stage.name] = self.reduced(stage, value) if isinstance(stage, Reduce) else value
             return
+        evaluator = _Evaluator(self, self.grid(axes), {})
         if isinstance(stage, Store):
             dtype = self.kernel.buffers[stage.buffer].dtype
             value = np.broadcast_to(evaluator.value(stage.value, dtype), shape)

@@ -131,15 +131,14 @@ def in_bounds(kernel: Kernel) -> None:
     """Visit every point: affine accesses that promise to be in bounds are, and elements are written once."""
     written = {b.name: np.zeros(b.shape, np.int64) for b in kernel.outputs}
     for stage in kernel.stages:
-        axes = kernel.parallel + stage.axes
-        empty = any(a.extent == 0 for a in axes)
+        empty = any(a.extent == 0 for a in kernel.parallel + stage.axes)
+        if any(a.extent == 0 for a in kernel.parallel) or (empty and not isinstance(stage, Fold)):
+            continue
+        axes = kernel.parallel + (() if empty else stage.axes)  # of a fold over nothing, what it begins with
         grid = {
             a.name: np.arange(a.extent).reshape([-1 if d == k else 1 for d in range(len(axes))])
             for k, a in enumerate(axes)
         }
-        if any(a.extent == 0 for a in kernel.parallel) or (empty and not isinstance(stage, Fold)):
-            continue
-
         first = stage.init if isinstance(stage, Fold) and empty else stage.exprs
 
         def at(part: Affine, grid=grid) -> np.ndarray:

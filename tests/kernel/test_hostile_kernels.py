@@ -169,3 +169,15 @@ def test_whole_numbers_among_floats_may_be_large():
     assert y[0] == np.float32(1e30)
     with pytest.raises(KernelError, match="f32 does not hold the constant"):
         verify(parse(stored(f"(x[i] + {10**390})")))
+
+
+def test_points_beyond_all_memory_are_an_error_of_the_kernel():
+    text = (
+        stored("s")
+        .replace("  y[i]", "  s = sum(j:1152921504606846976) 1.0\n  y[i]")
+        .replace("1.0", "f32(1.0)")
+    )
+    with pytest.raises(KernelError, match="no memory for all its points"):
+        interpret(verify(parse(text)), np.ones(4, np.float32))
+    (y,) = interpret(verify(parse(text.replace("i:4", "i:0").replace("[4]", "[0]"))), np.ones(0, np.float32))
+    assert y.shape == (0,)
