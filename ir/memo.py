@@ -2,7 +2,8 @@
 
 from typing import TypeVar
 
-K, V = TypeVar("K"), TypeVar("V")
+K = TypeVar("K")
+V = TypeVar("V")
 
 # Entries of a table of kernels or code, which take a few KB each.  A network has tens of kernels that differ,
 # and fusing tries hundreds: what is forgotten costs a millisecond when it comes again.
