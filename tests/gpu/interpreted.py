@@ -62,7 +62,8 @@ def unharmed(array: np.ndarray) -> bool:
 
 
 def launch(kernel, schedule, arrays: dict[str, np.ndarray]) -> None:
-    """Run a kernel's source on the memory of its buffers."""
+    """Run a kernel's source on the memory of its buffers, and nowhere else."""
+    watch(lambda: [(array.ctypes.data, array.nbytes) for array in arrays.values() if array.nbytes])
     function = build(lower(kernel, schedule), entry(kernel.name))
     pointers = [pointer(arrays[b.name], b.dtype) for b in kernel.buffers.values()]
     if programs := grid(kernel, schedule):
@@ -79,7 +80,6 @@ def run(kernel, *arrays: np.ndarray, schedule=None) -> list[np.ndarray]:
     given = {b.name: guarded(x) for b, x in zip(kernel.inputs, arrays, strict=True)}
     for buffer in kernel.outputs:
         given[buffer.name] = given[buffer.inplace] if buffer.inplace else guarded(memory(kernel, buffer))
-    watch(lambda: [(array.ctypes.data, array.nbytes) for array in given.values() if array.nbytes])
     launch(kernel, schedule or default_schedule(kernel), given)
     written = {b.inplace for b in kernel.outputs}
     for buffer, array in zip(kernel.inputs, arrays, strict=True):
