@@ -38,7 +38,8 @@ class Device:
             type, index = type.type, type.index
         spelled = re.fullmatch(r"(cpu|cuda|meta)(?::(\d+))?", type) if isinstance(type, str) else None
         if not spelled or (index is not None and spelled[2]):
-            raise DeviceError(f"device(type): no such device: {type!r}", "known: 'cpu', 'cuda', 'cuda:0'")
+            shown = repr(type) if isinstance(type, str) else f"a {type.__class__.__name__}"
+            raise DeviceError(f"device(type): no such device: {shown}", "known: 'cpu', 'cuda', 'cuda:0'")
         self.type = spelled[1]
         self.index = int(spelled[2]) if spelled[2] else index
 

@@ -270,6 +270,16 @@ class TransformerDecoderLayer(Module):
         return x
 
 
+MOST_LAYERS = 1 << 12
+
+
+def layer_count(num_layers: int) -> int:
+    """Refuse what is no sensible number of layers.  Raises ArgumentValueError."""
+    if not isinstance(num_layers, int) or not 0 <= num_layers <= MOST_LAYERS:
+        raise ArgumentValueError(f"a Transformer has from 0 to {MOST_LAYERS} layers, not {num_layers!r:.60}")
+    return num_layers
+
+
 class TransformerEncoder(Module):
     """`num_layers` copies of an encoder layer, and a last norm."""
 
@@ -282,7 +292,7 @@ class TransformerEncoder(Module):
         mask_check: bool = True,
     ):
         super().__init__()
-        self.layers = ModuleList([copy.deepcopy(encoder_layer) for _ in range(num_layers)])
+        self.layers = ModuleList([copy.deepcopy(encoder_layer) for _ in range(layer_count(num_layers))])
         self.num_layers, self.norm = num_layers, norm
 
     def forward(
@@ -303,7 +313,7 @@ class TransformerDecoder(Module):
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None):
         super().__init__()
-        self.layers = ModuleList([copy.deepcopy(decoder_layer) for _ in range(num_layers)])
+        self.layers = ModuleList([copy.deepcopy(decoder_layer) for _ in range(layer_count(num_layers))])
         self.num_layers, self.norm = num_layers, norm
 
     def forward(

@@ -6,10 +6,8 @@ Most are the ops themselves.  The others say what an op does not: `inplace`, `tr
 from __future__ import annotations
 
 from ..ir.errors import ArgumentValueError
-from ..ir.op import REGISTRY
 from ..runtime import Tensor, ops
 from ..runtime import random as draws
-from ..runtime.inplace import inplace as inplace_form
 from ..runtime.ops import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -78,7 +76,7 @@ from ..runtime.ops import (
 )
 from ..runtime.ops import col2im as fold
 from ..runtime.ops import im2col as unfold
-from ..runtime.refusal import refusing_names
+from ..runtime.refusal import refusing, refusing_names
 from .bags import embedding, embedding_bag, one_hot
 from .ctc import ctc_loss
 from .images import affine_grid, grid_sample, interpolate, upsample
@@ -93,13 +91,18 @@ from .pools import (
     max_pool3d,
 )
 
+
 # ---- nonlinearities ----
-_relu_in_place = inplace_form(REGISTRY["relu"])
+def _relu_chosen(input: Tensor, inplace: bool) -> Tensor:
+    return input.relu_() if inplace else ops.relu(input)
+
+
+_relu_chosen = refusing(_relu_chosen, "relu")
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(x, 0)."""
-    return _relu_in_place(input) if inplace else ops.relu(input)
+    return ops.relu(input) if inplace is False else _relu_chosen(input, inplace)
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:

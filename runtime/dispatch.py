@@ -426,13 +426,13 @@ def known_plan(op: Op, operands: tuple, attrs: dict[str, Any]) -> Plan:
     if plans is None:
         plans = _general[op] = memo()
     key: Any = tuple([None if x is None else x._meta for x in operands])
-    if attrs:
-        key = (key, tuple(attrs.values()))
-        if op.traits.elementwise or not LOOSE.isdisjoint([type(a) for a in attrs.values()]):
-            key = repr(key)  # tells 1 from 1.0 and 0.0 from -0.0
     try:
+        if attrs:
+            key = (key, tuple(attrs.values()))
+            if op.traits.elementwise or not LOOSE.isdisjoint([type(a) for a in attrs.values()]):
+                key = repr(key)  # tells 1 from 1.0 and 0.0 from -0.0
         plan = plans.get(key)
-    except TypeError as error:  # an argument that can't be hashed, where the record looked at none of it
+    except (TypeError, RecursionError) as error:  # an argument without hash or text, which no rule looked at
         refuse(error, op, operands, attrs)
     return plan if plan is not None else remember(plans, key, plan_for(op, operands, attrs))
 

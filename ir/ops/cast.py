@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import dtypes, lowering
 from ..dtypes import DType, from_numpy_dtype
-from ..errors import ArgumentError, ArgumentValueError
+from ..errors import ArgumentError, ArgumentValueError, DTypeError
 from ..op import Traits, composite, define
 from ..sample import Sample, sample, unary_samples
 
@@ -104,7 +104,8 @@ def dtype_of(value: Any) -> DType:
     """The element type of a tensor, a graph value or an array."""
     found = value.dtype
     dtype = found if isinstance(found, DType) else from_numpy_dtype(found)
-    assert dtype is not None, f"Lamina has no element type {found}"
+    if dtype is None:
+        raise DTypeError(f"Lamina has no element type {found}")
     return dtype
 
 

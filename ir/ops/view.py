@@ -443,7 +443,8 @@ def select(input, dim, index):
     if not input.ndim:
         raise DimError("select: a 0-d operand has no dimension to take a part of")
     dim = dim_of("select", dim, input.ndim)
-    return part("select", input, dim, ("int", place("select", index, dim, input.shape[dim])))
+    at = place("select", index, dim, input.shape[dim])
+    return part("select", input, dim, ("int", at if isinstance(at, Dim) else int(at)))  # True is no mask here
 
 
 @composite()

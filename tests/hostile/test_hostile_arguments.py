@@ -136,3 +136,7 @@ def test_failed_look_ups_stay_look_up_errors():
         nn.ModuleDict()["nothing"]
     with pytest.raises(KeyError):
         nn.Linear(2, 2).state_dict()["nothing"]
+
+
+def test_a_bool_is_the_place_it_counts_as():
+    assert X.select(0, True).shape == X.select(0, 1).numpy().shape
