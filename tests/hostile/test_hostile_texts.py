@@ -18,9 +18,12 @@ KERNEL = "kernel k(x: f32[4]) -> (y: f32[4]) {\n  parallel i:4\n  y[i] = x[i]\n}
 GRAPH = "graph g(%x: f32[3]) -> (f32[3]) {\n  %0 = neg(%x) : f32[3]\n  return %0\n}"
 
 
+SHARES = {"graph": 10_000, "kernel": 2000, "program": 1000}  # about 2 s of the processor each
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_changed_texts_are_refused_or_mean_what_they_say(name):
-    totals = driver.run(name, KINDS[name](), 3000, jobs=1)
+    totals = driver.run(name, KINDS[name](), SHARES[name], jobs=1)
     assert not totals.failed, totals.faults
     assert totals.verdicts["refused"] and totals.verdicts["parsed"] and totals.verdicts["ran"]
 
