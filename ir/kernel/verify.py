@@ -222,7 +222,7 @@ class _Scope:
             if isinstance(part, Affine) or any(isinstance(expr, (Read, Ref)) for expr in walk(part)):
                 continue
             low, high = bounds(kernel, part)
-            if low < 0 or high >= size:
+            if low < 0 or high >= int(size):
                 raise KernelError(
                     f"{kernel.name}: {place} may leave dimension {d} of {buffer}",
                     f"at: {stage}",

@@ -236,7 +236,7 @@ class _Framed(Emitter):
         guarded = self.unproved(access)
         if access.buffer != self.how.image or not self.inside(access, point):
             return guarded
-        return [d for d in guarded if self.how.across not in access.index[d].names]  # type: ignore[union-attr]
+        return [d for d in guarded if self.how.across not in access.index[d].names]
 
     def inside(self, access: Read, point: Point) -> bool | None:
         """Whether the row's index is in the image, if that is known; the others are, in their loops."""
