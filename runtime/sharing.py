@@ -17,7 +17,6 @@ import ctypes
 import functools
 import os
 import sys
-from types import TracebackType
 from typing import Any
 
 from ..ir.locks import hold_across_forks
@@ -45,16 +44,17 @@ class Jobs:
 
     def __init__(self, functions: Library, pool: int, blas: OpenBlas):
         self._blas = blas
-        self._run, self._hold, self._release = (
-            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(functions.address(name))
-            for name in ("lamina_blas_run", "lamina_pool_hold", "lamina_pool_release")
-        )
+        self._run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(functions.address("lamina_blas_run"))
+        # what a fork calls, without a step of Python, which an interrupt could be between
+        self.acquire = ctypes.CFUNCTYPE(ctypes.c_int)(functions.address("lamina_blas_hold"))
+        self.release = ctypes.CFUNCTYPE(None)(functions.address("lamina_blas_release"))
         self._memory = ctypes.create_string_buffer(layout.SIZE)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._memory))  # as long as OpenBLAS calls `run`
-        self._pool = self._word(layout.THE_POOL, ctypes.c_void_p).value = pool
+        self._word(layout.THE_POOL, ctypes.c_void_p).value = pool
         for offset, address in (
             (layout.ASYNC, blas.address("exec_blas_async")),
             (layout.WAIT, blas.address("exec_blas_async_wait")),
+            (layout.INIT, ctypes.cast(blas.library.blas_thread_init, ctypes.c_void_p).value),
             (layout.THREADS, ctypes.addressof(ctypes.c_int.in_dll(blas.library, "blas_num_threads"))),
         ):
             self._word(offset, ctypes.c_void_p).value = address
@@ -75,18 +75,6 @@ class Jobs:
         """Have this process's pool run the jobs from now on."""
         self._word(layout.PROCESS, ctypes.c_int).value = os.getpid()
         self._blas.function("set_threads_callback_function")(self._run)
-
-    # ---- a fork: OpenBLAS ends its threads and gives its scratch memory back, as if none of it were in use,
-    # and makes both anew in the next product, where two threads must not be at it at once
-    def __enter__(self) -> None:
-        self._hold(self._pool)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._word(layout.PROCESS, ctypes.c_int).value == os.getpid():
-            self._blas.library.blas_thread_init()
-        self._release(self._pool)
 
 
 _jobs: Jobs | None = None

@@ -25,19 +25,51 @@ ASYNC, WAIT = 8, 16  # ptr: OpenBLAS's functions for its own threads
 THREADS = 24  # ptr to i32: OpenBLAS's number of threads of its own, the caller's included
 SLOTS, PROCESS = 32, 36  # i32: how many there are; whose pool it is
 SERVED = 40  # i64: calls that the pool ran
-SIZE = 48
+INIT = 48  # ptr: OpenBLAS's function that makes its threads anew
+SIZE = 56
 
 PREFIX = "lamina_blas"
 
 
 def text() -> str:
-    """What follows the pool's text in one module: `serve`, which is told where its memory is, and `run`."""
+    """What follows the pool's text in one module: `serve`, which is told where its memory is, `run`, and what
+    a fork calls: `hold` before it, which returns 1, and `release` after it.
+    """
     return f"""
 @{PREFIX}_world = internal global ptr null
 declare i32 @getpid()
 
 define void @{PREFIX}_serve(ptr %world) nounwind {{
   store ptr %world, ptr @{PREFIX}_world, align 8
+  ret void
+}}
+
+; For the length of a fork no product begins.  OpenBLAS ends its threads and gives its scratch memory back, as
+; if none of it were in use, and makes both anew in the next product, where two threads must not be at it at
+; once: so they are made anew here, by the process that had them.
+define i32 @{PREFIX}_hold() nounwind {{
+  %world = load ptr, ptr @{PREFIX}_world, align 8
+  %pool = load ptr, ptr %world, align 8
+  call void @{POOL}_hold(ptr %pool)
+  ret i32 1
+}}
+
+define void @{PREFIX}_release() nounwind {{
+entry:
+  %world = load ptr, ptr @{PREFIX}_world, align 8
+  %pool = load ptr, ptr %world, align 8
+  %own.at = getelementptr i8, ptr %world, i64 {PROCESS}
+  %own = load i32, ptr %own.at, align 4
+  %pid = call i32 @getpid()
+  %same = icmp eq i32 %own, %pid
+  br i1 %same, label %anew, label %end
+anew:
+  %init.at = getelementptr i8, ptr %world, i64 {INIT}
+  %init = load ptr, ptr %init.at, align 8
+  %made = call i32 %init()
+  br label %end
+end:
+  call void @{POOL}_release(ptr %pool)
   ret void
 }}
 
