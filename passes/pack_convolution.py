@@ -19,7 +19,7 @@ from math import prod
 from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Axis, Buffer, Kernel, Store
 from ..ir.kernel.scalar import Expr, Read, read
-from .blocking import Rewriting, block, can_block, fresh, split_axis
+from .blocking import CHANNEL, Rewriting, block, can_block, fresh, split_axis
 from .convolution import Convolution
 from .llvm.conv_rows import Rows
 from .llvm.schedule import Schedule
@@ -54,7 +54,10 @@ def direct(kernel: Kernel, roles: Convolution, target: Target) -> Direct | None:
         return None
     new, (out, lane) = made.kernel, made.axes[roles.out]
     channel, channel_lane = made.axes.get(roles.channel or "", (roles.channel, None))
-    guarded = bool(new.unproved(_read(new, roles.input)))
+    outside = new.unproved(_read(new, roles.input))
+    if CHANNEL in outside:  # a depthwise one, of an image that is not blocked, beyond the last channel
+        return None
+    guarded = bool(outside)
     if guarded and None in roles.taps[:-1]:  # rows beside the image would be no taps of a loop
         return None
     by_rows = guarded or int(new.extents[roles.places[-1]]) >= 4

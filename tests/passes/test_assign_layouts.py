@@ -20,6 +20,7 @@ from lamina.passes.assign_layouts import Options, assign_layouts, block_kernel, 
 from lamina.passes.image_layout import permuted
 from lamina.passes.llvm.target import AVX2, AVX512, BASELINE
 from lamina.passes.program import Program
+from lamina.runtime.native import Executable
 
 SEEDS = range(60)
 
@@ -141,6 +142,18 @@ def test_gradients_of_weights_between_blocked_images(first, second):
     before = b.program(*gradients(b, b.op("relu", y), x, w, padding=1))
     for target in (BASELINE, AVX2, AVX512):
         check(before, assign_layouts(before, target))
+
+
+@pytest.mark.parametrize("channels", [3, 6, 8])
+@pytest.mark.parametrize("size", [1, 2])
+def test_depthwise_convolutions_that_grow_an_image(channels, size):
+    """One place to a channel is not blocked, what is made of it is: its last block has channels beyond."""
+    b = Builder("net", (1, channels, size, size))
+    before = b.program(b.op("tanh", b.conv(b.image, channels, padding=3, groups=channels)))
+    for target in (BASELINE, AVX2):
+        after = assign_layouts(before, target)
+        check(before, after)
+        Executable(after, target)
 
 
 def test_a_part_of_a_blocked_image_may_be_empty():
