@@ -156,6 +156,19 @@ def test_depthwise_convolutions_that_grow_an_image(channels, size):
         Executable(after, target)
 
 
+@pytest.mark.parametrize("size", [6, 8])
+def test_channels_that_meet_themselves_as_places(size):
+    text = (
+        f"kernel both(x: f32[1,{size},{size}]) -> (y: f32[1,{size},{size}]) {{\n"
+        f"  parallel n:1 i:{size} j:{size}\n  y[n, i, j] = (x[n, i, j] * x[n, j, i])\n}}"
+    )
+    b = Builder("net", (1, size, size))
+    before = b.program(b.call(parse(text), b.conv(b.image, size, padding=1)))
+    after = assign_layouts(before, BASELINE)
+    check(before, after)
+    Executable(after, BASELINE)
+
+
 def test_a_part_of_a_blocked_image_may_be_empty():
     text = (
         "kernel none(x: f32[1,16,6,6]) -> (y: f32[1,16,0,6]) {\n"
