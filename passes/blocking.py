@@ -205,8 +205,8 @@ def _filled(
             beyond = any(_has(stage.index[:-1], inner) for _, inner in pairs)
             if own or beyond or (pairs and stage.buffer not in wanted):
                 return None
-            elsewhere = (*stage.index[:CHANNEL], *stage.index[CHANNEL + 1 : -1])
-            if any(_has(elsewhere, inner) for _, inner in pairs):  # places beyond the last are none at all
+            # in a dimension that is no block's, what is beyond the last is no element at all
+            if any(_has(stage.index[:-1], inner) for _, inner in pairs):
                 return None
             value = stage.value
             for outer, inner in pairs:

@@ -156,6 +156,18 @@ def test_depthwise_convolutions_that_grow_an_image(channels, size):
         Executable(after, target)
 
 
+@pytest.mark.parametrize("groups, outs", [(2, 8), (3, 12), (4, 16), (4, 32), (8, 32)])
+def test_a_group_for_each_channel_and_blocks_of_outputs_in_each(groups, outs):
+    """Where the channels fill no block, groups beyond the last would have outputs beyond the last."""
+    b = Builder("net", (1, 3, 5, 5))
+    y = b.conv(b.conv(b.image, groups, padding=1), outs, padding=1, groups=groups, bias=False)
+    before = b.program(b.op("tanh", y))
+    for target in (BASELINE, AVX2):
+        after = assign_layouts(before, target)
+        check(before, after)
+        Executable(after, target)
+
+
 @pytest.mark.parametrize("size", [6, 8])
 def test_channels_that_meet_themselves_as_places(size):
     text = (
