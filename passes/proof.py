@@ -13,9 +13,10 @@ from functools import lru_cache
 from ..ir.errors import KernelError
 from ..ir.kernel.form import Kernel
 from ..ir.kernel.verify import verify
+from ..ir.memo import MEMO
 
 
-@lru_cache(1024)
+@lru_cache(MEMO)
 def prove(kernel: Kernel) -> Kernel:
     """The kernel, if it is sound.  Raises KernelError with its text where that can't be shown."""
     try:

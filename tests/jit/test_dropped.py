@@ -11,7 +11,7 @@ os.environ.update(LAMINA_CACHE_DIR="", LAMINA_NATIVE="1")
 import lamina
 from lamina.ir import memo
 from lamina.jit import backend
-from lamina.passes import build_program, cache, compose, index_check, pieces, plan_memory
+from lamina.passes import build_program, cache, compose, index_check, pieces, plan_memory, proof
 from lamina.passes.llvm import generate
 
 x, count = lamina.ones(8), 0
@@ -32,7 +32,8 @@ TABLES = """
 def clear():
     for table in (compose._kernels, pieces._pieces, build_program._reading, backend._kept, x._meta.scalars):
         table.clear()
-    for function in (generate._generic, generate._function, index_check.index_check, plan_memory.in_place):
+    tables = generate._generic, generate._function, index_check.index_check, plan_memory.in_place, proof.prove
+    for function in tables:
         function.cache_clear()
     cache.default()._memory.clear()
     gc.collect()

@@ -192,6 +192,6 @@ def test_running_code_sees(bug, monkeypatch):
 
     check()
     monkeypatch.setattr(owner, name, patch(vars(owner)[name]))
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, KernelError)):  # the latter where what it writes may leave its arrays
         check()
     generate._generic.cache_clear()
