@@ -1,0 +1,166 @@
+"""Two checkouts of Lamina against each other: the traced networks and small calls of both, in turn.
+
+    python benchmarks/before.py OTHER [--threads 1 2] [--only resnet18 gpt] [--rounds 12] [--write]
+
+OTHER is a folder with another checkout.  Each has a process of its own, which holds one thing to time at a
+time and times it when it is told to; they take turns, the first of each turn too.  The ratio is OTHER's time
+over this one's (less than 1: this one is slower), of the least and of the medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+NETWORKS = ("mlp", "lenet", "lstm", "gpt", "mobilenet_v2", "resnet18")
+JOBS = ("1", "8", "train")
+SECONDS = 0.15  # of calls, for each turn
+
+
+# ---- in the process of one checkout ------------------------------------------------------------------------
+def timed(name: str, job: str) -> Any:
+    """The call to time: a traced network's, on a batch; its training step; or that of a small function."""
+    import models
+    from networks import CASES
+
+    import lamina
+
+    if name == "small":
+        x, traced = lamina.ones(4), lamina.jit.trace(lambda x, y: x * y + x)
+        return lambda: traced(x, x)
+    case = CASES[name]
+    if job == "train":
+        model = models.made(case, lamina).train()
+        optimizer = lamina.optim.Adam(model.parameters(), lr=1e-4)
+        x = lamina.tensor(case.inputs(case.training, training=True))
+        y = lamina.tensor(case.labels(case.training))
+
+        @lamina.jit.trace
+        def step():
+            optimizer.zero_grad()
+            out = model(x)
+            loss = lamina.nn.functional.cross_entropy(out.reshape(-1, out.shape[-1]), y.reshape(-1))
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return step
+    traced, x = lamina.jit.trace(models.made(case, lamina).eval()), lamina.tensor(case.inputs(int(job)))
+
+    def infer():
+        with lamina.no_grad():
+            return traced(x)
+
+    return infer
+
+
+def serve(threads: int) -> None:
+    """Time what each line of the input names, until there are no more."""
+    import lamina
+
+    lamina.set_num_threads(threads)
+    known: dict[str, Any] = {}
+    for line in sys.stdin:
+        wanted = line.strip()
+        if wanted not in known:
+            known.clear()
+            known[wanted] = call = timed(*wanted.split())
+            for _ in range(12):  # recorded, compiled, and served by the quickest way there is
+                call()
+        call, times, end = known[wanted], [], perf_counter() + SECONDS
+        call()
+        while perf_counter() < end or not times:
+            start = perf_counter()
+            call()
+            times.append(perf_counter() - start)
+        print(json.dumps([min(times), statistics.median(times)]), flush=True)
+
+
+# ---- in the process that asks ------------------------------------------------------------------------------
+def started(checkout: Path, folder: Path, threads: int) -> subprocess.Popen:
+    place = folder / checkout.name
+    place.mkdir()
+    (place / "lamina").symlink_to(checkout)
+    environment = os.environ | {"PYTHONPATH": str(place), "LAMINA_CACHE_DIR": ""}
+    command = [sys.executable, __file__, "--serve", str(threads)]
+    return subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder
+    )
+
+
+def asked(process: subprocess.Popen, wanted: str) -> tuple[float, float]:
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(wanted + "\n")
+    process.stdin.flush()
+    least, median = json.loads(process.stdout.readline())
+    return least, median
+
+
+def compared(other: Path, threads: int, rows: list[str], rounds: int) -> list[str]:
+    lines = []
+    with tempfile.TemporaryDirectory(prefix="lamina-before-") as temporary:
+        folder = Path(temporary)
+        (folder / "other").mkdir()
+        both = started(other, folder / "other", threads), started(HERE.parent, folder, threads)
+        for row in rows:
+            found: list[list[tuple[float, float]]] = [[], []]
+            for turn in range(rounds):
+                for which in (0, 1) if turn % 2 else (1, 0):
+                    found[which].append(asked(both[which], row))
+            least = [min(one for one, _ in times) for times in found]
+            median = [statistics.median(one for _, one in times) for times in found]
+            lines.append(
+                f"{row:<22}{threads:>8}{least[0] * 1e3:>11.4f}{least[1] * 1e3:>11.4f}"
+                f"{least[0] / least[1]:>9.3f}{median[0] / median[1]:>9.3f}"
+            )
+            print(lines[-1], flush=True)
+        for process in both:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait()
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("other", type=Path, nargs="?")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--only", nargs="+", default=list(NETWORKS))
+    parser.add_argument("--rounds", type=int, default=12, help="turns of each (12)")
+    parser.add_argument("--write", action="store_true", help="write benchmarks/results/before.txt")
+    parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve is not None:
+        serve(arguments.serve)
+        return
+    from contest import RESULTS, where
+
+    def commit(checkout: Path) -> str:
+        command = ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    other = arguments.other.resolve()
+    rows = ["small call", *(f"{name} {job}" for name in arguments.only for job in JOBS)]
+    head = [
+        f"{where(max(arguments.threads))}; {commit(other)} over {commit(HERE.parent)}",
+        f"{'ms':<22}{'threads':>8}{'before':>11}{'now':>11}{'least':>9}{'median':>9}",
+    ]
+    print("\n".join(head), flush=True)
+    lines = [line for n in arguments.threads for line in compared(other, n, rows, arguments.rounds)]
+    if arguments.write:
+        (RESULTS / "before.txt").write_text("\n".join([*head, *lines]) + "\n")
+
+
+if __name__ == "__main__":
+    main()
