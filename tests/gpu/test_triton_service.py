@@ -132,8 +132,8 @@ def test_what_the_cache_has_is_not_compiled(tmp_path, monkeypatch):
 def test_an_entry_that_is_no_binary_is_made_anew(tmp_path, how):
     code = code_of(1)
     compiler, binaries = compile_all([code], 1, Cache(tmp_path))
-    (path,) = [path for path in tmp_path.rglob("*") if path.is_file()]
-    key = path.parent.name + path.name
+    (path,) = tmp_path.rglob("*.code")
+    key = path.parent.name + path.stem
     if how == "damaged":
         path.write_bytes(path.read_bytes()[:-7] + b"garbage")
     else:
@@ -204,7 +204,7 @@ def test_two_processes_at_once_agree(tmp_path):
     first, second = output(one), output(two)
     assert first[2] == second[2]
     assert output(process(tmp_path, 5)) == ["5", "0", first[2]]
-    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 5
+    assert len([*tmp_path.rglob("*.code")]) == 5
 
 
 def test_a_process_that_interprets_compiles_beside_itself(tmp_path):
@@ -475,7 +475,9 @@ def test_the_helper_imports_little():
     assert found == {
         *helper.PACKAGES[1:],
         "lamina.ir.errors",
+        "lamina.ir.files",
         "lamina.ir.locks",
+        "lamina.ir.own_files",
         "lamina.ir.version",
         "lamina.passes.cache",
         *(f"lamina.passes.triton.{name}" for name in ("binary", "code", "compiler", "target")),
