@@ -80,9 +80,10 @@ def update(**state: Any) -> None:
 
 def _settle(mine: dict[str, Any]) -> None:
     """Make a thread's state, and whether `CHANGED` has it, what its open blocks say."""
-    state = {**mine["base"]}
-    for _, changes in (*mine["entered"],):
-        state.update(changes)
+    state = mine["base"].copy()
+    if mine["entered"]:
+        for _, changes in (*mine["entered"],):
+            state.update(changes)
     CHANGED.add(mine["mark"])  # before it is special, and until it is not
     mine.update(state)
     if state == ORDINARY:
@@ -91,7 +92,11 @@ def _settle(mine: dict[str, Any]) -> None:
 
 def _leave(mine: dict[str, Any], entry: tuple | None) -> None:
     """End an open block of a thread's, if it has not ended yet."""
-    mine["entered"][:] = [each for each in mine["entered"] if each is not entry]
+    entered = mine["entered"]
+    if entered and entered[-1] is entry:  # as nearly always
+        entered.pop()
+    else:
+        entered[:] = [each for each in entered if each is not entry]
     _settle(mine)
 
 
@@ -163,7 +168,10 @@ class _Mode:
 
     def __exit__(self, *_: object) -> None:
         mine = local.__dict__
-        entry = next((each for each in reversed(mine["entered"]) if each[0] == id(self)), None)
+        entered, me = mine["entered"], id(self)
+        entry = entered[-1] if entered else None
+        if entry is None or entry[0] != me:
+            entry = next((each for each in reversed(entered) if each[0] == me), None)
         try:
             _leave(mine, entry)
         except BaseException:  # an interrupt
@@ -173,9 +181,10 @@ class _Mode:
     def __del__(self) -> None:
         """Leave the blocks that an interrupt kept Python from leaving."""
         mine = self._mine
-        for entry in (*mine["entered"],) if mine is not None else ():
-            if entry[0] == id(self):
-                _leave(mine, entry)
+        if mine is not None and mine["entered"]:
+            for entry in (*mine["entered"],):
+                if entry[0] == id(self):
+                    _leave(mine, entry)
 
     def clone(self) -> _Mode:
         """A fresh one of the same kind: each decorated call enters its own, lest threads share a stack."""
