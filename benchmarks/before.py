@@ -65,6 +65,8 @@ def timed(name: str, job: str) -> Any:
 
 def serve(threads: int) -> None:
     """Time what each line of the input names, until there are no more."""
+    if threads == 1:  # both on one core: each would stay on its own, and one may be shared with a neighbour
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     import lamina
 
     lamina.set_num_threads(threads)
