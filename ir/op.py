@@ -30,7 +30,8 @@ class Traits:
     operands.  inplace: has a form `name_` that writes its first operand.  elementwise: output element i
     depends on element i of the (broadcast) operands alone.  movement: moves elements without computing, so
     halves stay halves.  creation: has no tensor operand.  host: runs on the host only (its output's shape
-    depends on values).  mutates: the operands it writes, by name (optimizer updates).
+    depends on values).  mutates: the operands it writes, by name (optimizer updates).  refuses: there are
+    values of its operands that it raises an error for, so it runs even where nobody needs what it returns.
     """
 
     view: bool = False
@@ -43,6 +44,7 @@ class Traits:
     creation: bool = False
     host: bool = False
     mutates: tuple[str, ...] = ()
+    refuses: bool = False
 
 
 SEQUENCE: Any = object()  # stands in _kinds for tuples and lists, whose items say what kind they are

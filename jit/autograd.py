@@ -39,8 +39,9 @@ from ..ir.graph import Node as Call
 from ..ir.lowering import extern
 from ..ir.op import Op
 from ..passes.cse import cse
+from ..passes.dce import leading_to
 from ..passes.differentiate import varying_with
-from ..passes.partition import leading_to, views
+from ..passes.partition import views
 from ..runtime import modes
 from ..runtime.changes import advance_contents
 from ..runtime.graph import Node, Port

@@ -13,7 +13,7 @@ stage still fails.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 
@@ -23,6 +23,7 @@ from ..ir.errors import LaminaError
 from ..ir.fused import fused
 from ..ir.graph import Constant, Graph, Node, Place, Value
 from ..ir.interpret import interpret
+from ..passes.dce import leading_to
 from ..passes.functionalise import functionalise, written
 from ..passes.pipeline import Options
 from .rounding import Difference
@@ -123,27 +124,16 @@ def _first_value(
 ) -> tuple[Case, Fault]:
     """The case that gives the first value alone that differs; the whole one where no value alone does."""
     wanted = case.graph.results if fault.result is None else case.graph.results[fault.result :][:1]
-    cone = leading_to(case.graph, wanted)
+    cone = leading_to(case.graph.nodes, wanted)
     first = cone if len(cone) <= SCANNED else []
     ways = [v for node in first for v in node.visible] + ([wanted[0]] if len(wanted) == 1 else [])
     for value in dict.fromkeys(ways):
         if monotonic() > end:
             break
-        smaller = cut(case, leading_to(case.graph, [value]), [value], values)
+        smaller = cut(case, leading_to(case.graph.nodes, [value]), [value], values)
         if smaller is not None and (found := stage.fault(smaller)):
             return smaller, found
     return case, fault
-
-
-def leading_to(graph: Graph, results: Iterable[Value]) -> list[Node]:
-    """The nodes that values depend on, in order."""
-    needed = set(results)
-    found = []
-    for node in reversed(graph.nodes):
-        if not needed.isdisjoint(node.outputs):
-            found.append(node)
-            needed.update(v for v in node.inputs if v is not None)
-    return found[::-1]
 
 
 def cut(

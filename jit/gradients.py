@@ -18,6 +18,7 @@ from ..ir.graph import Constant, Graph, Value, substituted
 from ..ir.locks import fork_safe_lock
 from ..ir.types import Type
 from ..passes.cse import cse
+from ..passes.dce import checks, dce
 from ..passes.differentiate import Options as Differentiation
 from ..passes.differentiate import joint, varying_with
 from ..passes.partition import Options as Partitioning
@@ -58,7 +59,7 @@ class Program:
             known = value in params or isinstance(value, Constant)
             self.places.append(None if known else computed.setdefault((value, at), len(computed)))
         self.compiled = None
-        if computed:
+        if computed or checks(dce(graph)):
             self.compiled = compile_graph(
                 graph.replace(results=[v for v, _ in computed]),
                 into=tuple(at for _, at in computed),

@@ -20,6 +20,7 @@ from ..ir.execute import executor
 from ..ir.graph import Constant, Graph, Node, Value
 from ..ir.op import Op
 from ..ir.types import Type
+from ..passes.dce import refuses
 from ..runtime.methods import number_in
 from ..runtime.places import Place
 from .facts import Refusal, shown
@@ -235,12 +236,12 @@ class Tree:
         cut = _Cut(self, recording, keys, conditions)
         here, made, hung = self.branches, [], []
         for number, question in enumerate(recording.questions):
-            ask = cut.ask(number)
+            ask, nodes = cut.ask(number), cut.nodes(number)
             known = next(
                 (b for b in here if b.segment is not None and b.guard.part.same(guards[number].part)), None
             )
             if known is None or known.segment is None:
-                segment = cut.segment(number, ask)
+                segment = cut.segment(number, ask, nodes)
                 made.append(segment)
                 hung.append((here, Branch(guards[number], segment)))
             else:
@@ -248,6 +249,7 @@ class Tree:
                 if segment.ask is None or not segment.ask.same(ask):
                     raise Refusal("two runs on the same arguments and state did different things")
             cut.known.update(segment.outputs)
+            cut.run.update(nodes)
             answer = hashable(question.answer) if question.op is None else question.answer
             here = segment.branches.setdefault(answer, [])
         last = cut.last()
@@ -256,12 +258,16 @@ class Tree:
 
 
 class _Cut:
-    """Divides one recording's graph into segments.  known: keys of what earlier segments handed over."""
+    """Divides one recording's graph into segments.
+
+    known: keys of what earlier segments handed over.  run: the nodes that they ran.
+    """
 
     def __init__(self, tree: Tree, recording: Recording, keys: dict[Value, Key], conditions: Conditions):
         self.tree, self.recording, self.graph, self.keys = tree, recording, recording.graph, keys
         self.conditions = conditions
         self.known: set[Key] = set()
+        self.run: set[Node] = set()
         self.maker = {v: node for node in self.graph.nodes for v in node.outputs}
 
     def ask(self, number: int) -> Ask:
@@ -287,10 +293,16 @@ class _Cut:
                 stack.extend(v for v in node.inputs if v is not None)
         return [node for node in self.graph.nodes if id(node) in found]
 
-    def segment(self, number: int, ask: Ask) -> Segment:
+    def asked(self, number: int) -> list[Value]:
+        return [self.graph.results[at] for at in self.recording.asked[number] if at is not None]
+
+    def nodes(self, number: int) -> list[Node]:
+        """What computes the answer to a question."""
+        return self.needed(self.asked(number), self.known)
+
+    def segment(self, number: int, ask: Ask, nodes: list[Node]) -> Segment:
         """What computes the answer to a question, and hands over what of it is used later."""
-        asked = [self.graph.results[at] for at in self.recording.asked[number] if at is not None]
-        nodes = self.needed(asked, self.known)
+        asked = self.asked(number)
         mine = {v: None for node in nodes for v in node.outputs}
         done = self.known | {self.keys[v] for v in mine}
         later = [self.graph.results[at] for places in self.recording.asked[number + 1 :]
@@ -306,7 +318,8 @@ class _Cut:
         results = graph.results[recording.first :]
         written = len(recording.written)
         returned, changed = results[: len(results) - written], results[len(results) - written :]
-        nodes = self.needed(results, self.known)
+        refusing = [v for node in graph.nodes if refuses(node) and node not in self.run for v in node.outputs]
+        nodes = self.needed([*results, *refusing], self.known)
         mine = {v for node in nodes for v in node.outputs}
         outputs = [v for v in dict.fromkeys(returned) if v in mine or isinstance(v, Constant)]
         places: dict[Value, int] = {v: i for i, v in enumerate(outputs)}

@@ -30,6 +30,7 @@ from ..ir.lowering import NotLowered
 from ..ir.memo import remember
 from ..ir.size import size
 from .compose import compose
+from .dce import checks
 from .expand import expand
 from .fuse import body_of, is_number
 from .pieces import is_identity, is_reshape
@@ -57,7 +58,7 @@ class _Building:
         self.constants: dict[Array, np.ndarray] = {}
         self.steps: list[Step] = []
         self.parts: dict[tuple[Array, int, tuple[int, ...]], Array] = {}
-        self.used = set(graph.results) | {v for node in graph.nodes for v in node.inputs if v is not None}
+        self.used = {*graph.results, *checks(graph), *(v for node in graph.nodes for v in node.inputs)}
 
     def program(self, into: tuple[int | None, ...]) -> Program:
         for node in self.graph.nodes:

@@ -29,7 +29,7 @@ from ..ir.graph import Constant, Graph, Node, Value, substituted
 from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Kernel
 from .compose import compose, kernel_name
-from .dce import dce
+from .dce import checks, dce
 from .pieces import CHEAP, DIVISION, Piece, piece_of
 
 AGAIN = 2 * CHEAP  # additions: computing an element again, where it could be read again
@@ -110,7 +110,7 @@ class _Group:
 class _Fusion:
     def __init__(self, graph: Graph, limits: Limits):
         self.graph, self.limits = graph, limits
-        self.results = set(graph.results)
+        self.results = {*graph.results, *checks(graph)}
         self.nodes, self.original = _views_apart(graph)
         self.number = {v: n for n, node in enumerate(self.nodes) for v in node.outputs}
         self.users: dict[Value, int] = {}  # a bit for each node

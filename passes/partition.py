@@ -38,6 +38,7 @@ from ..ir import lazy
 from ..ir.errors import GraphError
 from ..ir.graph import Constant, Graph, Node, Value
 from ..ir.lowering import NotLowered
+from .dce import leading_to
 
 PRICE = 100  # of a byte; what need not be written otherwise costs up to 3 more
 SYMBOL_SIZE = 128  # what a dimension counts for whose size is a symbol: only the proportions matter
@@ -121,18 +122,6 @@ def views(nodes: Iterable[Node]) -> dict[Value, Value]:
         if base is not None and not isinstance(base, Constant):
             found[node.outputs[0]] = base
     return found
-
-
-def leading_to(
-    nodes: Sequence[Node], values: Iterable[Value], known: Collection[Value] = ()
-) -> tuple[Node, ...]:
-    """The nodes that compute the values from what is known, in order."""
-    wanted, found = {v for v in values if v not in known}, []
-    for node in reversed(nodes):
-        if not wanted.isdisjoint(node.outputs):
-            found.append(node)
-            wanted.update(v for v in node.inputs if v is not None and v not in known)
-    return tuple(reversed(found))
 
 
 class _Halves:

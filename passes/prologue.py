@@ -19,7 +19,7 @@ other shapes of the same elements.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from math import prod
 
 import numpy as np
@@ -27,6 +27,7 @@ import numpy as np
 from ..ir.errors import GraphError
 from ..ir.kernel.form import Kernel, Store
 from ..ir.kernel.scalar import Cast, Const, Expr, Read, children
+from .dce import leading_to
 from .program import Alias, Array, Call, Host, Program, Step
 
 
@@ -44,7 +45,10 @@ def prologue(program: Program, frozen: frozenset[int]) -> tuple[Program, Program
     weights = tuple(program.params[i] for i in sorted(frozen))
     fixed: set[Array] = {*weights, *program.constants}
     early = []
+    read = {array for step in program.steps for array in step.inputs}.union(program.results)
     for step in program.steps:
+        if read.isdisjoint(step.outputs):
+            continue  # it runs for what it refuses
         if movable(step) and all(array in fixed for array in step.inputs):
             early.append(step)
             fixed.update(step.outputs)
@@ -57,7 +61,7 @@ def prologue(program: Program, frozen: frozenset[int]) -> tuple[Program, Program
             wanted.update(step.inputs)
     again = {array for step in kept for array in step.outputs}
     handed = tuple(a for step in early for a in step.outputs if a in wanted and a not in again)
-    first, rest = _leading_to(early, handed), tuple(step for step in program.steps if step in kept)
+    first, rest = leading_to(early, handed), tuple(step for step in program.steps if step in kept)
     return (
         Program(f"{program.name}_prologue", weights, first, handed, _constants(program, first, ())),
         program.replace(
@@ -101,15 +105,6 @@ def _copies(value: Expr) -> bool:
     if isinstance(value, (Read, Cast)):
         return all(_copies(part) for part in children(value))
     return isinstance(value, Const)
-
-
-def _leading_to(steps: list[Step], arrays: Collection[Array]) -> tuple[Step, ...]:
-    wanted, found = {*arrays}, []
-    for step in reversed(steps):
-        if not wanted.isdisjoint(step.outputs):
-            found.append(step)
-            wanted.update(step.inputs)
-    return tuple(reversed(found))
 
 
 def _constants(program: Program, steps: Iterable[Step], results: Iterable[Array]) -> dict[Array, np.ndarray]:

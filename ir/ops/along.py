@@ -101,7 +101,7 @@ index_select = define(
         None,
     ),
     lower=lowering.kernel(_build_select),
-    traits=Traits(movement=True),
+    traits=Traits(movement=True, refuses=True),
     samples=lambda: [Sample((Operand(shape), dim, _places(k))) for shape, dim, k, _ in _CASES],
     inapplicable=_ZERO_D,
 )
@@ -176,7 +176,7 @@ index_add = define(
             input + _to_selected(source if alpha == 1 else source * alpha, index, dim, input.shape)
         )
     ),
-    traits=Traits(inplace=True),
+    traits=Traits(inplace=True, refuses=True),
     samples=lambda: [
         Sample((Operand(shape), dim, _places(k), Operand(source)), {"alpha": alpha})
         for (shape, dim, k, source), alpha in zip(_CASES, (1, 1, 2, 3, 1, 2, 1), strict=True)
@@ -227,7 +227,7 @@ index_copy = define(
     lower=lowering.decomposition(
         lambda input, index, source, *, dim: _replaced(input, index, source, dim)
     ),
-    traits=Traits(inplace=True, movement=True),
+    traits=Traits(inplace=True, movement=True, refuses=True),
     samples=lambda: [
         # one place each: which of two equal places stays is not defined
         Sample((Operand(shape), dim, _places((n,)), Operand(source)))
@@ -280,7 +280,7 @@ index_fill = define(
             input, (None,) * dim + (reshape(index, (-1,)),), REGISTRY["new_full"](input, (), value)
         )
     ),
-    traits=Traits(inplace=True, movement=True),
+    traits=Traits(inplace=True, movement=True, refuses=True),
     samples=lambda: [
         Sample((Operand(shape), dim, _places(k)), {"value": 3})
         for shape, dim, k in (
@@ -349,7 +349,7 @@ embedding = define(
     reference=_embedded,
     grad=(None, _embedding_to_weight),
     lower=lowering.kernel(_build_embedding),
-    traits=Traits(movement=True),
+    traits=Traits(movement=True, refuses=True),
     method=False,
     samples=lambda: [
         Sample(

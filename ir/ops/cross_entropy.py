@@ -17,7 +17,7 @@ from .. import lowering
 from ..dims import same
 from ..dtypes import int64
 from ..errors import ArgumentValueError, DimError, DTypeError, GradError, ShapeError
-from ..op import REGISTRY, define
+from ..op import REGISTRY, Traits, define
 from ..sample import Operand, sample
 from ..types import Type, type_of
 from .compare import eq, ne, where
@@ -278,6 +278,7 @@ softmax_cross_entropy = define(
     vjp=_vjp,
     saves=("input", "target", "weight", "lse", "total"),
     lower=lowering.decomposition(_decomposition),
+    traits=Traits(refuses=True),
     samples=_loss_samples,
     inapplicable={"broadcast": "shapes belong together"},
     method=False,
@@ -421,6 +422,7 @@ softmax_cross_entropy_grad = define(
     vjp=_grad_vjp,
     saves=("g", "input", "target", "weight", "lse", "total"),
     lower=lowering.kernel(_build_grad),
+    traits=Traits(refuses=True),
     samples=_grad_samples,
     inapplicable={
         "broadcast": "shapes belong together",

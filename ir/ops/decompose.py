@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentValueError, DTypeError, GradError, ShapeError
-from ..op import define
+from ..op import Traits, define
 from ..sample import sample
 from ..types import Type
 from .arithmetic import reciprocal
@@ -79,6 +79,7 @@ linalg_eigh = define(
     vjp=vjp_eigh,
     saves=("eigenvalues", "eigenvectors"),
     lower=LAPACK,
+    traits=Traits(refuses=True),
     samples=lambda: [sample((0, 0)), sample((1, 1)), sample((2, 2)), sample((2, 3, 3))],
     inapplicable=_APART,
     dtypes="float",
@@ -228,6 +229,7 @@ linalg_svd = define(
     vjp=vjp_svd,
     saves=("U", "S", "Vh"),
     lower=LAPACK,
+    traits=Traits(refuses=True),
     samples=lambda: [
         sample((0, 0)),
         sample((1, 1)),

@@ -114,7 +114,7 @@ gather = define(
     reference=_gather,
     grad=(lambda g, index, input_type, dim: ungather(g, index, dim, input_type.shape), None),
     lower=lowering.kernel(_build_gather),
-    traits=Traits(movement=True),
+    traits=Traits(movement=True, refuses=True),
     samples=_gather_samples,
 )
 
@@ -187,6 +187,7 @@ ungather = define(
     grad=(lambda g, index, dim: gather(g, dim, index), None),
     lower=lowering.kernel(_build_ungather),
     method=False,
+    traits=Traits(refuses=True),
     samples=lambda: [
         Sample((Operand(values), _places(values)), {"dim": dim, "shape": shape})
         for values, dim, shape in (
@@ -285,7 +286,7 @@ scatter_add = define(
     lower=lowering.decomposition(
         lambda input, index, src, *, dim: input + ungather(cropped(src, index), index, dim, input.shape)
     ),
-    traits=Traits(inplace=True),
+    traits=Traits(inplace=True, refuses=True),
     samples=_scatter_samples(),
 )
 
@@ -347,6 +348,6 @@ scatter = define(
     ),
     grad=(_scatter_to_input, None, _scatter_to_src),
     lower=lowering.decomposition(_scattered),
-    traits=Traits(inplace=True),
+    traits=Traits(inplace=True, refuses=True),
     samples=_scatter_samples(reduce="add"),
 )

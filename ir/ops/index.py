@@ -228,7 +228,7 @@ index = define(
     vjp=_vjp_index,
     saves=("*indices",),
     lower=lowering.kernel(_build_index),
-    traits=Traits(movement=True),
+    traits=Traits(movement=True, refuses=True),
     method=False,
     samples=_index_samples,
     inapplicable={"0-d": "needs a dimension to pick from"},
@@ -297,6 +297,7 @@ unindex = define(
     saves=("*indices",),
     lower=lowering.kernel(_build_unindex),
     method=False,
+    traits=Traits(refuses=True),
     samples=lambda: _written_samples(_unindex_sample),
 )
 
@@ -373,7 +374,7 @@ index_put = define(
     vjp=_vjp_index_put,
     saves=("*indices",),
     lower=lowering.decomposition(_put),
-    traits=Traits(inplace=True),
+    traits=Traits(inplace=True, refuses=True),
     samples=lambda: [
         *_written_samples(_index_put_sample),
         Sample((Operand((4, 3)), (Operand((), 0, 4, category="int"),), Operand((3,)))),

@@ -10,7 +10,7 @@ import numpy as np
 from .. import lowering
 from ..dims import same
 from ..errors import ArgumentValueError, DTypeError, ShapeError
-from ..op import composite, define
+from ..op import Traits, composite, define
 from ..sample import Operand, sample
 from ..shapes import broadcast_shapes, common_device
 from ..types import Type, type_of
@@ -64,6 +64,7 @@ linalg_inv = define(
     infer=infer_inv,
     grad=lambda g, out: -(out.mT @ g @ out.mT),
     lower=LAPACK,
+    traits=Traits(refuses=True),
     samples=lambda: [sample((0, 0)), sample((1, 1)), sample((2, 2)), sample((2, 3, 3))],
     inapplicable=SQUARE,
     dtypes="float",
@@ -141,6 +142,7 @@ solve_matrix = define(
         lambda g, A: solve_matrix(A.mT, g),
     ),
     lower=LAPACK,
+    traits=Traits(refuses=True),
     samples=lambda: [
         sample((0, 0), (0, 2)),
         sample((1, 1), (1, 2)),
@@ -206,6 +208,7 @@ linalg_cholesky = define(
     infer=infer_cholesky,
     grad=grad_cholesky,
     lower=LAPACK,
+    traits=Traits(refuses=True),
     samples=lambda: [
         sample((0, 0)),
         sample(Operand((1, 1), 0.5, 2.0)),

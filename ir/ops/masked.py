@@ -146,7 +146,7 @@ bincount = define(
     infer=_infer_bincount,
     reference=_bincount,
     lower=lowering.host_only("the number of counts depends on the values"),
-    traits=_HOST,
+    traits=Traits(host=True, refuses=True),
     dtypes="int",
     samples=lambda: [
         Sample((Operand(shape, 0, 5, category="int"), None), {"minlength": least})

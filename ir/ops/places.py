@@ -97,6 +97,7 @@ spread_at = define(
     reference=spread_at_reference,
     grad=(lambda g, indices, size, add: pick_at(g, indices, dims=len(size), add=add), None),
     lower=lowering.kernel(build_spread_at),
+    traits=Traits(refuses=True),
     samples=lambda: [
         sample((2, 3), Operand((2, 3), 0, 5, "int"), size=(5,)),
         sample((2, 3, 2), Operand((2, 3, 2), 0, 12, "int"), size=(3, 4)),
@@ -162,6 +163,6 @@ pick_at = define(
         sample((1,), Operand((1,), 0, 1, "int"), dims=1, add=False),
     ],
     inapplicable={"0-d": "a place is one in a dimension", "broadcast": "nothing is broadcast"},
-    traits=Traits(movement=True),
+    traits=Traits(movement=True, refuses=True),
     method=False,
 )

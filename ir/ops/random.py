@@ -440,7 +440,7 @@ random_multinomial = _random(
     ),
     reference=_multinomial,
     lower=lowering.extern("sorts, or searches in running sums"),
-    traits=_RANDOM,
+    traits=Traits(random=True, refuses=True),
     dtypes="float",
     samples=lambda: [
         Sample((Operand(shape, 0.1, 1.0), _STATE), {"num_samples": k, "replacement": again})

@@ -150,6 +150,6 @@ scatter_reduce = define(
     vjp=_vjp,
     saves=("input", "index", "src", "out"),
     lower=lowering.decomposition(_decomposed),
-    traits=Traits(inplace=True),
+    traits=Traits(inplace=True, refuses=True),
     samples=_samples,
 )

@@ -242,7 +242,7 @@ def test_compiled_gradient_agrees(name):
     assert_as_eager(call, traced, both, [lamina.int64])
 
 
-@pytest.mark.parametrize("name", [name for name, call in CALLS.items() if call.backward])
+@pytest.mark.parametrize("name", CALLS)
 def test_compiled_gradient_alone_agrees(name):
     """Of the forward nothing is then left that could look at the places."""
     call = CALLS[name]
@@ -254,3 +254,66 @@ def test_compiled_gradient_alone_agrees(name):
 
     traced = compiled(gradient, call.value, lamina.tensor([1]))
     assert_as_eager(call, traced, gradient, [lamina.int64])
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_value_that_nobody_reads_refuses_too(name):
+    """In the midst of other ops, as the only op, and where the whole step returns nothing."""
+    call = CALLS[name]
+
+    def beside(x, i):
+        (call.function(x * 2.0 + 1.0, i + 0) * 3.0).exp()
+        return x + 1.0
+
+    def alone(x, i):
+        call.function(x, i)
+        return x
+
+    def step(x, i):
+        w = x.detach().requires_grad_()
+        call.function(w, i).sum().backward()
+        with lamina.no_grad():
+            x -= 0.0 * w.grad
+        return x
+
+    def asked(x, i):
+        y = call.function(x * 2.0, i)
+        if x.sum() < -1e9:
+            return y
+        call.function(x * 3.0, i)
+        if x.sum() > -1e9:
+            return x - 1.0
+        return x
+
+    def live(x, i):
+        w = x.detach().requires_grad_()
+        return differentiated(w, i).detach()
+
+    def history(w, i):
+        call.function(w, i)
+        return (w * w).sum()
+
+    differentiated = compiled(history, call.value.clone().requires_grad_(), lamina.tensor([1]))
+    for function in (beside, alone, step, asked):
+        traced = compiled(function, call.value.clone(), lamina.tensor([1]))
+        assert_as_eager(call, traced, function, [lamina.int64])
+    assert_as_eager(call, live, lambda x, i: history(x, i), [lamina.int64])
+
+
+def test_library_routine_that_nobody_reads_refuses_too():
+    def checked(x):
+        lamina.linalg.cholesky(x)
+        return x + 1.0
+
+    def counted(x):
+        lamina.bincount(x)
+        return x + 1
+
+    for function, good, bad in (
+        (checked, lamina.eye(3), -lamina.eye(3)),
+        (counted, lamina.tensor([1, 2]), lamina.tensor([1, -2])),
+    ):
+        traced = compiled(function, good)
+        assert traced.counts()["served"] == 2
+        with pytest.raises(lamina.ArgumentValueError):
+            traced(bad)

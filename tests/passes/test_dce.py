@@ -26,6 +26,14 @@ graph f(%state: i64[2]) -> (f32[3]) {
   %1 = random_uniform(%state) {size=(3,), dtype=f32} : f32[3]
   return %1
 }""",
+    "what refuses some values stays, though nobody reads it": """
+graph f(%x: f32[3], %i: i64[2]) -> (f32[3]) {
+  %0 = exp(%x) : f32[3]
+  %1 = gather(%0, %i) {dim=0} : f32[2]
+  %2 = neg(%1) : f32[2]
+  %3 = neg(%x) : f32[3]
+  return %3
+}""",
     "writes are refused": """
 graph f(%x: f32[3]) -> (f32[3]) {
   %0 = neg(%x) : f32[3]

@@ -186,7 +186,7 @@ def caught(net):
 def test_planted_bugs_are_caught(monkeypatch):
     fuzz = [lambda seed=seed: test_random_programs_mean_the_same(seed) for seed in range(40)]
     with monkeypatch.context() as m:  # reads what is not handed over
-        m.setattr(module, "_leading_to", lambda steps, arrays: tuple(steps[1:]))
+        m.setattr(module, "leading_to", lambda steps, arrays: tuple(steps[1:]))
         assert any(map(caught, fuzz))
     with monkeypatch.context() as m:
         m.setattr(module, "cheap_again", lambda step: True)
