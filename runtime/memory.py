@@ -84,12 +84,18 @@ _HELD = _held()  # the references to a base that one array has, as `is_alone` co
 
 
 def arena(nbytes: int) -> np.ndarray:
-    """That many bytes beginning on a cache line, in huge pages of their own where they fill some."""
+    """That many bytes beginning on a cache line, in huge pages of their own where they fill some.
+
+    Raises MemoryError.
+    """
     if nbytes < PAGE:
         block = np.empty(nbytes + LINE, np.uint8)
         start = -address(block) % LINE
         return block[start : start + nbytes]
-    mapped = mmap.mmap(-1, nbytes + PAGE)
+    try:
+        mapped = mmap.mmap(-1, nbytes + PAGE)
+    except OSError:
+        raise MemoryError(f"{nbytes} bytes for the arrays of a program") from None
     if hasattr(mmap, "MADV_HUGEPAGE"):
         mapped.madvise(mmap.MADV_HUGEPAGE)
     block = np.frombuffer(mapped, np.uint8)

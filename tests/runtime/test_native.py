@@ -31,7 +31,7 @@ from lamina.passes.llvm.binding import Library, emit_object, host_target
 from lamina.passes.llvm.link import Manifest, link
 from lamina.passes.llvm.target import AVX2, BASELINE, LEVELS
 from lamina.passes.program import Array, Host, Program, interpret
-from lamina.runtime import entry, native, workers
+from lamina.runtime import entry, memory, native, workers
 from lamina.runtime.native import Executable, load_program, store_program
 
 HERE = os.path.dirname(os.path.dirname(__file__))
@@ -526,3 +526,8 @@ def test_threads_follow_set_num_threads():
         assert workers.pool().limit == len(os.sched_getaffinity(0))
     finally:
         lamina.set_num_threads(before)
+
+
+def test_arena_larger_than_memory_is_a_memory_error():
+    with pytest.raises(MemoryError, match="bytes for the arrays of a program"):
+        memory.arena(1 << 60)
