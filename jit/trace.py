@@ -22,7 +22,7 @@ from time import perf_counter
 from typing import Any
 
 from ..ir.dtypes import default_dtype
-from ..ir.errors import ArgumentError, DeviceError, DimError, GradError, LaminaError
+from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DimError, GradError, LaminaError
 from ..nn import Module
 from ..runtime import modes
 from . import backend
@@ -205,7 +205,8 @@ class TracedFunction:
             if branch.segment is not None and branch.guard.failing(S) is None:
                 branch.segment, branch.eager = None, reason
                 self._quick.clear()
-        if not isinstance(error, DimError):  # which the function itself may catch: an index out of range
+        # an index out of range, a matrix that is singular: the function itself may catch these
+        if not isinstance(error, (DimError, ArgumentValueError)):
             self._blame(reason, error)
         return result
 

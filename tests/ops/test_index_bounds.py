@@ -317,3 +317,16 @@ def test_library_routine_that_nobody_reads_refuses_too():
         assert traced.counts()["served"] == 2
         with pytest.raises(lamina.ArgumentValueError):
             traced(bad)
+
+
+def test_refusal_that_the_function_catches_is_no_fault(recwarn):
+    def safe(x):
+        try:
+            return lamina.linalg.cholesky(x) * 2.0
+        except lamina.ArgumentValueError:
+            return x
+
+    traced = compiled(safe, lamina.eye(3))
+    assert traced.counts()["served"] == 2
+    assert (traced(-lamina.eye(3)) == -lamina.eye(3)).all()
+    assert not recwarn.list
