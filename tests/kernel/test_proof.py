@@ -6,10 +6,10 @@ it is not refused.  What is refused is never run.
 
 import importlib
 from dataclasses import fields
-from pathlib import Path
 from types import ModuleType
 
 import pytest
+from edited import edited
 from image_programs import Builder
 from test_conv_rows import kernels
 from test_matmul import form, stated
@@ -35,14 +35,7 @@ from lamina.passes.program import Array, Call, Program
 
 
 def broken(name: str, right: str, wrong: str) -> ModuleType:
-    """An edited copy of a generator's module."""
-    module = importlib.import_module(f"lamina.passes.llvm.{name}")
-    source = Path(module.__file__).read_text(encoding="utf-8")
-    assert source.count(right) == 1, f"{right!r} stands {source.count(right)} times in {name}"
-    made = ModuleType(module.__name__)
-    made.__package__ = module.__package__
-    exec(compile(source.replace(right, wrong), module.__file__, "exec"), made.__dict__)
-    return made
+    return edited(f"lamina.passes.llvm.{name}", right, wrong)
 
 
 # ---- kernels

@@ -4,10 +4,8 @@ The nets, in their order: errors, raised by the pass, the verifier or the run; b
 random graphs and the examples give before and after; golden, the texts and the graphs that must stay.
 """
 
-import importlib
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import test_cse
@@ -16,6 +14,7 @@ import test_fold_constants
 import test_fold_conv_bn
 import test_functionalise
 import test_simplify
+from edited import edited
 from generate import agree, arrays_for, pure_graph, random_graph
 from golden_cases import shown
 
@@ -166,15 +165,9 @@ BUGS = {
 }
 
 
-def broken(name, right, wrong):
+def step_of(name, right, wrong):
     """The pass of an edited copy of its module."""
-    module = importlib.import_module(f"lamina.passes.{name}")
-    source = Path(module.__file__).read_text(encoding="utf-8")
-    assert source.count(right) == 1, f"{right!r} stands {source.count(right)} times in {name}"
-    made = ModuleType(module.__name__)
-    made.__package__ = module.__package__
-    exec(compile(source.replace(right, wrong), module.__file__, "exec"), made.__dict__)
-    return getattr(made, name)
+    return getattr(edited(f"lamina.passes.{name}", right, wrong), name)
 
 
 def net_that_sees(name, step):
@@ -236,9 +229,9 @@ def then_dce(step, graph):
 @pytest.mark.parametrize("bug", BUGS)
 def test_planted(bug):
     name, right, wrong, net = BUGS[bug]
-    assert net_that_sees(name, broken(name, right, wrong)) == net
+    assert net_that_sees(name, step_of(name, right, wrong)) == net
 
 
 @pytest.mark.parametrize("name", sorted({name for name, *_ in BUGS.values()}))
 def test_no_net_sees_a_pass_as_it_is(name):
-    assert net_that_sees(name, broken(name, "from __future__", "from __future__")) is None
+    assert net_that_sees(name, step_of(name, "from __future__", "from __future__")) is None
