@@ -348,9 +348,13 @@ class Kernel:
 
     def inside(self, part: Affine, size: Extent) -> bool:
         """Whether 0 <= part < size is provable wherever the part's axes have any points at all."""
-        used = [self.extents[name] for name in part.names if name in self.extents]
+        used = [self.extents.get(name) for name, _ in part.terms]
         if 0 in used:
             return True
+        if isinstance(size, int) and all(isinstance(extent, int) for extent in used):
+            spans = [by * (extent - 1) for (_, by), extent in zip(part.terms, used, strict=True)]
+            least = part.constant + sum(span for span in spans if span < 0)
+            return least >= 0 and part.constant + sum(span for span in spans if span > 0) < size
         low, high = part.bounds(self.extents)
         positive = {extent for extent in self.extents.values() if isinstance(extent, str)}
         room = Affine.of({size: 1}, -1) if isinstance(size, str) else Affine((), size - 1)
