@@ -3,8 +3,9 @@
     python benchmarks/before.py OTHER [--threads 1 2] [--only resnet18 gpt] [--rounds 12] [--write]
 
 OTHER is a folder with another checkout.  Each has a process of its own, which holds one thing to time at a
-time and times it when it is told to; they take turns, the first of each turn too.  The ratio is OTHER's time
-over this one's (less than 1: this one is slower), of the least and of the medians.
+time and times it when it is told to; they take turns, the first of each turn too, and half of the turns are
+of processes that were started in the other order.  The ratio is OTHER's time over this one's (less than 1:
+this one is slower), of the least and of the medians.
 """
 
 from __future__ import annotations
@@ -108,27 +109,31 @@ def asked(process: subprocess.Popen, wanted: str) -> tuple[float, float]:
 
 
 def compared(other: Path, threads: int, rows: list[str], rounds: int) -> list[str]:
+    """A line for each row.  Each checkout starts first once."""
+    times: dict[str, list[list[tuple[float, float]]]] = {row: [[], []] for row in rows}
+    for first in (0, 1):
+        with tempfile.TemporaryDirectory(prefix="lamina-before-") as temporary:
+            folder = Path(temporary)
+            (folder / "other").mkdir()
+            places = (other, folder / "other"), (HERE.parent, folder)
+            both = {n: started(*places[n], threads) for n in (first, 1 - first)}
+            for row in rows:
+                for turn in range(rounds // 2):
+                    for n in (0, 1) if turn % 2 else (1, 0):
+                        times[row][n].append(asked(both[n], row))
+            for process in both.values():
+                assert process.stdin is not None
+                process.stdin.close()
+                process.wait()
     lines = []
-    with tempfile.TemporaryDirectory(prefix="lamina-before-") as temporary:
-        folder = Path(temporary)
-        (folder / "other").mkdir()
-        both = started(other, folder / "other", threads), started(HERE.parent, folder, threads)
-        for row in rows:
-            found: list[list[tuple[float, float]]] = [[], []]
-            for turn in range(rounds):
-                for which in (0, 1) if turn % 2 else (1, 0):
-                    found[which].append(asked(both[which], row))
-            least = [min(one for one, _ in times) for times in found]
-            median = [statistics.median(one for _, one in times) for times in found]
-            lines.append(
-                f"{row:<22}{threads:>8}{least[0] * 1e3:>11.4f}{least[1] * 1e3:>11.4f}"
-                f"{least[0] / least[1]:>9.3f}{median[0] / median[1]:>9.3f}"
-            )
-            print(lines[-1], flush=True)
-        for process in both:
-            assert process.stdin is not None
-            process.stdin.close()
-            process.wait()
+    for row, found in times.items():
+        least = [min(one for one, _ in own) for own in found]
+        median = [statistics.median(one for _, one in own) for own in found]
+        lines.append(
+            f"{row:<22}{threads:>8}{least[0] * 1e3:>11.4f}{least[1] * 1e3:>11.4f}"
+            f"{least[0] / least[1]:>9.3f}{median[0] / median[1]:>9.3f}"
+        )
+        print(lines[-1], flush=True)
     return lines
 
 
