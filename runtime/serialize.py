@@ -353,7 +353,7 @@ def _parsed(data: bytes, name: str) -> tuple[dict[str, str], dict[str, tuple[str
     text = data[8 : 8 + int.from_bytes(data[:8], "little")]
     header = json.loads(text)
     metadata = header.pop("__metadata__", None) or {}
-    if STRUCTURE not in metadata and CHECKSUM not in metadata and text.rstrip(b" ").endswith(ENDING):
+    if STRUCTURE not in metadata and CHECKSUM not in metadata and text.rstrip(b" ")[-1:] in ENDING:
         raise SavedFileError(
             f"load(): {name} was saved by Lamina, and what it said of its structure is damaged"
         )

@@ -167,9 +167,9 @@ def repeat(input, *sizes, repeats=None):
         return REGISTRY["clone"](reshape(input, shape))
     thin = tuple(part for n in shape for part in (1, n))
     full = tuple(part for k, n in zip(sizes, shape, strict=True) for part in (k, n))
-    return reshape(
-        expand(reshape(input, thin), full), tuple(k * n for k, n in zip(sizes, shape, strict=True))
-    )
+    # copied before, or what only adds dimensions in front would be a view
+    repeated = REGISTRY["clone"](expand(reshape(input, thin), full))
+    return reshape(repeated, tuple(k * n for k, n in zip(sizes, shape, strict=True)))
 
 
 @composite()

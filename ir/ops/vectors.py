@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..dtypes import bool_
 from ..errors import ShapeError
-from ..op import composite
+from ..op import REGISTRY, composite
 from ..shapes import broadcast_shapes, dim_of
 from .along import take
 from .arithmetic import clamp_max
@@ -57,7 +57,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
         size = x.shape[dim]
         later, before = narrow(x, dim, min(1, size), max(size - 1, 0)), narrow(x, dim, 0, max(size - 1, 0))
         x = ne(later, before) if dtype_of(x) is bool_ else later - before
-    return x
+    return REGISTRY["clone"](x) if x is input else x
 
 
 @composite(method=False, aliases=("trapz",))

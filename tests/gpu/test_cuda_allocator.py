@@ -412,8 +412,12 @@ def test_steps_at_random_keep_the_model(seed):
 
 @pytest.mark.slow
 def test_many_more_steps_at_random_keep_the_model():
-    for seed in range(1000, 1030):
-        exercise(seed)
+    gc.freeze()  # each time that memory is full garbage is collected: not all that other tests left, too
+    try:
+        for seed in range(1000, 1030):
+            exercise(seed)
+    finally:
+        gc.unfreeze()
 
 
 class Machine(RuleBasedStateMachine):

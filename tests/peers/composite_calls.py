@@ -295,7 +295,7 @@ CALLS: dict[str, list[tuple[tuple, dict]]] = {
         call(d(4), 0.4, interpolation="midpoint"),
     ],
     "ravel": [call((3, 4))],
-    "repeat": [call((2, 3), 2, 1), call((3,), 2, 2)],
+    "repeat": [call((2, 3), 2, 1), call((3,), 2, 2), call((3,), 5, 1), call((), 4)],
     "repeat_interleave": [call((3, 2), 2), call((3, 2), 2, dim=1), call((3, 2), i(3), dim=0)],
     "reshape_as": [call((2, 6), (3, 4))],
     "roll": [call((3, 4), 1), call((3, 4), [1, -1], [0, 1]), call((3, 4), 2, 1)],
@@ -325,7 +325,7 @@ CALLS: dict[str, list[tuple[tuple, dict]]] = {
         call((2, 3), (3, 4), dims=1),
         call((2, 3, 4), (4, 3, 2), dims=([1, 2], [1, 0])),
     ],
-    "tile": [call((2, 3), [2]), call((3,), [2, 2])],
+    "tile": [call((2, 3), [2]), call((3,), [2, 2]), call((3,), [5, 1])],
     "trace": [call((3, 4))],
     "trapezoid": [
         call((3, 5)),

@@ -112,6 +112,9 @@ def test_composite_is_torchs(name, number):
             continue
         assert x.dtype.name == str(y.dtype).removeprefix("torch."), f"{name}: {x.dtype}, PyTorch's {y.dtype}"
         near(x, y, max(terms * eps, INEXACT_IN_TORCH.get(name, 0.0)), f"{name}, output")
+        shares_memory_alike(
+            name, x, y, listed([mine, *my_named.values()]), listed([their, *their_named.values()])
+        )
     pairs = [
         (x, y) for x, y in zip(found, wanted, strict=True) if isinstance(y, torch.Tensor) and y.requires_grad
     ]
@@ -135,6 +138,15 @@ def test_composite_is_torchs(name, number):
             )
         else:
             near(g, h, max(terms * eps, INEXACT_IN_TORCH.get(name, 0.0)), f"{name}, gradient {n}")
+
+
+def shares_memory_alike(name: str, x: Tensor, y: Any, mine: list, their: list) -> None:
+    """A result is of an argument's memory where PyTorch's is; what isn't can be written."""
+    pairs = [(a, b) for a, b in zip(mine, their, strict=True) if isinstance(b, torch.Tensor)]
+    shared = [np.may_share_memory(x._data, a._data) for a, _ in pairs if x.numel()]
+    wanted = [y.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() for _, b in pairs if y.numel()]
+    assert shared == wanted, f"{name}: of the memory of its arguments: {shared}, PyTorch's {wanted}"
+    assert any(wanted) or x._data.flags.writeable, f"{name}: its result can't be written"
 
 
 def near(x: Tensor, y: Any, relative: float, what: str) -> None:

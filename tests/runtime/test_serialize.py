@@ -444,3 +444,16 @@ def test_a_missing_library_is_named_with_its_remedy(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="what_halfway_lacks"):
         lazy.load("halfway")
+
+
+@pytest.mark.parametrize("ending", [b"\t\r\n", b"\t\t\n", b" \r ", b"\n", b" "])
+def test_header_that_lost_lamina_s_names_is_damaged_if_it_ends_as_ours_do(ending):
+    """Of another origin is only what ends in nothing but spaces, as the format has it."""
+    header = b'{"__metadata__":{"l`mina":"1","lamifa.crc32":"2"}}' + ending
+    header += b" " * (-len(header) % 8)
+    file = io.BytesIO(len(header).to_bytes(8, "little") + header)
+    if ending == b" ":
+        assert lamina.load(file) == {}
+    else:
+        with pytest.raises(SavedFileError, match="what it said of its structure is damaged"):
+            lamina.load(file)
