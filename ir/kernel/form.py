@@ -351,8 +351,9 @@ class Kernel:
         used = [self.extents.get(name) for name, _ in part.terms]
         if 0 in used:
             return True
-        if isinstance(size, int) and all(isinstance(extent, int) for extent in used):
-            spans = [by * (extent - 1) for (_, by), extent in zip(part.terms, used, strict=True)]
+        sizes = [extent for extent in used if isinstance(extent, int)]
+        if isinstance(size, int) and len(sizes) == len(used):  # without symbols, as nearly always
+            spans = [by * (extent - 1) for (_, by), extent in zip(part.terms, sizes, strict=True)]
             least = part.constant + sum(span for span in spans if span < 0)
             return least >= 0 and part.constant + sum(span for span in spans if span > 0) < size
         low, high = part.bounds(self.extents)
