@@ -30,12 +30,13 @@ from .autograd import differentiable
 from .blame import where_text
 from .facts import Refusal
 from .guards import Conditions, Guard
-from .observe.copied import front_end
+from .observe.decode import TABLES
 from .observe.facts import Abandoned, Facts, Registry
 from .observe.kinds import TRANSPARENT
 from .observe.numbers import raw
 from .observe.outcome import Outcome
-from .observe.parts import place_text
+from .observe.outermost import Interpreter
+from .observe.parts import Part, place_text
 from .observe.tracebacks import HIDDEN, clean
 from .quick import AFTER, MISS, quick
 from .recorder import Recorder
@@ -266,6 +267,8 @@ class TracedFunction:
 
     # ---- recording ----
     def _record(self, tree: Tree, at: tuple, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if sys.version_info[:2] not in TABLES:
+            return self._uninterpreted(tree, args, kwargs)
         for name, builtin in _BUILTINS.items():
             if vars(builtins).get(name) is not builtin:  # what records and compiles uses them as well
                 return self._eagerly(f"the builtin {name} was replaced", args, kwargs)
@@ -276,7 +279,7 @@ class TracedFunction:
         self._recordings += 1
         registry = self._registry
         recorder = Recorder(registry.generators, registry.groups)
-        front = front_end()(recorder, registry, dict(self._unsteady))
+        front = Interpreter(recorder, registry, dict(self._unsteady))
         before = _modes()
         start = perf_counter()
         result: Any = None
@@ -317,6 +320,15 @@ class TracedFunction:
         finally:
             front.forget()
         return raw(result)
+
+    def _uninterpreted(self, tree: Tree, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Run undecorated, and say so once: the instructions of this Python are not known."""
+        version, *known = (".".join(map(str, v)) for v in (sys.version_info[:2], *TABLES))
+        reason = f"the bytecode of Python {version} can't be interpreted: only that of {', '.join(known)} can"
+        if not self._log.reasons[reason]:
+            warnings.warn(f"what is traced runs undecorated: {reason}", stacklevel=2)
+        tree.branches.append(Branch(Guard(Part(), self._registry), None, reason))
+        return self._eagerly(reason, args, kwargs)
 
     def _raised(self, tree: Tree, at: tuple, front: Facts) -> None:
         """A recording run raised: its calls run plainly, once that has happened again."""
@@ -611,7 +623,8 @@ def trace(
     guard: arguments, globals, closures, attributes, items, classes.  A call of which the guards don't hold is
     recorded anew; a number that keeps changing becomes an input.  What it does to lists, dicts, attributes,
     and what it prints, is done again, in order, when compiled code has run.  What can't be followed runs
-    eagerly, and `explain()` says why.  Raises ArgumentError for what can't be called.
+    eagerly, and `explain()` says why; so does all, with a warning, on a Python whose bytecode is not known.
+    Raises ArgumentError for what can't be called.
     """
     if function is None:
         return functools.partial(

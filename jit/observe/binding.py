@@ -70,7 +70,7 @@ class Binding(Facts):
     """Looks names up in classes, each step as a fact, and binds what is found there."""
 
     # What the layers above give.
-    enter: Callable[..., Any]  # run a Python function; UNSUPPORTED where that can't be done
+    enter: Callable[..., Any]  # interpret a Python function; UNSUPPORTED where that can't be done
     user: Callable[..., Any]
     import_name: Callable[..., Any]
 

@@ -15,7 +15,6 @@ import operator
 import sys
 import types
 import weakref
-from collections.abc import Callable
 from re import Pattern
 from typing import Any
 
@@ -49,14 +48,11 @@ _NOT_LOOKED_INTO = ("numpy", "re", "json", "copy", "tqdm")  # whose functions ar
 
 
 class Calls(Library):
-    """Makes calls while a run is recorded.  A front-end supplies `enter`."""
+    """Makes calls while a run is recorded.  `interpret.py` supplies `enter`."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._shown: set[int] = set()  # objects whose text is being made
-
-    # Runs a Python function so that all it does comes here; UNSUPPORTED where that can't be done.
-    enter: Callable[[types.FunctionType, tuple, Any], Any]
 
     def call(self, function: Any, args: tuple = (), kwargs: Any = types.MappingProxyType({})) -> Any:
         """`function(*args, **kwargs)`."""

@@ -140,8 +140,6 @@ class Facts:
         if self.recorder.reason is None:
             self.recorder.reason = f"{why} ({place_text(self.place())})"
 
-    abandons = False  # whether the front-end lets `Abandoned` pass by all handlers
-
     def abandon(self, why: str) -> None:
         """Give up where not even the true result can be had.
 
@@ -149,7 +147,7 @@ class Facts:
         """
         again = self.refused is None and not self.effects and self.recorder.repeatable
         self.refuse(why)
-        if again and self.abandons:
+        if again:
             raise Abandoned(why)
 
     def place(self) -> Place:

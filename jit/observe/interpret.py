@@ -50,9 +50,7 @@ class Interpreting:
     refused: str | None
 
     frame: Frame | None = None  # the innermost running one
-    abandons = True
     _limit = 0  # how deep the user's frames may go
-    _native_limit = 0
 
     def enter(self, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a Python function; UNSUPPORTED where its bytecode cannot be interpreted."""

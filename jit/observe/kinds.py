@@ -53,7 +53,7 @@ class _Sentinel:
 
 _ON_HEAP, _IMMUTABLE = 1 << 9, 1 << 8  # flags of classes
 MISSING: Any = _Sentinel("nothing")  # where a name or a slot holds nothing
-UNSUPPORTED: Any = _Sentinel("unsupported")  # what a front-end returns for a function it can't run
+UNSUPPORTED: Any = _Sentinel("unsupported")  # what the interpreter returns for a function it can't run
 
 
 def lookup(kind: type, name: str) -> Any:

@@ -18,7 +18,7 @@ from ...runtime import Tensor, enable_grad, modes
 from ...runtime.modes import _Mode
 from ...runtime.refusal import unwrapped
 from .called_back import HANDED, CalledBack, calls_back
-from .kinds import ATOMS, UNSUPPORTED, Function, lookup
+from .kinds import ATOMS, Function, lookup
 from .names import is_librarys, library_class, library_names, room_of, runs_user_code, wraps_user
 from .policy import DENIED_LIBRARY, DENIED_ROOMS, FUNCTION_ROOMS, INTERPRETED_ROOMS
 
@@ -265,10 +265,7 @@ class Library(CalledBack):
                                          function, args, kwargs)  # fmt: skip
                 return self._natively_with(optimizer, function, args, kwargs)
             if closure is not None or optimizer._before or optimizer._after:
-                answer = self.enter(observed_step, (optimizer, closure), {})
-                if answer is UNSUPPORTED:
-                    return self.natively("an optimizer's closure can't be looked at", function, args, kwargs)
-                return answer
+                return self.enter(observed_step, (optimizer, closure), {})
             self.attribute(optimizer, "_before")
             self.attribute(optimizer, "_after")
             return self._natively_with(optimizer, function, args, kwargs)

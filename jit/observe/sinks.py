@@ -19,7 +19,7 @@ from ...runtime import Parameter, Tensor
 from ...runtime.modes import unheard
 from ...runtime.places import line_of
 from ...runtime.printing import history, spelled
-from .kinds import ATOMS, MISSING, UNSUPPORTED, Function, lookup
+from .kinds import ATOMS, MISSING, Function, lookup
 from .methods import Methods
 
 # Modules whose output streams and log handlers write, and change nothing that a program looks at.
@@ -268,10 +268,10 @@ class Sinks(Methods):
             logger.log(level, message, *args, **kwargs)
             return
         handlers = self.enter(handlers_of, (logger, level), {})
-        filters = UNSUPPORTED if handlers is UNSUPPORTED else self.enter(filters_of, (logger, handlers), {})
+        filters = self.enter(filters_of, (logger, handlers), {})
         factory = logging.getLogRecordFactory()
         self.fact(logging, "attr", "_logRecordFactory", "{o}._logRecordFactory", factory)
-        if handlers is UNSUPPORTED or filters or factory is not logging.LogRecord:
+        if filters or factory is not logging.LogRecord:
             self.refuse("a logger has filters or makes records of its own, which may do anything")
             logger.log(level, message, *args, **kwargs)
             return

@@ -20,8 +20,6 @@ HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 HIDDEN: set[str] = set()  # further source files whose frames belong to the machinery
 
 _MARK: Any = object()  # the only constant of a forged frame's code
-_NOTHING = bytes([dis.opmap["NOP"], 0])
-_START = b"".join(bytes([dis.opmap[name], 0]) for name in ("RETURN_GENERATOR", "POP_TOP", "RESUME"))
 _KEPT = ".variables"
 
 
@@ -73,9 +71,11 @@ def forged(frame: Frame, ends: bool) -> FrameType:
 
 def _frame(code: CodeType, scope: dict[str, Any], held: dict[str, Any]) -> FrameType:
     """The frame of a code object made to do no more than give a generator when called with its variables."""
-    rest = (len(code.co_code) - len(_START)) // len(_NOTHING)
+    start = b"".join(bytes([dis.opmap[name], 0]) for name in ("RETURN_GENERATOR", "POP_TOP", "RESUME"))
+    nothing = bytes([dis.opmap["NOP"], 0])
+    rest = (len(code.co_code) - len(start)) // len(nothing)
     made = code.replace(
-        co_code=_START + _NOTHING * rest, co_consts=(_MARK,), co_stacksize=2, co_exceptiontable=b"",
+        co_code=start + nothing * rest, co_consts=(_MARK,), co_stacksize=2, co_exceptiontable=b"",
         co_flags=inspect.CO_GENERATOR | inspect.CO_OPTIMIZED | inspect.CO_NEWLOCALS,
         co_argcount=len(held), co_posonlyargcount=0, co_kwonlyargcount=0, co_nlocals=len(held),
         co_varnames=tuple(held), co_cellvars=(), co_freevars=(),

@@ -43,7 +43,6 @@ REVIEWED = {
     ("passes/triton/emit.py", "scope"): "the state of an emitter, which an interrupt ends",
     ("passes/triton/emit.py", "loop"): "the state of an emitter, which an interrupt ends",
     ("passes/triton/emit.py", "nested"): "the state of an emitter, which an interrupt ends",
-    ("jit/observe/evaluation.py", "Managed"): "the user's own, entered and left as Python does",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import random
+import sys
 import threading
 import time
 
@@ -15,6 +16,7 @@ import lamina
 from lamina import jit, nn, optim
 from lamina.data import DataLoader, TensorDataset
 from lamina.ir.errors import ArgumentError
+from lamina.jit.observe.decode import TABLES
 from lamina.optim.lr_scheduler import StepLR
 
 counter = 0
@@ -367,3 +369,32 @@ def test_anomaly_mode_and_other_recorders_run_the_function_itself():
     with lamina.autograd.detect_anomaly():
         assert traced(lamina.ones(1)).item() == 2.0
     assert "0 recordings" in traced.explain()
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_where_bytecode_is_unknown_a_traced_function_runs_undecorated(monkeypatch, tmp_path, verify):
+    monkeypatch.delitem(TABLES, sys.version_info[:2])
+    frames = []
+
+    @jit.trace(verify=verify)
+    def f(x, *rest):
+        frames.append(sys._getframe().f_code)  # what interprets would refuse this, or forge it
+        if x is None:
+            raise KeyError("x")
+        return x * 2
+
+    x = lamina.ones(3)
+    with pytest.warns(UserWarning, match="runs undecorated: the bytecode of Python") as warned:
+        assert f(x).tolist() == [2, 2, 2]
+    assert len(warned) == 1
+    for _ in range(3):
+        assert f(x, 1).tolist() == [2, 2, 2]
+    with lamina.no_grad():
+        assert f(x).tolist() == [2, 2, 2]
+    with pytest.raises(KeyError):
+        f(None)
+    assert all(code is f.__wrapped__.__code__ for code in frames)
+    assert f.counts() == {"served": 0, "recorded": 0, "eager": 6, "raised": 0}
+    assert f.explain().count("can't be interpreted") == 1
+    with pytest.raises(jit.ExportError, match="can't be interpreted"):
+        jit.export(f, tmp_path / "f.lamina", x)

@@ -1,8 +1,8 @@
 """A recorder that records nothing: every operation does natively what its name says.
 
-It stands where `lamina.jit.observe.calls.Calls` stands below a front-end, so that a front-end alone can be
+It stands where `lamina.jit.observe.calls.Calls` stands below the interpreter, so that the loop alone can be
 compared with CPython.  Python functions, methods, classes with a Python `__new__` or `__init__` and objects
-with a Python `__call__` go to the front-end's `enter`; properties and operators of user classes run natively.
+with a Python `__call__` go to the loop's `enter`; properties and operators of user classes run natively.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Natively:
 
     def __init__(self):
         self.refused = None
-        self.unsupported = []  # the functions the front-end did not run
+        self.unsupported = []  # the functions the interpreter did not run
         self.entered = set()  # the qualified names of those it ran
 
     def refuse(self, why):

@@ -1,7 +1,7 @@
 """A tracer of plain Python: records a call, and serves later ones as long as the guards hold."""
 
-from lamina.jit.observe.front import Interpreter
 from lamina.jit.observe.outcome import Outcome
+from lamina.jit.observe.outermost import Interpreter
 
 
 class Served:

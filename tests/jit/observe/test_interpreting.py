@@ -9,6 +9,7 @@ import sys
 import traceback
 
 import bytecode_programs
+import logged_programs
 import natively
 import pytest
 
@@ -91,6 +92,40 @@ def test_interpreting_ends_as_a_native_run(function, args):
     interpreter = compare(function, args)
     assert function.__qualname__ not in interpreter.unsupported
     assert bool(interpreter.unsupported) == (function.__name__ in NATIVE)
+
+
+@pytest.mark.parametrize("program", logged_programs.PROGRAMS, ids=lambda f: f.__name__)
+def test_interpreting_goes_in_the_order_of_a_native_run(program, monkeypatch):
+    table, interpreter = logged_programs.TABLE, Interpreter()
+
+    def run(call, *args):
+        monkeypatch.setattr(logged_programs, "TABLE", copy.deepcopy(table))
+        monkeypatch.setattr(logged_programs, "counter", 0)
+        log = []
+        return outcome(call, *args, log), repr(log)
+
+    expected = run(program)
+    assert run(lambda log: interpreter.call(program, (log,))) == expected
+    assert program.__qualname__ not in interpreter.unsupported
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="type parameters came with Python 3.12")
+def test_type_parameters_are_those_of_a_native_run():
+    scope = {"__name__": "made"}
+    exec(TYPE_PARAMETERS, scope)
+    expected = outcome(scope["generic"], [])
+    assert outcome(lambda log: Interpreter().call(scope["generic"], (log,)), []) == expected
+
+
+TYPE_PARAMETERS = """
+def generic(log):
+    def first[T: int](x: T, *rest: T, y: list[T] = log) -> T:
+        log.append(T.__name__)
+        return x, y is log, first.__type_params__ == (T,), first.__annotations__["y"] == list[T]
+
+    type Pair[A] = tuple[A, A]
+    return first(1), Pair.__name__, f"{"nested " + f"{1:{2 + 3}}"}"
+"""
 
 
 def test_every_operation_of_every_version_has_a_handler():
@@ -232,6 +267,10 @@ class Lifting(Interpreter):
         (lambda v: f"{v}", ["S"]),
         (lambda v: not v, []),
         (lambda v: v if v else 0, []),
+        (lambda v: (lambda: v)(), ["S"]),
+        (lambda v: next((lambda w: (yield w))(v)), ["S"]),
+        (lambda v: {v: 1}, ["S"]),
+        (lambda v: slice(v).stop, ["S"]),
     ],
 )
 def test_lifted_numbers_stay_only_where_they_may(function, plain):

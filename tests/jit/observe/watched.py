@@ -1,4 +1,4 @@
-"""A recorder of heap facts without a front-end: Python that it calls runs natively, and is noted."""
+"""A recorder of heap facts without the interpreter: Python that it calls runs natively, and is noted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lamina.jit.observe.operators import Operators
 
 
 class Watched(Operators):
-    """called: the functions that a front-end would have interpreted, by name."""
+    """called: the functions that the interpreter would have run, by name."""
 
     def __init__(self, lift=frozenset()):
         super().__init__(Unheard(), lift=lift)

@@ -1,4 +1,4 @@
-"""Small functions over every construct that a copy rewrites.  Each logs to a list in what order it went.
+"""Small functions over every construct of a function's.  Each logs to a list in what order it went.
 
 `PROGRAMS` holds them all; the helpers that they call are not among them.
 """

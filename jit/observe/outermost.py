@@ -1,4 +1,4 @@
-"""The front-ends: what runs a function so that all it reads, writes and calls is noted."""
+"""A whole call: its arguments are taken note of, then the function is interpreted."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .interpret import Interpreting
 from .kinds import Builtin, Function, Method, lookup
 
 
-class Front(Calls):
-    """Runs a whole call: takes its arguments, then the function."""
+class Interpreter(Interpreting, Calls):
+    """Runs a function so that all it reads, writes and calls is noted."""
 
     def run(self, function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Call a function with every argument taken note of.  A lifted number may come back."""
@@ -55,10 +55,6 @@ def entry_of(function: Any) -> Place | None:
 
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-class Interpreter(Interpreting, Front):
-    """Runs bytecode."""
 
 
 def _stands_for(native: Any) -> Place:
