@@ -7,7 +7,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from ...nn import Module
@@ -73,20 +73,12 @@ class Binding(Facts):
     enter: Callable[..., Any]  # interpret a Python function; UNSUPPORTED where that can't be done
     user: Callable[..., Any]
     import_name: Callable[..., Any]
-
-    def call(
-        self, function: Any, args: tuple = (), kwargs: Mapping[str, Any] = types.MappingProxyType({})
-    ) -> Any:
-        """Call anything, by the policy for it."""
-        raise TypeError(f"{type(self).__name__} defines no call()")
-
-    def read_all(self, o: Any, deep: bool = False) -> None:
-        """Take for granted all that a container holds."""
-        raise TypeError(f"{type(self).__name__} defines no read_all()")
-
-    def membership(self, o: Any, k: Any) -> bool:
-        """Whether a dictionary holds a key."""
-        raise TypeError(f"{type(self).__name__} defines no membership()")
+    call: Callable[..., Any]
+    load_cell: Callable[..., Any]
+    read_all: Callable[..., None]
+    membership: Callable[..., bool]
+    compare: Callable[..., Any]
+    construct: Callable[..., Any]
 
     # ---- helps ----
     def word(self, name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import re
-import types
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -38,10 +37,6 @@ def harmless(value: Any) -> bool:
 
 class Callbacks(Operators):
     """Hands values to C code, and takes back what it calls and what it returns."""
-
-    def call(self, function: Any, args: tuple = (), kwargs: Any = types.MappingProxyType({})) -> Any:
-        """Call anything, by the policy for it."""
-        raise TypeError(f"{type(self).__name__} defines no call()")
 
     def natively(self, why: str, function: Callable, args: tuple, kwargs: Any) -> Any:
         """Refuse the recording, and make the call all the same, so that the run's result is true."""

@@ -129,6 +129,8 @@ class Facts:
         self._whole: set[int] = set()
         self._cells: dict[int, str] = {}
 
+    read_deep: Callable[[Any], None]  # take for granted all that a container holds: see contents.py
+
     # ---- refusing ----
     @property
     def refused(self) -> str | None:
@@ -654,10 +656,6 @@ class Facts:
         elif not self.captured(x):  # met in a slot, which must still hold what stands here
             self.note(read, x, True, path)
 
-    def read_deep(self, o: Any) -> None:
-        """Take for granted all that a container holds; see items.py."""
-        raise AttributeError("read_deep is given by Items")
-
     # ---- afterwards ----
     def forget(self) -> None:
         """Let go of all objects of the run.  A generator of its that is closed later runs natively."""
@@ -666,10 +664,6 @@ class Facts:
                       self.effects, self._cells, self.parts):  # fmt: skip
             known.clear()
         self.recorder.forget()
-
-    def slot_tensors(self) -> list[tuple[Tensor, int]]:
-        """The tensors that stand in slots, with their slots."""
-        return [(self.known[i].thing, at) for i, at in self.tensors.items()]
 
     def close(self) -> None:
         """Add what must be different objects: what later parts find differs from what earlier ones did."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import builtins
 import inspect
 import sys
 from types import CellType, CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from .decode import decode
-from .kinds import MISSING
 from .numbers import raw
 
 _LOCALS_ARE_COPIED = sys.version_info >= (3, 13)
@@ -196,11 +194,3 @@ def bind(function: FunctionType, program: Program, args: tuple[Any, ...], kwargs
         if values[number] is UNBOUND:
             return None
     return values, made
-
-
-def builtins_of(scope: dict[str, Any]) -> dict[str, Any]:
-    """The builtins that functions of a scope see."""
-    found = scope.get("__builtins__", MISSING)
-    if found is MISSING:
-        found = builtins
-    return found if isinstance(found, dict) else vars(found)

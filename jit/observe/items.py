@@ -432,7 +432,3 @@ class Items(Contents):
         else:
             return self._among([*o], x)
         return x in o
-
-    def compare(self, symbol: str, a: Any, b: Any) -> Any:
-        """A comparison."""
-        raise TypeError(f"{type(self).__name__} defines no compare()")

@@ -31,7 +31,6 @@ _READERS = frozenset((
 _ASKED_BY_READERS = ("named_modules", "named_children", "named_parameters", "_named_members", "state_dict",
                      "_save_to_state_dict", "get_extra_state", "__getattr__", "__getattribute__")  # fmt: skip
 _OWN: Any = vars(Module)
-_CALL, _FORWARD = _OWN["__call__"], _OWN["forward"]
 
 
 def native_step(optimizer: Optimizer) -> None:

@@ -36,11 +36,6 @@ def fields_of_tensor(x: Parameter) -> dict[str, Any]:
 class Lookups(Binding):
     """Reads attributes of any object."""
 
-    # What the rooms above give.
-    def load_cell(self, cell: types.CellType) -> Any:
-        """What a variable of an enclosing function holds."""
-        raise TypeError(f"{type(self).__name__} defines no load_cell()")
-
     # ---- reading attributes ----
     def attribute(self, o: Any, name: str, default: Any = MISSING) -> Any:
         """`o.name`, or `getattr(o, name, default)`.  Raises AttributeError."""

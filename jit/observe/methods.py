@@ -78,10 +78,6 @@ class Methods(Callbacks):
             return self._of_array(o, name, run, args, kwargs)
         return self._of_other(o, name, unbound, run, args, kwargs)
 
-    def construct(self, kind: type, args: tuple, kwargs: Any) -> Any:
-        """`type.__call__`; see instances.py."""
-        raise TypeError(f"{type(self).__name__} defines no construct()")
-
     # ---- plain values, iterators ----
     def _of_atom(self, o: Any, run: Callable, args: tuple, kwargs: Any) -> Any:
         if type(o) not in ATOMS:
