@@ -12,6 +12,7 @@ from typing import Any
 
 from ..nn import Module
 from ..runtime import Size
+from .observe.spelling import dictionary_of
 
 # What a structure is, hashable: None where a leaf stands, else (class, what names the items, their shapes).
 Shape = tuple | None
@@ -34,20 +35,14 @@ def _flatten(x: Any, leaves: list[Any]) -> Shape:
         names, items = tuple(x), tuple(x.values())
     elif issubclass(kind, tuple) and hasattr(kind, "_fields") and kind is not Size:
         names, items = kind._fields, x
-    elif (
-        is_dataclass(kind) and not issubclass(kind, Module) and _own(x).keys() == {f.name for f in fields(x)}
-    ):
+    elif is_dataclass(kind) and not issubclass(kind, Module) and _is_its_fields(x):
         names = tuple(f.name for f in fields(x))
-        items = tuple(map(_own(x).__getitem__, names))
+        items = tuple(map(dictionary_of(x).__getitem__, names))
     else:
         leaves.append(x)
         return None
     return (kind, names, tuple([_flatten(item, leaves) for item in items]))
 
 
-def _own(x: Any) -> dict[str, Any]:
-    """An object's own dictionary, empty where it has slots alone; no code of the user's is asked."""
-    try:
-        return object.__getattribute__(x, "__dict__")
-    except AttributeError:
-        return {}
+def _is_its_fields(x: Any) -> bool:
+    return dictionary_of(x).keys() == {f.name for f in fields(x)}

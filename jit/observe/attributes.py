@@ -14,12 +14,11 @@ from ...nn.epoch import advance
 from ...nn.members import fields
 from ...runtime import Parameter, Tensor
 from .binding import is_plain
-from .kinds import MISSING, TRANSPARENT, Function, lookup
+from .kinds import MISSING, TRANSPARENT, Function, lookup, of_lamina
 from .lookups import Lookups
 from .numbers import raw
 from .spelling import MODULE
-
-MEMBERS = ("_parameters", "_buffers", "_modules")
+from .whole import MEMBERS
 
 
 class Attributes(Lookups):
@@ -172,7 +171,7 @@ class Attributes(Lookups):
 
     def _set_on_tensor(self, o: Tensor, name: str, value: Any) -> None:
         kind = type(o)
-        if kind.__module__.partition(".")[0] != "lamina":
+        if not of_lamina(kind):
             self.refuse(f"{kind.__name__}, a class of the user's own, derives from Tensor")
         if name.startswith("_"):
             self.refuse(f"the inside of a tensor was written: {name}")

@@ -14,7 +14,7 @@ from ...nn import Module
 from ...runtime import Tensor
 from ...runtime.places import is_internal
 from .facts import Facts
-from .kinds import ATOMS, MISSING, PINNED, Function, Method, heap_class, lookup
+from .kinds import ATOMS, MISSING, PINNED, Function, Method, heap_class, lookup, of_lamina
 from .numbers import LIFTED
 
 _TUPLE_GETTER = type(functools._CacheInfo.hits)  # the descriptor of a named tuple's field
@@ -125,19 +125,16 @@ class Binding(Facts):
 
     def bases(self, kind: type) -> None:
         """The bases of a class, in the order in which they are asked, become a fact."""
-        if heap_class(kind) and not self.is_fresh(kind) and not self._of_lamina(kind):
+        if heap_class(kind) and not self.is_fresh(kind) and not of_lamina(kind):
             names = "".join([f"{self.const(base)}, " for base in kind.__mro__])
             self.fact(kind, "mro", 0, f"({{o}}.__mro__ == ({names}))", kind.__mro__ == (*kind.__mro__,))
-
-    def _of_lamina(self, kind: type) -> bool:
-        return kind.__module__.partition(".")[0] == "lamina"
 
     def of_base(self, base: type, name: str) -> Any:
         """What a class itself holds under a name, not its bases; MISSING where nothing."""
         found = base.__dict__.get(name, MISSING)
         if self.refused or not heap_class(base):
             return found
-        own = self.const(_dictionary(base)) if self._of_lamina(base) else "{o}.__dict__"
+        own = self.const(_dictionary(base)) if of_lamina(base) else "{o}.__dict__"
         if found is not MISSING:
             self.fact(base, "own", name, f"{own}[{self.word(name)}]", found)
         elif self.at(base, "own", name) not in self.written:

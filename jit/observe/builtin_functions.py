@@ -20,6 +20,7 @@ import numpy as np
 from ...runtime import Tensor
 from .kinds import ATOMS, Builtin, Function, lookup
 from .numbers import LIFTED
+from .operators import BINARY, COMPARISONS, UNARY
 from .policy import (
     DENIED_MODULES,
     IMPURE_IN_PURE,
@@ -33,19 +34,10 @@ from .sinks import Sinks
 
 _DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 _SIZED = (list, tuple, dict, set, frozenset)
-_BINARY = {
-    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.floordiv: "//",
-    operator.mod: "%", operator.pow: "**", operator.matmul: "@", operator.and_: "&", operator.or_: "|",
-    operator.xor: "^", operator.lshift: "<<", operator.rshift: ">>",
-}  # fmt: skip
-_INPLACE = {
-    operator.iadd: "+", operator.isub: "-", operator.imul: "*", operator.itruediv: "/",
-    operator.ifloordiv: "//", operator.imod: "%", operator.ipow: "**", operator.imatmul: "@",
-    operator.iand: "&", operator.ior: "|", operator.ixor: "^",
-}  # fmt: skip
-_COMPARE = {operator.lt: "<", operator.le: "<=", operator.eq: "==", operator.ne: "!=", operator.gt: ">",
-            operator.ge: ">="}  # fmt: skip
-_UNARY = {operator.neg: "-", operator.pos: "+", operator.invert: "~", operator.inv: "~"}
+_BINARY = {run: symbol for symbol, (_, run, _) in BINARY.items()}
+_INPLACE = {run: symbol for symbol, (_, _, run) in BINARY.items()}
+_COMPARE = {run: symbol for symbol, (_, _, run) in COMPARISONS.items()}
+_UNARY = {run: symbol for symbol, (_, run) in UNARY.items()} | {operator.inv: "~"}
 
 
 def unbound_of(function: Any, owner: Any) -> Any:

@@ -25,12 +25,12 @@ from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, heap_clas
 
 SEQUENCES = (list, tuple, collections.deque)
 CONTAINERS = (*SEQUENCES, dict, set, frozenset)
-# Classes of C whose objects are values, and never change.
 # Objects of C in which C code finds nothing that could change.
 _OF_C = (
     np.dtype, types.MethodType, types.GenericAlias, types.UnionType,
     re.Pattern, re.Match,
 )  # fmt: skip
+# Classes of C whose objects are values, and never change.
 VALUES = (range, datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone)
 # Python's numbers and texts, and how to get the bare one out of an object of a class that derives from them.
 _BARE: dict[type, Any] = {

@@ -29,7 +29,7 @@ from ...runtime.modes import _Mode
 from ...runtime.places import Place, is_internal, users
 from ..facts import absent, indefinite, literal, shown
 from ..sources import Arg, Held
-from .kinds import ATOMS, ITERATORS, MISSING, PINNED, Builtin, Function, Method, heap_class, lookup
+from .kinds import ATOMS, ITERATORS, MISSING, PINNED, Builtin, Function, Method, heap_class, lookup, of_lamina
 from .numbers import LIFTED, lifted, raw
 from .parts import HISTORIES, Part, Reason, Whole, contents, history, layout, place_text
 from .spelling import PEEKED, peek, spelled
@@ -420,7 +420,7 @@ class Facts:
         self.check(f"contents({source}) != {self.const(contents(value))}", why)
 
     def _tensor(self, expression: str, x: Tensor, captured: bool, why: Reason, late: bool) -> None:
-        if not _of_lamina(type(x)):
+        if not of_lamina(type(x)):
             self.refuse(f"{why.text} is of a class of the user's own that derives from Tensor")
             return
         if id(x) in self.known:
@@ -499,7 +499,7 @@ class Facts:
         self.known[id(value)] = Root(f"S[{at}]", value, name)
         self._keep.append(value)
         if issubclass(type(value), Tensor):
-            if not _of_lamina(type(value)):
+            if not of_lamina(type(value)):
                 self.refuse(f"{name} is of a class of the user's own that derives from Tensor")
                 return value
             self.part.lines.append(f"v = S[{at}]")
@@ -741,10 +741,6 @@ def _dies_visibly(kind: type) -> bool:
         and kind.__weakrefoffset__ != 0
         and not issubclass(kind, (type, Function, Tensor, BaseException, *ITERATORS))
     )
-
-
-def _of_lamina(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] == "lamina"
 
 
 __all__ = ["MISSING", "Facts", "Registry", "Root", "Unheard", "lookup"]

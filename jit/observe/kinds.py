@@ -73,4 +73,9 @@ def heap_class(kind: type) -> bool:
     return kind.__flags__ & (_ON_HEAP | _IMMUTABLE) == _ON_HEAP
 
 
+def of_lamina(kind: type) -> bool:
+    """Whether a class says that it is Lamina's; its tests' and examples' do as well."""
+    return kind.__module__.partition(".")[0] == "lamina"
+
+
 TRANSPARENT: set[type] = set()  # classes whose objects stand for the function they wrap, `__wrapped__`

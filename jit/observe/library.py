@@ -300,12 +300,6 @@ class Library(CalledBack):
         return super().instantiate(kind, args, kwargs)
 
     # ---- single functions ----
-    def _module_write(self, function: Callable, args: tuple, kwargs: Any) -> None:
-        self.set_on_module(*args)
-
-    def _module_delete(self, function: Callable, args: tuple, kwargs: Any) -> None:
-        self._delete_of_module(*args)
-
     def _advance(self, function: Callable, args: tuple, kwargs: Any) -> None:
         advance()
         self.effect(advance)
@@ -329,8 +323,8 @@ def _of_library(kind: type, name: str) -> bool:
 _INIT = unwrapped(_OWN["__init__"])
 _STEP = unwrapped(Optimizer.__dict__["step"])
 _HANDLERS: dict[Any, Callable] = {
-    _OWN["__setattr__"]: Library._module_write,
-    _OWN["__delattr__"]: Library._module_delete,
+    _OWN["__setattr__"]: lambda self, function, args, kwargs: self.set_on_module(*args),
+    _OWN["__delattr__"]: lambda self, function, args, kwargs: self._delete_of_module(*args),
     advance: Library._advance,
     native_step: Library._native_step,
     **{unwrapped(function): handler for function, handler in HANDED.items()},

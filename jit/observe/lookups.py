@@ -16,7 +16,7 @@ import numpy as np
 from ...nn import Module
 from ...runtime import Parameter, Tensor
 from .binding import Binding, dictionary_getter, is_plain
-from .kinds import ATOMS, MISSING, TRANSPARENT, VIEWS, Function, Method, heap_class, lookup
+from .kinds import ATOMS, MISSING, TRANSPARENT, VIEWS, Function, Method, heap_class, lookup, of_lamina
 from .spelling import MODULE
 
 # Objects of these show what runs or is kept elsewhere.
@@ -178,7 +178,7 @@ class Lookups(Binding):
     def _of_tensor(self, o: Tensor, name: str) -> Any:
         """Attributes of tensors follow from their guarded type, or are ops, which are heard."""
         kind = type(o)
-        if kind.__module__.partition(".")[0] != "lamina":
+        if not of_lamina(kind):
             self.refuse(f"{kind.__name__}, a class of the user's own, derives from Tensor")
             return getattr(o, name)
         if name in ("__dict__", "__array_interface__") or name.startswith("_") and not name.endswith("__"):

@@ -268,11 +268,6 @@ def set_fields(made: Any, items: tuple) -> None:
         object.__setattr__(made, name, value)
 
 
-def set_cell(cell: Any, value: Any) -> None:
-    """Assign a variable of an enclosing function."""
-    cell.cell_contents = value
-
-
 _MAKERS = {"set_items": set_items, "set_fields": set_fields}
 
-__all__ = ["Outcome", "set_cell"]
+__all__ = ["Outcome"]

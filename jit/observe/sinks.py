@@ -107,14 +107,6 @@ for _name in _OF_THE_MOMENT:
     setattr(Timeless, _name, _moment(_name))
 
 
-def native_frames() -> Iterator[types.FrameType]:
-    """Python's own frames, innermost first."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
 # ---- interpreted in place of what the standard library does with frames and locks ----
 def handlers_of(logger: logging.Logger, level: int) -> list:
     """The handlers that a message of this level reaches; none where the logger is off."""
@@ -146,6 +138,8 @@ def filters_of(logger: logging.Logger, handlers: list) -> list:
 class Sinks(Methods):
     """Notes what is printed, logged and warned of as effects."""
 
+    users: Callable[[], Iterator[Any]]  # the frames that a plain run would have: see interpret.py
+
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.touched: set[int] = set()  # objects that an effect changed, which C code or a library knows how
@@ -154,8 +148,7 @@ class Sinks(Methods):
         """The user's line that runs now."""
         code, offset = self.place()
         filename, line = line_of((code, offset))
-        frames: Any = getattr(self, "users", None)  # of an interpreter, whose frames are not Python's
-        for frame in native_frames() if frames is None else frames():
+        for frame in self.users():
             found = frame.f_code if isinstance(frame, types.FrameType) else frame.program.code
             if found is code:
                 scope = frame.f_globals if isinstance(frame, types.FrameType) else frame.globals

@@ -10,7 +10,7 @@ from weakref import ref
 from ...nn.members import fields
 from ..facts import IMMUTABLE, PLAIN, absent, exact, shown
 
-_MEMBERS = ("_parameters", "_buffers", "_modules")
+MEMBERS = ("_parameters", "_buffers", "_modules")
 
 
 def module_now(module: Any, apart: frozenset[str] = frozenset()) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def module_now(module: Any, apart: frozenset[str] = frozenset()) -> dict[str, An
     """
     own: dict[str, Any] = {"__class__": ref(type(module))}
     for name, value in fields(module).items():
-        if name in _MEMBERS:
+        if name in MEMBERS:
             own[name] = tuple([(k, None if k in apart else _held(v)) for k, v in value.items()])
         elif name == "_call_hooks":
             own[name] = tuple([(hook.kind, *hook[2:], _held(hook.function)) for hook in value.values()])
@@ -57,8 +57,8 @@ def state_names(optimizer: Any) -> list[list[str]]:
 
 def texts(now: Mapping[str, Any]) -> dict[str, str]:
     """What a module's attributes are to a reader, as what is held weakly may be gone when it is asked for."""
-    told = {name: _told(value) for name, value in now.items() if name not in _MEMBERS}
-    return told | {k: _told(x) for name in _MEMBERS for k, x in now.get(name, ())}
+    told = {name: _told(value) for name, value in now.items() if name not in MEMBERS}
+    return told | {k: _told(x) for name in MEMBERS for k, x in now.get(name, ())}
 
 
 def difference(
@@ -72,7 +72,7 @@ def difference(
         a, b = before.get(name, absent), now.get(name, absent)
         if a is b or (type(a) in _COMPARED and exact(a, b)):
             continue
-        if name in _MEMBERS and a is not absent and b is not absent:
+        if name in MEMBERS and a is not absent and b is not absent:
             mine, theirs = dict(a), dict(b)
             return difference(mine, theirs, seen) or (
                 "the order of its members",
