@@ -29,6 +29,7 @@ from ..runtime.modes import no_grad
 from . import artifact, pytree
 from .recording import Ready, Recording
 from .replay import Call
+from .repro import plain
 from .sources import Arg, Fresh, Given, Held, Made, Source
 from .trace import TracedFunction, trace
 
@@ -239,13 +240,13 @@ sys.stdout.buffer.write(results.getvalue())
 def _tried(part: str, arrays: Sequence[np.ndarray], expected: Any) -> None:
     """Run the file in a fresh process and compare.  Raises ExportError."""
     given = io.BytesIO()
-    np.savez(given, **{str(i): _plain(a) for i, a in enumerate(arrays)})
+    np.savez(given, **{str(i): plain(a) for i, a in enumerate(arrays)})
     command = [sys.executable, "-c", _TRIAL, part]
     done = subprocess.run(command, input=given.getvalue(), capture_output=True, timeout=600)
     if done.returncode:
         said = done.stderr.decode(errors="replace").splitlines()
         raise ExportError("export: the file does not run in a fresh process", *said[-3:])
-    wanted = [_plain(x._data) for x in pytree.flatten(expected)[1] if isinstance(x, Tensor)]
+    wanted = [plain(x._data) for x in pytree.flatten(expected)[1] if isinstance(x, Tensor)]
     with np.load(io.BytesIO(done.stdout)) as got:
         results = [got[name] for name in got.files]
     for n, (a, b) in enumerate(zip(wanted, results, strict=True)):
@@ -256,10 +257,6 @@ def _tried(part: str, arrays: Sequence[np.ndarray], expected: Any) -> None:
                 f"largest difference: {difference}",
                 "this is a fault of Lamina's: please report it with the text of traced.explain()",
             )
-
-
-def _plain(array: np.ndarray) -> np.ndarray:
-    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
 
 
 def _close(a: np.ndarray, b: np.ndarray) -> bool:

@@ -63,7 +63,7 @@ def write(finding: Finding) -> Path | None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.lstat().st_uid != os.getuid():
             return None  # its name can be told beforehand, and what is in it may be links
-        np.savez(folder / "inputs.npz", **{name: _plain(a) for name, a in arrays.items()})
+        np.savez(folder / "inputs.npz", **{name: plain(a) for name, a in arrays.items()})
         script = folder / "repro.py"
         script.write_text(text, encoding="utf-8")
     except OSError:
@@ -110,7 +110,7 @@ def _after(stage: GraphPass, graph: Graph) -> str:
         return f"{type(error).__name__}: {error}"
 
 
-def _plain(array: np.ndarray) -> np.ndarray:
+def plain(array: np.ndarray) -> np.ndarray:
     """The array as NumPy's own files can hold it: types that are not NumPy's own as their bits."""
     return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
 

@@ -14,6 +14,7 @@ from ...nn.epoch import advance
 from ...nn.members import fields
 from ...runtime import Parameter, Tensor
 from .binding import is_plain
+from .frames import UNBOUND, contents
 from .kinds import MISSING, TRANSPARENT, Function, lookup, of_lamina
 from .lookups import Lookups
 from .numbers import raw
@@ -317,11 +318,7 @@ class Attributes(Lookups):
 
 def is_empty(cell: types.CellType) -> bool:
     """Whether a variable of an enclosing function holds nothing."""
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return True
-    return False
+    return contents(cell) is UNBOUND
 
 
 def set_cell(cell: types.CellType, value: Any) -> None:

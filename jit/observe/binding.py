@@ -190,11 +190,8 @@ class Binding(Facts):
         """Whether what a class holds goes before an object's own dictionary."""
         return any(self.of_descriptor(held, name) is not MISSING for name in ("__set__", "__delete__"))
 
-    def bound(self, held: Any, o: Any, kind: type, name: str, of: Any = None) -> Any:
-        """What `held`, found in `kind`, gives for `o`; None stands for the class itself.
-
-        of: whom C code is asked, where it must be: the object, its class, or a super().
-        """
+    def bound(self, held: Any, o: Any, kind: type, name: str) -> Any:
+        """What `held`, found in `kind`, gives for `o`; None stands for the class itself."""
         form = type(held)
         if form is Function:
             return held if o is None else self.new(Method(held, o))

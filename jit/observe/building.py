@@ -293,7 +293,7 @@ def called(frame: Frame, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     if observer.holders:
         observer.prune()
     if observer.lifts:
-        args, kwargs = observer.passed(frame, function, args, kwargs)
+        args, kwargs = observer.passed(function, args, kwargs)
     kind = type(function)
     if kind is BuiltinFunctionType:
         if function in observer.own_calls:

@@ -24,6 +24,7 @@ from ...runtime import Tensor
 from ...runtime.places import is_internal
 from ...runtime.refusal import unwrapped
 from .copies import copied, deeply_copied, through_c
+from .decode import ASYNCHRONOUS
 from .kinds import ATOMS, MISSING, TRANSPARENT, UNSUPPORTED, Builtin, Function, Method, lookup
 from .library import Library
 from .numbers import raw
@@ -38,7 +39,6 @@ _C_CALLABLES = (
 _GUARDED_TEXTS = frozenset((
     "_recursive_repr.<locals>.wrapper", "recursive_repr.<locals>.decorating_function.<locals>.wrapper",
 ))  # fmt: skip
-_COROUTINE = 0x80 | 0x200  # CO_COROUTINE, CO_ASYNC_GENERATOR
 _ORDERED = type(
     functools.cmp_to_key(operator.sub)
 )  # what makes sort keys; it calls back when they are compared
@@ -164,7 +164,7 @@ class Calls(Library):
             if not self.captured(function):
                 self.fact(function, "attr", "__globals__", "{o}.__globals__", function.__globals__)
             self.name_globals(function.__globals__)
-        if code.co_flags & _COROUTINE:
+        if code.co_flags & ASYNCHRONOUS:
             why = f"{function.__qualname__} is a coroutine, which others run"
             return self.natively(why, function, args, kwargs)
         answer = self.enter(function, args, kwargs)

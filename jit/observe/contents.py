@@ -22,6 +22,7 @@ from ...runtime import Tensor
 from ..facts import exact
 from .attributes import Attributes
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, heap_class, lookup
+from .names import library_class
 
 SEQUENCES = (list, tuple, collections.deque)
 CONTAINERS = (*SEQUENCES, dict, set, frozenset)
@@ -265,7 +266,7 @@ class Contents(Attributes):
                 self.read_deep(self.attribute(o, name))
         elif issubclass(kind, (np.ndarray, np.generic)):
             self.read_all(o)
-        elif heap_class(kind) and not self._is_library(kind):
+        elif heap_class(kind) and not library_class(kind):
             if issubclass(kind, tuple) and not self._overrides(kind):
                 self.read_all(o, deep=True)  # a named tuple
             elif issubclass(kind, tuple(_BARE)) and not self._overrides(kind):
@@ -283,15 +284,6 @@ class Contents(Attributes):
             "__eq__", "__hash__", "__len__", "__iter__", "__getitem__", "__bool__", "__index__", "__str__",
             "__int__", "__float__", "__format__", "__lt__", "__contains__",
         ))  # fmt: skip
-
-    def _is_library(self, kind: type) -> bool:
-        home = kind.__module__.partition(".")
-        return home[0] == "lamina" and home[2].partition(".")[0] not in (
-            "tests",
-            "examples",
-            "demo",
-            "benchmarks",
-        )
 
     def behind(self, proxy: types.MappingProxyType) -> Any:
         """The mapping that a mapping proxy shows."""

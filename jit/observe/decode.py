@@ -16,7 +16,7 @@ import builtins
 import dis
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -27,13 +27,13 @@ from .kinds import MISSING
 ASYNCHRONOUS = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 Operation = tuple[str, Any]
-Decoder = str | Callable[[dis.Instruction, CodeType], list[Operation]]
+Decoder = str | Callable[[dis.Instruction], list[Operation]]
 
 BINARY = ("+", "&", "//", "<<", "@", "*", "%", "|", "**", ">>", "-", "/", "^")
 COMPARE = ("<", "<=", "==", "!=", ">", ">=")
 CONVERSIONS = ("", "s", "r", "a")
-COMMON = (AssertionError, NotImplementedError, tuple, builtins.all, builtins.any)
-SPECIAL = ("__enter__", "__exit__")
+COMMON = dict(enumerate((AssertionError, NotImplementedError, tuple, builtins.all, builtins.any)))
+SPECIAL = {0: "__enter__", 1: "__exit__"}
 # Where a version's CALL_INTRINSIC_1 and _2 do something that this interpreter does.
 INTRINSICS_1 = {3: "stop_iteration_error", 5: "unary +", 6: "list_to_tuple"}
 INTRINSICS_2 = {1: "prepare_reraise_star"}
@@ -60,116 +60,98 @@ class Decoded:
 # ---- what the bits of one instruction say
 
 
-def _load_global_before(at: dis.Instruction, code: CodeType) -> list[Operation]:
+def _bits(at: dis.Instruction) -> int:
+    return at.arg or 0
+
+
+def _null_if(at: dis.Instruction) -> list[Operation]:
+    """The empty slot of a call, where the lowest bit says that what is loaded is called."""
+    return [("push_null", None)] * (_bits(at) & 1)
+
+
+def _load_global_before(at: dis.Instruction) -> list[Operation]:
     """3.11, 3.12: the empty slot of a call comes before what is called."""
-    assert at.arg is not None
-    return [("push_null", None)] * (at.arg & 1) + [("load_global", at.argval)]
+    return [*_null_if(at), ("load_global", at.argval)]
 
 
-def _load_global_after(at: dis.Instruction, code: CodeType) -> list[Operation]:
-    assert at.arg is not None
-    return [("load_global", at.argval)] + [("push_null", None)] * (at.arg & 1)
+def _load_global_after(at: dis.Instruction) -> list[Operation]:
+    return [("load_global", at.argval), *_null_if(at)]
 
 
-def _load_attribute_before(at: dis.Instruction, code: CodeType) -> list[Operation]:
+def _load_attribute_before(at: dis.Instruction) -> list[Operation]:
     """3.12: a method to call has an empty slot below it."""
-    assert at.arg is not None
-    return [("load_method" if at.arg & 1 else "load_attribute", at.argval)]
+    return [("load_method" if _bits(at) & 1 else "load_attribute", at.argval)]
 
 
-def _load_attribute_after(at: dis.Instruction, code: CodeType) -> list[Operation]:
-    assert at.arg is not None
-    return [("load_attribute", at.argval)] + [("push_null", None)] * (at.arg & 1)
+def _load_attribute_after(at: dis.Instruction) -> list[Operation]:
+    return [("load_attribute", at.argval), *_null_if(at)]
 
 
-def _load_super_before(at: dis.Instruction, code: CodeType) -> list[Operation]:
-    assert at.arg is not None
-    found: list[Operation] = [("load_super", (at.argval, bool(at.arg & 2)))]
-    return found + ([("push_null", None), ("swap", 2)] if at.arg & 1 else [])
+def _load_super_before(at: dis.Instruction) -> list[Operation]:
+    return _load_super_after(at) + [("swap", 2)] * (_bits(at) & 1)
 
 
-def _load_super_after(at: dis.Instruction, code: CodeType) -> list[Operation]:
-    assert at.arg is not None
-    return [("load_super", (at.argval, bool(at.arg & 2)))] + [("push_null", None)] * (at.arg & 1)
+def _load_super_after(at: dis.Instruction) -> list[Operation]:
+    return [("load_super", (at.argval, bool(_bits(at) & 2))), *_null_if(at)]
 
 
-def _load_constant(at: dis.Instruction, code: CodeType) -> list[Operation]:
+def _load_constant(at: dis.Instruction) -> list[Operation]:
     """Constants that are containers are objects made in the run, for the recorder."""
     made = isinstance(at.argval, (tuple, frozenset, slice)) and at.argval != ()
     return [("load_made" if made else "load_constant", at.argval)]
 
 
-def _return_constant(at: dis.Instruction, code: CodeType) -> list[Operation]:
-    return [*_load_constant(at, code), ("return_value", None)]
+def _return_constant(at: dis.Instruction) -> list[Operation]:
+    return [*_load_constant(at), ("return_value", None)]
 
 
-def _binary(at: dis.Instruction, code: CodeType) -> list[Operation]:
-    assert at.arg is not None
-    if at.arg == 2 * len(BINARY):  # from 3.14 on
+def _binary(at: dis.Instruction) -> list[Operation]:
+    inplace, which = divmod(_bits(at), len(BINARY))
+    if inplace == 2:  # from 3.14 on
         return [("load_item", None)]
-    return [(f"binary {BINARY[at.arg % len(BINARY)]}", at.arg >= len(BINARY))]
+    return [(f"binary {BINARY[which]}", bool(inplace))]
 
 
 def _compare(shift: int, bool_bit: int) -> Decoder:
     """Which comparison; from 3.13 on a bit asks for the truth of its result."""
-
-    def decoder(at: dis.Instruction, code: CodeType) -> list[Operation]:
-        assert at.arg is not None
-        return [("compare " + COMPARE[at.arg >> shift], None)] + [("to_bool", None)] * bool(at.arg & bool_bit)
-
-    return decoder
+    return lambda at: [
+        ("compare " + COMPARE[_bits(at) >> shift], None),
+        *([("to_bool", None)] * bool(_bits(at) & bool_bit)),
+    ]
 
 
 def _two_locals(first: str, second: str) -> Decoder:
-    def decoder(at: dis.Instruction, code: CodeType) -> list[Operation]:
-        assert at.arg is not None
-        return [(first, at.arg >> 4), (second, at.arg & 15)]
-
-    return decoder
+    return lambda at: [(first, _bits(at) >> 4), (second, _bits(at) & 15)]
 
 
-def _format(at: dis.Instruction, code: CodeType) -> list[Operation]:
-    assert at.arg is not None
-    return [("format", (CONVERSIONS[at.arg & 3], bool(at.arg & 4)))]
+def _format(at: dis.Instruction) -> list[Operation]:
+    return [("format", (CONVERSIONS[_bits(at) & 3], bool(_bits(at) & 4)))]
 
 
-def _make_function(at: dis.Instruction, code: CodeType) -> list[Operation]:
+def _make_function(at: dis.Instruction) -> list[Operation]:
     """3.11, 3.12: the parts lie below the code, defaults lowest."""
-    assert at.arg is not None
-    return [("make_function", [bit for bit in (8, 4, 2, 1) if at.arg & bit])]
+    return [("make_function", [bit for bit in (8, 4, 2, 1) if _bits(at) & bit])]
 
 
-def _call_unpacked(at: dis.Instruction, code: CodeType) -> list[Operation]:
-    assert at.arg is not None
-    return [("push_null", None)] * (not at.arg & 1) + [("call_unpacked", None)]
+def _call_unpacked(at: dis.Instruction) -> list[Operation]:
+    return [("push_null", None)] * (not _bits(at) & 1) + [("call_unpacked", None)]
 
 
 def _send(keeps: bool) -> Decoder:
     """keeps: from 3.12 on the exhausted iterator stays below its value, for END_SEND to take away."""
-    return lambda at, code: [("send", (at.argval, keeps))]
+    return lambda at: [("send", (at.argval, keeps))]
 
 
-def _intrinsic(table: dict[int, str]) -> Decoder:
-    def decoder(at: dis.Instruction, code: CodeType) -> list[Operation]:
-        if at.arg not in table:
+def _one_of(operation: str, choices: Mapping[int, Any]) -> Decoder:
+    """An operation on the value that the argument stands for; without a name, that value is the operation."""
+
+    def decoder(at: dis.Instruction) -> list[Operation]:
+        if at.arg not in choices:
             raise Unsupported(f"{at.opname} {at.arg}")
-        return [(table[at.arg], None)]
+        found = choices[at.arg]
+        return [(operation, found) if operation else (found, None)]
 
     return decoder
-
-
-def _common_constant(at: dis.Instruction, code: CodeType) -> list[Operation]:
-    assert at.arg is not None
-    if at.arg >= len(COMMON):
-        raise Unsupported(f"{at.opname} {at.arg}")
-    return [("load_constant", COMMON[at.arg])]
-
-
-def _special(at: dis.Instruction, code: CodeType) -> list[Operation]:
-    assert at.arg is not None
-    if at.arg >= len(SPECIAL):
-        raise Unsupported(f"{at.opname} {at.arg}")
-    return [("load_special", SPECIAL[at.arg])]
 
 
 # ---- the tables
@@ -263,7 +245,7 @@ _3_11: dict[str, Decoder] = {
     "JUMP_IF_FALSE_OR_POP": "jump_if_false_or_pop value",
     "JUMP_IF_TRUE_OR_POP": "jump_if_true_or_pop value",
     "LIST_TO_TUPLE": "list_to_tuple",
-    "LOAD_ASSERTION_ERROR": lambda at, code: [("load_constant", AssertionError)],
+    "LOAD_ASSERTION_ERROR": lambda at: [("load_constant", AssertionError)],
     "LOAD_ATTR": "load_attribute value",
     "LOAD_CLASSDEREF": "load_class_cell arg",
     "LOAD_GLOBAL": _load_global_before,
@@ -281,8 +263,8 @@ _3_12: dict[str, Decoder] = {
         for what in ("TRUE", "FALSE", "NONE", "NOT_NONE")
     },
     "BINARY_SLICE": "build_slice 2; load_item",
-    "CALL_INTRINSIC_1": _intrinsic(INTRINSICS_1),
-    "CALL_INTRINSIC_2": _intrinsic(INTRINSICS_2),
+    "CALL_INTRINSIC_1": _one_of("", INTRINSICS_1),
+    "CALL_INTRINSIC_2": _one_of("", INTRINSICS_2),
     "CLEANUP_THROW": "cleanup_throw",
     "COMPARE_OP": _compare(4, 0),
     "END_FOR": "",
@@ -302,15 +284,15 @@ _3_13: dict[str, Decoder] = {
     **_3_12,
     "CALL_KW": "call_named arg",
     "COMPARE_OP": _compare(5, 16),
-    "CONVERT_VALUE": lambda at, code: [("convert", CONVERSIONS[at.arg or 0])],
-    "FORMAT_SIMPLE": lambda at, code: [("format", ("", False))],
-    "FORMAT_WITH_SPEC": lambda at, code: [("format", ("", True))],
+    "CONVERT_VALUE": lambda at: [("convert", CONVERSIONS[at.arg or 0])],
+    "FORMAT_SIMPLE": lambda at: [("format", ("", False))],
+    "FORMAT_WITH_SPEC": lambda at: [("format", ("", True))],
     "FOR_ITER": "for_each_kept value",
     "LOAD_ATTR": _load_attribute_after,
     "LOAD_FAST_LOAD_FAST": _two_locals("load_local", "load_local"),
     "LOAD_GLOBAL": _load_global_after,
     "LOAD_SUPER_ATTR": _load_super_after,
-    "MAKE_FUNCTION": lambda at, code: [("make_function", [])],
+    "MAKE_FUNCTION": lambda at: [("make_function", [])],
     "STORE_FAST_LOAD_FAST": _two_locals("store_local", "load_local"),
     "STORE_FAST_STORE_FAST": _two_locals("store_local", "store_local"),
     "TO_BOOL": "to_bool",
@@ -321,11 +303,11 @@ _3_14: dict[str, Decoder] = {
     "BUILD_INTERPOLATION": "build_interpolation arg",
     "BUILD_TEMPLATE": "build_template",
     "CALL_FUNCTION_EX": "call_unpacked",
-    "LOAD_COMMON_CONSTANT": _common_constant,
+    "LOAD_COMMON_CONSTANT": _one_of("load_constant", COMMON),
     "LOAD_FAST_BORROW": "load_local arg",
     "LOAD_FAST_BORROW_LOAD_FAST_BORROW": _two_locals("load_local", "load_local"),
     "LOAD_SMALL_INT": "load_constant arg",
-    "LOAD_SPECIAL": _special,
+    "LOAD_SPECIAL": _one_of("load_special", SPECIAL),
     "POP_ITER": "pop",
     "WITH_EXCEPT_START": "call_exit_method",
 }
@@ -385,7 +367,7 @@ def decode(code: CodeType, version: tuple[int, int] = sys.version_info[:2]) -> D
         if decoder is None:
             return None
         try:
-            made = list(_written(decoder, at)) if isinstance(decoder, str) else decoder(at, code)
+            made = list(_written(decoder, at)) if isinstance(decoder, str) else decoder(at)
         except Unsupported:
             return None
         if at.opname == "CALL" and names is not MISSING:

@@ -569,10 +569,6 @@ class Facts:
         """Note something that was done, so that a replay does it as well."""
         self.effects.append((function, args, kwargs))
 
-    def snapshot(self, x: Tensor) -> Tensor:
-        """A tensor as it is now, whatever becomes of it."""
-        return x.detach().clone()
-
     # ---- taken in whole ----
     def whole_module(self, module: Module) -> None:
         """Take for granted all that a module and those inside it are: Lamina's code is about to read it."""

@@ -8,12 +8,12 @@ and imports.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from types import CellType, GeneratorType
 from typing import Any
 
 from .frames import NULL, UNBOUND, Frame, contents
+from .operators import BINARY, COMPARISONS, UNARY
 
 # What a handler tells the loop: the function returns or yields; an error's handler was entered or left.
 RETURN, YIELD, ENTER, LEAVE = -1, -2, -3, -4
@@ -219,11 +219,7 @@ def _binary(symbol: str, natively: Callable[[Any, Any], Any]) -> None:
             stack[-1] = frame.observer.binary(symbol, left, right, inplace)
 
 
-for _symbol, _function in {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
-    "%": operator.mod, "**": operator.pow, "@": operator.matmul, "&": operator.and_, "|": operator.or_,
-    "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift,
-}.items():  # fmt: skip
+for _symbol, (_, _function, _) in BINARY.items():
     _binary(_symbol, _function)
 
 
@@ -239,10 +235,7 @@ def _compare(symbol: str, natively: Callable[[Any, Any], Any]) -> None:
             stack[-1] = frame.observer.compare(symbol, left, right)
 
 
-for _symbol, _function in {
-    "<": operator.lt, "<=": operator.le, "==": operator.eq,
-    "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
-}.items():  # fmt: skip
+for _symbol, (_, _, _function) in COMPARISONS.items():
     _compare(_symbol, _function)
 
 
@@ -252,7 +245,7 @@ def _unary(symbol: str) -> None:
         stack[-1] = frame.observer.unary(symbol, stack[-1])
 
 
-for _symbol in "-+~":
+for _symbol in UNARY:
     _unary(_symbol)
 
 

@@ -192,7 +192,7 @@ class Interpreting:
                 stack[place] = self.plain(value)
 
     def passed(
-        self, frame: Frame, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a call, lifted numbers made plain unless the function can take them."""
         given = (*args, *kwargs.values())

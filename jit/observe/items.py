@@ -133,6 +133,11 @@ class Items(Contents):
         return self.new(operator.getitem(o, k))
 
     # ---- writing items ----
+    def array_changes(self, o: np.ndarray) -> None:
+        """A NumPy array is written: one that the run made, and that shows no other's memory, may be."""
+        if not self.is_fresh(o) or o.base is not None:
+            self.refuse("a NumPy array was written; make it a tensor")
+
     def set_item(self, o: Any, k: Any, value: Any) -> None:
         """`o[k] = value`.  Raises what Python raises."""
         k = self.plain(k)
@@ -148,8 +153,7 @@ class Items(Contents):
             o[k] = value
             return
         if issubclass(type(o), np.ndarray):
-            if not self.is_fresh(o) or o.base is not None:
-                self.refuse("a NumPy array was written; make it a tensor")
+            self.array_changes(o)
             self.read_deep(k)
             self.read_deep(value)
             o[k] = self.plain(value)

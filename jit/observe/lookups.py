@@ -288,7 +288,7 @@ class Lookups(Binding):
         for base in order[order.index(o.__thisclass__) + 1 :]:
             held = self.of_base(base, name)
             if held is not MISSING:
-                return self.bound(held, None if me is start else me, start, name, of=o)
+                return self.bound(held, None if me is start else me, start, name)
         return getattr(o, name)
 
     def _absent_in_scope(self, scope: dict[str, Any], name: str) -> None:

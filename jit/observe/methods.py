@@ -62,7 +62,9 @@ class Methods(Callbacks):
         if kind in ATOMS or issubclass(kind, (int, str, float, bytes, complex)):
             return self._of_atom(o, run, args, kwargs)
         if issubclass(kind, ITERATORS):
-            return self._of_iterator(o, name, run, args, kwargs)
+            if not self.is_fresh(o):
+                self.refuse(f"a {kind.__name__} from outside was used, and is used up by that")
+            return run(*args, **kwargs)
         if issubclass(kind, (list, deque)):
             return self._of_list(o, name, unbound, run, args, kwargs)
         if issubclass(kind, dict):
@@ -86,11 +88,6 @@ class Methods(Callbacks):
         for value in kwargs.values():
             self.look_into(value)
         return self.result(run(*given, **kwargs))
-
-    def _of_iterator(self, o: Any, name: str, run: Callable, args: tuple, kwargs: Any) -> Any:
-        if not self.is_fresh(o):
-            self.refuse(f"a {type(o).__name__} from outside was used, and is used up by that")
-        return run(*args, **kwargs)
 
     # ---- lists ----
     def _of_list(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple, kwargs: Any) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ...runtime.places import PACKAGE, is_internal
 from ...runtime.refusal import unwrapped
+from .frames import contents
 from .kinds import Function, lookup
 
 _FOLLOWED = ("nn/", "optim/")
@@ -94,13 +95,7 @@ def runs_user_code(value: Any) -> bool:
 
 def wraps_user(function: types.FunctionType) -> bool:
     """Whether a function of the library's stands around one of the user's, as under `@no_grad()`."""
-    for cell in function.__closure__ or ():
-        try:
-            if runs_user_code(cell.cell_contents):
-                return True
-        except ValueError:  # an empty cell
-            continue
-    return False
+    return any(runs_user_code(contents(cell)) for cell in function.__closure__ or ())
 
 
 def is_librarys(value: Any) -> bool:

@@ -134,7 +134,7 @@ class Operators(Items):
         self._read_operand(symbol, a)
         self._read_operand(symbol, b)
         if inplace and issubclass(type(a), np.ndarray):
-            self._array_changes(a)
+            self.array_changes(a)
         result = run(a, b)
         return result if result is a or result is b else self.made(result)
 
@@ -149,10 +149,6 @@ class Operators(Items):
         ]
         found = [self.class_attribute(Tensor, special) for special in asked]
         return not any(map(self.of_user, found))
-
-    def _array_changes(self, a: np.ndarray) -> None:
-        if not self.is_fresh(a) or a.base is not None:
-            self.refuse("a NumPy array was written; make it a tensor")
 
     def _is_native(self, o: Any) -> bool:
         """Whether an object's operators are Lamina's or NumPy's own."""
@@ -210,7 +206,7 @@ class Operators(Items):
         if self._is_native(owner):
             self.read_deep(other)
             if issubclass(type(owner), np.ndarray) and getattr(method, "__name__", "").startswith("__i"):
-                self._array_changes(owner)
+                self.array_changes(owner)
         self._read_operand(symbol, owner)
         self._read_operand(symbol, other, asked=True)
         if symbol == "*" and _of_sequence(method):

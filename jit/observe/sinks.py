@@ -180,7 +180,7 @@ class Sinks(Methods):
         with unheard():
             past = history(value)
         heading = "Parameter containing:\n" if issubclass(type(value), Parameter) else ""
-        return (heading, past), self.snapshot(value)
+        return (heading, past), value.detach().clone()  # as it is now, whatever becomes of it
 
     # ---- print ----
     def _print(

@@ -10,6 +10,7 @@ from typing import Any
 from ...nn import Module
 from ...nn.members import fields
 from ..facts import absent, exact, shown
+from .frames import UNBOUND, contents
 from .kinds import lookup
 
 # What a fact is about, where it is not the value of an attribute or an item.
@@ -59,10 +60,8 @@ def peek(o: Any, kind: str, key: Any) -> Any:
     if kind == "mro":
         return o.__mro__
     if kind == "empty":
-        try:
-            return o.cell_contents
-        except ValueError:
-            return absent
+        found = contents(o)
+        return absent if found is UNBOUND else found
     if kind == "none":
         return type.__dict__["__dict__"].__get__(o).get(key, absent)
     if kind == "member":
