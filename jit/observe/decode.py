@@ -107,7 +107,9 @@ def _return_constant(at: dis.Instruction) -> list[Operation]:
 
 def _binary(at: dis.Instruction) -> list[Operation]:
     inplace, which = divmod(_bits(at), len(BINARY))
-    if inplace == 2:  # from 3.14 on
+    if inplace > 1 and which:
+        raise Unsupported(f"{at.opname} {at.arg}")
+    if inplace > 1:  # from 3.14 on
         return [("load_item", None)]
     return [(f"binary {BINARY[which]}", bool(inplace))]
 
@@ -146,9 +148,9 @@ def _one_of(operation: str, choices: Mapping[int, Any]) -> Decoder:
     """An operation on the value that the argument stands for; without a name, that value is the operation."""
 
     def decoder(at: dis.Instruction) -> list[Operation]:
-        if at.arg not in choices:
+        if _bits(at) not in choices:
             raise Unsupported(f"{at.opname} {at.arg}")
-        found = choices[at.arg]
+        found = choices[_bits(at)]
         return [(operation, found) if operation else (found, None)]
 
     return decoder
