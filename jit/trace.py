@@ -91,6 +91,11 @@ class TracedFunction:
             self._unsteady: Counter[tuple] = Counter()
             self._log = Log(self._name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        if name == "__wrapped__" and "_log" in self.__dict__:  # what was recorded is another function's
+            self.reset()
+
     # ---- calling ----
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         local = modes.local
@@ -521,7 +526,7 @@ class TracedModule(TracedFunction):
     def __setattr__(self, name: str, value: Any) -> None:
         own = self.__dict__
         if name in own or "_log" not in own:  # the last that `__init__` sets
-            object.__setattr__(self, name, value)
+            super().__setattr__(name, value)
         else:
             setattr(self.__wrapped__, name, value)
 

@@ -112,8 +112,13 @@ class Attributes(Lookups):
         elif issubclass(kind, type):
             self._set_on_class(o, name, self.plain(value))
         else:
-            if kind in TRANSPARENT and type(lookup(kind, "__setattr__")) is Function:  # it hands it on
-                self.set_attribute(self.attribute(o, "__wrapped__"), name, value)
+            if kind in TRANSPARENT:
+                wrapped = self.attribute(o, "__wrapped__")
+                if issubclass(type(wrapped), Module) and name != "__wrapped__":  # it hands it on
+                    self.set_attribute(wrapped, name, value)
+                else:
+                    self.refuse(f"{name} of a traced function was written")
+                    setattr(o, name, raw(value))
                 return
             hook = self.special(o, "__setattr__")
             if hook is Module.__setattr__:

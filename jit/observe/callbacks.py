@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import re
 import types
 from collections import defaultdict, deque
@@ -21,8 +20,6 @@ _CALLED_BY_C = (
     "__len__", "__iter__", "__repr__", "__str__", "__index__", "__int__", "__float__", "__contains__",
     "__getitem__",
 )  # fmt: skip
-# What C code may call by itself: it tells classes apart, and asks nothing of objects.
-_FREE: tuple = (operator.is_, operator.is_not, callable)
 _OPEN = (list, tuple, dict, set, frozenset, slice, deque, Method, *VIEWS)
 
 
@@ -50,7 +47,7 @@ class Callbacks(Operators):
 
     def trampoline(self, value: Any) -> Any:
         """A callable for C code to call, which leads back into the recorder; None stays None."""
-        if value is None or any(value is each for each in _FREE):
+        if value is None:
             return value
         return self.new(lambda *args, **kwargs: self.plain(self.call(value, self._from_c(args), kwargs)))
 

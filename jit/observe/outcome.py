@@ -111,9 +111,10 @@ class Outcome:
         return at
 
     def _made(self, v: Any, kind: type) -> str:
-        if kind is tuple:
-            items = [self.spelled(x) for x in v]
-            return self._keep(v, f"({', '.join(items)}{',' if len(items) == 1 else ''})")
+        if kind in (tuple, frozenset) and not self._facts.is_fresh(v) and _constant(v):
+            return self._const(v)  # of the code: eager hands out the same each time
+        if kind is tuple:  # a list's, or the compiler would make one constant of constants
+            return self._keep(v, f"(*[{', '.join(map(self.spelled, v))}],)")
         if issubclass(kind, tuple) and heap_class(kind) and not dictionary_of(v):
             items = [*map(self.spelled, tuple.__iter__(v))]
             return self._keep(v, f"tuple.__new__({self._const(kind)}, [{', '.join(items)}])")
@@ -227,6 +228,11 @@ def _in_order(v: Any) -> list[Any] | None:
         if all(map(is_, type(v)(items), there)):
             return items
     return None if all(type(each) in ATOMS for each in there) else there
+
+
+def _constant(v: Any) -> bool:
+    """Whether a value may stand in code as a constant."""
+    return all(map(_constant, v)) if type(v) in (tuple, frozenset) else type(v) in ATOMS
 
 
 def _steps(array: np.ndarray) -> list[int]:

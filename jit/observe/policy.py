@@ -31,7 +31,7 @@ LIST_WRITERS = frozenset((
 ))  # fmt: skip
 PURE_BUILTINS = frozenset((
     builtins.abs, builtins.round, builtins.divmod, builtins.pow, builtins.ord, builtins.chr, builtins.bin,
-    builtins.hex, builtins.oct, builtins.callable, builtins.sum, builtins.any, builtins.all, builtins.min,
+    builtins.hex, builtins.oct, builtins.sum, builtins.any, builtins.all, builtins.min,
     builtins.max, builtins.sorted, builtins.len, builtins.ascii, sys.intern, sys.is_finalizing,
     str.maketrans, bytes.maketrans, bytearray.maketrans, os.fspath,
 ))  # fmt: skip
