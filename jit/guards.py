@@ -48,6 +48,7 @@ class Guard:
         if at:
             return self.part.reasons[at - 1] if at > 0 else ELSEWHERE
         if epoch.value != self.epoch or methods.hooks_hung != self.hooks:
+            epoch.settle()
             now, hooks = epoch.value, methods.hooks_hung
             if at := self.later(S):
                 return self.part.late[at - 1] if at > 0 else ELSEWHERE

@@ -255,9 +255,11 @@ class Binding(Facts):
             value = held.__get__(o)
         except AttributeError:
             if self.at(o, "attr", name) not in self.written:
-                self.fact(o, "absent", name, f"{self.const(unset)}({self.const(held)}, {{o}})", True)
+                read = f"{self.const(unset)}({self.const(held)}, {{o}})"
+                self.fact(o, "absent", name, read, True, late=False)
             raise
-        return self.fact(o, "attr", name, self._plain_text(held, type(o), name), value, lift=True)
+        read = self._plain_text(held, type(o), name)
+        return self.fact(o, "attr", name, read, value, lift=True, late=False)
 
     def _in_c(self, held: Any, o: Any, kind: type, name: str) -> Any:
         """A value that C code gives: one that it keeps is a fact, one that it makes can't be watched."""

@@ -19,6 +19,7 @@ from .kinds import ATOMS, MISSING, Function, heap_class, lookup
 from .sinks import Sinks
 
 _PATTERNS = 1 << 5 | 1 << 6  # bits of a class's __flags__: whether it matches a sequence, a mapping
+_OWN_METAS = ("builtins", "abc", "_py_abc", "typing", "enum")  # homes of metaclasses that Python knows
 _protocol_names: Any = typing._get_protocol_attrs  # type: ignore[attr-defined]
 
 
@@ -81,10 +82,11 @@ class ClassChecks(Sinks):
             self.fact(_abc, "asked", "token", "{o}.get_cache_token()", _abc.get_cache_token())
             if getattr(kinds, "_is_protocol", False) and kinds is not typing.Protocol:
                 self._protocol(kinds, asked, of_class)
+        meta = type(kinds)
         for name in ("__instancecheck__", "__subclasscheck__"):
-            check = self.class_attribute(type(kinds), name) if heap_class(type(kinds)) else MISSING
-            if type(check) is Function and check.__module__ not in ("abc", "typing", "_py_abc"):
-                self.refuse(f"{type(kinds).__name__}.{name} answers isinstance(), from C code")
+            check = self.class_attribute(meta, name) if meta.__module__ not in _OWN_METAS else MISSING
+            if type(check) is Function and check.__module__ not in _OWN_METAS:
+                self.refuse(f"{meta.__name__}.{name} answers isinstance(), from C code")
         hook = getattr(kinds, "__subclasshook__", None)
         inner = getattr(hook, "__func__", None)
         if type(inner) is Function and inner.__module__ not in sys.stdlib_module_names | {"collections.abc"}:

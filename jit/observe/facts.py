@@ -286,10 +286,13 @@ class Facts:
         return spelled(self.path(o), kind, key)
 
     # ---- facts ----
-    def fact(self, o: Any, kind: str, key: Any, expression: str, value: Any, lift: bool = False) -> Any:
+    def fact(
+        self, o: Any, kind: str, key: Any, expression: str, value: Any, lift: bool = False, late: bool = True
+    ) -> Any:  # fmt: skip
         """Note the first read of a place; return what it holds.
 
         expression: reads it, with {o} for the object.  lift: whether the reader can do with a lifted number.
+        late: whether the epoch of modules tells of a write, where it belongs to one.
         """
         k = self.key_of(key)
         place = (id(o), kind, k)
@@ -323,7 +326,8 @@ class Facts:
         if lift and slot in self.lift and _liftable(value):
             made = self.shadow[place] = self._lifted(read, value, reason)
             return made
-        late = issubclass(type(o), (Module, Members, Tracked)) and self.captured(o) and slot not in self.lift
+        late = late and issubclass(type(o), (Module, Members, Tracked)) and self.captured(o)
+        late = late and slot not in self.lift
         self.note(read, value, self.captured(o), reason, late)
         return value
 
