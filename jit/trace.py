@@ -31,6 +31,7 @@ from .blame import where_text
 from .facts import Refusal
 from .guards import Conditions, Guard
 from .observe.copied import front_end
+from .observe.deaths import Reach
 from .observe.facts import Abandoned, Facts, Registry
 from .observe.kinds import TRANSPARENT
 from .observe.numbers import raw
@@ -453,7 +454,7 @@ class TracedFunction:
             if thing is not None and (slot is not None or id(thing) not in slots):
                 slots[id(thing)] = thing, slot
         branch.watching = [
-            weakref.ref(thing, functools.partial(gone, slot)) for thing, slot in slots.values()
+            Reach(thing, functools.partial(gone, slot)) for thing, slot in slots.values()
         ]
 
     # ---- looking at it ----

@@ -139,6 +139,7 @@ class BuiltinFunctions(ClassChecks):
             self.look_into(value)
         if kwargs.get("key") is not None:
             self.refuse(f"{function.__name__}() with a key orders a list in C code")
+        self.drops_all(held, [*held])
         self.writes_to(held)
         result = function(*args, **kwargs)
         if not self.is_fresh(held):

@@ -1,7 +1,7 @@
-"""What `isinstance`, `issubclass`, `callable` and class patterns ask of classes, each step of which is a fact.
+"""What `isinstance`, `issubclass`, `callable` and class patterns ask of classes: each step is a fact.
 
-C code asks the class of the object, its bases, then its `__class__`.  An abstract class answers by its caches,
-which only `register()` empties, or by what the bases of the other class hold.
+C code asks the class of the object, its bases, then its `__class__`.  An abstract class answers by its
+caches, which only `register()` empties, or by what the bases of the other class hold.
 """
 
 from __future__ import annotations

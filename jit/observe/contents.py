@@ -134,6 +134,13 @@ class Contents(Attributes):
         """The expression of an item of a dictionary {o}."""
         return f"{{o}}[{text}]" if type(o) in (dict, types.MappingProxyType) else f"item({{o}}, {text})"
 
+    def drops_item(self, o: Any, k: Any) -> None:
+        """What a dictionary holds under a key is about to go."""
+        if self.refused or self.is_fresh(o) or not dict.__contains__(o, k):
+            return
+        text = self.key(k, o)
+        self.drops(o, "item", k, f"dict.get({{o}}, {text})" if text else None, dict.get(o, k))
+
     # ---- lengths ----
     def read_length(self, o: Any, lift: bool = False) -> Any:
         """How long a container was before the run becomes a fact; lift: where it keeps changing, an input."""

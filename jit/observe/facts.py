@@ -17,7 +17,6 @@ from functools import partial
 from sys import _getframe, getrefcount
 from types import GeneratorType
 from typing import Any
-from weakref import ref
 
 import numpy as np
 
@@ -29,6 +28,7 @@ from ...runtime.modes import _Mode
 from ...runtime.places import Place, is_internal, users
 from ..facts import absent, indefinite, literal, shown
 from ..sources import Arg, Held
+from .deaths import Reach, noticed
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, Builtin, Function, Method, heap_class, lookup
 from .numbers import LIFTED, lifted, raw
 from .parts import HISTORIES, Part, Reason, Whole, contents, history, layout, place_text
@@ -80,7 +80,7 @@ class Registry:
     """
 
     def __init__(self) -> None:
-        self.refs: list[ref] = []
+        self.refs: list[Reach] = []
         self.paths: dict[int, str] = {}
         self.places: dict[int, Place | None] = {}
         self.generators: list[Generator] = []
@@ -92,7 +92,7 @@ class Registry:
         known = self._numbers.get(id(x))
         if known is None or self.refs[known]() is not x:
             known = self._numbers[id(x)] = len(self.refs)
-            self.refs.append(ref(x))
+            self.refs.append(Reach(x))
             self.paths[known], self.places[known] = path, place
         return known
 
@@ -112,7 +112,7 @@ class Facts:
         self.parts: list[Part] = [Part()]
         self.known: dict[int, Root] = {}
         self.fresh: dict[int, Any] = {}
-        self.generators: list[ref] = []
+        self.generators: list[Reach] = []
         self.holders: set[int] = set()  # those of the fresh objects that may hold generators, or frames
         self.facts: dict[tuple, Any] = {}
         self.written: set[tuple] = set()
@@ -181,7 +181,7 @@ class Facts:
             self._named[name] = o
             if _weakly(o):
                 self._weak.add(name)
-                self._named[name] = ref(o)
+                self._named[name] = Reach(o)
         part = self.part
         part.names[name] = self._named[name]
         if name in self._weak:
@@ -208,6 +208,8 @@ class Facts:
 
     def new(self, o: Any) -> Any:
         """Mark an object as made in this run."""
+        if self.refused:  # nobody asks any more, and it must die in time
+            return o
         if type(o) is GeneratorType:  # one that nobody holds any more must be closed at once
             self.generators.append(self._noticed(o))
         elif _dies_visibly(type(o)):
@@ -220,10 +222,10 @@ class Facts:
                 self.holders.add(id(o))
         return o
 
-    def _noticed(self, o: Any) -> ref:
+    def _noticed(self, o: Any) -> Reach:
         """Mark an object as made in this run for as long as somebody else holds it."""
         key = id(o)
-        self.fresh[key] = weak = ref(o, lambda _: self.fresh.pop(key, None))
+        self.fresh[key] = weak = Reach(o, lambda _: self.fresh.pop(key, None))
         return weak
 
     def prune(self) -> None:
@@ -565,13 +567,54 @@ class Facts:
 
     def writes_to(self, o: Any) -> None:
         """Keep what a container holds, before this run changes it."""
-        if id(o) not in self.fresh and id(o) not in self._before:
+        if id(o) not in self.fresh and id(o) not in self._before and not self.refused:
             self._before[id(o)] = _copied(o)
             self._keep.append(o)
 
+    def drops(self, o: Any, kind: str, key: Any, read: str | None, value: Any) -> None:
+        """See to it that nobody notices the death of what a place held before it is written.
+
+        read: gives that at a later call, with {o} for the object; None where facts say what stands there.
+        """
+        if self.refused or id(o) in self.fresh:
+            return
+        told, place = noticed(value), (id(o), kind, self.key_of(key))
+        if told is not None:
+            text = self._spelled(o, kind, key)
+            del value
+            self._let_go(f"what {text} held is dropped, which {told}")
+        elif read is not None and place not in self.written and not self._is_plain(place):
+            source = self.source(o)
+            if source is not None:
+                text = f"whether anybody notices that what {self._spelled(o, kind, key)} held dies"
+                self.part.lines.append(f"v = {read.format(o=source)}")
+                self.check("type(v) not in SILENT and noticed(v)", text)
+
+    def drops_all(self, o: Any, values: Any) -> None:
+        """The same of many that a container holds, which are facts."""
+        if self.refused or id(o) in self.fresh:
+            return
+        for value in values:
+            if (told := noticed(value)) is not None:
+                del value, values
+                self._let_go(f"something is taken out of {self.path(o)}, which {told}")
+                return
+
+    def _is_plain(self, place: tuple) -> bool:
+        """Whether a fact says that a plain value or a tensor stands at a place."""
+        standing = self.facts.get(place, self.shadow.get(place, MISSING))
+        return standing is not MISSING and (type(standing) in ATOMS or issubclass(type(standing), Tensor))
+
+    def _let_go(self, why: str) -> None:
+        """Refuse, and hold on to nothing: what dies now must die in time."""
+        self.refuse(why)
+        for held in (self.known, self.facts, self.shadow, self._before, self._keep, self.effects):
+            held.clear()
+
     def effect(self, function: Callable, *args: Any, **kwargs: Any) -> None:
         """Note something that was done, so that a replay does it as well."""
-        self.effects.append((function, args, kwargs))
+        if not self.refused:
+            self.effects.append((function, args, kwargs))
 
     def snapshot(self, x: Tensor) -> Tensor:
         """A tensor as it is now, whatever becomes of it."""
@@ -599,7 +642,7 @@ class Facts:
             ]
             apart = frozenset([k for k, _ in tensors if self.lift.get((f"{path}.{k}", "attr"), 0) >= WEIGHTS])
             now = module_now(each, apart)
-            self.part.modules.append(Whole(ref(each), now, path, apart, texts(now), self.place()))
+            self.part.modules.append(Whole(Reach(each), now, path, apart, texts(now), self.place()))
             for key, x in tensors:
                 if key in apart or (self.is_known(x) and not self.captured(x)):  # met in a slot
                     read = f"fields({self.const(each)})[{key!r}]"
@@ -629,7 +672,7 @@ class Facts:
             self.pin(optimizer, path)
         slot = f"the states of {path}", "optimizer"
         apart = self.lift.get(slot, 0) >= WEIGHTS  # they keep being others: loaded, dropped, made anew
-        self.part.optimizers.append((ref(optimizer), optimizer_now(optimizer, apart), path, apart))
+        self.part.optimizers.append((Reach(optimizer), optimizer_now(optimizer, apart), path, apart))
         name = self.const(optimizer)
         for at, group in enumerate(optimizer.param_groups):
             for k, x in enumerate(group["params"]):

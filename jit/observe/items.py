@@ -174,6 +174,7 @@ class Items(Contents):
             o[k] = self.plain(value)
             return
         self.membership(o, k)  # whether it is a new one makes the length, the order and what is in it
+        self.drops_item(o, k)
         self.writes_to(o)
         o[k] = raw(value)
         if self.source(o) is None:
@@ -190,9 +191,11 @@ class Items(Contents):
         if type(k) is slice:
             self.read_all(o)
             value = self._spread(value)
+            self.drops_all(o, self.base_of(o).__getitem__(o, k))
             self.writes_to(o)
         else:
             self.read_length(o)
+            self._drops_at(o, k)
             self.writes_at(o)
         o[k] = value
         if self.source(o) is None:
@@ -201,6 +204,15 @@ class Items(Contents):
             at = operator.index(k)
             self.wrote(o, "item", at + len(o) if at < 0 else at)
         self.effect(operator.setitem, o, k, value)
+
+    def _drops_at(self, o: Any, k: Any) -> None:
+        """An item of a list is about to be replaced."""
+        at, length = operator.index(k), len(o)
+        at += length if at < 0 else 0
+        if not self.is_fresh(o) and 0 <= at < length:
+            held = self.base_of(o).__getitem__(o, at)
+            read = f"{self.const(self.base_of(o))}.__getitem__({{o}}, {at})"
+            self.drops(o, "item", at, None if self.is_moved(o) else read, held)
 
     def _spread(self, value: Any) -> list[Any]:
         """What a list is about to take in, as a list of its own."""
@@ -225,12 +237,14 @@ class Items(Contents):
             return
         if issubclass(type(o), dict):
             self.membership(o, k)
+            self.drops_item(o, k)
             self.writes_to(o)
             del o[k]
             self.wrote(o, "item", k)
         elif issubclass(type(o), (list, collections.deque)):
             k = self.index(k)
             self.read_all(o)
+            self.drops_all(o, [*self.base_of(o).__iter__(o)])
             self.writes_to(o)
             del o[k]
         else:

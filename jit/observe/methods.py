@@ -128,6 +128,7 @@ class Methods(Callbacks):
             kwargs = {k: self.trampoline(v) if k == "key" else v for k, v in kwargs.items()}
         if name == "insert":
             self.read_length(o)
+        self._drops_of_list(o, name, args)
         self.writes_to(o)
         result = run(*args, **kwargs)
         if not self.is_fresh(o):
@@ -148,6 +149,26 @@ class Methods(Callbacks):
         if compares:
             for value in (*o, *args):
                 self.look_into(value)
+
+    def _drops_of_list(self, o: Any, name: str, args: tuple) -> None:
+        """What a method may take out of a list."""
+        if self.refused or self.is_fresh(o):
+            return
+        base = self.base_of(o)
+        if name == "pop" and not args:
+            self.drops_all(o, [*base.__iter__(o)][-1:])
+        elif name in ("pop", "popleft", "remove", "__imul__"):
+            self.drops_all(o, [*base.__iter__(o)])
+        elif name == "clear":
+            self.drops(o, "all", 0, f"[*{self.const(base)}.__iter__({{o}})]", [*base.__iter__(o)])
+        elif issubclass(base, deque) and o.maxlen is not None and name not in ("sort", "reverse", "rotate"):
+            first, last = (f"{self.const(base)}.__getitem__({{o}}, {at}) if len({{o}}) else None"
+                           for at in (0, -1))  # fmt: skip
+            one = {"append": (first, 0), "appendleft": (last, -1)}.get(name)
+            if one is None:
+                self.drops(o, "all", 0, f"[*{self.const(base)}.__iter__({{o}})]", [*base.__iter__(o)])
+            elif len(o):
+                self.drops(o, "end", name, f"({one[0]})", base.__getitem__(o, one[1]))
 
     def _effect_on(self, o: Any, function: Callable, *args: Any, **kwargs: Any) -> None:
         """Note a write to a container that was there before the run."""
@@ -182,6 +203,8 @@ class Methods(Callbacks):
             self.membership(o, args[0])
         self.read_all(o)
         keys = list(o)
+        if name != "move_to_end" and not self.is_fresh(o):
+            self.drops_all(o, [*dict.keys(o), *dict.values(o)])
         self.writes_to(o)
         result = run(*args, **kwargs)
         if not self.is_fresh(o):
@@ -223,6 +246,8 @@ class Methods(Callbacks):
             self._put(o, key, value)
             return value
         if name == "pop" and there:
+            found = None
+            self.drops_item(o, key)
             self.writes_to(o)
             result = run(*args)
             if not self.is_fresh(o):
@@ -235,6 +260,7 @@ class Methods(Callbacks):
         """Store an item past what the class makes of that."""
         put = OrderedDict.__setitem__ if issubclass(type(o), OrderedDict) else dict.__setitem__
         self.membership(o, key)
+        self.drops_item(o, key)
         self.writes_to(o)
         put(o, key, value)
         self.wrote(o, "item", key)
@@ -267,6 +293,8 @@ class Methods(Callbacks):
                 self.watch(value, True)
             if name.endswith("update"):
                 args = tuple([self.new(list(value)) for value in args])
+        if name != "add" and not self.is_fresh(o):
+            self.drops_all(o, args if one else [*o])
         self.writes_to(o)
         result = run(*args)
         if not self.is_fresh(o):

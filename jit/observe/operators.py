@@ -289,6 +289,8 @@ class Operators(Items):
             b = self.new(set(b)) if type(b) is set else b
         if self.refused or self.is_fresh(a):
             return run(a, b)
+        if symbol != "+":
+            self.drops_all(a, [*(dict.values(a) if issubclass(type(a), dict) else self.base_of(a).__iter__(a))])
         self.writes_to(a)
         result = run(a, b)
         if result is not a:
