@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import types
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from ...runtime import Tensor
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, Method, lookup
 from .operators import Operators
+from .policy import BY_IDENTITY
 
 # What C code calls on its own account when it compares, adds, prints or goes through objects.
 _CALLED_BY_C = (
@@ -92,6 +93,8 @@ class Callbacks(Operators):
         if not harmless(value):
             self.refuse(f"a {type(value).__name__} was compared, added or printed by C code")
         elif not self.refused:
+            if type(value) not in ATOMS:  # C code compares what is in containers by identity first
+                self.asks_for_nan(value)
             self.read_deep(value)
 
     def read_settings(self, o: Any) -> None:
@@ -137,6 +140,12 @@ class Callbacks(Operators):
 
         return self.new(items())
 
+    def without_nan(self, items: Iterable) -> Iterator:
+        """The same items for C code that looks for them by identity first."""
+        for item in items:
+            self.asks_for_nan(item)
+            yield item
+
     def made_here(self, o: Any) -> Any:
         """Mark an object as made in this run, though it is of a kind that is pinned by identity."""
         self.fresh[id(o)] = o
@@ -173,4 +182,6 @@ class Callbacks(Operators):
             else:
                 self.look_into(value)
                 named[name] = self.plain(value)
+        if function in BY_IDENTITY and given:
+            given[0] = self.new(self.without_nan(given[0]))
         return self.result(function(*given, **named))

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from ...runtime import Tensor
-from ..facts import exact
+from ..facts import exact, holds_nan
 from .attributes import Attributes
+from .facts import NAN
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, heap_class, lookup
 
 SEQUENCES = (list, tuple, collections.deque)
@@ -72,6 +73,9 @@ class Contents(Attributes):
     def key(self, k: Any, o: Any) -> str | None:
         """The text of a key; None, after refusing where it matters, if no later call could find it."""
         if not self._hash_is_read(k, o):
+            return None
+        if holds_nan(k):
+            self.refuse(NAN)
             return None
         if self.is_known(k) and self.by_value(k):
             self.read_deep(k)
@@ -164,6 +168,11 @@ class Contents(Attributes):
         """Whether this run may have moved items of a list to other places."""
         return id(o) in self._moved
 
+    def asks_for_nan(self, *values: Any) -> None:
+        """C code looks for values among others by identity and by `==`: refuse to do so with NaN."""
+        if not self.refused and any(map(holds_nan, values)):
+            self.refuse(NAN)
+
     # ---- reading in whole ----
     def read_value(self, o: Any) -> None:
         """The value of an object that can't change, or of one that C code makes bytes of, becomes a fact."""
@@ -232,6 +241,9 @@ class Contents(Attributes):
             base for base in (collections.OrderedDict, dict, set, frozenset) if issubclass(type(o), base)
         )
         keys = [*base.__iter__(held)]
+        if any(map(holds_nan, keys)):
+            self.refuse(NAN)
+            return
         name = self.const(keys)
         for at, k in enumerate(keys):
             if self.by_value(k) and not heap_class(type(k)):

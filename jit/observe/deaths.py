@@ -1,4 +1,4 @@
-"""Whether anybody would notice that an object dies: by `__del__`, a weak reference, or a generator's `finally`.
+"""Whether anybody would notice that an object dies: by `__del__`, a weak reference, a generator's `finally`.
 
 What a run takes out of a place may have been held there alone.  Its death would run code that the recorder
 does not hear, and at a replay it comes later than it should.
@@ -6,6 +6,7 @@ does not hear, and at a replay it comes later than it should.
 
 from __future__ import annotations
 
+import functools
 import gc
 import types
 import weakref
@@ -30,6 +31,7 @@ class Reach(weakref.ref):
 
 # Of these we know that nobody notices; what they hold is left alone.  (A tensor's death is not followed.)
 SILENT = frozenset((*ATOMS, Tensor, np.ndarray, types.ModuleType, types.CodeType, types.BuiltinFunctionType))
+_HOLDS = (functools.partial, property, staticmethod, classmethod)  # though pinned by identity
 _RUNNING = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 
 
@@ -60,9 +62,6 @@ def noticed(value: Any) -> str | None:
         elif kind is Method or not issubclass(kind, PINNED) or issubclass(kind, _HOLDS):
             left += gc.get_referents(o)
     return None
-
-
-_HOLDS = tuple(kind for kind in PINNED if kind.__name__ in ("partial", "property", "staticmethod", "classmethod"))
 
 
 def in_cell(cell: types.CellType) -> Any:

@@ -26,7 +26,7 @@ from ...optim.optimizer import Optimizer
 from ...runtime import Generator, Tensor
 from ...runtime.modes import _Mode
 from ...runtime.places import Place, is_internal, users
-from ..facts import absent, indefinite, literal, shown
+from ..facts import absent, holds_nan, indefinite, literal, shown
 from ..sources import Arg, Held
 from .deaths import Reach, noticed
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, Builtin, Function, Method, heap_class, lookup
@@ -217,6 +217,8 @@ class Facts:
             if lookup(type(o), "__del__") not in (MISSING, _Mode.__del__):  # a mode's tidies up interrupts
                 self.refuse(f"{indefinite(type(o))} was made, whose __del__ runs when nobody holds it")
         elif (type(o) is Function or not issubclass(type(o), PINNED)) and (type(o) is not tuple or o):
+            if type(o) in (set, frozenset, dict) and any(map(holds_nan, o)):
+                self.refuse(NAN)
             self.fresh[id(o)] = o
             if issubclass(type(o), (BaseException, *ITERATORS)):
                 self.holders.add(id(o))
@@ -755,6 +757,7 @@ _HELD = {0: object()}
 ALONE = getrefcount(_HELD[0])  # references to what a dictionary alone holds, as `prune` asks for them
 WEIGHTS = 2  # changes of a captured tensor before it is an input, of which nothing is computed ahead
 MOST = 1 << 53  # of lifted ints: all below are floats too
+NAN = "a NaN was looked for, or put into a hash table: it is found by which object it is, not by its value"
 LARGEST = 4096  # bytes of an array that is compared at each call
 
 

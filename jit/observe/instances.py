@@ -14,7 +14,7 @@ import numpy as np
 from ...runtime import Tensor
 from .builtin_functions import BuiltinFunctions
 from .kinds import ATOMS, MISSING, PINNED, Builtin, Function, heap_class, lookup
-from .policy import CONSTANT_MAKERS, CONSUMERS, HOLDERS, SCALARS, WITH_FUNCTION_FIRST, reason_against
+from .policy import BY_IDENTITY, CONSTANT_MAKERS, CONSUMERS, HOLDERS, SCALARS, WITH_FUNCTION_FIRST, reason_against
 
 
 def written_in_c(kind: type) -> bool:
@@ -150,6 +150,8 @@ class Instances(BuiltinFunctions):
                 return self._reversed(given[0])
             elif kind.__name__ != "repeat":
                 given[at] = self.watch(given[at], strict)
+        if kind in BY_IDENTITY:
+            given[0] = self.new(self.without_nan(given[0]))
         return self.new(kind(*given, **kwargs))
 
     def _reversed(self, o: Any) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 from ...nn.members import Tracked
 from ...runtime import Size, Tensor
 from ...runtime.places import is_internal
+from ..facts import holds_nan
 from .contents import CONTAINERS, SEQUENCES, VALUES, Contents
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, heap_class, lookup
 from .numbers import LIFTED, raw
@@ -422,6 +423,8 @@ class Items(Contents):
 
     def _among(self, items: Any, x: Any) -> bool:
         if issubclass(type(items), list):
+            if holds_nan(x):
+                self.asks_for_nan(items)
             if type(x) in ATOMS and all(type(each) in ATOMS for each in items):
                 return x in items
             items = self.new(iter(items))
@@ -430,6 +433,8 @@ class Items(Contents):
                 each = self.next_of(items)
             except StopIteration:
                 return False
+            if holds_nan(x):
+                self.asks_for_nan(each)
             if each is x or self.truth(self.compare("==", each, x)):
                 return True
 

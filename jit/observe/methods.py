@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime import Tensor
+from ..facts import holds_nan
 from .callbacks import Callbacks
 from .contents import VALUES
 from .kinds import ATOMS, ITERATORS, MISSING, VIEWS, Function, lookup
@@ -73,6 +74,8 @@ class Methods(Callbacks):
             self.read_all(o, deep=True)
             for value in args:
                 self.read_deep(value)
+                if holds_nan(value):
+                    self.asks_for_nan(tuple(o))
             return self.result(run(*args, **kwargs))
         if issubclass(kind, (np.ndarray, np.generic)):
             return self._of_array(o, name, run, args, kwargs)
@@ -116,6 +119,8 @@ class Methods(Callbacks):
             self.read_all(o, deep=name in ("index", "count", "__contains__", "__eq__", "__ne__"))
             for value in args:
                 self.look_into(value)
+                if holds_nan(value) and "__add" not in name:
+                    self.asks_for_nan([*self.base_of(o).__iter__(o)])
             return self.result(run(*args, **kwargs))
         if name not in LIST_WRITES and name not in LIST_READ_WRITES:
             return self._of_other(o, name, unbound, run, args, kwargs)
@@ -149,6 +154,8 @@ class Methods(Callbacks):
         if compares:
             for value in (*o, *args):
                 self.look_into(value)
+            if any(map(holds_nan, args)):
+                self.asks_for_nan([*self.base_of(o).__iter__(o)])
 
     def _drops_of_list(self, o: Any, name: str, args: tuple) -> None:
         """What a method may take out of a list."""
@@ -189,6 +196,8 @@ class Methods(Callbacks):
             return run()
         if name in _DICT_READS:
             self.read_all(o, deep=name in ("__eq__", "__ne__"))
+            if name in ("__eq__", "__ne__"):
+                self.asks_for_nan(*dict.values(o))
             for value in args:
                 self.watch(value, name in ("__eq__", "__ne__"))
             return self.result(run(*args, **kwargs))
@@ -277,6 +286,7 @@ class Methods(Callbacks):
             return run()
         if name in SET_READS:
             self.read_all(o)
+            self.asks_for_nan(*args)
             given = tuple([self.watch(value, True) for value in args])
             return self.result(run(*given))
         if name not in SET_WRITES:
@@ -291,6 +301,7 @@ class Methods(Callbacks):
                           for value in args])  # fmt: skip
             for value in args:
                 self.watch(value, True)
+                self.asks_for_nan(value)
             if name.endswith("update"):
                 args = tuple([self.new(list(value)) for value in args])
         if name != "add" and not self.is_fresh(o):
@@ -347,6 +358,7 @@ class Methods(Callbacks):
         where = full_name(kind)
         values = (*args, *kwargs.values())
         if kind in VIEWS:
+            self.asks_for_nan(*args, [*o])
             return self.result(run(*[self.watch(value, True) for value in args], **kwargs))
         if kind is types.MappingProxyType:
             return self.natively("a mappingproxy was read", run, args, kwargs)

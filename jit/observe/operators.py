@@ -14,7 +14,7 @@ import numpy as np
 
 from ...nn.members import Tracked
 from ...runtime import Parameter, Size, Tensor
-from ..facts import exact
+from ..facts import exact, holds_nan
 from .items import CONTAINERS, SEQUENCES, VALUES, Items
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, Method, heap_class, lookup
 from .numbers import LIFTED, lifted, raw, spelled
@@ -259,6 +259,7 @@ class Operators(Items):
     def _read_hashed(self, symbol: str, o: Any) -> None:
         """C code looks up what is in a set: by hash and by `==`."""
         for each in o:
+            self.asks_for_nan(each)
             kind = type(each)
             inside = issubclass(type(each), (tuple, frozenset)) and not self.by_value(each)
             written = any(type(lookup(kind, name)) is Function for name in ("__eq__", "__hash__"))
@@ -290,7 +291,9 @@ class Operators(Items):
         if self.refused or self.is_fresh(a):
             return run(a, b)
         if symbol != "+":
-            self.drops_all(a, [*(dict.values(a) if issubclass(type(a), dict) else self.base_of(a).__iter__(a))])
+            items = dict.values(a) if issubclass(type(a), dict) else self.base_of(a).__iter__(a)
+            self.drops_all(a, [*items])
+            del items
         self.writes_to(a)
         result = run(a, b)
         if result is not a:
@@ -403,6 +406,8 @@ class Operators(Items):
             return symbol == "!="
         base = self.base_of(a)
         for x, y in zip([*base.__iter__(a)], [*base.__iter__(b)]):
+            if holds_nan(x):
+                self.asks_for_nan(y)
             if x is y or self.truth(self.compare("==", x, y)):
                 continue
             if symbol in ("==", "!="):
@@ -420,6 +425,8 @@ class Operators(Items):
             if not self.membership(b, k):
                 return False
             x, y = dict.__getitem__(a, k), dict.__getitem__(b, k)
+            if holds_nan(x):
+                self.asks_for_nan(y)
             if x is not y and not self.truth(self.compare("==", x, y)):
                 return False
         return True

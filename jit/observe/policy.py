@@ -50,6 +50,8 @@ WITH_FUNCTION_FIRST = frozenset((
     builtins.map, builtins.filter, itertools.starmap, itertools.takewhile, itertools.dropwhile,
     itertools.filterfalse,
 ))  # fmt: skip
+# They compare items as `in` does: by identity, then by `==`.
+BY_IDENTITY = frozenset((operator.countOf, operator.indexOf, itertools.groupby))
 SCALARS: dict[type, str] = {  # classes that make an atom, and the method of an object that they ask
     int: "__int__", float: "__float__", complex: "__complex__", str: "__str__", bytes: "__bytes__",
 }  # fmt: skip
