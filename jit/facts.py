@@ -53,7 +53,7 @@ def exact(a: Any, b: Any) -> bool:
 
 
 def holds_nan(value: Any) -> bool:
-    """Whether a value is NaN, which is found by identity alone, or a container of plain values that holds it."""
+    """Whether a value is NaN, which is found by identity alone, or a container that holds it."""
     if type(value) in (float, complex):
         return value != value
     return type(value) in (tuple, list, set, frozenset) and any(map(holds_nan, value))

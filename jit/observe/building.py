@@ -116,6 +116,7 @@ def set_update(frame: Frame, stack: list[Any], depth: int) -> None:
     values = frame.observer.unpack(given)
     _hashed(frame, *values)
     stack[-depth].update(given if type(given) in (set, frozenset) else values)  # their order is told by both
+    frame.observer.of_table(stack[-depth], given)
 
 
 def _mapping(frame: Frame, value: Any) -> dict[Any, Any]:

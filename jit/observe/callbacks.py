@@ -59,10 +59,10 @@ class Callbacks(Operators):
                 self.result(value)
         return args
 
-    def watch(self, value: Any, strict: bool) -> Any:
+    def watch(self, value: Any, strict: bool, ordered: bool = True) -> Any:
         """An iterable for C code to go through: facts now, a user's iterator driven through the recorder.
 
-        strict: C code looks into the items, to compare or to add them.
+        strict: C code looks into the items, to compare or to add them.  ordered: their order matters.
         """
         kind = type(value)
         if kind in ATOMS or issubclass(kind, (Tensor, type)):
@@ -75,6 +75,8 @@ class Callbacks(Operators):
                 self.refuse(f"a {kind.__name__} from outside was gone through, which is used up by that")
             return self.drive(iter(value), strict) if strict and kind not in VIEWS else value
         if kind in (list, tuple, set, frozenset, deque):
+            if ordered:
+                self.in_order(value)
             self.read_all(value)
             if strict:
                 for item in value:
@@ -120,6 +122,7 @@ class Callbacks(Operators):
             self.refuse(f"the text of a {type(value).__name__} shows its address")
         else:
             self.look_into(value)
+            self.in_order(value)
             self.read_settings(value)
             inside = [*value, *value.values()] if issubclass(type(value), dict) else value
             for item in inside if issubclass(type(value), (list, tuple, dict, set, frozenset, deque)) else ():
@@ -174,7 +177,7 @@ class Callbacks(Operators):
             if callable(value) and not issubclass(type(value), (type, Tensor)):
                 given.append(self.trampoline(value))
             else:
-                given.append(self.watch(self.plain(value), not loose))
+                given.append(self.watch(self.plain(value), not loose, function is not sorted or loose))
         named = {}
         for name, value in kwargs.items():
             if name in ("key", "func") and callable(value):

@@ -45,12 +45,21 @@ def keys_are(o: Any, keys: list[Any]) -> bool:
     return len(o) == len(keys) and all(map(is_, o, keys)) or exact([*o], keys)
 
 
+def lies(o: Any) -> str:
+    """How the items of a set lie in its table, as far as C code that copies it can tell."""
+    copy = set(o)
+    places = {id(each): at for at, each in enumerate(o)}
+    return f"{o.__sizeof__()} {copy.__sizeof__()} {[places[id(each)] for each in copy]}"
+
+
 class Contents(Attributes):
     """Reads what containers hold."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._entered: set[int] = set()  # containers that are being read, which may hold themselves
+        self.tables: set[int] = set()  # new sets made of the table of one that this run had changed
+        self.dented: set[int] = set()  # new sets from which something was taken
         self._moved: set[int] = (
             set()
         )  # lists that this run changed by more than putting items in place of others
@@ -173,6 +182,26 @@ class Contents(Attributes):
         if not self.refused and any(map(holds_nan, values)):
             self.refuse(NAN)
 
+    # ---- the order of sets ----
+    def in_order(self, o: Any) -> None:
+        """The order of a set is asked: what it holds must give it, not how its table came to be."""
+        if self.refused or not issubclass(type(o), (set, frozenset)) or len(o) < 2:
+            return
+        if id(o) in self.tables if self.is_fresh(o) else self.is_written(o):
+            self.refuse("the order of a set hangs on the table of one that was there before; sort its items")
+
+    def of_table(self, made: Any, *sources: Any) -> Any:
+        """A new set that C code made of others: how those lie in their tables becomes a fact."""
+        if issubclass(type(made), (set, frozenset)) and self.is_fresh(made):
+            for source in sources:
+                if not issubclass(type(source), (set, frozenset)) or source is made:
+                    continue
+                if id(source) in self.tables or self.is_written(source):
+                    self.tables.add(id(made))
+                elif self.is_known(source) and not self.refused:
+                    self.fact(source, "asked", "table", f"{self.const(lies)}({{o}})", lies(source))
+        return made
+
     # ---- reading in whole ----
     def read_value(self, o: Any) -> None:
         """The value of an object that can't change, or of one that C code makes bytes of, becomes a fact."""
@@ -278,6 +307,7 @@ class Contents(Attributes):
                 self.same(o)
             return
         if kind in (*CONTAINERS, collections.OrderedDict, collections.defaultdict, types.MappingProxyType):
+            self.in_order(o)
             self.read_all(o, deep=True)
         elif kind is slice:
             for name in ("start", "stop", "step"):

@@ -320,6 +320,7 @@ class Items(Contents):
                 raise TypeError(f"iter() returned non-iterator of type '{type(found).__name__}'")
             return found
         if issubclass(type(o), (*CONTAINERS, types.MappingProxyType)):
+            self.in_order(o)
             self.read_all(o)
         elif issubclass(type(o), (str, bytes, bytearray)) or kind in VALUES:
             self.read_value(o)

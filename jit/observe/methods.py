@@ -288,7 +288,7 @@ class Methods(Callbacks):
             self.read_all(o)
             self.asks_for_nan(*args)
             given = tuple([self.watch(value, True) for value in args])
-            return self.result(run(*given))
+            return self.of_table(self.result(run(*given)), o, *args)
         if name not in SET_WRITES:
             return self._of_other(o, name, unbound, run, args, kwargs)
         one = name in ("add", "discard", "remove")
@@ -302,17 +302,28 @@ class Methods(Callbacks):
             for value in args:
                 self.watch(value, True)
                 self.asks_for_nan(value)
-            if name.endswith("update"):
-                args = tuple([self.new(list(value)) for value in args])
+        if name == "pop" and (not self.is_fresh(o) or id(o) in self.tables) and len(o) > 1:
+            self.refuse("which item pop() takes out of a set hangs on its table; sort the items")
         if name != "add" and not self.is_fresh(o):
             self.drops_all(o, args if one else [*o])
+        later = args if one or self.is_fresh(o) else tuple(map(self._as_now, args))
         self.writes_to(o)
         result = run(*args)
-        if not self.is_fresh(o):
-            self._effect_on(o, unbound, *args)
+        if self.is_fresh(o):
+            self.of_table(o, *args)
+            if name not in ("add", "update", "__ior__"):
+                self.dented.add(id(o))
+        else:
+            self._effect_on(o, unbound, *later)
             if one:
                 self.wrote(o, "item", args[0])
         return o if result is o else self.result(result)
+
+    def _as_now(self, given: Any) -> Any:
+        """What a set is changed with, as it is now; a set that was there is so when the effect comes."""
+        if type(given) in (set, frozenset):
+            return self.new(set(given)) if self.is_fresh(given) else given
+        return self.new(list(given))
 
     # ---- arrays ----
     def _of_array(self, o: Any, name: str, run: Callable, args: tuple, kwargs: Any) -> Any:

@@ -136,7 +136,7 @@ class Operators(Items):
         if inplace and issubclass(type(a), np.ndarray):
             self._array_changes(a)
         result = run(a, b)
-        return result if result is a or result is b else self.made(result)
+        return result if result is a or result is b else self.of_table(self.made(result), a, b)
 
     def _unpatched(self, name: str, inplace: bool, a: Any, b: Any) -> bool:
         """Whether an operator of tensors is Lamina's own; which it is becomes a fact."""
@@ -288,7 +288,11 @@ class Operators(Items):
             self._read_operand(symbol, a)
             self._read_operand(symbol, b)
             b = self.new(set(b)) if type(b) is set else b
-        if self.refused or self.is_fresh(a):
+        if self.is_fresh(a):
+            if symbol in "-&^":
+                self.dented.add(id(a))
+            return self.of_table(run(a, b), b)
+        if self.refused:
             return run(a, b)
         if symbol != "+":
             items = dict.values(a) if issubclass(type(a), dict) else self.base_of(a).__iter__(a)

@@ -118,6 +118,9 @@ class Outcome:
         if issubclass(kind, tuple) and heap_class(kind) and not dictionary_of(v):
             items = [*map(self.spelled, tuple.__iter__(v))]
             return self._keep(v, f"tuple.__new__({self._const(kind)}, [{', '.join(items)}])")
+        if kind in (set, frozenset) and (id(v) in self._facts.tables or id(v) in self._facts.dented):
+            self._facts.in_order(v)
+            self._facts.refuse("a set that the run made, and took items out of, outlives it")
         if kind in (list, set, deque):
             items = _in_order(v) if kind is set else v
             if items is None:
@@ -158,7 +161,7 @@ class Outcome:
     def _as_it_lies(self, v: Any) -> str:
         """A set of plain values, whose order no order of its items gives."""
         made = set(v) if type(v) is frozenset else v.copy()
-        if not all(map(is_, type(v)(made), v)):
+        if not _lies_like(type(v)(made), v):
             self._facts.refuse("the order of a set that the run made comes of more than what it holds")
         return self._keep(v, f"{type(v).__name__}({self._kept(made)})")
 
@@ -225,9 +228,14 @@ def _in_order(v: Any) -> list[Any] | None:
     """
     there = [*v]
     for items in (there, there[::-1]):
-        if all(map(is_, type(v)(items), there)):
+        if _lies_like(type(v)(items), v):
             return items
     return None if all(type(each) in ATOMS for each in there) else there
+
+
+def _lies_like(made: Any, v: Any) -> bool:
+    """Whether two sets give their items in one order, and go on doing so when more come."""
+    return all(map(is_, made, v)) and made.__sizeof__() == v.__sizeof__()
 
 
 def _constant(v: Any) -> bool:

@@ -91,6 +91,9 @@ class Natively:
     def bases(self, kind):
         """What `except` asks of an error's class."""
 
+    def of_table(self, made, *sources):
+        """Nor is the order of sets."""
+
     def asks_for_nan(self, *values):
         """Nothing is kept here, so NaN may be looked for."""
 
