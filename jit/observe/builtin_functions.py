@@ -18,7 +18,7 @@ import numpy as np
 
 from ...runtime import Tensor
 from .class_checks import ClassChecks
-from .kinds import ATOMS, Builtin, Function, lookup
+from .kinds import ATOMS, MISSING, Builtin, Function, lookup
 from .numbers import LIFTED
 from .policy import (
     DENIED_MODULES,
@@ -223,6 +223,17 @@ class BuiltinFunctions(ClassChecks):
             self.refuse(f"len() of a {kind.__name__} from outside")
         return len(o)
 
+    def _concat(self, function: Callable, a: Any, b: Any) -> Any:
+        if lookup(type(a), "__getitem__") is MISSING:
+            return function(a, b)  # raises
+        return self.binary("+", a, b, inplace=function is operator.iconcat)
+
+    def _length_hint(self, o: Any, *default: Any) -> int:
+        if self.special(o, "__len__") is not MISSING:
+            return self._len(o)
+        why = f"operator.length_hint() asks a {type(o).__name__} from C code"
+        return self.natively(why, operator.length_hint, (o, *default), {})
+
     def _getattr(self, o: Any, name: Any, *default: Any) -> Any:
         if not default:
             return self.attribute(o, name)
@@ -378,6 +389,9 @@ _RULES: dict[Any, Callable] = {
     operator.setitem: lambda self, o, k, v: self.set_item(o, k, v),
     operator.delitem: lambda self, o, k: self.delete_item(o, k),
     operator.contains: lambda self, o, x: self.contains(o, x),
+    operator.length_hint: _R._length_hint,
+    operator.concat: lambda self, a, b: self._concat(operator.concat, a, b),
+    operator.iconcat: lambda self, a, b: self._concat(operator.iconcat, a, b),
     operator.truth: lambda self, o: self.truth(o),
     operator.not_: lambda self, o: not self.truth(o),
     operator.is_: lambda self, a, b: self.identical(a, b),

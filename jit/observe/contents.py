@@ -11,6 +11,7 @@ import datetime
 import functools
 import gc
 import re
+import sys
 import types
 from enum import Enum
 from operator import is_
@@ -23,6 +24,7 @@ from ..facts import exact, holds_nan
 from .attributes import Attributes
 from .facts import NAN
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, heap_class, lookup
+from .quiet import is_quiet
 
 SEQUENCES = (list, tuple, collections.deque)
 CONTAINERS = (*SEQUENCES, dict, set, frozenset)
@@ -32,6 +34,13 @@ _OF_C = (
     np.dtype, types.MethodType, types.GenericAlias, types.UnionType,
     re.Pattern, re.Match,
 )  # fmt: skip
+# Special methods that C code asks for no value: those that make, copy and describe.
+_NOT_ASKED = frozenset((
+    "__new__", "__init__", "__init_subclass__", "__class_getitem__", "__set_name__", "__getnewargs__",
+    "__getnewargs_ex__", "__getstate__", "__setstate__", "__reduce__", "__reduce_ex__", "__copy__",
+    "__deepcopy__", "__replace__", "__repr__", "__dir__", "__enter__", "__exit__", "__call__",
+    "__annotate__", "__annotate_func__", "__post_init__",
+))  # fmt: skip
 VALUES = (range, datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone)
 # Python's numbers and texts, and how to get the bare one out of an object of a class that derives from them.
 _BARE: dict[type, Any] = {
@@ -110,8 +119,14 @@ class Contents(Attributes):
             if not any(k is each for each in o):
                 self.refuse(f"a {kind.__name__}, which hashes itself in Python, was looked up by its value")
                 return False
+            if not self._is_quiet(hasher) or not self._is_quiet(lookup(kind, "__eq__")):
+                self.refuse(f"the hash of a {kind.__name__} does more than read its attributes; it runs once")
+                return False
             self.call(hasher, (k,))
         return True
+
+    def _is_quiet(self, method: Any) -> bool:
+        return type(method) is not Function or is_quiet(method)
 
     def key_word(self, k: str | bytes) -> str:
         """A text as a key, which may hold braces."""
@@ -331,7 +346,15 @@ class Contents(Attributes):
         return any(type(lookup(kind, name)) is Function for name in (
             "__eq__", "__hash__", "__len__", "__iter__", "__getitem__", "__bool__", "__index__", "__str__",
             "__int__", "__float__", "__format__", "__lt__", "__contains__",
-        ))  # fmt: skip
+        )) or any(
+            name not in _NOT_ASKED and name.startswith("__") and self._written_by_user(lookup(kind, name))
+            for base in kind.__mro__ if heap_class(base) for name in base.__dict__
+        )  # fmt: skip
+
+    def _written_by_user(self, held: Any) -> bool:
+        if not self.of_user(held):
+            return False
+        return (held.__module__ or "").partition(".")[0] not in sys.stdlib_module_names
 
     def _is_library(self, kind: type) -> bool:
         home = kind.__module__.partition(".")

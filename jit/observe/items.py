@@ -174,6 +174,9 @@ class Items(Contents):
             self.key(k, o)
             o[k] = self.plain(value)
             return
+        if self.key(k, o) is None:
+            o[k] = raw(value)
+            return
         self.membership(o, k)  # whether it is a new one makes the length, the order and what is in it
         self.drops_item(o, k)
         self.writes_to(o)
@@ -237,6 +240,9 @@ class Items(Contents):
             del o[k]
             return
         if issubclass(type(o), dict):
+            if self.key(k, o) is None:
+                del o[k]
+                return
             self.membership(o, k)
             self.drops_item(o, k)
             self.writes_to(o)

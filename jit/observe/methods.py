@@ -204,11 +204,18 @@ class Methods(Callbacks):
         if name not in _DICT_WRITES:
             return self._of_other(o, name, unbound, run, args, kwargs)
         if name in ("update", "__ior__"):
-            new = dict(*map(self._pairs, args), **kwargs)
-            for key, value in new.items():
+            given = tuple(map(self._pairs, args))
+            several = [dict.items(x) if issubclass(type(x), dict) else x for x in given]
+            pairs = [pair for each in several for pair in each]
+            if not all(self._is_quiet(lookup(type(k), "__hash__")) for k, _ in pairs):
+                self.refuse("a dictionary was updated with keys that hash themselves in Python")
+                return run(*given, **kwargs)
+            for key, value in (*dict(pairs).items(), *kwargs.items()):
                 self._put(o, key, value)
             return o if name == "__ior__" else None
         if name == "__delitem__":
+            if self.key(args[0], o) is None:
+                return run(*args)
             self.membership(o, args[0])
         self.read_all(o)
         keys = list(o)
@@ -235,6 +242,8 @@ class Methods(Callbacks):
 
     def _by_key(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple) -> Any:
         key = args[0]
+        if self.refused or self.key(key, o) is None:
+            return run(*args)
         there = dict.__contains__(o, key)
         if name == "__contains__":
             self.membership(o, key)
@@ -268,6 +277,9 @@ class Methods(Callbacks):
     def _put(self, o: Any, key: Any, value: Any) -> None:
         """Store an item past what the class makes of that."""
         put = OrderedDict.__setitem__ if issubclass(type(o), OrderedDict) else dict.__setitem__
+        if self.key(key, o) is None:
+            put(o, key, value)
+            return
         self.membership(o, key)
         self.drops_item(o, key)
         self.writes_to(o)
@@ -279,8 +291,7 @@ class Methods(Callbacks):
     # ---- sets ----
     def _of_set(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple, kwargs: Any) -> Any:
         if name == "__contains__":
-            self.membership(o, args[0])
-            return run(*args)
+            return self.membership(o, args[0])
         if name == "__len__":
             self.read_length(o)
             return run()
@@ -294,6 +305,8 @@ class Methods(Callbacks):
         one = name in ("add", "discard", "remove")
         if one:
             self.look_into(args[0])
+            if self.key(args[0], o) is None:
+                return run(*args)
             self.membership(o, args[0])
         else:
             self.read_all(o)
