@@ -453,9 +453,7 @@ class TracedFunction:
             thing = reach()
             if thing is not None and (slot is not None or id(thing) not in slots):
                 slots[id(thing)] = thing, slot
-        branch.watching = [
-            Reach(thing, functools.partial(gone, slot)) for thing, slot in slots.values()
-        ]
+        branch.watching = [Reach(thing, functools.partial(gone, slot)) for thing, slot in slots.values()]
 
     # ---- looking at it ----
     def explain(self, *, as_dict: bool = False) -> Any:

@@ -612,6 +612,12 @@ class Facts:
         self.refuse(why)
         for held in (self.known, self.facts, self.shadow, self._before, self._keep, self.effects):
             held.clear()
+        for part in self.parts:  # guards hold containers, and what those hold
+            if any(k not in part.weak and noticed(v) is not None for k, v in part.names.items()):
+                self.parts[:] = [Part() for _ in self.parts]
+                self._consts.clear()
+                self._named.clear()
+                return
 
     def effect(self, function: Callable, *args: Any, **kwargs: Any) -> None:
         """Note something that was done, so that a replay does it as well."""
