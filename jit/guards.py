@@ -36,7 +36,7 @@ class Guard:
         self.part, self.registry = part, registry
         self.check, self.later = part.compiled()
         # The first call looks closer: the run itself may have written.
-        self.epoch: int | None = None
+        self.epoch: float | None = None
         self.hooks: int | None = None
         self.modules, self.optimizers = part.modules, part.optimizers
         self.held = [registry.refs[number] for number in part.held]

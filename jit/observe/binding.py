@@ -13,8 +13,8 @@ from typing import Any
 from ...nn import Module
 from ...runtime import Tensor
 from ...runtime.places import is_internal
-from .facts import Facts
 from .kinds import ATOMS, MISSING, PINNED, Function, Method, heap_class, lookup
+from .lives import Lives
 from .numbers import LIFTED
 
 _TUPLE_GETTER = type(functools._CacheInfo.hits)  # the descriptor of a named tuple's field
@@ -66,7 +66,7 @@ def _dictionary(kind: type) -> types.MappingProxyType:
     return kind.__dict__
 
 
-class Binding(Facts):
+class Binding(Lives):
     """Looks names up in classes, each step as a fact, and binds what is found there."""
 
     # What the layers above give.

@@ -67,8 +67,6 @@ class Contents(Attributes):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._entered: set[int] = set()  # containers that are being read, which may hold themselves
-        self.tables: set[int] = set()  # new sets made of the table of one that this run had changed
-        self.dented: set[int] = set()  # new sets from which something was taken
         self._moved: set[int] = (
             set()
         )  # lists that this run changed by more than putting items in place of others

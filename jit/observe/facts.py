@@ -28,7 +28,7 @@ from ...runtime.modes import _Mode
 from ...runtime.places import Place, is_internal, users
 from ..facts import absent, holds_nan, indefinite, literal, shown
 from ..sources import Arg, Held
-from .deaths import Reach, noticed
+from .deaths import Reach
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, Builtin, Function, Method, heap_class, lookup
 from .numbers import LIFTED, lifted, raw
 from .parts import HISTORIES, Part, Reason, Whole, contents, history, layout, place_text
@@ -126,6 +126,8 @@ class Facts:
         self._weak: set[str] = set()
         self._named: dict[str, Any] = {}
         self._keep: list[Any] = []
+        self.tables: set[int] = set()  # new sets made of the table of one that this run had changed
+        self.dented: set[int] = set()  # new sets from which something was taken
         self._whole: set[int] = set()
         self._cells: dict[int, str] = {}
 
@@ -573,52 +575,6 @@ class Facts:
             self._before[id(o)] = _copied(o)
             self._keep.append(o)
 
-    def drops(self, o: Any, kind: str, key: Any, read: str | None, value: Any) -> None:
-        """See to it that nobody notices the death of what a place held before it is written.
-
-        read: gives that at a later call, with {o} for the object; None where facts say what stands there.
-        """
-        if self.refused or id(o) in self.fresh:
-            return
-        told, place = noticed(value), (id(o), kind, self.key_of(key))
-        if told is not None:
-            text = self._spelled(o, kind, key)
-            del value
-            self._let_go(f"what {text} held is dropped, which {told}")
-        elif read is not None and place not in self.written and not self._is_plain(place):
-            source = self.source(o)
-            if source is not None:
-                text = f"whether anybody notices that what {self._spelled(o, kind, key)} held dies"
-                self.part.lines.append(f"v = {read.format(o=source)}")
-                self.check("type(v) not in SILENT and noticed(v)", text)
-
-    def drops_all(self, o: Any, values: Any) -> None:
-        """The same of many that a container holds, which are facts."""
-        if self.refused or id(o) in self.fresh:
-            return
-        for value in values:
-            if (told := noticed(value)) is not None:
-                del value, values
-                self._let_go(f"something is taken out of {self.path(o)}, which {told}")
-                return
-
-    def _is_plain(self, place: tuple) -> bool:
-        """Whether a fact says that a plain value or a tensor stands at a place."""
-        standing = self.facts.get(place, self.shadow.get(place, MISSING))
-        return standing is not MISSING and (type(standing) in ATOMS or issubclass(type(standing), Tensor))
-
-    def _let_go(self, why: str) -> None:
-        """Refuse, and hold on to nothing: what dies now must die in time."""
-        self.refuse(why)
-        for held in (self.known, self.facts, self.shadow, self._before, self._keep, self.effects):
-            held.clear()
-        for part in self.parts:  # guards hold containers, and what those hold
-            if any(k not in part.weak and noticed(v) is not None for k, v in part.names.items()):
-                self.parts[:] = [Part() for _ in self.parts]
-                self._consts.clear()
-                self._named.clear()
-                return
-
     def effect(self, function: Callable, *args: Any, **kwargs: Any) -> None:
         """Note something that was done, so that a replay does it as well."""
         if not self.refused:
@@ -710,6 +666,10 @@ class Facts:
             self.hold(x)
         elif not self.captured(x):  # met in a slot, which must still hold what stands here
             self.note(read, x, True, path)
+
+    def in_order(self, o: Any) -> None:
+        """The order of a set is asked; see contents.py."""
+        raise AttributeError("in_order is given by Contents")
 
     def read_deep(self, o: Any) -> None:
         """Take for granted all that a container holds; see items.py."""

@@ -1,4 +1,4 @@
-"""Programs that ask classes, and ask objects for identity: protocols, bases, `callable`, NaN, orders of sets."""
+"""Programs that ask classes, identity and order: protocols, bases, `callable`, NaN, tables of sets."""
 
 from __future__ import annotations
 
@@ -260,8 +260,8 @@ QUESTIONS = {
     "in_a_dict": lambda a, b: {b: 1}.get(a, 0),
     "in_a_set": lambda a, b: a in {b},
     "joined_sets": lambda a, b: len({a} | {b}),
-    "made_a_set": lambda a, b: len(set([a, b])),
-    "keys": lambda a, b: len(dict([(a, 1), (b, 2)])),
+    "made_a_set": lambda a, b: len(frozenset((a, b))),
+    "keys": lambda a, b: len(dict(zip((a, b), (1, 2)))),
     "grouped": lambda a, b: len([*itertools.groupby([a, b])]),
     "in_a_deque": lambda a, b: collections.deque([b]).count(a),
     "in_values": lambda a, b: a in {"k": b}.values(),
