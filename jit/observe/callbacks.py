@@ -174,6 +174,8 @@ class Callbacks(Operators):
         loose = "key" in kwargs and kwargs["key"] is not None
         given = []
         for value in args:
+            if len(args) > 1 and type(value) is tuple:  # perhaps one of those that are compared
+                self.asks_for_nan(value)
             if callable(value) and not issubclass(type(value), (type, Tensor)):
                 given.append(self.trampoline(value))
             else:

@@ -126,6 +126,7 @@ class Facts:
         self._weak: set[str] = set()
         self._named: dict[str, Any] = {}
         self._keep: list[Any] = []
+        self.constants: set[int] = set()  # containers that stand in code
         self.tables: set[int] = set()  # new sets made of the table of one that this run had changed
         self.dented: set[int] = set()  # new sets from which something was taken
         self._whole: set[int] = set()
@@ -225,6 +226,11 @@ class Facts:
             if issubclass(type(o), (BaseException, *ITERATORS)):
                 self.holders.add(id(o))
         return o
+
+    def constant(self, o: Any) -> Any:
+        """Mark a container that stands in code: a new object that is the same at each call."""
+        self.constants.add(id(o))
+        return self.new(o)
 
     def _noticed(self, o: Any) -> Reach:
         """Mark an object as made in this run for as long as somebody else holds it."""

@@ -111,7 +111,8 @@ class Outcome:
         return at
 
     def _made(self, v: Any, kind: type) -> str:
-        if kind in (tuple, frozenset) and not self._facts.is_fresh(v) and _constant(v):
+        there = id(v) in self._facts.constants or not self._facts.is_fresh(v)
+        if kind in (tuple, frozenset) and there and _constant(v):
             return self._const(v)  # of the code: eager hands out the same each time
         if kind is tuple:  # a list's, or the compiler would make one constant of constants
             return self._keep(v, f"(*[{', '.join(map(self.spelled, v))}],)")

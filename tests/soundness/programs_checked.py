@@ -20,6 +20,11 @@ class HasScale(typing.Protocol):
     def scale(self): ...
 
 
+@typing.runtime_checkable
+class HasRate(typing.Protocol):
+    rate: float
+
+
 def asked(w, question, changes, make=None):
     """Call a function that asks a question of an object of a fresh class, between changes of that class."""
 
@@ -63,13 +68,13 @@ def a_protocol_asks_a_property(w):
 
     class Thing:
         @property
-        def scale(self):
+        def rate(self):
             if not here:
-                raise AttributeError("scale")
-            return len
+                raise AttributeError("rate")
+            return 1.0
 
     thing = Thing()
-    f = w.trace(lambda x: x * 2 if isinstance(thing, HasScale) else x * 3)
+    f = w.trace(lambda x: x * 2 if isinstance(thing, HasRate) else x * 3)
     for here in w.rounds(False, True):
         w.call(f, w.x)
 
@@ -336,9 +341,9 @@ def a_set_is_added_to_and_gone_through(w):
 def a_set_is_popped(w):
     held = types.SimpleNamespace(s=set())
     f = w.trace(lambda x: x * (held.s.pop() + 1))
-    for large in w.rounds(False, True):
+    for large in w.rounds(False, True, False):
         held.s = refilled({1, 8}) if large else {1, 8}
-        w.once(f, w.x)
+        w.call(f, w.x)
 
 
 @program("order")
@@ -351,8 +356,7 @@ def a_set_is_copied_and_added_to(w):
             x = x * k + 1
         return x
 
-    for large in w.rounds(False, True):
-        held.s = refilled({1, 2}) if large else {1, 2}
+    for held.s in w.rounds({1, 2}, refilled({1, 2}), {1, 2, 3}, refilled({1, 2, 3})):
         w.call(f, w.x)
 
 

@@ -295,7 +295,7 @@ def what_is_popped_dies_at_once(w):
         return x * len(log)
 
     w.see(log=log)
-    for count in w.rounds(1, 2):
+    for count in w.rounds(1, 2, 3):
         log.clear()
         items.extend(make() for _ in range(count))
         w.once(f, w.x)

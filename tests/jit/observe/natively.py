@@ -91,6 +91,9 @@ class Natively:
     def bases(self, kind):
         """What `except` asks of an error's class."""
 
+    def constant(self, value):
+        return self.new(value)
+
     def of_table(self, made, *sources):
         """Nor is the order of sets."""
 
