@@ -332,7 +332,7 @@ def a_set_is_added_to_and_gone_through(w):
             x = x * k + 1
         return x
 
-    for large in w.rounds(False, True):
+    for large in w.rounds(False, True, False):
         held.s = refilled({1, 2}) if large else {1, 2}
         w.once(f, w.x)
 
