@@ -52,6 +52,13 @@ def exact(a: Any, b: Any) -> bool:
     return False
 
 
+def holds_nan(value: Any) -> bool:
+    """Whether a value is NaN, which is found by identity alone, or a container that holds it."""
+    if type(value) in (float, complex):
+        return value != value
+    return type(value) in (tuple, list, set, frozenset) and any(map(holds_nan, value))
+
+
 def shown(value: Any) -> str:
     """A value in a few words: plain ones as Python writes them, tensors by their type, the rest by name."""
     if _is_large(value):

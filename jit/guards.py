@@ -36,7 +36,7 @@ class Guard:
         self.part, self.registry = part, registry
         self.check, self.later = part.compiled()
         # The first call looks closer: the run itself may have written.
-        self.epoch: int | None = None
+        self.epoch: float | None = None
         self.hooks: int | None = None
         self.modules, self.optimizers = part.modules, part.optimizers
         self.held = [registry.refs[number] for number in part.held]
@@ -48,6 +48,7 @@ class Guard:
         if at:
             return self.part.reasons[at - 1] if at > 0 else ELSEWHERE
         if epoch.value != self.epoch or methods.hooks_hung != self.hooks:
+            epoch.settle()
             now, hooks = epoch.value, methods.hooks_hung
             if at := self.later(S):
                 return self.part.late[at - 1] if at > 0 else ELSEWHERE

@@ -110,6 +110,7 @@ class _Quick:
             return self._renewed(S)
 
     def _renewed(self, S: list) -> bool:
+        epoch.settle()
         now = epoch.value, changes.objects, changes.contents  # of which a new default dtype moves one
         if dtypes.default_dtype() is not self.default or self.guard.failing(S) is not None:
             return False
@@ -127,5 +128,6 @@ class _Quick:
         )
         self.kept[:] = [held[at]._data if at >= 0 else made[-1 - at] for at in self.fixed]
         exposed = any(x._storage is not None and x._storage.exposed for x in held.values())
-        self.epochs[:] = [None] * 3 if exposed else now
+        unsettled = now[0] != now[0]  # somebody keeps a module's dictionary
+        self.epochs[:] = [None] * 3 if exposed or unsettled else now
         return True

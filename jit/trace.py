@@ -30,6 +30,7 @@ from .autograd import differentiable
 from .blame import where_text
 from .facts import Refusal
 from .guards import Conditions, Guard
+from .observe.deaths import Reach
 from .observe.decode import TABLES
 from .observe.facts import Abandoned, Facts, Registry
 from .observe.kinds import TRANSPARENT
@@ -91,6 +92,11 @@ class TracedFunction:
             self._full: str | None = None
             self._unsteady: Counter[tuple] = Counter()
             self._log = Log(self._name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        if name == "__wrapped__" and "_log" in self.__dict__:  # what was recorded is another function's
+            self.reset()
 
     # ---- calling ----
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -459,9 +465,7 @@ class TracedFunction:
             thing = reach()
             if thing is not None and (slot is not None or id(thing) not in slots):
                 slots[id(thing)] = thing, slot
-        branch.watching = [
-            weakref.ref(thing, functools.partial(gone, slot)) for thing, slot in slots.values()
-        ]
+        branch.watching = [Reach(thing, functools.partial(gone, slot)) for thing, slot in slots.values()]
 
     # ---- looking at it ----
     def explain(self, *, as_dict: bool = False) -> Any:
@@ -533,7 +537,7 @@ class TracedModule(TracedFunction):
     def __setattr__(self, name: str, value: Any) -> None:
         own = self.__dict__
         if name in own or "_log" not in own:  # the last that `__init__` sets
-            object.__setattr__(self, name, value)
+            super().__setattr__(name, value)
         else:
             setattr(self.__wrapped__, name, value)
 

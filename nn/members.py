@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import getrefcount
 from typing import Any
 from weakref import ref
 
@@ -16,6 +17,28 @@ class Plain:
 # The instance dictionary of a module, by Python's own descriptor.
 fields: Callable[[Any], dict[str, Any]] = Plain.__dict__["__dict__"].__get__
 set_fields: Callable[[Any, dict[str, Any]], None] = Plain.__dict__["__dict__"].__set__
+
+
+def _unkept() -> int:
+    """How many references `is_kept` counts to a dictionary that its object alone holds."""
+    alone = Plain()
+    alone.name = None  # type: ignore[attr-defined]
+    return getrefcount(fields(alone))
+
+
+def is_kept(reach: Callable[[], Any]) -> bool:
+    """Whether somebody besides a module, held weakly, holds its instance dictionary."""
+    module = reach()
+    return module is not None and getrefcount(fields(module)) > _UNKEPT
+
+
+_UNKEPT = _unkept()
+
+
+class Owner(ref):
+    """How what belongs to a module reaches it: a reference of the library's own, which is no user's."""
+
+    __slots__ = ()
 
 
 class Tracked(dict):
@@ -86,7 +109,7 @@ class Members(Tracked):
 
     def belong(self, module: Any) -> Members:
         """Make `module` the one whose attributes these are."""
-        self.owner = ref(module)
+        self.owner = Owner(module)
         fields(module).update(self)
         return self
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from ..ir.dtypes import DType, as_dtype, bfloat16, float16, float32, float64
@@ -13,9 +14,9 @@ from ..runtime import Parameter, Tensor
 from ..runtime.refusal import refuse
 from . import hooks as hooking
 from . import state
-from .epoch import advance
+from .epoch import advance, hand_out
 from .hooks import Hook, RemovableHandle
-from .members import Members, Plain, Tracked, fields, set_fields
+from .members import Members, Owner, Plain, Tracked, fields, is_kept, set_fields
 from .text import framed, indented
 
 MEMBERS = ("_parameters", "_buffers", "_modules")
@@ -67,7 +68,7 @@ class Module(Plain):
     # ---- attributes ----
     @property
     def __dict__(self) -> dict[str, Any]:
-        advance()  # who asks for it may write into it
+        hand_out(id(self), partial(is_kept, Owner(self)))  # who asks for it may write into it
         return fields(self)
 
     @__dict__.setter

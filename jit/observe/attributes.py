@@ -14,9 +14,10 @@ from ...nn.epoch import advance
 from ...nn.members import fields
 from ...runtime import Parameter, Tensor
 from .binding import is_plain
+from .deaths import in_cell, in_slot
 from .frames import UNBOUND, contents
 from .kinds import MISSING, TRANSPARENT, Function, lookup, of_lamina
-from .lookups import Lookups
+from .lookups import Lookups, fields_of_tensor
 from .numbers import raw
 from .spelling import MODULE
 from .whole import MEMBERS
@@ -51,6 +52,7 @@ class Attributes(Lookups):
             scope[name] = raw(value)
             return
         self.name_globals(scope)
+        self._drops_global(scope, name)
         scope[name] = raw(value)
         self.wrote(scope, "item", name, value)
         self.effect(dict.__setitem__, scope, name, value)
@@ -65,9 +67,13 @@ class Attributes(Lookups):
             self.name_globals(scope)
             if self.at(scope, "item", name) not in self.written:
                 self.fact(scope, "in", name, f"({self.word(name)} in {{o}})", True)
+            self._drops_global(scope, name)
             self.wrote(scope, "item", name)
             self.effect(dict.__delitem__, scope, name)
         del scope[name]
+
+    def _drops_global(self, scope: dict[str, Any], name: str) -> None:
+        self.drops(scope, "item", name, f"{{o}}.get({self.word(name)})", scope.get(name))
 
     def load_cell(self, cell: types.CellType) -> Any:
         """What a variable of an enclosing function holds.  Raises ValueError where it holds nothing."""
@@ -84,13 +90,14 @@ class Attributes(Lookups):
         if self.refused or self.is_fresh(cell):
             cell.cell_contents = self.plain(value)
             return
+        self.drops(cell, "cell", 0, "in_cell({o})", in_cell(cell))
         cell.cell_contents = raw(value)
         self.wrote(cell, "cell", 0, value)
         self.effect(set_cell, cell, value)
 
     def delete_cell(self, cell: types.CellType) -> None:
         """Delete a variable of an enclosing function.  Raises ValueError where it holds nothing."""
-        self.load_cell(cell)
+        self.drops_all(cell, [self.load_cell(cell)])
         del cell.cell_contents
         if not (self.refused or self.is_fresh(cell)):
             self.wrote(cell, "cell", 0)
@@ -106,14 +113,20 @@ class Attributes(Lookups):
             self._set_on_tensor(o, name, self.plain(value))
         elif kind is types.ModuleType:
             self.name_globals(o.__dict__, MODULE + o.__name__)
+            self._drops_global(o.__dict__, name)
             setattr(o, name, raw(value))
             self.wrote(o.__dict__, "item", name, value)
             self.effect(setattr, o, name, value)
         elif issubclass(kind, type):
             self._set_on_class(o, name, self.plain(value))
         else:
-            if kind in TRANSPARENT and type(lookup(kind, "__setattr__")) is Function:  # it hands it on
-                self.set_attribute(self.attribute(o, "__wrapped__"), name, value)
+            if kind in TRANSPARENT:
+                wrapped = self.attribute(o, "__wrapped__")
+                if issubclass(type(wrapped), Module) and name != "__wrapped__":  # it hands it on
+                    self.set_attribute(wrapped, name, value)
+                else:
+                    self.refuse(f"{name} of a traced function was written")
+                    setattr(o, name, raw(value))
                 return
             hook = self.special(o, "__setattr__")
             if hook is Module.__setattr__:
@@ -160,6 +173,7 @@ class Attributes(Lookups):
             self.writes_to(own)
         if handed or self.is_fresh(o):
             value = self.plain(value)
+        self._drops_attribute(o, name)
         write(o, name, raw(value))
         self.wrote(o, "class" if name == "__class__" else "attr", 0 if name == "__class__" else name, value)
         if self.is_fresh(o):
@@ -170,12 +184,26 @@ class Attributes(Lookups):
             self.refuse(f"{name} was written on a {type(o).__name__} that nothing known leads to")
         self.effect(write, o, name, value)
 
+    def _drops_attribute(self, o: Any, name: str) -> None:
+        """An attribute that stands in the object's own dictionary or slot is about to go."""
+        if self.refused or self.is_fresh(o):
+            return
+        held, own = lookup(type(o), name), self.own_of(o)
+        if type(held) is types.MemberDescriptorType:
+            read = f"{self.const(in_slot)}({self.const(held)}, {{o}})"
+            self.drops(o, "attr", name, read, in_slot(held, o))
+        elif own is not None:
+            read = f"{self.own_text(type(o))}.get({self.word(name)})"
+            self.drops(o, "attr", name, read, own.get(name))
+
     def _set_on_tensor(self, o: Tensor, name: str, value: Any) -> None:
         kind = type(o)
         if not of_lamina(kind):
             self.refuse(f"{kind.__name__}, a class of the user's own, derives from Tensor")
         if name.startswith("_"):
             self.refuse(f"the inside of a tensor was written: {name}")
+        if issubclass(kind, Parameter) and name in fields_of_tensor(o):
+            self.drops_all(o, [fields_of_tensor(o)[name]])
         setattr(o, name, value)
         if not hasattr(kind, name) and not self.refused:  # an attribute of the user's on a parameter
             self.wrote(o, "attr", name)
@@ -193,6 +221,7 @@ class Attributes(Lookups):
                 self.call(above.fset, (o, value))
                 return
             self.refuse(f"{name} of the class {o.__name__} was written")
+        self.drops(o, "own", name, f"{{o}}.__dict__.get({self.word(name)})", o.__dict__.get(name))
         setattr(o, name, value)
         for kind in ("own", "none"):
             self.wrote(o, kind, name)
@@ -221,6 +250,7 @@ class Attributes(Lookups):
                 self.writes_to(each)
         if registers or any(name in m for m in members):
             value = self.plain(value)
+        self._drops_attribute(o, name)
         Module.__setattr__(o, name, raw(value))
         self._wrote_member(o, members, name, value)
         self.effect(Module.__setattr__, o, name, value)
@@ -291,6 +321,7 @@ class Attributes(Lookups):
             self.fact(o, "has", name, f"({self.word(name)} in {self.own_text(type(o))})", True)
         if not self.is_fresh(o) and own is not None and self.is_known(own):
             self.refuse(f"{name} was deleted from an object whose dictionary had been asked for")
+        self._drops_attribute(o, name)
         object.__delattr__(o, name)
         self.wrote(o, "attr", name)
         if not self.is_fresh(o):
@@ -311,6 +342,7 @@ class Attributes(Lookups):
         for each in members:
             if name in each:
                 self.writes_to(each)
+        self._drops_attribute(o, name)
         delattr(o, name)
         self._wrote_member(o, members, name)
         self.effect(delattr, o, name)

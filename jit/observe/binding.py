@@ -13,8 +13,8 @@ from typing import Any
 from ...nn import Module
 from ...runtime import Tensor
 from ...runtime.places import is_internal
-from .facts import Facts
 from .kinds import ATOMS, MISSING, PINNED, Function, Method, heap_class, lookup, of_lamina
+from .lives import Lives
 from .numbers import LIFTED
 
 _TUPLE_GETTER = type(functools._CacheInfo.hits)  # the descriptor of a named tuple's field
@@ -66,7 +66,7 @@ def _dictionary(kind: type) -> types.MappingProxyType:
     return kind.__dict__
 
 
-class Binding(Facts):
+class Binding(Lives):
     """Looks names up in classes, each step as a fact, and binds what is found there."""
 
     # What the layers above give.
@@ -241,9 +241,11 @@ class Binding(Facts):
             value = held.__get__(o)
         except AttributeError:
             if self.at(o, "attr", name) not in self.written:
-                self.fact(o, "absent", name, f"{self.const(unset)}({self.const(held)}, {{o}})", True)
+                read = f"{self.const(unset)}({self.const(held)}, {{o}})"
+                self.fact(o, "absent", name, read, True, late=False)
             raise
-        return self.fact(o, "attr", name, self._plain_text(held, type(o), name), value, lift=True)
+        read = self._plain_text(held, type(o), name)
+        return self.fact(o, "attr", name, read, value, lift=True, late=False)
 
     def _in_c(self, held: Any, o: Any, kind: type, name: str) -> Any:
         """A value that C code gives: one that it keeps is a fact, one that it makes can't be watched."""

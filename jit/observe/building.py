@@ -28,6 +28,7 @@ def take(stack: list[Any], count: int | None) -> list[Any]:
 
 def _hashed(frame: Frame, *values: Any) -> None:
     """Refuse what C code would hash or compare by the user's own methods, unseen."""
+    frame.observer.asks_for_nan(*values)
     for value in values:
         if type(value) not in _SIMPLE and type(lookup(type(value), "__hash__")) is FunctionType:
             frame.observer.refuse(f"the hash of a {type(value).__name__} was taken by a display of Python")
@@ -115,6 +116,7 @@ def set_update(frame: Frame, stack: list[Any], depth: int) -> None:
     values = frame.observer.unpack(given)
     _hashed(frame, *values)
     stack[-depth].update(given if type(given) in (set, frozenset) else values)  # their order is told by both
+    frame.observer.of_table(stack[-depth], given)
 
 
 def _mapping(frame: Frame, value: Any) -> dict[Any, Any]:

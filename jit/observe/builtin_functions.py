@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _abc
 import _thread
-import abc
 import builtins
 import functools
 import operator
@@ -18,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from ...runtime import Tensor
-from .kinds import ATOMS, Builtin, Function, lookup
+from .class_checks import ClassChecks
+from .kinds import ATOMS, MISSING, Builtin, Function, lookup
 from .numbers import LIFTED
 from .operators import BINARY, COMPARISONS, UNARY
 from .policy import (
@@ -30,7 +30,6 @@ from .policy import (
     PURE_MODULES,
     reason_against,
 )
-from .sinks import Sinks
 
 _DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 _SIZED = (list, tuple, dict, set, frozenset)
@@ -49,7 +48,7 @@ def unbound_of(function: Any, owner: Any) -> Any:
     return None
 
 
-class BuiltinFunctions(Sinks):
+class BuiltinFunctions(ClassChecks):
     """Calls functions written in C."""
 
     _native_limit = 0  # of recursion, as the user set it, while the interpreter has changed it
@@ -132,6 +131,7 @@ class BuiltinFunctions(Sinks):
             self.look_into(value)
         if kwargs.get("key") is not None:
             self.refuse(f"{function.__name__}() with a key orders a list in C code")
+        self.drops_all(held, [*held])
         self.writes_to(held)
         result = function(*args, **kwargs)
         if not self.is_fresh(held):
@@ -215,6 +215,17 @@ class BuiltinFunctions(Sinks):
             self.refuse(f"len() of a {kind.__name__} from outside")
         return len(o)
 
+    def _concat(self, function: Callable, a: Any, b: Any) -> Any:
+        if lookup(type(a), "__getitem__") is MISSING:
+            return function(a, b)  # raises
+        return self.binary("+", a, b, inplace=function is operator.iconcat)
+
+    def _length_hint(self, o: Any, *default: Any) -> int:
+        if self.special(o, "__len__") is not MISSING:
+            return self._len(o)
+        why = f"operator.length_hint() asks a {type(o).__name__} from C code"
+        return self.natively(why, operator.length_hint, (o, *default), {})
+
     def _getattr(self, o: Any, name: Any, *default: Any) -> Any:
         if not default:
             return self.attribute(o, name)
@@ -229,37 +240,6 @@ class BuiltinFunctions(Sinks):
         except AttributeError:
             return False
         return True
-
-    def _isinstance(self, o: Any, kinds: Any) -> bool:
-        self.class_of(o)
-        self._kinds(kinds)
-        return isinstance(o, kinds)
-
-    def _issubclass(self, kind: Any, kinds: Any) -> bool:
-        self._kinds(kinds)
-        return issubclass(kind, kinds)
-
-    def _kinds(self, kinds: Any) -> None:
-        """What `isinstance` asks of the classes on its right."""
-        if issubclass(type(kinds), (tuple, types.UnionType)):
-            self.read_all(kinds) if issubclass(type(kinds), tuple) else self.same(kinds)
-            for kind in kinds if issubclass(type(kinds), tuple) else kinds.__args__:
-                self._kinds(kind)
-            return
-        if type(kinds) is abc.ABCMeta:  # whose register() may be called at any time
-            self.fact(_abc, "asked", "token", "{o}.get_cache_token()", _abc.get_cache_token())
-        for name in ("__instancecheck__", "__subclasscheck__"):
-            asked = lookup(type(kinds), name)
-            if type(asked) is Function and asked.__module__ not in ("abc", "typing", "_py_abc"):
-                self.refuse(f"{type(kinds).__name__}.{name} answers isinstance(), from C code")
-        hook = getattr(kinds, "__subclasshook__", None)
-        inner = getattr(hook, "__func__", None)
-        if type(inner) is Function and inner.__module__ not in sys.stdlib_module_names | {"collections.abc"}:
-            self.refuse(f"{kinds.__name__}.__subclasshook__ answers isinstance(), from C code")
-
-    def _callable(self, o: Any) -> bool:
-        self.class_of(o)
-        return callable(o)
 
     def _id(self, o: Any) -> int:
         if type(o) in ATOMS or self.source(o) is None or not self.captured(o):
@@ -391,8 +371,8 @@ _RULES: dict[Any, Callable] = {
     builtins.len: _R._len, builtins.getattr: _R._getattr, builtins.hasattr: _R._hasattr,
     builtins.setattr: lambda self, o, name, value: self.set_attribute(o, name, value),
     builtins.delattr: lambda self, o, name: self.delete_attribute(o, name),
-    builtins.isinstance: _R._isinstance, builtins.issubclass: _R._issubclass,
-    builtins.callable: _R._callable, builtins.id: _R._id, builtins.repr: _R._repr,
+    builtins.isinstance: _R.is_instance, builtins.issubclass: _R.is_subclass,
+    builtins.callable: _R.is_callable, builtins.id: _R._id, builtins.repr: _R._repr,
     builtins.ascii: _R._ascii, builtins.format: _R._format, builtins.iter: _R._iter,
     builtins.next: _R._next, builtins.vars: _R._attributes_of, builtins.hash: _R._hash,
     builtins.__import__: _R._import, builtins.any: _R._any, builtins.all: _R._all,
@@ -401,16 +381,19 @@ _RULES: dict[Any, Callable] = {
     operator.setitem: lambda self, o, k, v: self.set_item(o, k, v),
     operator.delitem: lambda self, o, k: self.delete_item(o, k),
     operator.contains: lambda self, o, x: self.contains(o, x),
+    operator.length_hint: _R._length_hint,
+    operator.concat: lambda self, a, b: self._concat(operator.concat, a, b),
+    operator.iconcat: lambda self, a, b: self._concat(operator.iconcat, a, b),
     operator.truth: lambda self, o: self.truth(o),
     operator.not_: lambda self, o: not self.truth(o),
-    operator.is_: lambda self, a, b: a is b,
-    operator.is_not: lambda self, a, b: a is not b,
+    operator.is_: lambda self, a, b: self.identical(a, b),
+    operator.is_not: lambda self, a, b: not self.identical(a, b),
     operator.abs: lambda self, a: self.call(abs, (a,)),
     _thread.get_ident: _R._thread_id,
     sys.getrecursionlimit: _R._recursion_limit,
     sys.exc_info: _R._exc_info, sys.exception: _R._exception, os.fspath: _R._fspath,
-    _abc._abc_instancecheck: lambda self, kind, o: self._isinstance(o, kind),
-    _abc._abc_subclasscheck: lambda self, kind, other: self._issubclass(other, kind),
+    _abc._abc_instancecheck: lambda self, kind, o: self.is_instance(o, kind),
+    _abc._abc_subclasscheck: lambda self, kind, other: self.is_subclass(other, kind),
 }  # fmt: skip
 _WITH_KEYWORDS = frozenset((builtins.sum, builtins.__import__))
 for _home in ("posix", "nt"):

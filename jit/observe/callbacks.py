@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 import re
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from ...runtime import Tensor
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, Method, lookup
 from .operators import Operators
+from .policy import BY_IDENTITY
 
 # What C code calls on its own account when it compares, adds, prints or goes through objects.
 _CALLED_BY_C = (
@@ -20,8 +20,6 @@ _CALLED_BY_C = (
     "__len__", "__iter__", "__repr__", "__str__", "__index__", "__int__", "__float__", "__contains__",
     "__getitem__",
 )  # fmt: skip
-# What C code may call by itself: it tells classes apart, and asks nothing of objects.
-_FREE: tuple = (operator.is_, operator.is_not, callable)
 _OPEN = (list, tuple, dict, set, frozenset, slice, deque, Method, *VIEWS)
 
 
@@ -45,7 +43,7 @@ class Callbacks(Operators):
 
     def trampoline(self, value: Any) -> Any:
         """A callable for C code to call, which leads back into the recorder; None stays None."""
-        if value is None or any(value is each for each in _FREE):
+        if value is None:
             return value
         return self.new(lambda *args, **kwargs: self.plain(self.call(value, self._from_c(args), kwargs)))
 
@@ -56,10 +54,10 @@ class Callbacks(Operators):
                 self.result(value)
         return args
 
-    def watch(self, value: Any, strict: bool) -> Any:
+    def watch(self, value: Any, strict: bool, ordered: bool = True) -> Any:
         """An iterable for C code to go through: facts now, a user's iterator driven through the recorder.
 
-        strict: C code looks into the items, to compare or to add them.
+        strict: C code looks into the items, to compare or to add them.  ordered: their order matters.
         """
         kind = type(value)
         if kind in ATOMS or issubclass(kind, (Tensor, type)):
@@ -72,6 +70,8 @@ class Callbacks(Operators):
                 self.refuse(f"a {kind.__name__} from outside was gone through, which is used up by that")
             return self.drive(iter(value), strict) if strict and kind not in VIEWS else value
         if kind in (list, tuple, set, frozenset, deque):
+            if ordered:
+                self.in_order(value)
             self.read_all(value)
             if strict:
                 for item in value:
@@ -90,6 +90,8 @@ class Callbacks(Operators):
         if not harmless(value):
             self.refuse(f"a {type(value).__name__} was compared, added or printed by C code")
         elif not self.refused:
+            if type(value) not in ATOMS:  # C code compares what is in containers by identity first
+                self.asks_for_nan(value)
             self.read_deep(value)
 
     def read_settings(self, o: Any) -> None:
@@ -115,6 +117,7 @@ class Callbacks(Operators):
             self.refuse(f"the text of a {type(value).__name__} shows its address")
         else:
             self.look_into(value)
+            self.in_order(value)
             self.read_settings(value)
             inside = [*value, *value.values()] if issubclass(type(value), dict) else value
             for item in inside if issubclass(type(value), (list, tuple, dict, set, frozenset, deque)) else ():
@@ -134,6 +137,12 @@ class Callbacks(Operators):
                 yield self.plain(value)
 
         return self.new(items())
+
+    def without_nan(self, items: Iterable) -> Iterator:
+        """The same items for C code that looks for them by identity first."""
+        for item in items:
+            self.asks_for_nan(item)
+            yield item
 
     def made_here(self, o: Any) -> Any:
         """Mark an object as made in this run, though it is of a kind that is pinned by identity."""
@@ -160,10 +169,12 @@ class Callbacks(Operators):
         loose = "key" in kwargs and kwargs["key"] is not None
         given = []
         for value in args:
+            if len(args) > 1 and type(value) is tuple:  # perhaps one of those that are compared
+                self.asks_for_nan(value)
             if callable(value) and not issubclass(type(value), (type, Tensor)):
                 given.append(self.trampoline(value))
             else:
-                given.append(self.watch(self.plain(value), not loose))
+                given.append(self.watch(self.plain(value), not loose, function is not sorted or loose))
         named = {}
         for name, value in kwargs.items():
             if name in ("key", "func") and callable(value):
@@ -171,4 +182,6 @@ class Callbacks(Operators):
             else:
                 self.look_into(value)
                 named[name] = self.plain(value)
+        if function in BY_IDENTITY and given:
+            given[0] = self.new(self.without_nan(given[0]))
         return self.result(function(*given, **named))

@@ -90,6 +90,7 @@ def check_match(frame: Frame, stack: list[Any], _: None) -> None:
     kinds = stack[-1]
     if issubclass(type(kinds), tuple):
         frame.observer.read_all(kinds)
+    frame.observer.bases(type(stack[-2]))
     stack[-1] = _caught(type(stack[-2]), kinds)
 
 
@@ -222,12 +223,12 @@ def get_length(frame: Frame, stack: list[Any], _: None) -> None:
 
 @operation("match_sequence")
 def match_sequence(frame: Frame, stack: list[Any], _: None) -> None:
-    stack.append(bool(frame.observer.class_of(stack[-1]).__flags__ & _SEQUENCE))
+    stack.append(bool(frame.observer.matches(stack[-1]) & _SEQUENCE))
 
 
 @operation("match_mapping")
 def match_mapping(frame: Frame, stack: list[Any], _: None) -> None:
-    stack.append(bool(frame.observer.class_of(stack[-1]).__flags__ & _MAPPING))
+    stack.append(bool(frame.observer.matches(stack[-1]) & _MAPPING))
 
 
 @operation("match_keys")

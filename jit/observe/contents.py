@@ -11,6 +11,7 @@ import datetime
 import functools
 import gc
 import re
+import sys
 import types
 from enum import Enum
 from operator import is_
@@ -19,10 +20,12 @@ from typing import Any
 import numpy as np
 
 from ...runtime import Tensor
-from ..facts import exact
+from ..facts import exact, holds_nan
 from .attributes import Attributes
+from .facts import NAN
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, heap_class, lookup
 from .names import library_class
+from .quiet import is_quiet
 
 SEQUENCES = (list, tuple, collections.deque)
 CONTAINERS = (*SEQUENCES, dict, set, frozenset)
@@ -31,6 +34,13 @@ _OF_C = (
     np.dtype, types.MethodType, types.GenericAlias, types.UnionType,
     re.Pattern, re.Match,
 )  # fmt: skip
+# Special methods that C code asks for no value: those that make, copy and describe.
+_NOT_ASKED = frozenset((
+    "__new__", "__init__", "__init_subclass__", "__class_getitem__", "__set_name__", "__getnewargs__",
+    "__getnewargs_ex__", "__getstate__", "__setstate__", "__reduce__", "__reduce_ex__", "__copy__",
+    "__deepcopy__", "__replace__", "__repr__", "__dir__", "__enter__", "__exit__", "__call__",
+    "__annotate__", "__annotate_func__", "__post_init__",
+))  # fmt: skip
 # Classes of C whose objects are values, and never change.
 VALUES = (range, datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone)
 # Python's numbers and texts, and how to get the bare one out of an object of a class that derives from them.
@@ -43,6 +53,13 @@ _BARE: dict[type, Any] = {
 def keys_are(o: Any, keys: list[Any]) -> bool:
     """Whether going through `o` gives these objects or, for plain values, ones of their types and bits."""
     return len(o) == len(keys) and all(map(is_, o, keys)) or exact([*o], keys)
+
+
+def lies(o: Any) -> str:
+    """How the items of a set lie in its table, as far as C code that copies it can tell."""
+    copy = set(o)
+    places = {id(each): at for at, each in enumerate(o)}
+    return f"{o.__sizeof__()} {copy.__sizeof__()} {[places[id(each)] for each in copy]}"
 
 
 class Contents(Attributes):
@@ -74,6 +91,9 @@ class Contents(Attributes):
         """The text of a key; None, after refusing where it matters, if no later call could find it."""
         if not self._hash_is_read(k, o):
             return None
+        if holds_nan(k):
+            self.refuse(NAN)
+            return None
         if self.is_known(k) and self.by_value(k):
             self.read_deep(k)
         if self.is_fresh(o):
@@ -98,8 +118,14 @@ class Contents(Attributes):
             if not any(k is each for each in o):
                 self.refuse(f"a {kind.__name__}, which hashes itself in Python, was looked up by its value")
                 return False
+            if not self._is_quiet(hasher) or not self._is_quiet(lookup(kind, "__eq__")):
+                self.refuse(f"the hash of a {kind.__name__} does more than read its attributes; it runs once")
+                return False
             self.call(hasher, (k,))
         return True
+
+    def _is_quiet(self, method: Any) -> bool:
+        return type(method) is not Function or is_quiet(method)
 
     def key_word(self, k: str | bytes) -> str:
         """A text as a key, which may hold braces."""
@@ -135,6 +161,13 @@ class Contents(Attributes):
         """The expression of an item of a dictionary {o}."""
         return f"{{o}}[{text}]" if type(o) in (dict, types.MappingProxyType) else f"item({{o}}, {text})"
 
+    def drops_item(self, o: Any, k: Any) -> None:
+        """What a dictionary holds under a key is about to go."""
+        if self.refused or self.is_fresh(o) or not dict.__contains__(o, k):
+            return
+        text = self.key(k, o)
+        self.drops(o, "item", k, f"dict.get({{o}}, {text})" if text else None, dict.get(o, k))
+
     # ---- lengths ----
     def read_length(self, o: Any, lift: bool = False) -> Any:
         """How long a container was before the run becomes a fact; lift: where it keeps changing, an input."""
@@ -157,6 +190,31 @@ class Contents(Attributes):
     def is_moved(self, o: Any) -> bool:
         """Whether this run may have moved items of a list to other places."""
         return id(o) in self._moved
+
+    def asks_for_nan(self, *values: Any) -> None:
+        """C code looks for values among others by identity and by `==`: refuse to do so with NaN."""
+        if not self.refused and any(map(holds_nan, values)):
+            self.refuse(NAN)
+
+    # ---- the order of sets ----
+    def in_order(self, o: Any) -> None:
+        """The order of a set is asked: what it holds must give it, not how its table came to be."""
+        if self.refused or not issubclass(type(o), (set, frozenset)) or len(o) < 2:
+            return
+        if id(o) in self.tables if self.is_fresh(o) else self.is_written(o):
+            self.refuse("the order of a set hangs on the table of one that was there before; sort its items")
+
+    def of_table(self, made: Any, *sources: Any) -> Any:
+        """A new set that C code made of others: how those lie in their tables becomes a fact."""
+        if issubclass(type(made), (set, frozenset)) and self.is_fresh(made):
+            for source in sources:
+                if not issubclass(type(source), (set, frozenset)) or source is made:
+                    continue
+                if id(source) in self.tables or self.is_written(source):
+                    self.tables.add(id(made))
+                elif self.is_known(source) and not self.refused:
+                    self.fact(source, "asked", "table", f"{self.const(lies)}({{o}})", lies(source))
+        return made
 
     # ---- reading in whole ----
     def read_value(self, o: Any) -> None:
@@ -226,6 +284,9 @@ class Contents(Attributes):
             base for base in (collections.OrderedDict, dict, set, frozenset) if issubclass(type(o), base)
         )
         keys = [*base.__iter__(held)]
+        if any(map(holds_nan, keys)):
+            self.refuse(NAN)
+            return
         name = self.const(keys)
         for at, k in enumerate(keys):
             if self.by_value(k) and not heap_class(type(k)):
@@ -260,6 +321,7 @@ class Contents(Attributes):
                 self.same(o)
             return
         if kind in (*CONTAINERS, collections.OrderedDict, collections.defaultdict, types.MappingProxyType):
+            self.in_order(o)
             self.read_all(o, deep=True)
         elif kind is slice:
             for name in ("start", "stop", "step"):
@@ -283,7 +345,15 @@ class Contents(Attributes):
         return any(type(lookup(kind, name)) is Function for name in (
             "__eq__", "__hash__", "__len__", "__iter__", "__getitem__", "__bool__", "__index__", "__str__",
             "__int__", "__float__", "__format__", "__lt__", "__contains__",
-        ))  # fmt: skip
+        )) or any(
+            name not in _NOT_ASKED and name.startswith("__") and self._written_by_user(lookup(kind, name))
+            for base in kind.__mro__ if heap_class(base) for name in base.__dict__
+        )  # fmt: skip
+
+    def _written_by_user(self, held: Any) -> bool:
+        if not self.of_user(held):
+            return False
+        return (held.__module__ or "").partition(".")[0] not in sys.stdlib_module_names
 
     def behind(self, proxy: types.MappingProxyType) -> Any:
         """The mapping that a mapping proxy shows."""

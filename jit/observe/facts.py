@@ -17,7 +17,6 @@ from functools import partial
 from sys import _getframe, getrefcount
 from types import GeneratorType
 from typing import Any
-from weakref import ref
 
 import numpy as np
 
@@ -27,8 +26,9 @@ from ...optim.optimizer import Optimizer
 from ...runtime import Generator, Tensor
 from ...runtime.modes import _Mode
 from ...runtime.places import Place, is_internal, users
-from ..facts import absent, indefinite, literal, shown
+from ..facts import absent, holds_nan, indefinite, literal, shown
 from ..sources import Arg, Held
+from .deaths import Reach
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, Builtin, Function, Method, heap_class, lookup, of_lamina
 from .numbers import LIFTED, lifted, raw
 from .parts import HISTORIES, Part, Reason, Whole, contents, history, layout, place_text
@@ -80,7 +80,7 @@ class Registry:
     """
 
     def __init__(self) -> None:
-        self.refs: list[ref] = []
+        self.refs: list[Reach] = []
         self.paths: dict[int, str] = {}
         self.places: dict[int, Place | None] = {}
         self.generators: list[Generator] = []
@@ -92,7 +92,7 @@ class Registry:
         known = self._numbers.get(id(x))
         if known is None or self.refs[known]() is not x:
             known = self._numbers[id(x)] = len(self.refs)
-            self.refs.append(ref(x))
+            self.refs.append(Reach(x))
             self.paths[known], self.places[known] = path, place
         return known
 
@@ -112,7 +112,7 @@ class Facts:
         self.parts: list[Part] = [Part()]
         self.known: dict[int, Root] = {}
         self.fresh: dict[int, Any] = {}
-        self.generators: list[ref] = []
+        self.generators: list[Reach] = []
         self.holders: set[int] = set()  # those of the fresh objects that may hold generators, or frames
         self.facts: dict[tuple, Any] = {}
         self.written: set[tuple] = set()
@@ -126,10 +126,14 @@ class Facts:
         self._weak: set[str] = set()
         self._named: dict[str, Any] = {}
         self._keep: list[Any] = []
+        self.constants: set[int] = set()  # containers that stand in code
+        self.tables: set[int] = set()  # new sets made of the table of one that this run had changed
+        self.dented: set[int] = set()  # new sets from which something was taken
         self._whole: set[int] = set()
         self._cells: dict[int, str] = {}
 
     read_deep: Callable[[Any], None]  # take for granted all that a container holds: see contents.py
+    in_order: Callable[[Any], None]  # the order of a set is asked: see contents.py
 
     # ---- refusing ----
     @property
@@ -181,7 +185,7 @@ class Facts:
             self._named[name] = o
             if _weakly(o):
                 self._weak.add(name)
-                self._named[name] = ref(o)
+                self._named[name] = Reach(o)
         part = self.part
         part.names[name] = self._named[name]
         if name in self._weak:
@@ -208,6 +212,8 @@ class Facts:
 
     def new(self, o: Any) -> Any:
         """Mark an object as made in this run."""
+        if self.refused:  # nobody asks any more, and it must die in time
+            return o
         if type(o) is GeneratorType:  # one that nobody holds any more must be closed at once
             self.generators.append(self._noticed(o))
         elif _dies_visibly(type(o)):
@@ -215,15 +221,22 @@ class Facts:
             if lookup(type(o), "__del__") not in (MISSING, _Mode.__del__):  # a mode's tidies up interrupts
                 self.refuse(f"{indefinite(type(o))} was made, whose __del__ runs when nobody holds it")
         elif (type(o) is Function or not issubclass(type(o), PINNED)) and (type(o) is not tuple or o):
+            if type(o) in (set, frozenset, dict) and any(map(holds_nan, o)):
+                self.refuse(NAN)
             self.fresh[id(o)] = o
             if issubclass(type(o), (BaseException, *ITERATORS)):
                 self.holders.add(id(o))
         return o
 
-    def _noticed(self, o: Any) -> ref:
+    def constant(self, o: Any) -> Any:
+        """Mark a container that stands in code: a new object that is the same at each call."""
+        self.constants.add(id(o))
+        return self.new(o)
+
+    def _noticed(self, o: Any) -> Reach:
         """Mark an object as made in this run for as long as somebody else holds it."""
         key = id(o)
-        self.fresh[key] = weak = ref(o, lambda _: self.fresh.pop(key, None))
+        self.fresh[key] = weak = Reach(o, lambda _: self.fresh.pop(key, None))
         return weak
 
     def prune(self) -> None:
@@ -286,10 +299,13 @@ class Facts:
         return spelled(self.path(o), kind, key)
 
     # ---- facts ----
-    def fact(self, o: Any, kind: str, key: Any, expression: str, value: Any, lift: bool = False) -> Any:
+    def fact(
+        self, o: Any, kind: str, key: Any, expression: str, value: Any, lift: bool = False, late: bool = True
+    ) -> Any:  # fmt: skip
         """Note the first read of a place; return what it holds.
 
         expression: reads it, with {o} for the object.  lift: whether the reader can do with a lifted number.
+        late: whether the epoch of modules tells of a write, where it belongs to one.
         """
         k = self.key_of(key)
         place = (id(o), kind, k)
@@ -323,7 +339,8 @@ class Facts:
         if lift and slot in self.lift and _liftable(value):
             made = self.shadow[place] = self._lifted(read, value, reason)
             return made
-        late = issubclass(type(o), (Module, Members, Tracked)) and self.captured(o) and slot not in self.lift
+        late = late and issubclass(type(o), (Module, Members, Tracked)) and self.captured(o)
+        late = late and slot not in self.lift
         self.note(read, value, self.captured(o), reason, late)
         return value
 
@@ -561,13 +578,14 @@ class Facts:
 
     def writes_to(self, o: Any) -> None:
         """Keep what a container holds, before this run changes it."""
-        if id(o) not in self.fresh and id(o) not in self._before:
+        if id(o) not in self.fresh and id(o) not in self._before and not self.refused:
             self._before[id(o)] = _copied(o)
             self._keep.append(o)
 
     def effect(self, function: Callable, *args: Any, **kwargs: Any) -> None:
         """Note something that was done, so that a replay does it as well."""
-        self.effects.append((function, args, kwargs))
+        if not self.refused:
+            self.effects.append((function, args, kwargs))
 
     # ---- taken in whole ----
     def whole_module(self, module: Module) -> None:
@@ -591,7 +609,7 @@ class Facts:
             ]
             apart = frozenset([k for k, _ in tensors if self.lift.get((f"{path}.{k}", "attr"), 0) >= WEIGHTS])
             now = module_now(each, apart)
-            self.part.modules.append(Whole(ref(each), now, path, apart, texts(now), self.place()))
+            self.part.modules.append(Whole(Reach(each), now, path, apart, texts(now), self.place()))
             for key, x in tensors:
                 if key in apart or (self.is_known(x) and not self.captured(x)):  # met in a slot
                     read = f"fields({self.const(each)})[{key!r}]"
@@ -621,7 +639,7 @@ class Facts:
             self.pin(optimizer, path)
         slot = f"the states of {path}", "optimizer"
         apart = self.lift.get(slot, 0) >= WEIGHTS  # they keep being others: loaded, dropped, made anew
-        self.part.optimizers.append((ref(optimizer), optimizer_now(optimizer, apart), path, apart))
+        self.part.optimizers.append((Reach(optimizer), optimizer_now(optimizer, apart), path, apart))
         name = self.const(optimizer)
         for at, group in enumerate(optimizer.param_groups):
             for k, x in enumerate(group["params"]):
@@ -696,6 +714,7 @@ _HELD = {0: object()}
 ALONE = getrefcount(_HELD[0])  # references to what a dictionary alone holds, as `prune` asks for them
 WEIGHTS = 2  # changes of a captured tensor before it is an input, of which nothing is computed ahead
 MOST = 1 << 53  # of lifted ints: all below are floats too
+NAN = "a NaN was looked for, or put into a hash table: it is found by which object it is, not by its value"
 LARGEST = 4096  # bytes of an array that is compared at each call
 
 

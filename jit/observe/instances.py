@@ -14,7 +14,15 @@ import numpy as np
 from ...runtime import Tensor
 from .builtin_functions import BuiltinFunctions
 from .kinds import ATOMS, MISSING, PINNED, Builtin, Function, heap_class, lookup
-from .policy import CONSTANT_MAKERS, CONSUMERS, HOLDERS, SCALARS, WITH_FUNCTION_FIRST, reason_against
+from .policy import (
+    BY_IDENTITY,
+    CONSTANT_MAKERS,
+    CONSUMERS,
+    HOLDERS,
+    SCALARS,
+    WITH_FUNCTION_FIRST,
+    reason_against,
+)
 
 
 def written_in_c(kind: type) -> bool:
@@ -150,7 +158,10 @@ class Instances(BuiltinFunctions):
                 return self._reversed(given[0])
             elif kind.__name__ != "repeat":
                 given[at] = self.watch(given[at], strict)
-        return self.new(kind(*given, **kwargs))
+        if kind in BY_IDENTITY:
+            given[0] = self.new(self.without_nan(given[0]))
+        made = self.new(kind(*given, **kwargs))
+        return self.of_table(made, *given) if strict else made
 
     def _reversed(self, o: Any) -> Any:
         method = lookup(type(o), "__reversed__")

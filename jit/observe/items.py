@@ -13,6 +13,7 @@ import numpy as np
 from ...nn.members import Tracked
 from ...runtime import Size, Tensor
 from ...runtime.places import is_internal
+from ..facts import holds_nan
 from .contents import CONTAINERS, SEQUENCES, VALUES, Contents
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, heap_class, lookup
 from .numbers import LIFTED, raw
@@ -177,7 +178,11 @@ class Items(Contents):
             self.key(k, o)
             o[k] = self.plain(value)
             return
+        if self.key(k, o) is None:
+            o[k] = raw(value)
+            return
         self.membership(o, k)  # whether it is a new one makes the length, the order and what is in it
+        self.drops_item(o, k)
         self.writes_to(o)
         o[k] = raw(value)
         if self.source(o) is None:
@@ -194,9 +199,11 @@ class Items(Contents):
         if type(k) is slice:
             self.read_all(o)
             value = self._spread(value)
+            self.drops_all(o, self.base_of(o).__getitem__(o, k))
             self.writes_to(o)
         else:
             self.read_length(o)
+            self._drops_at(o, k)
             self.writes_at(o)
         o[k] = value
         if self.source(o) is None:
@@ -205,6 +212,15 @@ class Items(Contents):
             at = operator.index(k)
             self.wrote(o, "item", at + len(o) if at < 0 else at)
         self.effect(operator.setitem, o, k, value)
+
+    def _drops_at(self, o: Any, k: Any) -> None:
+        """An item of a list is about to be replaced."""
+        at, length = operator.index(k), len(o)
+        at += length if at < 0 else 0
+        if not self.is_fresh(o) and 0 <= at < length:
+            held = self.base_of(o).__getitem__(o, at)
+            read = f"{self.const(self.base_of(o))}.__getitem__({{o}}, {at})"
+            self.drops(o, "item", at, None if self.is_moved(o) else read, held)
 
     def _spread(self, value: Any) -> list[Any]:
         """What a list is about to take in, as a list of its own."""
@@ -228,13 +244,18 @@ class Items(Contents):
             del o[k]
             return
         if issubclass(type(o), dict):
+            if self.key(k, o) is None:
+                del o[k]
+                return
             self.membership(o, k)
+            self.drops_item(o, k)
             self.writes_to(o)
             del o[k]
             self.wrote(o, "item", k)
         elif issubclass(type(o), (list, collections.deque)):
             k = self.index(k)
             self.read_all(o)
+            self.drops_all(o, [*self.base_of(o).__iter__(o)])
             self.writes_to(o)
             del o[k]
         else:
@@ -309,6 +330,7 @@ class Items(Contents):
                 raise TypeError(f"iter() returned non-iterator of type '{type(found).__name__}'")
             return found
         if issubclass(type(o), (*CONTAINERS, types.MappingProxyType)):
+            self.in_order(o)
             self.read_all(o)
         elif issubclass(type(o), (str, bytes, bytearray)) or kind in VALUES:
             self.read_value(o)
@@ -412,6 +434,8 @@ class Items(Contents):
 
     def _among(self, items: Any, x: Any) -> bool:
         if issubclass(type(items), list):
+            if holds_nan(x):
+                self.asks_for_nan(items)
             if type(x) in ATOMS and all(type(each) in ATOMS for each in items):
                 return x in items
             items = self.new(iter(items))
@@ -420,6 +444,8 @@ class Items(Contents):
                 each = self.next_of(items)
             except StopIteration:
                 return False
+            if holds_nan(x):
+                self.asks_for_nan(each)
             if each is x or self.truth(self.compare("==", each, x)):
                 return True
 

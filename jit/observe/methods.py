@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime import Tensor
+from ..facts import holds_nan
 from .callbacks import Callbacks
 from .contents import VALUES
 from .kinds import ATOMS, ITERATORS, MISSING, VIEWS, Function, lookup
@@ -75,6 +76,8 @@ class Methods(Callbacks):
             self.read_all(o, deep=True)
             for value in args:
                 self.read_deep(value)
+                if holds_nan(value):
+                    self.asks_for_nan(tuple(o))
             return self.result(run(*args, **kwargs))
         if issubclass(kind, (np.ndarray, np.generic)):
             return self._of_array(o, name, run, args, kwargs)
@@ -109,6 +112,8 @@ class Methods(Callbacks):
             self.read_all(o, deep=name in ("index", "count", "__contains__", "__eq__", "__ne__"))
             for value in args:
                 self.look_into(value)
+                if holds_nan(value) and "__add" not in name:
+                    self.asks_for_nan([*self.base_of(o).__iter__(o)])
             return self.result(run(*args, **kwargs))
         if name not in LIST_WRITES and name not in LIST_READ_WRITES:
             return self._of_other(o, name, unbound, run, args, kwargs)
@@ -121,6 +126,7 @@ class Methods(Callbacks):
             kwargs = {k: self.trampoline(v) if k == "key" else v for k, v in kwargs.items()}
         if name == "insert":
             self.read_length(o)
+        self._drops_of_list(o, name, args)
         self.writes_to(o)
         result = run(*args, **kwargs)
         if not self.is_fresh(o):
@@ -141,6 +147,28 @@ class Methods(Callbacks):
         if compares:
             for value in (*o, *args):
                 self.look_into(value)
+            if any(map(holds_nan, args)):
+                self.asks_for_nan([*self.base_of(o).__iter__(o)])
+
+    def _drops_of_list(self, o: Any, name: str, args: tuple) -> None:
+        """What a method may take out of a list."""
+        if self.refused or self.is_fresh(o):
+            return
+        base = self.base_of(o)
+        if name == "pop" and not args:
+            self.drops_all(o, [*base.__iter__(o)][-1:])
+        elif name in ("pop", "popleft", "remove", "__imul__"):
+            self.drops_all(o, [*base.__iter__(o)])
+        elif name == "clear":
+            self.drops(o, "all", 0, f"[*{self.const(base)}.__iter__({{o}})]", [*base.__iter__(o)])
+        elif issubclass(base, deque) and o.maxlen is not None and name not in ("sort", "reverse", "rotate"):
+            first, last = (f"{self.const(base)}.__getitem__({{o}}, {at}) if len({{o}}) else None"
+                           for at in (0, -1))  # fmt: skip
+            one = {"append": (first, 0), "appendleft": (last, -1)}.get(name)
+            if one is None:
+                self.drops(o, "all", 0, f"[*{self.const(base)}.__iter__({{o}})]", [*base.__iter__(o)])
+            elif len(o):
+                self.drops(o, "end", name, f"({one[0]})", base.__getitem__(o, one[1]))
 
     def _effect_on(self, o: Any, function: Callable, *args: Any, **kwargs: Any) -> None:
         """Note a write to a container that was there before the run."""
@@ -161,20 +189,31 @@ class Methods(Callbacks):
             return run()
         if name in _DICT_READS:
             self.read_all(o, deep=name in ("__eq__", "__ne__"))
+            if name in ("__eq__", "__ne__"):
+                self.asks_for_nan(*dict.values(o))
             for value in args:
                 self.watch(value, name in ("__eq__", "__ne__"))
             return self.result(run(*args, **kwargs))
         if name not in _DICT_WRITES:
             return self._of_other(o, name, unbound, run, args, kwargs)
         if name in ("update", "__ior__"):
-            new = dict(*map(self._pairs, args), **kwargs)
-            for key, value in new.items():
+            given = tuple(map(self._pairs, args))
+            several = [dict.items(x) if issubclass(type(x), dict) else x for x in given]
+            pairs = [pair for each in several for pair in each]
+            if not all(self._is_quiet(lookup(type(k), "__hash__")) for k, _ in pairs):
+                self.refuse("a dictionary was updated with keys that hash themselves in Python")
+                return run(*given, **kwargs)
+            for key, value in (*dict(pairs).items(), *kwargs.items()):
                 self._put(o, key, value)
             return o if name == "__ior__" else None
         if name == "__delitem__":
+            if self.key(args[0], o) is None:
+                return run(*args)
             self.membership(o, args[0])
         self.read_all(o)
         keys = list(o)
+        if name != "move_to_end" and not self.is_fresh(o):
+            self.drops_all(o, [*dict.keys(o), *dict.values(o)])
         self.writes_to(o)
         result = run(*args, **kwargs)
         if not self.is_fresh(o):
@@ -196,6 +235,8 @@ class Methods(Callbacks):
 
     def _by_key(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple) -> Any:
         key = args[0]
+        if self.refused or self.key(key, o) is None:
+            return run(*args)
         there = dict.__contains__(o, key)
         if name == "__contains__":
             self.membership(o, key)
@@ -216,6 +257,8 @@ class Methods(Callbacks):
             self._put(o, key, value)
             return value
         if name == "pop" and there:
+            found = None
+            self.drops_item(o, key)
             self.writes_to(o)
             result = run(*args)
             if not self.is_fresh(o):
@@ -227,7 +270,11 @@ class Methods(Callbacks):
     def _put(self, o: Any, key: Any, value: Any) -> None:
         """Store an item past what the class makes of that."""
         put = OrderedDict.__setitem__ if issubclass(type(o), OrderedDict) else dict.__setitem__
+        if self.key(key, o) is None:
+            put(o, key, value)
+            return
         self.membership(o, key)
+        self.drops_item(o, key)
         self.writes_to(o)
         put(o, key, value)
         self.wrote(o, "item", key)
@@ -237,20 +284,22 @@ class Methods(Callbacks):
     # ---- sets ----
     def _of_set(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple, kwargs: Any) -> Any:
         if name == "__contains__":
-            self.membership(o, args[0])
-            return run(*args)
+            return self.membership(o, args[0])
         if name == "__len__":
             self.read_length(o)
             return run()
         if name in SET_READS:
             self.read_all(o)
+            self.asks_for_nan(*args)
             given = tuple([self.watch(value, True) for value in args])
-            return self.result(run(*given))
+            return self.of_table(self.result(run(*given)), o, *args)
         if name not in SET_WRITES:
             return self._of_other(o, name, unbound, run, args, kwargs)
         one = name in ("add", "discard", "remove")
         if one:
             self.look_into(args[0])
+            if self.key(args[0], o) is None:
+                return run(*args)
             self.membership(o, args[0])
         else:
             self.read_all(o)
@@ -258,15 +307,29 @@ class Methods(Callbacks):
                           for value in args])  # fmt: skip
             for value in args:
                 self.watch(value, True)
-            if name.endswith("update"):
-                args = tuple([self.new(list(value)) for value in args])
+                self.asks_for_nan(value)
+        if name == "pop" and (not self.is_fresh(o) or id(o) in self.tables) and len(o) > 1:
+            self.refuse("which item pop() takes out of a set hangs on its table; sort the items")
+        if name != "add" and not self.is_fresh(o):
+            self.drops_all(o, args if one else [*o])
+        later = args if one or self.is_fresh(o) else tuple(map(self._as_now, args))
         self.writes_to(o)
         result = run(*args)
-        if not self.is_fresh(o):
-            self._effect_on(o, unbound, *args)
+        if self.is_fresh(o):
+            self.of_table(o, *args)
+            if name not in ("add", "update", "__ior__"):
+                self.dented.add(id(o))
+        else:
+            self._effect_on(o, unbound, *later)
             if one:
                 self.wrote(o, "item", args[0])
         return o if result is o else self.result(result)
+
+    def _as_now(self, given: Any) -> Any:
+        """What a set is changed with, as it is now; a set that was there is so when the effect comes."""
+        if type(given) in (set, frozenset):
+            return self.new(set(given)) if self.is_fresh(given) else given
+        return self.new(list(given))
 
     # ---- arrays ----
     def _of_array(self, o: Any, name: str, run: Callable, args: tuple, kwargs: Any) -> Any:
@@ -312,6 +375,7 @@ class Methods(Callbacks):
         where = full_name(kind)
         values = (*args, *kwargs.values())
         if kind in VIEWS:
+            self.asks_for_nan(*args, [*o])
             return self.result(run(*[self.watch(value, True) for value in args], **kwargs))
         if kind is types.MappingProxyType:
             return self.natively("a mappingproxy was read", run, args, kwargs)

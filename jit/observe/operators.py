@@ -14,7 +14,7 @@ import numpy as np
 
 from ...nn.members import Tracked
 from ...runtime import Parameter, Size, Tensor
-from ..facts import exact
+from ..facts import exact, holds_nan
 from .items import CONTAINERS, SEQUENCES, VALUES, Items
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, Method, heap_class, lookup
 from .numbers import LIFTED, lifted, raw, spelled
@@ -136,7 +136,7 @@ class Operators(Items):
         if inplace and issubclass(type(a), np.ndarray):
             self.array_changes(a)
         result = run(a, b)
-        return result if result is a or result is b else self.made(result)
+        return result if result is a or result is b else self.of_table(self.made(result), a, b)
 
     def _unpatched(self, name: str, inplace: bool, a: Any, b: Any) -> bool:
         """Whether an operator of tensors is Lamina's own; which it is becomes a fact."""
@@ -255,6 +255,7 @@ class Operators(Items):
     def _read_hashed(self, symbol: str, o: Any) -> None:
         """C code looks up what is in a set: by hash and by `==`."""
         for each in o:
+            self.asks_for_nan(each)
             kind = type(each)
             inside = issubclass(type(each), (tuple, frozenset)) and not self.by_value(each)
             written = any(type(lookup(kind, name)) is Function for name in ("__eq__", "__hash__"))
@@ -283,8 +284,16 @@ class Operators(Items):
             self._read_operand(symbol, a)
             self._read_operand(symbol, b)
             b = self.new(set(b)) if type(b) is set else b
-        if self.refused or self.is_fresh(a):
+        if self.is_fresh(a):
+            if symbol in "-&^":
+                self.dented.add(id(a))
+            return self.of_table(run(a, b), b)
+        if self.refused:
             return run(a, b)
+        if symbol != "+":
+            items = dict.values(a) if issubclass(type(a), dict) else self.base_of(a).__iter__(a)
+            self.drops_all(a, [*items])
+            del items
         self.writes_to(a)
         result = run(a, b)
         if result is not a:
@@ -397,6 +406,8 @@ class Operators(Items):
             return symbol == "!="
         base = self.base_of(a)
         for x, y in zip([*base.__iter__(a)], [*base.__iter__(b)]):
+            if holds_nan(x):
+                self.asks_for_nan(y)
             if x is y or self.truth(self.compare("==", x, y)):
                 continue
             if symbol in ("==", "!="):
@@ -414,6 +425,8 @@ class Operators(Items):
             if not self.membership(b, k):
                 return False
             x, y = dict.__getitem__(a, k), dict.__getitem__(b, k)
+            if holds_nan(x):
+                self.asks_for_nan(y)
             if x is not y and not self.truth(self.compare("==", x, y)):
                 return False
         return True

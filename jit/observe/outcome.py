@@ -111,12 +111,17 @@ class Outcome:
         return at
 
     def _made(self, v: Any, kind: type) -> str:
-        if kind is tuple:
-            items = [self.spelled(x) for x in v]
-            return self._keep(v, f"({', '.join(items)}{',' if len(items) == 1 else ''})")
+        there = id(v) in self._facts.constants or not self._facts.is_fresh(v)
+        if kind in (tuple, frozenset) and there and _constant(v):
+            return self._const(v)  # of the code: eager hands out the same each time
+        if kind is tuple:  # a list's, or the compiler would make one constant of constants
+            return self._keep(v, f"(*[{', '.join(map(self.spelled, v))}],)")
         if issubclass(kind, tuple) and heap_class(kind) and not dictionary_of(v):
             items = [*map(self.spelled, tuple.__iter__(v))]
             return self._keep(v, f"tuple.__new__({self._const(kind)}, [{', '.join(items)}])")
+        if kind in (set, frozenset) and (id(v) in self._facts.tables or id(v) in self._facts.dented):
+            self._facts.in_order(v)
+            self._facts.refuse("a set that the run made, and took items out of, outlives it")
         if kind in (list, set, deque):
             items = _in_order(v) if kind is set else v
             if items is None:
@@ -157,7 +162,7 @@ class Outcome:
     def _as_it_lies(self, v: Any) -> str:
         """A set of plain values, whose order no order of its items gives."""
         made = set(v) if type(v) is frozenset else v.copy()
-        if not all(map(is_, type(v)(made), v)):
+        if not _lies_like(type(v)(made), v):
             self._facts.refuse("the order of a set that the run made comes of more than what it holds")
         return self._keep(v, f"{type(v).__name__}({self._kept(made)})")
 
@@ -224,9 +229,19 @@ def _in_order(v: Any) -> list[Any] | None:
     """
     there = [*v]
     for items in (there, there[::-1]):
-        if all(map(is_, type(v)(items), there)):
+        if _lies_like(type(v)(items), v):
             return items
     return None if all(type(each) in ATOMS for each in there) else there
+
+
+def _lies_like(made: Any, v: Any) -> bool:
+    """Whether two sets give their items in one order, and go on doing so when more come."""
+    return all(map(is_, made, v)) and made.__sizeof__() == v.__sizeof__()
+
+
+def _constant(v: Any) -> bool:
+    """Whether a value may stand in code as a constant."""
+    return all(map(_constant, v)) if type(v) in (tuple, frozenset) else type(v) in ATOMS
 
 
 def _steps(array: np.ndarray) -> list[int]:

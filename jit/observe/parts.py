@@ -22,6 +22,7 @@ from ...runtime import Tensor
 from ...runtime.graph import Leaf
 from ...runtime.places import Place, line_of
 from ..facts import Words, absent, changed, exact, shown
+from .deaths import SILENT, Reach, in_cell, noticed
 from .kinds import ATOMS, MISSING, Method, lookup
 from .spelling import peek
 from .whole import state_names
@@ -92,7 +93,7 @@ class Part:
             and self.later == other.later
             and self.held == other.held
             and self.names.keys() == other.names.keys()
-            and all(exact(a, other.names[name]) for name, a in self.names.items())
+            and all(_alike(a, other.names[name]) for name, a in self.names.items())
         )
 
     def compiled(self) -> tuple[Callable[[list], int], Callable[[list], int]]:
@@ -177,6 +178,12 @@ class Part:
             return shown(eval(reason.read, scope))
         except Exception:
             return shown(absent)
+
+
+def _alike(a: Any, b: Any) -> bool:
+    if type(a) is Reach:
+        return type(b) is Reach and a() is b()
+    return exact(a, b)
 
 
 _CHECK = re.compile(r"if (.*): return (\d+)", re.DOTALL)
@@ -266,6 +273,6 @@ WORDS: dict[str, Any] = {
     "dict": dict, "set": set, "sorted": sorted, "iter": iter, "map": map, "all": all, "any": any,
     "geterr": np.geterr, "printoptions": np.get_printoptions, "state_names": state_names, "hash": hash,
     "repr": repr, "peek": peek, "alias": alias,
-    "meeting": meeting, "item": item,
+    "meeting": meeting, "item": item, "SILENT": SILENT, "noticed": noticed, "in_cell": in_cell,
     "HISTORIES": HISTORIES, "set_": set, "frozenset": frozenset, "weakref": weakref,
 }  # fmt: skip

@@ -31,7 +31,7 @@ LIST_WRITERS = frozenset((
 ))  # fmt: skip
 PURE_BUILTINS = frozenset((
     builtins.abs, builtins.round, builtins.divmod, builtins.pow, builtins.ord, builtins.chr, builtins.bin,
-    builtins.hex, builtins.oct, builtins.callable, builtins.sum, builtins.any, builtins.all, builtins.min,
+    builtins.hex, builtins.oct, builtins.sum, builtins.any, builtins.all, builtins.min,
     builtins.max, builtins.sorted, builtins.len, builtins.ascii, sys.intern, sys.is_finalizing,
     str.maketrans, bytes.maketrans, bytearray.maketrans, os.fspath,
 ))  # fmt: skip
@@ -50,6 +50,8 @@ WITH_FUNCTION_FIRST = frozenset((
     builtins.map, builtins.filter, itertools.starmap, itertools.takewhile, itertools.dropwhile,
     itertools.filterfalse,
 ))  # fmt: skip
+# They compare items as `in` does: by identity, then by `==`.
+BY_IDENTITY = frozenset((operator.countOf, operator.indexOf, itertools.groupby))
 SCALARS: dict[type, str] = {  # classes that make an atom, and the method of an object that they ask
     int: "__int__", float: "__float__", complex: "__complex__", str: "__str__", bytes: "__bytes__",
 }  # fmt: skip

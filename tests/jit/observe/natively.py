@@ -88,6 +88,21 @@ class Natively:
     def class_of(self, value):
         return type(value)
 
+    def bases(self, kind):
+        """What `except` asks of an error's class."""
+
+    def constant(self, value):
+        return self.new(value)
+
+    def of_table(self, made, *sources):
+        """Nor is the order of sets."""
+
+    def asks_for_nan(self, *values):
+        """Nothing is kept here, so NaN may be looked for."""
+
+    def matches(self, value):
+        return self.class_of(value).__flags__
+
     def class_attribute(self, kind, name):
         return lookup(kind, name)
 

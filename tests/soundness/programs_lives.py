@@ -1,0 +1,317 @@
+"""Programs that notice when an object dies that was there before the call: what took it out of its place?"""
+
+from __future__ import annotations
+
+import collections
+import types
+import weakref
+
+from battery import program
+
+kept = None
+
+
+def speaking(log):
+    """A class whose objects say when they die."""
+
+    class Speaking:
+        def __del__(self):
+            log.append("died")
+
+    return Speaking
+
+
+def dying(w, put, take):
+    """Call a function that takes an object out of where `put(held, object)` puts it, then reads the log."""
+    log, held = (
+        [],
+        types.SimpleNamespace(o=None, items=[], table={}, few=collections.deque(maxlen=2), set=set()),
+    )
+    make = speaking(log)
+
+    @w.trace
+    def f(x):
+        take(held)
+        return x * (len(log) + 1)
+
+    w.see(log=log)
+    for lives in w.rounds(True, False, True):
+        put(held, make() if lives else None)
+        w.call(f, w.x)
+
+
+@program("lives")
+def an_attribute_is_written_over(w):
+    dying(w, lambda h, o: setattr(h, "o", o), lambda h: setattr(h, "o", None))
+
+
+@program("lives")
+def an_attribute_is_deleted(w):
+    def take(h):
+        if hasattr(h, "o"):
+            del h.o
+
+    dying(w, lambda h, o: setattr(h, "o", o), take)
+
+
+@program("lives")
+def an_item_of_a_list_is_written_over(w):
+    def take(h):
+        h.items[0] = None
+
+    dying(w, lambda h, o: h.items.__setitem__(slice(None), [o]), take)
+
+
+@program("lives")
+def a_list_is_popped(w):
+    def take(h):
+        if h.items:
+            h.items.pop()
+
+    dying(w, lambda h, o: h.items.append(o), take)
+
+
+@program("lives")
+def a_list_is_cleared(w):
+    dying(w, lambda h, o: h.items.append(o), lambda h: h.items.clear())
+
+
+@program("lives")
+def a_slice_is_deleted(w):
+    def take(h):
+        del h.items[:]
+
+    dying(w, lambda h, o: h.items.append([o]), take)
+
+
+@program("lives")
+def a_list_is_emptied_by_an_operator(w):
+    def take(h):
+        h.items *= 0
+
+    dying(w, lambda h, o: h.items.append(o), take)
+
+
+@program("lives")
+def an_item_of_a_dict_is_written_over(w):
+    def take(h):
+        h.table["k"] = 1
+
+    dying(w, lambda h, o: h.table.update(k=o), take)
+
+
+@program("lives")
+def a_dict_is_updated_over_an_object(w):
+    dying(w, lambda h, o: h.table.update(k=o), lambda h: h.table.update(k=1))
+
+
+@program("lives")
+def a_dict_gives_an_object_away(w):
+    dying(w, lambda h, o: h.table.update(k=(o,)), lambda h: h.table.pop("k", None) and None)
+
+
+@program("lives")
+def a_deque_is_full(w):
+    dying(w, lambda h, o: h.few.extend([o, 1]), lambda h: h.few.append(2))
+
+
+@program("lives")
+def a_set_is_cleared(w):
+    dying(w, lambda h, o: h.set.add((o,)), lambda h: h.set.clear())
+
+
+@program("lives")
+def a_function_that_closes_over_an_object_goes(w):
+    dying(w, lambda h, o: setattr(h, "o", lambda: o), lambda h: setattr(h, "o", None))
+
+
+@program("lives")
+def a_global_is_written_over(w):
+    log = []
+    make = speaking(log)
+
+    @w.trace
+    def f(x):
+        global kept
+        kept = None
+        return x * (len(log) + 1)
+
+    global kept
+    w.see(log=log)
+    for lives in w.rounds(True, False, True):
+        kept = make() if lives else None
+        w.call(f, w.x)
+
+
+@program("lives")
+def a_variable_of_a_closure_is_written_over(w):
+    log, mine = [], None
+    make = speaking(log)
+
+    @w.trace
+    def f(x):
+        nonlocal mine
+        mine = None
+        return x * (len(log) + 1)
+
+    w.see(log=log)
+    for lives in w.rounds(True, False, True):
+        mine = make() if lives else None
+        w.call(f, w.x)
+
+
+@program("lives", peers=False)
+def an_attribute_of_a_module_is_written_over(w):
+    log = []
+    make = speaking(log)
+
+    class Net(w.lib.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last = None
+
+        def forward(self, x):
+            self.last = None
+            return x * (len(log) + 1)
+
+    net = Net()
+    f = w.trace(net)
+    for lives in w.rounds(True, False, True):
+        net.last = make() if lives else None
+        w.call(f, w.x)
+
+
+@program("lives")
+def a_slot_is_written_over(w):
+    log = []
+    make = speaking(log)
+
+    class Slotted:
+        __slots__ = ("o",)
+
+    thing = Slotted()
+
+    @w.trace
+    def f(x):
+        thing.o = None
+        return x * (len(log) + 1)
+
+    for lives in w.rounds(True, False, True):
+        thing.o = make() if lives else None
+        w.call(f, w.x)
+
+
+@program("lives")
+def a_weak_reference_tells(w):
+    class Plain:
+        pass
+
+    held = types.SimpleNamespace(o=None, r=None)
+
+    @w.trace
+    def f(x):
+        held.o = None
+        return x * 2 if held.r() is None else x * 3
+
+    for stays in w.rounds(False, True, False):
+        held.o = Plain()
+        held.r, other = weakref.ref(held.o), held.o if stays else None
+        w.once(f, w.x)
+        del other
+
+
+@program("lives")
+def a_finalizer_runs(w):
+    class Plain:
+        pass
+
+    log, held = [], types.SimpleNamespace(o=None)
+
+    @w.trace
+    def f(x):
+        held.o = None
+        return x * (len(log) + 1)
+
+    w.see(log=log)
+    for lives in w.rounds(True, False, True):
+        held.o = Plain()
+        if lives:
+            weakref.finalize(held.o, log.append, "died").atexit = False
+        w.once(f, w.x)
+
+
+@program("lives")
+def a_weak_dictionary_loses_its_key(w):
+    class Plain:
+        pass
+
+    table, held = weakref.WeakKeyDictionary(), types.SimpleNamespace(o=None)
+
+    @w.trace
+    def f(x):
+        held.o = None
+        return x * (len(log) + 1)
+
+    log = []
+    for lives in w.rounds(True, False, True):
+        held.o = Plain()
+        if lives:
+            table[held.o] = 1
+            weakref.finalize(held.o, log.append, len(table)).atexit = False
+        w.once(f, w.x)
+
+
+@program("lives")
+def a_suspended_generator_is_dropped(w):
+    log, held = [], types.SimpleNamespace(g=None)
+
+    def steps():
+        try:
+            yield 1
+        finally:
+            log.append("closed")
+
+    @w.trace
+    def f(x):
+        held.g = None
+        return x * (len(log) + 1)
+
+    for lives in w.rounds(True, False, True):
+        held.g = steps() if lives else None
+        if lives:
+            next(held.g)
+        w.call(f, w.x)
+
+
+@program("lives")
+def what_is_popped_dies_at_once(w):
+    log, items = [], []
+    make = speaking(log)
+
+    @w.trace
+    def f(x):
+        items.pop()
+        log.append("after")
+        return x * len(log)
+
+    w.see(log=log)
+    for count in w.rounds(1, 2, 3):
+        log.clear()
+        items.extend(make() for _ in range(count))
+        w.once(f, w.x)
+        items.clear()
+
+
+@program("lives")
+def what_dies_silently_is_written_over(w):
+    held = types.SimpleNamespace(o=None)
+    scale = 1.0
+
+    @w.trace
+    def f(x):
+        held.o = None
+        return x * scale
+
+    w.see(held=held)
+    for scale, held.o in w.rounds((1.0, [1, {"a": (2,)}]), (2.0, types.SimpleNamespace(n=3)), (3.0, None)):
+        w.call(f, w.x)
