@@ -663,3 +663,12 @@ def test_a_recording_keeps_neither_what_it_was_given_nor_what_it_returned():
             assert [each() for each in reach] == [None, None, None]
     finally:
         gc.enable()
+
+
+def test_wrapped_function_that_is_replaced_is_the_one_that_runs():
+    traced = lamina.jit.trace(lambda x: x * 2)
+    x = lamina.ones(2)
+    assert [traced(x).tolist() for _ in range(3)] == [[2.0, 2.0]] * 3
+    traced.__wrapped__ = lambda x: x * 3
+    assert [traced(x).tolist() for _ in range(3)] == [[3.0, 3.0]] * 3
+    assert traced.counts()["served"] == 2
