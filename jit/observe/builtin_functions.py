@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime import Tensor
-from .kinds import ATOMS, Builtin, Function, lookup
+from .kinds import ATOMS, MISSING, Builtin, Function, lookup
 from .numbers import LIFTED
 from .policy import (
     DENIED_MODULES,
@@ -35,8 +35,8 @@ _DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.C
 _SIZED = (list, tuple, dict, set, frozenset)
 _BINARY = {
     operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.floordiv: "//",
-    operator.mod: "%", operator.pow: "**", operator.matmul: "@", operator.and_: "&", operator.or_: "|",
-    operator.xor: "^", operator.lshift: "<<", operator.rshift: ">>",
+    operator.mod: "%", operator.pow: "**", pow: "**", operator.matmul: "@", operator.and_: "&",
+    operator.or_: "|", operator.xor: "^", operator.lshift: "<<", operator.rshift: ">>",
 }  # fmt: skip
 _INPLACE = {
     operator.iadd: "+", operator.isub: "-", operator.imul: "*", operator.itruediv: "/",
@@ -82,6 +82,8 @@ class BuiltinFunctions(Sinks):
         sink = self.sink(function)
         if sink is not None:
             return sink(*args, **kwargs)
+        if not kwargs and (number := self.of_numbers(function, args)) is not MISSING:
+            return number
         rule = _RULES.get(function)
         if rule is not None and not (kwargs and function not in _WITH_KEYWORDS):
             return rule(self, *args, **kwargs)

@@ -138,8 +138,9 @@ class Part:
                 elif eval(check[1], scope):
                     return reasons[int(check[2]) - 1]
             except Exception:
-                follows = next(found for rest in lines[at:] if (found := _CHECK.fullmatch(rest)))
-                return reasons[int(follows[2]) - 1]
+                follows = next((found for rest in lines[at:] if (found := _CHECK.fullmatch(rest))), None)
+                what = line.partition(" = ")[2].partition(" = ")[2]
+                return reasons[int(follows[2]) - 1] if follows else Reason(f"what {what} computes")
         return None
 
     def naming(self, names: list[str]) -> Reason | None:

@@ -1,0 +1,100 @@
+"""Numbers that change from call to call: what is computed of them is an input, and compiled calls go on."""
+
+import math
+
+import pytest
+
+import lamina
+from lamina import jit
+
+X = lamina.tensor([1.0, -2.0])
+
+
+def served(function, *each, recordings=2):
+    """The traced function, after calls with each number that gave what plain ones give."""
+    traced = jit.trace(function)
+    for n in each:
+        assert traced(X, n).tolist() == function(X, n).tolist(), n
+    counts = traced.counts()
+    assert counts["served"] == len(each) - recordings, traced.explain()
+    return traced
+
+
+def schedule(x, n):
+    return x * (0.1 * 0.5 * (1 + math.cos(math.pi * n / 100)))
+
+
+def fibonacci(x, n):
+    a, b = n, n + 1
+    for _ in range(64):
+        a, b = b, a + b
+    return x * (b / 1e15)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        schedule,
+        fibonacci,
+        lambda x, n: x * min(1, n / 10) + max(0.5, n / 2, 1.5),
+        lambda x, n: x * min(5, n),
+        lambda x, n: x * (n + 1) ** -0.5 * 0.9**n * pow(n + 1, 2),
+        lambda x, n: x * (-3) ** n * 2**n,
+        lambda x, n: x * round(n / 3, 2) * int(n * 1.5) * float(n) * abs(-n),
+        lambda x, n: x * (n % 3) * (n // 2) * (n & 6) * (n << 2) * -n,
+        lambda x, n: x * math.floor(n / 2) * math.sqrt(n) * math.exp(-n) * math.hypot(n, 1.0),
+        lambda x, n: x * n if math.isfinite(n) and not math.isnan(n / 2) else x,
+    ],
+)
+def test_numbers_computed_of_changing_ones_are_inputs(function):
+    served(function, *range(8))
+
+
+def test_class_that_a_number_changes_is_no_other_number():
+    traced = jit.trace(lambda x, n: x * min(n, 2.5) if type(min(n, 2.5)) is int else x * -1)
+    for n in (0, 1, 2, 3, 4, 1, 3):
+        assert traced(X, n).tolist() == (X * n if n < 3 else X * -1).tolist()
+    traced = jit.trace(lambda x, n: x * abs((n - 3) ** 0.5))  # complex below
+    for n in (4, 5, 6, 2, 7, 1):
+        assert traced(X, n).tolist() == (X * abs((n - 3) ** 0.5)).tolist()
+
+
+def test_errors_of_computed_numbers_are_those_of_the_function():
+    traced = served(lambda x, n: x * math.sqrt(n) * (1 / n) * math.log(n), 1, 2, 3, 4)
+    for n, error in ((0, ZeroDivisionError), (-1, ValueError), (3, None)):
+        if error is None:
+            assert traced(X, n).tolist() == (X * math.sqrt(n) * (1 / n) * math.log(n)).tolist()
+        else:
+            with pytest.raises(error):
+                traced(X, n)
+
+
+def test_long_chains_of_operations_nest_nothing():
+    def down(x, n):
+        steps = 0
+        while n > 0:
+            steps, n = steps + n, n - 1
+        return x * steps
+
+    traced = jit.trace(down)
+    for n in (1, 2, 3, 300, 300, 300):
+        assert traced(X, n).tolist() == down(X, n).tolist()
+    assert traced.counts()["served"] == 2, traced.explain()
+
+
+def test_numbers_that_leave_are_what_the_function_gives():
+    class Meter:
+        total, last = 0, None
+
+    def count(x, n):
+        Meter.total += n
+        Meter.last = min(n, 3) * 2
+        return x * n, Meter.total, (n + 1) // 2
+
+    traced, totals = jit.trace(count), 0
+    for n in range(2, 9):
+        totals += n
+        _, total, half = traced(X, n)
+        assert (total, Meter.total, half, Meter.last) == (totals, totals, (n + 1) // 2, min(n, 3) * 2)
+        assert type(total) is int and type(Meter.last) is int
+    assert traced.counts()["served"] == 5, traced.explain()
