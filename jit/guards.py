@@ -92,6 +92,10 @@ class Guard:
             return self._reason(gone[0], "{}", str(self.states[gone[0]][0]), "nothing")
         return found
 
+    def unsteady(self, S: list) -> list[Reason]:
+        """All places that are not as they were, of which this is known."""
+        return self.part.failing(S)
+
     def _reason(self, number: int, what: str, seen: str, now: str) -> Reason:
         """Of a captured tensor."""
         at = self.part.held[number]

@@ -35,7 +35,7 @@ from .observe.facts import Abandoned, Facts, Registry
 from .observe.kinds import TRANSPARENT
 from .observe.numbers import raw
 from .observe.outcome import Outcome
-from .observe.parts import place_text
+from .observe.parts import Part, place_text
 from .observe.tracebacks import HIDDEN, clean
 from .quick import AFTER, MISS, quick
 from .recorder import Recorder
@@ -49,6 +49,10 @@ from .verify import TraceError, compared, wanted
 
 MOST_RECORDINGS = 32  # of one function
 MOST_ANSWERS = 8  # to one question
+MOST_IN_VAIN = 2  # times `max_recordings`: as many may be made that were dropped before they paid off
+PAID_OFF = 64  # calls served, with which a recording has
+PATIENCE = 32  # calls in a row that no recording served, before some are let by unasked
+LONGEST_LEAVE = 1024  # calls that are let by unasked, at most
 MOST_RAISED = 2  # recording runs that raise, before such calls run plainly
 
 
@@ -86,7 +90,10 @@ class TracedFunction:
             self._trees: dict[Any, Tree] = {}
             self._registry = Registry()
             self._quick: dict[Any, tuple] = {}
-            self._recordings = 0
+            self._recordings = self._made = 0  # those that are kept, and those that are or have not paid off
+            self._blamed = False
+            self._in_vain = 0  # calls in a row that were asked about and ran eagerly
+            self._leave = self._left = 0  # how many are let by unasked the next time, and still now
             self._full: str | None = None
             self._unsteady: Counter[tuple] = Counter()
             self._log = Log(self._name)
@@ -105,6 +112,10 @@ class TracedFunction:
                 result = serve(args)
                 if result is not MISS:
                     return result
+        if self._left:
+            self._left -= 1
+            self._log.unasked += 1
+            return self.__wrapped__(*args, **kwargs)
         key = len(args), tuple(kwargs), local.grad, local.inference, default_dtype()
         tree = self._trees.get(key)
         if tree is None:
@@ -120,18 +131,21 @@ class TracedFunction:
                 )
             else:
                 result = take(tree, call)
-            call.path.hits += 1
-            call.path.run += perf_counter() - start
-            call.path.timed += 1
-            if call.path.hits >= AFTER and not kwargs:
-                self._shorten(tree, call.branch, key)
-            return result
         except TraceError:
             raise
         except DeviceError as error:
             raise _located(error, tree) from None
         except Exception as error:
             why = error.with_traceback(None)  # whose frames hold the arguments, and it
+        else:
+            path = call.path
+            path.hits += 1
+            path.run += perf_counter() - start
+            path.timed += 1
+            self._in_vain = self._leave = 0
+            if path.hits >= AFTER and not kwargs and not self._verify:
+                self._shorten(tree, call.branch, key)
+            return result
         # Outside of the clause: what the function raises has nothing to do with it.
         return self._otherwise(tree, why, S, args, kwargs)
 
@@ -143,6 +157,8 @@ class TracedFunction:
             if type(why) is Missed:
                 return self._missed(tree, why, S, args, kwargs)
             if type(why) is Eager:
+                if not self._being_built:
+                    self._in_vain_again()
                 return self._eagerly(why.args[0], args, kwargs)
             if type(why) is Busy:
                 return self._eagerly("another thread drew random numbers meanwhile", args, kwargs)
@@ -153,8 +169,13 @@ class TracedFunction:
 
     def _shorten(self, tree: Tree, branch: Branch, key: tuple) -> None:
         """Let a path that is taken often be taken the short way, if it can be."""
-        if branch.quick is None and not self._verify:
-            branch.quick = quick(branch, tree, key[0]) or False if branch in tree.branches else False
+        if branch.quick is None:
+            branch.quick = False
+            try:
+                if branch in tree.branches:
+                    branch.quick = quick(branch, tree, key[0]) or False
+            except Exception as error:  # the call is over
+                self._blame(f"the short way could not be made: {type(error).__name__}: {error}", error)
         if branch.quick:
             ways = tuple([b.quick for b in tree.branches if b.quick])
             self._quick[key[0], key[2], key[3]] = ways
@@ -193,6 +214,12 @@ class TracedFunction:
             raise AttributeError(name)
         return getattr(self.__wrapped__, name)
 
+    def _in_vain_again(self) -> None:
+        """Count a call that was asked about for nothing; many in a row let others by unasked, ever more."""
+        self._in_vain += 1
+        if self._in_vain >= PATIENCE:
+            self._left = self._leave = min(2 * self._leave, LONGEST_LEAVE) or PATIENCE
+
     def _eagerly(self, reason: str, args: tuple, kwargs: dict[str, Any]) -> Any:
         self._log.eager(reason)
         return self.__wrapped__(*args, **kwargs)
@@ -202,7 +229,11 @@ class TracedFunction:
         reason = f"compiled code raised {type(error).__name__}: {error}"
         result = self._eagerly(reason, args, kwargs)  # mostly this raises, and the user sees the eager error
         for branch in tree.branches:
-            if branch.segment is not None and branch.guard.failing(S) is None:
+            try:
+                concerned = branch.segment is not None and branch.guard.failing(S) is None
+            except Exception:  # it is what failed
+                concerned = True
+            if concerned:
                 branch.segment, branch.eager = None, reason
                 self._quick.clear()
         # an index out of range, a matrix that is singular: the function itself may catch these
@@ -211,9 +242,10 @@ class TracedFunction:
         return result
 
     def _blame(self, reason: str, error: Exception) -> None:
-        """Warn of a fault that is not the user's; want of memory is none."""
-        if isinstance(error, MemoryError):
+        """Warn once of a fault that is not the user's; want of memory is none."""
+        if isinstance(error, MemoryError) or self._blamed:
             return
+        self._blamed = True
         warnings.warn(
             f"{self._name}: {reason}\nIt runs eagerly from here on. This is a fault of Lamina's: please "
             "report it with the text of traced.explain().",
@@ -223,23 +255,18 @@ class TracedFunction:
     # ---- where no recorded path fits ----
     def _missed(self, tree: Tree, missed: Missed, S: list, args: tuple, kwargs: dict[str, Any]) -> Any:
         segment, answer, reasons = missed.args
-        reasons = [(branch.guard.blamed(reason, S), branch) for reason, branch in reasons]
-        told = [branch.guard.told(reason, S) for reason, branch in reasons]
-        if not reasons and segment is not None:
-            told = [segment.told(answer)]
+        if self._full is not None and self._when_full == "eager":
+            self._in_vain_again()
+            return self._eagerly(self._full, args, kwargs)
         if not self._lock.acquire(blocking=False):
             self._log.waiting += 1
             return self.__wrapped__(*args, **kwargs)
         try:
-            for text, (_, branch) in zip(told, reasons):
-                self._log.miss(text, branch.path)
-            if not reasons and told:
-                self._log.miss(told[0])
-            lost, tree.lost = tree.lost, None
-            if lost is not None:  # by what was changed since: of all that differs this is the latest
-                told.append(lost[0].told(lost[1], S))
-                self._log.miss(told[-1])
-            self._note_unsteady([reason.slot for reason, _ in reasons])
+            try:
+                told = self._told(tree, missed, S)
+            except Exception as error:  # the call goes on without
+                told = []
+                self._blame(f"a miss could not be told: {type(error).__name__}: {error}", error)
             if not reasons and segment is not None and len(segment.branches) >= MOST_ANSWERS:
                 at = place_text(segment.ask.place)
                 segment.full = (
@@ -247,8 +274,9 @@ class TracedFunction:
                     "turn it into a number outside (running += loss.item() becomes running += loss)"
                 )
                 return self._eagerly(segment.full, args, kwargs)
-            if self._full is None and self._recordings >= self._limit:
-                self._full = f"{self._recordings} recordings were made, and none fits"
+            most = self._recordings >= self._limit or self._made >= MOST_IN_VAIN * self._limit
+            if self._full is None and most:
+                self._full = f"{max(self._recordings, self._made)} recordings were made, and none fits"
                 if told:
                     self._full += f"; the last differs in: {told[-1]}"
             if self._full is not None:
@@ -258,6 +286,26 @@ class TracedFunction:
             return self._record(tree, (segment, answer), args, kwargs)
         finally:
             self._lock.release()
+
+    def _told(self, tree: Tree, missed: Missed, S: list) -> list[str]:
+        """What differs from each recording, for a reader; all that changed since the last one is noted."""
+        segment, answer, reasons = missed.args
+        reasons = [(branch.guard.blamed(reason, S), branch) for reason, branch in reasons]
+        told = [branch.guard.told(reason, S) for reason, branch in reasons]
+        for text, (_, branch) in zip(told, reasons):
+            self._log.miss(text, branch.path)
+        slots = [reason.slot for reason, _ in reasons]
+        if reasons:
+            slots += [reason.slot for reason in reasons[-1][1].guard.unsteady(S)]
+        elif segment is not None:
+            told = [segment.told(answer)]
+            self._log.miss(told[0])
+        lost, tree.lost = tree.lost, None
+        if lost is not None:  # by what was changed since: of all that differs this is the latest
+            told.append(lost[0].told(lost[1], S))
+            self._log.miss(told[-1])
+        self._note_unsteady(slots)
+        return told
 
     def _note_unsteady(self, slots: list[tuple | None]) -> None:
         """Count the places that changed; where one does so again and again, it becomes an input."""
@@ -274,6 +322,7 @@ class TracedFunction:
             raise lost
         self._target.check()
         self._recordings += 1
+        self._made += 1
         registry = self._registry
         recorder = Recorder(registry.generators, registry.groups)
         front = front_end()(recorder, registry, dict(self._unsteady))
@@ -328,7 +377,12 @@ class TracedFunction:
         """Let calls that get here run eagerly from now on."""
         segment, answer = at
         number = 0 if segment is None else min(front.recorder.asked, len(front.parts) - 1)
-        branch = Branch(Guard(front.parts[number], self._registry), None, reason)
+        try:
+            guard = Guard(front.parts[number], self._registry)
+        except Exception as error:  # its text is none that Python takes: then all calls that get here do
+            guard = Guard(Part(), self._registry)
+            self._blame(f"its guards could not be compiled: {type(error).__name__}: {error}", error)
+        branch = Branch(guard, None, reason)
         branches = tree.branches if segment is None else segment.branches.setdefault(answer, [])
         branches.append(branch)
         self._grow(tree, front)
@@ -431,12 +485,14 @@ class TracedFunction:
         """Drop a branch when something is gone that it depends on."""
         branch_of, tree_of, traced = weakref.ref(branch), weakref.ref(tree), weakref.ref(self)
 
-        def gone(slot: tuple | None, _: Any) -> None:
+        def gone(slot: tuple | None, _: Any, over: Callable[[], bool] = sys.is_finalizing) -> None:
+            if over():  # modules are being emptied, and nobody calls any more
+                return
             dead, this = branch_of(), traced()
             if dead is not None and dead in branches:
                 branches.remove(dead)
                 if this is not None:
-                    this._recordings -= 1
+                    this._forget(dead)
                     this._quick.clear()
                     this._note_unsteady([slot])
                 if (among := tree_of()) is not None:
@@ -450,6 +506,16 @@ class TracedFunction:
         branch.watching = [
             weakref.ref(thing, functools.partial(gone, slot)) for thing, slot in slots.values()
         ]
+
+    def _forget(self, branch: Branch) -> None:
+        """Count a recording no more that is dropped; none that paid off stands in the way of others."""
+        path = branch.path
+        if path is None:  # it was refused
+            self._recordings -= 1
+        elif path.counted:
+            path.counted = False
+            self._recordings -= 1
+            self._made -= path.hits >= PAID_OFF
 
     # ---- looking at it ----
     def explain(self, *, as_dict: bool = False) -> Any:

@@ -1,6 +1,7 @@
 """Numbers that change from call to call: what is computed of them is an input, and compiled calls go on."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
@@ -83,18 +84,37 @@ def test_long_chains_of_operations_nest_nothing():
 
 
 def test_numbers_that_leave_are_what_the_function_gives():
-    class Meter:
-        total, last = 0, None
+    meter = SimpleNamespace(total=0, last=None)
 
     def count(x, n):
-        Meter.total += n
-        Meter.last = min(n, 3) * 2
-        return x * n, Meter.total, (n + 1) // 2
+        meter.total += n
+        meter.last = min(n, 3) * 2
+        meter.half = (n + 1) // 2
+        return x * n
 
     traced, totals = jit.trace(count), 0
     for n in range(2, 9):
         totals += n
-        _, total, half = traced(X, n)
-        assert (total, Meter.total, half, Meter.last) == (totals, totals, (n + 1) // 2, min(n, 3) * 2)
-        assert type(total) is int and type(Meter.last) is int
+        assert traced(X, n).tolist() == (X * n).tolist()
+        assert (meter.total, meter.half, meter.last) == (totals, (n + 1) // 2, min(n, 3) * 2)
+        assert all(type(held) is int for held in vars(meter).values())
     assert traced.counts()["served"] == 5, traced.explain()
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        "held.sort()", "held.insert(0, 9)", "held.append(held[0])", "del held[2:]", "held[:] = [1, 2, held[0]]",
+        "held[1] = held[0]", "held[1] = sum([*held])", "held[1] = max(held)", "held[1] = held.index(held[0])",
+        "held[1] = 4 if 3 in held else 5", "a, b, *_ = held; held[1] = a + b", "held[1] = str(held)",
+        "held[1] = held == [2, 0, 0]", "held[1] = list(enumerate(held))[0][1]", "held[-1] = held[-3] * 2",
+    ],
+)  # fmt: skip
+def test_numbers_put_into_lists_are_seen_by_all_that_reads_these(then):
+    scope = {}
+    exec(f"def step(x, held):\n    held[0] += 1\n    {then}\n    return x * held[0]", scope)
+    held, plain = [0, 0, 0], [0, 0, 0]
+    traced = jit.trace(lambda x: scope["step"](x, held))
+    for _ in range(6):
+        assert traced(X).tolist() == scope["step"](X, plain).tolist()
+        assert held == plain
