@@ -104,7 +104,8 @@ def test_numbers_that_leave_are_what_the_function_gives():
 @pytest.mark.parametrize(
     "then",
     [
-        "held.sort()", "held.insert(0, 9)", "held.append(held[0])", "del held[2:]", "held[:] = [1, 2, held[0]]",
+        "held.sort()", "held.insert(0, 9)", "held.append(held[0])", "del held[2:]",
+        "held[:] = [1, 2, held[0]]",
         "held[1] = held[0]", "held[1] = sum([*held])", "held[1] = max(held)", "held[1] = held.index(held[0])",
         "held[1] = 4 if 3 in held else 5", "a, b, *_ = held; held[1] = a + b", "held[1] = str(held)",
         "held[1] = held == [2, 0, 0]", "held[1] = list(enumerate(held))[0][1]", "held[-1] = held[-3] * 2",
