@@ -409,7 +409,7 @@ class TracedFunction:
         parts = front.parts + [front.part] * (recorder.asked + 1 - len(front.parts))
         guards = [Guard(part, self._registry) for part in parts]
         for guard in guards:
-            if (effect := guard.effects()) is not None:
+            if (effect := guard.effects(front)) is not None:
                 raise Refusal(f"it changes what Lamina's own code reads: {effect}")
         held = [number for part in parts for number in part.held]
         for number in held:
