@@ -14,7 +14,7 @@ from weakref import ref
 
 import numpy as np
 
-from ..ir.dtypes import from_numpy_dtype
+from ..ir.dtypes import from_numpy_dtype, int64
 from ..ir.op import Op
 from ..ir.types import Type, type_of
 from ..runtime import Generator, Tensor
@@ -189,7 +189,8 @@ class Recorder:
         raise Refusal(f"a tensor {x._meta} was read that the run came by unseen")
 
     def _lifted(self, x: Tensor, source: Lifted) -> int:
-        if not x._meta.dtype.is_floating_point:
+        dtype = x._meta.dtype
+        if not dtype.is_floating_point and dtype is not int64:  # which holds all ints that are lifted
             raise Refusal("a number that changes from call to call meets a tensor of integers")
         known = next((n for n, s in self.params.items() if s == source), None)
         number = self._new(x._meta) if known is None else known

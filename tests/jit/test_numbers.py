@@ -51,6 +51,43 @@ def test_numbers_computed_of_changing_ones_are_inputs(function):
     served(function, *range(8))
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lamina.tensor,
+        lambda n: lamina.tensor(n / 3),
+        lambda n: lamina.tensor(n, dtype=lamina.float64),
+        lambda n: lamina.full((2, 3), n),
+        lambda n: lamina.full((2,), -0.5 * n),
+        lambda n: lamina.full((4,), fill_value=n, dtype=lamina.float32),
+        lambda n: lamina.full((2,), n, dtype=lamina.int64).add_(1),
+        lambda n: lamina.tensor([1.0, 2.0])[lamina.full((3,), n % 2, dtype=lamina.int64)],
+    ],
+)
+def test_tensors_of_changing_numbers(make):
+    traced = jit.trace(make)
+    for n in range(7):
+        got, want = traced(n), make(n)
+        assert (got.dtype, got.shape, got.stride()) == (want.dtype, want.shape, want.stride())
+        assert got.numpy().tobytes() == want.numpy().tobytes()
+    assert traced.counts()["served"] == 5, traced.explain()
+
+
+@pytest.mark.parametrize("dtype", [lamina.int32, lamina.bool, lamina.uint8])
+def test_tensors_of_other_dtypes_hold_each_number_to_its_own(dtype):
+    traced = jit.trace(lambda n: lamina.full((2,), n, dtype=dtype))
+    for n in range(5):
+        assert traced(n).tolist() == lamina.full((2,), n, dtype=dtype).tolist()
+
+
+def test_numbers_beyond_what_a_float_holds_are_no_inputs():
+    traced = jit.trace(lambda n: lamina.tensor(n * n))
+    for n in (3, 4, 5, 1 << 30, 6):
+        assert traced(n).tolist() == n * n
+    with pytest.raises(lamina.ArgumentValueError):
+        traced(1 << 40)
+
+
 def test_class_that_a_number_changes_is_no_other_number():
     traced = jit.trace(lambda x, n: x * min(n, 2.5) if type(min(n, 2.5)) is int else x * -1)
     for n in (0, 1, 2, 3, 4, 1, 3):
