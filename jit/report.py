@@ -89,7 +89,8 @@ class Log:
         self.refusals: Counter[str] = Counter()
         self.reasons: Counter[str] = Counter()
         self.misses: list[str] = []
-        self.waiting = self.recorded = self.raised = self.unasked = 0
+        self.waiting = self.recorded = self.raised = 0
+        self.let_by = self.left = 0  # calls that are not asked about, and those of them still to come
         self._numbered = self._hits = 0  # of paths that are forgotten
 
     def tell(self, text: str) -> None:
@@ -137,6 +138,11 @@ class Log:
     def hits(self) -> int:
         """Calls that compiled code served."""
         return self._hits + sum(path.hits for path in self.paths)
+
+    @property
+    def unasked(self) -> int:
+        """Calls that ran eagerly unasked, as none before them was served."""
+        return self.let_by - self.left
 
     @property
     def eager_calls(self) -> int:

@@ -92,7 +92,7 @@ class TracedFunction:
             self._quick: dict[Any, tuple] = {}
             self._recordings = self._made = 0  # those that are kept, and those that are or have not paid off
             self._blamed = False
-            self._in_vain = 0  # calls in a row that were asked about and ran eagerly
+            self._in_vain = self._served = 0  # calls in a row that were asked about for nothing
             self._leave = self._left = 0  # how many are let by unasked the next time, and still now
             self._full: str | None = None
             self._unsteady: Counter[tuple] = Counter()
@@ -100,6 +100,9 @@ class TracedFunction:
 
     # ---- calling ----
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if left := self._left:
+            self._left = left - 1
+            return self.__wrapped__(*args, **kwargs)
         local = modes.local
         if modes.CHANGED:
             if local.hook is not None or local.anomaly:
@@ -112,10 +115,6 @@ class TracedFunction:
                 result = serve(args)
                 if result is not MISS:
                     return result
-        if self._left:
-            self._left -= 1
-            self._log.unasked += 1
-            return self.__wrapped__(*args, **kwargs)
         key = len(args), tuple(kwargs), local.grad, local.inference, default_dtype()
         tree = self._trees.get(key)
         if tree is None:
@@ -217,8 +216,13 @@ class TracedFunction:
     def _in_vain_again(self) -> None:
         """Count a call that was asked about for nothing; many in a row let others by unasked, ever more."""
         self._in_vain += 1
-        if self._in_vain >= PATIENCE:
-            self._left = self._leave = min(2 * self._leave, LONGEST_LEAVE) or PATIENCE
+        if self._in_vain < PATIENCE:
+            return
+        if (served := self._log.hits) != self._served:  # the short way served some meanwhile
+            self._served, self._in_vain, self._leave = served, 0, 0
+            return
+        self._left = self._leave = min(2 * self._leave, LONGEST_LEAVE) or PATIENCE
+        self._log.let_by += self._leave
 
     def _eagerly(self, reason: str, args: tuple, kwargs: dict[str, Any]) -> Any:
         self._log.eager(reason)
@@ -523,11 +527,17 @@ class TracedFunction:
 
         As text; as_dict: as plain values, for programs.
         """
-        return self._log.told() if as_dict else self._log.text()
+        log = self._up_to_date()
+        return log.told() if as_dict else log.text()
+
+    def _up_to_date(self) -> Log:
+        """The log, which is not told of each call that is let by."""
+        self._log.left = self._left
+        return self._log
 
     def counts(self) -> dict[str, int]:
         """How many calls compiled code served, how many were recorded, ran eagerly, or raised."""
-        return self._log.counts()
+        return self._up_to_date().counts()
 
     def _segments(self) -> list[Segment]:
         return [segment for tree in self._trees.values() for segment in tree.segments()]
@@ -578,7 +588,7 @@ class TracedFunction:
         return "\n".join(s.code.source() for s in self._segments() if s.code is not None)
 
     def __repr__(self) -> str:
-        return f"<traced {self._name}: {self._log.summary()}>"
+        return f"<traced {self._name}: {self._up_to_date().summary()}>"
 
 
 class TracedModule(TracedFunction):
