@@ -19,7 +19,7 @@ import numpy as np
 from ..nn import epoch
 from ..runtime import Tensor, changes, methods
 from .facts import exact, shown
-from .observe.facts import Registry
+from .observe.facts import Facts, Registry
 from .observe.parts import HISTORIES, Part, Reason, history, layout
 from .observe.whole import difference, module_now, optimizer_now, state_of
 from .recording import Recording
@@ -93,6 +93,10 @@ class Guard:
             return self._reason(gone[0], "{}", str(self.states[gone[0]][0]), "nothing")
         return found
 
+    def unsteady(self, S: list) -> list[Reason]:
+        """All places that are not as they were, of which this is known."""
+        return self.part.failing(S)
+
     def _reason(self, number: int, what: str, seen: str, now: str) -> Reason:
         """Of a captured tensor."""
         at = self.part.held[number]
@@ -143,13 +147,15 @@ class Guard:
         others = [*self.held, *(whole.reach for whole in self.modules), *(o for o, *_ in self.optimizers)]
         return [*named, *((reach, None) for reach in others)]
 
-    def effects(self) -> str | None:
-        """What the run changed in objects that were taken in whole: a replay would not change it."""
+    def effects(self, facts: Facts) -> str | None:
+        """What the run changed unseen in objects that were taken in whole: a replay would not change it."""
         if (found := self._module_that_changed()) not in (None, ELSEWHERE):
             return f"{found.text}: {found.seen} -> {found.now}"
         for reach, (state, settings), path, apart in self.optimizers:
             objects, now = optimizer_now(reach(), apart)
-            for one, other in zip(settings, now):
+            for group, one, other in zip(reach().param_groups, settings, now):
+                seen = {k for k in one if (id(group), "item", facts.key_of(k)) in facts.written}
+                one, other = ({k: v for k, v in each.items() if k not in seen} for each in (one, other))
                 if found := difference(one, other):
                     return f"{path}: {found[0]}"
             if len(state) != len(objects) or any(map(is_not, objects, state)):
@@ -189,10 +195,10 @@ class Conditions:
         self.leaves, self.grads = recording.before, recording.grads
         self.written = {recording.sources[i] for i in recording.written}
         self.groups = []
-        for number in recording.groups:
+        for number, numbers in recording.groups.items():
             optimizer, at = registry.groups[number]
             live = {s.name for s in recording.sources if isinstance(s, Number) and s.group == number}
-            self.groups.append(_Group(number, optimizer, at, live))
+            self.groups.append(_Group(number, optimizer, at, live, numbers))
         self._datas: list[np.ndarray] = []
         self._same = _twins([arrays[Held(number)] for number in held])
         # Tensors that are not one, and whose array is: the facts hold them to that.
@@ -285,12 +291,11 @@ def _there(present: bool) -> str:
 class _Group:
     """An optimizer's group, some of whose numbers are read anew at each call; the rest must stay."""
 
-    def __init__(self, number: int, optimizer: Any, at: int, live: set[str]):
+    def __init__(self, number: int, optimizer: Any, at: int, live: set[str], given: dict[str, Any]):
         self.number, self.optimizer, self.at, self.live = number, optimizer, at, live
         group = optimizer().param_groups[at]
         self.path = f"{type(optimizer()).__name__}.param_groups[{at}]"
         self.identity = id(group)
-        given = optimizer().numbers(group)
         self.fixed = {name: value for name, value in given.items() if name not in live}
         self.seen = {name: shown(given[name]) for name in live}
         self.zeros = {name for name in live if given[name] == 0}

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 from weakref import ref
 
 import numpy as np
 
-from ..ir.dtypes import from_numpy_dtype
+from ..ir.dtypes import from_numpy_dtype, int64
 from ..ir.op import Op
 from ..ir.types import Type, type_of
 from ..runtime import Generator, Tensor
@@ -87,7 +88,7 @@ class Recorder:
         self.groups: list[tuple[Any, Any]] = groups if groups is not None else []
         self.generators: list[Generator] = generators if generators is not None else []
         self.drawn: dict[int, int] = {}
-        self.read: set[int] = set()  # groups whose numbers are read
+        self.read: dict[int, dict[str, Any]] = {}  # groups whose numbers are read: what these were before
         self.written: set[int] = set()  # roots
         self.writers: dict[Source, list[tuple[str, Place]]] = {}  # by whose storage counts the writes
         self.reason: str | None = None
@@ -188,7 +189,8 @@ class Recorder:
         raise Refusal(f"a tensor {x._meta} was read that the run came by unseen")
 
     def _lifted(self, x: Tensor, source: Lifted) -> int:
-        if not x._meta.dtype.is_floating_point:
+        dtype = x._meta.dtype
+        if not dtype.is_floating_point and dtype is not int64:  # which holds all ints that are lifted
             raise Refusal("a number that changes from call to call meets a tensor of integers")
         known = next((n for n, s in self.params.items() if s == source), None)
         number = self._new(x._meta) if known is None else known
@@ -376,7 +378,11 @@ class Recorder:
         self._origins[id(state._data)] = (state._data, Draw(number, drawn), False)
         self.drawn[number] = drawn + counters
 
-    def _numbers(self, scalars: dict[str, Tensor | None], optimizer: Any, group: Any) -> None:
+    def _numbers(
+        self, scalars: dict[str, Tensor | None], optimizer: Any, group: Any,
+        written: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        """Hear of what an update reads; written: what the run itself has put there."""
         if optimizer is None:
             raise Refusal("an optimizer's update ran that no optimizer of lamina.optim asked for")
         at = next(i for i, g in enumerate(optimizer.param_groups) if g is group)
@@ -384,12 +390,20 @@ class Recorder:
         number = next((i for i, (o, k) in enumerate(known) if o() is optimizer and k == at), len(known))
         if number == len(known):
             known.append((ref(optimizer), at))
-        self.read.add(number)
         given = optimizer.numbers(group)
+        self.read.setdefault(number, {}).update({k: v for k, v in given.items() if k not in written})
         for name, x in scalars.items():
-            if x is not None and type(given.get(name)) in (int, float):
-                self._values.pop(id(x._data), None)
-                self._origins[id(x._data)] = (x._data, Number(number, name), False)
+            number_of_run = written.get(name)
+            if x is None or type(given.get(name)) not in (int, float):
+                continue
+            if type(number_of_run) in LIFTED:
+                source: Source = Lifted(number_of_run.expression, x._meta.dtype.name)
+            elif name in written:
+                continue  # a constant
+            else:
+                source = Number(number, name)
+            self._values.pop(id(x._data), None)
+            self._origins[id(x._data)] = (x._data, source, False)
 
     def _gradients(self, leaf: Leaf | None = None) -> None:
         self.gradients = True

@@ -44,7 +44,8 @@ class Recording:
     gradients: leaves and what their gradients become.  before: which leaves had one, empty where that was of
     no account.  grads: types and layouts of those that are read.
     writes: whose storage counts how many writes, and the last.  draws: numbers of generators, and the
-    counters taken from each.  groups: the optimizers' groups whose numbers are read, by number.
+    counters taken from each.  groups: of the optimizers' groups, by number, the
+    numbers that are read before the run writes them.
     live: it returns what has history.  foreign: why such outputs can't be differentiated by the record.
     ops: how often each op ran.
     """
@@ -65,7 +66,7 @@ class Recording:
     written: tuple[int, ...]
     writes: tuple[tuple[Source, int, tuple[str, Place]], ...]
     draws: tuple[tuple[int, int], ...]
-    groups: tuple[int, ...]
+    groups: Mapping[int, dict[str, Any]]
     live: bool
     foreign: str | None
     ops: Mapping[str, int] = field(default_factory=dict)
@@ -134,7 +135,7 @@ class _Finish:
             written=changed,
             writes=tuple((s, len(writers), writers[-1]) for s, writers in r.writers.items()),
             draws=tuple(r.drawn.items()),
-            groups=tuple(sorted(r.read)),
+            groups={number: r.read[number] for number in sorted(r.read)},
             live=self.live,
             foreign=r.foreign,
             ops=ops,

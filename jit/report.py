@@ -33,6 +33,7 @@ class Path:
     run: float = 0.0  # of those calls that were timed
     timed: int = 0
     hits: int = 0
+    counted: bool = True  # among the recordings of which there may be so many
     misses: Counter[str] = field(default_factory=Counter)
     segments: list[ref] = field(default_factory=list)  # dead where the path was dropped
 
@@ -89,6 +90,7 @@ class Log:
         self.reasons: Counter[str] = Counter()
         self.misses: list[str] = []
         self.waiting = self.recorded = self.raised = 0
+        self.let_by = self.left = 0  # calls that are not asked about, and those of them still to come
         self._numbered = self._hits = 0  # of paths that are forgotten
 
     def tell(self, text: str) -> None:
@@ -137,14 +139,24 @@ class Log:
         """Calls that compiled code served."""
         return self._hits + sum(path.hits for path in self.paths)
 
+    @property
+    def unasked(self) -> int:
+        """Calls that ran eagerly unasked, as none before them was served."""
+        return self.let_by - self.left
+
+    @property
+    def eager_calls(self) -> int:
+        """Calls that ran eagerly; those that another thread held up are not among them."""
+        return self.reasons.total() + self.unasked
+
     def counts(self) -> dict[str, int]:
         """Calls by what became of them."""
-        eager = self.reasons.total() + self.waiting
+        eager = self.eager_calls + self.waiting
         return {"served": self.hits, "recorded": self.recorded, "eager": eager, "raised": self.raised}
 
     def summary(self) -> str:
         """In one line."""
-        calls = f"{counted(self.hits, 'compiled call')}, {counted(self.reasons.total(), 'eager call')}"
+        calls = f"{counted(self.hits, 'compiled call')}, {counted(self.eager_calls, 'eager call')}"
         return f"{counted(self.recorded, 'recording')}, {calls}"
 
     def told(self) -> dict[str, Any]:
@@ -152,7 +164,7 @@ class Log:
         return {
             "name": self.name, **self.counts(), "paths": [path.told() for path in self.paths],
             "misses": list(self.misses), "refusals": dict(self.refusals), "reasons": dict(self.reasons),
-            "waiting": self.waiting,
+            "waiting": self.waiting, "unasked": self.unasked,
         }  # fmt: skip
 
     def text(self) -> str:
@@ -164,6 +176,11 @@ class Log:
         known = {reason for path in self.paths for reason in path.misses}
         lines += [f"  miss: {reason}" for reason in dict.fromkeys(self.misses) if reason not in known]
         lines += [f"  eager, {counted(count, 'call')}: {reason}" for reason, count in self.reasons.items()]
+        if self.unasked:
+            calls = counted(self.unasked, "call")
+            lines.append(
+                f"  eager, {calls}: none of those before fitted a recording, so these were not tried"
+            )
         if self.raised:
             lines.append(f"  {counted(self.raised, 'recording run')} raised")
         if self.waiting:

@@ -51,6 +51,10 @@ from .verify import TraceError, compared, wanted
 
 MOST_RECORDINGS = 32  # of one function
 MOST_ANSWERS = 8  # to one question
+MOST_IN_VAIN = 2  # times `max_recordings`: as many may be made that were dropped before they paid off
+PAID_OFF = 64  # calls served, with which a recording has
+PATIENCE = 32  # calls in a row that no recording served, before some are let by unasked
+LONGEST_LEAVE = 1024  # calls that are let by unasked, at most
 MOST_RAISED = 2  # recording runs that raise, before such calls run plainly
 
 
@@ -88,7 +92,10 @@ class TracedFunction:
             self._trees: dict[Any, Tree] = {}
             self._registry = Registry()
             self._quick: dict[Any, tuple] = {}
-            self._recordings = 0
+            self._recordings = self._made = 0  # those that are kept, and those that are or have not paid off
+            self._blamed = False
+            self._in_vain = self._served = 0  # calls in a row that were asked about for nothing
+            self._leave = self._left = 0  # how many are let by unasked the next time, and still now
             self._full: str | None = None
             self._unsteady: Counter[tuple] = Counter()
             self._log = Log(self._name)
@@ -100,6 +107,9 @@ class TracedFunction:
 
     # ---- calling ----
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if left := self._left:
+            self._left = left - 1
+            return self.__wrapped__(*args, **kwargs)
         local = modes.local
         if modes.CHANGED:
             if local.hook is not None or local.anomaly:
@@ -127,18 +137,21 @@ class TracedFunction:
                 )
             else:
                 result = take(tree, call)
-            call.path.hits += 1
-            call.path.run += perf_counter() - start
-            call.path.timed += 1
-            if call.path.hits >= AFTER and not kwargs:
-                self._shorten(tree, call.branch, key)
-            return result
         except TraceError:
             raise
         except DeviceError as error:
             raise _located(error, tree) from None
         except Exception as error:
             why = error.with_traceback(None)  # whose frames hold the arguments, and it
+        else:
+            path = call.path
+            path.hits += 1
+            path.run += perf_counter() - start
+            path.timed += 1
+            self._in_vain = self._leave = 0
+            if path.hits >= AFTER and not kwargs and not self._verify:
+                self._shorten(tree, call.branch, key)
+            return result
         # Outside of the clause: what the function raises has nothing to do with it.
         return self._otherwise(tree, why, S, args, kwargs)
 
@@ -150,6 +163,8 @@ class TracedFunction:
             if type(why) is Missed:
                 return self._missed(tree, why, S, args, kwargs)
             if type(why) is Eager:
+                if not self._being_built:
+                    self._in_vain_again()
                 return self._eagerly(why.args[0], args, kwargs)
             if type(why) is Busy:
                 return self._eagerly("another thread drew random numbers meanwhile", args, kwargs)
@@ -160,8 +175,13 @@ class TracedFunction:
 
     def _shorten(self, tree: Tree, branch: Branch, key: tuple) -> None:
         """Let a path that is taken often be taken the short way, if it can be."""
-        if branch.quick is None and not self._verify:
-            branch.quick = quick(branch, tree, key[0]) or False if branch in tree.branches else False
+        if branch.quick is None:
+            branch.quick = False
+            try:
+                if branch in tree.branches:
+                    branch.quick = quick(branch, tree, key[0]) or False
+            except Exception as error:  # the call is over
+                self._blame(f"the short way could not be made: {type(error).__name__}: {error}", error)
         if branch.quick:
             ways = tuple([b.quick for b in tree.branches if b.quick])
             self._quick[key[0], key[2], key[3]] = ways
@@ -200,6 +220,17 @@ class TracedFunction:
             raise AttributeError(name)
         return getattr(self.__wrapped__, name)
 
+    def _in_vain_again(self) -> None:
+        """Count a call that was asked about for nothing; many in a row let others by unasked, ever more."""
+        self._in_vain += 1
+        if self._in_vain < PATIENCE:
+            return
+        if (served := self._log.hits) != self._served:  # the short way served some meanwhile
+            self._served, self._in_vain, self._leave = served, 0, 0
+            return
+        self._left = self._leave = min(2 * self._leave, LONGEST_LEAVE) or PATIENCE
+        self._log.let_by += self._leave
+
     def _eagerly(self, reason: str, args: tuple, kwargs: dict[str, Any]) -> Any:
         self._log.eager(reason)
         return self.__wrapped__(*args, **kwargs)
@@ -209,7 +240,11 @@ class TracedFunction:
         reason = f"compiled code raised {type(error).__name__}: {error}"
         result = self._eagerly(reason, args, kwargs)  # mostly this raises, and the user sees the eager error
         for branch in tree.branches:
-            if branch.segment is not None and branch.guard.failing(S) is None:
+            try:
+                concerned = branch.segment is not None and branch.guard.failing(S) is None
+            except Exception:  # it is what failed
+                concerned = True
+            if concerned:
                 branch.segment, branch.eager = None, reason
                 self._quick.clear()
         # an index out of range, a matrix that is singular: the function itself may catch these
@@ -218,9 +253,10 @@ class TracedFunction:
         return result
 
     def _blame(self, reason: str, error: Exception) -> None:
-        """Warn of a fault that is not the user's; want of memory is none."""
-        if isinstance(error, MemoryError):
+        """Warn once of a fault that is not the user's; want of memory is none."""
+        if isinstance(error, MemoryError) or self._blamed:
             return
+        self._blamed = True
         warnings.warn(
             f"{self._name}: {reason}\nIt runs eagerly from here on. This is a fault of Lamina's: please "
             "report it with the text of traced.explain().",
@@ -230,23 +266,18 @@ class TracedFunction:
     # ---- where no recorded path fits ----
     def _missed(self, tree: Tree, missed: Missed, S: list, args: tuple, kwargs: dict[str, Any]) -> Any:
         segment, answer, reasons = missed.args
-        reasons = [(branch.guard.blamed(reason, S), branch) for reason, branch in reasons]
-        told = [branch.guard.told(reason, S) for reason, branch in reasons]
-        if not reasons and segment is not None:
-            told = [segment.told(answer)]
+        if self._full is not None and self._when_full == "eager":
+            self._in_vain_again()
+            return self._eagerly(self._full, args, kwargs)
         if not self._lock.acquire(blocking=False):
             self._log.waiting += 1
             return self.__wrapped__(*args, **kwargs)
         try:
-            for text, (_, branch) in zip(told, reasons):
-                self._log.miss(text, branch.path)
-            if not reasons and told:
-                self._log.miss(told[0])
-            lost, tree.lost = tree.lost, None
-            if lost is not None:  # by what was changed since: of all that differs this is the latest
-                told.append(lost[0].told(lost[1], S))
-                self._log.miss(told[-1])
-            self._note_unsteady([reason.slot for reason, _ in reasons])
+            try:
+                told = self._told(tree, missed, S)
+            except Exception as error:  # the call goes on without
+                told = []
+                self._blame(f"a miss could not be told: {type(error).__name__}: {error}", error)
             if not reasons and segment is not None and len(segment.branches) >= MOST_ANSWERS:
                 at = place_text(segment.ask.place)
                 segment.full = (
@@ -254,8 +285,9 @@ class TracedFunction:
                     "turn it into a number outside (running += loss.item() becomes running += loss)"
                 )
                 return self._eagerly(segment.full, args, kwargs)
-            if self._full is None and self._recordings >= self._limit:
-                self._full = f"{self._recordings} recordings were made, and none fits"
+            most = self._recordings >= self._limit or self._made >= MOST_IN_VAIN * self._limit
+            if self._full is None and most:
+                self._full = f"{max(self._recordings, self._made)} recordings were made, and none fits"
                 if told:
                     self._full += f"; the last differs in: {told[-1]}"
             if self._full is not None:
@@ -265,6 +297,26 @@ class TracedFunction:
             return self._record(tree, (segment, answer), args, kwargs)
         finally:
             self._lock.release()
+
+    def _told(self, tree: Tree, missed: Missed, S: list) -> list[str]:
+        """What differs from each recording, for a reader; all that changed since the last one is noted."""
+        segment, answer, reasons = missed.args
+        reasons = [(branch.guard.blamed(reason, S), branch) for reason, branch in reasons]
+        told = [branch.guard.told(reason, S) for reason, branch in reasons]
+        for text, (_, branch) in zip(told, reasons):
+            self._log.miss(text, branch.path)
+        slots = [reason.slot for reason, _ in reasons]
+        if reasons:
+            slots += [reason.slot for reason in reasons[-1][1].guard.unsteady(S)]
+        elif segment is not None:
+            told = [segment.told(answer)]
+            self._log.miss(told[0])
+        lost, tree.lost = tree.lost, None
+        if lost is not None:  # by what was changed since: of all that differs this is the latest
+            told.append(lost[0].told(lost[1], S))
+            self._log.miss(told[-1])
+        self._note_unsteady(slots)
+        return told
 
     def _note_unsteady(self, slots: list[tuple | None]) -> None:
         """Count the places that changed; where one does so again and again, it becomes an input."""
@@ -283,6 +335,7 @@ class TracedFunction:
             raise lost
         self._target.check()
         self._recordings += 1
+        self._made += 1
         registry = self._registry
         recorder = Recorder(registry.generators, registry.groups)
         front = Interpreter(recorder, registry, dict(self._unsteady))
@@ -346,7 +399,12 @@ class TracedFunction:
         """Let calls that get here run eagerly from now on."""
         segment, answer = at
         number = 0 if segment is None else min(front.recorder.asked, len(front.parts) - 1)
-        branch = Branch(Guard(front.parts[number], self._registry), None, reason)
+        try:
+            guard = Guard(front.parts[number], self._registry)
+        except Exception as error:  # its text is none that Python takes: then all calls that get here do
+            guard = Guard(Part(), self._registry)
+            self._blame(f"its guards could not be compiled: {type(error).__name__}: {error}", error)
+        branch = Branch(guard, None, reason)
         branches = tree.branches if segment is None else segment.branches.setdefault(answer, [])
         branches.append(branch)
         self._grow(tree, front)
@@ -373,7 +431,7 @@ class TracedFunction:
         parts = front.parts + [front.part] * (recorder.asked + 1 - len(front.parts))
         guards = [Guard(part, self._registry) for part in parts]
         for guard in guards:
-            if (effect := guard.effects()) is not None:
+            if (effect := guard.effects(front)) is not None:
                 raise Refusal(f"it changes what Lamina's own code reads: {effect}")
         held = [number for part in parts for number in part.held]
         for number in held:
@@ -449,12 +507,14 @@ class TracedFunction:
         """Drop a branch when something is gone that it depends on."""
         branch_of, tree_of, traced = weakref.ref(branch), weakref.ref(tree), weakref.ref(self)
 
-        def gone(slot: tuple | None, _: Any) -> None:
+        def gone(slot: tuple | None, _: Any, over: Callable[[], bool] = sys.is_finalizing) -> None:
+            if over():  # modules are being emptied, and nobody calls any more
+                return
             dead, this = branch_of(), traced()
             if dead is not None and dead in branches:
                 branches.remove(dead)
                 if this is not None:
-                    this._recordings -= 1
+                    this._forget(dead)
                     this._quick.clear()
                     this._note_unsteady([slot])
                 if (among := tree_of()) is not None:
@@ -467,17 +527,33 @@ class TracedFunction:
                 slots[id(thing)] = thing, slot
         branch.watching = [Reach(thing, functools.partial(gone, slot)) for thing, slot in slots.values()]
 
+    def _forget(self, branch: Branch) -> None:
+        """Count a recording no more that is dropped; none that paid off stands in the way of others."""
+        path = branch.path
+        if path is None:  # it was refused
+            self._recordings -= 1
+        elif path.counted:
+            path.counted = False
+            self._recordings -= 1
+            self._made -= path.hits >= PAID_OFF
+
     # ---- looking at it ----
     def explain(self, *, as_dict: bool = False) -> Any:
         """What was recorded, what was run, what didn't fit, and what ran eagerly and why.
 
         As text; as_dict: as plain values, for programs.
         """
-        return self._log.told() if as_dict else self._log.text()
+        log = self._up_to_date()
+        return log.told() if as_dict else log.text()
+
+    def _up_to_date(self) -> Log:
+        """The log, which is not told of each call that is let by."""
+        self._log.left = self._left
+        return self._log
 
     def counts(self) -> dict[str, int]:
         """How many calls compiled code served, how many were recorded, ran eagerly, or raised."""
-        return self._log.counts()
+        return self._up_to_date().counts()
 
     def _segments(self) -> list[Segment]:
         return [segment for tree in self._trees.values() for segment in tree.segments()]
@@ -528,7 +604,7 @@ class TracedFunction:
         return "\n".join(s.code.source() for s in self._segments() if s.code is not None)
 
     def __repr__(self) -> str:
-        return f"<traced {self._name}: {self._log.summary()}>"
+        return f"<traced {self._name}: {self._up_to_date().summary()}>"
 
 
 class TracedModule(TracedFunction):

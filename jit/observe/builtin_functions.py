@@ -33,9 +33,9 @@ from .policy import (
 
 _DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 _SIZED = (list, tuple, dict, set, frozenset)
-_BINARY = {run: symbol for symbol, (_, run, _) in BINARY.items()}
+_BINARY = {run: symbol for symbol, (_, run, _) in BINARY.items()} | {pow: "**"}
 _INPLACE = {run: symbol for symbol, (_, _, run) in BINARY.items()}
-_COMPARE = {run: symbol for symbol, (_, _, run) in COMPARISONS.items()}
+_COMPARE = {run: symbol for symbol, (_, run, _) in COMPARISONS.items()}
 _UNARY = {run: symbol for symbol, (_, run) in UNARY.items()} | {operator.inv: "~"}
 
 
@@ -73,6 +73,8 @@ class BuiltinFunctions(ClassChecks):
         sink = self.sink(function)
         if sink is not None:
             return sink(*args, **kwargs)
+        if not kwargs and (number := self.of_numbers(function, args)) is not MISSING:
+            return number
         rule = _RULES.get(function)
         if rule is not None and not (kwargs and function not in _WITH_KEYWORDS):
             return rule(self, *args, **kwargs)

@@ -19,6 +19,7 @@ from ...runtime.places import is_internal
 from ...runtime.refusal import unwrapped
 from .instances import Instances
 from .names import room_of, wraps_user
+from .numbers import LIFTED
 from .parts import Reason, hung
 from .policy import CALLING_ROOMS, INTERPRETED_ROOMS
 
@@ -63,15 +64,32 @@ class CalledBack(Instances):
         if kind == "kept" and self.recorder.source_of(what[0]) is not None and not self.refused:
             self.fact(what[0], "attr", "grad", "{o}.grad", what[1])
         if kind == "numbers" and what[2] is not None and not self.refused:
-            for name in what[0]:
-                if self.is_written(what[2]) or (id(what[2]), "item", self.key_of(name)) in self.written:
-                    self.refuse(f"{name} of an optimizer's group is changed before its step")
+            what = (*what, self._written_numbers(what[0], what[2]))
         if kind == "backward" and not self.refused:
             leaves = self.recorder.leaves
             for x, *_ in leaves[self._looked_at :]:
                 self._hooks_of(x)
             self._looked_at = len(leaves)
         self.recorder.notice(kind, *what)
+
+    def _written_numbers(self, scalars: dict[str, Tensor | None], group: dict[str, Any]) -> dict[str, Any]:
+        """The numbers of a group that this run has put there: lifted ones, or what they always are."""
+        before = self.before(group)
+        changed = [key for key in group if key not in before or before[key] is not group[key]]
+        written = [k for k in group if (id(group), "item", self.key_of(k)) in self.written]
+        if before.keys() != group.keys() or not {*changed} <= {*written}:
+            self.refuse("an optimizer's group is changed before its step by more than items that are set")
+        found: dict[str, Any] = {}
+        for key in written:
+            number = self.shadow.get((id(group), "item", self.key_of(key)), group[key])
+            if key in scalars and type(number) in LIFTED:
+                # An optional number that is 0 takes no part at all in the update.
+                zero = f"({number.expression} == 0) is not {number == 0}"
+                self.check(zero, f"whether {key} of an optimizer's group is 0")
+            elif key not in scalars and key != "initial_lr":
+                self.refuse(f"{key} of an optimizer's group is changed before its step")
+            found[key] = number if key in scalars else self.plain(number)
+        return found
 
     def _hooks_of(self, leaf: Tensor) -> None:
         """Guard which functions hang on a leaf, and their order."""

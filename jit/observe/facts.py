@@ -131,6 +131,8 @@ class Facts:
         self.dented: set[int] = set()  # new sets from which something was taken
         self._whole: set[int] = set()
         self._cells: dict[int, str] = {}
+        self._computed: dict[str, Any] = {}  # lifted numbers, by what they are computed with
+        self._plained: set[str] = set()  # expressions of which the value is guarded
 
     read_deep: Callable[[Any], None]  # take for granted all that a container holds: see contents.py
     in_order: Callable[[Any], None]  # the order of a set is asked: see contents.py
@@ -546,13 +548,32 @@ class Facts:
         """The bare number; one that was lifted is guarded from here on."""
         if type(value) in LIFTED:
             bare = raw(value)
-            self.note(value.expression, bare, True, self.in_words(value.expression))
+            if value.expression not in self._plained and not self.refused:
+                self._plained.add(value.expression)
+                self.note(value.expression, bare, True, self.in_words(value.expression))
             return bare
         return value
 
+    def computed(self, value: Any, expression: str, closed: bool = True) -> Any:
+        """A number that Python computed of lifted ones, lifted too; equal expressions share a slot.
+
+        closed: whether numbers of these classes always give one of this class; else that is guarded.
+        """
+        standing = self._computed.get(expression)
+        if standing is None:
+            at, words = self.slot(), self.in_words(expression)
+            self._slots[at] = f"({words if len(words) <= LONGEST else words[: LONGEST - 3] + '...'})"
+            self.part.lines.append(f"v = S[{at}] = {expression}")
+            if not closed:
+                self.check(f"type(v) is not {type(value).__name__}", f"the class of {self._slots[at]}")
+            standing = self._computed[expression] = lifted(value, f"S[{at}]")
+        return standing
+
     def in_words(self, expression: str) -> str:
         """An expression over slots with what a reader calls their numbers."""
-        return re.sub(r"S\[(\d+)\]", lambda found: self._slots.get(int(found[1]), found[0]), expression)
+        text = re.sub(r"S\[(\d+)\]", lambda found: self._slots.get(int(found[1]), found[0]), expression)
+        named = self._named
+        return re.sub(r"\bk\d+_", lambda found: getattr(named.get(found[0]), "__name__", found[0]), text)
 
     # ---- keys ----
     def key_of(self, k: Any) -> Any:
@@ -715,6 +736,7 @@ ALONE = getrefcount(_HELD[0])  # references to what a dictionary alone holds, as
 WEIGHTS = 2  # changes of a captured tensor before it is an input, of which nothing is computed ahead
 MOST = 1 << 53  # of lifted ints: all below are floats too
 NAN = "a NaN was looked for, or put into a hash table: it is found by which object it is, not by its value"
+LONGEST = 80  # characters of what a reader is told of a computed number
 LARGEST = 4096  # bytes of an array that is compared at each call
 
 

@@ -43,7 +43,8 @@ class Instances(BuiltinFunctions):
         if kind is bool and args:
             return self.truth(args[0])
         if kind in SCALARS:
-            return self._scalar(kind, args, kwargs)
+            number = MISSING if kwargs else self.of_numbers(kind, args)
+            return self._scalar(kind, args, kwargs) if number is MISSING else number
         if kind in (slice, range, object, type(None)):
             args = tuple(map(self.plain, args))
             made = kind(*args, **kwargs)

@@ -16,7 +16,7 @@ import builtins
 import sys
 import types
 from collections.abc import Callable, Generator, Iterator
-from types import CellType, FrameType, FunctionType, MethodType
+from types import BuiltinFunctionType, CellType, FrameType, FunctionType, MethodType
 from typing import Any, ClassVar
 
 from ...runtime.places import is_internal, locals_of
@@ -25,7 +25,7 @@ from .facts import Abandoned
 from .frames import UNBOUND, Frame, bind, contents, program_of
 from .instructions import ENTER, LEAVE, OPERATIONS, YIELD, delegated, load_local
 from .kinds import UNSUPPORTED, lookup
-from .numbers import LIFTED
+from .numbers import LIFTED, TAKING
 from .tracebacks import entered, forged, is_machinery
 
 _PUSH = OPERATIONS["push_exc_info"][0]
@@ -205,7 +205,7 @@ class Interpreting:
         if type(inner) is FunctionType:
             code = inner.__code__
             return is_internal(code.co_filename) or not code.co_flags & _VARIADIC
-        return False
+        return type(inner) in (BuiltinFunctionType, type) and inner in TAKING
 
     # ---- generators
 

@@ -167,7 +167,7 @@ class Items(Contents):
         elif issubclass(type(o), dict):
             self._set_in_dict(o, k, value)
         elif issubclass(type(o), (list, collections.deque)):
-            self._set_in_list(o, self.index(k), self.plain(value))
+            self._set_in_list(o, self.index(k), value)
         else:
             if not (self.is_fresh(o) and issubclass(type(o), bytearray)):
                 self.refuse(f"an item of a {type(o).__name__} was written")
@@ -191,6 +191,8 @@ class Items(Contents):
         self.effect(operator.setitem, o, k, value)
 
     def _set_in_list(self, o: Any, k: Any, value: Any) -> None:
+        if type(k) is slice or self.is_fresh(o) or self.is_moved(o) or type(o) is not list:
+            value = self.plain(value)
         if self.is_fresh(o):
             if type(k) is slice:
                 value = self._spread(value)
@@ -205,12 +207,12 @@ class Items(Contents):
             self.read_length(o)
             self._drops_at(o, k)
             self.writes_at(o)
-        o[k] = value
+        o[k] = raw(value)
         if self.source(o) is None:
             self.refuse(f"an item of a {type(o).__name__} was written that nothing known leads to")
         if type(k) is not slice and not self.is_moved(o):
             at = operator.index(k)
-            self.wrote(o, "item", at + len(o) if at < 0 else at)
+            self.wrote(o, "item", at + len(o) if at < 0 else at, value)
         self.effect(operator.setitem, o, k, value)
 
     def _drops_at(self, o: Any, k: Any) -> None:

@@ -10,16 +10,19 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from ...ir.dtypes import DType, default_dtype, int64
 from ...nn import Module
 from ...nn.epoch import advance
 from ...nn.members import fields
 from ...optim.optimizer import Optimizer
-from ...runtime import Tensor, enable_grad, modes
+from ...runtime import Tensor, creation, enable_grad, modes, ops
 from ...runtime.modes import _Mode
 from ...runtime.refusal import unwrapped
 from .called_back import HANDED, CalledBack, calls_back
+from .facts import MOST
 from .kinds import ATOMS, Function, lookup
 from .names import is_librarys, library_class, library_names, room_of, runs_user_code, wraps_user
+from .numbers import LIFTED, LiftedFloat, LiftedInt
 from .policy import DENIED_LIBRARY, DENIED_ROOMS, FUNCTION_ROOMS, INTERPRETED_ROOMS
 
 # Methods of modules that only read, and give iterators, dictionaries or text.
@@ -300,6 +303,39 @@ class Library(CalledBack):
         return super().instantiate(kind, args, kwargs)
 
     # ---- single functions ----
+    def _tensor_of_number(self, function: Callable, args: tuple, kwargs: Any) -> Any:
+        """`tensor(n)` of a lifted number."""
+        if len(args) == 1 and kwargs.keys() <= {"dtype"} and type(args[0]) in LIFTED and not self.refused:
+            if (made := self._filled((), args[0], kwargs.get("dtype"))) is not None:
+                return made
+        return self.op(function, args, kwargs)
+
+    def _full_of_number(self, function: Callable, args: tuple, kwargs: Any) -> Any:
+        """`full(size, n)` of a lifted number."""
+        given = dict(zip(("size", "fill_value"), args)) | kwargs
+        if given.keys() <= {"size", "fill_value", "dtype"} and type(given.get("fill_value")) in LIFTED:
+            size = given.get("size")
+            size = size if issubclass(type(size), (tuple, list)) else (size,)
+            self._given(function, size)
+            if all(type(self.plain(n)) is int for n in size) and not self.refused:
+                if (made := self._filled(size, given["fill_value"], given.get("dtype"))) is not None:
+                    return made
+        return self.op(function, args, kwargs)
+
+    def _filled(self, size: Any, number: Any, dtype: Any) -> Tensor | None:
+        """Ones times a lifted number, which are that number to the bit; None for other dtypes."""
+        if dtype is None:
+            dtype = default_dtype() if type(number) is LiftedFloat else int64
+        whole = type(number) is LiftedInt
+        if not isinstance(dtype, DType) or dtype.category != "float" and not (whole and dtype is int64):
+            return None
+        if whole and not -MOST < number.bare < MOST:
+            return None
+        if whole:
+            text = number.expression
+            self.check(f"not -{MOST} < {text} < {MOST}", f"the size of {self.in_words(text)}")
+        return self.result(ops.ones(tuple(map(self.plain, size)), dtype=dtype) * number)
+
     def _advance(self, function: Callable, args: tuple, kwargs: Any) -> None:
         advance()
         self.effect(advance)
@@ -327,5 +363,7 @@ _HANDLERS: dict[Any, Callable] = {
     _OWN["__delattr__"]: lambda self, function, args, kwargs: self._delete_of_module(*args),
     advance: Library._advance,
     native_step: Library._native_step,
+    unwrapped(creation.tensor): Library._tensor_of_number,
+    unwrapped(ops.full): Library._full_of_number,
     **{unwrapped(function): handler for function, handler in HANDED.items()},
 }

@@ -2,10 +2,13 @@
 
 A lifted number is an int or a float, so that whatever reads it gets the value of this run.  What reads it
 without being known to keep its expression must ask `Facts.plain` for the bare number, which guards the value.
+What is computed of lifted numbers stands in a slot of its own (`Facts.computed`): every expression is the
+name of a slot, and nothing nests.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..facts import literal
@@ -42,4 +45,24 @@ def raw(value: Any) -> Any:
 
 def spelled(value: Any) -> str:
     """The expression of an operand of arithmetic."""
-    return value.expression if type(value) in LIFTED else literal(value)
+    text = value.expression if type(value) in LIFTED else literal(value)
+    return f"({text})" if text.startswith("-") else text
+
+
+def is_number(x: Any) -> bool:
+    """Whether a bare operand can stand in the expression of a lifted number."""
+    return type(x) is int or type(x) is float and math.isfinite(x)
+
+
+# Functions of numbers alone that give a number or a truth; `OF_SEVERAL`: those that take a list as well.
+OF_SEVERAL = frozenset((max, min))
+FUNCTIONS = frozenset((
+    *OF_SEVERAL, abs, round, int, float,
+    *(getattr(math, name) for name in (
+        "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos", "cosh",
+        "degrees", "erf", "erfc", "exp", "exp2", "expm1", "fabs", "floor", "fmod", "gamma", "gcd", "hypot",
+        "isclose", "isfinite", "isinf", "isnan", "isqrt", "ldexp", "lgamma", "log", "log10", "log1p", "log2",
+        "pow", "radians", "remainder", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+    )),
+))  # fmt: skip
+TAKING = FUNCTIONS | {pow}  # what can be given lifted numbers as they are

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-import math
+import contextlib
 import operator
 import types
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from ...runtime import Parameter, Size, Tensor
 from ..facts import exact, holds_nan
 from .items import CONTAINERS, SEQUENCES, VALUES, Items
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, Method, heap_class, lookup
-from .numbers import LIFTED, lifted, raw, spelled
+from .numbers import FUNCTIONS, LIFTED, OF_SEVERAL, is_number, raw, spelled
 
 BINARY: dict[str, tuple[str, Callable, Callable]] = {
     "+": ("add", operator.add, operator.iadd), "-": ("sub", operator.sub, operator.isub),
@@ -37,7 +37,8 @@ COMPARISONS: dict[str, tuple[str, str, Callable]] = {
     "==": ("__eq__", "__eq__", operator.eq), "!=": ("__ne__", "__ne__", operator.ne),
     ">": ("__gt__", "__lt__", operator.gt), ">=": ("__ge__", "__le__", operator.ge),
 }  # fmt: skip
-_LIFTING = frozenset("+ - * / // %".split())  # operators on lifted numbers that give a lifted number
+_LIFTING = frozenset("+ - * / // % ** & | ^ << >>".split())  # operators of numbers that give a number
+_CLOSED = frozenset("+ - * / // %".split())  # of which the classes of the operands tell that of the result
 
 
 _HEARD = frozenset((*ATOMS, Tensor, Parameter))  # between these, operators run no Python of the user's
@@ -73,11 +74,6 @@ def _called(kind: type) -> str:
 _BOXED = {int, float, complex, str, bytes}  # whose values, not whose objects, are guarded
 
 
-def _number(x: Any) -> bool:
-    """Whether a bare operand can stand in the expression of a lifted number."""
-    return type(x) is int or type(x) is float and math.isfinite(x)
-
-
 def _floating(operands: tuple) -> bool:
     """Whether one operand is a floating tensor: any number fits beside it."""
     return any(issubclass(type(x), Tensor) and x.is_floating_point() for x in operands)
@@ -105,14 +101,13 @@ class Operators(Items):
         run = within if inplace else plain
         if type(a) in LIFTED or type(b) in LIFTED:
             bare = raw(a), raw(b)
-            if not self.refused and symbol in _LIFTING and _number(bare[0]) and _number(bare[1]):
-                if symbol in "+-*" or bare[1] != 0:
-                    if symbol not in "+-*" and type(b) in LIFTED:
-                        self.check(f"{b.expression} == 0", "a divisor that is 0")
-                    return lifted(plain(*bare), f"({spelled(a)} {symbol} {spelled(b)})")
-            if not self.refused and symbol == "**" and type(a) is float and 0 < a <= 1 and bare[1] >= 0:
-                self.check(f"not {b.expression} >= 0", "a negative exponent")  # which could overflow
-                return lifted(plain(*bare), f"({spelled(a)} ** {spelled(b)})")
+            if not self.refused and symbol in _LIFTING and is_number(bare[0]) and is_number(bare[1]):
+                with contextlib.suppress(ArithmeticError, TypeError, ValueError):
+                    value, text = plain(*bare), f"{spelled(a)} {symbol} {spelled(b)}"
+                    if is_number(value):
+                        if symbol in ("/", "//", "%") and type(b) in LIFTED:
+                            self.check(f"{b.expression} == 0", "a divisor that is 0")
+                        return self.computed(value, text, symbol in _CLOSED)
             if not self.refused and symbol in ("+", "-", "*", "/") and _floating(bare):
                 if self._unpatched(name, inplace, a, b):
                     return run(a, b)  # the recorder of ops knows lifted numbers
@@ -137,6 +132,25 @@ class Operators(Items):
             self.array_changes(a)
         result = run(a, b)
         return result if result is a or result is b else self.of_table(self.made(result), a, b)
+
+    def of_numbers(self, function: Callable, args: tuple) -> Any:
+        """A function of numbers, some of them lifted: the number it gives is lifted, its truth a fact.
+
+        MISSING where it is given something else, or raises, or gives what is no number.
+        """
+        bare = tuple(map(raw, args))
+        if self.refused or function not in FUNCTIONS or not any(type(a) in LIFTED for a in args):
+            return MISSING
+        if not all(map(is_number, bare)) or len(args) < 2 and function in OF_SEVERAL:
+            return MISSING
+        with contextlib.suppress(ArithmeticError, TypeError, ValueError):
+            value, text = function(*bare), f"{self.const(function)}({', '.join(map(spelled, args))})"
+            if type(value) is bool:
+                self.check(f"{text} is not {value}", f"whether {self.in_words(text)}")
+                return value
+            if is_number(value):
+                return self.computed(value, text, closed=False)
+        return MISSING
 
     def _unpatched(self, name: str, inplace: bool, a: Any, b: Any) -> bool:
         """Whether an operator of tensors is Lamina's own; which it is becomes a fact."""
@@ -311,7 +325,7 @@ class Operators(Items):
         name, run = UNARY[symbol]
         if type(a) in LIFTED:
             if symbol != "~" and not self.refused:
-                return lifted(run(raw(a)), f"({symbol}{a.expression})")
+                return self.computed(run(raw(a)), f"{symbol}{a.expression}")
             a = self.plain(a)
         patched = self.patched(a, name)
         if patched is None and (self.refused or type(a) in ATOMS or self._is_native(a)):
@@ -341,7 +355,7 @@ class Operators(Items):
         forward, backward, run = COMPARISONS[symbol]
         if type(a) in LIFTED or type(b) in LIFTED:
             bare = raw(a), raw(b)
-            if not self.refused and _number(bare[0]) and _number(bare[1]):
+            if not self.refused and is_number(bare[0]) and is_number(bare[1]):
                 found = run(*bare)
                 text = f"{spelled(a)} {symbol} {spelled(b)}"
                 # the relation, not the value

@@ -139,9 +139,27 @@ class Part:
                 elif eval(check[1], scope):
                     return reasons[int(check[2]) - 1]
             except Exception:
-                follows = next(found for rest in lines[at:] if (found := _CHECK.fullmatch(rest)))
-                return reasons[int(follows[2]) - 1]
+                follows = next((found for rest in lines[at:] if (found := _CHECK.fullmatch(rest))), None)
+                what = line.partition(" = ")[2].partition(" = ")[2]
+                return reasons[int(follows[2]) - 1] if follows else Reason(f"what {what} computes")
         return None
+
+    def failing(self, S: list) -> list[Reason]:
+        """The reasons of all lines that find something else at places that have a key."""
+        found: list[Reason] = []
+        scope = {**WORDS, "S": S}
+        scope.update((k, (v(), _GONE)[v() is None] if k in self.weak else v) for k, v in self.names.items())
+        for lines, reasons in ((self.lines, self.reasons), (self.later, self.late)):
+            text = []
+            for line in lines:
+                check = _CHECK.fullmatch(line)
+                if check is None:
+                    text.append(f"try: {line}\nexcept Exception: v = None")
+                elif reasons[int(check[2]) - 1].slot is not None:
+                    text.append(f"try:\n if {check[1]}: found.append(reasons[{int(check[2]) - 1}])")
+                    text.append("except Exception: pass")
+            exec("\n".join(text), {**scope, "found": found, "reasons": reasons})
+        return found
 
     def naming(self, names: list[str]) -> Reason | None:
         """The reason of the first line that says one of these names."""

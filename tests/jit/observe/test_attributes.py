@@ -547,7 +547,7 @@ def test_lifted_number_stands_for_the_slot_until_something_looks():
     o.x = 3
     assert w.holds()
     twice = w.binary("*", found, 2)
-    assert twice == 4 and twice.expression == "(S[0] * 2)"
+    assert twice == 4 and twice.expression == "S[1]"
     o.x = 2
     w.set_attribute(o, "x", twice)
     assert w.attribute(o, "x") is twice and type(o.x) is int
