@@ -338,26 +338,26 @@ class TracedFunction:
         self._made += 1
         registry = self._registry
         recorder = Recorder(registry.generators, registry.groups)
-        front = Interpreter(recorder, registry, dict(self._unsteady))
+        observer = Interpreter(recorder, registry, dict(self._unsteady))
         before = _modes()
         start = perf_counter()
         result: Any = None
         raised, again = True, None
         try:
-            with modes.hooked(recorder.hear, front.notice, front.called):
-                result = front.run(self.__wrapped__, args, kwargs)
-                front.settle()
+            with modes.hooked(recorder.hear, observer.notice, observer.called):
+                result = observer.run(self.__wrapped__, args, kwargs)
+                observer.settle()
             raised = False
         except Abandoned as abandoned:
             raised, again = False, str(abandoned)
         finally:
             if raised:
-                self._raised(tree, at, front)
-                front.forget()
+                self._raised(tree, at, observer)
+                observer.forget()
         if again is not None:
             self._log.refused(recorder.reason or again)
-            self._refuse(tree, at, front, recorder.reason or again)
-            front.forget()
+            self._refuse(tree, at, observer, recorder.reason or again)
+            observer.forget()
             return self.__wrapped__(*args, **kwargs)
         seconds = perf_counter() - start
         try:
@@ -366,18 +366,18 @@ class TracedFunction:
                 return raw(result)
             if _modes() != before:
                 raise Refusal("it leaves another mode behind (gradients on or off, the default dtype)")
-            self._enter(tree, front, recorder, result, seconds)
+            self._enter(tree, observer, recorder, result, seconds)
         except Refusal as refusal:
             self._log.refused(str(refusal))
-            self._refuse(tree, at, front, str(refusal))
+            self._refuse(tree, at, observer, str(refusal))
         except DeviceError:
             raise
         except Exception as error:
             reason = f"it could not be compiled: {type(error).__name__}: {error}"
-            self._refuse(tree, at, front, reason)
+            self._refuse(tree, at, observer, reason)
             self._blame(reason, error)
         finally:
-            front.forget()
+            observer.forget()
         return raw(result)
 
     def _uninterpreted(self, tree: Tree, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -389,36 +389,38 @@ class TracedFunction:
         tree.branches.append(Branch(Guard(Part(), self._registry), None, reason))
         return self._eagerly(reason, args, kwargs)
 
-    def _raised(self, tree: Tree, at: tuple, front: Facts) -> None:
+    def _raised(self, tree: Tree, at: tuple, observer: Facts) -> None:
         """A recording run raised: its calls run plainly, once that has happened again."""
         self._log.raised += 1
         if self._log.raised >= MOST_RAISED:
-            self._refuse(tree, at, front, "the recording run raised, and a run that raises is not recorded")
+            self._refuse(
+                tree, at, observer, "the recording run raised, and a run that raises is not recorded"
+            )
 
-    def _refuse(self, tree: Tree, at: tuple, front: Facts, reason: str) -> None:
+    def _refuse(self, tree: Tree, at: tuple, observer: Facts, reason: str) -> None:
         """Let calls that get here run eagerly from now on."""
         segment, answer = at
-        number = 0 if segment is None else min(front.recorder.asked, len(front.parts) - 1)
+        number = 0 if segment is None else min(observer.recorder.asked, len(observer.parts) - 1)
         try:
-            guard = Guard(front.parts[number], self._registry)
+            guard = Guard(observer.parts[number], self._registry)
         except Exception as error:  # its text is none that Python takes: then all calls that get here do
             guard = Guard(Part(), self._registry)
             self._blame(f"its guards could not be compiled: {type(error).__name__}: {error}", error)
         branch = Branch(guard, None, reason)
         branches = tree.branches if segment is None else segment.branches.setdefault(answer, [])
         branches.append(branch)
-        self._grow(tree, front)
+        self._grow(tree, observer)
         self._watch(tree, branches, branch)
 
-    def _grow(self, tree: Tree, front: Facts) -> None:
-        tree.slots = max(tree.slots, front.size)
+    def _grow(self, tree: Tree, observer: Facts) -> None:
+        tree.slots = max(tree.slots, observer.size)
 
-    def _enter(self, tree: Tree, front: Facts, recorder: Recorder, result: Any, seconds: float) -> None:
+    def _enter(self, tree: Tree, observer: Facts, recorder: Recorder, result: Any, seconds: float) -> None:
         """Compile a recording and offer it to later calls."""
         if recorder.reason is not None:
             raise Refusal(recorder.reason)
-        front.close()
-        outcome = Outcome(front, result)
+        observer.close()
+        outcome = Outcome(observer, result)
         recording = finished(recorder, outcome, result)
         if recording.live and (recording.foreign or recording.questions):
             raise Refusal(
@@ -428,17 +430,17 @@ class TracedFunction:
             )
         if any(self._registry.groups[number][0]() is None for number in recording.groups):
             raise Refusal("an optimizer that the run made took a step")
-        parts = front.parts + [front.part] * (recorder.asked + 1 - len(front.parts))
+        parts = observer.parts + [observer.part] * (recorder.asked + 1 - len(observer.parts))
         guards = [Guard(part, self._registry) for part in parts]
         for guard in guards:
-            if (effect := guard.effects(front)) is not None:
+            if (effect := guard.effects(observer)) is not None:
                 raise Refusal(f"it changes what Lamina's own code reads: {effect}")
         held = [number for part in parts for number in part.held]
         for number in held:
             x = self._registry.refs[number]()
             if x is not None and x._data.flags.c_contiguous:
                 tree.dense.add(number)
-        slots = sorted(front.tensors.values())
+        slots = sorted(observer.tensors.values())
         arrays = recorder.arrays()
         conditions = Conditions(recording, self._registry, held, slots, arrays)
         made, hung = tree.insert(recording, guards, conditions)
@@ -448,7 +450,7 @@ class TracedFunction:
         for _, branch in hung:
             branch.path = path
         end.path = path
-        self._grow(tree, front)
+        self._grow(tree, observer)
 
         tensors = recorder.tensors() if recording.live else {}
 
