@@ -7,7 +7,7 @@ and the like are other tensors around the same array.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 from weakref import ref
@@ -51,6 +51,7 @@ class Question:
     """What Python, or a host op, made of values: the recording holds only where the answer is the same.
 
     how: "item", "bool", "int", "float", "tolist", or "host", whose answer is the shapes of its outputs.
+    slot: where an answer goes that may be another at each call, and is an input of what follows.
     """
 
     how: str
@@ -59,6 +60,7 @@ class Question:
     place: Place
     op: Op | None = None
     attrs: Mapping[str, Any] | None = None
+    slot: int | None = None
 
 
 class _Known(ref):
@@ -364,6 +366,10 @@ class Recorder:
                           "call can be held to")  # fmt: skip
         self.steps.append(Question(how, (self.value(x),), value, here()))
         self.asked += 1
+
+    def lift_answer(self, slot: int) -> None:
+        """The last answer goes into a slot, and may be another at each call."""
+        self.steps[-1] = replace(self.steps[-1], slot=slot)
 
     def _made(self, array: np.ndarray) -> None:
         if id(array) not in self._values and id(array) not in self._origins:

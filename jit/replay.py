@@ -133,8 +133,7 @@ def take(tree: Tree, call: Call) -> Any:
         for key in segment.ask.keys:
             if key is not None and key not in values:
                 values[key] = _read(tree, key, call, originals)
-        answer = segment.ask(values)
-        branches = segment.branches.get(answer, ())
+        answer, branches = segment.ways(values, call.S)
 
 
 def choose(

@@ -32,9 +32,9 @@ from .facts import Refusal
 from .guards import Conditions, Guard
 from .observe.deaths import Reach
 from .observe.decode import TABLES
-from .observe.facts import Abandoned, Facts, Registry
+from .observe.facts import Abandoned, Facts, Registry, answer_slot
 from .observe.kinds import TRANSPARENT
-from .observe.numbers import raw
+from .observe.numbers import bare
 from .observe.outcome import Outcome
 from .observe.outermost import Interpreter
 from .observe.parts import Part, place_text
@@ -46,11 +46,10 @@ from .replay import Busy, Call, Eager, Missed, Raised, choose, take
 from .report import Log
 from .sources import Arg, Held
 from .targets import Target, target_of
-from .tree import Branch, Segment, Tree
+from .tree import MOST_ANSWERS, Branch, Segment, Tree
 from .verify import TraceError, compared, wanted
 
 MOST_RECORDINGS = 32  # of one function
-MOST_ANSWERS = 8  # to one question
 MOST_IN_VAIN = 2  # times `max_recordings`: as many may be made that were dropped before they paid off
 PAID_OFF = 64  # calls served, with which a recording has
 PATIENCE = 32  # calls in a row that no recording served, before some are let by unasked
@@ -98,6 +97,7 @@ class TracedFunction:
             self._leave = self._left = 0  # how many are let by unasked the next time, and still now
             self._full: str | None = None
             self._unsteady: Counter[tuple] = Counter()
+            self._held_answers: set[tuple] = set()  # what asked for their values: no inputs
             self._log = Log(self._name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -278,7 +278,7 @@ class TracedFunction:
             except Exception as error:  # the call goes on without
                 told = []
                 self._blame(f"a miss could not be told: {type(error).__name__}: {error}", error)
-            if not reasons and segment is not None and len(segment.branches) >= MOST_ANSWERS:
+            if segment is not None and segment.is_full and all(b in segment.any_ways for _, b in reasons):
                 at = place_text(segment.ask.place)
                 segment.full = (
                     f"{segment.ask.how} at {at} had more than {MOST_ANSWERS} answers: return the tensor and "
@@ -311,6 +311,8 @@ class TracedFunction:
         elif segment is not None:
             told = [segment.told(answer)]
             self._log.miss(told[0])
+            if segment.ask.how == "item":
+                slots.append(answer_slot(segment.ask.place))
         lost, tree.lost = tree.lost, None
         if lost is not None:  # by what was changed since: of all that differs this is the latest
             told.append(lost[0].told(lost[1], S))
@@ -338,7 +340,8 @@ class TracedFunction:
         self._made += 1
         registry = self._registry
         recorder = Recorder(registry.generators, registry.groups)
-        observer = Interpreter(recorder, registry, dict(self._unsteady))
+        lift = {slot: count for slot, count in self._unsteady.items() if slot not in self._held_answers}
+        observer = Interpreter(recorder, registry, lift)
         before = _modes()
         start = perf_counter()
         result: Any = None
@@ -360,10 +363,11 @@ class TracedFunction:
             observer.forget()
             return self.__wrapped__(*args, **kwargs)
         seconds = perf_counter() - start
+        self._held_answers |= observer.held_answers
         try:
             if recorder.once is not None:
                 self._log.refused(f"not kept: {recorder.once}")
-                return raw(result)
+                return bare(result)
             if _modes() != before:
                 raise Refusal("it leaves another mode behind (gradients on or off, the default dtype)")
             self._enter(tree, observer, recorder, result, seconds)
@@ -378,7 +382,7 @@ class TracedFunction:
             self._blame(reason, error)
         finally:
             observer.forget()
-        return raw(result)
+        return bare(result)
 
     def _uninterpreted(self, tree: Tree, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Run undecorated, and say so once: the instructions of this Python are not known."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .guards import Conditions, Guard
 
 Key = int  # of a value: equal where it is computed in the same way
+MOST_ANSWERS = 8  # to one question
 
 
 @dataclass
@@ -97,6 +98,11 @@ def answered(key: Any) -> Any:
     return [*map(answered, key)] if isinstance(key, tuple) else key
 
 
+def _any_in(slot: int) -> tuple[str, int]:
+    """The key of the ways on for any answer, which goes into a slot."""
+    return "any", slot
+
+
 @dataclass
 class Segment:
     """A graph, what it is given and what it gives; then a question, or the end of a path.
@@ -118,12 +124,37 @@ class Segment:
     reader: Any = None  # how a first segment's inputs are read, once that is known
     runs: int = 0
     full: str | None = None  # why calls that get here run eagerly: too many answers were seen
+    slots: list[int] = field(default_factory=list)  # where answers go that are inputs of what follows
+
+    @property
+    def any_ways(self) -> list[Branch]:
+        """The ways on for any answer."""
+        return [branch for at in self.slots for branch in self.branches[_any_in(at)]]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more answers are worth a recording."""
+        return len(self.branches) >= MOST_ANSWERS
+
+    def ways(self, values: dict[Key, np.ndarray], S: list) -> tuple[Any, Sequence[Branch]]:
+        """The answer to the question, and the ways on: those of this very answer first."""
+        assert self.ask is not None
+        answer = self.ask(values)
+        ways = self.branches.get(answer, ())
+        if self.slots and isinstance(answer, bytes):
+            for at in self.slots:
+                S[at] = answered(answer)
+            ways = [*ways, *self.any_ways]
+        return answer, ways
 
     def told(self, answer: Any) -> str:
         """That an answer is new, for a reader."""
         assert self.ask is not None
-        seen, new = (" or ".join([shown(a if self.ask.op else answered(a)) for a in answers])
-                     for answers in (self.branches, [answer]))  # fmt: skip
+        known = set(self.branches).difference(map(_any_in, self.slots))
+        seen, new = (
+            " or ".join([shown(a if self.ask.op else answered(a)) for a in answers])
+            for answers in (known, [answer])
+        )
         return f"the answer to {self.ask.how}: {seen} -> {new} ({place_text(self.ask.place)})"
 
     def all(self) -> Iterable[Segment]:
@@ -251,6 +282,10 @@ class Tree:
             cut.known.update(segment.outputs)
             cut.run.update(nodes)
             answer = hashable(question.answer) if question.op is None else question.answer
+            if question.slot is not None:
+                answer = _any_in(question.slot)
+                if question.slot not in segment.slots:
+                    segment.slots.append(question.slot)
             here = segment.branches.setdefault(answer, [])
         last = cut.last()
         hung.append((here, Branch(guards[len(recording.questions)], last)))

@@ -99,8 +99,8 @@ def rehearsed(tree: Tree, call: Call) -> Rehearsal:
         for key in segment.ask.keys:
             if key is not None and key not in values:
                 values[key] = np.array(call.array(tree.sources[key]), order="C")
-        answer = segment.ask(values)
-        segment = _segment(choose(segment.branches.get(answer, ()), call, segment, answer))
+        answer, ways = segment.ways(values, call.S)
+        segment = _segment(choose(ways, call, segment, answer))
 
 
 def _segment(branch: Branch) -> Segment:

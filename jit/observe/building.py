@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Callable
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType
 from typing import Any
 
@@ -62,6 +63,24 @@ def build_map(frame: Frame, stack: list[Any], count: int | None) -> None:
 def build_keyed_map(frame: Frame, stack: list[Any], count: int) -> None:
     keys = stack.pop()
     stack.append(frame.observer.new(dict(zip(keys, take(stack, count), strict=True))))
+
+
+def _returned(build: Callable[[Frame, list[Any], Any], None]) -> Callable[[Frame, list[Any], Any], None]:
+    """What is made to be returned by the whole call, and read by nothing: its items may be lifted numbers."""
+
+    def made(frame: Frame, stack: list[Any], count: Any) -> None:
+        plain = frame.observer.plain
+        if frame.depth or frame.program.generator:
+            stack[:] = map(plain, stack)
+        elif build is build_map and count:
+            stack[-2 * count :: 2] = map(plain, stack[-2 * count :: 2])
+        build(frame, stack, count)
+
+    return made
+
+
+for _build in (build_tuple, build_map, build_keyed_map):
+    operation(f"{_build.__name__} returned", lifts=True)(_returned(_build))
 
 
 @operation("build_string")

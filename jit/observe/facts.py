@@ -133,6 +133,8 @@ class Facts:
         self._cells: dict[int, str] = {}
         self._computed: dict[str, Any] = {}  # lifted numbers, by what they are computed with
         self._plained: set[str] = set()  # expressions of which the value is guarded
+        self.answers: dict[str, tuple[str, str]] = {}  # to questions, by their slots
+        self.held_answers: set[tuple[str, str]] = set()  # those of which the value is guarded after all
 
     read_deep: Callable[[Any], None]  # take for granted all that a container holds: see contents.py
     in_order: Callable[[Any], None]  # the order of a set is asked: see contents.py
@@ -544,10 +546,24 @@ class Facts:
         self.check(f"type(v) is not {kind}{f' or not -{MOST} < v < {MOST}' if kind == 'int' else ''}", reason)
         return lifted(value, f"S[{at}]")
 
+    def answer(self, value: Any) -> Any:
+        """What Python was just told of a tensor: an input of what follows, where it keeps being another."""
+        place = self.recorder.steps[-1].place
+        at, slot = f"the answer to item() ({place_text(place)})", answer_slot(place)
+        if type(value) is not float or slot not in self.lift:
+            return value
+        number = self.slot()
+        self.recorder.lift_answer(number)
+        self.answers[f"S[{number}]"] = slot
+        self.part.lines.append(f"v = S[{number}]")
+        return self._guarded(value, number, Reason(at, place, f"S[{number}]", shown(value), slot))
+
     def plain(self, value: Any) -> Any:
         """The bare number; one that was lifted is guarded from here on."""
         if type(value) in LIFTED:
             bare = raw(value)
+            if value.expression in self.answers:
+                self.held_answers.add(self.answers[value.expression])
             if value.expression not in self._plained and not self.refused:
                 self._plained.add(value.expression)
                 self.note(value.expression, bare, True, self.in_words(value.expression))
@@ -750,6 +766,11 @@ def _copied(o: Any) -> Any:
         return deque(deque.__iter__(o), o.maxlen)
     base = next((base for base in (dict, list, set) if issubclass(type(o), base)), None)
     return o if base is None else base.copy(o)
+
+
+def answer_slot(place: Place) -> tuple[str, str]:
+    """What an answer that keeps changing is counted by."""
+    return place_text(place), "answer"
 
 
 def _liftable(value: Any) -> bool:

@@ -303,6 +303,12 @@ class Library(CalledBack):
         return super().instantiate(kind, args, kwargs)
 
     # ---- single functions ----
+    def _item(self, function: Callable, args: tuple, kwargs: Any) -> Any:
+        """`x.item()`."""
+        asked = self.recorder.asked
+        value = self.op(function, args, kwargs)
+        return value if self.refused or self.recorder.asked == asked else self.answer(value)
+
     def _tensor_of_number(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """`tensor(n)` of a lifted number."""
         if len(args) == 1 and kwargs.keys() <= {"dtype"} and type(args[0]) in LIFTED and not self.refused:
@@ -363,6 +369,7 @@ _HANDLERS: dict[Any, Callable] = {
     _OWN["__delattr__"]: lambda self, function, args, kwargs: self._delete_of_module(*args),
     advance: Library._advance,
     native_step: Library._native_step,
+    unwrapped(vars(Tensor)["item"]): Library._item,
     unwrapped(creation.tensor): Library._tensor_of_number,
     unwrapped(ops.full): Library._full_of_number,
     **{unwrapped(function): handler for function, handler in HANDED.items()},

@@ -43,6 +43,15 @@ def raw(value: Any) -> Any:
     return value.bare if type(value) in LIFTED else value
 
 
+def bare(result: Any) -> Any:
+    """What a run returns, with bare numbers: only what is made to be returned holds others."""
+    if type(result) is tuple and any(type(x) in LIFTED for x in result):
+        return tuple(map(raw, result))
+    if type(result) is dict and any(type(x) in LIFTED for x in result.values()):
+        result.update([(k, raw(x)) for k, x in result.items()])
+    return raw(result)
+
+
 def spelled(value: Any) -> str:
     """The expression of an operand of arithmetic."""
     text = value.expression if type(value) in LIFTED else literal(value)

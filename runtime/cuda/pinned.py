@@ -7,6 +7,7 @@ is lost to everyone else: so buffers are cached, and there is a limit.
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import threading
@@ -166,6 +167,13 @@ class PinnedMemory:
 
     def _locked(self, size: int) -> int:
         """The address of a new buffer."""
+        try:
+            return self._locked_now(size)
+        except OutOfMemoryError:
+            gc.collect()  # circles of garbage may hold buffers; not under the lock, as finalizers may wait
+            return self._locked_now(size)
+
+    def _locked_now(self, size: int) -> int:
         with self._making:
             if self._locked_bytes() + size > self.limit:
                 self._empty()

@@ -230,10 +230,12 @@ def test_an_interrupt_of_the_keyboard_is_raised_where_the_fork_returns(monkeypat
 
     monkeypatch.setattr(locks, "_all_taken", all_taken)
     pids = os.pipe()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     with pytest.raises(KeyboardInterrupt):
         if not os.fork():  # the child gets none: it never waits to write
             os.write(pids[1], b"child")
             os._exit(0)
+    signal.signal(signal.SIGINT, before)
     os.wait()
     assert os.read(pids[0], 99) == b"child" and taken_by_forks() == []
 
