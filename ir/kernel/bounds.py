@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .form import Kernel
-from .scalar import Cast, Const, Coordinate, Expr, Op, Ref
+from .scalar import Cast, Const, Coordinate, Expr, Op, Ref, in_order, walk
 from .types import greatest, kind, least
 
 Bounds = tuple[int, int]
@@ -22,16 +22,28 @@ def bounds(kernel: Kernel, expr: Expr) -> Bounds:
 
     What overflows its type may be anything of that type.
     """
-    dtype = kernel.dtype_of(expr)
-    limits = (int(least(dtype)), int(greatest(dtype))) if dtype and kind(dtype) in "iub" else (-_ANY, _ANY)
-    low, high = _bounds(kernel, expr) or limits
-    return (low, high) if limits[0] <= low and high <= limits[1] else limits
+    if isinstance(expr, Coordinate):  # as nearly always
+        return _within(kernel, expr, {})
+    roots = [expr]
+    if any(isinstance(part, Ref) for part in walk(expr)):
+        roots = [*(local.value for local in kernel.locals.values()), expr]
+    known: dict[Expr, Bounds] = {}
+    for part in in_order(*roots):  # a Local reads earlier ones alone
+        known[part] = _within(kernel, part, known)
+    return known[expr]
 
 
 _ANY = 1 << 64  # beyond every integer type
 
 
-def _bounds(kernel: Kernel, expr: Expr) -> Bounds | None:
+def _within(kernel: Kernel, expr: Expr, known: dict[Expr, Bounds]) -> Bounds:
+    dtype = kernel.dtype_of(expr)
+    limits = (int(least(dtype)), int(greatest(dtype))) if dtype and kind(dtype) in "iub" else (-_ANY, _ANY)
+    low, high = _bounds(kernel, expr, known) or limits
+    return (low, high) if limits[0] <= low and high <= limits[1] else limits
+
+
+def _bounds(kernel: Kernel, expr: Expr, known: dict[Expr, Bounds]) -> Bounds | None:
     match expr:
         case Const(value) if isinstance(value, (bool, int)):
             return int(value), int(value)
@@ -40,14 +52,14 @@ def _bounds(kernel: Kernel, expr: Expr) -> Bounds | None:
             return None if low.terms or high.terms else (low.constant, high.constant)
         case Cast(_, arg, False):
             source = kernel.dtype_of(arg)
-            return bounds(kernel, arg) if source is None or kind(source) in "iub" else None
+            return known[arg] if source is None or kind(source) in "iub" else None
         case Ref(name) if name in kernel.locals:
-            return bounds(kernel, kernel.locals[name].value)
+            return known.get(kernel.locals[name].value)
         case Op("select", (_, one, other)):
-            (a, b), (c, d) = bounds(kernel, one), bounds(kernel, other)
+            (a, b), (c, d) = known[one], known[other]
             return min(a, c), max(b, d)
         case Op(name, args) if name in _WORDS:
-            return _WORDS[name](*(bounds(kernel, arg) for arg in args))
+            return _WORDS[name](*(known[arg] for arg in args))
     return None
 
 

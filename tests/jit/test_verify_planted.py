@@ -13,6 +13,9 @@ from planted_bugs import BUGS
 
 from lamina.jit import verify
 
+# Planted plans of memory put arrays where guarded memory ends the process, as it should.
+pytestmark = pytest.mark.unguarded
+
 FOUND = 0.95  # the share that must be found and placed
 
 AGAIN = """

@@ -5,6 +5,8 @@ from probes import INPLACE, PROBES
 
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import Affine, Axis, Reduce, Store, cast, const, coordinate, parse, read, ref, verify
+from lamina.ir.kernel.bounds import bounds
+from lamina.ir.kernel.scalar import op
 
 
 def kernel(
@@ -185,3 +187,11 @@ def test_symbolic_coverage_is_counted():
 def test_probes_are_right(name):
     verify(parse(PROBES[name].text))
     verify(parse(INPLACE))
+
+
+def test_bounds_of_an_expression_taller_than_pythons_stack():
+    kernel = parse("kernel k(x: f32[8]) -> (y: f32[8]) {\n  parallel i:8\n  y[i] = x[i]\n}")
+    expr = coordinate(Affine((("i", 1),), 0))
+    for _ in range(5000):
+        expr = op("min", expr, const(6, "i64"))
+    assert bounds(kernel, expr) == (0, 6)
