@@ -4,8 +4,9 @@ The public face hands names on and defines nothing: ops stand in ir/ops, what ru
 """
 
 from . import autograd, data, nn, optim, runtime
-from .facade import amp, backends, cuda, linalg, random, special, utils
+from .facade import amp, backends, compiler, cuda, linalg, random, special, utils
 from .facade.amp import autocast
+from .facade.compiler import _dynamo, compile
 from .facade.late import __getattr__  # the compiler, and ops entered later
 from .facade.names import *  # noqa: F403 - what PyTorch's module has besides ops
 from .ir.dtypes import DType as dtype

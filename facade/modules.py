@@ -6,12 +6,13 @@ import sys
 from types import ModuleType
 
 from .. import autograd, data, nn
-from . import amp, backends, cuda, linalg, random, special, utils
+from . import amp, backends, compiler, cuda, linalg, random, special, utils
 
 ROOT = __package__.rpartition(".")[0]  # lamina
 
 # As PyTorch spells them, below `torch`.
 MODULES: dict[str, ModuleType] = {
+    "_dynamo": compiler._dynamo,
     "amp": amp,
     "autograd.function": autograd,
     "autograd.functional": autograd.functional,
@@ -20,6 +21,7 @@ MODULES: dict[str, ModuleType] = {
     "backends.cuda": backends.cuda,
     "backends.cudnn": backends.cudnn,
     "backends.mps": backends.mps,
+    "compiler": compiler,
     "cuda": cuda,
     "cuda.amp": amp,
     "linalg": linalg,

@@ -19,15 +19,14 @@ from ..ir.errors import LaminaError
 
 ROOT = __package__.rpartition(".")[0]  # lamina
 PLAYED = "torch"
-# Lamina's own rooms, which PyTorch does not have; its `torch.jit` is another thing than `lamina.jit`.
-ROOMS = ("data", "demo", "facade", "ir", "jit", "passes", "runtime", "__main__")
+# Lamina's own rooms, which PyTorch does not have.
+ROOMS = ("data", "demo", "facade", "ir", "passes", "runtime", "__main__")
 # Packages that reach into PyTorch's own machinery.
 BUILT_ON_TORCH = (
     "torchvision", "torchaudio", "torchtext", "torchdata", "torchmetrics", "torch_geometric", "lightning",
     "pytorch_lightning", "functorch",
 )  # fmt: skip
 REMEDIES = {
-    "torch.jit": "import lamina, and decorate with lamina.jit.trace",
     "torch.func": "torch.autograd.functional has jacobian, hessian, vjp and jvp",
     "torch.distributions": "write the log-probability out, and draw with torch.normal, torch.multinomial",
     "torch.distributed": "run in one process",

@@ -6,9 +6,10 @@ if not __name__.startswith("lamina."):  # found in the repository's root: a seco
 from .export import ExportError, export
 from .loaded import Loaded, ModelError, load
 from .observe.policy import pure
-from .trace import TooManyRecordings, TracedFunction, trace
+from .torchscript import ignore, is_scripting, is_tracing, script, unused
+from .trace import RefusedError, TooManyRecordings, TracedFunction, reset, trace
 
 __all__ = [
-    "ExportError", "Loaded", "ModelError", "TooManyRecordings", "TracedFunction", "export", "load", "pure",
-    "trace",
+    "ExportError", "Loaded", "ModelError", "RefusedError", "TooManyRecordings", "TracedFunction", "export",
+    "ignore", "is_scripting", "is_tracing", "load", "pure", "reset", "script", "trace", "unused",
 ]  # fmt: skip

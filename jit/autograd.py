@@ -235,11 +235,12 @@ class _Stage:
         seen = {v: count + j for j, v in reversed([*enumerate(graph.results)])}
         seen |= dict(zip(part.params, self.operands, strict=True))
         numbers = seen | {v: count + first + k for k, v in enumerate(self.owned)}
+        self.handed = count + first  # the number of the first that the forward half hands over
         self.saved = tuple(numbers[v] for v in gradients.saved)
         saving = _saving(whole, varying_with(whole, [part.params[i] for i in gradients.wrt]))
         savers = {seen[v]: (n.op.name, n.where) for v, n in saving.items() if v in seen}
         for i in self.saved:
-            if i < count + first:  # second order reads it, and eager will not save it before
+            if i < self.handed:  # second order reads it, and eager will not save it before
                 savers.setdefault(i, (graph.name, None))
         self.guarded = (*savers,)
         # Eager frees what it saved, and refuses to go through it again: so must a node that saves nothing.
@@ -312,8 +313,7 @@ class _Step(Plan):
         self.floats = tuple(t.dtype.is_floating_point for t in self.types)
         sources = {i: (True, k) for k, i in enumerate(stage.operands)}
         sources |= {i: (False, k) for k, i in enumerate(stage.results)}
-        owned = (i for i in stage.saved if i not in sources)
-        sources |= {i: (False, visible + k) for k, i in enumerate(sorted(owned))}
+        sources |= {i: (False, visible + i - stage.handed) for i in stage.saved if i not in sources}
         self.sources = tuple(sources[i] for i in stage.saved)
         self.savers, self.first = savers, first
 

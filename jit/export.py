@@ -64,7 +64,7 @@ def export(
         raise ExportError(f"export: {os.fspath(path)} is a folder, a pipe or a device", "name a file")
     traced = function if isinstance(function, TracedFunction) else trace(function)
     with no_grad():
-        expected = traced(*example)
+        expected = traced.call_for_code(*example)
     recording, call = _recorded(traced, example)
     recording, arrays = _in_order(recording, call, example)
     graph, outputs = _pure(recording)
@@ -83,7 +83,7 @@ def _recorded(traced: TracedFunction, example: tuple) -> tuple[Recording, Call]:
     """The recording that serves these arguments, and the call that it serves.  Raises ExportError."""
     found = traced.recorded_for(example)
     if found is None:
-        raise ExportError(f"export: {traced._name} could not be recorded", *traced.explain().splitlines()[1:])
+        raise ExportError(f"export: {traced._name} could not be recorded", *traced.explain().splitlines())
     recording, call = found
     if recording.leaves is None:
         raise ExportError(

@@ -8,10 +8,11 @@ optimizers' numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
 from operator import is_not
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from ..runtime import Tensor, changes, methods
 from .facts import exact, shown
 from .observe.facts import Facts, Registry
 from .observe.parts import HISTORIES, Part, Reason, history, layout
-from .observe.whole import difference, module_now, optimizer_now, state_of
+from .observe.whole import difference, module_now, optimizer_now, state_of, without
 from .recording import Recording
 from .replay import Call, leaf_of
 from .sources import Arg, Held, Number
@@ -70,12 +71,16 @@ class Guard:
                 return _of_optimizer(path, state, objects)
         return None
 
-    def _module_that_changed(self) -> Reason | None:
+    def _module_that_changed(self, written: Mapping[int, set[str]] = MappingProxyType({})) -> Reason | None:
+        """written: attributes that are left out, by the identities of their modules."""
         for whole in self.modules:
             module = whole.reach()
             if module is None:
                 return ELSEWHERE
-            if found := difference(whole.before, module_now(module, whole.apart), whole.texts):
+            before, now = whole.before, module_now(module, whole.apart)
+            if (names := written.get(id(module))) is not None:
+                before, now = without(before, names), without(now, names)
+            if found := difference(before, now, whole.texts):
                 text = f"{whole.path}.{found[0]}"
                 return Reason(text, whole.place, seen=found[1], now=found[2], slot=(text, "attr"))
         return None
@@ -149,8 +154,8 @@ class Guard:
 
     def effects(self, facts: Facts) -> str | None:
         """What the run changed unseen in objects that were taken in whole: a replay would not change it."""
-        if (found := self._module_that_changed()) not in (None, ELSEWHERE):
-            return f"{found.text}: {found.seen} -> {found.now}"
+        if (found := self._module_that_changed(facts.written_names())) not in (None, ELSEWHERE):
+            return f"{found.text} from {found.seen} to {found.now}"
         for reach, (state, settings), path, apart in self.optimizers:
             objects, now = optimizer_now(reach(), apart)
             for group, one, other in zip(reach().param_groups, settings, now):

@@ -276,6 +276,8 @@ class _Finish:
 
 def _leaves(outcome: Outcome, result: Any) -> tuple[pytree.Shape, tuple[Any, ...] | None]:
     """The structure of what is returned, and its leaves as `Recording` has them."""
+    if not outcome.constant:
+        return None, None
     try:
         shape, leaves = pytree.flatten(result)
     except RecursionError:  # it holds itself

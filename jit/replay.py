@@ -25,6 +25,7 @@ from ..runtime.tensor import wrap
 from .observe.facts import Registry
 from .observe.parts import Reason
 from .recording import KEEP, Recording
+from .report import COMPILING
 from .sources import Arg, Draw, Fresh, Given, Grad, Held, Lifted, Made, Number, Source
 from .tree import Branch, End, Key, Segment, Tree
 
@@ -35,6 +36,10 @@ class Missed(Exception):
 
 class Eager(Exception):
     """A path is known to run eagerly: (why)."""
+
+
+class Unready(Exception):
+    """A path is still being compiled, and until then runs eagerly: (why)."""
 
 
 class Busy(Exception):
@@ -109,17 +114,19 @@ def leaf_of(x: Tensor) -> Leaf:
 
 
 def take(tree: Tree, call: Call) -> Any:
-    """Go through the tree with this call's values.  Raises Missed, Eager, Busy."""
+    """Go through the tree with this call's values.  Raises Missed, Eager, Unready, Busy."""
     values: dict[Key, np.ndarray] = {}
     originals: dict[Key, np.ndarray] = {}
     segment, answer, branches = None, None, tree.branches
     while True:
         call.branch = choose(branches, call, segment, answer)
         segment = call.branch.segment
+        if segment is None:  # its compilation has failed meanwhile, in another thread
+            raise Eager(call.branch.eager)
         if segment.full is not None:
             raise Eager(segment.full)
         if segment.code is None and (segment.end is None or not segment.end.ready):
-            raise Eager("it is being compiled")
+            raise Unready(COMPILING)
         arrays = _inputs(tree, segment, call, values, originals)
         if segment.end is not None:
             call.path = segment.end.path

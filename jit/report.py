@@ -5,14 +5,24 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import ref
 
+from .causes import Cause, cause, place_of
+from .ledger import Fares, Ledger
 from .recording import Recording
 
 LONGEST = 64  # things of a kind that are remembered one by one: misses, reasons, paths
 OTHERS = "other reasons"
+COMPILING = "it is being compiled"
+BUSY = "another thread drew random numbers meanwhile"
+TIMED = "it was timed, to know what tracing saves"
+SPARED = "a further recording waits until it may pay off"
+PASSING = (COMPILING, BUSY, TIMED)  # reasons of eager calls that pass by themselves
+FEW = 0.1  # of all calls: so many may be recorded anew before that is a cause of slowness
+TOLD = 3  # causes that are told in short
 
 
 @dataclass
@@ -30,12 +40,27 @@ class Path:
     record: float
     compile: float = 0.0
     from_disk: bool = False
-    run: float = 0.0  # of those calls that were timed
+    first: float = 0.0  # of the first call, which also settles what the guards need
+    run: float = 0.0  # of those calls after it that were timed
     timed: int = 0
     hits: int = 0
     counted: bool = True  # among the recordings of which there may be so many
     misses: Counter[str] = field(default_factory=Counter)
     segments: list[ref] = field(default_factory=list)  # dead where the path was dropped
+
+    def served(self, seconds: float) -> None:
+        """Note a call that was timed."""
+        if self.hits:
+            self.run += seconds
+            self.timed += 1
+        else:
+            self.first = seconds
+        self.hits += 1
+
+    @property
+    def average(self) -> float:
+        """What a call takes."""
+        return self.run / self.timed if self.timed else self.first
 
     def kept(self) -> list[Any]:
         """Its segments, as long as it is kept."""
@@ -53,11 +78,11 @@ class Path:
             "asked": self.asked, "written": self.written, "effects": self.effects, "history": self.live,
             "nodes": nodes, "kernels": self.kernels(), "hits": self.hits, "misses": dict(self.misses),
             "record_seconds": self.record, "compile_seconds": self.compile, "from_disk": self.from_disk,
-            "run_seconds": self.run, "kept": bool(self.kept()),
+            "run_seconds": self.first + self.run, "kept": bool(self.kept()),
         }  # fmt: skip
 
     def text(self) -> list[str]:
-        """All of it as lines."""
+        """All of it as lines, but for what didn't fit."""
         parts = [counted(self.ops, "op"), counted(self.inputs, "input"), counted(self.guards, "guard")]
         if self.asked:
             parts.append(f"{counted(self.asked, 'value')} asked for")
@@ -74,24 +99,34 @@ class Path:
         compiled = "from the cache" if self.from_disk else "compiled"
         times = f"recorded in {milliseconds(self.record)}, {compiled} in {milliseconds(self.compile)}"
         lines = [f"  recording {self.number}: {', '.join(parts)}; {times}"]
-        if self.timed:
-            lines.append(f"    {counted(self.hits, 'hit')}, {self.run / self.timed * 1e6:.1f} us on average")
-        lines += [f"    missed{_times(n)}: {reason}" for reason, n in self.misses.items()]
+        if self.hits:
+            lines.append(f"    {counted(self.hits, 'hit')}, {self.average * 1e6:.1f} us on average")
         return lines
 
 
 class Log:
-    """Counts what happened to a traced function."""
+    """Counts what happened to a traced function.
 
-    def __init__(self, name: str):
-        self.name = name
+    again: by place, how often it led to a further recording, and what was told of it last.  because: of
+    reasons of eager calls, what they go back to.  passing: of recording runs that did what later ones don't,
+    what that was.  inner: the logs of what it calls that is traced, and how deep each lies.  within: calls in
+    which compiled code served some of those.
+    """
+
+    def __init__(self, name: str, ledger: Ledger, inner: Callable[[], list[tuple[int, Log]]] = list):
+        self.name, self.ledger, self.inner = name, ledger, inner
+        self.within = 0
         self.paths: list[Path] = []
         self.refusals: Counter[str] = Counter()
         self.reasons: Counter[str] = Counter()
+        self.passing: Counter[str] = Counter()
+        self.again: dict[str, tuple[int, str]] = {}
+        self.because: dict[str, str] = {}
         self.misses: list[str] = []
         self.waiting = self.recorded = self.raised = 0
         self.let_by = self.left = 0  # calls that are not asked about, and those of them still to come
         self._numbered = self._hits = 0  # of paths that are forgotten
+        self._running = 0.0  # seconds that their hits took
 
     def tell(self, text: str) -> None:
         """Print an event where LAMINA_LOG=trace asks for it."""
@@ -110,6 +145,7 @@ class Log:
         gone = next((p for p in self.paths if not p.kept()), None)
         if gone is not None and len(self.paths) >= LONGEST:
             self._hits += gone.hits
+            self._running += gone.hits * gone.average
             self.paths = [path for path in self.paths if path is not gone]
         self.paths.append(made)
         self.tell(made.text()[0].strip())
@@ -123,6 +159,13 @@ class Log:
         del self.misses[:-LONGEST]
         self.tell(f"miss: {reason}")
 
+    def anew(self, reason: str) -> None:
+        """Note that a call is recorded as it fits no recording."""
+        place = place_of(reason)
+        if place not in self.again and len(self.again) >= LONGEST:
+            place = OTHERS
+        self.again[place] = self.again.get(place, (0, ""))[0] + 1, reason
+
     def eager(self, reason: str) -> None:
         """Note a call that ran eagerly."""
         _count(self.reasons, reason)
@@ -133,6 +176,12 @@ class Log:
         self.recorded += 1
         _count(self.refusals, reason)
         self.tell(f"refused: {reason}")
+
+    def passed(self, reason: str) -> None:
+        """Note a recording run that did what later ones don't."""
+        self.recorded += 1
+        _count(self.passing, reason)
+        self.tell(f"not kept: {reason}")
 
     @property
     def hits(self) -> int:
@@ -152,29 +201,128 @@ class Log:
     def counts(self) -> dict[str, int]:
         """Calls by what became of them."""
         eager = self.eager_calls + self.waiting
-        return {"served": self.hits, "recorded": self.recorded, "eager": eager, "raised": self.raised}
+        return {
+            "served": self.hits, "recorded": self.recorded, "eager": eager, "raised": self.raised,
+            "within": self.within,
+        }  # fmt: skip
 
     def summary(self) -> str:
         """In one line."""
         calls = f"{counted(self.hits, 'compiled call')}, {counted(self.eager_calls, 'eager call')}"
         return f"{counted(self.recorded, 'recording')}, {calls}"
 
+    @property
+    def calls(self) -> int:
+        """All calls."""
+        return sum(self.counts().values()) - self.within  # which are eager ones
+
+    @property
+    def ratio(self) -> float | None:
+        """What a served call takes, by what an eager one does; None where either is not known."""
+        eager, fares = self.ledger.eager_call, self.fares()
+        return fares.running / fares.hits / eager if eager and fares.hits else None
+
+    def fares(self) -> Fares:
+        """How calls fared, for the ledger."""
+        running = self._running + sum(path.hits * path.average for path in self.paths)
+        return Fares(self.calls, self.hits, running)
+
+    def causes(self) -> list[Cause]:
+        """Why calls were not served, by how many were not; what is told of a success is no cause."""
+        eager = {reason: n for reason, n in self.reasons.items() if reason not in PASSING}
+        if self.unasked:
+            most = max(eager, key=eager.__getitem__, default=OTHERS)
+            eager[most] = eager.get(most, 0) + self.unasked
+        found = [(self.because.get(reason, reason), n) for reason, n in eager.items()]
+        found += self.refusals.items()
+        if not self.hits or sum(n for n, _ in self.again.values()) > max(2, FEW * self.calls):
+            found += [(reason, n) for n, reason in self.again.values()]
+        calls, last = Counter[str](), {}
+        for reason, n in found:
+            calls[place_of(reason)] += n
+            last.setdefault(place_of(reason), reason)
+        return [cause(last[place], n) for place, n in calls.most_common()]
+
+    def verdict(self) -> str:
+        """How the function fares, in one line."""
+        if self.hits:
+            ratio, about = self.ratio, "" if self.ledger.eager_calls else "about "
+            speed = "" if ratio is None else f", at {about}{ratio:.2g} of eager's time"
+            return f"{self.name}: served {self.hits} of {counted(self.calls, 'call')}{speed}"
+        if causes := self.causes():
+            whole = " as a whole" if self.within else ""
+            return f"{self.name}: not served{whole}, because {causes[0].what}"
+        if self.raised:
+            return f"{self.name}: not served, because it raised"
+        if not self.calls:
+            return f"{self.name}: not called yet"
+        if self.reasons[COMPILING]:
+            return f"{self.name}: recorded, and {COMPILING}"
+        if self.paths:
+            return f"{self.name}: recorded, and ready to serve"
+        return f"{self.name}: not recorded yet: {next(iter(self.passing), 'another thread is about it')}"
+
     def told(self) -> dict[str, Any]:
-        """The report as plain values: counts, paths, misses (latest last), refusals and reasons."""
+        """The report as plain values; `TracedFunction.explain` says which."""
+        ledger = self.ledger
         return {
-            "name": self.name, **self.counts(), "paths": [path.told() for path in self.paths],
+            "name": self.name, "verdict": self.verdict(), **self.counts(), "calls": self.calls,
+            "ratio": self.ratio, "about": not ledger.eager_calls, "causes": [c.told() for c in self.causes()],
+            "recording_seconds": ledger.recording, "compiling_seconds": ledger.compiling,
+            "beside_seconds": ledger.beside, "eager_call_seconds": ledger.eager_call,
+            "spent_seconds": ledger.spent, "saved_seconds": ledger.saved(self.fares()),
+            "budget": ledger.budget,
+            "paths": [path.told() for path in self.paths],
             "misses": list(self.misses), "refusals": dict(self.refusals), "reasons": dict(self.reasons),
-            "waiting": self.waiting, "unasked": self.unasked,
+            "passing": dict(self.passing), "waiting": self.waiting, "unasked": self.unasked,
+            "inner": [{"depth": depth, **log.told()} for depth, log in self.inner()],
         }  # fmt: skip
 
-    def text(self) -> str:
-        """The report for a reader."""
-        lines = [f"{self.name}: {self.summary()}"]
+    def text(self, detail: bool = False) -> str:
+        """The report for a reader: verdict, causes, cost; then, in detail, all that is known."""
+        causes = self.causes()
+        lines = [self.verdict()]
+        for number, each in enumerate(causes[:TOLD]):
+            if self.hits or number:
+                lines.append(f"  {each.where or 'why'}: {each.what} ({counted(each.calls, 'call')})")
+            elif each.where:
+                lines.append(f"  at {each.where} ({counted(each.calls, 'call')})")
+            if each.instead:
+                lines.append(f"    instead: {each.instead}")
+        if len(causes) > TOLD:
+            lines.append(f"  and for {len(causes) - TOLD} more reasons")
+        if self.recorded or self.raised:
+            cost = [f"recording took {_seconds(self.ledger.recording)}"]
+            if self.ledger.compiling:
+                cost.append(f"compiling {_seconds(self.ledger.compiling)}")
+            if self.ledger.beside:
+                cost.append(f"compiling in the background {_seconds(self.ledger.beside)}")
+            lines.append(f"  cost: {', '.join(cost)}")
+            if self.reasons[SPARED]:
+                lines.append(f"    {SPARED} (budget={self.ledger.budget:g} s)")
+        return "\n".join([*lines, *(self._details() if detail else ()), *self._tree()])
+
+    def _tree(self) -> list[str]:
+        """What became of that which it calls, where that is traced in its place."""
+        lines = [f"  in {counted(self.within, 'call')} what it calls was served:"] if self.within else []
+        for depth, log in self.inner():
+            why = next(iter(log.reasons), "") and f"; eager: {next(iter(log.reasons))}"
+            lines.append(f"{'  ' * depth}    {log.name}: {log.summary()}{why}")
+        return lines
+
+    def _details(self) -> list[str]:
+        lines = [f"  in all: {self.summary()}"]
         for path in self.paths:
             lines += path.text()
+        lines += [f"  warm-up{_times(n)}: {reason}" for reason, n in self.passing.items()]
+        found = [miss for path in self.paths for miss in path.misses.items()]
+        known = {reason for reason, _ in found}
+        missed: dict[str, tuple[int, str]] = {}
+        for reason, n in [*found, *((reason, 1) for reason in self.misses if reason not in known)]:
+            place = place_of(reason)
+            missed[place] = missed.get(place, (0, ""))[0] + n, reason
+        lines += [f"  missed{_times(n)}: {reason}" for n, reason in missed.values()]
         lines += [f"  refused{_times(n)}: {reason}" for reason, n in self.refusals.items()]
-        known = {reason for path in self.paths for reason in path.misses}
-        lines += [f"  miss: {reason}" for reason in dict.fromkeys(self.misses) if reason not in known]
         lines += [f"  eager, {counted(count, 'call')}: {reason}" for reason, count in self.reasons.items()]
         if self.unasked:
             calls = counted(self.unasked, "call")
@@ -186,7 +334,7 @@ class Log:
         if self.waiting:
             calls = counted(self.waiting, "call")
             lines.append(f"  eager while another thread recorded or compiled: {calls}")
-        return "\n".join(lines)
+        return lines
 
 
 def _count(counter: Counter[str], reason: str) -> None:
@@ -201,6 +349,10 @@ def _times(count: int) -> str:
 def milliseconds(seconds: float) -> str:
     """A time in milliseconds."""
     return f"{seconds * 1e3:.1f} ms"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 0.1 else milliseconds(seconds)
 
 
 def counted(number: int, what: str) -> str:

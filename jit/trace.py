@@ -10,6 +10,7 @@ import builtins
 import copy
 import functools
 import inspect
+import operator
 import os
 import sys
 import threading
@@ -17,24 +18,26 @@ import types
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable
-from time import perf_counter
+from collections.abc import Callable, Iterator
+from itertools import repeat
 from typing import Any
 
 from ..ir.dtypes import default_dtype
 from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DimError, GradError, LaminaError
 from ..nn import Module
 from ..runtime import modes
-from . import backend
+from . import backend, beside
 from .autograd import differentiable
 from .blame import where_text
+from .causes import cause
 from .facts import Refusal
 from .guards import Conditions, Guard
+from .ledger import Ledger, budget_of
 from .observe.deaths import Reach
 from .observe.decode import TABLES
-from .observe.facts import Abandoned, Facts, Registry, answer_slot
+from .observe.facts import Abandoned, Facts, Registry
 from .observe.kinds import TRANSPARENT
-from .observe.numbers import bare
+from .observe.numbers import raw
 from .observe.outcome import Outcome
 from .observe.outermost import Interpreter
 from .observe.parts import Part, place_text
@@ -42,18 +45,23 @@ from .observe.tracebacks import HIDDEN, clean
 from .quick import AFTER, MISS, quick
 from .recorder import Recorder
 from .recording import Recording, finished
-from .replay import Busy, Call, Eager, Missed, Raised, choose, take
-from .report import Log
+from .replay import Busy, Call, Eager, Missed, Raised, Unready, choose, take
+from .report import BUSY, COMPILING, PASSING, SPARED, TIMED, Log
 from .sources import Arg, Held
 from .targets import Target, target_of
 from .tree import MOST_ANSWERS, Branch, Segment, Tree
 from .verify import TraceError, compared, wanted
+from .within import MOST_RECORDINGS as MOST_INNER
+from .within import Answers, Within
 
 MOST_RECORDINGS = 32  # of one function
 MOST_IN_VAIN = 2  # times `max_recordings`: as many may be made that were dropped before they paid off
 PAID_OFF = 64  # calls served, with which a recording has
 PATIENCE = 32  # calls in a row that no recording served, before some are let by unasked
-LONGEST_LEAVE = 1024  # calls that are let by unasked, at most
+LONGEST_LEAVE = 16_384  # calls that are let by unasked, at most: asking takes as long as some 500 of them
+LONGEST_TIME = 10.0  # seconds that these may take
+TIMED_AFTER = 4  # calls served, before one is run eagerly, to know what that takes
+MOST_REFUSED = 4  # recording runs refused for one reason, before all calls run plainly if none was served
 MOST_RAISED = 2  # recording runs that raise, before such calls run plainly
 
 
@@ -66,24 +74,32 @@ class TooManyRecordings(LaminaError, RuntimeError):
     """A function was recorded `max_recordings` times, and a call fits none of them."""
 
 
+class RefusedError(LaminaError, RuntimeError):
+    """A call can't be recorded, or not be served, under `fullgraph=True`."""
+
+
 class TracedFunction:
     """A function whose calls are recorded once for each kind of arguments and state, and then compiled."""
 
     def __init__(
         self, function: Callable, *, verify: bool = False, compile: str = "now",
         max_recordings: int = MOST_RECORDINGS, when_full: str = "eager", target: str = "cpu",
-        name: str | None = None,
+        budget: float | None | str = "default", fullgraph: bool = False, name: str | None = None,
     ):  # fmt: skip
-        self.__wrapped__ = function
-        functools.update_wrapper(self, function, updated=())
+        self._wrap(function)
         self._verify, self._compile = wanted(verify), compile
         self._limit, self._when_full, self._target = max_recordings, when_full, target_of(target)
+        self._budget = budget_of(budget) if when_full == "eager" and not self._verify else None
+        self._fullgraph = fullgraph
         self._name = name or getattr(function, "__name__", type(function).__name__)
         self._lock = threading.RLock()
         self._being_built: list[list[tuple[list[Branch], Branch]]] = []
         self._lost: DeviceError | None = None
         self.reset()
         _traced.add(self)
+
+    def _wrap(self, function: Callable) -> None:
+        functools.update_wrapper(self, function, updated=())  # which sets `__wrapped__`
 
     def reset(self) -> None:
         """Forget all recordings."""
@@ -94,11 +110,16 @@ class TracedFunction:
             self._recordings = self._made = 0  # those that are kept, and those that are or have not paid off
             self._blamed = False
             self._in_vain = self._served = 0  # calls in a row that were asked about for nothing
-            self._leave = self._left = 0  # how many are let by unasked the next time, and still now
+            self._leave = 0  # how many are let by unasked the next time
+            self._by: Iterator[Callable] = iter(())  # for each call that is let by unasked what runs it
             self._full: str | None = None
+            self._differs: str | None = None  # the last call that was not recorded, from what is
             self._unsteady: Counter[tuple] = Counter()
             self._held_answers: set[tuple] = set()  # what asked for their values: no inputs
-            self._log = Log(self._name)
+            self._ledger = Ledger(self._budget)
+            options = {"compile": self._compile, "target": self._target.name, "budget": None}
+            self._within = Within(self.__wrapped__, functools.partial(_Inner, options))
+            self._log = Log(self._name, self._ledger, self._within.logs)
 
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -107,12 +128,14 @@ class TracedFunction:
 
     # ---- calling ----
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if left := self._left:
-            self._left = left - 1
-            return self.__wrapped__(*args, **kwargs)
+        for function in self._by:
+            return function(*args, **kwargs) if kwargs else function(*args)
         local = modes.local
         if modes.CHANGED:
             if local.hook is not None or local.anomaly:
+                if local.within is not None and local.within.active:  # the hook's recording was refused
+                    with modes.unheard():
+                        return self(*args, **kwargs)
                 return self.__wrapped__(*args, **kwargs)
             short: Any = len(args), local.grad, local.inference
         else:
@@ -129,14 +152,10 @@ class TracedFunction:
         S = [*args, *kwargs.values()]
         S.extend([None] * (tree.slots - len(S)))
         call = Call(S, self._registry)
-        start = perf_counter()
+        clock = self._ledger.clock
+        start = clock()
         try:
-            if self._verify:
-                result = compared(
-                    lambda: self.__wrapped__(*args, **kwargs), tree, call, self._name, self._target
-                )
-            else:
-                result = take(tree, call)
+            result = self._compared(tree, call, args, kwargs) if self._verify else take(tree, call)
         except TraceError:
             raise
         except DeviceError as error:
@@ -145,15 +164,21 @@ class TracedFunction:
             why = error.with_traceback(None)  # whose frames hold the arguments, and it
         else:
             path = call.path
-            path.hits += 1
-            path.run += perf_counter() - start
-            path.timed += 1
+            path.served(clock() - start)
             self._in_vain = self._leave = 0
             if path.hits >= AFTER and not kwargs and not self._verify:
                 self._shorten(tree, call.branch, key)
+            elif path.hits == TIMED_AFTER and self._ledger.wants_to_time():
+                self._by = iter((functools.partial(_eagerly, self._itself, self._log, TIMED, False),))
             return result
         # Outside of the clause: what the function raises has nothing to do with it.
+        self._ledger.asked(clock() - start)
         return self._otherwise(tree, why, S, args, kwargs)
+
+    def _compared(self, tree: Tree, call: Call, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Not in `__call__`: what a closure uses there would be made a cell at each call."""
+        run = functools.partial(self._run, args, kwargs)
+        return compared(run, tree, call, self._name, self._target)
 
     def _otherwise(self, tree: Tree, why: Exception, S: list, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Run the function itself.  Of what it raises the user sees his own lines."""
@@ -165,9 +190,11 @@ class TracedFunction:
             if type(why) is Eager:
                 if not self._being_built:
                     self._in_vain_again()
+                return self._eagerly(why.args[0], args, kwargs, within=True)
+            if type(why) is Unready:
                 return self._eagerly(why.args[0], args, kwargs)
             if type(why) is Busy:
-                return self._eagerly("another thread drew random numbers meanwhile", args, kwargs)
+                return self._eagerly(BUSY, args, kwargs)
             return self._failed(tree, S, why, args, kwargs)
         except BaseException as error:
             error.__traceback__ = clean(error.__traceback__)
@@ -211,7 +238,8 @@ class TracedFunction:
     def _options(self) -> dict[str, Any]:
         return {
             "verify": self._verify, "compile": self._compile, "max_recordings": self._limit,
-            "when_full": self._when_full, "target": self._target.name, "name": self._name,
+            "when_full": self._when_full, "target": self._target.name, "budget": self._budget,
+            "fullgraph": self._fullgraph, "name": self._name,
         }  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
@@ -228,27 +256,63 @@ class TracedFunction:
         if (served := self._log.hits) != self._served:  # the short way served some meanwhile
             self._served, self._in_vain, self._leave = served, 0, 0
             return
-        self._left = self._leave = min(2 * self._leave, LONGEST_LEAVE) or PATIENCE
+        longest = min(LONGEST_LEAVE, LONGEST_TIME / (self._ledger.eager_call or LONGEST_TIME))
+        self._leave = max(PATIENCE, min(2 * self._leave, int(longest)))
         self._log.let_by += self._leave
+        self._by = repeat(self._itself if self._callees().idle else self._run_within, self._leave)
 
-    def _eagerly(self, reason: str, args: tuple, kwargs: dict[str, Any]) -> Any:
-        self._log.eager(reason)
-        return self.__wrapped__(*args, **kwargs)
+    def _eagerly(self, reason: str, args: tuple, kwargs: dict[str, Any], within: bool = False) -> Any:
+        if reason not in PASSING:
+            self._complain(reason)
+        run = functools.partial(self._run, args, kwargs, within)
+        return _eagerly(run, self._log, reason, bool(self._being_built))
+
+    def _complain(self, reason: str) -> None:
+        """Raise RefusedError where the user wants compiled code or an error."""
+        if self._fullgraph:
+            why = cause(self._log.because.get(reason, reason))
+            details = [f"at {why.where}"] * bool(why.where) + [f"instead: {why.instead}"] * bool(why.instead)
+            raise RefusedError(f"{self._name}: {why.what}", *details)
+
+    def _callees(self) -> Within:
+        return self._within
+
+    @property
+    def _itself(self) -> Callable:
+        """What runs a call that is not served."""
+        return self.__wrapped__
+
+    def _run(self, args: tuple, kwargs: dict[str, Any], within: bool = False) -> Any:
+        """Run the function undecorated.  within: for good, so that what it calls is traced in its place."""
+        if self._verify:  # what is compared with runs eagerly all through
+            with modes.within(None):
+                return self.__wrapped__(*args, **kwargs)
+        if not within:
+            return self.__wrapped__(*args, **kwargs)
+        answers = Answers(self._callees())
+        try:
+            return answers.run(self.__wrapped__, args, kwargs)
+        finally:
+            self._log.within += answers.served > 0
+
+    def _run_within(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self._run(args, kwargs, within=True)
 
     def _failed(self, tree: Tree, S: list, error: Exception, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Compiled code raised, and changed nothing: the eager run tells whether it was right to."""
         reason = f"compiled code raised {type(error).__name__}: {error}"
-        result = self._eagerly(reason, args, kwargs)  # mostly this raises, and the user sees the eager error
+        # Mostly this raises, and the user sees the eager error.
+        result = _eagerly(self._itself, self._log, reason, False, *args, **kwargs)
         for branch in tree.branches:
             try:
                 concerned = branch.segment is not None and branch.guard.failing(S) is None
             except Exception:  # it is what failed
                 concerned = True
             if concerned:
-                branch.segment, branch.eager = None, reason
+                branch.eager, branch.segment = reason, None
                 self._quick.clear()
         # an index out of range, a matrix that is singular: the function itself may catch these
-        if not isinstance(error, (DimError, ArgumentValueError)):
+        if not isinstance(error, (DimError, ArgumentValueError)) and result is not modes.UNSERVED:
             self._blame(reason, error)
         return result
 
@@ -268,23 +332,25 @@ class TracedFunction:
         segment, answer, reasons = missed.args
         if self._full is not None and self._when_full == "eager":
             self._in_vain_again()
-            return self._eagerly(self._full, args, kwargs)
+            return self._eagerly(self._full, args, kwargs, within=True)
+        if (reason := self._not_now()) is not None:
+            if reason is SPARED:
+                self._in_vain_again()
+                if self._differs is None and (told := self._told_or_blamed(tree, missed, S)):
+                    self._differs = self._log.because[SPARED] = told[-1]
+            return self._eagerly(reason, args, kwargs)
         if not self._lock.acquire(blocking=False):
             self._log.waiting += 1
-            return self.__wrapped__(*args, **kwargs)
+            return self._run(args, kwargs)
         try:
-            try:
-                told = self._told(tree, missed, S)
-            except Exception as error:  # the call goes on without
-                told = []
-                self._blame(f"a miss could not be told: {type(error).__name__}: {error}", error)
+            told, self._differs = self._told_or_blamed(tree, missed, S), None
             if segment is not None and segment.is_full and all(b in segment.any_ways for _, b in reasons):
                 at = place_text(segment.ask.place)
                 segment.full = (
-                    f"{segment.ask.how} at {at} had more than {MOST_ANSWERS} answers: return the tensor and "
-                    "turn it into a number outside (running += loss.item() becomes running += loss)"
+                    f"{segment.ask.how} had more than {MOST_ANSWERS} answers; return the tensor and turn it "
+                    f"into a number outside: running += loss.item() becomes running += loss ({at})"
                 )
-                return self._eagerly(segment.full, args, kwargs)
+                return self._eagerly(segment.full, args, kwargs, within=True)
             most = self._recordings >= self._limit or self._made >= MOST_IN_VAIN * self._limit
             if self._full is None and most:
                 self._full = f"{max(self._recordings, self._made)} recordings were made, and none fits"
@@ -293,10 +359,32 @@ class TracedFunction:
             if self._full is not None:
                 if self._when_full == "error":
                     raise TooManyRecordings(f"{self._name}: {self._full}", "see traced.explain()")
-                return self._eagerly(self._full, args, kwargs)
+                if told:
+                    self._log.because[self._full] = told[-1]
+                return self._eagerly(self._full, args, kwargs, within=True)
+            if told:
+                self._log.anew(told[-1])
             return self._record(tree, (segment, answer), args, kwargs)
         finally:
             self._lock.release()
+
+    def _not_now(self) -> str | None:
+        """Why a call that no recording fits is not recorded now; None where it is."""
+        ledger, log = self._ledger, self._log
+        if ledger.budget is None or not (log.paths or log.refusals):  # the first is always made
+            return None
+        if ledger.wants_to_time():
+            return TIMED
+        if self._being_built:
+            return COMPILING
+        return None if ledger.allows_recording(log.fares()) else SPARED
+
+    def _told_or_blamed(self, tree: Tree, missed: Missed, S: list) -> list[str]:
+        try:
+            return self._told(tree, missed, S)
+        except Exception as error:  # the call goes on without
+            self._blame(f"a miss could not be told: {type(error).__name__}: {error}", error)
+            return []
 
     def _told(self, tree: Tree, missed: Missed, S: list) -> list[str]:
         """What differs from each recording, for a reader; all that changed since the last one is noted."""
@@ -311,8 +399,6 @@ class TracedFunction:
         elif segment is not None:
             told = [segment.told(answer)]
             self._log.miss(told[0])
-            if segment.ask.how == "item":
-                slots.append(answer_slot(segment.ask.place))
         lost, tree.lost = tree.lost, None
         if lost is not None:  # by what was changed since: of all that differs this is the latest
             told.append(lost[0].told(lost[1], S))
@@ -338,22 +424,35 @@ class TracedFunction:
         self._target.check()
         self._recordings += 1
         self._made += 1
+        ledger = self._ledger
+        start, compiling = ledger.clock(), ledger.compiling
+        try:
+            return self._recorded(tree, at, args, kwargs)
+        finally:
+            ledger.recorded(ledger.clock() - start - (ledger.compiling - compiling), self._log.fares())
+
+    def _recorded(self, tree: Tree, at: tuple, args: tuple, kwargs: dict[str, Any]) -> Any:
         registry = self._registry
         recorder = Recorder(registry.generators, registry.groups)
-        lift = {slot: count for slot, count in self._unsteady.items() if slot not in self._held_answers}
-        observer = Interpreter(recorder, registry, lift)
+        observer = Interpreter(recorder, registry, dict(self._unsteady), self._held_answers)
+        heard = modes.hooked(recorder.hear, observer.notice, observer.called)
+        answers = None
+        if not self._verify:
+            answers = Answers(self._callees(), heard.listener, recorder)
+            observer.freely = answers.call
         before = _modes()
-        start = perf_counter()
+        start = self._ledger.clock()
         result: Any = None
         raised, again = True, None
         try:
-            with modes.hooked(recorder.hear, observer.notice, observer.called):
+            with heard, modes.within(answers):
                 result = observer.run(self.__wrapped__, args, kwargs)
                 observer.settle()
             raised = False
         except Abandoned as abandoned:
             raised, again = False, str(abandoned)
         finally:
+            seconds = self._ledger.clock() - start
             if raised:
                 self._raised(tree, at, observer)
                 observer.forget()
@@ -361,28 +460,30 @@ class TracedFunction:
             self._log.refused(recorder.reason or again)
             self._refuse(tree, at, observer, recorder.reason or again)
             observer.forget()
-            return self.__wrapped__(*args, **kwargs)
-        seconds = perf_counter() - start
-        self._held_answers |= observer.held_answers
+            self._complain(recorder.reason or again)
+            return self._run(args, kwargs, within=True)
+        self._log.within += answers is not None and answers.served > 0
         try:
             if recorder.once is not None:
-                self._log.refused(f"not kept: {recorder.once}")
-                return bare(result)
+                self._log.passed(recorder.once)
+                return raw(result)
             if _modes() != before:
                 raise Refusal("it leaves another mode behind (gradients on or off, the default dtype)")
             self._enter(tree, observer, recorder, result, seconds)
         except Refusal as refusal:
             self._log.refused(str(refusal))
             self._refuse(tree, at, observer, str(refusal))
+            self._complain(str(refusal))
         except DeviceError:
             raise
         except Exception as error:
             reason = f"it could not be compiled: {type(error).__name__}: {error}"
             self._refuse(tree, at, observer, reason)
             self._blame(reason, error)
+            self._complain(reason)
         finally:
             observer.forget()
-        return bare(result)
+        return raw(result)
 
     def _uninterpreted(self, tree: Tree, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Run undecorated, and say so once: the instructions of this Python are not known."""
@@ -405,8 +506,10 @@ class TracedFunction:
         """Let calls that get here run eagerly from now on."""
         segment, answer = at
         number = 0 if segment is None else min(observer.recorder.asked, len(observer.parts) - 1)
+        # What changes at each call may be read before what is refused each time.
+        always = segment is None and not self._log.hits and self._log.refusals[reason] >= MOST_REFUSED
         try:
-            guard = Guard(observer.parts[number], self._registry)
+            guard = Guard(Part() if always else observer.parts[number], self._registry)
         except Exception as error:  # its text is none that Python takes: then all calls that get here do
             guard = Guard(Part(), self._registry)
             self._blame(f"its guards could not be compiled: {type(error).__name__}: {error}", error)
@@ -438,7 +541,7 @@ class TracedFunction:
         guards = [Guard(part, self._registry) for part in parts]
         for guard in guards:
             if (effect := guard.effects(observer)) is not None:
-                raise Refusal(f"it changes what Lamina's own code reads: {effect}")
+                raise Refusal(f"it changes what Lamina's own code reads, {effect}")
         held = [number for part in parts for number in part.held]
         for number in held:
             x = self._registry.refs[number]()
@@ -459,7 +562,7 @@ class TracedFunction:
         tensors = recorder.tensors() if recording.live else {}
 
         def build() -> None:
-            began = perf_counter()
+            began = self._ledger.clock()
             if recording.live:
                 end.live = _differentiable(recording, tensors, self._target)
             if not recording.live or self._verify:
@@ -467,18 +570,16 @@ class TracedFunction:
                     segment.code = backend.compile_graph(
                         segment.graph, into=segment.into, frozen=segment.frozen, target=self._target
                     )
-            path.compile = perf_counter() - began
+            path.compile = self._ledger.clock() - began
+            self._ledger.compiled(path.compile, later)
             path.from_disk = all(s.code.from_disk for s in made if s.code is not None)
             end.ready = True
 
-        if self._compile == "background":
+        later = self._compile == "background"
+        if later:
             self._offer(tree, hung)
             self._being_built.append(hung)
-            thread = threading.Thread(target=self._in_background, args=(build, hung), daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:  # the system has no more threads
-                self._in_background(build, hung)
+            beside.have_done(functools.partial(self._in_background, build, hung))
             return
         try:
             build()
@@ -499,7 +600,7 @@ class TracedFunction:
             _taken_out([hung])
         except Exception as error:
             for _, branch in hung:
-                branch.segment, branch.eager = None, f"it could not be compiled: {error}"
+                branch.eager, branch.segment = f"it could not be compiled: {error}", None  # in this order
         self._being_built.remove(hung)
 
     def _in_child(self) -> None:
@@ -544,22 +645,48 @@ class TracedFunction:
             self._made -= path.hits >= PAID_OFF
 
     # ---- looking at it ----
-    def explain(self, *, as_dict: bool = False) -> Any:
-        """What was recorded, what was run, what didn't fit, and what ran eagerly and why.
+    def explain(self, *, detail: bool = False, as_dict: bool = False) -> Any:
+        """How the function fares: the verdict, why calls were not served, what to write instead, the cost.
 
-        As text; as_dict: as plain values, for programs.
+        detail: with each recording, its hits, and each place that didn't fit.  as_dict: as plain values.
+
+            name, verdict              as the first line of the text has them
+            calls                      all, which are:
+            served, recorded           by compiled code; run, and written down meanwhile
+            eager, raised              run undecorated; recording runs that raised
+            ratio                      what a served call takes, by what an eager one does; None: not known
+            about                      whether only a recording run, which is longer, tells what eager takes
+            causes                     why calls were not served, most calls first, each with `what`, `where`
+                                       (file:line), `instead` (what to write) and `calls`
+            recording_seconds, compiling_seconds, beside_seconds (of compiling in the background)
+            eager_call_seconds         what an eager call takes
+            spent_seconds, saved_seconds, budget   what the ledger weighs (`budget` of trace)
+            paths                      one for each recording: what it is, and how it fared
+            misses                     what didn't fit a recording, the latest last
+            refusals, reasons          why runs were not recorded, why calls ran eagerly, each with its count
+            passing                    of recording runs that did what later ones don't, what that was
+            waiting, unasked           eager calls while another thread recorded, and those let by unasked
         """
         log = self._up_to_date()
-        return log.told() if as_dict else log.text()
+        return log.told() if as_dict else log.text(detail)
 
     def _up_to_date(self) -> Log:
         """The log, which is not told of each call that is let by."""
-        self._log.left = self._left
+        self._log.left = operator.length_hint(self._by) if type(self._by) is repeat else 0
         return self._log
 
     def counts(self) -> dict[str, int]:
         """How many calls compiled code served, how many were recorded, ran eagerly, or raised."""
         return self._up_to_date().counts()
+
+    def call_for_code(self, *args: Any) -> Any:
+        """Call it, and make whatever code that needs, at once and at any cost: it is what is wanted."""
+        ledger, compile = self._ledger, self._compile
+        budget, ledger.budget, self._compile, self._by = ledger.budget, None, "now", iter(())
+        try:
+            return self(*args)
+        finally:
+            ledger.budget, self._compile = budget, compile
 
     def _segments(self) -> list[Segment]:
         return [segment for tree in self._trees.values() for segment in tree.segments()]
@@ -627,6 +754,38 @@ class TracedModule(TracedFunction):
         delattr(self.__wrapped__, name)
 
 
+class _Inner(TracedFunction):
+    """The traced function of what another one calls, which is held weakly: see within.py."""
+
+    def __init__(self, options: dict[str, Any], reach: Reach, name: str, outer: Within):
+        self._reach, self._outer = reach, weakref.ref(outer)
+        super().__init__(reach(), name=name, max_recordings=MOST_INNER, **options)
+
+    def _wrap(self, function: Callable) -> None:
+        """Hold on to nothing, and ask nothing of an object that may have an answer of its own."""
+
+    @property
+    def __wrapped__(self) -> Any:
+        return self._reach()
+
+    def _callees(self) -> Within:
+        within = self._outer()
+        assert within is not None  # a run of its holds it
+        return within
+
+    @property
+    def _itself(self) -> Callable:
+        return _unserved
+
+    def _run(self, args: tuple, kwargs: dict[str, Any], within: bool = False) -> Any:
+        return modes.UNSERVED
+
+
+def _unserved(*args: Any, **kwargs: Any) -> Any:
+    """Have whoever asked run the thing itself."""
+    return modes.UNSERVED
+
+
 _traced: weakref.WeakSet[TracedFunction] = weakref.WeakSet()
 
 
@@ -639,6 +798,17 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_child)
 TRANSPARENT.update((TracedFunction, TracedModule))
 HIDDEN.add(__file__)
+
+
+def _eagerly(function: Callable, log: Log, reason: str, beside: bool, /, *args: Any, **kwargs: Any) -> Any:
+    """Run a function as it is, and note why, and how long that took; beside: while code is made for it."""
+    log.eager(reason)
+    ledger, within = log.ledger, log.within
+    start = ledger.clock()
+    result = function(*args, **kwargs)
+    if result is not modes.UNSERVED and log.within == within:  # or the time is not eager's
+        ledger.ran_eagerly(ledger.clock() - start, beside)
+    return result
 
 
 def _taken_out(several: list[list[tuple[list[Branch], Branch]]]) -> None:
@@ -690,12 +860,20 @@ def _differentiable(recording: Recording, tensors: dict[Any, Any], target: Targe
 # ---- the decorator ---------------------------------------------------------------------------------------
 def trace(
     function: Any = None,
+    example_inputs: Any = None,
     *,
     verify: bool = False,
     compile: str = "now",
     max_recordings: int = MOST_RECORDINGS,
     when_full: str = "eager",
     target: str = "cpu",
+    budget: float | None | str = "default",
+    fullgraph: bool = False,
+    example_kwarg_inputs: dict[str, Any] | None = None,
+    check_trace: bool = True,
+    check_inputs: Any = None,
+    check_tolerance: float = 1e-5,
+    strict: bool = True,
 ) -> Any:
     """Record a function's first call and run what was compiled from then on: `@trace`, `trace(module)`.
 
@@ -705,6 +883,18 @@ def trace(
     which raises TooManyRecordings.  target: "cpu", or "cuda" ("cuda:1") for a GPU: tensors stay on the host,
     arguments and results are copied, parameters only when they changed.
 
+    budget: the seconds by which all calls together may take longer than 1.1 times what they would have taken
+    eagerly; None for no limit; 2, or what LAMINA_TRACE_BUDGET says ("none": no limit), where it is not given.
+    The first recording and its code are always made; a further one where it may pay off, else the call runs
+    eagerly and later ones ask again.  There is no limit under when_full="error" and verify.
+
+    fullgraph: raise RefusedError where a call can't be recorded, and let when_full be "error".  The call in
+    which that is found has run; later ones raise ahead of it.
+
+    example_inputs, example_kwarg_inputs: as `torch.jit.trace` has them, a tensor or a tuple, a dictionary: it
+    is called with them at once.  check_trace, check_inputs, check_tolerance, strict mean nothing here:
+    guards hold each call to what was recorded.
+
     The first call is interpreted, bytecode by bytecode, and every place of the heap that it reads becomes a
     guard: arguments, globals, closures, attributes, items, classes.  A call of which the guards don't hold is
     recorded anew; a number that keeps changing becomes an input.  What it does to lists, dicts, attributes,
@@ -712,10 +902,13 @@ def trace(
     eagerly, and `explain()` says why; so does all, with a warning, on a Python whose bytecode is not known.
     Raises ArgumentError for what can't be called.
     """
+    if fullgraph:
+        when_full = "error"
     if function is None:
         return functools.partial(
             trace, verify=verify, compile=compile, max_recordings=max_recordings, when_full=when_full,
-            target=target,
+            target=target, budget=budget, fullgraph=fullgraph, example_inputs=example_inputs,
+            example_kwarg_inputs=example_kwarg_inputs,
         )  # fmt: skip
     if isinstance(function, TracedFunction):
         return function
@@ -735,10 +928,20 @@ def trace(
             "trace(function): a generator or a coroutine stops in the middle, and can't be recorded"
         )
     kind = TracedModule if isinstance(function, Module) else TracedFunction
-    return kind(
+    traced = kind(
         function, verify=verify, compile=compile, max_recordings=max_recordings, when_full=when_full,
-        target=target,
+        target=target, budget=budget, fullgraph=fullgraph,
     )  # fmt: skip
+    if example_inputs is not None or example_kwarg_inputs is not None:
+        given = () if example_inputs is None else example_inputs
+        traced(*(given if isinstance(given, (tuple, list)) else (given,)), **(example_kwarg_inputs or {}))
+    return traced
 
 
-__all__ = ["TooManyRecordings", "TracedFunction", "trace"]
+def reset() -> None:
+    """Forget all recordings of all traced functions."""
+    for traced in [*_traced]:
+        traced.reset()
+
+
+__all__ = ["RefusedError", "TooManyRecordings", "TracedFunction", "reset", "trace"]

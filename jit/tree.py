@@ -141,9 +141,9 @@ class Segment:
         assert self.ask is not None
         answer = self.ask(values)
         ways = self.branches.get(answer, ())
-        if self.slots and isinstance(answer, bytes):
+        if self.slots and type(number := answered(answer)) in (int, float):
             for at in self.slots:
-                S[at] = answered(answer)
+                S[at] = number
             ways = [*ways, *self.any_ways]
         return answer, ways
 

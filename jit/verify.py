@@ -26,6 +26,7 @@ from . import pytree, repro
 from .blame import Finding, functionalised, search
 from .recording import Ready, Recording
 from .replay import Call, Eager, choose
+from .report import COMPILING
 from .rounding import difference, graph_runs
 from .sources import Answer, Fresh, Made
 from .stages import Case, Fault, has_winograd
@@ -78,7 +79,7 @@ def rehearsed(tree: Tree, call: Call) -> Rehearsal:
             if key not in values:
                 values[key] = np.array(call.array(tree.sources[key]), order="C")
         if segment.full is not None or segment.code is None:
-            raise Eager(segment.full or "it is being compiled")
+            raise Eager(segment.full or COMPILING)
         given = [values[key] for key in segment.inputs]
         runs.append((segment, given))
         outputs = segment.code.run([np.array(a) for a in given], _weights(segment, call))

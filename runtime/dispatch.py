@@ -130,7 +130,7 @@ def refuse(error: Exception, op: Op, operands: Iterable[Any], attrs: dict[str, A
 def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
     """The user's call as the record takes it.  Raises ArgumentError naming what is no tensor."""
     try:
-        return op.bind(*args, **_torch_names(kwargs))
+        return op.bind(*args, **torch_names(kwargs))
     except LaminaError:
         raise
     except Exception as error:
@@ -566,7 +566,7 @@ def _constant(key: Any) -> bool:
     return key is None or key is Ellipsis or isinstance(key, (int, float, str, DType, Device))
 
 
-def _torch_names(kwargs: dict[str, Any]) -> dict[str, Any]:
+def torch_names(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments by their names in PyTorch, which takes NumPy's `axis` and `keepdims` as well."""
     if "axis" in kwargs or "keepdims" in kwargs:
         names = {"axis": "dim", "keepdims": "keepdim"}

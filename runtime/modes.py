@@ -23,9 +23,14 @@ from ..ir.errors import ArgumentError
 
 CHANGED: set[weakref.ref[_Token]] = set()
 
+# The threads on which `local.within` answers calls of modules.  Apart from `CHANGED`, as ops need not ask.
+WITHIN: set[weakref.ref[_Token]] = set()
+
 ORDINARY: dict[str, Any] = {
-    "grad": True, "inference": False, "hook": None, "notice": None, "caller": None, "anomaly": False
+    "grad": True, "inference": False, "hook": None, "notice": None, "caller": None, "anomaly": False,
+    "within": None,
 }  # fmt: skip
+UNSERVED: Any = type("Unserved", (), {"__slots__": (), "__repr__": lambda self: "unserved"})()
 
 
 class _Token:
@@ -38,13 +43,15 @@ class _Local(threading.local):
     """A thread's state.  New threads start in the ordinary one.
 
     Invariant: the state is that of `base`, changed by what each of `entered` says, in order; and `mark` is in
-    `CHANGED` where it is not the ordinary one.  Who was interrupted in between makes it so again (`_settle`).
+    `WITHIN` where `within` is something, in `CHANGED` where anything else is not the ordinary one.  Who was
+    interrupted in between makes it so again (`_settle`).
 
     grad: gradients are recorded.  inference: they are not, whatever `grad` says.  hook: called with
     (op, attrs, operands, outputs) after each op, hidden outputs included: the one place where a recorder or a
     profiler listens.  notice: called with what else a recorder must hear (see `tell`).  caller: called with
     (function, args, kwargs) in place of a function of the user's (see `call_user`).
     anomaly: every op notes its line, and backward looks for NaN.
+    within: called with (module, args, kwargs) ahead of a module's own call, made if it answers UNSERVED.
     """
 
     grad = True
@@ -53,13 +60,19 @@ class _Local(threading.local):
     notice: Callable | None = None
     caller: Callable | None = None
     anomaly = False
+    within: Any = None
 
     def __init__(self) -> None:
         self.base = {**ORDINARY}
         self.entered: list[tuple[int, dict[str, Any]]] = []  # (id of a mode, what it changes)
         self.token = _Token()
-        self.mark = weakref.ref(self.token, CHANGED.discard)
+        self.mark = weakref.ref(self.token, _ended)
         hash(self.mark)  # which a dead reference can't be asked for first
+
+
+def _ended(mark: weakref.ref[_Token], marked: tuple[set, ...] = (CHANGED, WITHIN)) -> None:
+    for marks in marked:
+        marks.discard(mark)
 
 
 local = _Local()
@@ -84,10 +97,17 @@ def _settle(mine: dict[str, Any]) -> None:
     if mine["entered"]:
         for _, changes in (*mine["entered"],):
             state.update(changes)
-    CHANGED.add(mine["mark"])  # before it is special, and until it is not
+    mark = mine["mark"]
+    CHANGED.add(mark)  # before it is special, and until it is not
+    if answers := state["within"] is not None:
+        WITHIN.add(mark)
     mine.update(state)
+    if answers:
+        state["within"] = None
+    elif WITHIN:
+        WITHIN.discard(mark)
     if state == ORDINARY:
-        CHANGED.discard(mine["mark"])
+        CHANGED.discard(mark)
 
 
 def _leave(mine: dict[str, Any], entry: tuple | None) -> None:
@@ -135,6 +155,11 @@ def call_user(function: Callable, *args: Any) -> Any:
 def is_recording() -> bool:
     """Whether a hook hears this thread's ops: then everything is to be done by ops."""
     return bool(CHANGED) and local.hook is not None
+
+
+def is_compiling() -> bool:
+    """Whether this code runs only to be compiled: never, a run that is recorded is a call like all others."""
+    return False
 
 
 def is_grad_enabled() -> bool:
@@ -298,6 +323,16 @@ class set_detect_anomaly(set_grad_enabled):
     _what = "anomaly"
 
 
+class within(_Mode):
+    """Let `answer(module, args, kwargs)` answer the calls of modules: `local.within`."""
+
+    def __init__(self, answer: Callable | None):
+        self._changes = {"within": answer}
+
+    def clone(self) -> _Mode:
+        return within(self._changes["within"])
+
+
 class unheard(_Mode):
     """Let nobody hear what this thread does."""
 
@@ -318,6 +353,7 @@ class hooked(_Mode):
             "notice": None if notice is None else _Listener(notice),
             "caller": caller,
         }
+        self.listener = self._changes["hook"]  # what `local.hook` is then
         self._as_made = hook, notice, caller
 
     def clone(self) -> _Mode:

@@ -209,6 +209,13 @@ def dropout(input: Tensor, p: float = 0.5, train: bool = True, *, generator=None
     return draw("random_dropout", p, generator=generator, operand=input) if train and p else input
 
 
+def dropout_by_words(input: Tensor, p: float, *, generator=None) -> Tensor:
+    """`dropout` in ops to which p is an operand: the same draws, the same bits."""
+    words = draw("random_words", tuple(input.shape), generator=generator)
+    scale = 1.0 / (1.0 - p) if p < 1.0 else 0.0
+    return REGISTRY["where"](words >= float(round(p * 4294967296.0)), input * scale, 0.0)
+
+
 # ---- in place ----------------------------------------------------------------------------------------------
 def _floating(self: Tensor, name: str) -> DType:
     if not self.dtype.is_floating_point:

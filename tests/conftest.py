@@ -10,6 +10,8 @@ from pathlib import Path
 # Workers of pytest-xdist share the cores, and BLAS threads that wait for one another stand still when they do
 # not run together: matrix products then take eight times as long.  Before NumPy loads its BLAS.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Tests count recordings, which must not hang on how long they take.
+os.environ["LAMINA_TRACE_BUDGET"] = "none"
 
 import hypothesis
 import numpy as np
@@ -85,7 +87,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         f"{n['programs']} programs, {n['silently wrong']} silently wrong; compiled code served "
         f"{n['served given'] / n['calls given']:.0%} of the calls as given, "
         f"{n['served settled'] / n['calls settled']:.0%} once they settle (all of {n['settle']} programs); "
-        f"of {n['servable']} programs that need not be refused {n['servable settle'] / n['servable']:.1%} do"
+        f"of {n['servable']} programs that need not be refused "
+        f"{n['servable settle'] / max(n['servable'], 1):.1%} do"
     )
     for reason, count in reasons.most_common(10):
         terminalreporter.write_line(f"{count:5} calls ran undecorated: {reason}")

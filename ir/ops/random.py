@@ -295,6 +295,33 @@ random_permutation = _random(
 )
 
 
+def _bind_words(state, size):
+    """Draw words of 32 bits, as floats that hold them.  Shapes: -> float64[size]."""
+    return (state,), {"size": tuple(size)}
+
+
+def _words_of(state: np.ndarray, *, size: Shape) -> np.ndarray:
+    return words(state, prod(size)).reshape(size).astype(np.float64)
+
+
+def _build_words(k: Any, state: Any, *, size: Shape) -> None:
+    axes = k.parallel(*size)
+    k.store(scalar.cast(_word(state, _flat(k, axes, size)), "f64"), at=axes)
+
+
+random_words = _random(
+    "random_words",
+    takes=lambda state, *, size: prod(size),
+    bind=_bind_words,
+    infer=lambda state, *, size: type_of(float64, size, state.device),
+    reference=_words_of,
+    lower=lowering.kernel(_build_words),
+    traits=_RANDOM,
+    samples=lambda: [Sample((_STATE,), {"size": size}) for size in ((), (0,), (1,), (17,), (3, 33))],
+    inapplicable=_FROM_STATE,
+)
+
+
 # ---- draws that depend on a tensor
 def _floating(op: str, t: Type) -> Type:
     if not t.dtype.is_floating_point:

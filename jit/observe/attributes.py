@@ -87,8 +87,11 @@ class Attributes(Lookups):
 
     def store_cell(self, cell: types.CellType, value: Any) -> None:
         """Assign to a variable of an enclosing function."""
-        if self.refused or self.is_fresh(cell):
-            cell.cell_contents = self.plain(value)
+        if self.refused:
+            cell.cell_contents = raw(value)
+            return
+        if self.is_fresh(cell):
+            cell.cell_contents = self.put(cell, "cell", 0, value)
             return
         self.drops(cell, "cell", 0, "in_cell({o})", in_cell(cell))
         cell.cell_contents = raw(value)
@@ -118,7 +121,7 @@ class Attributes(Lookups):
             self.wrote(o.__dict__, "item", name, value)
             self.effect(setattr, o, name, value)
         elif issubclass(kind, type):
-            self._set_on_class(o, name, self.plain(value))
+            self._set_on_class(o, name, value)
         else:
             if kind in TRANSPARENT:
                 wrapped = self.attribute(o, "__wrapped__")
@@ -171,7 +174,7 @@ class Attributes(Lookups):
         if handed:
             self.membership(own, name)
             self.writes_to(own)
-        if handed or self.is_fresh(o):
+        if handed:
             value = self.plain(value)
         self._drops_attribute(o, name)
         write(o, name, raw(value))
@@ -213,7 +216,7 @@ class Attributes(Lookups):
         meta = type(o)
         hook = self.class_attribute(meta, "__setattr__")
         if type(hook) is Function:
-            self.call(hook, (o, name, value))
+            self.call(hook, (o, name, self.plain(value)))
             return
         above = self.class_attribute(meta, name)
         if above is not MISSING and self.is_data(above):
@@ -222,9 +225,9 @@ class Attributes(Lookups):
                 return
             self.refuse(f"{name} of the class {o.__name__} was written")
         self.drops(o, "own", name, f"{{o}}.__dict__.get({self.word(name)})", o.__dict__.get(name))
-        setattr(o, name, value)
+        setattr(o, name, raw(value))
         for kind in ("own", "none"):
-            self.wrote(o, kind, name)
+            self.wrote(o, kind, name, value)
         if not self.is_fresh(o):
             self.effect(setattr, o, name, value)
 

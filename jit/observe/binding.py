@@ -91,12 +91,9 @@ class Binding(Lives):
 
     def wrote(self, o: Any, kind: str, key: Any, value: Any = MISSING) -> None:
         """Note that this run has written a place, and the lifted number it put there."""
-        at = self.at(o, kind, key)
-        self.shadow.pop(at, None)
-        if type(value) in LIFTED:
-            self.shadow[at] = value
+        self.put(o, kind, key, value)
         if not self.is_fresh(o):
-            self.written.add(at)
+            self.written.add(self.at(o, kind, key))
             self._keep.append(o)
 
     def made(self, value: Any) -> Any:
@@ -136,7 +133,7 @@ class Binding(Lives):
             return found
         own = self.const(_dictionary(base)) if of_lamina(base) else "{o}.__dict__"
         if found is not MISSING:
-            self.fact(base, "own", name, f"{own}[{self.word(name)}]", found)
+            return self.fact(base, "own", name, f"{own}[{self.word(name)}]", found, lift=True)
         elif self.at(base, "own", name) not in self.written:
             self.fact(base, "none", name, f"({self.word(name)} in {own})", False)
         return found
@@ -188,11 +185,15 @@ class Binding(Lives):
 
     def is_data(self, held: Any) -> bool:
         """Whether what a class holds goes before an object's own dictionary."""
+        if type(held) in LIFTED:
+            return False
         return any(self.of_descriptor(held, name) is not MISSING for name in ("__set__", "__delete__"))
 
     def bound(self, held: Any, o: Any, kind: type, name: str) -> Any:
         """What `held`, found in `kind`, gives for `o`; None stands for the class itself."""
         form = type(held)
+        if form in LIFTED:
+            return held
         if form is Function:
             return held if o is None else self.new(Method(held, o))
         if form is staticmethod:
@@ -220,9 +221,8 @@ class Binding(Lives):
             return self._in_c(held, o, kind, name)
         if form is _TUPLE_GETTER:
             index = held.__reduce__()[1][0]
-            return self.fact(
-                o, "item", index, f"tuple.__getitem__({{o}}, {index})", tuple.__getitem__(o, index)
-            )
+            read = f"tuple.__getitem__({{o}}, {index})"
+            return self.fact(o, "item", index, read, tuple.__getitem__(o, index), lift=True)
         if form in _BINDS_IN_C:
             return self.made(getter(held, o, kind))
         self.refuse(f"{name} is given by a {form.__name__}, which is C code")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType
 from typing import Any
 
 from .frames import NULL, UNBOUND, Frame, contents
 from .instructions import operation
 from .kinds import MISSING, lookup
+from .numbers import raw
 
 # Hashed and compared by C code alone.
 _SIMPLE = frozenset({int, float, str, bytes, bool, type(None), complex, tuple, frozenset})
@@ -35,14 +35,14 @@ def _hashed(frame: Frame, *values: Any) -> None:
             frame.observer.refuse(f"the hash of a {type(value).__name__} was taken by a display of Python")
 
 
-@operation("build_tuple")
+@operation("build_tuple", lifts=True)
 def build_tuple(frame: Frame, stack: list[Any], count: int | None) -> None:
-    stack.append(frame.observer.new(tuple(take(stack, count))) if count else ())
+    stack.append(frame.observer.filled(tuple, take(stack, count)) if count else ())
 
 
-@operation("build_list")
+@operation("build_list", lifts=True)
 def build_list(frame: Frame, stack: list[Any], count: int | None) -> None:
-    stack.append(frame.observer.new(take(stack, count)))
+    stack.append(frame.observer.filled(list, take(stack, count)))
 
 
 @operation("build_set")
@@ -52,56 +52,41 @@ def build_set(frame: Frame, stack: list[Any], count: int | None) -> None:
     stack.append(frame.observer.new(set(values)))
 
 
-@operation("build_map")
+@operation("build_map", lifts=True)
 def build_map(frame: Frame, stack: list[Any], count: int | None) -> None:
     values = take(stack, 2 * (count or 0))
-    _hashed(frame, *values[::2])
-    stack.append(frame.observer.new(dict(zip(values[::2], values[1::2], strict=True))))
+    keys = [*map(frame.observer.plain, values[::2])]
+    _hashed(frame, *keys)
+    stack.append(frame.observer.filled_map(zip(keys, values[1::2], strict=True)))
 
 
-@operation("build_keyed_map")
+@operation("build_keyed_map", lifts=True)
 def build_keyed_map(frame: Frame, stack: list[Any], count: int) -> None:
     keys = stack.pop()
-    stack.append(frame.observer.new(dict(zip(keys, take(stack, count), strict=True))))
+    stack.append(frame.observer.filled_map(zip(keys, take(stack, count), strict=True)))
 
 
-def _returned(build: Callable[[Frame, list[Any], Any], None]) -> Callable[[Frame, list[Any], Any], None]:
-    """What is made to be returned by the whole call, and read by nothing: its items may be lifted numbers."""
-
-    def made(frame: Frame, stack: list[Any], count: Any) -> None:
-        plain = frame.observer.plain
-        if frame.depth or frame.program.generator:
-            stack[:] = map(plain, stack)
-        elif build is build_map and count:
-            stack[-2 * count :: 2] = map(plain, stack[-2 * count :: 2])
-        build(frame, stack, count)
-
-    return made
-
-
-for _build in (build_tuple, build_map, build_keyed_map):
-    operation(f"{_build.__name__} returned", lifts=True)(_returned(_build))
-
-
-@operation("build_string")
+@operation("build_string", lifts=True)
 def build_string(frame: Frame, stack: list[Any], count: int) -> None:
-    stack.append("".join(take(stack, count)))
+    stack.append(frame.observer.joined(take(stack, count)))
 
 
-@operation("build_slice")
+@operation("build_slice", lifts=True)
 def build_slice(frame: Frame, stack: list[Any], count: int) -> None:
-    stack.append(frame.observer.new(slice(*take(stack, count))))
+    stack.append(frame.observer.new(slice(*map(frame.observer.plain, take(stack, count)))))
 
 
-@operation("list_to_tuple")
+@operation("list_to_tuple", lifts=True)
 def list_to_tuple(frame: Frame, stack: list[Any], _: None) -> None:
-    stack[-1] = frame.observer.new(tuple(stack[-1]))
+    observer = frame.observer
+    stack[-1] = observer.filled(tuple, observer.unpack(stack[-1], lift=True))
 
 
-@operation("list_append")
+@operation("list_append", lifts=True)
 def list_append(frame: Frame, stack: list[Any], depth: int) -> None:
     value = stack.pop()
-    stack[-depth].append(value)
+    frame.observer.added(stack[-depth], value)
+    stack[-depth].append(raw(value))
 
 
 @operation("set_add")
@@ -111,11 +96,11 @@ def set_add(frame: Frame, stack: list[Any], depth: int) -> None:
     stack[-depth].add(value)
 
 
-@operation("map_add")
+@operation("map_add", lifts=True)
 def map_add(frame: Frame, stack: list[Any], depth: int) -> None:
-    value, key = stack.pop(), stack.pop()
+    value, key = stack.pop(), frame.observer.plain(stack.pop())
     _hashed(frame, key)
-    stack[-depth][key] = value
+    stack[-depth][key] = frame.observer.put(stack[-depth], "item", key, value)
 
 
 def _iterable(value: Any) -> bool:
@@ -123,9 +108,9 @@ def _iterable(value: Any) -> bool:
     return lookup(kind, "__iter__") is not MISSING or lookup(kind, "__getitem__") is not MISSING
 
 
-@operation("list_extend")
+@operation("list_extend", lifts=True)
 def list_extend(frame: Frame, stack: list[Any], depth: int) -> None:
-    value = stack.pop()
+    value = frame.observer.plain(stack.pop())
     stack[-depth].extend(frame.observer.unpack(value) if _iterable(value) else [*value])
 
 
@@ -141,7 +126,10 @@ def set_update(frame: Frame, stack: list[Any], depth: int) -> None:
 def _mapping(frame: Frame, value: Any) -> dict[Any, Any]:
     """What `**value` gives."""
     observer = frame.observer
+    value = observer.plain(value)
     if issubclass(type(value), dict):
+        if type(value) is dict and observer.lazily(value.values()) is not None:
+            return {key: observer.item(value, key) for key in value}
         observer.read_all(value)
         return value
     if lookup(type(value), "keys") is MISSING:
@@ -150,16 +138,21 @@ def _mapping(frame: Frame, value: Any) -> dict[Any, Any]:
     return {key: observer.item(value, key) for key in keys}
 
 
-@operation("dict_update")
+@operation("dict_update", lifts=True)
 def dict_update(frame: Frame, stack: list[Any], depth: int) -> None:
     value = stack.pop()
-    stack[-depth].update(_mapping(frame, value))
+    _put_all(frame, stack[-depth], _mapping(frame, value))
 
 
-@operation("dict_merge")
+def _put_all(frame: Frame, into: dict[Any, Any], found: dict[Any, Any]) -> None:
+    for key, value in found.items():
+        into[key] = frame.observer.put(into, "item", key, value)
+
+
+@operation("dict_merge", lifts=True)
 def dict_merge(frame: Frame, stack: list[Any], depth: int) -> None:
     """Add `**value` to the arguments of a call, whose function lies below them for the text of errors."""
-    value = stack.pop()
+    value = frame.observer.plain(stack.pop())
     known = stack[-depth]
     function = stack[-depth - 2]
     if function is NULL:
@@ -169,7 +162,7 @@ def dict_merge(frame: Frame, stack: list[Any], depth: int) -> None:
     found = _mapping(frame, value)
     if not known.keys().isdisjoint(found):
         function(**known, **found)  # raises
-    known.update(found)
+    _put_all(frame, known, found)
 
 
 _UNPACKERS: dict[tuple[int, int], CodeType] = {}
@@ -186,18 +179,18 @@ def _misfit(value: Any, before: int, after: int = -1) -> None:
     exec(code, {"value": value})
 
 
-@operation("unpack")
+@operation("unpack", lifts=True)
 def unpack(frame: Frame, stack: list[Any], count: int | None) -> None:
-    value = stack.pop()
     observer = frame.observer
+    value = observer.plain(stack.pop())
     count = count or 0
     if type(value) in (list, tuple):
-        values = observer.unpack(value)
+        values = observer.unpack(value, lift=True)
     elif not _iterable(value):
         _misfit(value, count)
         return
     else:
-        source = observer.iterator(value)
+        source = observer.iterator(value, unseen=True)
         values = []
         try:
             while len(values) <= count:
@@ -210,9 +203,9 @@ def unpack(frame: Frame, stack: list[Any], count: int | None) -> None:
     stack.extend(values)
 
 
-@operation("unpack_rest")
+@operation("unpack_rest", lifts=True)
 def unpack_rest(frame: Frame, stack: list[Any], argument: int) -> None:
-    value = stack.pop()
+    value = frame.observer.plain(stack.pop())
     before, after = argument & 255, argument >> 8
     if not _iterable(value):
         _misfit(value, before, after)
@@ -226,29 +219,31 @@ def unpack_rest(frame: Frame, stack: list[Any], argument: int) -> None:
 # ---- text
 
 
-@operation("format")
+@operation("format", lifts=True)
 def format_(frame: Frame, stack: list[Any], argument: tuple[str, bool]) -> None:
     conversion, given = argument
     spec = stack.pop() if given else ""
     stack[-1] = frame.observer.formatted(stack[-1], conversion, spec)
 
 
-@operation("convert")
+@operation("convert", lifts=True)
 def convert(frame: Frame, stack: list[Any], conversion: str) -> None:
-    function = {"s": str, "r": repr, "a": ascii}[conversion]
-    stack[-1] = frame.observer.call(function, (stack[-1],))
+    stack[-1] = frame.observer.converted(stack[-1], conversion)
 
 
 # ---- functions and calls
 
 
-@operation("make_function")
+@operation("make_function", lifts=True)
 def make_function(frame: Frame, stack: list[Any], parts: list[int]) -> None:
     """Make a function.  parts: what follows its code down the stack: defaults (1), those of named parameters
     (2), annotations (4), cells of free variables (8), the maker of annotations (16).
     """
     code = stack.pop()
     given = {part: stack.pop() for part in parts}
+    for part in (1, 2, 4):  # defaults, which a call takes unseen, and annotations
+        if part in given:
+            frame.observer.read_all(given[part])
     made = FunctionType(code, frame.globals, None, given.get(1), given.get(8))
     made.__kwdefaults__ = given.get(2)
     if 4 in given:
@@ -287,9 +282,9 @@ def call_named(frame: Frame, stack: list[Any], count: int) -> None:
     stack.append(called(frame, function, tuple(values[:place]), named))
 
 
-@operation("call_unpacked")
+@operation("call_unpacked", lifts=True)
 def call_unpacked(frame: Frame, stack: list[Any], _: None) -> None:
-    named, args = stack.pop(), stack.pop()
+    named, args = map(frame.observer.plain, (stack.pop(), stack.pop()))
     first, function = stack.pop(), None
     if first is not NULL:
         function = first
@@ -301,11 +296,8 @@ def call_unpacked(frame: Frame, stack: list[Any], _: None) -> None:
     named = observer.new({}) if named is NULL else named
     if not _iterable(args):
         function(*args)  # raises
-    if type(args) is tuple:
-        observer.read_all(args)
-    else:
-        args = tuple(observer.unpack(args))
-    stack.append(called(frame, function, args, dict(_mapping(frame, named))))
+    given = tuple(observer.unpack(args, lift=True))
+    stack.append(called(frame, function, given, dict(_mapping(frame, named))))
 
 
 def called(frame: Frame, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -19,7 +19,7 @@ import numpy as np
 from ...runtime import Tensor
 from .class_checks import ClassChecks
 from .kinds import ATOMS, MISSING, Builtin, Function, lookup
-from .numbers import LIFTED
+from .numbers import LIFTED, is_number, raw, spelled
 from .operators import BINARY, COMPARISONS, UNARY
 from .policy import (
     DENIED_MODULES,
@@ -188,10 +188,13 @@ class BuiltinFunctions(ClassChecks):
 
     def make_bare(self, base: type, kind: type, args: tuple, kwargs: Any) -> Any:
         """`base.__new__(kind, ...)` of a C class."""
+        args, kwargs = tuple(map(self.plain, args)), {k: self.plain(v) for k, v in kwargs.items()}
         if base is object:
             return self.new(object.__new__(kind))
         if issubclass(base, (dict, set, list, deque, BaseException)):
             return self.new(base.__new__(kind, *args, **kwargs))
+        if base is tuple and len(args) == 1 and not kwargs:
+            return self.filled(functools.partial(tuple.__new__, kind), self.unpack(args[0], lift=True))
         if base in (tuple, frozenset) or base in ATOMS:
             given = [self.watch(self.plain(value), base not in (tuple,)) for value in args]
             return self.new(base.__new__(kind, *given, **kwargs))
@@ -223,6 +226,8 @@ class BuiltinFunctions(ClassChecks):
         return self.binary("+", a, b, inplace=function is operator.iconcat)
 
     def _length_hint(self, o: Any, *default: Any) -> int:
+        for value in default:
+            self.look_into(value)
         if self.special(o, "__len__") is not MISSING:
             return self._len(o)
         why = f"operator.length_hint() asks a {type(o).__name__} from C code"
@@ -249,13 +254,14 @@ class BuiltinFunctions(ClassChecks):
         return id(o)
 
     def _repr(self, o: Any) -> str:
-        return self._text(o, "__repr__", repr)
+        return self.converted(o, "r") if type(o) in LIFTED else self._text(o, "__repr__", repr)
 
     def _ascii(self, o: Any) -> str:
         return ascii(self._repr(o))[1:-1] if type(o) not in ATOMS else ascii(o)
 
     def _format(self, o: Any, spec: Any = "") -> str:
-        o = self.plain(o)
+        if type(o) in LIFTED:
+            return self.formatted(o, None, spec)
         method = lookup(type(o), "__format__")
         if type(method) is Function and not issubclass(type(o), Tensor):
             return self.call(self.special(o, "__format__"), (o, spec))
@@ -317,7 +323,7 @@ class BuiltinFunctions(ClassChecks):
 
     def _first(self, items: Any, wanted: bool) -> bool:
         """Whether any of the items is true, or false."""
-        iterator = self.iterator(items)
+        iterator = self.iterator(items, unseen=True)
         while True:
             try:
                 item = self.next_of(iterator)
@@ -328,7 +334,7 @@ class BuiltinFunctions(ClassChecks):
 
     def _sum(self, items: Any, start: Any = 0) -> Any:
         """`sum`; as long as there are numbers alone, C adds them: it rounds floats otherwise from 3.12 on."""
-        iterator = self.iterator(items)
+        iterator = self.iterator(items, unseen=True)
         numbers: list | None = []
         found = start
         if not issubclass(type(start), (int, float, complex)):
@@ -337,13 +343,35 @@ class BuiltinFunctions(ClassChecks):
             try:
                 item = self.next_of(iterator)
             except StopIteration:
-                return sum(numbers, self.plain(start)) if numbers else found
+                return self._summed(numbers, start) if numbers else found
             if numbers is not None and issubclass(type(item), (int, float, complex)):
-                numbers.append(self.plain(item))
+                numbers.append(item)
                 continue
             if numbers is not None:
-                found, numbers = (sum(numbers, self.plain(start)) if numbers else start), None
+                found, numbers = (self._summed(numbers, start) if numbers else start), None
             found = self.binary("+", found, item)
+
+    def _summed(self, numbers: list, start: Any) -> Any:
+        """The sum of numbers alone, some of which may be lifted."""
+        given = [start, *numbers]
+        total = sum(map(raw, numbers), raw(start))
+        if not any(type(x) in LIFTED for x in given) or self.refused:
+            return total
+        if not all(map(is_number, [*map(raw, given), total])):
+            return sum(map(self.plain, numbers), self.plain(start))
+        first, *rest = map(spelled, given)
+        return self.computed(total, f"{self.const(sum)}(({', '.join(rest)},), {first})", closed=False)
+
+    def _extreme(self, function: Callable, *args: Any) -> Any:
+        """`max(items)` or `min(items)` of numbers some of which are lifted."""
+        if len(args) == 1 and not self.refused:
+            values = self.unpack(self.plain(args[0]), lift=True)
+            if len(values) == 1 and type(values[0]) in LIFTED:
+                return values[0]
+            if len(values) > 1 and (found := self.of_numbers(function, tuple(values))) is not MISSING:
+                return found
+            args = (self.new([*map(self.plain, values)]),)
+        return self._pure(function, tuple(map(self.plain, args)), {})
 
     def _thread_id(self) -> int:
         return self.fact(_thread, "asked", "get_ident", "{o}.get_ident()", _thread.get_ident())
@@ -379,6 +407,8 @@ _RULES: dict[Any, Callable] = {
     builtins.next: _R._next, builtins.vars: _R._attributes_of, builtins.hash: _R._hash,
     builtins.__import__: _R._import, builtins.any: _R._any, builtins.all: _R._all,
     builtins.sum: _R._sum,
+    builtins.max: lambda self, *args: self._extreme(max, *args),
+    builtins.min: lambda self, *args: self._extreme(min, *args),
     operator.getitem: lambda self, o, k: self.item(o, k),
     operator.setitem: lambda self, o, k, v: self.set_item(o, k, v),
     operator.delitem: lambda self, o, k: self.delete_item(o, k),

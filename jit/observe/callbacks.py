@@ -11,6 +11,7 @@ import numpy as np
 
 from ...runtime import Tensor
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, Method, lookup
+from .numbers import raw
 from .operators import Operators
 from .policy import BY_IDENTITY
 
@@ -39,7 +40,7 @@ class Callbacks(Operators):
     def natively(self, why: str, function: Callable, args: tuple, kwargs: Any) -> Any:
         """Refuse the recording, and make the call all the same, so that the run's result is true."""
         self.refuse(why)
-        return function(*args, **kwargs)
+        return function(*map(raw, args), **{k: raw(v) for k, v in kwargs.items()})
 
     def trampoline(self, value: Any) -> Any:
         """A callable for C code to call, which leads back into the recorder; None stays None."""
@@ -64,15 +65,19 @@ class Callbacks(Operators):
             return value
         if issubclass(kind, (np.ndarray, dict)):
             self.read_all(value, deep=strict)
-            return value
+            return value  # of a dictionary, whose keys are no lifted numbers
+        if id(value) in self.lifting:
+            return self.drive(value, strict)
         if issubclass(kind, ITERATORS) or kind in VIEWS:
             if not self.is_fresh(value):
                 self.refuse(f"a {kind.__name__} from outside was gone through, which is used up by that")
+            self.open_view(value)
             return self.drive(iter(value), strict) if strict and kind not in VIEWS else value
         if kind in (list, tuple, set, frozenset, deque):
             if ordered:
                 self.in_order(value)
             self.read_all(value)
+            self.open(value)
             if strict:
                 for item in value:
                     self.look_into(item)
@@ -82,6 +87,8 @@ class Callbacks(Operators):
         if not any(type(lookup(kind, name)) is Function for name in ("__iter__", "__getitem__")):
             if strict or lookup(kind, "__iter__") is not MISSING:
                 self.read_deep(value)
+            elif not harmless(value):  # C code takes it for a number, or for a truth
+                self.look_into(value)
             return value
         return self.drive(self.iterator(value), strict)
 
@@ -134,6 +141,8 @@ class Callbacks(Operators):
                     return
                 if strict:
                     self.look_into(value)
+                elif type(value) is tuple:
+                    self.read_all(value, deep=True)
                 yield self.plain(value)
 
         return self.new(items())
@@ -167,6 +176,12 @@ class Callbacks(Operators):
     def in_c(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """Call a pure C function: callbacks come back to the recorder, everything else is read now."""
         loose = "key" in kwargs and kwargs["key"] is not None
+        if function.__module__ == "_bisect":
+            if args and type(args[0]) not in (list, tuple):
+                why = f"{function.__name__}() asks a {type(args[0]).__name__} for its items"
+                return self.natively(why, function, args, kwargs)
+            for value in args[1:] if loose else ():  # the key is asked of the items alone
+                self.look_into(value)
         given = []
         for value in args:
             if len(args) > 1 and type(value) is tuple:  # perhaps one of those that are compared

@@ -81,7 +81,8 @@ class CalledBack(Instances):
             self.refuse("an optimizer's group is changed before its step by more than items that are set")
         found: dict[str, Any] = {}
         for key in written:
-            number = self.shadow.get((id(group), "item", self.key_of(key)), group[key])
+            standing = self.standing(group, "item", self.key_of(key))
+            number = group[key] if standing is None else standing
             if key in scalars and type(number) in LIFTED:
                 # An optional number that is 0 takes no part at all in the update.
                 zero = f"({number.expression} == 0) is not {number == 0}"

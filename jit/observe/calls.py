@@ -15,6 +15,7 @@ import operator
 import sys
 import types
 import weakref
+from collections.abc import Callable
 from re import Pattern
 from typing import Any
 
@@ -47,8 +48,18 @@ _DISPATCHER = type(np.concatenate)  # of NumPy's functions with an array protoco
 _NOT_LOOKED_INTO = ("numpy", "re", "json", "copy", "tqdm")  # whose functions are told by which they are
 
 
+def natively(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Make a call that nobody records."""
+    return function(*args, **kwargs)
+
+
 class Calls(Library):
-    """Makes calls while a run is recorded.  `interpret.py` supplies `enter`."""
+    """Makes calls while a run is recorded.  `interpret.py` supplies `enter`.
+
+    freely: makes those that follow once the recording is refused.
+    """
+
+    freely: Callable[[Any, tuple, dict[str, Any]], Any] = staticmethod(natively)
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -57,7 +68,7 @@ class Calls(Library):
     def call(self, function: Any, args: tuple = (), kwargs: Any = types.MappingProxyType({})) -> Any:
         """`function(*args, **kwargs)`."""
         if self.refused:
-            return function(*map(raw, args), **{k: raw(v) for k, v in kwargs.items()})
+            return self.freely(function, tuple(map(raw, args)), {k: raw(v) for k, v in kwargs.items()})
         kind = type(function)
         if kind is Method:
             if self.is_known(function):  # another may stand there next time

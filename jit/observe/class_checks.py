@@ -16,6 +16,7 @@ from typing import Any
 from ...runtime import Tensor
 from .binding import is_plain
 from .kinds import ATOMS, MISSING, Function, heap_class, lookup, of_lamina
+from .numbers import raw
 from .sinks import Sinks
 
 _PATTERNS = 1 << 5 | 1 << 6  # bits of a class's __flags__: whether it matches a sequence, a mapping
@@ -28,6 +29,7 @@ class ClassChecks(Sinks):
 
     def is_instance(self, o: Any, kinds: Any) -> bool:
         """`isinstance(o, kinds)`.  Raises TypeError."""
+        o = raw(o)
         if type(o) is not kinds:
             self._class_that_shows(o)
             self._kinds(kinds, o)

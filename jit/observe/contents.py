@@ -67,6 +67,7 @@ class Contents(Attributes):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
+        self.appended: dict[int, int] = {}  # how many items, to lists that were changed by nothing else
         self._entered: set[int] = set()  # containers that are being read, which may hold themselves
         self._moved: set[int] = (
             set()
@@ -150,6 +151,9 @@ class Contents(Attributes):
     def dict_item(self, o: Any, k: Any, value: Any, lift: bool = False) -> Any:
         """`value`, which a dictionary holds under a key.  lift: see `fact`."""
         text = None if self.refused else self.key(k, o)
+        standing = self.standing(o, "item", self.key_of(k)) if id(o) in self.shadow else None
+        if standing is not None:
+            return standing if lift else self.plain(standing)
         if not text:
             return value
         if self.is_written(o) and self.at(o, "item", k) not in self.written:
@@ -168,6 +172,19 @@ class Contents(Attributes):
         text = self.key(k, o)
         self.drops(o, "item", k, f"dict.get({{o}}, {text})" if text else None, dict.get(o, k))
 
+    def open(self, o: Any) -> None:
+        """C code goes through a container from here on: what is put there now is read unseen."""
+        if not issubclass(type(o), (tuple, frozenset)):
+            self.opened.add(id(o))
+            self._keep.append(o)
+
+    def open_view(self, o: Any) -> None:
+        """C code goes through a view of a dictionary, if it is one."""
+        if type(o) in VIEWS and self.is_fresh(o):
+            held = self.behind(o.mapping)
+            self.unshadow(held)
+            self.open(held)
+
     # ---- lengths ----
     def read_length(self, o: Any, lift: bool = False) -> Any:
         """How long a container was before the run becomes a fact; lift: where it keeps changing, an input."""
@@ -182,6 +199,14 @@ class Contents(Attributes):
         super().writes_to(o)
         if issubclass(type(o), (list, collections.deque)) and not self.is_fresh(o):
             self._moved.add(id(o))
+            self.appended.pop(id(o), None)
+
+    def appends_to(self, o: Any) -> None:
+        """Keep what a list holds, before this run appends an item."""
+        count = 0 if not self.is_moved(o) else self.appended.get(id(o))
+        self.writes_to(o)
+        if count is not None and type(o) is list and not self.is_fresh(o):
+            self.appended[id(o)] = count + 1
 
     def writes_at(self, o: Any) -> None:
         """Keep what a list holds, before this run puts another item in the place of one."""
@@ -247,6 +272,7 @@ class Contents(Attributes):
             self._entered.discard(id(o))
 
     def _read_all(self, o: Any, deep: bool) -> None:
+        self.unshadow(o)
         if issubclass(type(o), SEQUENCES):
             self.read_length(o)
             base = next(base for base in SEQUENCES if issubclass(type(o), base))

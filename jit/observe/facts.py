@@ -102,9 +102,13 @@ class Facts:
 
     recorder: hears the ops meanwhile, and counts the questions that divide the run.  registry: numbers the
     captured tensors.  lift: the slots (`Reason.slot`) that are known to change, and how often they did.
+    held: the answers of which the value is guarded after all, which the run adds to.
     """
 
-    def __init__(self, recorder: Any = None, registry: Registry | None = None, lift: Any = ()):
+    def __init__(
+        self, recorder: Any = None, registry: Registry | None = None, lift: Any = (),
+        held: set[tuple] | None = None,
+    ):  # fmt: skip
         self.recorder = recorder if recorder is not None else Unheard()
         self.registry = registry if registry is not None else Registry()
         self.lift = lift if isinstance(lift, dict) else dict.fromkeys(lift, WEIGHTS)
@@ -116,7 +120,9 @@ class Facts:
         self.holders: set[int] = set()  # those of the fresh objects that may hold generators, or frames
         self.facts: dict[tuple, Any] = {}
         self.written: set[tuple] = set()
-        self.shadow: dict[tuple, Any] = {}
+        self.shadow: dict[int, dict[tuple, Any]] = {}  # lifted numbers, by who holds them and by place
+        self.lifting: set[int] = set()  # iterators of C that hand out lifted numbers, in tuples
+        self.opened: set[int] = set()  # containers that C code may be going through
         self.effects: list[tuple[Callable, tuple, dict[str, Any]]] = []
         self.size = 0  # slots given out
         self._slots: dict[int, str] = {}  # what stands in those of lifted numbers, for a reader
@@ -133,8 +139,8 @@ class Facts:
         self._cells: dict[int, str] = {}
         self._computed: dict[str, Any] = {}  # lifted numbers, by what they are computed with
         self._plained: set[str] = set()  # expressions of which the value is guarded
-        self.answers: dict[str, tuple[str, str]] = {}  # to questions, by their slots
-        self.held_answers: set[tuple[str, str]] = set()  # those of which the value is guarded after all
+        self.answers: dict[str, set[tuple]] = {}  # to questions, of which what a slot holds is computed
+        self.held_answers: set[tuple] = set() if held is None else held
 
     read_deep: Callable[[Any], None]  # take for granted all that a container holds: see contents.py
     in_order: Callable[[Any], None]  # the order of a set is asked: see contents.py
@@ -240,15 +246,22 @@ class Facts:
     def _noticed(self, o: Any) -> Reach:
         """Mark an object as made in this run for as long as somebody else holds it."""
         key = id(o)
-        self.fresh[key] = weak = Reach(o, lambda _: self.fresh.pop(key, None))
+        self.fresh[key] = weak = Reach(o, lambda _: self._gone(key))
         return weak
+
+    def _gone(self, key: int) -> None:
+        """Know an object no more that the run made: another may come to lie where it lay."""
+        self.fresh.pop(key, None)
+        self.shadow.pop(key, None)
+        self.opened.discard(key)
+        self.lifting.discard(key)
 
     def prune(self) -> None:
         """Let go of errors and iterators that nobody else holds: what they hold must be closed in time."""
         for key in [*self.holders]:
             if key not in self.fresh or getrefcount(self.fresh[key]) <= ALONE:
                 self.holders.discard(key)
-                self.fresh.pop(key, None)
+                self._gone(key)
 
     def settle(self) -> None:
         """Let go of what the run made, as it is over: what nobody holds ends now, and is noted still."""
@@ -313,7 +326,7 @@ class Facts:
         """
         k = self.key_of(key)
         place = (id(o), kind, k)
-        standing = self.shadow.get(place)
+        standing = self.standing(o, kind, k)
         if standing is not None:
             return standing if lift else self.plain(standing)
         if (
@@ -341,7 +354,7 @@ class Facts:
         else:
             reason = Reason(text, self.place(), read, shown(value), slot)
         if lift and slot in self.lift and _liftable(value):
-            made = self.shadow[place] = self._lifted(read, value, reason)
+            made = self.shadow.setdefault(id(o), {})[kind, k] = self._lifted(read, value, reason)
             return made
         late = late and issubclass(type(o), (Module, Members, Tracked)) and self.captured(o)
         late = late and slot not in self.lift
@@ -546,24 +559,55 @@ class Facts:
         self.check(f"type(v) is not {kind}{f' or not -{MOST} < v < {MOST}' if kind == 'int' else ''}", reason)
         return lifted(value, f"S[{at}]")
 
-    def answer(self, value: Any) -> Any:
-        """What Python was just told of a tensor: an input of what follows, where it keeps being another."""
-        place = self.recorder.steps[-1].place
-        at, slot = f"the answer to item() ({place_text(place)})", answer_slot(place)
-        if type(value) is not float or slot not in self.lift:
+    def answer(self, value: Any, asked: int) -> Any:
+        """What Python was just told of a tensor: an input of what follows, until something asks its value.
+
+        asked: how many questions there were before; where there is none more, nothing was asked.
+        """
+        if self.refused or self.recorder.asked == asked:
+            return value
+        step = self.recorder.steps[-1]
+        line = place_text(step.place)
+        at, slot = f"the answer to {step.how}() ({line})", (line, "answer")
+        if slot in self.held_answers or not _liftable(value):
             return value
         number = self.slot()
         self.recorder.lift_answer(number)
-        self.answers[f"S[{number}]"] = slot
+        self.answers[f"S[{number}]"] = {slot}
         self.part.lines.append(f"v = S[{number}]")
-        return self._guarded(value, number, Reason(at, place, f"S[{number}]", shown(value), slot))
+        return self._guarded(value, number, Reason(at, step.place, f"S[{number}]", shown(value), slot))
+
+    def standing(self, o: Any, kind: str, key: Any) -> Any:
+        """The lifted number that stands at a place, or None.  key: as `key_of` gives it."""
+        within = self.shadow.get(id(o))
+        return None if within is None else within.get((kind, key))
+
+    def put(self, o: Any, kind: str, key: Any, value: Any) -> Any:
+        """Note what the run puts at a place; the bare number, if it is lifted, which the place is to hold.
+
+        Whoever reads the place finds the lifted number; whoever reads it unseen, as C code does that goes
+        through a container, has all that stands in it guarded (`unshadow`).
+        """
+        if type(value) not in LIFTED:
+            if id(o) in self.shadow:
+                self.shadow[id(o)].pop((kind, self.key_of(key)), None)
+            return value
+        if id(o) in self.opened or self.refused:
+            self.put(o, kind, key, None)
+            return self.plain(value)
+        self.shadow.setdefault(id(o), {})[kind, self.key_of(key)] = value
+        return raw(value)
+
+    def unshadow(self, o: Any) -> None:
+        """Guard all lifted numbers that stand in an object, which is read or moved unseen."""
+        for value in self.shadow.pop(id(o), {}).values():
+            self.plain(value)
 
     def plain(self, value: Any) -> Any:
         """The bare number; one that was lifted is guarded from here on."""
         if type(value) in LIFTED:
             bare = raw(value)
-            if value.expression in self.answers:
-                self.held_answers.add(self.answers[value.expression])
+            self.held_answers |= self.answers.get(value.expression, set())
             if value.expression not in self._plained and not self.refused:
                 self._plained.add(value.expression)
                 self.note(value.expression, bare, True, self.in_words(value.expression))
@@ -583,6 +627,9 @@ class Facts:
             if not closed:
                 self.check(f"type(v) is not {type(value).__name__}", f"the class of {self._slots[at]}")
             standing = self._computed[expression] = lifted(value, f"S[{at}]")
+            told = set().union(*(self.answers.get(part, ()) for part in _SLOT.findall(expression)))
+            if told:
+                self.answers[standing.expression] = told
         return standing
 
     def in_words(self, expression: str) -> str:
@@ -625,28 +672,48 @@ class Facts:
             self.effects.append((function, args, kwargs))
 
     # ---- taken in whole ----
+    def written_names(self) -> dict[int, set[str]]:
+        """The attributes and members that this run has written, by the identity of their objects."""
+        found: dict[int, set[str]] = {}
+        for o, kind, key in self.written:
+            if kind == "attr":
+                found.setdefault(o, set()).add(key[1])
+            elif kind == "member":
+                found.setdefault(o, set()).add(key[1][1])
+        return found
+
+    def numbers_that_change(self, module: Module, path: str) -> set[str]:
+        """Which numbers of a module's own, as a rate of dropout, are lifted or are to be."""
+        return {
+            name
+            for name, value in fields(module).items()
+            if type(value) in (int, float)
+            and ((f"{path}.{name}", "attr") in self.lift or self.standing(module, "attr", (str, name)))
+        }
+
     def whole_module(self, module: Module) -> None:
         """Take for granted all that a module and those inside it are: Lamina's code is about to read it."""
-        # `training` is written as it is known: what stands there after the write is held to ahead of it.
-        mode = "attr", self.key_of("training")
-        writes = {place[0] for place in self.written if place[1] != "member" and place[1:] != mode}
-        changed = writes | self._before.keys()
+        written = self.written_names()
         for name, each in module.named_modules():
             if id(each) in self._whole:
                 continue
             self._whole.add(id(each))
             path = self.path(module) + (f".{name}" if name else "")
-            if not changed.isdisjoint(map(id, (each, each._parameters, each._buffers, each._modules))):
-                self.refuse(f"{path} was changed in the run before Lamina's own code read all of it")
-                return
             if not self.is_known(each):
                 self.pin(each, path)
             tensors = [
                 (k, x) for own in (each._parameters, each._buffers) for k, x in own.items() if x is not None
             ]
-            apart = frozenset([k for k, _ in tensors if self.lift.get((f"{path}.{k}", "attr"), 0) >= WEIGHTS])
-            now = module_now(each, apart)
-            self.part.modules.append(Whole(Reach(each), now, path, apart, texts(now), self.place()))
+            apart = {k for k, _ in tensors if self.lift.get((f"{path}.{k}", "attr"), 0) >= WEIGHTS}
+            apart |= written.get(id(each), set())  # what stands there is this run's own
+            if any(issubclass(base, Module) and base is not Module and of_lamina(base)
+                   for base in type(each).__mro__):  # fmt: skip
+                apart |= self.numbers_that_change(each, path)
+            else:
+                apart |= fields(each).keys() - READ_OF_MODULES  # only code of the user's looks there
+            left_out = frozenset(apart)
+            now = module_now(each, left_out, self.before)
+            self.part.modules.append(Whole(Reach(each), now, path, left_out, texts(now), self.place()))
             for key, x in tensors:
                 if key in apart or (self.is_known(x) and not self.captured(x)):  # met in a slot
                     read = f"fields({self.const(each)})[{key!r}]"
@@ -659,7 +726,7 @@ class Facts:
                     self.hold(x)
             for key, value in tuple(fields(each).items()):
                 if type(value) in (list, dict, set) and not issubclass(type(value), (Members, Tracked)):
-                    if key not in ("_non_persistent_buffers_set",):
+                    if key not in apart and key != "_non_persistent_buffers_set":
                         if not self.is_known(value):
                             self.pin(value, f"{path}.{key}")
                         elif not self.captured(value):
@@ -752,7 +819,9 @@ ALONE = getrefcount(_HELD[0])  # references to what a dictionary alone holds, as
 WEIGHTS = 2  # changes of a captured tensor before it is an input, of which nothing is computed ahead
 MOST = 1 << 53  # of lifted ints: all below are floats too
 NAN = "a NaN was looked for, or put into a hash table: it is found by which object it is, not by its value"
+_SLOT = re.compile(r"S\[\d+\]")
 LONGEST = 80  # characters of what a reader is told of a computed number
+READ_OF_MODULES = frozenset(fields(Module()))  # attributes that Lamina's own code reads of any module
 LARGEST = 4096  # bytes of an array that is compared at each call
 
 
@@ -766,11 +835,6 @@ def _copied(o: Any) -> Any:
         return deque(deque.__iter__(o), o.maxlen)
     base = next((base for base in (dict, list, set) if issubclass(type(o), base)), None)
     return o if base is None else base.copy(o)
-
-
-def answer_slot(place: Place) -> tuple[str, str]:
-    """What an answer that keeps changing is counted by."""
-    return place_text(place), "answer"
 
 
 def _liftable(value: Any) -> bool:

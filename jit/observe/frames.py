@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-from itertools import pairwise
 from types import CellType, CodeType, FunctionType
 from typing import Any, NamedTuple
 
@@ -57,10 +56,6 @@ def _prepared(code: CodeType, operations: dict[str, tuple[Any, bool]]) -> Progra
     if decoded is None:
         return None
     ready = [(operations[name][0], argument, operations[name][1]) for name, argument in decoded.operations]
-    for at, (this, following) in enumerate(pairwise(decoded.operations)):
-        if following[0] == "return_value" and f"{this[0]} returned" in operations:
-            handler, lifts = operations[f"{this[0]} returned"]
-            ready[at] = handler, this[1], lifts
     cells = tuple(name for name in code.co_cellvars if name not in code.co_varnames)
     others = code.co_kwonlyargcount or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
     return Program(

@@ -14,6 +14,7 @@ import numpy as np
 from ...runtime import Tensor
 from .builtin_functions import BuiltinFunctions
 from .kinds import ATOMS, MISSING, PINNED, Builtin, Function, heap_class, lookup
+from .numbers import LIFTED
 from .policy import (
     BY_IDENTITY,
     CONSTANT_MAKERS,
@@ -100,11 +101,19 @@ class Instances(BuiltinFunctions):
         """int(x), float(x), str(x) and their kin."""
         if not args:
             return kind(*args, **kwargs)
+        if kind is str and len(args) == 1 and not kwargs and type(args[0]) in LIFTED:
+            return self.converted(args[0], "s")
         value = self.plain(args[0])
         args = (value, *map(self.plain, args[1:]))
+        for other in (*args[1:], *kwargs.values()):
+            self.look_into(other)
+        if kind is complex and len(args) > 1 and type(value) not in ATOMS:
+            return self.natively(f"complex() of a {type(value).__name__} and more", kind, args, kwargs)
         simple = issubclass(type(value), (Tensor, np.generic)) or type(value) in ATOMS
         if simple and self.patched(value, SCALARS[kind]) is None:
-            return kind(*args, **kwargs)
+            asked = self.recorder.asked
+            found = kind(*args, **kwargs)
+            return self.answer(found, asked) if kind in (float, int) else found
         if issubclass(type(value), np.ndarray):
             self.read_all(value)
             return kind(*args, **kwargs)
@@ -117,7 +126,7 @@ class Instances(BuiltinFunctions):
             return kind(self.watch(value, True), *args[1:], **kwargs)
         for name in ("__index__", "__int__", "__float__", "__trunc__"):
             if type(self.special(value, name)) is Function:
-                return kind(self.call(lookup(type(value), name), (value,)))
+                return kind(self.plain(self.call(lookup(type(value), name), (value,))))
         self.read_deep(value)
         return kind(*args, **kwargs)
 
@@ -141,28 +150,66 @@ class Instances(BuiltinFunctions):
             return made
         if issubclass(kind, dict):
             pairs = self._pairs(given[0]) if given else {}
-            made = kind(pairs, **kwargs)
-            return self.new(made)
+            items = [*dict.items(pairs)] if issubclass(type(pairs), dict) else pairs
+            if kind is dict:
+                return self.filled_map([*items, *kwargs.items()])
+            return self.new(kind([(k, self.plain(v)) for k, v in items], **kwargs))
         first = 0
         if kind in (list, tuple) and len(given) == 1 and not kwargs:
-            return self.new(kind(map(self.plain, self.unpack(given[0]))))
+            return self.filled(kind, self.unpack(given[0], lift=True))
+        if kind is map and len(given) > 1 or kind in (zip, enumerate):
+            for value in kwargs.values():
+                self.look_into(value)
+            return self._lifting(kind, given, kwargs)
         if kind in WITH_FUNCTION_FIRST and given:
             given[0], first = self.trampoline(given[0]), 1
         for name in ("func", "key"):
             if callable(kwargs.get(name)):
                 kwargs[name] = self.trampoline(kwargs[name])
-        strict = kind in (set, frozenset) or kind.__name__ in ("accumulate", "groupby", "bytearray")
+        for name, value in kwargs.items():
+            if name not in ("func", "key"):
+                self.look_into(value)
+        if kind is itertools.starmap:
+            given[1:] = [self._iterables(self.iterator(x)) for x in given[1:]]
+        asks = kind in (filter, itertools.filterfalse) and args[0] is None or kind is itertools.compress
+        strict = asks or kind in (set, frozenset) or kind.__name__ in ("accumulate", "groupby", "bytearray")
         for at in range(first, len(given)):
             if at and kind in (itertools.accumulate, itertools.groupby):
                 given[at] = self.trampoline(given[at])
             elif kind is reversed:
                 return self._reversed(given[0])
-            elif kind.__name__ != "repeat":
+            elif kind is not itertools.repeat:
                 given[at] = self.watch(given[at], strict)
+            elif at:
+                self.look_into(given[at])
         if kind in BY_IDENTITY:
             given[0] = self.new(self.without_nan(given[0]))
         made = self.new(kind(*given, **kwargs))
         return self.of_table(made, *given) if strict else made
+
+    def _iterables(self, items: Any) -> Any:
+        """The same items, which C code goes through."""
+
+        def each() -> Any:
+            while True:
+                try:
+                    item = self.next_of(items)
+                except StopIteration:
+                    return
+                yield item if type(item) in (list, tuple) else self.new(self.unpack(item))
+
+        return self.new(each())
+
+    def _lifting(self, kind: Any, given: list, kwargs: Any) -> Any:
+        """zip, enumerate or map, which hands lifted numbers on as they are."""
+        ways = [self.lazily(x) for x in given]
+        if kind is map:
+            ways[0] = self.new(lambda *args: self.call(given[0], self._from_c(args)))
+        made = self.new(kind(*[self.watch(x, False) if way is None else way
+                               for x, way in zip(given, ways, strict=True)], **kwargs))  # fmt: skip
+        if any(way is not None for way in ways):
+            self.lifting.add(id(made))
+        return made
 
     def _reversed(self, o: Any) -> Any:
         method = lookup(type(o), "__reversed__")
@@ -185,8 +232,8 @@ class Instances(BuiltinFunctions):
         kwargs = {k: self.plain(v) for k, v in kwargs.items()}
         values = (*args, *kwargs.values())
         home = kind.__module__
-        if issubclass(kind, weakref.ref) and args and self.is_fresh(args[0]):
-            self.refuse("a weak reference to an object that the run made")
+        if issubclass(kind, weakref.ref):
+            self.abandon("a weak reference is made in each call, and tells what the recorder holds on to")
         if kind in HOLDERS or issubclass(kind, (functools.partial, weakref.ref)):
             return self.made_here(kind(*args, **kwargs))
         if kind in (io.StringIO, io.BytesIO, contextvars.ContextVar):

@@ -51,13 +51,13 @@ def store_local(frame: Frame, stack: list[Any], number: int) -> None:
     frame.locals[number] = stack.pop()
 
 
-@operation("load_local_and_clear")
+@operation("load_local_and_clear", lifts=True)
 def load_local_and_clear(frame: Frame, stack: list[Any], number: int) -> None:
     stack.append(frame.locals[number])
     frame.locals[number] = UNBOUND
 
 
-@operation("delete_local")
+@operation("delete_local", lifts=True)
 def delete_local(frame: Frame, stack: list[Any], number: int) -> None:
     if frame.locals[number] is UNBOUND:
         raise frame.unbound(number)
@@ -97,8 +97,9 @@ def swap(frame: Frame, stack: list[Any], depth: int) -> None:
 @operation("make_cell", lifts=True)
 def make_cell(frame: Frame, stack: list[Any], number: int) -> None:
     value = frame.locals[number]
-    made = CellType() if value is UNBOUND else CellType(frame.observer.plain(value))
-    frame.locals[number] = frame.observer.new(made)
+    made = frame.locals[number] = frame.observer.new(CellType())
+    if value is not UNBOUND:
+        frame.observer.store_cell(made, value)
 
 
 @operation("copy_free_variables", lifts=True)
@@ -121,7 +122,7 @@ def store_cell(frame: Frame, stack: list[Any], number: int) -> None:
     frame.observer.store_cell(frame.locals[number], stack.pop())
 
 
-@operation("delete_cell")
+@operation("delete_cell", lifts=True)
 def delete_cell(frame: Frame, stack: list[Any], number: int) -> None:
     if contents(frame.locals[number]) is UNBOUND:
         raise frame.unbound(number)
@@ -138,7 +139,7 @@ def store_global(frame: Frame, stack: list[Any], name: str) -> None:
     frame.observer.store_global(frame.globals, name, stack.pop())
 
 
-@operation("delete_global")
+@operation("delete_global", lifts=True)
 def delete_global(frame: Frame, stack: list[Any], name: str) -> None:
     frame.observer.delete_global(frame.globals, name)
 
@@ -177,7 +178,7 @@ def store_attribute(frame: Frame, stack: list[Any], name: str) -> None:
     frame.observer.set_attribute(value, name, stack.pop())
 
 
-@operation("delete_attribute")
+@operation("delete_attribute", lifts=True)
 def delete_attribute(frame: Frame, stack: list[Any], name: str) -> None:
     frame.observer.delete_attribute(stack.pop(), name)
 
@@ -196,7 +197,7 @@ def store_item(frame: Frame, stack: list[Any], _: None) -> None:
     observer.set_item(value, observer.plain(key) if observer.lifts else key, stack.pop())
 
 
-@operation("delete_item")
+@operation("delete_item", lifts=True)
 def delete_item(frame: Frame, stack: list[Any], _: None) -> None:
     key = stack.pop()
     frame.observer.delete_item(stack.pop(), key)
@@ -265,7 +266,7 @@ def is_(frame: Frame, stack: list[Any], inverted: int) -> None:
     stack[-1] = frame.observer.identical(stack[-1], right) is not bool(inverted)
 
 
-@operation("contains")
+@operation("contains", lifts=True)
 def contains(frame: Frame, stack: list[Any], inverted: int) -> None:
     container = stack.pop()
     stack[-1] = bool(frame.observer.contains(container, stack[-1])) is not bool(inverted)
@@ -307,7 +308,7 @@ def jump_if_not_none(frame: Frame, stack: list[Any], target: int) -> int | None:
     return None if stack.pop() is None else target
 
 
-@operation("jump_if_true_or_pop")
+@operation("jump_if_true_or_pop", lifts=True)
 def jump_if_true_or_pop(frame: Frame, stack: list[Any], target: int) -> int | None:
     if _truth(frame, stack[-1]):
         return target
@@ -315,7 +316,7 @@ def jump_if_true_or_pop(frame: Frame, stack: list[Any], target: int) -> int | No
     return None
 
 
-@operation("jump_if_false_or_pop")
+@operation("jump_if_false_or_pop", lifts=True)
 def jump_if_false_or_pop(frame: Frame, stack: list[Any], target: int) -> int | None:
     if not _truth(frame, stack[-1]):
         return target
@@ -332,12 +333,12 @@ def return_value(frame: Frame, stack: list[Any], _: None) -> int:
 # ---- iteration
 
 
-@operation("get_iterator")
+@operation("get_iterator", lifts=True)
 def get_iterator(frame: Frame, stack: list[Any], _: None) -> None:
-    stack[-1] = frame.observer.iterator(stack[-1])
+    stack[-1] = frame.observer.iterator(stack[-1], unseen=True)
 
 
-@operation("for_each")
+@operation("for_each", lifts=True)
 def for_each(frame: Frame, stack: list[Any], end: int) -> int | None:
     try:
         stack.append(frame.observer.next_of(stack[-1]))
@@ -347,7 +348,7 @@ def for_each(frame: Frame, stack: list[Any], end: int) -> int | None:
     return None
 
 
-@operation("for_each_kept")
+@operation("for_each_kept", lifts=True)
 def for_each_kept(frame: Frame, stack: list[Any], end: int) -> int | None:
     """From 3.13 on the exhausted iterator is popped by an instruction of its own."""
     try:
@@ -364,7 +365,7 @@ def get_delegate(frame: Frame, stack: list[Any], _: None) -> None:
         stack[-1] = frame.observer.iterator(stack[-1])
 
 
-@operation("yield_value", "yield_from")
+@operation("yield_value", "yield_from", lifts=True)
 def yield_value(frame: Frame, stack: list[Any], _: Any) -> int:
     frame.value = stack.pop()
     return YIELD
@@ -399,6 +400,6 @@ def delegated(stack: list[Any], argument: tuple[int, bool], end: StopIteration) 
     return target
 
 
-@operation("end_send")
+@operation("end_send", lifts=True)
 def end_send(frame: Frame, stack: list[Any], _: None) -> None:
     del stack[-2]

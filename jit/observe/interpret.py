@@ -16,7 +16,7 @@ import builtins
 import sys
 import types
 from collections.abc import Callable, Generator, Iterator
-from types import BuiltinFunctionType, CellType, FrameType, FunctionType, MethodType
+from types import BuiltinFunctionType, CellType, FrameType, FunctionType, MethodType, ModuleType, NoneType
 from typing import Any, ClassVar
 
 from ...runtime.places import is_internal, locals_of
@@ -24,13 +24,13 @@ from . import building, clauses  # noqa: F401 - they register their operations
 from .facts import Abandoned
 from .frames import UNBOUND, Frame, bind, contents, program_of
 from .instructions import ENTER, LEAVE, OPERATIONS, YIELD, delegated, load_local
-from .kinds import UNSUPPORTED, lookup
-from .numbers import LIFTED, TAKING
+from .kinds import UNSUPPORTED, heap_class, lookup
+from .numbers import LIFTED, METHODS, TAKING, raw
 from .tracebacks import entered, forged, is_machinery
 
 _PUSH = OPERATIONS["push_exc_info"][0]
 _NATIVE_PER_FRAME = 24  # native frames that one interpreted call may take, the recorder's own included
-_VARIADIC = 0x4 | 0x8 | 0x20  # *args, **kwargs, generator: their numbers land in containers or wait
+_GENERATOR = 0x20  # whose numbers wait
 
 
 class Interpreting:
@@ -40,8 +40,11 @@ class Interpreting:
     abandon: Any
     attribute: Any
     call: Any
+    filled: Any
+    filled_map: Any
     holders: Any
     is_known: Any
+    lifting: Any
     lifts: bool
     new: Any
     plain: Any
@@ -64,13 +67,13 @@ class Interpreting:
             found = function(*args, **kwargs)  # raises CPython's own error
             self.refuse(f"the arguments of {function.__qualname__} were taken in an unknown way")
             return found
-        for made in bound[1]:
-            self.new(made)
-        frame = Frame(self, program, function, bound[0])
+        values = self._with_containers(*bound)
+        frame = Frame(self, program, function, values)
         if program.generator:
             generator = self._generate(frame)
             for name in ("__name__", "__qualname__"):
                 setattr(generator, name, getattr(function, name))
+            self.lifting.add(id(generator))
             return self.new(generator)
         self._run(frame)
         return frame.value
@@ -202,10 +205,27 @@ class Interpreting:
 
     def _takes_lifted(self, function: Any) -> bool:
         inner = function.__func__ if type(function) is MethodType else function
+        if heap_class(type(inner)) and type(called := lookup(type(inner), "__call__")) is FunctionType:
+            inner = called  # that of an object
         if type(inner) is FunctionType:
-            code = inner.__code__
-            return is_internal(code.co_filename) or not code.co_flags & _VARIADIC
-        return type(inner) in (BuiltinFunctionType, type) and inner in TAKING
+            return is_internal(inner.__code__.co_filename) or not inner.__code__.co_flags & _GENERATOR
+        if type(inner) is BuiltinFunctionType:
+            owner = type(inner.__self__)
+            if owner in (ModuleType, NoneType):
+                return inner in TAKING
+            return inner.__name__ in METHODS.get(owner, ())
+        if type(inner) is type:
+            return inner in TAKING or heap_class(inner)
+        return False
+
+    def _with_containers(self, values: list[Any], made: tuple[Any, ...]) -> list[Any]:
+        """The variables of a call; the tuple and the dictionary that it makes may hold lifted numbers."""
+        for at, value in enumerate(values) if made else ():
+            if any(value is each for each in made):
+                values[at] = (
+                    self.filled(tuple, value) if type(value) is tuple else self.filled_map(value.items())
+                )
+        return values
 
     # ---- generators
 
@@ -215,7 +235,7 @@ class Interpreting:
             goes_on = False
             while not goes_on:
                 try:
-                    frame.stack.append((yield frame.value))
+                    frame.stack.append((yield raw(frame.value) if self.refused else frame.value))
                 except BaseException as error:
                     frame.thrown = error  # and in no variable here, which its traceback would lead to
                 goes_on = frame.thrown is None or self._throw(frame)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import operator
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,16 +13,47 @@ import numpy as np
 from ...nn.members import Tracked
 from ...runtime import Size, Tensor
 from ...runtime.places import is_internal
-from ..facts import holds_nan
+from ..facts import holds_nan, shown
 from .contents import CONTAINERS, SEQUENCES, VALUES, Contents
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, heap_class, lookup
-from .numbers import LIFTED, raw
+from .numbers import LIFTED, LiftedFloat, LiftedInt, raw
 
 # These hand out what was there before them, not tuples that they make.
 _HAND_OUT = (
     type(iter([])), type(reversed([])), type(iter(())), type(iter(set())), type(iter({})),
     type(iter({}.values())), type(iter(collections.deque())),
 )  # fmt: skip
+
+
+_LISTED = (list, tuple, set, frozenset, dict, range)  # in which numbers are found by their values
+
+
+class Places:
+    """Goes through a list, tuple or dictionary that the run made; lifted numbers in it stay lifted.
+
+    No code of the user's gets hold of it: a loop does, or a `zip` that is marked as lifting.  how: "items" or
+    "values" of a dictionary, None for a sequence.
+    """
+
+    def __init__(self, reader: Items, o: Any, how: str | None):
+        self.reader, self.o, self.how, self.at, self.size = reader, o, how, 0, len(o)
+        self.keys = None if how is None else [*o]
+
+    def __iter__(self) -> Places:
+        return self
+
+    def __next__(self) -> Any:
+        at, self.at = self.at, self.at + 1
+        if self.keys is None:
+            if at >= len(self.o):
+                raise StopIteration
+            return self.reader.item(self.o, at)
+        if len(self.o) != self.size:
+            raise RuntimeError("dictionary changed size during iteration")
+        if at >= len(self.keys):
+            raise StopIteration
+        value = self.reader.item(self.o, self.keys[at])
+        return value if self.how == "values" else self.reader.filled(tuple, (self.keys[at], value))
 
 
 class Items(Contents):
@@ -75,11 +106,11 @@ class Items(Contents):
             ends = [None if each is None else self.index(each) for each in (k.start, k.stop, k.step)]
             return slice(*ends)
         if (asked := self.patched(k, "__index__")) is not None:
-            return self.call(asked, (k,))
+            return self.plain(self.call(asked, (k,)))
         if heap_class(type(k)) and not issubclass(type(k), (Tensor, np.generic)):
             asked = self.special(k, "__index__")
             if type(asked) is Function:
-                return self.call(asked, (k,))
+                return self.plain(self.call(asked, (k,)))
             if issubclass(type(k), int):
                 self.read_value(k)
         return k
@@ -90,20 +121,27 @@ class Items(Contents):
             self.read_all(o)
             return self.new(base.__getitem__(o, k))
         if self.is_moved(o):
-            self.read_all(o)
-            return base.__getitem__(o, k)
+            at, appended = operator.index(k), self.appended.get(id(o), 0)
+            if -appended <= at < 0:
+                standing = self.standing(o, "appended", self.key_of(appended + at))
+                return base.__getitem__(o, k) if standing is None else standing
+            if not appended or not 0 <= at < len(self.before(o)):
+                self.read_all(o)
+                return base.__getitem__(o, k)
+        if issubclass(type(o), collections.deque):
+            self.unshadow(o)
         try:
             value = base.__getitem__(o, k)
         except IndexError:
             self.read_length(o)
             raise
         at = operator.index(k)
-        if self.is_written(o) and at < 0:
+        if (self.is_fresh(o) or self.is_written(o)) and at < 0:
             at += len(o)
         text = f"{{o}}[{at}]"
         if type(lookup(type(o), "__getitem__")) is Function:
             text = f"{self.const(base)}.__getitem__({{o}}, {at})"
-        return self.fact(o, "item", at, text, value, lift=issubclass(type(o), list))
+        return self.fact(o, "item", at, text, value, lift=True)
 
     def _item_of_dict(self, o: Any, k: Any) -> Any:
         if self.key(k, o) is None:
@@ -132,6 +170,32 @@ class Items(Contents):
         if heap_class(o):
             return self.call(self.attribute(o, "__class_getitem__"), (k,))
         return self.new(operator.getitem(o, k))
+
+    # ---- containers that the run makes ----
+    def filled_map(self, pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+        """A new dictionary of pairs, some of whose values may be lifted."""
+        made: dict[Any, Any] = self.new({})
+        for key, value in pairs:
+            made[key] = self.put(made, "item", key, value)
+        return made
+
+    def filled(self, make: Callable, values: Iterable[Any]) -> Any:
+        """A new list or tuple of values, some of which may be lifted."""
+        values = [*values]
+        made = self.new(make([*map(raw, values)]))
+        for at, value in enumerate(values):
+            if type(value) in LIFTED:
+                self.put(made, "item", at, value)
+        return made
+
+    def added(self, o: Any, value: Any) -> None:
+        """Note that what may be lifted is appended to a list or deque."""
+        if self.is_fresh(o) and type(o) is list:
+            self.put(o, "item", len(o), value)
+        elif id(o) in self.appended:
+            self.put(o, "appended", self.appended[id(o)] - 1, value)
+        else:  # places move, or are not known
+            self.put(o, "somewhere", len(self.shadow.get(id(o), ())), value)
 
     # ---- writing items ----
     def array_changes(self, o: np.ndarray) -> None:
@@ -176,7 +240,7 @@ class Items(Contents):
     def _set_in_dict(self, o: dict[Any, Any], k: Any, value: Any) -> None:
         if self.is_fresh(o):
             self.key(k, o)
-            o[k] = self.plain(value)
+            o[k] = self.put(o, "item", k, value)
             return
         if self.key(k, o) is None:
             o[k] = raw(value)
@@ -191,12 +255,16 @@ class Items(Contents):
         self.effect(operator.setitem, o, k, value)
 
     def _set_in_list(self, o: Any, k: Any, value: Any) -> None:
-        if type(k) is slice or self.is_fresh(o) or self.is_moved(o) or type(o) is not list:
+        if type(k) is slice or self.is_moved(o) or type(o) is not list:
             value = self.plain(value)
         if self.is_fresh(o):
             if type(k) is slice:
-                value = self._spread(value)
-            o[k] = value
+                self.unshadow(o)
+                o[k] = self._spread(value)
+                return
+            o[k] = raw(value)  # which raises, if there is no such place
+            at = operator.index(k)
+            self.put(o, "item", at + len(o) if at < 0 else at, value)
             return
         if type(k) is slice:
             self.read_all(o)
@@ -207,6 +275,8 @@ class Items(Contents):
             self.read_length(o)
             self._drops_at(o, k)
             self.writes_at(o)
+            if self.appended.pop(id(o), 0):
+                self.unshadow(o)
         o[k] = raw(value)
         if self.source(o) is None:
             self.refuse(f"an item of a {type(o).__name__} was written that nothing known leads to")
@@ -243,6 +313,9 @@ class Items(Contents):
         if self.is_fresh(o):
             if issubclass(type(o), dict):
                 self.key(k, o)
+                self.put(o, "item", k, None)
+            else:
+                self.unshadow(o)
             del o[k]
             return
         if issubclass(type(o), dict):
@@ -310,17 +383,20 @@ class Items(Contents):
         return bool(o)
 
     # ---- iteration ----
-    def iterator(self, o: Any) -> Any:
-        """`iter(o)`.  Raises TypeError."""
+    def iterator(self, o: Any, unseen: bool = False) -> Any:
+        """`iter(o)`.  unseen: of which no code of the user's gets hold.  Raises TypeError."""
         o = self.plain(o)
         kind = type(o)
         if self.refused:
             return iter(o)
+        if unseen and (places := self._places(o)) is not None:
+            return places
         if kind in ATOMS or issubclass(kind, Tensor) and self.patched(o, "__iter__") is None:
             return self.new(iter(o))
         if issubclass(type(o), ITERATORS) or kind in VIEWS:
             if not self.is_fresh(o):
                 self.refuse(f"a {kind.__name__} from outside was gone through, which that uses up")
+            self.open_view(o)
             return self.new(iter(o))
         if issubclass(type(o), np.ndarray):
             self.read_all(o)
@@ -334,6 +410,7 @@ class Items(Contents):
         if issubclass(type(o), (*CONTAINERS, types.MappingProxyType)):
             self.in_order(o)
             self.read_all(o)
+            self.open(o)
         elif issubclass(type(o), (str, bytes, bytearray)) or kind in VALUES:
             self.read_value(o)
         elif asked is MISSING:
@@ -343,6 +420,33 @@ class Items(Contents):
         elif asked is not None and not self.is_fresh(o):
             self.refuse(f"a {kind.__name__}, which is C code, was gone through")
         return self.new(iter(o))
+
+    def _places(self, o: Any) -> Places | None:
+        """A way through what holds lifted numbers; None where C code goes through it."""
+        if issubclass(type(o), (list, tuple)):
+            if any(type(lookup(type(o), name)) is Function for name in ("__iter__", "__getitem__")):
+                return None
+            lifted = id(o) in self.shadow and self.is_fresh(o) or self._keeps_changing(o)
+            return Places(self, o, None) if lifted else None
+        how = {type({}.items()): "items", type({}.values()): "values"}.get(type(o))
+        held = None if how is None else self.behind(o.mapping)
+        lifted = id(held) in self.shadow and type(held) is dict and self.is_fresh(held)
+        return Places(self, held, how) if lifted else None
+
+    def _keeps_changing(self, o: Any) -> bool:
+        """Whether a sequence that was there holds numbers that keep changing."""
+        if not self.lift or not self.is_known(o) or self.is_written(o) or self.refused:
+            return False
+        if not any((self._spelled(o, "item", at), "item") in self.lift for at in range(len(o))):
+            return False
+        self.read_length(o)
+        return True
+
+    def lazily(self, o: Any) -> Any:
+        """What a `zip` is to go through: lifted numbers stay lifted; None where C code goes through it."""
+        if id(o) in self.lifting:
+            return o
+        return self._places(o)
 
     def _by_index(self, o: Any, getter: Any) -> Iterator[Any]:
         """Python's old way through a sequence: by index, until IndexError."""
@@ -357,6 +461,12 @@ class Items(Contents):
 
     def next_of(self, it: Any) -> Any:
         """`next(it)`.  Raises StopIteration."""
+        if type(it) is Places:
+            return next(it)
+        if id(it) in self.lifting:
+            value = next(it)
+            made = type(value) is tuple and type(it) in (zip, enumerate)
+            return self._lifting_tuple(value) if made else value
         if self.refused:
             return next(it)
         asked = lookup(type(it), "__next__")
@@ -369,6 +479,11 @@ class Items(Contents):
             self._new_tuple(value)
         return value
 
+    def _lifting_tuple(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What a lifting `zip` made, and those in it that another made."""
+        return self.filled(tuple, [self._lifting_tuple(x) if type(x) is tuple and not self.is_fresh(x) and
+                                   not self.is_known(x) else x for x in value])  # fmt: skip
+
     def _new_tuple(self, value: tuple[Any, ...]) -> None:
         """Mark what zip() and its kin make, and the tuples in it that another of them made."""
         if not self.is_known(value):
@@ -377,28 +492,38 @@ class Items(Contents):
                 if type(each) is tuple:
                     self._new_tuple(each)
 
-    def unpack(self, o: Any, limit: int | None = None) -> list[Any]:
-        """The items of any iterable; with a limit, at most one more than it."""
+    def unpack(self, o: Any, limit: int | None = None, lift: bool = False) -> list[Any]:
+        """The items of any iterable; with a limit, at most one more than it.  lift: as they are, lifted."""
         if self.refused:
             return [*o] if limit is None else [each for each, _ in zip(o, range(limit + 1))]
         if issubclass(type(o), (list, tuple)) and type(lookup(type(o), "__iter__")) is not Function:
             self.special(o, "__iter__")
+            if lift and self._places(o) is not None:
+                return [self.item(o, at) for at in range(len(o))]
             self.read_all(o)
             return [*o]
-        it = self.iterator(o)
+        it = self.iterator(o, unseen=lift)
         found: list[Any] = []
         while limit is None or len(found) <= limit:
             try:
-                found.append(self.next_of(it))
+                value = self.next_of(it)
             except StopIteration:
                 break
+            found.append(value if lift else self.plain(value))
         return found
 
     # ---- membership ----
     def contains(self, o: Any, x: Any) -> bool:
         """`x in o`.  Raises what Python raises."""
-        o, x = self.plain(o), self.plain(x)
-        kind = type(o)
+        o, kind = self.plain(o), type(o)
+        if type(x) in (LiftedInt, LiftedFloat) and kind in _LISTED and not self.refused and raw(x) == raw(x):
+            if kind is range or all(type(each) in (int, float, str) and each == each for each in o):
+                (self.read_value if kind is range else self.read_all)(o)
+                there, listed = raw(x) in o, self.const(o if kind is range else frozenset(o))
+                words = f"whether {self.in_words(x.expression)} is in {shown(o)}"
+                self.check(f"({x.expression} in {listed}) is not {there}", words)
+                return there
+        x = self.plain(x)
         if self.refused or issubclass(kind, Tensor) and self.patched(o, "__contains__") is None:
             return x in o
         if kind is Size:
@@ -452,6 +577,7 @@ class Items(Contents):
                 return True
 
     def _in_view(self, o: Any, x: Any) -> bool:
+        self.open_view(o)
         if not self.is_fresh(o):
             self.refuse("a dictionary's view from outside was asked what is in it")
         elif type(o) is not type({}.values()):

@@ -6,30 +6,35 @@ before it runs.  Where it would call the user's code, the library's Python is in
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable
 from typing import Any
 
 from ...ir.dtypes import DType, default_dtype, int64
+from ...ir.op import COMPOSITES, REGISTRY, Op
 from ...nn import Module
 from ...nn.epoch import advance
 from ...nn.members import fields
+from ...nn.module import observed_call
 from ...optim.optimizer import Optimizer
-from ...runtime import Tensor, creation, enable_grad, modes, ops
+from ...runtime import Tensor, creation, enable_grad, modes, ops, random
+from ...runtime.dispatch import EAGER, run_general, torch_names
+from ...runtime.inplace import write
 from ...runtime.modes import _Mode
 from ...runtime.refusal import unwrapped
 from .called_back import HANDED, CalledBack, calls_back
 from .facts import MOST
-from .kinds import ATOMS, Function, lookup
+from .kinds import ATOMS, UNSUPPORTED, Function, lookup
 from .names import is_librarys, library_class, library_names, room_of, runs_user_code, wraps_user
-from .numbers import LIFTED, LiftedFloat, LiftedInt
+from .numbers import LIFTED, LiftedFloat, LiftedInt, raw
 from .policy import DENIED_LIBRARY, DENIED_ROOMS, FUNCTION_ROOMS, INTERPRETED_ROOMS
 
 # Methods of modules that only read, and give iterators, dictionaries or text.
 _READERS = frozenset((
     "named_modules", "named_parameters", "named_buffers", "named_children", "parameters", "buffers",
     "children", "modules", "state_dict", "zero_grad", "get_submodule", "get_parameter",
-    "get_buffer", "extra_repr", "_get_name", "_named_members", "has_extra_state", "__dir__",
+    "get_buffer", "_get_name", "_named_members", "has_extra_state", "__dir__",
 ))  # fmt: skip
 _ASKED_BY_READERS = ("named_modules", "named_children", "named_parameters", "_named_members", "state_dict",
                      "_save_to_state_dict", "get_extra_state", "__getattr__", "__getattribute__")  # fmt: skip
@@ -68,6 +73,10 @@ class Library(CalledBack):
             return handler(self, function, args, kwargs)
         if wraps_user(function):
             return self.user(function, args, kwargs)
+        if self.lifts and any(type(x) in LIFTED for x in (*args, *kwargs.values())):
+            found = self._with_lifted(function, args, kwargs)
+            if found is not UNSUPPORTED:
+                return found
         room, name = room_of(function.__code__.co_filename), function.__qualname__
         denied = DENIED_LIBRARY.get(name)
         if denied is not None and not (args and issubclass(type(args[0]), Module) and self.is_fresh(args[0])):
@@ -98,6 +107,39 @@ class Library(CalledBack):
                 continue
             self._given(function, value)
         return self.result(function(*args, **kwargs))
+
+    # ---- ops and lifted numbers ----
+    def _with_lifted(self, function: Callable, args: tuple, kwargs: Any) -> Any:
+        """A function of tensors that is given lifted numbers: its Python is interpreted, down to the ops."""
+        if function is _APPLY:
+            return self._record(args[0], False, args[1:], kwargs)
+        if function is _DROPOUT and len(args) == 2 and not kwargs:
+            return self._own_code(random.dropout_by_words, args, kwargs)
+        if (found := _records(len(REGISTRY)).get(function)) is not None:
+            return self._record(*found, args, kwargs)
+        if function in _COMPOSITES or room_of(function.__code__.co_filename) == "nn/functional.py":
+            return self._own_code(function, args, kwargs)
+        return UNSUPPORTED
+
+    def _own_code(self, function: Any, args: tuple, kwargs: Any) -> Any:
+        """Interpret a function of Lamina's."""
+        for cell in function.__closure__ or ():
+            if not self.is_known(cell):
+                self.pin(cell)
+        return self.enter(function, args, kwargs)
+
+    def _record(self, op: Op, written: bool, args: tuple, kwargs: Any) -> Any:
+        """An op, or its in-place form: lifted numbers that are operands stay lifted."""
+        for value in (*args, *kwargs.values()):
+            self._given(op.bind, raw(value))
+        bound = self._own_code(op.bind, args, torch_names(kwargs))
+        if bound is UNSUPPORTED or self.refused:
+            return UNSUPPORTED
+        operands = self.unpack(bound[0], lift=True)
+        attrs = {name: self.plain(self.item(bound[1], name)) for name in bound[1]}
+        if not any(issubclass(type(x), Tensor) and x.is_floating_point() for x in operands):
+            operands = [*map(self.plain, operands)]
+        return self.result((write if written else run_general)(op, tuple(operands), attrs))
 
     def _given(self, function: Callable, value: Any) -> None:
         if issubclass(type(value), Tensor) or type(value) in ATOMS:
@@ -147,6 +189,13 @@ class Library(CalledBack):
             return self.hooks_of_module(module, function, args, kwargs)
         if name in _READERS:
             return self._reader(module, function, args, kwargs)
+        if name == "load_state_dict":
+            if not self.is_fresh(module) and (len(args) != 2 or kwargs or self._loads_by_user(module)):
+                why = "load_state_dict() with arguments, or through code of the user's, changes a module"
+                return self.natively(f"{why}; do it outside of the traced function", function, args, kwargs)
+            self._take(module)
+            self._given(function, args[1])
+            return self.result(function(*args, **kwargs))
         if name == "__call__" or name == "forward":
             return self._run_module(module, function, args, kwargs)
         if name == "__repr__" and self._is_whole(module):
@@ -201,15 +250,25 @@ class Library(CalledBack):
         self._take(module)
         return self.result(function(*args, **kwargs))
 
+    def _loads_by_user(self, module: Module) -> bool:
+        """Whether loading a state runs code of the user's."""
+        names = ("load_state_dict", "has_extra_state", "set_extra_state", "named_modules", "hooks")
+        return any(
+            any(not _of_library(type(each), name) for name in names)
+            or any(runs_user_code(hook.function) for hook in each._state_hooks.values())
+            for each in module.modules()
+        )
+
     def _run_module(self, module: Module, function: types.FunctionType, args: tuple, kwargs: Any) -> Any:
         """`module(...)` or `module.forward(...)`: natively where no code of the user's is in it."""
+        followed = observed_call if function is _CALL else function
         if not self._is_whole(module):
-            return self.user(function, args, kwargs)
+            return self.user(followed, args, kwargs)
         for each in {type(each): None for each in module.modules()}:
             self._class_of_whole(each)
             for name in ("__call__", "forward"):
                 if self._replaced(lookup(each, name)):
-                    return self.user(function, args, kwargs)
+                    return self.user(followed, args, kwargs)
         self._take(module)
         return self.op(function, (module, *args[1:]), kwargs)
 
@@ -233,6 +292,8 @@ class Library(CalledBack):
                 return False
             if not (_of_library(kind, "forward") and _of_library(kind, "__call__") and
                     _of_library(kind, "__getattr__")):  # fmt: skip
+                return False
+            if self.numbers_that_change(each, self.path(each)):
                 return False
             for value in tuple(fields(each).values()):
                 if type(value) not in ATOMS and not issubclass(type(value), (Tensor, Module)):
@@ -306,8 +367,7 @@ class Library(CalledBack):
     def _item(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """`x.item()`."""
         asked = self.recorder.asked
-        value = self.op(function, args, kwargs)
-        return value if self.refused or self.recorder.asked == asked else self.answer(value)
+        return self.answer(self.op(function, args, kwargs), asked)
 
     def _tensor_of_number(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """`tensor(n)` of a lifted number."""
@@ -362,7 +422,23 @@ def _of_library(kind: type, name: str) -> bool:
     return type(found) is not Function or is_librarys(found)
 
 
-_INIT = unwrapped(_OWN["__init__"])
+@functools.cache
+def _records(count: int) -> dict[Callable, tuple[Op, bool]]:
+    """The functions and methods of so many ops, with the op and whether it is the form that writes."""
+    found: dict[Callable, tuple[Op, bool]] = {}
+    for op in REGISTRY.values():
+        for name in (op.name, *op.aliases):
+            if (apply := ops.FUNCTIONS.get(name)) is EAGER.get(op):
+                found[unwrapped(apply)] = op, False
+            if op.traits.inplace and (apply := vars(Tensor).get(f"{name}_")) is not None:
+                found[unwrapped(apply)] = op, True
+    return found
+
+
+_APPLY = Op.__call__
+_DROPOUT = unwrapped(random.dropout)
+_COMPOSITES = frozenset(composite.function for composite in COMPOSITES.values())
+_INIT, _CALL = unwrapped(_OWN["__init__"]), _OWN["__call__"]
 _STEP = unwrapped(Optimizer.__dict__["step"])
 _HANDLERS: dict[Any, Callable] = {
     _OWN["__setattr__"]: lambda self, function, args, kwargs: self.set_on_module(*args),

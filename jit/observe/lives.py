@@ -45,7 +45,7 @@ class Lives(Facts):
 
     def _is_plain(self, place: tuple) -> bool:
         """Whether a fact says that a plain value or a tensor stands at a place."""
-        standing = self.facts.get(place, self.shadow.get(place, MISSING))
+        standing = self.facts.get(place, self.shadow.get(place[0], {}).get(place[1:], MISSING))
         return standing is not MISSING and (type(standing) in ATOMS or issubclass(type(standing), Tensor))
 
     def _let_go(self, why: str) -> None:
@@ -58,4 +58,5 @@ class Lives(Facts):
                 self.parts[:] = [Part() for _ in self.parts]
                 self._consts.clear()
                 self._named.clear()
+                self._weak.clear()  # names are given anew
                 return

@@ -162,6 +162,8 @@ class Lookups(Binding):
         own = self.own_of(o)
         assert own is not None
         if self.is_fresh(o):
+            self.unshadow(o)
+            self.opened |= {id(o), id(own)}  # what is written to one stands in the other
             return self.new(own)
         if issubclass(type(o), Module):
             self.refuse("vars() of a module, into which anything may be written")
@@ -171,8 +173,7 @@ class Lookups(Binding):
                 f"the dictionary of a {type(o).__name__} was asked for after a write to its attributes"
             )
             return own
-        for at in [at for at in self.shadow if at[0] == id(o)]:
-            self.plain(self.shadow.pop(at))
+        self.unshadow(o)
         return self.fact(o, "attr", "__dict__", self.own_text(type(o)), own)
 
     def _of_tensor(self, o: Tensor, name: str) -> Any:

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from ...runtime import Tensor
-from ..facts import holds_nan
+from ..facts import holds_nan, literal
 from .callbacks import Callbacks
-from .contents import VALUES
+from .contents import CONTAINERS, VALUES
 from .kinds import ATOMS, ITERATORS, MISSING, VIEWS, Function, lookup
+from .numbers import LIFTED, METHODS, raw, spelled
+from .operators import TOLD
 from .policy import (
     ARRAY_FILES,
     ARRAY_WRITES,
@@ -34,6 +36,10 @@ _DICT_READS = frozenset(("items", "keys", "values", "copy", "__iter__", "__eq__"
                          "__reversed__", "__or__", "__ror__"))  # fmt: skip
 _DICT_KEYED = frozenset(("get", "__getitem__", "__contains__", "setdefault", "pop", "__missing__"))
 _DICT_WRITES = frozenset(("update", "clear", "popitem", "__delitem__", "move_to_end", "__ior__"))
+_ADDING = ("append", "appendleft")
+_COMPARING = frozenset(("index", "count", "__contains__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__",
+                        "__ge__"))  # fmt: skip
+_AS_MAPPINGS = ("format_map", "translate")  # methods of texts that look things up in what they are given
 _PLAINLY = {"__setattr__": 2, "__delattr__": 1, "__getattribute__": 1}
 # What C code asks of an object that nobody's Python answers.
 _OF_OBJECT = ("__eq__", "__ne__", "__init_subclass__", "__subclasshook__")
@@ -50,8 +56,14 @@ class Methods(Callbacks):
     def method(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple, kwargs: Any) -> Any:
         """Call a method of a builtin object: the reads become facts, the writes effects."""
         kind = type(o)
-        args = tuple(map(self.plain, args))
-        kwargs = {k: self.plain(v) for k, v in kwargs.items()}
+        if kind is str and name == "format" and any(type(x) in LIFTED for x in (*args, *kwargs.values())):
+            return self.filled_in(o, args, kwargs)
+        if name not in METHODS.get(kind, ()):
+            args = tuple(map(self.plain, args))
+        elif kind is dict:
+            args = (*map(self.plain, args[:1]), *args[1:])
+        if name != "update" or kind is not dict:
+            kwargs = {k: self.plain(v) for k, v in kwargs.items()}
         if issubclass(kind, Tensor):
             for value in (*args, *kwargs.values()):
                 self.read_deep(value)
@@ -61,8 +73,10 @@ class Methods(Callbacks):
         if name == "__init__":
             return self._initialised(o, run, args, kwargs)
         if kind in ATOMS or issubclass(kind, (int, str, float, bytes, complex)):
-            return self._of_atom(o, run, args, kwargs)
+            return self._of_atom(o, name, run, args, kwargs)
         if issubclass(kind, ITERATORS):
+            if id(o) in self.lifting and name == "__next__":
+                return self.next_of(o)
             if not self.is_fresh(o):
                 self.refuse(f"a {kind.__name__} from outside was used, and is used up by that")
             return run(*args, **kwargs)
@@ -84,9 +98,23 @@ class Methods(Callbacks):
         return self._of_other(o, name, unbound, run, args, kwargs)
 
     # ---- plain values, iterators ----
-    def _of_atom(self, o: Any, run: Callable, args: tuple, kwargs: Any) -> Any:
+    def filled_in(self, form: str, args: tuple, kwargs: Any) -> str:
+        """`form.format(...)` of plain values, some of them lifted."""
+        given = (*args, *kwargs.values())
+        if not all(type(x) in LIFTED or type(x) in TOLD for x in given):
+            args, kwargs = tuple(map(self.plain, args)), {k: self.plain(v) for k, v in kwargs.items()}
+            for x in (*args, *kwargs.values()):
+                self.look_into(x)
+            return self.result(form.format(*args, **kwargs))
+        text = form.format(*map(raw, args), **{k: raw(v) for k, v in kwargs.items()})
+        words = [*map(spelled, args), *(f"{k}={spelled(v)}" for k, v in kwargs.items())]
+        return self.told(text, f"{literal(form)}.format({', '.join(words)})")
+
+    def _of_atom(self, o: Any, name: str, run: Callable, args: tuple, kwargs: Any) -> Any:
         if type(o) not in ATOMS:
             self.read_value(o)
+        if name in _AS_MAPPINGS and type(args[0] if args else "") not in (dict, str, *ATOMS):
+            return self.natively(f"{name}() looks things up in C code", run, args, kwargs)
         given = tuple([self.watch(value, True) for value in args])
         for value in kwargs.values():
             self.look_into(value)
@@ -109,7 +137,7 @@ class Methods(Callbacks):
             return run()
         if name in LIST_READS:
             self.read_settings(o)
-            self.read_all(o, deep=name in ("index", "count", "__contains__", "__eq__", "__ne__"))
+            self.read_all(o, deep=name in _COMPARING)
             for value in args:
                 self.look_into(value)
                 if holds_nan(value) and "__add" not in name:
@@ -119,15 +147,29 @@ class Methods(Callbacks):
             return self._of_other(o, name, unbound, run, args, kwargs)
         self.read_settings(o)
         if "extend" in name or name == "__iadd__":
-            args = (self.new(self.unpack(args[0])),)
+            args = (self.new([*map(self.plain, self.unpack(args[0]))]),)
             run = getattr(o, name) if lookup(type(o), name) is unbound else types.MethodType(unbound, o)
         if name in LIST_READ_WRITES:
             self._reads_of_list(o, name, args)
+            for k, value in kwargs.items():
+                if k != "key":
+                    self.look_into(value)
             kwargs = {k: self.trampoline(v) if k == "key" else v for k, v in kwargs.items()}
         if name == "insert":
             self.read_length(o)
         self._drops_of_list(o, name, args)
-        self.writes_to(o)
+        if name == "append":
+            self.appends_to(o)
+        else:
+            self.writes_to(o)
+        if name in _ADDING:
+            self.added(o, args[0])
+            run(raw(args[0]))
+            if not self.is_fresh(o):
+                self._effect_on(o, unbound, *args)
+            return None
+        if name not in ("extend", "__iadd__"):
+            self.unshadow(o)  # what stands in it moves
         result = run(*args, **kwargs)
         if not self.is_fresh(o):
             if name == "sort":  # its outcome is known, its key may be made in the run
@@ -187,8 +229,11 @@ class Methods(Callbacks):
         if name == "__len__":
             self.read_length(o)
             return run()
+        if name in ("items", "keys", "values") and self.is_fresh(o):
+            return self.new(run(*args, **kwargs))
         if name in _DICT_READS:
             self.read_all(o, deep=name in ("__eq__", "__ne__"))
+            self.open(o)
             if name in ("__eq__", "__ne__"):
                 self.asks_for_nan(*dict.values(o))
             for value in args:
@@ -225,6 +270,8 @@ class Methods(Callbacks):
 
     def _pairs(self, given: Any) -> Any:
         """What a dictionary is updated with."""
+        if type(given) is dict and self.lazily(given.values()) is not None:
+            return [(key, self.item(given, key)) for key in given]
         if issubclass(type(given), dict):
             self.read_all(given)
             return given
@@ -236,18 +283,18 @@ class Methods(Callbacks):
     def _by_key(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple) -> Any:
         key = args[0]
         if self.refused or self.key(key, o) is None:
-            return run(*args)
+            return run(*map(self.plain, args))
         there = dict.__contains__(o, key)
         if name == "__contains__":
             self.membership(o, key)
             return there
         if name == "__getitem__" or (name == "get" and there):
             if there:
-                return self.dict_item(o, key, dict.__getitem__(o, key))
+                return self.dict_item(o, key, dict.__getitem__(o, key), lift=True)
             self.membership(o, key)
             return run(*args)
         if there:
-            found = self.dict_item(o, key, dict.__getitem__(o, key))
+            found = self.dict_item(o, key, dict.__getitem__(o, key), lift=True)
             if name == "setdefault":
                 return found
         else:
@@ -257,27 +304,27 @@ class Methods(Callbacks):
             self._put(o, key, value)
             return value
         if name == "pop" and there:
-            found = None
             self.drops_item(o, key)
             self.writes_to(o)
-            result = run(*args)
+            run(key)
+            self.put(o, "item", key, None)
             if not self.is_fresh(o):
                 self._effect_on(o, unbound, key)
                 self.wrote(o, "item", key)
-            return result
-        return run(*args)
+            return found
+        return args[1] if name in ("get", "pop") and len(args) > 1 else run(*args)
 
     def _put(self, o: Any, key: Any, value: Any) -> None:
         """Store an item past what the class makes of that."""
         put = OrderedDict.__setitem__ if issubclass(type(o), OrderedDict) else dict.__setitem__
         if self.key(key, o) is None:
-            put(o, key, value)
+            put(o, key, self.plain(value))
             return
         self.membership(o, key)
         self.drops_item(o, key)
         self.writes_to(o)
-        put(o, key, value)
-        self.wrote(o, "item", key)
+        put(o, key, raw(value))
+        self.wrote(o, "item", key, value)
         if not self.is_fresh(o):
             self._effect_on(o, put, key, value)
 
@@ -303,8 +350,8 @@ class Methods(Callbacks):
             self.membership(o, args[0])
         else:
             self.read_all(o)
-            args = tuple([self.new(list(self.unpack(value))) if issubclass(type(value), ITERATORS) else value
-                          for value in args])  # fmt: skip
+            args = tuple([value if issubclass(type(value), (*CONTAINERS, str, bytes, *VIEWS)) else
+                          self.new([*map(self.plain, self.unpack(value))]) for value in args])  # fmt: skip
             for value in args:
                 self.watch(value, True)
                 self.asks_for_nan(value)
@@ -375,6 +422,7 @@ class Methods(Callbacks):
         where = full_name(kind)
         values = (*args, *kwargs.values())
         if kind in VIEWS:
+            self.open_view(o)
             self.asks_for_nan(*args, [*o])
             return self.result(run(*[self.watch(value, True) for value in args], **kwargs))
         if kind is types.MappingProxyType:

@@ -1,14 +1,18 @@
 """Numbers that are inputs of a recording: they carry the expression that gives them at a later call.
 
-A lifted number is an int or a float, so that whatever reads it gets the value of this run.  What reads it
-without being known to keep its expression must ask `Facts.plain` for the bare number, which guards the value.
+A lifted number is an int or a float, or a text that tells of one, so that whatever reads it gets the value
+of this run.  What reads it without being known to keep its expression must ask `Facts.plain` for the bare
+number, which guards the value.  Containers and objects hold bare numbers: the lifted one stands in the
+shadow of its place (`Facts.put`), and is found by who reads the place.
 What is computed of lifted numbers stands in a slot of its own (`Facts.computed`): every expression is the
 name of a slot, and nothing nests.
 """
 
 from __future__ import annotations
 
+import bisect
 import math
+from collections import deque
 from typing import Any
 
 from ..facts import literal
@@ -28,12 +32,20 @@ class LiftedInt(int):
     bare: int
 
 
-LIFTED = (LiftedFloat, LiftedInt)
+class LiftedText(str):
+    """A text that tells of lifted numbers.  expression: over the slots `S`.  bare: the text itself."""
+
+    expression: str
+    bare: str
 
 
-def lifted(value: int | float, expression: str) -> Any:
-    """The number with the expression that gives it."""
-    made = LiftedFloat(value) if type(value) is float else LiftedInt(value)
+_OF = {float: LiftedFloat, int: LiftedInt, str: LiftedText}
+LIFTED = tuple(_OF.values())
+
+
+def lifted(value: int | float | str, expression: str) -> Any:
+    """The number or text with the expression that gives it."""
+    made = _OF[type(value)](value)
     made.expression, made.bare = expression, value
     return made
 
@@ -43,24 +55,17 @@ def raw(value: Any) -> Any:
     return value.bare if type(value) in LIFTED else value
 
 
-def bare(result: Any) -> Any:
-    """What a run returns, with bare numbers: only what is made to be returned holds others."""
-    if type(result) is tuple and any(type(x) in LIFTED for x in result):
-        return tuple(map(raw, result))
-    if type(result) is dict and any(type(x) in LIFTED for x in result.values()):
-        result.update([(k, raw(x)) for k, x in result.items()])
-    return raw(result)
-
-
 def spelled(value: Any) -> str:
     """The expression of an operand of arithmetic."""
+    if type(value) is float and math.isinf(value):
+        return f"float('{value}')"
     text = value.expression if type(value) in LIFTED else literal(value)
     return f"({text})" if text.startswith("-") else text
 
 
 def is_number(x: Any) -> bool:
     """Whether a bare operand can stand in the expression of a lifted number."""
-    return type(x) is int or type(x) is float and math.isfinite(x)
+    return type(x) is int or type(x) is float and x == x
 
 
 # Functions of numbers alone that give a number or a truth; `OF_SEVERAL`: those that take a list as well.
@@ -74,4 +79,14 @@ FUNCTIONS = frozenset((
         "pow", "radians", "remainder", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
     )),
 ))  # fmt: skip
-TAKING = FUNCTIONS | {pow}  # what can be given lifted numbers as they are
+SEARCHES = frozenset((bisect.bisect_left, bisect.bisect_right))  # among numbers that stay
+# What can be given lifted numbers as they are: functions, and methods by their object's class.
+TAKING = (
+    FUNCTIONS
+    | SEARCHES
+    | {pow, print, str, repr, format, list, tuple, sum, any, all, isinstance, zip, enumerate}
+)
+METHODS: dict[type, frozenset[str]] = {
+    list: frozenset(("append",)), deque: frozenset(("append", "appendleft")),
+    dict: frozenset(("setdefault", "get", "pop", "update")), str: frozenset(("format",)),
+}  # fmt: skip

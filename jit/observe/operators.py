@@ -14,10 +14,10 @@ import numpy as np
 
 from ...nn.members import Tracked
 from ...runtime import Parameter, Size, Tensor
-from ..facts import exact, holds_nan
+from ..facts import exact, holds_nan, literal
 from .items import CONTAINERS, SEQUENCES, VALUES, Items
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, Method, heap_class, lookup
-from .numbers import FUNCTIONS, LIFTED, OF_SEVERAL, is_number, raw, spelled
+from .numbers import FUNCTIONS, LIFTED, OF_SEVERAL, SEARCHES, LiftedText, is_number, raw, spelled
 
 BINARY: dict[str, tuple[str, Callable, Callable]] = {
     "+": ("add", operator.add, operator.iadd), "-": ("sub", operator.sub, operator.isub),
@@ -71,6 +71,7 @@ def _called(kind: type) -> str:
     )
 
 
+TOLD = frozenset((int, float, str, bool, type(None)))  # whose text C code makes of their values alone
 _BOXED = {int, float, complex, str, bytes}  # whose values, not whose objects, are guarded
 
 
@@ -99,8 +100,15 @@ class Operators(Items):
         """`a + b`, or `a += b`, for any operator.  Raises what Python raises."""
         name, plain, within = BINARY[symbol]
         run = within if inplace else plain
+        if symbol == "%" and type(a) is str and (told := self._percent(a, b)) is not None:
+            return told
+        if symbol == "+" and type(a) is type(b) and type(a) in (list, tuple) and not inplace:
+            if self._places(a) is not None or self._places(b) is not None:
+                return self.filled(type(a), [*self.unpack(a, lift=True), *self.unpack(b, lift=True)])
         if type(a) in LIFTED or type(b) in LIFTED:
             bare = raw(a), raw(b)
+            if symbol == "+" and type(bare[0]) is type(bare[1]) is str:
+                return self.joined([a, b])
             if not self.refused and symbol in _LIFTING and is_number(bare[0]) and is_number(bare[1]):
                 with contextlib.suppress(ArithmeticError, TypeError, ValueError):
                     value, text = plain(*bare), f"{spelled(a)} {symbol} {spelled(b)}"
@@ -139,7 +147,11 @@ class Operators(Items):
         MISSING where it is given something else, or raises, or gives what is no number.
         """
         bare = tuple(map(raw, args))
-        if self.refused or function not in FUNCTIONS or not any(type(a) in LIFTED for a in args):
+        if self.refused or not any(type(a) in LIFTED for a in args):
+            return MISSING
+        if function in SEARCHES:
+            return self._searched(function, *args)
+        if function not in FUNCTIONS:
             return MISSING
         if not all(map(is_number, bare)) or len(args) < 2 and function in OF_SEVERAL:
             return MISSING
@@ -151,6 +163,15 @@ class Operators(Items):
             if is_number(value):
                 return self.computed(value, text, closed=False)
         return MISSING
+
+    def _searched(self, function: Callable, items: Any, x: Any, *rest: Any) -> Any:
+        """A place in a sorted list, by `bisect` and its kin; MISSING where not all are numbers."""
+        if type(items) not in (list, tuple) or not all(map(is_number, (*items, raw(x), *rest))):
+            return MISSING
+        self.read_all(items)
+        listed = "".join([f"{spelled(each)}, " for each in items])
+        text = f"{self.const(function)}(({listed}), {', '.join(map(spelled, (x, *rest)))})"
+        return self.computed(function(items, raw(x), *rest), text)
 
     def _unpatched(self, name: str, inplace: bool, a: Any, b: Any) -> bool:
         """Whether an operator of tensors is Lamina's own; which it is becomes a fact."""
@@ -256,6 +277,7 @@ class Operators(Items):
         elif issubclass(kind, (int, float, complex, str, bytes)) or kind in VALUES or kind is bytearray:
             self.read_value(o)
         elif kind in VIEWS:
+            self.open_view(o)
             if not self.is_fresh(o):
                 self.refuse(f"a dictionary's view from outside was an operand of {symbol}")
             self._read_hashed(symbol, o)
@@ -301,6 +323,8 @@ class Operators(Items):
         if self.is_fresh(a):
             if symbol in "-&^":
                 self.dented.add(id(a))
+            if symbol != "+":
+                self.unshadow(a)
             return self.of_table(run(a, b), b)
         if self.refused:
             return run(a, b)
@@ -361,6 +385,9 @@ class Operators(Items):
                 # the relation, not the value
                 self.check(f"({text}) is not {found}", f"whether {self.in_words(text)}")
                 return found
+            if not self.refused and _floating(bare):
+                if self.patched(a, forward) is None and self.patched(b, backward) is None:
+                    return run(a, b)  # the recorder of ops knows lifted numbers
             a, b = self.plain(a), self.plain(b)
         if self.refused or type(a) in _HEARD and type(b) in _HEARD:
             if self.patched(a, forward) is None and self.patched(b, backward) is None:
@@ -448,11 +475,47 @@ class Operators(Items):
     # ---- texts ----
     def formatted(self, value: Any, conversion: str | None, spec: str) -> str:
         """A value in an f-string: `{value!conversion:spec}`; conversion: "s", "r", "a" or None."""
-        value, spec = self.plain(value), self.plain(spec)
         if conversion:
-            value = self.call({"s": str, "r": repr, "a": ascii}[conversion], (value,))
+            value = self.converted(value, conversion)
+        spec = self.plain(spec)
+        if type(value) in LIFTED:
+            if type(value) is LiftedText and not spec:
+                return value
+            return self.told(format(raw(value), spec), f"{self.const(format)}({value.expression}, {spec!r})")
         if type(value) is str and not spec:
             return value
         if type(value) in ATOMS:
             return format(value, spec)
         return self.call(format, (value, spec))
+
+    def converted(self, value: Any, conversion: str) -> str:
+        """A value's text, as `str`, `repr` or `ascii` gives it: "s", "r", "a"."""
+        function: Any = {"s": str, "r": repr, "a": ascii}[conversion]
+        if type(value) not in LIFTED:
+            return self.call(function, (value,))
+        if function is str and type(value) is LiftedText:
+            return value
+        return self.told(function(raw(value)), f"{self.const(function)}({value.expression})")
+
+    def joined(self, texts: list[str]) -> str:
+        """The parts of an f-string as one text."""
+        if not any(type(text) in LIFTED for text in texts):
+            return "".join(texts)
+        return self.told("".join(map(raw, texts)), f"''.join(({', '.join(map(spelled, texts))},))")
+
+    def _percent(self, form: str, given: Any) -> str | None:
+        """`form % given`, where some of what is given is lifted; None where it is not plain values alone."""
+        if self.refused:
+            return None
+        several = type(given) is tuple and self.is_fresh(given)
+        values = self.unpack(given, lift=True) if several and id(given) in self.shadow else [given]
+        if not any(type(x) in LIFTED for x in values):
+            return None
+        if not all(type(x) in LIFTED or type(x) in TOLD for x in values):
+            return None
+        words = f"{', '.join(map(spelled, values))},"
+        return self.told(form % tuple(map(raw, values)), f"{literal(form)} % ({words})")
+
+    def told(self, text: str, expression: str) -> Any:
+        """A text that tells of lifted numbers: lifted too."""
+        return text if self.refused else self.computed(text, expression)

@@ -30,7 +30,7 @@ class Outcome:
 
     tensors: those that effects and result hold, in order.  run(S, T): what does it again and returns the
     result, given the slots and these tensors.  plain: the number of the tensor that is the result, where
-    that is all.
+    that is all.  constant: whether what it returns besides tensors is the same at each call.
     """
 
     def __init__(self, facts: Facts, result: Any):
@@ -46,6 +46,7 @@ class Outcome:
         for function, args, kwargs in facts.effects:
             parts = [self.spelled(a) for a in args] + [f"{k}={self.spelled(v)}" for k, v in kwargs.items()]
             self._lines.append(f"{self._const(function)}({', '.join(parts)})")
+        self.constant = True
         self._lines.append(f"return {self.spelled(result)}")
         self._look_for_shared_memory()
         self.plain = 0 if self._lines == ["return T[0]"] else None
@@ -84,6 +85,7 @@ class Outcome:
         if issubclass(type(v), Tensor):
             return f"T[{self._tensor(v)}]"
         if type(v) in LIFTED:
+            self.constant = False
             return f"({v.expression})"
         if kind in (int, bool, str, type(None), bytes):
             return literal(v)
@@ -103,6 +105,15 @@ class Outcome:
         del self._open[id(v)]
         return made
 
+    def _within(self, v: Any, kind: str, key: Any, value: Any) -> str:
+        """The expression of what an object that the run made holds at a place."""
+        standing = self._facts.standing(v, kind, self._facts.key_of(key))
+        return self.spelled(value if standing is None else standing)
+
+    def _items(self, v: Any) -> list[str]:
+        """The expressions of the items of a sequence that the run made, in order."""
+        return [self._within(v, "item", at, value) for at, value in enumerate(v)]
+
     def _tensor(self, x: Tensor) -> int:
         at = self._places.get(id(x))
         if at is None:
@@ -115,18 +126,22 @@ class Outcome:
         if kind in (tuple, frozenset) and there and _constant(v):
             return self._const(v)  # of the code: eager hands out the same each time
         if kind is tuple:  # a list's, or the compiler would make one constant of constants
-            return self._keep(v, f"(*[{', '.join(map(self.spelled, v))}],)")
+            return self._keep(v, f"(*[{', '.join(self._items(v))}],)")
         if issubclass(kind, tuple) and heap_class(kind) and not dictionary_of(v):
-            items = [*map(self.spelled, tuple.__iter__(v))]
+            items = [self._within(v, "item", at, x) for at, x in enumerate(tuple.__iter__(v))]
             return self._keep(v, f"tuple.__new__({self._const(kind)}, [{', '.join(items)}])")
         if kind in (set, frozenset) and (id(v) in self._facts.tables or id(v) in self._facts.dented):
             self._facts.in_order(v)
             self._facts.refuse("a set that the run made, and took items out of, outlives it")
-        if kind in (list, set, deque):
-            items = _in_order(v) if kind is set else v
+        if kind is set:
+            items = _in_order(v)
             if items is None:
                 return self._as_it_lies(v)
-            return self._filled(v, kind, "extend" if kind is not set else "update", map(self.spelled, items))
+            return self._filled(v, kind, "update", map(self.spelled, items))
+        if kind is deque:
+            self._facts.unshadow(v)
+        if kind in (list, deque):
+            return self._filled(v, kind, "extend", self._items(v))
         if kind is frozenset:
             items = _in_order(v)
             if items is None:
@@ -201,7 +216,7 @@ class Outcome:
         if id(v) in self._looped:
             self._facts.refuse("a defaultdict is held by what makes its items")
         at = self._open[id(v)] = len(self._lines)  # after what makes the factory
-        items = ", ".join([f"({self.spelled(k)}, {self.spelled(x)})" for k, x in v.items()])
+        items = ", ".join([f"({self.spelled(k)}, {self._within(v, 'item', k, x)})" for k, x in v.items()])
         name = self._named.setdefault(id(v), f"o{len(self._named)}")
         self._lines.insert(at, f"{name} = {self._const(kind)}({factory})")
         if items:
@@ -213,7 +228,7 @@ class Outcome:
         held = [(n, d) for base in kind.__mro__ for n, d in base.__dict__.items() if n != "__dict__"]
         slots = [(n, d) for n, d in held if type(d) is types.MemberDescriptorType and not unset(d, v)]
         own = [*dictionary_of(v).items(), *((n, d.__get__(v)) for n, d in slots)]
-        items = ", ".join([f"({literal(k)}, {self.spelled(x)})" for k, x in own])
+        items = ", ".join([f"({literal(k)}, {self._within(v, 'attr', k, x)})" for k, x in own])
         name = self._named.setdefault(id(v), f"o{len(self._named)}")
         self._lines.insert(at, f"{name} = {self._const(kind)}.__new__({self._const(kind)})")
         if items:

@@ -174,7 +174,7 @@ DENIED_LIBRARY: dict[str, str] = {  # by qualified name
     **dict.fromkeys((
         "Module.register_parameter", "Module.register_buffer", "Module.register_module", "Module.add_module",
         "Module._apply", "Module.to", "Module.type", "Module.float", "Module.double", "Module.half",
-        "Module.bfloat16", "Module.cpu", "Module.cuda", "Module.load_state_dict", "Module.__setstate__",
+        "Module.bfloat16", "Module.cpu", "Module.cuda", "Module.__setstate__",
         "_Numbered.append", "_Numbered.insert", "_Numbered.extend", "_Numbered.pop", "_Numbered.__setitem__",
         "_Numbered.__delitem__", "Sequential.insert", "Sequential.__delitem__",
     ), _CHANGES),

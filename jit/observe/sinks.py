@@ -21,6 +21,7 @@ from ...runtime.places import line_of
 from ...runtime.printing import history, spelled
 from .kinds import ATOMS, MISSING, Function, lookup
 from .methods import Methods
+from .numbers import LIFTED, LiftedText, raw
 
 # Modules whose output streams and log handlers write, and change nothing that a program looks at.
 WRITERS = frozenset((
@@ -171,12 +172,12 @@ class Sinks(Methods):
     # ---- text ----
     def text(self, value: Any) -> str:
         """`str(value)`, by way of the user's own `__str__`."""
-        return value if type(value) is str else self.call(str, (value,))
+        return value if type(value) in (str, LiftedText) else self.call(str, (value,))
 
     def form(self, value: Any) -> tuple[tuple | None, Any]:
         """A value for `printed`: a tensor's form and its values now, or None and the text."""
         if not issubclass(type(value), Tensor):
-            return None, self.text(self.plain(value))
+            return None, self.text(value)
         with unheard():
             past = history(value)
         heading = "Parameter containing:\n" if issubclass(type(value), Parameter) else ""
@@ -229,6 +230,7 @@ class Sinks(Methods):
     def _warn(
         self, message: Any, category: Any = None, stacklevel: int = 1, source: Any = None, **rest: Any
     ) -> None:  # fmt: skip
+        message = self.plain(message)
         if rest or source is not None or self.plain(stacklevel) != 1:
             self.abandon("warnings.warn() of another line than its own")
             return warnings.warn(message, category, self.plain(stacklevel), source, **rest)
@@ -276,26 +278,26 @@ class Sinks(Methods):
         for handler in handlers:
             if type(handler).__module__.partition(".")[0] in WRITERS:
                 self._outlet(handler)
-                emitted(handler, name, level, where, text, forms, *args)
+                emitted(handler, name, level, where, raw(text), forms, *map(raw, args))
                 self.effect(emitted, handler, name, level, where, text, forms, *args)
                 continue
             if any(form is not None for form in forms):
                 self.refuse("a tensor was logged to a handler of the user's own")
-            self.result(args)
+            text, args = self.plain(text), self.result(tuple(map(self.plain, args)))
             record = self.new(Timeless(name, level, where[0], where[1], text, args, None, where[2]))
             self.call(self.attribute(handler, "handle"), (record,))
 
     def _message(self, message: Any, args: tuple) -> tuple[str, tuple, tuple]:
         """The format, its arguments and their forms; what is neither plain nor a tensor becomes text now."""
         text = self.text(message)
-        if all(type(x) in ATOMS or issubclass(type(x), Tensor) for x in args):
+        if all(type(x) in ATOMS or type(x) in LIFTED or issubclass(type(x), Tensor) for x in args):
             forms = [self.form(x) if issubclass(type(x), Tensor) else (None, x) for x in args]
             return text, tuple([form for form, _ in forms]), tuple([x for _, x in forms])
-        for x in args:
+        for x in map(self.plain, args):
             self.look_into(x)
         named = len(args) == 1 and issubclass(type(args[0]), dict) and args[0]
         try:
-            return text % (args[0] if named else args), (), ()
+            return self.plain(text) % (args[0] if named else tuple(map(raw, args))), (), ()
         except (TypeError, ValueError, KeyError):
             self.refuse("a log message does not fit its arguments")
             return text, (), ()
@@ -320,7 +322,7 @@ class Sinks(Methods):
         if last is None or off or level < last.level:
             return
         text, forms, args = self._message(message, args)
-        emitted(last, logger.name, level, where, text, forms, *args)
+        emitted(last, logger.name, level, where, raw(text), forms, *map(raw, args))
         self.effect(emitted, last, logger.name, level, where, text, forms, *args)
 
     # ---- progress bars ----
@@ -330,14 +332,13 @@ class Sinks(Methods):
             return self.natively(BAR, function, (o, *args), kwargs)
         args = tuple(map(self._plain_or_text, args))
         kwargs = {k: self._plain_or_text(x) for k, x in kwargs.items()}
-        function(o, *args, **kwargs)
+        function(o, *map(raw, args), **{k: raw(x) for k, x in kwargs.items()})
         self.touched.add(id(o))
         self.effect(function, o, *args, **kwargs)
         return None
 
     def _plain_or_text(self, value: Any) -> Any:
-        value = self.plain(value)
-        return value if type(value) in ATOMS else self.text(value)
+        return value if type(value) in ATOMS or type(value) in LIFTED else self.text(value)
 
     def attribute(self, o: Any, name: str, default: Any = MISSING) -> Any:
         """Read an attribute: not one of what an effect has changed unseen."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any
 from weakref import ref
@@ -13,15 +13,17 @@ from ..facts import IMMUTABLE, PLAIN, absent, exact, shown
 MEMBERS = ("_parameters", "_buffers", "_modules")
 
 
-def module_now(module: Any, apart: frozenset[str] = frozenset()) -> dict[str, Any]:
+def module_now(
+    module: Any, apart: frozenset[str] = frozenset(), before: Callable[[Any], Any] = lambda members: members
+) -> dict[str, Any]:
     """A module's attributes, and its hooks; what can be is held weakly.
 
-    apart: names of tensors that are looked after otherwise.
+    apart: names that are looked after otherwise.  before: what dictionaries held before a run wrote to them.
     """
     own: dict[str, Any] = {"__class__": ref(type(module))}
     for name, value in fields(module).items():
         if name in MEMBERS:
-            own[name] = tuple([(k, None if k in apart else _held(v)) for k, v in value.items()])
+            own[name] = tuple([(k, None if k in apart else _held(v)) for k, v in before(value).items()])
         elif name == "_call_hooks":
             own[name] = tuple([(hook.kind, *hook[2:], _held(hook.function)) for hook in value.values()])
         elif name not in apart:
@@ -84,6 +86,14 @@ def difference(
             return "hooks", one, other
         return name, (seen or {}).get(name) or _told(a), _told(b)
     return None
+
+
+def without(now: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    """What a module is, less some of its attributes and members."""
+    left = {name: value for name, value in now.items() if name not in names}
+    return left | {
+        name: tuple([(k, v) for k, v in left[name] if k not in names]) for name in MEMBERS if name in left
+    }
 
 
 def _told(value: Any) -> str:

@@ -74,9 +74,13 @@ def images(name: str, number: int, count: int, seed: int) -> lamina.Tensor:
 
 
 def assert_compiled(traced: jit.TracedFunction, served: int, recorded: int = 1) -> None:
-    assert traced.counts() == {"served": served, "recorded": recorded, "eager": 0, "raised": 0}, (
-        traced.explain()
-    )
+    assert traced.counts() == {
+        "served": served,
+        "recorded": recorded,
+        "eager": 0,
+        "raised": 0,
+        "within": 0,
+    }, traced.explain()
 
 
 # ---- inference ---------------------------------------------------------------------------------------------

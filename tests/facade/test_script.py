@@ -126,7 +126,7 @@ LACKING = {
     "torchvision.transforms": "torchvision can't be imported",
     "torch.distributed": "Lamina has no torch.distributed\n",
     "torch.distributed.rpc": "Lamina has no torch.distributed\n",
-    "torch.jit": "Lamina has no torch.jit\n",
+    "torch.jit.mobile": "Lamina has no torch.jit.mobile\n",
     "torch.runtime": "Lamina has no torch.runtime\n",
     "torch.nn.nothing": "Lamina has no torch.nn.nothing\n",
     "torch.utils.tensorboard": "Lamina has no torch.utils.tensorboard\n",

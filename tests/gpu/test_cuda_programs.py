@@ -40,7 +40,7 @@ def test_a_traced_function_runs_on_the_device(fake: Fake):
         found = f(x, y)
         expected = np.maximum(x.numpy().astype(np.float64) * y.numpy() + 1, 0).sum(-1)
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
-    assert f.counts() == {"served": 2, "recorded": 1, "eager": 0, "raised": 0}
+    assert f.counts() == {"served": 2, "recorded": 1, "eager": 0, "raised": 0, "within": 0}
     assert len(ran) == 2 and "tl.sum" in f.source() or "tl.reduce" in f.source()
 
 
@@ -142,7 +142,13 @@ def test_what_a_program_may_hold(fake: Fake):
             for got, want in zip(found["cuda"], found["cpu"], strict=True):
                 assert got.dtype == want.dtype and got.shape == want.shape
                 np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6, err_msg=function.__name__)
-        assert traced["cuda"].counts() == {"served": 2, "recorded": 1, "eager": 0, "raised": 0}, function
+        assert traced["cuda"].counts() == {
+            "served": 2,
+            "recorded": 1,
+            "eager": 0,
+            "raised": 0,
+            "within": 0,
+        }, function
 
 
 @on_fake(seed=5)
@@ -190,7 +196,7 @@ def test_networks_in_every_floating_type(fake: Fake):
                     assert got.dtype is dtype, function
                     wrong = (got.double() - want.double()).abs().max().item() / scale
                     assert wrong <= bound, (function, dtype, seed, wrong)
-            counts = {"served": 2, "recorded": 2, "eager": 0, "raised": 0}
+            counts = {"served": 2, "recorded": 2, "eager": 0, "raised": 0, "within": 0}
             assert traced["cuda"].counts() == counts, traced["cuda"].explain()
 
 
@@ -290,7 +296,7 @@ def test_a_device_that_fails_in_the_background_is_told_of(fake: Fake):
     while f._being_built:
         time.sleep(0.01)
     np.testing.assert_allclose(f(x).numpy(), np.exp(2.0), rtol=1e-6)
-    assert f.counts() == {"served": 1, "recorded": 2, "eager": 0, "raised": 0}, f.explain()
+    assert f.counts() == {"served": 1, "recorded": 2, "eager": 0, "raised": 0, "within": 0}, f.explain()
 
 
 @on_fake(PYTHONWARNINGS="ignore")
@@ -486,4 +492,4 @@ def test_another_library_may_turn_to_another_device(fake: Fake):
         _, theirs = api.cuDevicePrimaryCtxRetain(1)
         api.cuCtxSetCurrent(theirs if turn % 3 else api.CUcontext(0))
     for f in traced:
-        assert f.counts() == {"served": 2, "recorded": 1, "eager": 0, "raised": 0}
+        assert f.counts() == {"served": 2, "recorded": 1, "eager": 0, "raised": 0, "within": 0}

@@ -24,7 +24,7 @@ def trace_and_drop(n):
         f = lamina.jit.trace(lambda x: x * c + c)
         for _ in range(3):
             f(x)
-        assert "2 compiled calls" in f.explain()
+        assert "2 compiled calls" in f.explain(detail=True)
     gc.collect()
 """
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 
 import numpy as np
 import pytest
@@ -123,14 +125,21 @@ def test_explain_tells_what_happened():
     scale[0] = 3.0
     f(lamina.ones(2))
     f(np.zeros(1 << 20)), f(np.zeros(1 << 20))
-    text = f.explain()
-    assert text.startswith("f: 3 recordings, 1 compiled call, 1 eager call\n  recording 1: 1 op, 1 input, ")
+    short, text = f.explain(), f.explain(detail=True)
+    too_large = "x is a NumPy array of 8388608 bytes, too large to be compared at each call"
+    assert re.match(
+        r"f: served 1 of 5 calls, at [\d.e-]+ of eager's time\n  test_explain.py:\d+: x is", short
+    )
+    assert f": {too_large} (2 calls)\n    instead: make it a tensor\n" in short
+    assert re.search(r"\n  cost: recording took .* m?s, compiling .* m?s$", short)
+    assert text.startswith(
+        f"{short}\n  in all: 3 recordings, 1 compiled call, 1 eager call\n  recording 1: 1 op, "
+    )
     assert "    1 hit, " in text and " us on average" in text
-    assert "    missed: scale[0]: 2.0 -> 3.0 (test_explain.py:" in text
-    too_large = "x is a NumPy array of 8388608 bytes, too large to be compared at each call; make it a tensor"
-    assert f"  refused: {too_large}" in text and f"  eager, 1 call: {too_large}" in text
+    assert "  missed: scale[0]: 2.0 -> 3.0 (test_explain.py:" in text
+    assert f"  refused: {too_large}; make it a tensor" in text and f"  eager, 1 call: {too_large}" in text
     assert "; recorded in " in text and (", compiled in " in text or ", from the cache in " in text)
-    assert f.counts() == {"served": 1, "recorded": 3, "eager": 1, "raised": 0}
+    assert f.counts() == {"served": 1, "recorded": 3, "eager": 1, "raised": 0, "within": 0}
 
 
 def test_the_report_as_plain_values():
@@ -145,7 +154,7 @@ def test_the_report_as_plain_values():
     with pytest.raises(TypeError):
         f(lamina.ones(2), None, 3)
     found = json.loads(json.dumps(f.explain(as_dict=True)))
-    counts = {"served": 3, "recorded": 2, "eager": 0, "raised": 1}
+    counts = {"served": 3, "recorded": 2, "eager": 0, "raised": 1, "within": 0}
     assert f.counts() == counts and found.items() >= counts.items() and found["name"] == "f"
     one, two = found["paths"]
     assert (one["hits"], two["hits"]) == (2, 1) and one["number"] == 1 and not one["history"]
@@ -153,6 +162,73 @@ def test_the_report_as_plain_values():
     assert one["record_seconds"] > 0 and one["compile_seconds"] > 0 and one["run_seconds"] > 0
     assert len(found["misses"]) == 1 and found["misses"][0].startswith("the answer to bool: True -> False")
     assert steps == [1] * 5
+
+
+def test_a_success_says_nothing_that_reads_like_a_failure():
+    step = jit.trace(make())
+    x = lamina.randn(2, 4)
+    assert step.explain() == "step: not called yet"
+    step(x)
+    assert step.explain().startswith(
+        "step: not recorded yet: Adam made the states of its parameters\n  cost: "
+    )
+    step(x)
+    assert step.explain().startswith("step: recorded, and ready to serve\n  cost: ")
+    for _ in range(8):
+        step(x)
+    verdict, cost = step.explain().splitlines()
+    assert re.fullmatch(r"step: served 8 of 10 calls, at about [\d.e-]+ of eager's time", verdict)
+    assert cost.startswith("  cost: recording took ")
+    text = step.explain(detail=True)
+    assert not re.search("refus|not kept|miss|eager,|fail|rais", text), text
+    assert "  warm-up: Adam made the states of its parameters" in text
+
+
+def test_what_is_not_served_is_told_with_line_and_remedy():
+    @jit.trace
+    def f(x):
+        return x * time.time()
+
+    for _ in range(3):
+        f(lamina.ones(2))
+    verdict, at, instead, cost = f.explain().splitlines()
+    assert verdict == "f: not served, because time.time() gives another value at each call"
+    assert re.fullmatch(r"  at test_explain.py:\d+ \(3 calls\)", at)
+    assert instead == "    instead: pass the time as an argument" and cost.startswith("  cost: ")
+    (cause,) = f.explain(as_dict=True)["causes"]
+    assert cause.items() >= {"instead": "pass the time as an argument", "calls": 3}.items()
+    assert cause["where"] == at.split()[1] and f.explain(as_dict=True)["verdict"] == verdict
+
+
+def test_what_is_recorded_again_and_again_is_one_cause():
+    word = "a"
+
+    @jit.trace(max_recordings=4)
+    def f(x):
+        return x * len(word.upper())
+
+    for n in range(8):
+        word = "a" * (n + 1)
+        f(lamina.ones(2))
+    verdict, at, instead, _ = f.explain().splitlines()
+    assert verdict == "f: not served, because word changed: 'aaaa' -> 'aaaaa'"
+    assert at.endswith(" (7 calls)")
+    assert instead == "    instead: let it be the same at each call, or one of a few"
+    detail = f.explain(detail=True)
+    assert detail.count("missed") == 1 and "  missed 10 times: word: " in detail, detail
+
+
+def test_a_few_recordings_more_are_no_cause():
+    table = {"n": 0}
+
+    @jit.trace
+    def f(x):
+        table["n"] += 1
+        return x * table["n"]
+
+    for _ in range(20):
+        f(lamina.ones(2))
+    assert f.explain().startswith("f: served 18 of 20 calls, ") and f.explain(as_dict=True)["causes"] == []
 
 
 def test_events_are_told_as_they_happen(capsys, monkeypatch):

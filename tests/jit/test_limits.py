@@ -60,7 +60,7 @@ def test_recordings_are_bounded_whatever_is_dropped():
         for _ in range(12):
             nets[0] = nn.Linear(2, 2)
             assert traced(X).tolist() == nets[0](X).tolist()
-    assert traced.counts() == {"served": 0, "recorded": 6, "eager": 6, "raised": 0}
+    assert traced.counts() == {"served": 0, "recorded": 6, "eager": 6, "raised": 0, "within": 0}
 
 
 def test_recordings_that_paid_off_stand_in_nobodys_way():
@@ -80,8 +80,8 @@ def test_what_nothing_serves_is_tried_ever_more_rarely():
     for n in range(300):
         assert traced(X, f"{n}").tolist() == (X * len(f"{n}")).tolist()
     assert len(asked) == 3 + PATIENCE + 3  # those after 32, after 64 more, after 128 more
-    assert traced.counts() == {"served": 0, "recorded": 2, "eager": 298, "raised": 0}
-    assert "were not tried" in traced.explain()
+    assert traced.counts() == {"served": 0, "recorded": 2, "eager": 298, "raised": 0, "within": 0}
+    assert "were not tried" in traced.explain(detail=True)
     while not traced.counts()["served"]:
         assert traced(X, "1").tolist() == X.tolist()
     assert [traced(X, "1") is not None for _ in range(5)] and traced.counts()["served"] == 6

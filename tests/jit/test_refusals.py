@@ -129,7 +129,7 @@ def test_it_runs_eagerly_and_says_why(name):
         finally:
             lamina.set_grad_enabled(True)
     assert traced._log.hits == 0
-    assert why in traced.explain(), traced.explain()
+    assert why in traced.explain(detail=True), traced.explain()
 
 
 # ---- what once was refused, and is followed now ------------------------------------------------------------
@@ -286,12 +286,12 @@ def test_arrays_and_iterators_as_arguments():
     traced = jit.trace(lambda x, other: x * 2 + float(other[0]))
     for value in (1.0, 1.0, 4.0):
         assert traced(lamina.ones(2), np.full(2, value)).tolist() == [2.0 + value] * 2
-    assert traced._log.hits == 1 and "other: a ndarray -> " in traced.explain()
+    assert traced._log.hits == 1 and "other: a ndarray -> " in traced.explain(detail=True)
     used = jit.trace(lambda x, other: x * next(other))
     for _ in range(3):
         values = iter([3.0, 4.0])
         assert used(lamina.ones(2), values).tolist() == [3.0, 3.0] and next(values) == 4.0
-    assert used._log.hits == 0 and "a list_iterator" in used.explain()
+    assert used._log.hits == 0 and "a list_iterator" in used.explain(detail=True)
     left = jit.trace(lambda x, other: x * 2)
     for _ in range(3):
         assert left(lamina.ones(2), iter([])).tolist() == [2.0, 2.0]
@@ -318,7 +318,7 @@ def test_a_learning_rate_that_is_set_inside_is_refused_no_more(halve):
     for _ in range(3):
         step(lamina.ones(2))
     assert w.tolist() == [1 - 1.75] * 2 and optimizer.param_groups[0]["lr"] == 0.125
-    assert step.counts()["eager"] == 0 and "refused" not in step.explain(), step.explain()
+    assert step.counts()["eager"] == 0 and "refused" not in step.explain(detail=True), step.explain()
 
 
 def test_backward_into_history_from_outside():
@@ -331,7 +331,7 @@ def test_backward_into_history_from_outside():
     for number in range(1, 4):
         f(w * 2)
         assert w.grad.tolist() == [2.0 * number] * 2
-    assert f._log.hits == 0 and "leads to" in f.explain()
+    assert f._log.hits == 0 and "leads to" in f.explain(detail=True)
 
 
 def test_a_compile_failure_is_one_warning_and_then_eager(monkeypatch):
@@ -346,7 +346,7 @@ def test_a_compile_failure_is_one_warning_and_then_eager(monkeypatch):
         traced(lamina.ones(2))
     for _ in range(2):
         assert traced(lamina.ones(2)).tolist() == [2.0, 2.0]
-    assert "planted" in traced.explain() and traced._log.hits == 0
+    assert "planted" in traced.explain(detail=True) and traced._log.hits == 0
 
 
 def test_a_generator_that_is_used_up_inside_is_followed():
@@ -368,7 +368,7 @@ def test_anomaly_mode_and_other_recorders_run_the_function_itself():
     traced = jit.trace(lambda x: x * 2)
     with lamina.autograd.detect_anomaly():
         assert traced(lamina.ones(1)).item() == 2.0
-    assert "0 recordings" in traced.explain()
+    assert "0 recordings" in traced.explain(detail=True)
 
 
 @pytest.mark.parametrize("verify", [False, True])
@@ -394,7 +394,7 @@ def test_where_bytecode_is_unknown_a_traced_function_runs_undecorated(monkeypatc
     with pytest.raises(KeyError):
         f(None)
     assert all(code is f.__wrapped__.__code__ for code in frames)
-    assert f.counts() == {"served": 0, "recorded": 0, "eager": 6, "raised": 0}
-    assert f.explain().count("can't be interpreted") == 1
+    assert f.counts() == {"served": 0, "recorded": 0, "eager": 6, "raised": 0, "within": 0}
+    assert f.explain(detail=True).count("can't be interpreted") == 2  # the verdict, and the reason
     with pytest.raises(jit.ExportError, match="can't be interpreted"):
         jit.export(f, tmp_path / "f.lamina", x)

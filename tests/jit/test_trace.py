@@ -612,7 +612,7 @@ def test_recordings_of_what_is_gone_are_not_counted():
         model = nn.Linear(3, 1)
         evaluated(model, x)
         evaluated(model, x)
-    assert "1 compiled call" in evaluated.explain()
+    assert "1 compiled call" in evaluated.explain(detail=True)
 
 
 def test_an_index_error_that_the_function_catches_is_no_fault_of_the_compiler():

@@ -18,6 +18,7 @@ import pytest
 
 import lamina
 from lamina import jit, nn, optim
+from lamina.jit import replay
 
 THREADS = 32
 scale = 1.0
@@ -250,8 +251,8 @@ def test_in_the_background_calls_go_on_and_then_are_served(monkeypatch):
     for number in range(4):
         assert f(lamina.full((2,), float(number))).tolist() == [2.0 * number] * 2
     assert asked.wait(30)
-    assert f.counts() == {"served": 0, "recorded": 1, "eager": 3, "raised": 0}
-    assert "eager, 3 calls: it is being compiled" in f.explain()
+    assert f.counts() == {"served": 0, "recorded": 1, "eager": 3, "raised": 0, "within": 0}
+    assert "eager, 3 calls: it is being compiled" in f.explain(detail=True)
     go.set()
     deadline = time.monotonic() + 30
     while not f.counts()["served"] and time.monotonic() < deadline:
@@ -267,9 +268,25 @@ def test_a_compilation_that_fails_in_the_background_leaves_calls_eager(monkeypat
     monkeypatch.setattr("lamina.jit.backend.compile_graph", broken)
     f = jit.trace(lambda x: x * 2, compile="background")
     deadline = time.monotonic() + 30
-    while "planted" not in f.explain() and time.monotonic() < deadline:
+    while "planted" not in f.explain(detail=True) and time.monotonic() < deadline:
         assert f(lamina.ones(2)).tolist() == [2.0, 2.0]
-    assert "it could not be compiled: " in f.explain() and f.counts()["served"] == 0
+    assert "it could not be compiled: " in f.explain(detail=True) and f.counts()["served"] == 0
+
+
+def test_a_compilation_that_fails_as_a_call_comes_by(monkeypatch):
+    """Another thread takes the segment away between the guards and the run."""
+    f = jit.trace(lambda x: x * 2)
+    f(lamina.ones(2)), f(lamina.ones(2))
+    original = replay.choose
+
+    def choose(*args):
+        branch = original(*args)
+        branch.eager, branch.segment = "planted", None
+        return branch
+
+    monkeypatch.setattr(replay, "choose", choose)
+    assert f(lamina.ones(2)).tolist() == [2.0, 2.0]
+    assert f.explain(as_dict=True)["reasons"] == {"planted": 1}
 
 
 # ---- what a trace keeps ------------------------------------------------------------------------------------

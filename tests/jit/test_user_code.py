@@ -275,7 +275,7 @@ def test_a_function_whose_result_keeps_its_history_runs_eagerly_with_a_reason():
         f(lamina.ones(3)).sum().backward()
         np.testing.assert_array_equal(state.weight.grad.numpy(), [1.0, 1.0, 1.0])
     assert f.counts()["served"] == 0
-    assert "Bounded" in f.explain()
+    assert "Bounded" in f.explain(detail=True)
 
 
 def test_functions_inside_functions_and_modules():
@@ -618,7 +618,7 @@ def test_hanging_a_hook_on_what_was_there_is_refused_with_a_reason():
 
         return f, state, x_of
 
-    assert "there before" in differing(make).explain()
+    assert "there before" in differing(make).explain(detail=True)
 
 
 def test_a_hook_that_removes_itself():

@@ -1,4 +1,4 @@
-"""Processes that run networks, fed over pipes: one that dies or hangs is a finding, and is replaced."""
+"""Processes that run networks or programs, fed over pipes; one that dies or hangs is a finding, replaced."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ LASTING = 400  # networks of one process: it is then replaced, so that what leak
 class Worker:
     """One process.  `ask` hands it a network, `answer` is what became of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, script: Path = WORKER) -> None:
         self.errors = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
-            [sys.executable, str(WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
+            [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
             env=os.environ | {"MALLOC_PERTURB_": "165"},
         )  # fmt: skip
         self.asked: Any = None
@@ -89,8 +89,10 @@ class Worker:
         return self.process.poll() is not None
 
 
-def answers(requests: Iterable[dict], workers: int, limit: float = LIMIT) -> Iterator[tuple[dict, dict]]:
-    """(request, answer) as they come, from so many processes at a time."""
+def answers(
+    requests: Iterable[dict], workers: int, limit: float = LIMIT, script: Path = WORKER
+) -> Iterator[tuple[dict, dict]]:
+    """(request, answer) as they come, from so many processes of a script at a time."""
     waiting = iter(requests)
     selector = selectors.DefaultSelector()
     running: list[Worker] = []
@@ -106,7 +108,7 @@ def answers(requests: Iterable[dict], workers: int, limit: float = LIMIT) -> Ite
         if request is None:
             return
         if worker is None:
-            worker = Worker()
+            worker = Worker(script)
             running.append(worker)
             selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
         worker.ask(request)

@@ -17,7 +17,7 @@ import warnings
 from contextlib import ExitStack
 from pathlib import Path
 
-os.environ |= {"LAMINA_CACHE_DIR": "", "LAMINA_NATIVE": "0"}
+os.environ |= {"LAMINA_CACHE_DIR": "", "LAMINA_NATIVE": "0", "LAMINA_TRACE_BUDGET": "none"}
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parent.parent / "jit"))  # where bugs are planted
 

@@ -194,10 +194,10 @@ TEXTS = {
         """Lamina has no complex64
   Lamina has no complex numbers; NumPy has them""",
     ),
-    "a compiler": (
-        lambda: lamina.compile(linear),
-        """Lamina has no compile
-  lamina.jit.trace(f) compiles a function, a module or a whole training step""",
+    "a transform": (
+        lambda: lamina.vmap(linear),
+        """Lamina has no vmap
+  add a batch dimension: most ops take one""",
     ),
     "a misspelt op": (lambda: lamina.softmaxx, "module 'lamina' has no 'softmaxx'"),
     "NumPy's out": (

@@ -74,7 +74,7 @@ def test_a_function_that_can_not_be_compiled_for_want_of_memory_runs_eagerly(non
     x = lamina.linspace(-1, 1, 7)
     for _ in range(3):
         assert np.array_equal(f(x).numpy(), f.__wrapped__(x).numpy())
-    assert "too little memory to link machine code" in f.explain()
+    assert "too little memory to link machine code" in f.explain(detail=True)
 
 
 def test_without_threads_it_is_compiled_here(monkeypatch):
@@ -89,7 +89,7 @@ def test_without_threads_the_background_is_here(monkeypatch):
     monkeypatch.setattr(threading.Thread, "start", refuse(RuntimeError("can't start new thread")))
     for _ in range(3):
         assert np.array_equal(f(x := lamina.ones(3)).numpy(), f.__wrapped__(x).numpy())
-    assert "2 compiled calls" in f.explain()
+    assert "2 compiled calls" in f.explain(detail=True)
 
 
 def test_what_limits_memory_is_seen():

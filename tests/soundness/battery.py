@@ -54,6 +54,7 @@ import io
 import itertools
 import logging
 import marshal
+import os
 import random
 import sys
 import traceback
@@ -66,11 +67,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from observations import Library, Look, differing, identity, own
+from observations import Library, Look, differing, identity, own, within
 from refusable import HOLE, REFUSABLE
 
 import lamina
 from lamina.nn.members import fields
+
+os.environ.setdefault("LAMINA_TRACE_BUDGET", "none")  # recordings are what is tried, however long they take
 
 HERE = Path(__file__).parent
 CALLS = 4  # of each step as given: the first may be recorded, three may be served
@@ -135,7 +138,9 @@ def programs(*words: str) -> list[Program]:
         spec = importlib.util.spec_from_file_location(file.stem, file)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
+        sys.modules[file.stem] = module  # where dataclasses look
         spec.loader.exec_module(module)
+        del sys.modules[file.stem]
         found += [p for p in vars(module).values() if isinstance(p, Program)]
     return [p for p in found if not words or any(word in p.kind or word in p.name for word in words)]
 
@@ -321,14 +326,19 @@ def ran(program: Program, library: Library) -> World:
     return world
 
 
-def difference(eager: World, traced: World, chained: bool = False) -> tuple[str | None, bool]:
-    """The first difference between two worlds, and whether a user notices it (see Verdict)."""
+def difference(
+    eager: World, traced: World, chained: bool = False, equal: Callable[[Any, Any], bool] | None = None
+) -> tuple[str | None, bool]:
+    """The first difference between two worlds, and whether a user notices it (see Verdict).
+
+    equal: what counts as equal, where not what `within` says.
+    """
     for i, (a, b) in enumerate(itertools.zip_longest(eager.outcomes, traced.outcomes), 1):
         if a is None or b is None:
             return f"{len(eager.outcomes)} observations became {len(traced.outcomes)}", False
         if "raised" in b and "raised" not in a:
             return f"raised in observation {i}: {b['raised']['type']}: {b['raised']['text']}", True
-        wrong = differing(a, b, f"observation {i}", i * chained)
+        wrong = differing(a, b, f"observation {i}", equal or functools.partial(within, chained=i * chained))
         if wrong is not None:
             return wrong[:400], any(word in wrong.split(":")[0] for word in (".raised.", ".warned"))
     return None, False

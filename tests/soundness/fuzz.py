@@ -16,6 +16,7 @@ import ast
 import contextlib
 import copy
 import gc
+import io
 import itertools
 import linecache
 import os
@@ -33,6 +34,7 @@ from typing import Any
 
 import numpy as np
 from battery import EAGER, NAIVE, TRACED, Library, World, difference
+from fuzz_lives import LIVES  # noqa: F401 - as PARTS is
 from fuzz_make import CALLS, Maker
 from fuzz_parts import CHANGES, DOES, PRELUDE, READS, RETURNS
 from fuzz_state import PARTS
@@ -46,10 +48,10 @@ LONGEST = 3.0  # seconds of the processor's time for a program undecorated; most
 
 
 # ---- running them ------------------------------------------------------------------------------------------
-def program(seed: int, without: tuple[str, ...] = ()) -> tuple[str, Counter[str]]:
+def program(seed: int, without: tuple[str, ...] = (), kind: str = "state") -> tuple[str, Counter[str]]:
     """A program of a seed, and the templates it is made of: the first of several that raises in few calls."""
     for attempt in itertools.count():
-        maker = Maker(random.Random(f"{seed} {attempt}"), without)
+        maker = Maker(random.Random(f"{seed} {attempt}"), without, kind)
         text = maker.text()
         with contextlib.suppress(TooLong), limited():
             raised = sum("raised" in outcome for outcome in ran(text, EAGER).outcomes)
@@ -154,23 +156,41 @@ class Found:
         return re.sub(r"[\d.]+", "#", (self.wrong or "").split(":")[0] + str(self.loud))
 
 
+@contextlib.contextmanager
+def uncollected(text: str) -> Iterator[None]:
+    """Within this the collector of garbage has no say in when objects die that tell of it."""
+    if "__del__" not in text:
+        yield
+        return
+    was, _ = gc.isenabled(), gc.disable()
+    try:
+        yield
+    finally:
+        with contextlib.redirect_stderr(io.StringIO()):  # where __del__ fails
+            gc.collect()
+        if was:
+            gc.enable()
+
+
 def checked(text: str, library: Library = TRACED) -> Found:
     """Run a program undecorated and traced, and compare."""
-    eager = ran(text, EAGER)
+    with uncollected(text):
+        eager = ran(text, EAGER)
     try:
-        traced = ran(text, library)
+        with uncollected(text):
+            traced = ran(text, library)
     except Exception as error:  # outside of a call
         return Found(text, f"outside of a call: {type(error).__name__}: {error}", True, Counter(), Counter())
     counts = Counter({"calls": traced.calls.total(), "served": traced.served.total()})
     counts["raised"] = sum("raised" in outcome for outcome in eager.outcomes)
     wrong, loud = difference(eager, traced)
-    faults = [reason for reason in traced.reasons if _FAULT.search(reason)]
+    faults = [reason for reason in traced.reasons if FAULT.search(reason)]
     if wrong is None and faults:
         wrong, loud = f"fault: {faults[0]}", True
     return Found(text, wrong, loud, counts, traced.reasons)
 
 
-_FAULT = re.compile("could not be compiled|compiled code raised|failed")  # which Lamina blames itself for
+FAULT = re.compile("could not be compiled|compiled code raised|failed")  # which Lamina blames itself for
 
 
 class Interpreted:
@@ -301,14 +321,16 @@ class Tally:
     reasons: Counter[str] = field(default_factory=Counter)
     wrong: list[tuple[int, Found]] = field(default_factory=list)
 
-    def run(self, seed: int, library: Library = TRACED, without: tuple[str, ...] = ()) -> Found:
+    def run(
+        self, seed: int, library: Library = TRACED, without: tuple[str, ...] = (), kind: str = "state"
+    ) -> Found:
         """Run the program of a seed, and count what became of it."""
-        text, used = program(seed, without)
+        text, used = program(seed, without, kind)
         found = checked(text, library)
         self.programs += 1
         self.used += used
         self.counts += found.counts
-        self.reasons += Counter(_sort(reason) for reason in found.reasons)
+        self.reasons += Counter(sort_of(reason) for reason in found.reasons)
         if found.wrong is not None:
             self.wrong.append((seed, found))
         return found
@@ -332,7 +354,7 @@ class Tally:
         return "\n".join(lines)
 
 
-def _sort(reason: str) -> str:
+def sort_of(reason: str) -> str:
     """A reason without what differs from program to program."""
     return re.sub(r"\d+", "#", reason.split(";")[0])[:110]
 

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
+from fuzz_lives import LIVES
 from fuzz_parts import CHANGES, DOES, LITERALS, PRELUDE, READS, RETURNS
 from fuzz_state import PARTS
 
@@ -39,10 +40,16 @@ class Maker:
 
     draw: random.Random
     without: tuple[str, ...] = ()
+    kind: str = "state"  # or "lives": with at least one part of `fuzz_lives`
     used: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.parts = self.draw.sample(PARTS, self.draw.choice((1, 2, 2, 3)))
+        count = self.draw.choice((1, 2, 2, 3))
+        if self.kind == "lives":
+            self.parts = self.draw.sample(LIVES, self.draw.choice((1, 1, 2)))
+            self.parts += self.draw.sample(PARTS, count - 1)
+        else:
+            self.parts = self.draw.sample(PARTS, count)
         self.reads = {kind: list(READS[kind]) for kind in READS}
         for part in self.parts:
             for kind, templates in part.reads.items():

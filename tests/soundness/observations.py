@@ -146,17 +146,18 @@ class Look:
         return found
 
 
-def differing(a: Any, b: Any, where: str = "", chained: int = 0) -> str | None:
+def differing(a: Any, b: Any, where: str = "", equal: Callable[[Any, Any], bool] | None = None) -> str | None:
     """The first place where two looks differ, in words, or None.
 
-    chained: how many calls led here from each other's numbers.
+    equal: of two plain values of one type, or arrays, whether they count as equal; `within` unless given.
     """
+    equal = equal or within
     if isinstance(a, Array) and isinstance(b, Array):
         if a.what != b.what:
             return f"{where}: {a.what} became {b.what}"
         if a.memory != b.memory:
             return f"{where}: shares memory with tensors {a.memory}, became {b.memory}"
-        return None if _equal(a.values, b.values, chained) else f"{where}: {a.values} became {b.values}"
+        return None if equal(a.values, b.values) else f"{where}: {a.values} became {b.values}"
     if type(a) is not type(b):
         return f"{where}: {a!r} became {b!r}"
     if isinstance(a, dict):
@@ -168,19 +169,22 @@ def differing(a: Any, b: Any, where: str = "", chained: int = 0) -> str | None:
             return f"{where}: {a!r} became {b!r}"
         pairs = [(f"{where}[{i}]", x, y) for i, (x, y) in enumerate(zip(a, b))]
     else:
-        same = _equal(np.float32(a), np.float32(b), chained) if isinstance(a, float) else a == b
-        return None if same else f"{where}: {a!r} became {b!r}"
-    return next((found for here, x, y in pairs if (found := differing(x, y, here, chained))), None)
+        return None if equal(a, b) else f"{where}: {a!r} became {b!r}"
+    return next((found for here, x, y in pairs if (found := differing(x, y, here, equal))), None)
 
 
-def _equal(a: Any, b: Any, chained: int) -> bool:
-    """Equal in bits, or for floating point within 32 roundings of the largest value.
+def within(a: Any, b: Any, chained: int = 0) -> bool:
+    """Equal in bits, or for floating point within 32 roundings of the largest value; Python's are float32's.
 
     Programs compute little, and the order of a sum is free.  NaN, infinities and the sign of zero must agree.
     Where calls go on from each other's numbers, each adds as many roundings, of numbers of size 1
     (parameters) whatever is left of them (a small loss); steps at a rate that converges don't make them grow.
+
+    chained: how many calls led here from each other's numbers.
     """
-    a, b = np.asarray(a), np.asarray(b)
+    if not isinstance(a, (float, np.ndarray)):
+        return a == b
+    a, b = (np.asarray(v, np.float32) if isinstance(v, float) else v for v in (a, b))
     if a.dtype.kind not in "fcV":  # ml_dtypes' bfloat16 is of kind V
         return np.array_equal(a, b)
     eps = float(lamina.finfo(lamina.bfloat16).eps) if a.dtype.kind == "V" else float(np.finfo(a.dtype).eps)

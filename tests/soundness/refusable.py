@@ -23,7 +23,27 @@ RAISED = "keeps an error that was raised, whose frames no other run has, or one 
 VIEWS = "hands out NumPy arrays that share memory"
 HOLE = "an attribute of a module is set by object.__setattr__, past the module (documented: nn/epoch.py)"
 
+# Programs of programs_within.py: as a whole they are refused, so that what they call is traced in its place.
+_WITHIN = (
+    "an_attribute_of_a_module_in_place",
+    "a_weight_of_a_module_in_place",
+    "a_hook_on_a_module_in_place",
+    "a_module_in_place_is_swapped",
+    "statistics_and_training_of_a_module_in_place",
+    "a_step_with_something_from_outside",
+    "a_function_in_place_reads_a_global",
+    "a_function_in_place_is_another",
+    "a_function_in_place_replaces_itself",
+    "functions_of_an_enclosing_one",
+    "a_function_in_place_raises",
+    "a_loop_with_prints_and_a_clock",
+    "a_module_in_place_calls_itself",
+    "a_module_in_place_keeps_its_features",
+    "gradients_of_a_module_in_place",
+)
+
 REFUSABLE = {
+    **dict.fromkeys(_WITHIN, OUTSIDE),
     "a_captured_array_is_written": ARRAYS,
     "a_captured_generator_of_tensors_runs_dry": USED_UP,
     "a_captured_generator_runs_on": USED_UP,
@@ -93,6 +113,13 @@ REFUSABLE = {
     "two_numbers_that_are_sometimes_one": ADDRESS,
     "values_of_a_thread": THREAD,
     "views_overlap_or_do_not": SHARED,
+    "a_resource_lives_for_one_step": DIES,
+    "the_last_batch_is_kept_in_place_of_the_one_before": DIES,
+    "a_context_closes_what_it_opened": DIES,
+    "an_error_is_caught_with_what_it_holds": DIES,
+    "an_object_is_passed_from_step_to_step": DIES,
+    "objects_wait_in_a_deque_until_they_fall_out": DIES,
+    "a_finalizer_is_hung_on_a_tensor_of_the_step": DIES,
     "an_attribute_is_written_over": DROPS,
     "an_attribute_is_deleted": DROPS,
     "an_item_of_a_list_is_written_over": DROPS,

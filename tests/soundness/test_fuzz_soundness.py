@@ -12,6 +12,7 @@ from fuzz import CALLS, Tally, checked, interpreted, program, smaller
 from lamina.jit.observe.facts import Facts
 
 QUICK = range(60)
+LIVES = range(40_000, 40_060)
 SLOW = range(10_000, 20_000)
 PLANTED = range(30_000, 31_000)
 
@@ -30,6 +31,22 @@ def test_fuzz_quick():
             tally.run(seed)
     assert not tally.wrong, "\n".join(f"seed {seed}: {found.wrong}" for seed, found in tally.wrong)
     assert tally.counts["served"] > tally.counts["calls"] // 10  # or there was nothing to be wrong
+
+
+# Faults that stand, by what their templates hold: in a recording run, local variables of a function die in
+# another order than they do undecorated; and what was in a list that the run copied, a generator that it went
+# on with, an object that it hung a finalizer on, dies at the run's end.
+DYING = ("Spoken(<N>)", "Spoken(k)", "stepping(", "holding(", "next(gen", "finalize", "*spoken")
+
+
+def test_fuzz_lives():
+    """Objects whose lives show, orders of tables, numbers that go on."""
+    tally = Tally()
+    with interpreted():
+        for seed in LIVES:
+            tally.run(seed, without=DYING, kind="lives")
+    assert not tally.wrong, "\n".join(f"seed {seed}: {found.wrong}" for seed, found in tally.wrong)
+    assert tally.counts["served"] > tally.counts["calls"] // 20
 
 
 def test_fuzz_native():
@@ -99,6 +116,20 @@ def found_without(kind: str, most: int, monkeypatch) -> str | None:
         return next(
             (f"program {n}: {wrong}" for n, text in enumerate(texts) if (wrong := checked(text).wrong)), None
         )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.xfail(
+    strict=False, reason="in a refused recording run, what is dropped may die late: 4 of 1,000"
+)
+def test_fuzz_two_thousand_lives():
+    tally = Tally()
+    with interpreted():
+        for seed in range(LIVES.stop, LIVES.stop + 2000):
+            tally.run(seed, without=DYING, kind="lives")
+    print(tally.table())
+    assert not tally.wrong, "\n".join(f"seed {seed}: {found.wrong}" for seed, found in tally.wrong)
 
 
 @pytest.mark.slow

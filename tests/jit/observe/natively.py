@@ -36,6 +36,10 @@ class Natively:
     lifts = False
     holders = ()
 
+    @property
+    def lifting(self):
+        return set()
+
     def __init__(self):
         self.refused = None
         self.unsupported = []  # the functions the interpreter did not run
@@ -80,7 +84,7 @@ class Natively:
         return cell.cell_contents
 
     def store_cell(self, cell, value):
-        cell.cell_contents = value
+        cell.cell_contents = raw(value)
 
     def delete_cell(self, cell):
         del cell.cell_contents
@@ -135,14 +139,34 @@ class Natively:
     def truth(self, value):
         return bool(value)
 
-    def iterator(self, value):
+    def iterator(self, value, unseen=False):
         return iter(value)
 
     def next_of(self, iterator):
         return next(iterator)
 
-    def unpack(self, value):
+    def unpack(self, value, lift=False):
         return list(value)
+
+    # ---- containers that hold lifted numbers in their shadow
+
+    def put(self, container, kind, key, value):
+        return raw(value)
+
+    def added(self, container, value):
+        pass
+
+    def lazily(self, value):
+        return None
+
+    def filled(self, make, values):
+        return make([*map(raw, values)])
+
+    def filled_map(self, pairs):
+        made = {}
+        for key, value in pairs:
+            made[key] = raw(value)
+        return made
 
     def contains(self, value, element):
         return element in value
@@ -173,6 +197,12 @@ class Natively:
     def formatted(self, value, conversion, spec):
         """What an f-string puts for a value: conversion is "", "s", "r" or "a"."""
         return format(CONVERSIONS[conversion](value), spec)
+
+    def converted(self, value, conversion):
+        return CONVERSIONS[conversion](value)
+
+    def joined(self, texts):
+        return "".join(texts)
 
     # ---- calls
 

@@ -370,8 +370,10 @@ def test_lifted_numbers():
 def test_lifted_number_beside_one_that_has_no_text():
     w = Watched()
     w.slot()
-    assert w.binary("*", lifted(2.0, "S[0]"), float("inf")) == float("inf")
-    assert w.holds(2.0) and not w.holds(3.0)
+    assert w.binary("*", lifted(2.0, "S[0]"), float("inf")) == float("inf")  # "float('inf')"
+    assert w.holds(2.0) and w.holds(3.0)
+    found = w.binary("*", lifted(2.0, "S[0]"), float("nan"))
+    assert found != found and w.holds(2.0) and not w.holds(3.0)
 
 
 def test_tensors_are_native():
