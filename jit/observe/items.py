@@ -174,9 +174,10 @@ class Items(Contents):
     # ---- containers that the run makes ----
     def filled_map(self, pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
         """A new dictionary of pairs, some of whose values may be lifted."""
-        made: dict[Any, Any] = self.new({})
+        pairs = [*pairs]
+        made = self.new({key: raw(value) for key, value in pairs})
         for key, value in pairs:
-            made[key] = self.put(made, "item", key, value)
+            self.put(made, "item", key, value)
         return made
 
     def filled(self, make: Callable, values: Iterable[Any]) -> Any:
