@@ -65,7 +65,7 @@ class Attributes(Lookups):
             raise NameError(f"name '{name}' is not defined", name=name)
         if not self.refused:
             self.name_globals(scope)
-            if self.at(scope, "item", name) not in self.written:
+            if not self.written.has(scope, "item", name):
                 self.fact(scope, "in", name, f"({self.word(name)} in {{o}})", True)
             self._drops_global(scope, name)
             self.wrote(scope, "item", name)
@@ -80,7 +80,7 @@ class Attributes(Lookups):
         try:
             value = cell.cell_contents
         except ValueError:
-            if not self.refused and self.at(cell, "cell", 0) not in self.written:
+            if not self.refused and not self.written.has(cell, "cell", 0):
                 self.fact(cell, "empty", 0, f"{self.const(is_empty)}({{o}})", True)
             raise
         return value if self.refused else self.fact(cell, "cell", 0, "{o}.cell_contents", value, lift=True)
@@ -320,7 +320,7 @@ class Attributes(Lookups):
         own = self.own_of(o)
         if own is not None and name not in own:
             self._own_absent(o, own, name)
-        elif own is not None and self.at(o, "attr", name) not in self.written:
+        elif own is not None and not self.written.has(o, "attr", name):
             self.fact(o, "has", name, f"({self.word(name)} in {self.own_text(type(o))})", True)
         if not self.is_fresh(o) and own is not None and self.is_known(own):
             self.refuse(f"{name} was deleted from an object whose dictionary had been asked for")

@@ -303,9 +303,9 @@ def call_unpacked(frame: Frame, stack: list[Any], _: None) -> None:
 def called(frame: Frame, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of a call.  What depends on the calling frame is looked at here."""
     observer = frame.observer
-    if observer.holders:
-        observer.prune()
-    if observer.lifts:
+    if observer.fresh.holders:
+        observer.fresh.prune()
+    if observer.numbers.about:
         args, kwargs = observer.passed(function, args, kwargs)
     kind = type(function)
     if kind is BuiltinFunctionType:

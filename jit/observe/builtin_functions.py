@@ -360,7 +360,7 @@ class BuiltinFunctions(ClassChecks):
         if not all(map(is_number, [*map(raw, given), total])):
             return sum(map(self.plain, numbers), self.plain(start))
         first, *rest = map(spelled, given)
-        return self.computed(total, f"{self.const(sum)}(({', '.join(rest)},), {first})", closed=False)
+        return self.numbers.computed(total, f"{self.const(sum)}(({', '.join(rest)},), {first})", closed=False)
 
     def _extreme(self, function: Callable, *args: Any) -> Any:
         """`max(items)` or `min(items)` of numbers some of which are lifted."""

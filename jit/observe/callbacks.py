@@ -66,7 +66,7 @@ class Callbacks(Operators):
         if issubclass(kind, (np.ndarray, dict)):
             self.read_all(value, deep=strict)
             return value  # of a dictionary, whose keys are no lifted numbers
-        if id(value) in self.lifting:
+        if id(value) in self.shadow.handing:
             return self.drive(value, strict)
         if issubclass(kind, ITERATORS) or kind in VIEWS:
             if not self.is_fresh(value):
@@ -152,11 +152,6 @@ class Callbacks(Operators):
         for item in items:
             self.asks_for_nan(item)
             yield item
-
-    def made_here(self, o: Any) -> Any:
-        """Mark an object as made in this run, though it is of a kind that is pinned by identity."""
-        self.fresh[id(o)] = o
-        return o
 
     def result(self, value: Any) -> Any:
         """What C code or the library returned: new, with what is in it, unless it is known."""

@@ -61,10 +61,6 @@ class Calls(Library):
 
     freely: Callable[[Any, tuple, dict[str, Any]], Any] = staticmethod(natively)
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self._shown: set[int] = set()  # objects whose text is being made
-
     def call(self, function: Any, args: tuple = (), kwargs: Any = types.MappingProxyType({})) -> Any:
         """`function(*args, **kwargs)`."""
         if self.refused:
@@ -124,13 +120,13 @@ class Calls(Library):
     def _guarded_text(self, function: types.FunctionType, o: Any) -> str:
         """A `__repr__` that tells by the object's address that it is inside itself, and says ... then."""
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
-        if id(o) in self._shown:
+        if ("told", id(o)) in self.busy:
             return cells["fillvalue"].cell_contents if "fillvalue" in cells else "..."
-        self._shown.add(id(o))
+        self.busy.add(("told", id(o)))
         try:
             return self.call(cells["user_function"].cell_contents, (o,))
         finally:
-            self._shown.discard(id(o))
+            self.busy.discard(("told", id(o)))
 
     def _as_if_c(self, function: types.FunctionType, args: tuple, kwargs: Any) -> Any:
         """Call one of the standard library's that keeps a cache or leads to C code; MISSING: it is none."""
@@ -163,7 +159,7 @@ class Calls(Library):
                 self.fact(function, "attr", name, f"{{o}}.{name}", given)
                 if given:
                     self.read_all(given)
-            self.name_cells(function)
+            self.known.name_cells(function)
             for number, cell in enumerate(function.__closure__ or ()):
                 if not self.captured(function):
                     self.fact(function, "closure", number, f"{{o}}.__closure__[{number}]", cell)

@@ -113,7 +113,7 @@ class Instances(BuiltinFunctions):
         if simple and self.patched(value, SCALARS[kind]) is None:
             asked = self.recorder.asked
             found = kind(*args, **kwargs)
-            return self.answer(found, asked) if kind in (float, int) else found
+            return self.numbers.answer(found, asked) if kind in (float, int) else found
         if issubclass(type(value), np.ndarray):
             self.read_all(value)
             return kind(*args, **kwargs)
@@ -208,7 +208,7 @@ class Instances(BuiltinFunctions):
         made = self.new(kind(*[self.watch(x, False) if way is None else way
                                for x, way in zip(given, ways, strict=True)], **kwargs))  # fmt: skip
         if any(way is not None for way in ways):
-            self.lifting.add(id(made))
+            self.shadow.handing.add(id(made))
         return made
 
     def _reversed(self, o: Any) -> Any:
@@ -235,7 +235,7 @@ class Instances(BuiltinFunctions):
         if issubclass(kind, weakref.ref):
             self.abandon("a weak reference is made in each call, and tells what the recorder holds on to")
         if kind in HOLDERS or issubclass(kind, (functools.partial, weakref.ref)):
-            return self.made_here(kind(*args, **kwargs))
+            return self.fresh.made_here(kind(*args, **kwargs))
         if kind in (io.StringIO, io.BytesIO, contextvars.ContextVar):
             return self.new(kind(*args, **kwargs))
         if all(type(x) in ATOMS for x in values) and home in CONSTANT_MAKERS:

@@ -71,7 +71,7 @@ def load_constant(frame: Frame, stack: list[Any], value: Any) -> None:
 
 @operation("load_made", lifts=True)
 def load_made(frame: Frame, stack: list[Any], value: Any) -> None:
-    stack.append(frame.observer.constant(value))
+    stack.append(frame.observer.fresh.constant(value))
 
 
 @operation("push_null", lifts=True)
@@ -187,14 +187,14 @@ def delete_attribute(frame: Frame, stack: list[Any], name: str) -> None:
 def load_item(frame: Frame, stack: list[Any], _: None) -> None:
     key = stack.pop()
     observer = frame.observer
-    stack[-1] = observer.item(stack[-1], observer.plain(key) if observer.lifts else key)
+    stack[-1] = observer.item(stack[-1], observer.plain(key) if observer.numbers.about else key)
 
 
 @operation("store_item", lifts=True)
 def store_item(frame: Frame, stack: list[Any], _: None) -> None:
     key, value = stack.pop(), stack.pop()
     observer = frame.observer
-    observer.set_item(value, observer.plain(key) if observer.lifts else key, stack.pop())
+    observer.set_item(value, observer.plain(key) if observer.numbers.about else key, stack.pop())
 
 
 @operation("delete_item", lifts=True)

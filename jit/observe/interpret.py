@@ -42,15 +42,14 @@ class Interpreting:
     call: Any
     filled: Any
     filled_map: Any
-    holders: Any
+    fresh: Any
     is_known: Any
-    lifting: Any
-    lifts: bool
     new: Any
+    numbers: Any
     plain: Any
-    prune: Any
     refuse: Any
     refused: str | None
+    shadow: Any
 
     frame: Frame | None = None  # the innermost running one
     _limit = 0  # how deep the user's frames may go
@@ -73,7 +72,7 @@ class Interpreting:
             generator = self._generate(frame)
             for name in ("__name__", "__qualname__"):
                 setattr(generator, name, getattr(function, name))
-            self.lifting.add(id(generator))
+            self.shadow.handing.add(id(generator))
             return self.new(generator)
         self._run(frame)
         return frame.value
@@ -99,8 +98,8 @@ class Interpreting:
             if signal != YIELD:  # errors on the stack know frames that know the stack
                 frame.stack.clear()
                 frame.handled.clear()
-            if self.holders:
-                self.prune()
+            if self.fresh.holders:
+                self.fresh.prune()
             self.frame = back
             frame.back = None  # a suspended generator must not hold on to who ran it
             if back is None:
@@ -122,6 +121,7 @@ class Interpreting:
     def _level(self, frame: Frame, depth: int) -> int:
         """Run operations while so many errors are being handled; return the signal that ended it."""
         stack, handled, variables = frame.stack, frame.handled, frame.locals
+        numbers = self.numbers
         append = stack.append
         _, operations, _, handlers, *_ = frame.program
         while True:
@@ -142,7 +142,7 @@ class Interpreting:
                             append(variables[argument])
                             at += 1
                             continue
-                    if self.lifts and not lifts:
+                    if numbers.about and not lifts:
                         self._make_plain(stack)
                     target = handler(frame, stack, argument)
                     if target is None:

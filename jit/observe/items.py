@@ -15,6 +15,7 @@ from ...runtime import Size, Tensor
 from ...runtime.places import is_internal
 from ..facts import holds_nan, shown
 from .contents import CONTAINERS, SEQUENCES, VALUES, Contents
+from .heap import key_of
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, heap_class, lookup
 from .numbers import LIFTED, LiftedFloat, LiftedInt, raw
 
@@ -120,16 +121,16 @@ class Items(Contents):
         if type(k) is slice:
             self.read_all(o)
             return self.new(base.__getitem__(o, k))
-        if self.is_moved(o):
-            at, appended = operator.index(k), self.appended.get(id(o), 0)
+        if self.written.is_moved(o):
+            at, appended = operator.index(k), self.written.appended.get(id(o), 0)
             if -appended <= at < 0:
-                standing = self.standing(o, "appended", self.key_of(appended + at))
+                standing = self.standing(o, "appended", key_of(appended + at))
                 return base.__getitem__(o, k) if standing is None else standing
             if not appended or not 0 <= at < len(self.before(o)):
                 self.read_all(o)
                 return base.__getitem__(o, k)
         if issubclass(type(o), collections.deque):
-            self.unshadow(o)
+            self.shadow.bare(o)
         try:
             value = base.__getitem__(o, k)
         except IndexError:
@@ -193,10 +194,10 @@ class Items(Contents):
         """Note that what may be lifted is appended to a list or deque."""
         if self.is_fresh(o) and type(o) is list:
             self.put(o, "item", len(o), value)
-        elif id(o) in self.appended:
-            self.put(o, "appended", self.appended[id(o)] - 1, value)
+        elif id(o) in self.written.appended:
+            self.put(o, "appended", self.written.appended[id(o)] - 1, value)
         else:  # places move, or are not known
-            self.put(o, "somewhere", len(self.shadow.get(id(o), ())), value)
+            self.put(o, "somewhere", self.shadow.count(o), value)
 
     # ---- writing items ----
     def array_changes(self, o: np.ndarray) -> None:
@@ -256,11 +257,11 @@ class Items(Contents):
         self.effect(operator.setitem, o, k, value)
 
     def _set_in_list(self, o: Any, k: Any, value: Any) -> None:
-        if type(k) is slice or self.is_moved(o) or type(o) is not list:
+        if type(k) is slice or self.written.is_moved(o) or type(o) is not list:
             value = self.plain(value)
         if self.is_fresh(o):
             if type(k) is slice:
-                self.unshadow(o)
+                self.shadow.bare(o)
                 o[k] = self._spread(value)
                 return
             o[k] = raw(value)  # which raises, if there is no such place
@@ -275,13 +276,13 @@ class Items(Contents):
         else:
             self.read_length(o)
             self._drops_at(o, k)
-            self.writes_at(o)
-            if self.appended.pop(id(o), 0):
-                self.unshadow(o)
+            self.written.writes_at(o)
+            if self.written.appended.pop(id(o), 0):
+                self.shadow.bare(o)
         o[k] = raw(value)
         if self.source(o) is None:
             self.refuse(f"an item of a {type(o).__name__} was written that nothing known leads to")
-        if type(k) is not slice and not self.is_moved(o):
+        if type(k) is not slice and not self.written.is_moved(o):
             at = operator.index(k)
             self.wrote(o, "item", at + len(o) if at < 0 else at, value)
         self.effect(operator.setitem, o, k, value)
@@ -293,7 +294,7 @@ class Items(Contents):
         if not self.is_fresh(o) and 0 <= at < length:
             held = self.base_of(o).__getitem__(o, at)
             read = f"{self.const(self.base_of(o))}.__getitem__({{o}}, {at})"
-            self.drops(o, "item", at, None if self.is_moved(o) else read, held)
+            self.drops(o, "item", at, None if self.written.is_moved(o) else read, held)
 
     def _spread(self, value: Any) -> list[Any]:
         """What a list is about to take in, as a list of its own."""
@@ -316,7 +317,7 @@ class Items(Contents):
                 self.key(k, o)
                 self.put(o, "item", k, None)
             else:
-                self.unshadow(o)
+                self.shadow.bare(o)
             del o[k]
             return
         if issubclass(type(o), dict):
@@ -427,25 +428,25 @@ class Items(Contents):
         if issubclass(type(o), (list, tuple)):
             if any(type(lookup(type(o), name)) is Function for name in ("__iter__", "__getitem__")):
                 return None
-            lifted = id(o) in self.shadow and self.is_fresh(o) or self._keeps_changing(o)
+            lifted = o in self.shadow and self.is_fresh(o) or self._keeps_changing(o)
             return Places(self, o, None) if lifted else None
         how = {type({}.items()): "items", type({}.values()): "values"}.get(type(o))
         held = None if how is None else self.behind(o.mapping)
-        lifted = id(held) in self.shadow and type(held) is dict and self.is_fresh(held)
+        lifted = held in self.shadow and type(held) is dict and self.is_fresh(held)
         return Places(self, held, how) if lifted else None
 
     def _keeps_changing(self, o: Any) -> bool:
         """Whether a sequence that was there holds numbers that keep changing."""
-        if not self.lift or not self.is_known(o) or self.is_written(o) or self.refused:
+        if not self.numbers.lift or not self.is_known(o) or self.is_written(o) or self.refused:
             return False
-        if not any((self._spelled(o, "item", at), "item") in self.lift for at in range(len(o))):
+        if not any((self.known.spelled(o, "item", at), "item") in self.numbers.lift for at in range(len(o))):
             return False
         self.read_length(o)
         return True
 
     def lazily(self, o: Any) -> Any:
         """What a `zip` is to go through: lifted numbers stay lifted; None where C code goes through it."""
-        if id(o) in self.lifting:
+        if id(o) in self.shadow.handing:
             return o
         return self._places(o)
 
@@ -464,7 +465,7 @@ class Items(Contents):
         """`next(it)`.  Raises StopIteration."""
         if type(it) is Places:
             return next(it)
-        if id(it) in self.lifting:
+        if id(it) in self.shadow.handing:
             value = next(it)
             made = type(value) is tuple and type(it) in (zip, enumerate)
             return self._lifting_tuple(value) if made else value
@@ -521,7 +522,7 @@ class Items(Contents):
             if kind is range or all(type(each) in (int, float, str) and each == each for each in o):
                 (self.read_value if kind is range else self.read_all)(o)
                 there, listed = raw(x) in o, self.const(o if kind is range else frozenset(o))
-                words = f"whether {self.in_words(x.expression)} is in {shown(o)}"
+                words = f"whether {self.numbers.in_words(x.expression)} is in {shown(o)}"
                 self.check(f"({x.expression} in {listed}) is not {there}", words)
                 return there
         x = self.plain(x)

@@ -24,11 +24,12 @@ from ...runtime.inplace import write
 from ...runtime.modes import _Mode
 from ...runtime.refusal import unwrapped
 from .called_back import HANDED, CalledBack, calls_back
-from .facts import MOST
 from .kinds import ATOMS, UNSUPPORTED, Function, lookup
+from .lifted_numbers import MOST
 from .names import is_librarys, library_class, library_names, room_of, runs_user_code, wraps_user
 from .numbers import LIFTED, LiftedFloat, LiftedInt, raw
 from .policy import DENIED_LIBRARY, DENIED_ROOMS, FUNCTION_ROOMS, INTERPRETED_ROOMS
+from .taking import numbers_that_change, take_module, take_optimizer
 
 # Methods of modules that only read, and give iterators, dictionaries or text.
 _READERS = frozenset((
@@ -73,7 +74,7 @@ class Library(CalledBack):
             return handler(self, function, args, kwargs)
         if wraps_user(function):
             return self.user(function, args, kwargs)
-        if self.lifts and any(type(x) in LIFTED for x in (*args, *kwargs.values())):
+        if self.numbers.about and any(type(x) in LIFTED for x in (*args, *kwargs.values())):
             found = self._with_lifted(function, args, kwargs)
             if found is not UNSUPPORTED:
                 return found
@@ -278,7 +279,7 @@ class Library(CalledBack):
 
     def _take(self, module: Module) -> None:
         if not self.is_fresh(module):
-            self.whole_module(module)
+            take_module(self, module)
 
     def _is_whole(self, module: Module) -> bool:
         """Whether a module and all below it are the library's through and through."""
@@ -293,7 +294,7 @@ class Library(CalledBack):
             if not (_of_library(kind, "forward") and _of_library(kind, "__call__") and
                     _of_library(kind, "__getattr__")):  # fmt: skip
                 return False
-            if self.numbers_that_change(each, self.path(each)):
+            if numbers_that_change(self, each, self.path(each)):
                 return False
             for value in tuple(fields(each).values()):
                 if type(value) not in ATOMS and not issubclass(type(value), (Tensor, Module)):
@@ -346,7 +347,7 @@ class Library(CalledBack):
 
     def _take_optimizer(self, optimizer: Optimizer) -> None:
         if not self.is_fresh(optimizer):
-            self.whole_optimizer(optimizer)
+            take_optimizer(self, optimizer)
 
     # ---- classes ----
     def instantiate(self, kind: type, args: tuple, kwargs: Any) -> Any:
@@ -367,7 +368,7 @@ class Library(CalledBack):
     def _item(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """`x.item()`."""
         asked = self.recorder.asked
-        return self.answer(self.op(function, args, kwargs), asked)
+        return self.numbers.answer(self.op(function, args, kwargs), asked)
 
     def _tensor_of_number(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """`tensor(n)` of a lifted number."""
@@ -399,7 +400,7 @@ class Library(CalledBack):
             return None
         if whole:
             text = number.expression
-            self.check(f"not -{MOST} < {text} < {MOST}", f"the size of {self.in_words(text)}")
+            self.check(f"not -{MOST} < {text} < {MOST}", f"the size of {self.numbers.in_words(text)}")
         return self.result(ops.ones(tuple(map(self.plain, size)), dtype=dtype) * number)
 
     def _advance(self, function: Callable, args: tuple, kwargs: Any) -> None:

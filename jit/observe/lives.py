@@ -6,57 +6,60 @@ from typing import Any
 
 from ...runtime import Tensor
 from .deaths import noticed
-from .facts import Facts
+from .fresh import Fresh
+from .guard_text import GuardText
+from .heap import place_of
 from .kinds import ATOMS, MISSING
-from .parts import Part
+from .known import Known
+from .shadow import Shadow
+from .written import Written
 
 
-class Lives(Facts):
-    """Looks after what is written over, popped, deleted or cleared."""
+class Lives:
+    """Looks after what is written over, popped, deleted or cleared.  It has no state of its own."""
+
+    def __init__(self, guards: GuardText, known: Known, fresh: Fresh, written: Written, shadow: Shadow):
+        self._guards, self._known, self._fresh, self._written = guards, known, fresh, written
+        self._shadow = shadow
 
     def drops(self, o: Any, kind: str, key: Any, read: str | None, value: Any) -> None:
         """See to it that nobody notices the death of what a place held before it is written.
 
         read: gives that at a later call, with {o} for the object; None where facts say what stands there.
         """
-        if self.refused or id(o) in self.fresh:
+        if self._guards.recorder.reason is not None or o in self._fresh:
             return
-        told, place = noticed(value), (id(o), kind, self.key_of(key))
+        told, place = noticed(value), place_of(o, kind, key)
         if told is not None:
-            text = self._spelled(o, kind, key)
+            text = self._known.spelled(o, kind, key)
             del value
             self._let_go(f"what {text} held is dropped, which {told}")
-        elif read is not None and place not in self.written and not self._is_plain(place):
-            source = self.source(o)
+        elif read is not None and place not in self._written.places and not self._is_plain(place):
+            source = self._known.source(o)
             if source is not None:
-                text = f"whether anybody notices that what {self._spelled(o, kind, key)} held dies"
-                self.part.lines.append(f"v = {read.format(o=source)}")
-                self.check("type(v) not in SILENT and noticed(v)", text)
+                text = f"whether anybody notices that what {self._known.spelled(o, kind, key)} held dies"
+                self._guards.part.lines.append(f"v = {read.format(o=source)}")
+                self._guards.check("type(v) not in SILENT and noticed(v)", text)
 
     def drops_all(self, o: Any, values: Any) -> None:
         """The same of many that a container holds, which are facts."""
-        if self.refused or id(o) in self.fresh:
+        if self._guards.recorder.reason is not None or o in self._fresh:
             return
         for value in values:
             if (told := noticed(value)) is not None:
                 del value, values
-                self._let_go(f"something is taken out of {self.path(o)}, which {told}")
+                self._let_go(f"something is taken out of {self._known.path(o)}, which {told}")
                 return
 
     def _is_plain(self, place: tuple) -> bool:
         """Whether a fact says that a plain value or a tensor stands at a place."""
-        standing = self.facts.get(place, self.shadow.get(place[0], {}).get(place[1:], MISSING))
+        standing = self._known.facts.get(place, MISSING)
         return standing is not MISSING and (type(standing) in ATOMS or issubclass(type(standing), Tensor))
 
     def _let_go(self, why: str) -> None:
         """Refuse, and hold on to nothing: what dies now must die in time."""
-        self.refuse(why)
-        for held in (self.known, self.facts, self.shadow, self._before, self._keep, self.effects):
-            held.clear()
-        for part in self.parts:  # guards hold containers, and what those hold
-            if any(k not in part.weak and noticed(v) is not None for k, v in part.names.items()):
-                self.parts[:] = [Part() for _ in self.parts]
-                self._consts.clear()
-                self._named.clear()
-                self._weak.clear()  # names are given anew
-                return
+        self._guards.refuse(why)
+        self._known.forget()
+        self._shadow.forget()
+        self._written.forget()
+        self._guards.release()

@@ -75,7 +75,7 @@ class Methods(Callbacks):
         if kind in ATOMS or issubclass(kind, (int, str, float, bytes, complex)):
             return self._of_atom(o, name, run, args, kwargs)
         if issubclass(kind, ITERATORS):
-            if id(o) in self.lifting and name == "__next__":
+            if id(o) in self.shadow.handing and name == "__next__":
                 return self.next_of(o)
             if not self.is_fresh(o):
                 self.refuse(f"a {kind.__name__} from outside was used, and is used up by that")
@@ -159,7 +159,7 @@ class Methods(Callbacks):
             self.read_length(o)
         self._drops_of_list(o, name, args)
         if name == "append":
-            self.appends_to(o)
+            self.written.appends_to(o)
         else:
             self.writes_to(o)
         if name in _ADDING:
@@ -169,7 +169,7 @@ class Methods(Callbacks):
                 self._effect_on(o, unbound, *args)
             return None
         if name not in ("extend", "__iadd__"):
-            self.unshadow(o)  # what stands in it moves
+            self.shadow.bare(o)  # what stands in it moves
         result = run(*args, **kwargs)
         if not self.is_fresh(o):
             if name == "sort":  # its outcome is known, its key may be made in the run
@@ -355,7 +355,7 @@ class Methods(Callbacks):
             for value in args:
                 self.watch(value, True)
                 self.asks_for_nan(value)
-        if name == "pop" and (not self.is_fresh(o) or id(o) in self.tables) and len(o) > 1:
+        if name == "pop" and (not self.is_fresh(o) or id(o) in self.fresh.tables) and len(o) > 1:
             self.refuse("which item pop() takes out of a set hangs on its table; sort the items")
         if name != "add" and not self.is_fresh(o):
             self.drops_all(o, args if one else [*o])
@@ -365,7 +365,7 @@ class Methods(Callbacks):
         if self.is_fresh(o):
             self.of_table(o, *args)
             if name not in ("add", "update", "__ior__"):
-                self.dented.add(id(o))
+                self.fresh.dented.add(id(o))
         else:
             self._effect_on(o, unbound, *later)
             if one:
@@ -439,7 +439,7 @@ class Methods(Callbacks):
             return self.in_c(run, args, kwargs)
         if where == "_contextvars.ContextVar" or where == "contextvars.ContextVar":
             if name == "get" and self.source(o):
-                default = "".join([f", {self.key_text(x)}" for x in args])
+                default = "".join([f", {self.guards.key_text(x)}" for x in args])
                 found = run(*args)
                 return self.fact(o, "context", args, f"{{o}}.get({default[2:]})", found)
         if where in LOCKS and name in ("__enter__", "__exit__", "acquire", "release", "_is_owned", "locked"):

@@ -141,10 +141,6 @@ class Sinks(Methods):
 
     users: Callable[[], Iterator[Any]]  # the frames that a plain run would have: see interpret.py
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self.touched: set[int] = set()  # objects that an effect changed, which C code or a library knows how
-
     def caller(self) -> Caller:
         """The user's line that runs now."""
         code, offset = self.place()
@@ -333,7 +329,7 @@ class Sinks(Methods):
         args = tuple(map(self._plain_or_text, args))
         kwargs = {k: self._plain_or_text(x) for k, x in kwargs.items()}
         function(o, *map(raw, args), **{k: raw(x) for k, x in kwargs.items()})
-        self.touched.add(id(o))
+        self.written.touched.add(id(o))
         self.effect(function, o, *args, **kwargs)
         return None
 
@@ -342,7 +338,7 @@ class Sinks(Methods):
 
     def attribute(self, o: Any, name: str, default: Any = MISSING) -> Any:
         """Read an attribute: not one of what an effect has changed unseen."""
-        if self.touched and id(o) in self.touched and name not in BAR_METHODS:
+        if self.written.touched and id(o) in self.written.touched and name not in BAR_METHODS:
             self.refuse(f"{type(o).__name__}.{name} was read after it had been changed by unknown code")
         return super().attribute(o, name, default)
 

@@ -33,15 +33,11 @@ CONVERSIONS = {"": lambda value: value, "s": str, "r": repr, "a": ascii}
 
 
 class Natively:
-    lifts = False
-    holders = ()
-
-    @property
-    def lifting(self):
-        return set()
-
     def __init__(self):
         self.refused = None
+        self.numbers = types.SimpleNamespace(about=False)
+        self.shadow = types.SimpleNamespace(handing=set())
+        self.fresh = types.SimpleNamespace(holders=(), constant=self.new)
         self.unsupported = []  # the functions the interpreter did not run
         self.entered = set()  # the qualified names of those it ran
 
@@ -94,9 +90,6 @@ class Natively:
 
     def bases(self, kind):
         """What `except` asks of an error's class."""
-
-    def constant(self, value):
-        return self.new(value)
 
     def of_table(self, made, *sources):
         """Nor is the order of sets."""

@@ -21,11 +21,11 @@ class Served:
         self.refused = watching.refused
         if self.refused is None:
             outcome = Outcome(watching, result)
-            watching.close()
-            guards = [guard for part in watching.parts for guard in part.compiled()]
+            watching.guards.close(watching.known.roots)
+            guards = [guard for part in watching.guards.parts for guard in part.compiled()]
             self.refused = watching.refused
             if self.refused is None:
-                self.kept.append((guards, outcome.run, watching.size))
+                self.kept.append((guards, outcome.run, watching.guards.size))
         return result
 
 
@@ -33,15 +33,15 @@ def recorded(function, *args):
     """The recorder of one call."""
     watching = Interpreter()
     watching.result_of_run = watching.run(function, args, {})
-    watching.close()
-    watching.guards = [guard for part in watching.parts for guard in part.compiled()]
+    watching.guards.close(watching.known.roots)
+    watching.compiled = [guard for part in watching.guards.parts for guard in part.compiled()]
     return watching
 
 
 def holds(watching, *args):
     """Whether what a call took for granted still holds."""
-    slots = [*args, *[None] * watching.size]
-    return all(guard(slots) == 0 for guard in watching.guards)
+    slots = [*args, *[None] * watching.guards.size]
+    return all(guard(slots) == 0 for guard in watching.compiled)
 
 
 def compared(make, change=None, serves=2, given=(1, 1, 1, 1)):
