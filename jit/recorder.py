@@ -428,7 +428,9 @@ class Recorder:
         outside = {id(edge) for _, _, edge in self._before if edge is not None and type(edge) is not Leaf}
         begins = [x._node for x in outputs if isinstance(x, Tensor) and x._node is not None]
         if outside and any(id(edge) in outside for edge in reachable(begins)):
-            raise Refusal("backward ran on into the history that a tensor from outside has; detach() it before")
+            raise Refusal(
+                "backward ran on into the history that a tensor from outside has; detach() it before"
+            )
 
     def _detached(self, x: Tensor) -> None:
         if id(x._data) in self._values or id(x._data) in self._origins:
