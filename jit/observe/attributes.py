@@ -183,9 +183,7 @@ class Attributes(Lookups):
             return
         if handed:
             self.wrote(own, "item", name)
-        if self.source(o) is None:
-            self.refuse(f"{name} was written on a {type(o).__name__} that nothing known leads to")
-        self.effect(write, o, name, value)
+        self.effect_on(o, f"{name} was written on a {{}}", write, name, value)
 
     def _drops_attribute(self, o: Any, name: str) -> None:
         """An attribute that stands in the object's own dictionary or slot is about to go."""
@@ -331,10 +329,7 @@ class Attributes(Lookups):
         self._drops_attribute(o, name)
         object.__delattr__(o, name)
         self.wrote(o, "attr", name)
-        if not self.is_fresh(o):
-            if self.source(o) is None:
-                self.refuse(f"{name} was deleted from a {type(o).__name__} that nothing known leads to")
-            self.effect(object.__delattr__, o, name)
+        self.effect_on(o, f"{name} was deleted from a {{}}", object.__delattr__, name)
 
     def _delete_of_module(self, o: Module, name: str) -> None:
         if self.is_fresh(o):

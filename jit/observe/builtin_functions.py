@@ -86,8 +86,7 @@ class BuiltinFunctions(ClassChecks):
             return self.compare(_COMPARE[function], *args)
         if function in _UNARY and len(args) == 1:
             return self.unary(_UNARY[function], *args)
-        args = tuple(map(self.plain, args))
-        kwargs = {k: self.plain(v) for k, v in kwargs.items()}
+        args, kwargs = self.bare(args, kwargs)
         home, name = function.__module__ or "", function.__name__
         if name in LIST_WRITERS and home in PURE_MODULES and args and issubclass(type(args[0]), list):
             return self._orders(function, args, kwargs)
@@ -129,17 +128,13 @@ class BuiltinFunctions(ClassChecks):
         """heappush, insort and their kin, which order the list that they are given."""
         held = args[0]
         self.read_all(held)
-        for value in (*held, *args[1:]):
-            self.look_into(value)
+        self.look_into(*held, *args[1:])
         if kwargs.get("key") is not None:
             self.refuse(f"{function.__name__}() with a key orders a list in C code")
         self.drops_all(held, [*held])
         self.writes_to(held)
         result = function(*args, **kwargs)
-        if not self.is_fresh(held):
-            if self.source(held) is None:
-                self.refuse("a list was changed that nothing known leads to")
-            self.effect(function, *args, **kwargs)
+        self.effect_on(held, "a list was changed", function, *args[1:], **kwargs)
         return self.result(result)
 
     def _count(self, counts: dict, items: Any) -> None:
@@ -150,8 +145,7 @@ class BuiltinFunctions(ClassChecks):
     def numpy(self, function: Any, args: tuple, kwargs: Any) -> Any:
         """Call a function of NumPy's: a function of the arrays and values that it is given."""
         home, name = getattr(function, "__module__", None) or "numpy", getattr(function, "__name__", "")
-        args = tuple(map(self.plain, args))
-        kwargs = {k: self.plain(v) for k, v in kwargs.items()}
+        args, kwargs = self.bare(args, kwargs)
         self.read_numpys_settings()
         if home.startswith("numpy.random"):
             self.refuse(f"numpy.random.{name}() {DENIED_MODULES['numpy.random']}")
@@ -161,8 +155,8 @@ class BuiltinFunctions(ClassChecks):
             self.refuse(f"numpy.{name}(out=...) changes an array in place: take the result instead")
         elif issubclass(type(function), Builtin) and name == "at":
             self.refuse("a ufunc's at() changes an array in place")
+        self.read_deep(*args, *kwargs.values())
         for value in (*args, *kwargs.values()):
-            self.read_deep(value)
             if issubclass(type(value), Tensor):
                 self.refuse(f"numpy.{name}() was given a tensor, whose values NumPy then computes with; use "
                             "Lamina's op")  # fmt: skip
@@ -188,7 +182,7 @@ class BuiltinFunctions(ClassChecks):
 
     def make_bare(self, base: type, kind: type, args: tuple, kwargs: Any) -> Any:
         """`base.__new__(kind, ...)` of a C class."""
-        args, kwargs = tuple(map(self.plain, args)), {k: self.plain(v) for k, v in kwargs.items()}
+        args, kwargs = self.bare(args, kwargs)
         if base is object:
             return self.new(object.__new__(kind))
         if issubclass(base, (dict, set, list, deque, BaseException)):
@@ -226,8 +220,7 @@ class BuiltinFunctions(ClassChecks):
         return self.binary("+", a, b, inplace=function is operator.iconcat)
 
     def _length_hint(self, o: Any, *default: Any) -> int:
-        for value in default:
-            self.look_into(value)
+        self.look_into(*default)
         if self.special(o, "__len__") is not MISSING:
             return self._len(o)
         why = f"operator.length_hint() asks a {type(o).__name__} from C code"

@@ -184,10 +184,8 @@ class Calls(Library):
         """Call what the user vouches for: a function of its arguments."""
         self.source(function)
         self.same(function)
-        args = tuple(map(self.plain, args))
-        kwargs = {k: self.plain(v) for k, v in kwargs.items()}
-        for value in (*args, *kwargs.values()):
-            self.read_deep(value)
+        args, kwargs = self.bare(args, kwargs)
+        self.read_deep(*args, *kwargs.values())
         answer = function(*args, **kwargs)
         if not self._plain_data(answer):
             name = getattr(function, "__name__", function)

@@ -309,8 +309,12 @@ class Contents(Attributes):
             return
         self.fact(o, "is", 0, f"({{o}} is {self.const(o)})", True)
 
-    def read_deep(self, o: Any) -> None:
-        """Take for granted all that can be reached from a value that C code or Lamina is given."""
+    def read_deep(self, *values: Any) -> None:
+        """Take for granted all that can be reached from values that C code or Lamina is given."""
+        for o in values:
+            self._read_deep(o)
+
+    def _read_deep(self, o: Any) -> None:
         kind = type(o)
         if self.refused or kind in ATOMS or issubclass(kind, (Tensor, *PINNED, *ITERATORS)):
             if kind is Function or issubclass(kind, functools.partial):  # which may stand in a slot

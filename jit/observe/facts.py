@@ -90,7 +90,7 @@ class Facts:
         lives = Lives(guards, known, fresh, written, shadow)
         self.drops, self.drops_all = lives.drops, lives.drops_all
 
-    read_deep: Callable[[Any], None]  # take for granted all that a container holds: see contents.py
+    read_deep: Callable[..., None]  # take for granted all that a container holds: see contents.py
     in_order: Callable[[Any], None]  # the order of a set is asked: see contents.py
 
     # ---- refusing ----
@@ -311,6 +311,16 @@ class Facts:
         return value
 
     # ---- writing ----
+    def effect_on(self, o: Any, what: str, function: Callable, *args: Any, **kwargs: Any) -> None:
+        """Note what was done to an object, as `function(o, *args)`, unless the run made it.
+
+        what: the text of a refusal where nothing leads to the object; its class stands for {}.
+        """
+        if o not in self.fresh:
+            if self.source(o) is None:
+                self.refuse(what.replace("{}", type(o).__name__) + " that nothing known leads to")
+            self.effect(function, o, *args, **kwargs)
+
     def wrote(self, o: Any, kind: str, key: Any, value: Any = MISSING) -> None:
         """Note that this run has written a place, and the lifted number it put there."""
         self.put(o, kind, key, value)

@@ -105,8 +105,7 @@ class Instances(BuiltinFunctions):
             return self.converted(args[0], "s")
         value = self.plain(args[0])
         args = (value, *map(self.plain, args[1:]))
-        for other in (*args[1:], *kwargs.values()):
-            self.look_into(other)
+        self.look_into(*args[1:], *kwargs.values())
         if kind is complex and len(args) > 1 and type(value) not in ATOMS:
             return self.natively(f"complex() of a {type(value).__name__} and more", kind, args, kwargs)
         simple = issubclass(type(value), (Tensor, np.generic)) or type(value) in ATOMS
@@ -158,8 +157,7 @@ class Instances(BuiltinFunctions):
         if kind in (list, tuple) and len(given) == 1 and not kwargs:
             return self.filled(kind, self.unpack(given[0], lift=True))
         if kind is map and len(given) > 1 or kind in (zip, enumerate):
-            for value in kwargs.values():
-                self.look_into(value)
+            self.look_into(*kwargs.values())
             return self._lifting(kind, given, kwargs)
         if kind in WITH_FUNCTION_FIRST and given:
             given[0], first = self.trampoline(given[0]), 1
@@ -228,8 +226,7 @@ class Instances(BuiltinFunctions):
 
     def _of_c(self, kind: type, args: tuple, kwargs: Any) -> Any:
         """A class written in C."""
-        args = tuple(map(self.plain, args))
-        kwargs = {k: self.plain(v) for k, v in kwargs.items()}
+        args, kwargs = self.bare(args, kwargs)
         values = (*args, *kwargs.values())
         home = kind.__module__
         if issubclass(kind, weakref.ref):

@@ -215,14 +215,12 @@ class Items(Contents):
             if (asked := self.patched(o, "__setitem__")) is not None:
                 self.call(asked, (o, k, value))
                 return
-            self.read_deep(k)
-            self.read_deep(value)
+            self.read_deep(k, value)
             o[k] = value
             return
         if issubclass(type(o), np.ndarray):
             self.array_changes(o)
-            self.read_deep(k)
-            self.read_deep(value)
+            self.read_deep(k, value)
             o[k] = self.plain(value)
             return
         if issubclass(type(o), Tracked) and not self.is_fresh(o):
@@ -251,10 +249,8 @@ class Items(Contents):
         self.drops_item(o, k)
         self.writes_to(o)
         o[k] = raw(value)
-        if self.source(o) is None:
-            self.refuse(f"an item of a {type(o).__name__} was written that nothing known leads to")
         self.wrote(o, "item", k, value)
-        self.effect(operator.setitem, o, k, value)
+        self.effect_on(o, "an item of a {} was written", operator.setitem, k, value)
 
     def _set_in_list(self, o: Any, k: Any, value: Any) -> None:
         if type(k) is slice or self.written.is_moved(o) or type(o) is not list:
@@ -280,12 +276,10 @@ class Items(Contents):
             if self.written.appended.pop(id(o), 0):
                 self.shadow.bare(o)
         o[k] = raw(value)
-        if self.source(o) is None:
-            self.refuse(f"an item of a {type(o).__name__} was written that nothing known leads to")
         if type(k) is not slice and not self.written.is_moved(o):
             at = operator.index(k)
             self.wrote(o, "item", at + len(o) if at < 0 else at, value)
-        self.effect(operator.setitem, o, k, value)
+        self.effect_on(o, "an item of a {} was written", operator.setitem, k, value)
 
     def _drops_at(self, o: Any, k: Any) -> None:
         """An item of a list is about to be replaced."""
@@ -339,9 +333,7 @@ class Items(Contents):
             self.refuse(f"an item of a {type(o).__name__} was deleted")
             del o[k]
             return
-        if self.source(o) is None:
-            self.refuse(f"an item of a {type(o).__name__} was deleted that nothing known leads to")
-        self.effect(operator.delitem, o, k)
+        self.effect_on(o, "an item of a {} was deleted", operator.delitem, k)
 
     # ---- truth ----
     def truth(self, o: Any) -> bool:

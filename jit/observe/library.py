@@ -100,8 +100,7 @@ class Library(CalledBack):
 
     def op(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """Run a function of Lamina's natively: its ops are heard, its arguments are read now."""
-        args = tuple(map(self.plain, args))
-        kwargs = {k: self.plain(v) for k, v in kwargs.items()}
+        args, kwargs = self.bare(args, kwargs)
         decorates = bool(args) and issubclass(type(args[0]), _Mode)
         for value in (*args, *kwargs.values()):
             if decorates and value is not args[0]:  # no_grad()(function) only wraps it

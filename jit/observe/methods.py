@@ -36,6 +36,7 @@ _DICT_READS = frozenset(("items", "keys", "values", "copy", "__iter__", "__eq__"
                          "__reversed__", "__or__", "__ror__"))  # fmt: skip
 _DICT_KEYED = frozenset(("get", "__getitem__", "__contains__", "setdefault", "pop", "__missing__"))
 _DICT_WRITES = frozenset(("update", "clear", "popitem", "__delitem__", "move_to_end", "__ior__"))
+_CHANGED = "a {} was changed"  # of which nothing is known
 _ADDING = ("append", "appendleft")
 _COMPARING = frozenset(("index", "count", "__contains__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__",
                         "__ge__"))  # fmt: skip
@@ -65,8 +66,7 @@ class Methods(Callbacks):
         if name != "update" or kind is not dict:
             kwargs = {k: self.plain(v) for k, v in kwargs.items()}
         if issubclass(kind, Tensor):
-            for value in (*args, *kwargs.values()):
-                self.read_deep(value)
+            self.read_deep(*args, *kwargs.values())
             return self.result(run(*args, **kwargs))
         if name in _PLAINLY and len(args) == _PLAINLY[name]:
             return self._plainly(o, name, unbound, run, args)
@@ -88,10 +88,9 @@ class Methods(Callbacks):
             return self._of_set(o, name, unbound, run, args, kwargs)
         if issubclass(kind, tuple):
             self.read_all(o, deep=True)
-            for value in args:
-                self.read_deep(value)
-                if holds_nan(value):
-                    self.asks_for_nan(tuple(o))
+            self.read_deep(*args)
+            if any(map(holds_nan, args)):
+                self.asks_for_nan(tuple(o))
             return self.result(run(*args, **kwargs))
         if issubclass(kind, (np.ndarray, np.generic)):
             return self._of_array(o, name, run, args, kwargs)
@@ -102,9 +101,8 @@ class Methods(Callbacks):
         """`form.format(...)` of plain values, some of them lifted."""
         given = (*args, *kwargs.values())
         if not all(type(x) in LIFTED or type(x) in TOLD for x in given):
-            args, kwargs = tuple(map(self.plain, args)), {k: self.plain(v) for k, v in kwargs.items()}
-            for x in (*args, *kwargs.values()):
-                self.look_into(x)
+            args, kwargs = self.bare(args, kwargs)
+            self.look_into(*args, *kwargs.values())
             return self.result(form.format(*args, **kwargs))
         text = form.format(*map(raw, args), **{k: raw(v) for k, v in kwargs.items()})
         words = [*map(spelled, args), *(f"{k}={spelled(v)}" for k, v in kwargs.items())]
@@ -116,8 +114,7 @@ class Methods(Callbacks):
         if name in _AS_MAPPINGS and type(args[0] if args else "") not in (dict, str, *ATOMS):
             return self.natively(f"{name}() looks things up in C code", run, args, kwargs)
         given = tuple([self.watch(value, True) for value in args])
-        for value in kwargs.values():
-            self.look_into(value)
+        self.look_into(*kwargs.values())
         return self.result(run(*given, **kwargs))
 
     # ---- lists ----
@@ -138,10 +135,9 @@ class Methods(Callbacks):
         if name in LIST_READS:
             self.read_settings(o)
             self.read_all(o, deep=name in _COMPARING)
-            for value in args:
-                self.look_into(value)
-                if holds_nan(value) and "__add" not in name:
-                    self.asks_for_nan([*self.base_of(o).__iter__(o)])
+            self.look_into(*args)
+            if any(map(holds_nan, args)) and "__add" not in name:
+                self.asks_for_nan([*self.base_of(o).__iter__(o)])
             return self.result(run(*args, **kwargs))
         if name not in LIST_WRITES and name not in LIST_READ_WRITES:
             return self._of_other(o, name, unbound, run, args, kwargs)
@@ -165,17 +161,15 @@ class Methods(Callbacks):
         if name in _ADDING:
             self.added(o, args[0])
             run(raw(args[0]))
-            if not self.is_fresh(o):
-                self._effect_on(o, unbound, *args)
+            self.effect_on(o, _CHANGED, unbound, *args)
             return None
         if name not in ("extend", "__iadd__"):
             self.shadow.bare(o)  # what stands in it moves
         result = run(*args, **kwargs)
-        if not self.is_fresh(o):
-            if name == "sort":  # its outcome is known, its key may be made in the run
-                self._effect_on(o, _take_order, self.new(list(o)))
-            else:
-                self._effect_on(o, unbound, *args, **kwargs)
+        if name == "sort":  # its outcome is known, its key may be made in the run
+            self.effect_on(o, _CHANGED, _take_order, self.new(list(o)))
+        else:
+            self.effect_on(o, _CHANGED, unbound, *args, **kwargs)
         return result
 
     def _reads_of_list(self, o: Any, name: str, args: tuple) -> None:
@@ -187,8 +181,7 @@ class Methods(Callbacks):
         else:
             self.read_all(o)
         if compares:
-            for value in (*o, *args):
-                self.look_into(value)
+            self.look_into(*o, *args)
             if any(map(holds_nan, args)):
                 self.asks_for_nan([*self.base_of(o).__iter__(o)])
 
@@ -211,13 +204,6 @@ class Methods(Callbacks):
                 self.drops(o, "all", 0, f"[*{self.const(base)}.__iter__({{o}})]", [*base.__iter__(o)])
             elif len(o):
                 self.drops(o, "end", name, f"({one[0]})", base.__getitem__(o, one[1]))
-
-    def _effect_on(self, o: Any, function: Callable, *args: Any, **kwargs: Any) -> None:
-        """Note a write to a container that was there before the run."""
-        if self.source(o) is None:
-            self.refuse(f"a {type(o).__name__} was changed that nothing known leads to")
-            return
-        self.effect(function, o, *args, **kwargs)
 
     # ---- dictionaries ----
     def _of_dict(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple, kwargs: Any) -> Any:
@@ -261,8 +247,8 @@ class Methods(Callbacks):
             self.drops_all(o, [*dict.keys(o), *dict.values(o)])
         self.writes_to(o)
         result = run(*args, **kwargs)
+        self.effect_on(o, _CHANGED, unbound, *args, **kwargs)
         if not self.is_fresh(o):
-            self._effect_on(o, unbound, *args, **kwargs)
             for key in keys:
                 if key not in o:
                     self.wrote(o, "item", key)
@@ -309,7 +295,7 @@ class Methods(Callbacks):
             run(key)
             self.put(o, "item", key, None)
             if not self.is_fresh(o):
-                self._effect_on(o, unbound, key)
+                self.effect_on(o, _CHANGED, unbound, key)
                 self.wrote(o, "item", key)
             return found
         return args[1] if name in ("get", "pop") and len(args) > 1 else run(*args)
@@ -325,8 +311,7 @@ class Methods(Callbacks):
         self.writes_to(o)
         put(o, key, raw(value))
         self.wrote(o, "item", key, value)
-        if not self.is_fresh(o):
-            self._effect_on(o, put, key, value)
+        self.effect_on(o, _CHANGED, put, key, value)
 
     # ---- sets ----
     def _of_set(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple, kwargs: Any) -> Any:
@@ -367,7 +352,7 @@ class Methods(Callbacks):
             if name not in ("add", "update", "__ior__"):
                 self.fresh.dented.add(id(o))
         else:
-            self._effect_on(o, unbound, *later)
+            self.effect_on(o, _CHANGED, unbound, *later)
             if one:
                 self.wrote(o, "item", args[0])
         return o if result is o else self.result(result)
@@ -386,8 +371,7 @@ class Methods(Callbacks):
             self.read_all(o)
         if name in ARRAY_FILES or "out" in kwargs:
             self.refuse(f"ndarray.{name}() writes to what it is given")
-        for value in (*args, *kwargs.values()):
-            self.read_deep(value)
+        self.read_deep(*args, *kwargs.values())
         return self.result(run(*args, **kwargs))
 
     # ---- object's own ----
@@ -497,8 +481,7 @@ class Methods(Callbacks):
             elif not all(type(x) in (str, bytes) for x in args):
                 return self.natively("a file was given something that is no text", run, args, kwargs)
             result = run(*args)
-            if not self.is_fresh(o):
-                self._effect_on(o, unbound, *args)
+            self.effect_on(o, _CHANGED, unbound, *args)
             return result
         if self.is_fresh(o) and issubclass(type(o), (io.StringIO, io.BytesIO)):
             return self.result(run(*args, **kwargs))

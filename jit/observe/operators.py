@@ -130,8 +130,7 @@ class Operators(Items):
         if any(issubclass(type(o), (np.ndarray, np.generic)) for o in (a, b)):
             self.read_numpys_settings()
         if native or symbol == "%" and issubclass(type(a), (str, bytes)):
-            self.read_deep(a)
-            self.read_deep(b)
+            self.read_deep(a, b)
         if inplace and not native and _changes(symbol, a):
             return self._within(symbol, run, a, b)
         self._read_operand(symbol, a)
@@ -336,12 +335,10 @@ class Operators(Items):
         result = run(a, b)
         if result is not a:
             return self.made(result)
-        if self.source(a) is None:
-            self.refuse(f"{symbol}= changed a {type(a).__name__} that nothing known leads to")
         if issubclass(type(a), dict):
             for k in dict(b):
                 self.wrote(a, "item", k)
-        self.effect(run, a, b)
+        self.effect_on(a, f"{symbol}= changed a {{}}", run, b)
         return result
 
     def unary(self, symbol: str, a: Any) -> Any:
