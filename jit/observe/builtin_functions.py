@@ -17,19 +17,11 @@ from typing import Any
 import numpy as np
 
 from ...runtime import Tensor
+from . import policy
 from .class_checks import ClassChecks
 from .kinds import ATOMS, MISSING, Builtin, Function, lookup
 from .numbers import LIFTED, is_number, raw, spelled
 from .operators import BINARY, COMPARISONS, UNARY
-from .policy import (
-    DENIED_MODULES,
-    IMPURE_IN_PURE,
-    LIST_WRITERS,
-    NUMPY_DENIED,
-    PURE_BUILTINS,
-    PURE_MODULES,
-    reason_against,
-)
 
 _DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 _SIZED = (list, tuple, dict, set, frozenset)
@@ -88,9 +80,16 @@ class BuiltinFunctions(ClassChecks):
             return self.unary(_UNARY[function], *args)
         args, kwargs = self.bare(args, kwargs)
         home, name = function.__module__ or "", function.__name__
-        if name in LIST_WRITERS and home in PURE_MODULES and args and issubclass(type(args[0]), list):
+        if (
+            name in policy.LIST_WRITERS
+            and home in policy.PURE_MODULES
+            and args
+            and issubclass(type(args[0]), list)
+        ):
             return self._orders(function, args, kwargs)
-        if function in PURE_BUILTINS or (home in PURE_MODULES and name not in IMPURE_IN_PURE):
+        if function in policy.PURE_BUILTINS or (
+            home in policy.PURE_MODULES and name not in policy.IMPURE_IN_PURE
+        ):
             return self._pure(function, args, kwargs)
         if name == "_count_elements" and args and issubclass(type(args[0]), dict):
             return self._count(*args)
@@ -98,7 +97,7 @@ class BuiltinFunctions(ClassChecks):
             return self.numpy(function, args, kwargs)
         if home == "_abc":
             return function(*args, **kwargs)
-        return self.natively(reason_against(home, name), function, args, kwargs)
+        return self.natively(policy.reason_against(home, name), function, args, kwargs)
 
     def _pure(self, function: Any, args: tuple, kwargs: Any) -> Any:
         asked = _ASKED.get(function)
@@ -148,8 +147,8 @@ class BuiltinFunctions(ClassChecks):
         args, kwargs = self.bare(args, kwargs)
         self.read_numpys_settings()
         if home.startswith("numpy.random"):
-            self.refuse(f"numpy.random.{name}() {DENIED_MODULES['numpy.random']}")
-        elif name in NUMPY_DENIED:
+            self.refuse(f"numpy.random.{name}() {policy.DENIED_MODULES['numpy.random']}")
+        elif name in policy.NUMPY_DENIED:
             self.refuse(f"numpy.{name}() reads or writes more than it is given; do it outside")
         elif kwargs.get("out") is not None:
             self.refuse(f"numpy.{name}(out=...) changes an array in place: take the result instead")
@@ -172,12 +171,12 @@ class BuiltinFunctions(ClassChecks):
         if name == "__init_subclass__" or name == "__subclasshook__":
             return function(*args, **kwargs)
         if owner.__module__ == "datetime" and name in ("now", "today", "utcnow"):
-            return self.natively(f"datetime.{name}() {DENIED_MODULES['time']}", function, args, kwargs)
+            return self.natively(f"datetime.{name}() {policy.DENIED_MODULES['time']}", function, args, kwargs)
         plain = owner.__module__ in _PLAIN_HOMES
         if plain and type(lookup(type(owner), "__call__")) is not Function:
             given = [self.watch(self.plain(value), True) for value in args]
             return self.result(function(*given, **{k: self.plain(v) for k, v in kwargs.items()}))
-        why = reason_against(owner.__module__, f"{owner.__name__}.{name}")
+        why = policy.reason_against(owner.__module__, f"{owner.__name__}.{name}")
         return self.natively(why, function, args, kwargs)
 
     def make_bare(self, base: type, kind: type, args: tuple, kwargs: Any) -> Any:
@@ -192,7 +191,7 @@ class BuiltinFunctions(ClassChecks):
         if base in (tuple, frozenset) or base in ATOMS:
             given = [self.watch(self.plain(value), base not in (tuple,)) for value in args]
             return self.new(base.__new__(kind, *given, **kwargs))
-        return self.natively(reason_against(base.__module__, f"{base.__name__}.__new__"), base.__new__,
+        return self.natively(policy.reason_against(base.__module__, f"{base.__name__}.__new__"), base.__new__,
                              (kind, *args), kwargs)  # fmt: skip
 
     # ---- len, getattr and their kin ----

@@ -12,18 +12,10 @@ from typing import Any
 import numpy as np
 
 from ...runtime import Tensor
+from . import policy
 from .builtin_functions import BuiltinFunctions
 from .kinds import ATOMS, MISSING, PINNED, Builtin, Function, heap_class, lookup
 from .numbers import LIFTED
-from .policy import (
-    BY_IDENTITY,
-    CONSTANT_MAKERS,
-    CONSUMERS,
-    HOLDERS,
-    SCALARS,
-    WITH_FUNCTION_FIRST,
-    reason_against,
-)
 
 
 def written_in_c(kind: type) -> bool:
@@ -43,7 +35,7 @@ class Instances(BuiltinFunctions):
             return self.natively("a class is made in each call; make it outside", kind, args, kwargs)
         if kind is bool and args:
             return self.truth(args[0])
-        if kind in SCALARS:
+        if kind in policy.SCALARS:
             number = MISSING if kwargs else self.of_numbers(kind, args)
             return self._scalar(kind, args, kwargs) if number is MISSING else number
         if kind in (slice, range, object, type(None)):
@@ -54,7 +46,7 @@ class Instances(BuiltinFunctions):
             if not args:
                 return self.natively("super() without arguments was called from afar", kind, args, kwargs)
             return self.new(super(*args))
-        if kind in CONSUMERS:
+        if kind in policy.CONSUMERS:
             return self._consumer(kind, args, kwargs)
         if issubclass(kind, BaseException) and type(lookup(kind, "__init__")) is not Function:
             if type(lookup(kind, "__new__")) is not Function:
@@ -109,14 +101,14 @@ class Instances(BuiltinFunctions):
         if kind is complex and len(args) > 1 and type(value) not in ATOMS:
             return self.natively(f"complex() of a {type(value).__name__} and more", kind, args, kwargs)
         simple = issubclass(type(value), (Tensor, np.generic)) or type(value) in ATOMS
-        if simple and self.patched(value, SCALARS[kind]) is None:
+        if simple and self.patched(value, policy.SCALARS[kind]) is None:
             asked = self.recorder.asked
             found = kind(*args, **kwargs)
             return self.numbers.answer(found, asked) if kind in (float, int) else found
         if issubclass(type(value), np.ndarray):
             self.read_all(value)
             return kind(*args, **kwargs)
-        method = self.special(value, SCALARS[kind])
+        method = self.special(value, policy.SCALARS[kind])
         if type(method) is Function:
             return self.call(method, (value,))
         if kind is str and not args[1:]:
@@ -159,7 +151,7 @@ class Instances(BuiltinFunctions):
         if kind is map and len(given) > 1 or kind in (zip, enumerate):
             self.look_into(*kwargs.values())
             return self._lifting(kind, given, kwargs)
-        if kind in WITH_FUNCTION_FIRST and given:
+        if kind in policy.WITH_FUNCTION_FIRST and given:
             given[0], first = self.trampoline(given[0]), 1
         for name in ("func", "key"):
             if callable(kwargs.get(name)):
@@ -180,7 +172,7 @@ class Instances(BuiltinFunctions):
                 given[at] = self.watch(given[at], strict)
             elif at:
                 self.look_into(given[at])
-        if kind in BY_IDENTITY:
+        if kind in policy.BY_IDENTITY:
             given[0] = self.new(self.without_nan(given[0]))
         made = self.new(kind(*given, **kwargs))
         return self.of_table(made, *given) if strict else made
@@ -231,11 +223,11 @@ class Instances(BuiltinFunctions):
         home = kind.__module__
         if issubclass(kind, weakref.ref):
             self.abandon("a weak reference is made in each call, and tells what the recorder holds on to")
-        if kind in HOLDERS or issubclass(kind, (functools.partial, weakref.ref)):
+        if kind in policy.HOLDERS or issubclass(kind, (functools.partial, weakref.ref)):
             return self.fresh.made_here(kind(*args, **kwargs))
         if kind in (io.StringIO, io.BytesIO, contextvars.ContextVar):
             return self.new(kind(*args, **kwargs))
-        if all(type(x) in ATOMS for x in values) and home in CONSTANT_MAKERS:
+        if all(type(x) in ATOMS for x in values) and home in policy.CONSTANT_MAKERS:
             return self.result(kind(*args, **kwargs))
         if home in ("datetime", "decimal", "_decimal") and all(
             type(x) in ATOMS or type(x).__module__ in ("datetime", "decimal", "_decimal") for x in values
@@ -245,4 +237,4 @@ class Instances(BuiltinFunctions):
             return self.numpy(kind, args, kwargs)
         if home == "_thread" or kind.__name__ in ("lock", "RLock"):
             return self.new(kind(*args, **kwargs))
-        return self.natively(reason_against(home, kind.__name__), kind, args, kwargs)
+        return self.natively(policy.reason_against(home, kind.__name__), kind, args, kwargs)

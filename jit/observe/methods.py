@@ -12,25 +12,12 @@ import numpy as np
 
 from ...runtime import Tensor
 from ..facts import holds_nan, literal
+from . import policy
 from .callbacks import Callbacks
 from .contents import CONTAINERS, VALUES
 from .kinds import ATOMS, ITERATORS, MISSING, VIEWS, Function, lookup
 from .numbers import LIFTED, METHODS, raw, spelled
 from .operators import TOLD
-from .policy import (
-    ARRAY_FILES,
-    ARRAY_WRITES,
-    CONSTANT_OBJECTS,
-    DENIED_MODULES,
-    FILE_WRITES,
-    LIST_READ_WRITES,
-    LIST_READS,
-    LIST_WRITES,
-    LOCKS,
-    SET_READS,
-    SET_WRITES,
-    reason_against,
-)
 
 _DICT_READS = frozenset(("items", "keys", "values", "copy", "__iter__", "__eq__", "__ne__", "__len__",
                          "__reversed__", "__or__", "__ror__"))  # fmt: skip
@@ -132,20 +119,20 @@ class Methods(Callbacks):
         if name == "__len__":
             self.read_length(o)
             return run()
-        if name in LIST_READS:
+        if name in policy.LIST_READS:
             self.read_settings(o)
             self.read_all(o, deep=name in _COMPARING)
             self.look_into(*args)
             if any(map(holds_nan, args)) and "__add" not in name:
                 self.asks_for_nan([*self.base_of(o).__iter__(o)])
             return self.result(run(*args, **kwargs))
-        if name not in LIST_WRITES and name not in LIST_READ_WRITES:
+        if name not in policy.LIST_WRITES and name not in policy.LIST_READ_WRITES:
             return self._of_other(o, name, unbound, run, args, kwargs)
         self.read_settings(o)
         if "extend" in name or name == "__iadd__":
             args = (self.new([*map(self.plain, self.unpack(args[0]))]),)
             run = getattr(o, name) if lookup(type(o), name) is unbound else types.MethodType(unbound, o)
-        if name in LIST_READ_WRITES:
+        if name in policy.LIST_READ_WRITES:
             self._reads_of_list(o, name, args)
             for k, value in kwargs.items():
                 if k != "key":
@@ -320,12 +307,12 @@ class Methods(Callbacks):
         if name == "__len__":
             self.read_length(o)
             return run()
-        if name in SET_READS:
+        if name in policy.SET_READS:
             self.read_all(o)
             self.asks_for_nan(*args)
             given = tuple([self.watch(value, True) for value in args])
             return self.of_table(self.result(run(*given)), o, *args)
-        if name not in SET_WRITES:
+        if name not in policy.SET_WRITES:
             return self._of_other(o, name, unbound, run, args, kwargs)
         one = name in ("add", "discard", "remove")
         if one:
@@ -366,10 +353,10 @@ class Methods(Callbacks):
     # ---- arrays ----
     def _of_array(self, o: Any, name: str, run: Callable, args: tuple, kwargs: Any) -> Any:
         if issubclass(type(o), np.ndarray):
-            if name in ARRAY_WRITES and (not self.is_fresh(o) or o.base is not None):
+            if name in policy.ARRAY_WRITES and (not self.is_fresh(o) or o.base is not None):
                 self.refuse(f"ndarray.{name}() changes an array in place: make a new one, or a tensor")
             self.read_all(o)
-        if name in ARRAY_FILES or "out" in kwargs:
+        if name in policy.ARRAY_FILES or "out" in kwargs:
             self.refuse(f"ndarray.{name}() writes to what it is given")
         self.read_deep(*args, *kwargs.values())
         return self.result(run(*args, **kwargs))
@@ -413,7 +400,7 @@ class Methods(Callbacks):
             return self.natively("a mappingproxy was read", run, args, kwargs)
         if issubclass(kind, io.IOBase) or kind.__module__ in ("_io", "io"):
             return self._of_file(o, name, unbound, run, args, kwargs)
-        if where in CONSTANT_OBJECTS and all(type(x) in ATOMS or type(x) is kind for x in values):
+        if where in policy.CONSTANT_OBJECTS and all(type(x) in ATOMS or type(x) is kind for x in values):
             for value in (o, *values):
                 if type(value) not in ATOMS:
                     (self.read_value if issubclass(type(value), VALUES) else self.same)(value)
@@ -426,7 +413,14 @@ class Methods(Callbacks):
                 default = "".join([f", {self.guards.key_text(x)}" for x in args])
                 found = run(*args)
                 return self.fact(o, "context", args, f"{{o}}.get({default[2:]})", found)
-        if where in LOCKS and name in ("__enter__", "__exit__", "acquire", "release", "_is_owned", "locked"):
+        if where in policy.LOCKS and name in (
+            "__enter__",
+            "__exit__",
+            "acquire",
+            "release",
+            "_is_owned",
+            "locked",
+        ):
             return run(*args, **kwargs)
         if issubclass(kind, BaseException):
             if name in ("__str__", "__repr__"):
@@ -450,7 +444,7 @@ class Methods(Callbacks):
         if kind.__module__ == "logging" or name == "__reduce_ex__":
             return self.natively(f"{name}() goes through an object in C code", run, args, kwargs)
         home = kind.__module__ if issubclass(type(kind.__module__), str) else None
-        return self.natively(reason_against(home, f"{kind.__name__}.{name}"), run, args, kwargs)
+        return self.natively(policy.reason_against(home, f"{kind.__name__}.{name}"), run, args, kwargs)
 
     def _text_of_object(self, o: Any, name: str, run: Callable, args: tuple) -> str:
         if name != "__repr__":  # which ask __repr__
@@ -474,7 +468,7 @@ class Methods(Callbacks):
         return self.natively(f"the descriptor {getattr(o, '__name__', '')} was asked", run, args, {})
 
     def _of_file(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple, kwargs: Any) -> Any:
-        if name in FILE_WRITES and not kwargs:
+        if name in policy.FILE_WRITES and not kwargs:
             if name == "writelines":
                 args = (self.new([self.plain(x) for x in self.unpack(args[0])]),)
                 run = types.MethodType(unbound, o)
@@ -489,7 +483,7 @@ class Methods(Callbacks):
             text = f"{{o}}.{name}()"
             if self.source(o):
                 return self.fact(o, "asked", name, text, run(*args))
-        why = f"{type(o).__name__}.{name}() {DENIED_MODULES['io']}"
+        why = f"{type(o).__name__}.{name}() {policy.DENIED_MODULES['io']}"
         return self.natively(why, run, args, kwargs)
 
 
