@@ -116,12 +116,9 @@ class BuiltinFunctions(ClassChecks):
             found = start[0] if start else self.next_of(iterator)
         except StopIteration:
             return functools.reduce(function, ())  # raises
-        while True:
-            try:
-                item = self.next_of(iterator)
-            except StopIteration:
-                return found
+        for item in self.each(iterator):
             found = self.call(function, (found, item))
+        return found
 
     def _orders(self, function: Any, args: tuple, kwargs: Any) -> Any:
         """heappush, insort and their kin, which order the list that they are given."""
@@ -315,33 +312,25 @@ class BuiltinFunctions(ClassChecks):
 
     def _first(self, items: Any, wanted: bool) -> bool:
         """Whether any of the items is true, or false."""
-        iterator = self.iterator(items, unseen=True)
-        while True:
-            try:
-                item = self.next_of(iterator)
-            except StopIteration:
-                return False
+        for item in self.each(self.iterator(items, unseen=True)):
             if self.truth(item) is wanted:
                 return True
+        return False
 
     def _sum(self, items: Any, start: Any = 0) -> Any:
         """`sum`; as long as there are numbers alone, C adds them: it rounds floats otherwise from 3.12 on."""
-        iterator = self.iterator(items, unseen=True)
         numbers: list | None = []
         found = start
         if not issubclass(type(start), (int, float, complex)):
             numbers = None
-        while True:
-            try:
-                item = self.next_of(iterator)
-            except StopIteration:
-                return self._summed(numbers, start) if numbers else found
+        for item in self.each(self.iterator(items, unseen=True)):
             if numbers is not None and issubclass(type(item), (int, float, complex)):
                 numbers.append(item)
                 continue
             if numbers is not None:
                 found, numbers = (self._summed(numbers, start) if numbers else start), None
             found = self.binary("+", found, item)
+        return self._summed(numbers, start) if numbers else found
 
     def _summed(self, numbers: list, start: Any) -> Any:
         """The sum of numbers alone, some of which may be lifted."""

@@ -138,11 +138,7 @@ class Callbacks(Operators):
         """The same items, each taken through the recorder; strict: and open to C code."""
 
         def items() -> Iterator:
-            while True:
-                try:
-                    value = self.next_of(iterator)
-                except StopIteration:
-                    return
+            for value in self.each(iterator):
                 if strict:
                     self.look_into(value)
                 elif type(value) is tuple:

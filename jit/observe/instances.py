@@ -181,11 +181,7 @@ class Instances(BuiltinFunctions):
         """The same items, which C code goes through."""
 
         def each() -> Any:
-            while True:
-                try:
-                    item = self.next_of(items)
-                except StopIteration:
-                    return
+            for item in self.each(items):
                 yield item if type(item) in (list, tuple) else self.new(self.unpack(item))
 
         return self.new(each())

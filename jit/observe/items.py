@@ -229,7 +229,7 @@ class Items(Contents):
         if type(setter) is Function and not self.refused:
             self.call(setter, (o, k, value))
         elif issubclass(type(o), dict):
-            self._set_in_dict(o, k, value)
+            self.put_in_dict(o, k, value)
         elif issubclass(type(o), (list, collections.deque)):
             self._set_in_list(o, self.index(k), value)
         else:
@@ -237,20 +237,18 @@ class Items(Contents):
                 self.refuse(f"an item of a {type(o).__name__} was written")
             o[k] = self.plain(value)
 
-    def _set_in_dict(self, o: dict[Any, Any], k: Any, value: Any) -> None:
-        if self.is_fresh(o):
-            self.key(k, o)
-            o[k] = self.put(o, "item", k, value)
-            return
-        if self.key(k, o) is None:
-            o[k] = raw(value)
+    def put_in_dict(self, o: dict[Any, Any], k: Any, value: Any) -> None:
+        """Store an item past what the class makes of that."""
+        put = collections.OrderedDict if issubclass(type(o), collections.OrderedDict) else dict
+        if self.key(k, o) is None or self.is_fresh(o):
+            put.__setitem__(o, k, self.put(o, "item", k, value))
             return
         self.membership(o, k)  # whether it is a new one makes the length, the order and what is in it
         self.drops_item(o, k)
         self.writes_to(o)
-        o[k] = raw(value)
+        put.__setitem__(o, k, raw(value))
         self.wrote(o, "item", k, value)
-        self.effect_on(o, "an item of a {} was written", operator.setitem, k, value)
+        self.effect_on(o, "an item of a {} was written", put.__setitem__, k, value)
 
     def _set_in_list(self, o: Any, k: Any, value: Any) -> None:
         if type(k) is slice or self.written.is_moved(o) or type(o) is not list:
@@ -486,10 +484,18 @@ class Items(Contents):
                 if type(each) is tuple:
                     self._new_tuple(each)
 
-    def unpack(self, o: Any, limit: int | None = None, lift: bool = False) -> list[Any]:
-        """The items of any iterable; with a limit, at most one more than it.  lift: as they are, lifted."""
+    def each(self, iterator: Any) -> Iterator[Any]:
+        """What is left in an iterator."""
+        try:
+            while True:
+                yield self.next_of(iterator)
+        except StopIteration:
+            return
+
+    def unpack(self, o: Any, lift: bool = False) -> list[Any]:
+        """The items of any iterable.  lift: as they are, lifted."""
         if self.refused:
-            return [*o] if limit is None else [each for each, _ in zip(o, range(limit + 1))]
+            return [*o]
         if issubclass(type(o), (list, tuple)) and type(lookup(type(o), "__iter__")) is not Function:
             self.special(o, "__iter__")
             if lift and self._places(o) is not None:
@@ -497,14 +503,7 @@ class Items(Contents):
             self.read_all(o)
             return [*o]
         it = self.iterator(o, unseen=lift)
-        found: list[Any] = []
-        while limit is None or len(found) <= limit:
-            try:
-                value = self.next_of(it)
-            except StopIteration:
-                break
-            found.append(value if lift else self.plain(value))
-        return found
+        return [value if lift else self.plain(value) for value in self.each(it)]
 
     # ---- membership ----
     def contains(self, o: Any, x: Any) -> bool:
@@ -560,15 +559,12 @@ class Items(Contents):
             if type(x) in ATOMS and all(type(each) in ATOMS for each in items):
                 return x in items
             items = self.new(iter(items))
-        while True:
-            try:
-                each = self.next_of(items)
-            except StopIteration:
-                return False
+        for each in self.each(items):
             if holds_nan(x):
                 self.asks_for_nan(each)
             if each is x or self.truth(self.compare("==", each, x)):
                 return True
+        return False
 
     def _in_view(self, o: Any, x: Any) -> bool:
         self.open_view(o)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import types
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -197,7 +197,7 @@ class Methods(Callbacks):
         if name in _DICT_KEYED:
             return self._by_key(o, name, unbound, run, args)
         if name == "__setitem__":
-            self._put(o, *args)
+            self.put_in_dict(o, *args)
             return None
         if name == "__len__":
             self.read_length(o)
@@ -222,7 +222,7 @@ class Methods(Callbacks):
                 self.refuse("a dictionary was updated with keys that hash themselves in Python")
                 return run(*given, **kwargs)
             for key, value in (*dict(pairs).items(), *kwargs.items()):
-                self._put(o, key, value)
+                self.put_in_dict(o, key, value)
             return o if name == "__ior__" else None
         if name == "__delitem__":
             if self.key(args[0], o) is None:
@@ -274,7 +274,7 @@ class Methods(Callbacks):
             self.membership(o, key)
         if name == "setdefault" and not there:
             value = args[1] if len(args) > 1 else None
-            self._put(o, key, value)
+            self.put_in_dict(o, key, value)
             return value
         if name == "pop" and there:
             self.drops_item(o, key)
@@ -286,19 +286,6 @@ class Methods(Callbacks):
                 self.wrote(o, "item", key)
             return found
         return args[1] if name in ("get", "pop") and len(args) > 1 else run(*args)
-
-    def _put(self, o: Any, key: Any, value: Any) -> None:
-        """Store an item past what the class makes of that."""
-        put = OrderedDict.__setitem__ if issubclass(type(o), OrderedDict) else dict.__setitem__
-        if self.key(key, o) is None:
-            put(o, key, self.plain(value))
-            return
-        self.membership(o, key)
-        self.drops_item(o, key)
-        self.writes_to(o)
-        put(o, key, raw(value))
-        self.wrote(o, "item", key, value)
-        self.effect_on(o, _CHANGED, put, key, value)
 
     # ---- sets ----
     def _of_set(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple, kwargs: Any) -> Any:
