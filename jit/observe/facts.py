@@ -40,23 +40,6 @@ class Abandoned(BaseException):
     """A run must be made anew, without a recorder: (why)."""
 
 
-class Unheard:
-    """Stands for the recorder of ops where none listens."""
-
-    repeatable = False
-    reason: str | None = None
-    asked = 0
-
-    def origin(self, x: Tensor, source: Any) -> None:
-        """Take note of a tensor that was there before the run."""
-
-    def source_of(self, x: Tensor) -> None:
-        """No tensor is known."""
-
-    def forget(self) -> None:
-        """Nothing was kept."""
-
-
 class Facts:
     """Notes what a run reads and writes, where its parts meet.
 
@@ -66,19 +49,16 @@ class Facts:
     busy: what is being gone through, or told of, which may hold itself.
     """
 
-    def __init__(
-        self, recorder: Any = None, registry: Registry | None = None, lift: Any = (),
-        held: set[tuple] | None = None,
-    ):  # fmt: skip
-        self.recorder = recorder if recorder is not None else Unheard()
-        self.guards = guards = GuardText(self.recorder)
-        self.known = known = Known(guards, registry if registry is not None else Registry())
+    def __init__(self, recorder: Any, registry: Registry, lift: dict[tuple, int], held: set[tuple]):
+        self.recorder = recorder
+        self.guards = guards = GuardText(recorder)
+        self.known = known = Known(guards, registry)
         self.numbers = numbers = LiftedNumbers(guards, lift, held)
         self.shadow = shadow = Shadow(numbers)
         self.fresh = fresh = Fresh(guards, shadow)
         self.written = written = Written(guards, fresh)
         self.busy: set[tuple[str, int]] = set()
-        # What rules say most often, each a word of one part.
+        # What rules say most often, each a word of one part: no state, and never assigned again.
         self.refuse, self.place = guards.refuse, guards.place
         self.check, self.const = guards.check, guards.const
         self.is_known, self.pin, self.source = known.__contains__, known.pin, known.source

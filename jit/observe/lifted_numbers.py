@@ -31,9 +31,8 @@ class LiftedNumbers:
     are lifted numbers.  held: the answers of which the value is guarded after all, which the run adds to.
     """
 
-    def __init__(self, guards: GuardText, lift: Any = (), held: set[tuple] | None = None):
-        self.lift = lift if isinstance(lift, dict) else dict.fromkeys(lift, WEIGHTS)
-        self.held: set[tuple] = set() if held is None else held
+    def __init__(self, guards: GuardText, lift: dict[tuple, int], held: set[tuple]):
+        self.lift, self.held = lift, held
         self.about = False
         self._words: dict[int, str] = {}  # what stands in the slots, for a reader
         self._computed: dict[str, Any] = {}  # by what they are computed with

@@ -1,5 +1,7 @@
 """A tracer of plain Python: records a call, and serves later ones as long as the guards hold."""
 
+from unheard import parts
+
 from lamina.jit.observe.outcome import Outcome
 from lamina.jit.observe.outermost import Interpreter
 
@@ -16,7 +18,7 @@ class Served:
             if all(guard(slots) == 0 for guard in guards):
                 self.count += 1
                 return run(slots, ())
-        watching = Interpreter()
+        watching = Interpreter(*parts())
         result = watching.run(self.function, args, {})
         self.refused = watching.refused
         if self.refused is None:
@@ -31,7 +33,7 @@ class Served:
 
 def recorded(function, *args):
     """The recorder of one call."""
-    watching = Interpreter()
+    watching = Interpreter(*parts())
     watching.result_of_run = watching.run(function, args, {})
     watching.guards.close(watching.known.roots)
     watching.compiled = [guard for part in watching.guards.parts for guard in part.compiled()]

@@ -1,6 +1,5 @@
 """Containers: what a run reads of them is seen to change, what it does not read is not."""
 
-import itertools
 import types
 from collections import ChainMap, Counter, OrderedDict, defaultdict, deque, namedtuple
 

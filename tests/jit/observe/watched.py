@@ -5,7 +5,8 @@ from __future__ import annotations
 import types
 from types import SimpleNamespace
 
-from lamina.jit.observe.facts import Unheard
+from unheard import parts
+
 from lamina.jit.observe.operators import Operators
 
 
@@ -13,8 +14,7 @@ class Watched(Operators):
     """called: the functions that the interpreter would have run, by name."""
 
     def __init__(self, lift=frozenset()):
-        super().__init__(Unheard(), lift=lift)
-        self.recorder.reason = None
+        super().__init__(*parts(lift))
         self.called = []
 
     def call(self, function, args=(), kwargs=types.MappingProxyType({})):
