@@ -18,10 +18,11 @@ import numpy as np
 
 from ...runtime import Tensor
 from . import policy
-from .class_checks import ClassChecks
+from .class_checks import is_callable, is_instance, is_subclass
 from .kinds import ATOMS, MISSING, Builtin, Function, lookup
 from .numbers import LIFTED, is_number, raw, spelled
 from .operators import BINARY, COMPARISONS, UNARY
+from .sinks import Sinks
 
 _DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 _SIZED = (list, tuple, dict, set, frozenset)
@@ -40,7 +41,7 @@ def unbound_of(function: Any, owner: Any) -> Any:
     return None
 
 
-class BuiltinFunctions(ClassChecks):
+class BuiltinFunctions(Sinks):
     """Calls functions written in C."""
 
     _native_limit = 0  # of recursion, as the user set it, while the interpreter has changed it
@@ -382,8 +383,8 @@ _RULES: dict[Any, Callable] = {
     builtins.len: _R._len, builtins.getattr: _R._getattr, builtins.hasattr: _R._hasattr,
     builtins.setattr: lambda self, o, name, value: self.set_attribute(o, name, value),
     builtins.delattr: lambda self, o, name: self.delete_attribute(o, name),
-    builtins.isinstance: _R.is_instance, builtins.issubclass: _R.is_subclass,
-    builtins.callable: _R.is_callable, builtins.id: _R._id, builtins.repr: _R._repr,
+    builtins.isinstance: is_instance, builtins.issubclass: is_subclass,
+    builtins.callable: is_callable, builtins.id: _R._id, builtins.repr: _R._repr,
     builtins.ascii: _R._ascii, builtins.format: _R._format, builtins.iter: _R._iter,
     builtins.next: _R._next, builtins.vars: _R._attributes_of, builtins.hash: _R._hash,
     builtins.__import__: _R._import, builtins.any: _R._any, builtins.all: _R._all,
@@ -405,8 +406,8 @@ _RULES: dict[Any, Callable] = {
     _thread.get_ident: _R._thread_id,
     sys.getrecursionlimit: _R._recursion_limit,
     sys.exc_info: _R._exc_info, sys.exception: _R._exception, os.fspath: _R._fspath,
-    _abc._abc_instancecheck: lambda self, kind, o: self.is_instance(o, kind),
-    _abc._abc_subclasscheck: lambda self, kind, other: self.is_subclass(other, kind),
+    _abc._abc_instancecheck: lambda self, kind, o: is_instance(self, o, kind),
+    _abc._abc_subclasscheck: lambda self, kind, other: is_subclass(self, other, kind),
 }  # fmt: skip
 _WITH_KEYWORDS = frozenset((builtins.sum, builtins.__import__))
 for _home in ("posix", "nt"):
