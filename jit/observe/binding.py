@@ -7,7 +7,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...nn import Module
@@ -72,6 +72,7 @@ class Binding(Facts):
     # What the layers above give.
     enter: Callable[..., Any]  # interpret a Python function; UNSUPPORTED where that can't be done
     user: Callable[..., Any]
+    users: Callable[[], Iterator[Any]]  # the frames that a plain run would have
     import_name: Callable[..., Any]
     call: Callable[..., Any]
     load_cell: Callable[..., Any]

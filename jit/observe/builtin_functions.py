@@ -20,9 +20,10 @@ from ...runtime import Tensor
 from . import policy
 from .class_checks import is_callable, is_instance, is_subclass
 from .kinds import ATOMS, MISSING, Builtin, Function, lookup
+from .methods import Methods
 from .numbers import LIFTED, is_number, raw, spelled
 from .operators import BINARY, COMPARISONS, UNARY
-from .sinks import Sinks
+from .sinks import sink_of, text_of
 
 _DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 _SIZED = (list, tuple, dict, set, frozenset)
@@ -41,7 +42,7 @@ def unbound_of(function: Any, owner: Any) -> Any:
     return None
 
 
-class BuiltinFunctions(Sinks):
+class BuiltinFunctions(Methods):
     """Calls functions written in C."""
 
     _native_limit = 0  # of recursion, as the user set it, while the interpreter has changed it
@@ -63,7 +64,7 @@ class BuiltinFunctions(Sinks):
 
     # ---- functions ----
     def _function(self, function: Any, args: tuple, kwargs: Any) -> Any:
-        sink = self.sink(function)
+        sink = sink_of(self, function)
         if sink is not None:
             return sink(*args, **kwargs)
         if not kwargs and (number := self.of_numbers(function, args)) is not MISSING:
@@ -256,7 +257,7 @@ class BuiltinFunctions(Sinks):
         if type(method) is Function and not issubclass(type(o), Tensor):
             return self.call(self.special(o, "__format__"), (o, spec))
         if method is object.__format__ and not spec:
-            return self.text(o)
+            return text_of(self, o)
         return self._text(o, "__format__", lambda x: format(x, spec))
 
     def _text(self, o: Any, name: str, natively: Callable) -> str:

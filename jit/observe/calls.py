@@ -30,7 +30,7 @@ from .kinds import ATOMS, MISSING, TRANSPARENT, UNSUPPORTED, Builtin, Function, 
 from .library import Library
 from .numbers import raw
 from .policy import AS_IF_C, is_vouched, reason_against
-from .sinks import BAR
+from .sinks import BAR, bar, sink_of
 
 _C_CALLABLES = (
     Builtin, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
@@ -91,7 +91,7 @@ class Calls(Library):
 
     # ---- functions written in Python ----
     def _python(self, function: types.FunctionType, args: tuple, kwargs: Any) -> Any:
-        sink, filename = self.sink(function), function.__code__.co_filename
+        sink, filename = sink_of(self, function), function.__code__.co_filename
         top = (function.__module__ or "").partition(".")[0]
         if sink is not None or top in _NOT_LOOKED_INTO or is_internal(filename):
             self.same(function)
@@ -113,7 +113,7 @@ class Calls(Library):
                 return found
         if top == "tqdm":
             if args and not issubclass(type(args[0]), type) and type(args[0]).__module__.startswith("tqdm"):
-                return self.bar(args[0], function.__name__, function, args[1:], kwargs)
+                return bar(self, args[0], function.__name__, function, args[1:], kwargs)
             return self.natively(BAR, function, args, kwargs)
         return self.user(function, args, kwargs)
 

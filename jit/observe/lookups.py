@@ -39,6 +39,8 @@ class Lookups(Binding):
     # ---- reading attributes ----
     def attribute(self, o: Any, name: str, default: Any = MISSING) -> Any:
         """`o.name`, or `getattr(o, name, default)`.  Raises AttributeError."""
+        if self.written.touched and name not in self.written.touched.get(id(o), (name,)):
+            self.refuse(f"{type(o).__name__}.{name} was read after it had been changed by unknown code")
         if default is MISSING:
             return self._attribute(self.plain(o), name)
         try:

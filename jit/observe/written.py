@@ -19,14 +19,14 @@ class Written:
 
     places: as `place_of` has them.  appended: how many items, to lists that were changed by nothing else.
     effects: what was done, in order: (function, args, kwargs).  touched: objects that an effect changed in a
-    way that only C code or a library knows.
+    way that only C code or a library knows, and the attributes that tell nothing of it.
     """
 
     def __init__(self, guards: GuardText, fresh: Fresh):
         self.places: set[tuple] = set()
         self.appended: dict[int, int] = {}
         self.effects: list[tuple[Callable, tuple, dict[str, Any]]] = []
-        self.touched: set[int] = set()
+        self.touched: dict[int, frozenset[str]] = {}
         self._before: dict[int, Any] = {}
         self._moved: set[int] = set()  # lists changed by more than items put in place of others
         self._keep: list[Any] = []
