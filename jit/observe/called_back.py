@@ -73,7 +73,7 @@ class CalledBack(Instances):
         """The numbers of a group that this run has put there: lifted ones, or what they always are."""
         before = self.before(group)
         changed = [key for key in group if key not in before or before[key] is not group[key]]
-        written = [k for k in group if (id(group), "item", key_of(k)) in self.written.places]
+        written = [k for k in group if self.written.has(group, "item", k)]
         if before.keys() != group.keys() or not {*changed} <= {*written}:
             self.refuse("an optimizer's group is changed before its step by more than items that are set")
         found: dict[str, Any] = {}

@@ -324,6 +324,7 @@ class Contents(Attributes):
             self.in_order(o)
             self.read_all(o, deep=True)
         elif kind is slice:
+            self.shadow.bare(o)
             for name in ("start", "stop", "step"):
                 self.read_deep(self.attribute(o, name))
         elif issubclass(kind, (np.ndarray, np.generic)):

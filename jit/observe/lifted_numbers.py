@@ -28,12 +28,14 @@ class LiftedNumbers:
     in one way has one slot.  Whoever was told the bare value of one is behind a guard of it (`plain`).
 
     lift: the slots (`Reason.slot`) that are known to change, and how often they did.  about: whether there
-    are lifted numbers.  held: the answers of which the value is guarded after all, which the run adds to.
+    are lifted numbers.  picked: parts of tensors at places that change, see indices.py.  held: the answers
+    of which the value is guarded after all, which the run adds to.
     """
 
     def __init__(self, guards: GuardText, lift: dict[tuple, int], held: set[tuple]):
         self.lift, self.held = lift, held
         self.about = False
+        self.picked: list[Any] = []
         self._words: dict[int, str] = {}  # what stands in the slots, for a reader
         self._computed: dict[str, Any] = {}  # by what they are computed with
         self._guarded: set[str] = set()  # expressions of which the value is guarded
