@@ -532,7 +532,7 @@ class TracedFunction:
         observer.guards.close(observer.known.roots)
         outcome = Outcome(observer, result)
         gradients = [leaf._node.grad for leaf, *_ in recorder.leaves if type(leaf._node) is Leaf]
-        settle(observer, [*outcome.tensors, *filter(lambda grad: grad is not None, gradients)])
+        settle(observer, [*outcome.tensors, *(grad for grad in gradients if grad is not None)])
         recording = finished(recorder, outcome, result)
         if recording.live and (recording.foreign or recording.questions):
             raise Refusal(
