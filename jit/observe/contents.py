@@ -267,7 +267,9 @@ class Contents(Attributes):
         elif type(o) is types.MappingProxyType:
             self.read_all(self.behind(o), deep)
         elif issubclass(type(o), np.ndarray) and not self.is_fresh(o):
-            if not self.is_known(o):
+            if id(o) in self.fresh.shown:
+                self.refuse("numpy() handed out a tensor's memory, and it was read")
+            elif not self.is_known(o):
                 self.refuse("a NumPy array that nothing known leads to was read")
             elif o.dtype.hasobject:
                 self.refuse("a NumPy array of objects was read")

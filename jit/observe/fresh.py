@@ -28,6 +28,7 @@ class Fresh:
 
     generators: those that the run made.  constants: containers that stand in code.  tables: new sets made of
     the table of one that this run had changed.  dented: new sets from which something was taken.
+    shown: arrays that show a tensor's memory, with it: they may leave, but nobody knows what they hold.
     """
 
     def __init__(self, guards: GuardText, shadow: Shadow):
@@ -37,6 +38,7 @@ class Fresh:
         self.constants: set[int] = set()
         self.tables: set[int] = set()
         self.dented: set[int] = set()
+        self.shown: dict[int, tuple[Any, Tensor]] = {}
         self._guards, self._shadow = guards, shadow
 
     def __contains__(self, o: Any) -> bool:
@@ -53,6 +55,8 @@ class Fresh:
             if lookup(type(o), "__del__") not in (MISSING, _Mode.__del__):  # a mode's tidies up interrupts
                 why = f"{indefinite(type(o))} was made, whose __del__ runs when nobody holds it"
                 self._guards.refuse(why)
+        elif id(o) in self.shown:
+            return o
         elif (type(o) is FunctionType or not issubclass(type(o), PINNED)) and (type(o) is not tuple or o):
             if type(o) in (set, frozenset, dict) and any(map(holds_nan, o)):
                 self._guards.refuse(NAN)

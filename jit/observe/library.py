@@ -373,6 +373,16 @@ class Library(CalledBack):
         asked = self.recorder.asked
         return self.numbers.answer(self.op(function, args, kwargs), asked)
 
+    def _numpy(self, function: Callable, args: tuple, kwargs: Any) -> Any:
+        """`x.numpy()`: the array may leave the run; whoever reads it here is refused."""
+        if len(args) > 1 or kwargs or self.is_known(args[0]._data) or self.is_fresh(args[0]._data):
+            return self.op(function, args, kwargs)
+        self._given(function, args[0])
+        with modes.unheard():
+            shown = function(*args)
+        self.fresh.shown[id(shown)] = shown, args[0]
+        return shown
+
     def _tensor_of_number(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """`tensor(n)` of a lifted number."""
         if len(args) == 1 and kwargs.keys() <= {"dtype"} and type(args[0]) in LIFTED and not self.refused:
@@ -450,6 +460,7 @@ _HANDLERS: dict[Any, Callable] = {
     advance: Library._advance,
     native_step: Library._native_step,
     unwrapped(vars(Tensor)["item"]): Library._item,
+    unwrapped(vars(Tensor)["numpy"]): Library._numpy,
     unwrapped(creation.tensor): Library._tensor_of_number,
     unwrapped(ops.full): Library._full_of_number,
     **{unwrapped(function): handler for function, handler in HANDED.items()},

@@ -33,6 +33,10 @@ def fields_of_tensor(x: Parameter) -> dict[str, Any]:
     return Parameter.__dict__["__dict__"].__get__(x)
 
 
+# What is the same of each array of a tensor's type, and methods that ask the tensor.
+_KNOWN_OF_SHOWN = ("shape", "ndim", "dtype", "size", "nbytes", "itemsize", "item", "tolist")
+
+
 class Lookups(Binding):
     """Reads attributes of any object."""
 
@@ -68,7 +72,8 @@ class Lookups(Binding):
             self.refuse(f"{_OPAQUE[kind]}: {name} was read")
             return getattr(o, name)
         if issubclass(kind, np.ndarray) and not heap_class(kind):
-            self.read_all(o)
+            if id(o) not in self.fresh.shown or name not in _KNOWN_OF_SHOWN:
+                self.read_all(o)
             if name == "base":
                 self.refuse("the base of a NumPy array was read")
             return self.made(getattr(o, name))

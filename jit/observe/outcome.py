@@ -16,6 +16,7 @@ import numpy as np
 
 from ...nn import Module
 from ...runtime import Generator, Tensor
+from ...runtime.refusal import unwrapped
 from ..facts import indefinite, literal
 from .binding import unset
 from .facts import Facts
@@ -24,6 +25,8 @@ from .kinds import ATOMS, PINNED, Method, heap_class, lookup
 from .numbers import LIFTED
 from .parts import WORDS, Part
 from .spelling import dictionary_of
+
+SHOWN = unwrapped(vars(Tensor)["numpy"])
 
 
 class Outcome:
@@ -91,6 +94,8 @@ class Outcome:
             return self._const(v)
         if id(v) in self._named:
             return self._named[id(v)]
+        if id(v) in facts.fresh.shown:
+            return f"{self._const(SHOWN)}(T[{self._tensor(facts.fresh.shown[id(v)][1])}])"
         if id(v) in self._open:
             self._looped.add(id(v))
             name = self._named[id(v)] = f"o{len(self._named)}"

@@ -126,6 +126,23 @@ def test_idiom_is_served(name):
     assert counts["served"] >= 14 - 2 * eagerly - 1, train.explain(detail=True)
 
 
+def test_idiom_arrays_that_leave_are_served():
+    net, kept = nn.Linear(3, 2), []
+
+    @lamina.jit.trace
+    def predict(x):
+        scores = net(x).detach().cpu().numpy()
+        kept.append(scores)
+        return {"scores": scores, "best": float(scores.max()) if kept is None else scores.shape}
+
+    for scale in range(1, 9):
+        x = lamina.ones(4, 3) * scale
+        found = predict(x)
+        assert found["scores"] is kept[-1] and found["best"] == (4, 2)
+        assert found["scores"] == pytest.approx(net(x).detach().numpy(), rel=1e-5, abs=1e-6)
+    assert predict.counts()["served"] >= 5, predict.explain()
+
+
 @pytest.mark.parametrize("again", [True, False])
 def test_idiom_data_that_become_another_tensors_are_refused(again):
     p, q = lamina.zeros(3), lamina.ones(3)

@@ -328,3 +328,70 @@ def a_slice_with_a_place_is_kept(w):
     for i in w.rounds(0, 1, 2, 3):
         w.call(f, w.x, i)
         w.see(held=str(held))
+
+
+# ---- arrays that leave -------------------------------------------------------------------------------------
+@program("kept")
+def an_array_is_returned(w):
+    f = w.trace(lambda x: (x * 2).numpy())
+    for factor in w.rounds(1.0, 2.0):
+        w.call(lambda x: f(x).__iadd__(1), w.x * factor)
+
+
+@program("kept")
+def an_array_of_an_argument_is_returned(w):
+    f = w.trace(lambda x: (x.numpy(), x * 2))
+    for factor in w.rounds(1.0, 2.0):
+        x = w.x * factor
+        w.see(x=x)
+        w.call(lambda x: f(x)[0].__imul__(3), x)
+
+
+@program("kept")
+def an_array_of_a_captured_tensor_is_kept(w):
+    held, arrays = t.ones(4), []
+
+    @w.trace
+    def f(x):
+        arrays.append(held.numpy())
+        held.add_(x)
+        return held * 2
+
+    w.see(held=held)
+    for factor in w.rounds(1.0, 2.0):
+        w.call(f, w.x * factor)
+        arrays[-1][0] = factor
+        w.see(arrays=[a.copy() for a in arrays], one=all(a is arrays[0] for a in arrays))
+
+
+@program("kept")
+def an_array_and_its_tensor_are_returned(w):
+    @w.trace
+    def f(x):
+        y = x * 2
+        first, part = y.numpy(), y[1:].numpy()
+        y.add_(1)
+        return first, y, part, first is y.numpy()
+
+    def changed(x):
+        first, y, part, one = f(x)
+        first[1] = 17.0
+        return y, part, one
+
+    for factor in w.rounds(1.0, 2.0):
+        w.call(changed, w.x * factor)
+
+
+@program("kept")
+def an_array_is_looked_into(w):
+    @w.trace
+    def f(x, deep):
+        array = (x * 2).numpy()
+        held = [array, {"deep": array}]
+        if deep:
+            return x * float(held[1]["deep"][0])
+        return held[0].shape, held[1], x.sum().numpy().item() + float(x.max().numpy())
+
+    for deep in w.rounds(False, True, False):
+        w.call(f, w.x, deep)
+        w.x.add_(1)
