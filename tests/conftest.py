@@ -1,5 +1,6 @@
 """Configure every test: seeds, golden texts, hypothesis, and a run that must not be empty."""
 
+import gc
 import os
 import random
 import zlib
@@ -54,6 +55,12 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             "--update-golden is refused in CI: update on your machine and read the difference"
         )
+
+
+def pytest_collection_finish() -> None:
+    """Collecting garbage then takes what it finds of a test's own, not all that stands for the session."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
