@@ -187,6 +187,8 @@ class TracedFunction:
                 raise why.args[0]
             if type(why) is Missed:
                 return self._missed(tree, why, S, args, kwargs)
+            if type(why) in (Eager, Unready, Busy):
+                S.clear()  # what guards found there must die when the run lets go of it
             if type(why) is Eager:
                 if not self._being_built:
                     self._in_vain_again()
@@ -332,18 +334,22 @@ class TracedFunction:
         segment, answer, reasons = missed.args
         if self._full is not None and self._when_full == "eager":
             self._in_vain_again()
+            S.clear()
             return self._eagerly(self._full, args, kwargs, within=True)
         if (reason := self._not_now()) is not None:
             if reason is SPARED:
                 self._in_vain_again()
                 if self._differs is None and (told := self._told_or_blamed(tree, missed, S)):
                     self._differs = self._log.because[SPARED] = told[-1]
+            S.clear()
             return self._eagerly(reason, args, kwargs)
         if not self._lock.acquire(blocking=False):
             self._log.waiting += 1
+            S.clear()
             return self._run(args, kwargs)
         try:
             told, self._differs = self._told_or_blamed(tree, missed, S), None
+            S.clear()  # what guards found there must die when the run lets go of it
             if segment is not None and segment.is_full and all(b in segment.any_ways for _, b in reasons):
                 at = place_text(segment.ask.place)
                 segment.full = (

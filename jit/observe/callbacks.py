@@ -153,11 +153,6 @@ class Callbacks(Operators):
             self.asks_for_nan(item)
             yield item
 
-    def made_here(self, o: Any) -> Any:
-        """Mark an object as made in this run, though it is of a kind that is pinned by identity."""
-        self.fresh[id(o)] = o
-        return o
-
     def result(self, value: Any) -> Any:
         """What C code or the library returned: new, with what is in it, unless it is known."""
         if type(value) in ATOMS or issubclass(type(value), (Tensor, *PINNED)):

@@ -35,6 +35,11 @@ _HOLDS = (functools.partial, property, staticmethod, classmethod)  # though pinn
 _RUNNING = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 
 
+def is_silent(value: Any) -> bool:
+    """Whether nobody would ever notice that an object dies."""
+    return type(value) in SILENT or issubclass(type(value), (Tensor, type, types.ModuleType))
+
+
 def noticed(value: Any) -> str | None:
     """What would notice that an object dies, in words, if nobody else held it; None where nothing would."""
     if type(value) in SILENT:
@@ -55,7 +60,9 @@ def noticed(value: Any) -> str | None:
             continue
         if lookup(kind, "__del__") not in (MISSING, _Mode.__del__):
             return f"is or holds {indefinite(kind)}, whose __del__ runs when nobody holds it"
-        if kind.__weakrefoffset__ and any(type(r) not in (Reach, Owner) for r in weakref.getweakrefs(o)):
+        if kind.__weakrefoffset__ and any(
+            not issubclass(type(r), (Reach, Owner)) for r in weakref.getweakrefs(o)
+        ):
             return f"is or holds {indefinite(kind)}, to which there are weak references"
         if kind is Function:
             left += [*(o.__closure__ or ()), o.__defaults__, o.__kwdefaults__, o.__dict__]

@@ -72,6 +72,38 @@ class Unheard:
         """Nothing was kept."""
 
 
+class _Unkept(dict):
+    """A table that takes nothing in: after a refusal the run must hold no more than a plain one would."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Leave it."""
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        """The value, which is left."""
+        return default
+
+
+class _Dropped(list):
+    """A list that takes nothing in."""
+
+    def append(self, value: Any) -> None:
+        """Leave it."""
+
+
+class _Fresh(Reach):
+    """A weak reference to what the run made, which knows its id."""
+
+    __slots__ = ("key",)
+
+    def __new__(cls, o: Any, key: int, died: Callable) -> _Fresh:
+        made = super().__new__(cls, o, died)
+        made.key = key
+        return made
+
+    def __init__(self, o: Any, key: int, died: Callable):
+        super().__init__(o, died)
+
+
 class Registry:
     """The captured tensors of one traced function, by number.  It keeps none of them alive.
 
@@ -115,15 +147,18 @@ class Facts:
         self.lifts = False  # whether lifted numbers are about
         self.parts: list[Part] = [Part()]
         self.known: dict[int, Root] = {}
-        self.fresh: dict[int, Any] = {}
+        self.fresh: dict[int, Reach | None] = {}  # what the run made; None for what `strong` holds
+        self.strong: dict[int, Any] = {}  # those of them to which there are no weak references
         self.generators: list[Reach] = []
-        self.holders: set[int] = set()  # those of the fresh objects that may hold generators, or frames
+        self.suspended: set[int] = set()  # frames of generators whose closing would run code of the user's
+        self.abandoned = False  # a run that is made anew ends here: no code of the user's runs any more
         self.facts: dict[tuple, Any] = {}
         self.written: set[tuple] = set()
         self.shadow: dict[int, dict[tuple, Any]] = {}  # lifted numbers, by who holds them and by place
         self.lifting: set[int] = set()  # iterators of C that hand out lifted numbers, in tuples
         self.opened: set[int] = set()  # containers that C code may be going through
         self.effects: list[tuple[Callable, tuple, dict[str, Any]]] = []
+        self._lost = self._over = False  # whether it holds no object of the run any more; whether that ended
         self.size = 0  # slots given out
         self._slots: dict[int, str] = {}  # what stands in those of lifted numbers, for a reader
         self.tensors: dict[int, int] = {}  # slots of tensors, by id
@@ -149,22 +184,45 @@ class Facts:
     @property
     def refused(self) -> str | None:
         """Why the run can't be replayed; None as long as it can."""
-        return self.recorder.reason
+        reason = self.recorder.reason
+        if reason is not None and not self._lost:  # the recorder of ops may have said so, unheard
+            self._let_go()
+        return reason
 
     def refuse(self, why: str) -> None:
         """Give up: the run goes on natively, and no trace is made of it."""
         if self.recorder.reason is None:
             self.recorder.reason = f"{why} ({place_text(self.place())})"
+            self._let_go()
 
     def abandon(self, why: str) -> None:
-        """Give up where not even the true result can be had.
+        """Give up where not even the true result can be had, or where deaths would come later than plainly.
 
         Raises Abandoned if the run can be made again from the start, natively: as long as it changed nothing.
         """
-        again = self.refused is None and not self.effects and self.recorder.repeatable
+        again = self.refused is None and self.is_repeatable()
         self.refuse(why)
         if again:
+            self.abandoned = True
             raise Abandoned(why)
+
+    def is_repeatable(self) -> bool:
+        """Whether the run has changed nothing so far that was there before it."""
+        return not (self.effects or self.written or self._before) and self.recorder.repeatable
+
+    def _let_go(self) -> None:
+        """Hold on to nothing from here on: what dies after a refusal dies when it would in a plain run.
+
+        The guards are kept, by which later calls are told from those that this refusal speaks of.
+        """
+        if self._over:
+            return
+        self._lost = True
+        self.known, self.fresh, self.strong, self.facts = _Unkept(), _Unkept(), _Unkept(), _Unkept()
+        self.shadow, self._before, self._consts, self._named = _Unkept(), _Unkept(), _Unkept(), _Unkept()
+        self._keep, self.effects, self.generators = _Dropped(), _Dropped(), _Dropped()
+        self.suspended.clear()
+        self.recorder.forget()
 
     def place(self) -> Place:
         """The user's place that runs now."""
@@ -174,6 +232,8 @@ class Facts:
     @property
     def part(self) -> Part:
         """The guards of the stretch that runs now."""
+        if self._lost:
+            return Part()  # of which nothing is made
         while len(self.parts) <= self.recorder.asked:
             self.parts.append(Part())
         return self.parts[-1]
@@ -188,6 +248,8 @@ class Facts:
 
     def const(self, o: Any) -> str:
         """The name of an object in the text of guards."""
+        if self._lost:
+            return "nothing_"
         name = self._consts.get(id(o))
         if name is None:
             name = self._consts[id(o)] = f"k{len(self._consts)}_"
@@ -224,18 +286,29 @@ class Facts:
         """Mark an object as made in this run."""
         if self.refused:  # nobody asks any more, and it must die in time
             return o
-        if type(o) is GeneratorType:  # one that nobody holds any more must be closed at once
-            self.generators.append(self._noticed(o))
-        elif _dies_visibly(type(o)):
-            self._noticed(o)
-            if lookup(type(o), "__del__") not in (MISSING, _Mode.__del__):  # a mode's tidies up interrupts
-                self.refuse(f"{indefinite(type(o))} was made, whose __del__ runs when nobody holds it")
-        elif (type(o) is Function or not issubclass(type(o), PINNED)) and (type(o) is not tuple or o):
-            if type(o) in (set, frozenset, dict) and any(map(holds_nan, o)):
-                self.refuse(NAN)
-            self.fresh[id(o)] = o
-            if issubclass(type(o), (BaseException, *ITERATORS)):
-                self.holders.add(id(o))
+        kind = type(o)
+        if kind is GeneratorType:
+            self.generators.append(Reach(o))
+        elif _dies_visibly(kind):
+            if lookup(kind, "__del__") not in (MISSING, _Mode.__del__):  # a mode's tidies up interrupts
+                self.refuse(f"{indefinite(kind)} was made, whose __del__ runs when nobody holds it")
+        elif kind is not Function and issubclass(kind, PINNED) or kind is tuple and not o:
+            return o
+        elif kind in (set, frozenset, dict) and any(map(holds_nan, o)):
+            self.refuse(NAN)
+        return self.made_here(o)
+
+    def made_here(self, o: Any) -> Any:
+        """Mark an object as made in this run, even if it is of a kind that is pinned by identity.
+
+        It is held weakly, so that it dies when it would in a plain run; lists, dicts, tuples, cells and the
+        like allow no weak references, and are let go of by `prune` where that could be told.
+        """
+        key = id(o)
+        if type(o).__weakrefoffset__:
+            self.fresh[key] = _Fresh(o, key, self._died)
+        else:
+            self.fresh[key], self.strong[key] = None, o
         return o
 
     def constant(self, o: Any) -> Any:
@@ -243,29 +316,36 @@ class Facts:
         self.constants.add(id(o))
         return self.new(o)
 
-    def _noticed(self, o: Any) -> Reach:
-        """Mark an object as made in this run for as long as somebody else holds it."""
-        key = id(o)
-        self.fresh[key] = weak = Reach(o, lambda _: self._gone(key))
-        return weak
+    def _died(self, reach: _Fresh) -> None:
+        if self.fresh.get(reach.key) is reach:  # else another lies there by now
+            self._gone(reach.key)
 
     def _gone(self, key: int) -> None:
         """Know an object no more that the run made: another may come to lie where it lay."""
         self.fresh.pop(key, None)
         self.shadow.pop(key, None)
-        self.opened.discard(key)
-        self.lifting.discard(key)
+        for marked in (self.opened, self.lifting, self.constants, self.tables, self.dented):
+            marked.discard(key)
+        self.strong.pop(key, None)  # last, as it may die of this
 
     def prune(self) -> None:
-        """Let go of errors and iterators that nobody else holds: what they hold must be closed in time."""
-        for key in [*self.holders]:
-            if key not in self.fresh or getrefcount(self.fresh[key]) <= ALONE:
-                self.holders.discard(key)
+        """Let go of what the run made and nobody else holds: a suspended generator in it must be closed now.
+
+        Asked for after each operation that may drop something, while there are such generators.
+        """
+        strong = self.strong
+        if len(strong) > MOST_PRUNED:
+            self.refuse("a generator is suspended inside of try or with, and too many objects may hold it")
+        while alone := [key for key in strong if getrefcount(strong[key]) <= ALONE]:
+            for key in alone:
                 self._gone(key)
+            strong = self.strong  # a refusal may have come of it
 
     def settle(self) -> None:
         """Let go of what the run made, as it is over: what nobody holds ends now, and is noted still."""
-        self.fresh, self.holders = dict.fromkeys(self.fresh), set()
+        if self._lost:
+            return
+        self._over, self.fresh, self.strong = True, dict.fromkeys(self.fresh), {}
         left = [reach() for reach in self.generators]
         if any(generator is not None and generator.gi_frame is not None for generator in left):
             del left
@@ -785,6 +865,8 @@ class Facts:
 
     def close(self) -> None:
         """Add what must be different objects: what later parts find differs from what earlier ones did."""
+        if self._lost:
+            return
         roots = {r.expression: r for r in self.known.values()}
         slots: list[int] = []
         found: list[int] = []
@@ -816,6 +898,7 @@ class Facts:
 
 _HELD = {0: object()}
 ALONE = getrefcount(_HELD[0])  # references to what a dictionary alone holds, as `prune` asks for them
+MOST_PRUNED = 4096  # objects that `prune` goes through, at 60 ns each
 WEIGHTS = 2  # changes of a captured tensor before it is an input, of which nothing is computed ahead
 MOST = 1 << 53  # of lifted ints: all below are floats too
 NAN = "a NaN was looked for, or put into a hash table: it is found by which object it is, not by its value"

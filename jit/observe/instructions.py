@@ -22,6 +22,12 @@ Handler = Callable[[Frame, list[Any], Any], int | None]
 # The handler of each operation, and whether lifted numbers may pass through it without becoming plain.
 OPERATIONS: dict[str, tuple[Handler, bool]] = {}
 _NUMBERS = (int, float)
+DROPS: set[Handler] = set()  # those after which something that was held before may be held no more
+_KEEPS = (
+    "load_local", "load_local_and_clear", "load_constant", "load_made", "push_null", "copy", "swap",
+    "load_cell", "load_global", "jump", "yield_value", "return_value", "build_tuple", "build_list",
+    "make_function",
+)  # fmt: skip
 
 
 def operation(*names: str, lifts: bool = False) -> Callable[[Handler], Handler]:
@@ -30,6 +36,8 @@ def operation(*names: str, lifts: bool = False) -> Callable[[Handler], Handler]:
     def register(handler: Handler) -> Handler:
         for name in names:
             OPERATIONS[name] = handler, lifts
+            if name not in _KEEPS:
+                DROPS.add(handler)
         return handler
 
     return register

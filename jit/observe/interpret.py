@@ -23,8 +23,8 @@ from ...runtime.places import is_internal, locals_of
 from . import building, clauses  # noqa: F401 - they register their operations
 from .facts import Abandoned
 from .frames import UNBOUND, Frame, bind, contents, program_of
-from .instructions import ENTER, LEAVE, OPERATIONS, YIELD, delegated, load_local
-from .kinds import UNSUPPORTED, heap_class, lookup
+from .instructions import DROPS, ENTER, LEAVE, OPERATIONS, YIELD, delegated, load_local
+from .kinds import ITERATORS, UNSUPPORTED, heap_class, lookup
 from .numbers import LIFTED, METHODS, TAKING, raw
 from .tracebacks import entered, forged, is_machinery
 
@@ -42,7 +42,7 @@ class Interpreting:
     call: Any
     filled: Any
     filled_map: Any
-    holders: Any
+    abandoned: bool
     is_known: Any
     lifting: Any
     lifts: bool
@@ -51,12 +51,16 @@ class Interpreting:
     prune: Any
     refuse: Any
     refused: str | None
+    suspended: set[int]
 
     frame: Frame | None = None  # the innermost running one
     _limit = 0  # how deep the user's frames may go
 
-    def enter(self, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a Python function; UNSUPPORTED where its bytecode cannot be interpreted."""
+    def enter(self, function: FunctionType, args: tuple[Any, ...] | list[Any], kwargs: dict[str, Any]) -> Any:
+        """Run a Python function; UNSUPPORTED where its bytecode cannot be interpreted.
+
+        args: a list, and the named ones with it, is emptied: the frame alone holds them then.
+        """
         if self.refused:
             return function(*args, **kwargs)
         program = program_of(function.__code__, OPERATIONS)
@@ -67,8 +71,11 @@ class Interpreting:
             found = function(*args, **kwargs)  # raises CPython's own error
             self.refuse(f"the arguments of {function.__qualname__} were taken in an unknown way")
             return found
-        values = self._with_containers(*bound)
-        frame = Frame(self, program, function, values)
+        frame = Frame(self, program, function, self._with_containers(*bound))
+        if type(args) is list:
+            args.clear()
+            kwargs.clear()
+        del bound, args, kwargs
         if program.generator:
             generator = self._generate(frame)
             for name in ("__name__", "__qualname__"):
@@ -76,7 +83,7 @@ class Interpreting:
             self.lifting.add(id(generator))
             return self.new(generator)
         self._run(frame)
-        return frame.value
+        return frame.taken()
 
     # ---- the loop
 
@@ -84,6 +91,7 @@ class Interpreting:
         """Run a frame until it returns or yields, and tell which; the value is `frame.value`."""
         back = self.frame
         frame.back = back
+        self.suspended.discard(id(frame))
         if back is None:
             frame.depth = 0
             self._outermost()
@@ -96,11 +104,13 @@ class Interpreting:
             signal = self._level(frame, 0)
             return signal
         finally:
-            if signal != YIELD:  # errors on the stack know frames that know the stack
-                frame.stack.clear()
-                frame.handled.clear()
-            if self.holders:
-                self.prune()
+            if signal == YIELD:
+                if closes_visibly(frame):
+                    self.suspended.add(id(frame))
+            elif not self.suspended:
+                frame.leave()
+            else:
+                frame.leave(self.prune)
             self.frame = back
             frame.back = None  # a suspended generator must not hold on to who ran it
             if back is None:
@@ -145,6 +155,8 @@ class Interpreting:
                     if self.lifts and not lifts:
                         self._make_plain(stack)
                     target = handler(frame, stack, argument)
+                    if self.suspended and handler in DROPS:
+                        self.prune()
                     if target is None:
                         at += 1
                     elif target >= 0:
@@ -195,13 +207,17 @@ class Interpreting:
                 stack[place] = self.plain(value)
 
     def passed(
-        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        self, function: Any, args: tuple[Any, ...] | list[Any], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...] | list[Any], dict[str, Any]]:
         """The arguments of a call, lifted numbers made plain unless the function can take them."""
         given = (*args, *kwargs.values())
         if not any(type(value) in LIFTED for value in given) or self._takes_lifted(function):
             return args, kwargs
-        return tuple(map(self.plain, args)), {name: self.plain(value) for name, value in kwargs.items()}
+        named = {name: self.plain(value) for name, value in kwargs.items()}
+        if type(args) is list:
+            args[:] = map(self.plain, args)
+            return args, named
+        return tuple(map(self.plain, args)), named
 
     def _takes_lifted(self, function: Any) -> bool:
         inner = function.__func__ if type(function) is MethodType else function
@@ -235,11 +251,13 @@ class Interpreting:
             goes_on = False
             while not goes_on:
                 try:
-                    frame.stack.append((yield raw(frame.value) if self.refused else frame.value))
+                    frame.stack.append((yield raw(frame.taken()) if self.refused else frame.taken()))
                 except BaseException as error:
+                    if self.abandoned:  # what it would do now is done in the run that is made anew
+                        return None
                     frame.thrown = error  # and in no variable here, which its traceback would lead to
                 goes_on = frame.thrown is None or self._throw(frame)
-        return self.plain(frame.value)
+        return self.plain(frame.taken())
 
     def _throw(self, frame: Frame) -> bool:
         """Throw an error into a suspended frame; False where what it yields from yielded once more."""
@@ -361,4 +379,14 @@ class Interpreting:
     }
 
 
+def closes_visibly(frame: Frame) -> bool:
+    """Whether closing a suspended frame runs code of the user's: inside of try, with, `yield from`."""
+    at = frame.at - 1
+    found = frame.program.handlers.get(at)
+    if found is not None and frame.program.operations[found[0]][0] is not _END_OF_GENERATOR:
+        return True
+    return frame.program.operations[at][1] is not None and type(frame.stack[-1]) not in ITERATORS
+
+
+_END_OF_GENERATOR = OPERATIONS["stop_iteration_error"][0]  # around all of a generator, from 3.12 on
 _RUN = Interpreting._run.__code__

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...runtime import Tensor
-from .deaths import noticed
+from .deaths import is_silent, noticed
 from .facts import Facts
 from .kinds import ATOMS, MISSING
 from .parts import Part
@@ -25,7 +25,7 @@ class Lives(Facts):
         if told is not None:
             text = self._spelled(o, kind, key)
             del value
-            self._let_go(f"what {text} held is dropped, which {told}")
+            self._dies(f"what {text} held is dropped, which {told}")
         elif read is not None and place not in self.written and not self._is_plain(place):
             source = self.source(o)
             if source is not None:
@@ -40,23 +40,22 @@ class Lives(Facts):
         for value in values:
             if (told := noticed(value)) is not None:
                 del value, values
-                self._let_go(f"something is taken out of {self.path(o)}, which {told}")
+                self._dies(f"something is taken out of {self.path(o)}, which {told}")
                 return
+        for value in values:
+            if not is_silent(value) and id(value) in self.known:
+                read = self.source(value)
+                self.check(f"noticed({read})", f"whether anybody notices that {self.path(value)} dies")
 
     def _is_plain(self, place: tuple) -> bool:
         """Whether a fact says that a plain value or a tensor stands at a place."""
         standing = self.facts.get(place, self.shadow.get(place[0], {}).get(place[1:], MISSING))
         return standing is not MISSING and (type(standing) in ATOMS or issubclass(type(standing), Tensor))
 
-    def _let_go(self, why: str) -> None:
-        """Refuse, and hold on to nothing: what dies now must die in time."""
-        self.refuse(why)
-        for held in (self.known, self.facts, self.shadow, self._before, self._keep, self.effects):
-            held.clear()
+    def _dies(self, why: str) -> None:
+        """Give up before something dies that tells of it; no guard keeps what dies alive either."""
         for part in self.parts:  # guards hold containers, and what those hold
             if any(k not in part.weak and noticed(v) is not None for k, v in part.names.items()):
                 self.parts[:] = [Part() for _ in self.parts]
-                self._consts.clear()
-                self._named.clear()
-                self._weak.clear()  # names are given anew
-                return
+                break
+        self.abandon(why)

@@ -12,6 +12,7 @@ import functools
 import operator
 import types
 
+from lamina.jit.observe.handing import handed
 from lamina.jit.observe.kinds import MISSING, UNSUPPORTED, lookup
 from lamina.jit.observe.numbers import raw
 
@@ -34,7 +35,8 @@ CONVERSIONS = {"": lambda value: value, "s": str, "r": repr, "a": ascii}
 
 class Natively:
     lifts = False
-    holders = ()
+    abandoned = False
+    freely = staticmethod(handed)
 
     @property
     def lifting(self):
@@ -42,6 +44,7 @@ class Natively:
 
     def __init__(self):
         self.refused = None
+        self.suspended = set()
         self.unsupported = []  # the functions the interpreter did not run
         self.entered = set()  # the qualified names of those it ran
 
@@ -50,6 +53,9 @@ class Natively:
 
     def new(self, value):
         return value
+
+    def prune(self):
+        """Nothing is held here."""
 
     def is_known(self, value):
         return False
