@@ -6,7 +6,7 @@ and the like are other tensors around the same array.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +18,7 @@ from ..ir.dtypes import from_numpy_dtype, int64
 from ..ir.op import Op
 from ..ir.types import Type, type_of
 from ..runtime import Generator, Tensor
+from ..runtime.autograd import reachable
 from ..runtime.graph import Leaf
 from ..runtime.places import Place, here
 from ..runtime.storage import Literal
@@ -97,6 +98,7 @@ class Recorder:
         self.once: str | None = None
         self.foreign: str | None = None
         self.gradients = self.backward = False
+        self.replaced: set[int] = set()  # tensors that were there, by id, which were given other memory
         self.detached: set[int] = set()  # roots whose memory is that of detached tensors, too
         self._values: dict[int, int] = {}
         self._refs: dict[int, _Known] = {}
@@ -423,12 +425,26 @@ class Recorder:
     def _kept(self, x: Tensor, gradient: Tensor | None) -> None:
         """Nothing here: who observes Python makes it a fact."""
 
-    def _backward(self) -> None:
+    def _backward(self, outputs: Iterable[Any]) -> None:
         self.backward = True
+        outside = {id(edge) for _, _, edge in self._before if edge is not None and type(edge) is not Leaf}
+        begins = [x._node for x in outputs if isinstance(x, Tensor) and x._node is not None]
+        if outside and any(id(edge) in outside for edge in reachable(begins)):
+            raise Refusal("backward ran on into the history that a tensor from outside has; detach() it before")
 
     def _detached(self, x: Tensor) -> None:
         if id(x._data) in self._values or id(x._data) in self._origins:
             self.detached.add(self.root(self.value(x))[0])
+
+    def _replaced(self, x: Tensor) -> None:
+        """A tensor that was there was given memory that the run has made: an effect does so again."""
+        root = self.root(self.value(x))[0]
+        kind = next(data for other, data, _ in self._before if other is x)
+        if root in self.params or root in self.constants:
+            raise Refusal(f"the data of a tensor {x._meta} became that of another one; copy it: x.copy_(y)")
+        if x._data.shape != kind.shape or x._data.dtype != kind.dtype:
+            raise Refusal(f"the data of a tensor was replaced by others of another type, {x._meta}")
+        self.replaced.add(id(x))
 
     def _foreign(self, what: str) -> None:
         self.foreign = what
@@ -443,14 +459,10 @@ class Recorder:
     def check(self) -> None:
         """Refuse what the run did that a replay could not.  Raises Refusal."""
         for x, data, edge in self._before:
-            if x._data is not data:
+            if x._data is not data and id(x) not in self.replaced:
                 raise Refusal(f"the data of a tensor {x._meta} was replaced")
             if x._edge is not edge:
                 raise Refusal(f"the history of a tensor {x._meta} that was there before was changed")
-        if self.backward:
-            for _, _, edge in self._before:
-                if edge is not None and type(edge) is not Leaf:
-                    raise Refusal("backward ran where a tensor from outside has a history of its own")
 
     def overlapping(self) -> str | None:
         """Say if memory that is written is also that of another param."""

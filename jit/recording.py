@@ -97,6 +97,8 @@ class _Finish:
         makers = [self.maker(x) for x in outcome.tensors]
         gradients = self.gradients()
         questions = tuple(step for step in r.steps if isinstance(step, Question))
+        if self.live and r.replaced:
+            raise Refusal("its outputs have a history, and the data of a tensor was replaced")
         if self.live and r.detached & r.written:
             raise Refusal("its outputs have a history, and a tensor was written that is detached elsewhere")
         raw = self.graph()

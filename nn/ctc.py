@@ -4,38 +4,42 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from ..ir.dtypes import int64
 from ..ir.errors import ArgumentValueError, DTypeError, ShapeError
-from ..runtime import Tensor, as_tensor, ops
+from ..runtime import Tensor, ops, tensor
+from ..runtime.modes import unheard
 
 # Stands for log(0): its exponential is 0 in every dtype with float32's range, and unlike -inf its differences
 # are numbers, so that no gradient is a NaN.
 NEVER = -1e30
 
 
-def _lengths(call: str, given: Any, most: int, batch: int) -> np.ndarray:
-    found = np.array(given.tolist() if isinstance(given, Tensor) else given, np.int64).reshape(-1)
-    if len(found) != batch or found.min(initial=0) < 0 or found.max(initial=0) > most:
-        raise ArgumentValueError(
-            f"ctc_loss: {call} are {batch} numbers from 0 to {most}, not {found.tolist()}"
-        )
-    return found
+def _lengths(call: str, given: Any, most: int, batch: int) -> Tensor:
+    """[N].  They are looked at unheard: what is gathered by them is refused by compiled code as well."""
+    lengths = given if isinstance(given, Tensor) else tensor(given, dtype=int64)
+    lengths = lengths.reshape(-1).to(int64)
+    with unheard():
+        found = lengths.tolist()
+    if len(found) != batch or not all(0 <= n <= most for n in found):
+        raise ArgumentValueError(f"ctc_loss: {call} are {batch} numbers from 0 to {most}, not {found}")
+    return lengths
 
 
-def _labels(targets: Tensor, lengths: np.ndarray, blank: int) -> np.ndarray:
+def _labels(targets: Tensor, sizes: Tensor, blank: int) -> Tensor:
     """[N, 2 S + 1]: blank, label, blank, label, ..., blank; blanks to the end."""
     if targets.dtype.category != "int":
         raise DTypeError(f"ctc_loss: targets are numbers of classes, ints, not {targets.dtype.name}")
-    batch, longest = len(lengths), int(lengths.max(initial=0))
-    flat = np.array(targets.tolist(), np.int64)
-    found = np.full((batch, 2 * longest + 1), blank, np.int64)
-    at = 0
-    for n, length in enumerate(lengths):
-        row = flat[n] if flat.ndim == 2 else flat[at : at + length]
-        found[n, 1 : 2 * length : 2] = row[:length]
-        at += length
-    return found
+    batch, targets = sizes.shape[0], targets.to(int64)
+    if targets.ndim == 2:
+        there = ops.arange(targets.shape[1]) < sizes.unsqueeze(1)
+    else:
+        longest = ops.arange(int(sizes.max()) if batch else 0)
+        there = longest < sizes.unsqueeze(1)
+        places = (sizes.cumsum(0) - sizes).unsqueeze(1) + longest
+        targets = ops.pad(targets, (0, 1))[ops.where(there, places, targets.shape[0])]
+    rows = ops.where(there, targets, blank)
+    blanks = ops.full_like(rows, blank)
+    return ops.pad(ops.stack([blanks, rows], 2).reshape(batch, 2 * rows.shape[1]), (0, 1), value=blank)
 
 
 def ctc_loss(
@@ -70,12 +74,10 @@ def ctc_loss(
     labels = _labels(targets, sizes, blank)
     width = labels.shape[1]
     # From two places before one may come where that is another label, not across a blank that must be.
-    skips = np.zeros((batch, width), bool)
-    skips[:, 2:] = (labels[:, 2:] != blank) & (labels[:, 2:] != labels[:, :-2])
-    may_skip = as_tensor(skips)
-    emitted = log_probs.gather(2, as_tensor(labels).unsqueeze(0).expand(steps, batch, width))
-    start = as_tensor(np.arange(width)[None] < 2)
-    alpha = ops.where(start, emitted[0], NEVER) if steps else emitted.sum(0)
+    another = (labels[:, 2:] != blank) & (labels[:, 2:] != labels[:, :-2])
+    may_skip = ops.pad(another, (2 - max(0, 2 - width), 0), value=False)
+    emitted = log_probs.gather(2, labels.unsqueeze(0).expand(steps, batch, width))
+    alpha = ops.where(ops.arange(width) < 2, emitted[0], NEVER) if steps else emitted.sum(0)
     rows = [alpha]
     for t in range(1, steps):
         one = ops.pad(alpha, (1, 0), value=NEVER)[:, :width]
@@ -83,15 +85,15 @@ def ctc_loss(
         alpha = ops.logsumexp(ops.stack([alpha, one, two]), 0) + emitted[t]
         rows.append(alpha)
     # Where each sequence ends: after its last label, or the blank behind it.
-    every, pick = ops.stack(rows), np.arange(batch)
-    last = every[as_tensor(np.maximum(reach - 1, 0)), as_tensor(pick)]
-    ends = np.stack([2 * sizes, np.maximum(2 * sizes - 1, 0)], 1)
-    both = last.gather(1, as_tensor(ends))
-    both = ops.where(as_tensor(np.stack([sizes >= 0, sizes > 0], 1)), both, NEVER)
+    at = ops.where(reach == 0, 0, reach - 1).reshape(1, batch, 1).expand(1, batch, width)
+    last = ops.stack(rows).gather(0, at).squeeze(0)
+    ends = ops.stack([2 * sizes, ops.where(sizes == 0, 0, 2 * sizes - 1)], 1)
+    real = ops.stack([sizes >= 0, sizes > 0], 1)
+    both = ops.where(real, last.gather(1, ends), NEVER)
     losses = -ops.logsumexp(both, 1)
     losses = ops.where(losses > -NEVER / 2, 0.0 if zero_infinity else float("inf"), losses)
     if reduction == "mean":
-        return (losses / as_tensor(np.maximum(sizes, 1)).to(losses.dtype)).mean()
+        return (losses / sizes.clamp(min=1).to(losses.dtype)).mean()
     if reduction == "sum":
         return losses.sum()
     return losses.squeeze(0) if alone else losses

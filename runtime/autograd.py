@@ -290,7 +290,7 @@ def _run(outputs, gradients, *, retain: bool | None, create: bool, targets, leav
     if len(outputs) != len(gradients):
         raise ArgumentError(f"{len(outputs)} outputs need as many gradients, not {len(gradients)}")
     if modes.CHANGED:
-        modes.tell("backward")
+        modes.tell("backward", outputs)
     before = modes.local.grad if modes.CHANGED else True
     # Otherwise gradients are turned off only where the user's own code runs (`user_code`): what Lamina's
     # rules see has no history, so they record none.

@@ -207,7 +207,11 @@ class Attributes(Lookups):
             self.refuse(f"the inside of a tensor was written: {name}")
         if issubclass(kind, Parameter) and name in fields_of_tensor(o):
             self.drops_all(o, [fields_of_tensor(o)[name]])
+        given = name == "data" and issubclass(type(value), Tensor) and value._data is not o._data
         setattr(o, name, value)
+        if given and self.recorder.source_of(o) is not None and not self.refused:
+            self.recorder.notice("replaced", o)
+            self.effect(setattr, o, name, value)
         if not hasattr(kind, name) and not self.refused:  # an attribute of the user's on a parameter
             self.wrote(o, "attr", name)
             self.effect(setattr, o, name, value)

@@ -25,7 +25,7 @@ from ...runtime.modes import _Mode
 from ...runtime.refusal import unwrapped
 from .called_back import HANDED, CalledBack, calls_back
 from .facts import MOST
-from .kinds import ATOMS, UNSUPPORTED, Function, lookup
+from .kinds import ATOMS, UNSUPPORTED, VIEWS, Function, lookup
 from .names import is_librarys, library_class, library_names, room_of, runs_user_code, wraps_user
 from .numbers import LIFTED, LiftedFloat, LiftedInt, raw
 from .policy import DENIED_LIBRARY, DENIED_ROOMS, FUNCTION_ROOMS, INTERPRETED_ROOMS
@@ -163,6 +163,10 @@ class Library(CalledBack):
         elif issubclass(type(value), (list, tuple, dict)):
             self.read_all(value)
             for item in value.values() if issubclass(type(value), dict) else value:
+                self._given(function, item)
+        elif type(value) in VIEWS and self.is_fresh(value):
+            self.open_view(value)
+            for item in self.unpack(value):
                 self._given(function, item)
         else:
             self.read_deep(value)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from ...ir.dtypes import int64
 from ...ir.errors import ArgumentError, ArgumentValueError
-from ...runtime import Tensor, as_tensor, ops
+from ...runtime import Tensor, ops, tensor
 
 
 class PackedSequence(NamedTuple):
@@ -29,12 +28,6 @@ class PackedSequence(NamedTuple):
         return self._replace(data=self.data.to(*args, **kwargs))
 
 
-def _backwards(order: np.ndarray) -> np.ndarray:
-    back = np.empty_like(order)
-    back[order] = np.arange(len(order))
-    return back
-
-
 def pack_padded_sequence(
     input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
 ) -> PackedSequence:
@@ -44,27 +37,28 @@ def pack_padded_sequence(
     """
     if batch_first:
         input = input.transpose(0, 1)
-    sizes = np.array(lengths.tolist() if isinstance(lengths, Tensor) else list(lengths), np.int64)
+    sizes = lengths.tolist() if isinstance(lengths, Tensor) else [*map(int, lengths)]
     steps, batch = input.shape[0], input.shape[1]
-    if len(sizes) != batch or (len(sizes) and not (0 < sizes.min() and sizes.max() <= steps)):
+    if not sizes or len(sizes) != batch or not all(0 < n <= steps for n in sizes):
         raise ArgumentValueError(
             f"pack_padded_sequence: a length between 1 and {steps} is wanted for each of {batch} sequences",
-            f"lengths: {sizes.tolist()}",
+            f"lengths: {sizes}",
         )
-    order = None
+    indices = ()
     if not enforce_sorted:
-        order = np.argsort(-sizes, kind="stable")
-        sizes, input = sizes[order], input.index_select(1, as_tensor(order))
-    elif (np.diff(sizes) > 0).any():
+        order = sorted(range(batch), key=lambda i: -sizes[i])
+        back = sorted(range(batch), key=order.__getitem__)
+        indices = tensor(order, dtype=int64), tensor(back, dtype=int64)
+        sizes, input = [sizes[i] for i in order], input.index_select(1, indices[0])
+    elif any(later > n for n, later in zip(sizes, sizes[1:])):
         raise ArgumentValueError(
             "pack_padded_sequence: lengths must not grow along the batch",
-            f"lengths: {sizes.tolist()}",
+            f"lengths: {sizes}",
             "pass enforce_sorted=False to have the sequences sorted",
         )
-    reach = [int((sizes > t).sum()) for t in range(int(sizes.max()))]
+    reach = [sum(n > t for n in sizes) for t in range(max(sizes))]
     data = ops.cat([input[t, :n] for t, n in enumerate(reach)])
-    indices = () if order is None else (as_tensor(order), as_tensor(_backwards(order)))
-    return PackedSequence(data, as_tensor(np.array(reach, np.int64)), *indices)
+    return PackedSequence(data, tensor(reach, dtype=int64), *indices)
 
 
 def pad_packed_sequence(
@@ -79,16 +73,16 @@ def pad_packed_sequence(
     """
     if not isinstance(sequence, PackedSequence):
         raise ArgumentError(f"pad_packed_sequence: a PackedSequence is wanted, not {type(sequence).__name__}")
-    reach = np.array(sequence.batch_sizes.tolist(), np.int64)
+    reach = sequence.batch_sizes.tolist()
     steps = len(reach) if total_length is None else total_length
     if steps < len(reach):
         raise ArgumentValueError(
             f"pad_packed_sequence: total_length must be at least the longest length ({steps} < {len(reach)})"
         )
-    batch = int(reach[0])
-    lengths = (reach[:, None] > np.arange(batch)).sum(0)
+    batch = reach[0]
+    lengths = tensor([sum(n > i for n in reach) for i in range(batch)], dtype=int64)
     rows, at = [], 0
-    for n in reach.tolist():
+    for n in reach:
         row = sequence.data[at : at + n]
         at += n
         missing = ops.full((batch - n, *row.shape[1:]), padding_value, dtype=row.dtype)
@@ -98,8 +92,8 @@ def pad_packed_sequence(
     padded, dim = ops.stack(rows), 1
     if sequence.unsorted_indices is not None:
         padded = padded.index_select(dim, sequence.unsorted_indices)
-        lengths = lengths[sequence.unsorted_indices.numpy()]
-    return (padded.transpose(0, 1) if batch_first else padded), as_tensor(lengths)
+        lengths = lengths[sequence.unsorted_indices]
+    return (padded.transpose(0, 1) if batch_first else padded), lengths
 
 
 def pad_sequence(
