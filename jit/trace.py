@@ -519,10 +519,14 @@ class TracedFunction:
         except Exception as error:  # its text is none that Python takes: then all calls that get here do
             guard = Guard(Part(), self._registry)
             self._blame(f"its guards could not be compiled: {type(error).__name__}: {error}", error)
+        self._grow(tree, observer)
+        dead = [slot for reach, slot in guard.reached() if reach() is None]
+        if dead:  # in the run, which held on to nothing: no later call gets here
+            self._note_unsteady(dead)
+            return
         branch = Branch(guard, None, reason)
         branches = tree.branches if segment is None else segment.branches.setdefault(answer, [])
         branches.append(branch)
-        self._grow(tree, observer)
         self._watch(tree, branches, branch)
 
     def _grow(self, tree: Tree, observer: Facts) -> None:

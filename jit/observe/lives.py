@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...runtime import Tensor
-from .deaths import is_silent, noticed
+from .deaths import SILENT, noticed
 from .facts import Facts
 from .kinds import ATOMS, MISSING
 from .parts import Part
@@ -43,14 +42,14 @@ class Lives(Facts):
                 self._dies(f"something is taken out of {self.path(o)}, which {told}")
                 return
         for value in values:
-            if not is_silent(value) and id(value) in self.known:
+            if type(value) not in SILENT and id(value) in self.known:
                 read = self.source(value)
                 self.check(f"noticed({read})", f"whether anybody notices that {self.path(value)} dies")
 
     def _is_plain(self, place: tuple) -> bool:
-        """Whether a fact says that a plain value or a tensor stands at a place."""
+        """Whether a fact says that a plain value stands at a place."""
         standing = self.facts.get(place, self.shadow.get(place[0], {}).get(place[1:], MISSING))
-        return standing is not MISSING and (type(standing) in ATOMS or issubclass(type(standing), Tensor))
+        return standing is not MISSING and type(standing) in ATOMS
 
     def _dies(self, why: str) -> None:
         """Give up before something dies that tells of it; no guard keeps what dies alive either."""

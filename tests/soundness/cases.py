@@ -818,4 +818,19 @@ def calls():
         held.o.n = 1
         yield (lamina.tensor([1.0, 2.0, 3.0]), held), {}
 """,
+    "a tensor is let go of to which there is a finalizer": """
+import weakref
+held = types.SimpleNamespace(t=None)
+@trace
+def f(x):
+    y = held.t * 2
+    held.t = None
+    log.append("written")
+    return y * len(log)
+def calls():
+    for _ in range(4):
+        held.t = lamina.tensor([1.0, 2.0])
+        weakref.finalize(held.t, log.append, "died").atexit = False
+        yield (lamina.tensor([1.0, 2.0, 3.0]),), {}
+""",
 }
