@@ -39,7 +39,7 @@ REMEDIES: tuple[tuple[str, str], ...] = (
     (r"^a NumPy array|NumPy array ", "use a tensor in place of the array"),
     (r"was turned into text|handed out|were copied|tolist\(\)", "return the tensor, and do it outside"),
     (r"derives from", "use plain tensors, and functions of them"),
-    (r"have a history|has a history|history of its own", "call backward() inside, or detach() its result"),
+    (r"ha(ve|s) a history|history of a tensor from", "call backward() inside, or detach() its result"),
     (r"was replaced$", "write into it: x.copy_(y)"),
     (r"^it runs more than", "trace what one round of its loop does"),
     (r"it could not be compiled", "please report it, with the text of explain(detail=True)"),

@@ -194,6 +194,10 @@ class Recorder:
             return self._constant(data, x._meta)
         raise Refusal(f"a tensor {x._meta} was read that the run came by unseen")
 
+    def known(self, x: Tensor) -> int | None:
+        """The number of a tensor's value, if it has one."""
+        return self._values.get(id(x._data))
+
     def _lifted(self, x: Tensor, source: Lifted) -> int:
         dtype = x._meta.dtype
         if not dtype.is_floating_point and dtype is not int64:  # which holds all ints that are lifted
@@ -430,7 +434,7 @@ class Recorder:
         outside = {id(edge) for _, _, edge in self._before if edge is not None and type(edge) is not Leaf}
         begins = [x._node for x in outputs if isinstance(x, Tensor) and x._node is not None]
         if outside and any(id(edge) in outside for edge in reachable(begins)):
-            raise Refusal("backward ran on into the history that a tensor from outside has; detach() it before")
+            raise Refusal("backward ran on into the history of a tensor from outside; detach() it before")
 
     def _detached(self, x: Tensor) -> None:
         if id(x._data) in self._values or id(x._data) in self._origins:

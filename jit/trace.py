@@ -26,6 +26,7 @@ from ..ir.dtypes import default_dtype
 from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DimError, GradError, LaminaError
 from ..nn import Module
 from ..runtime import modes
+from ..runtime.graph import Leaf
 from . import backend, beside
 from .autograd import differentiable
 from .blame import where_text
@@ -36,6 +37,7 @@ from .ledger import Ledger, budget_of
 from .observe.deaths import Reach
 from .observe.decode import TABLES
 from .observe.facts import Abandoned, Facts, Registry
+from .observe.indices import settle
 from .observe.kinds import TRANSPARENT
 from .observe.numbers import raw
 from .observe.outcome import Outcome
@@ -538,6 +540,8 @@ class TracedFunction:
             raise Refusal(recorder.reason)
         observer.close()
         outcome = Outcome(observer, result)
+        gradients = [leaf._node.grad for leaf, *_ in recorder.leaves if type(leaf._node) is Leaf]
+        settle(observer, [*outcome.tensors, *filter(lambda grad: grad is not None, gradients)])
         recording = finished(recorder, outcome, result)
         if recording.live and (recording.foreign or recording.questions):
             raise Refusal(

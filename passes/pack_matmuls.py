@@ -20,10 +20,11 @@ from ..ir.kernel.form import Axis, Buffer, Kernel, Local, Reduce, Store, names
 from ..ir.kernel.scalar import Cast, Expr, Op, Read, coordinate, op, read, walk
 from ..ir.kernel.types import NUMPY, bits, is_floating
 from .blocking import Rewriting, fresh, zero_of
-from .collapse import collapsed
+from .collapse import Substituted, collapsed
 from .llvm.matmul import REGISTERS, Dots, Panels, tile
 from .llvm.schedule import runs_once
 from .llvm.target import Target
+from .pieces import wanted
 from .program import Alias, Array, Call, Program, Step
 from .windowed import windowed
 
@@ -113,10 +114,13 @@ class _Packing:
             self.frozen |= set(made.outputs)
 
     def call(self, call: Call) -> Call:
-        flat = collapsed(call.kernel)
-        roles = None if windowed(call.kernel) else product(flat)
-        if roles is None:
+        if windowed(call.kernel):
             return call
+        as_it_was, call = call, replace(call, kernel=_in_full(call.kernel))
+        flat = collapsed(call.kernel)
+        roles = product(flat)
+        if roles is None:
+            return as_it_was
         extent = {axis: int(n) for axis, n in flat.extents.items()}
         rows = prod(extent[axis] for axis in flat.free_axes(roles.left) - set(roles.k))
         if flat.free_axes(roles.right) & set(roles.outer):  # products of a batch: each has its own factors
@@ -132,7 +136,7 @@ class _Packing:
             return self.panels(call, flat, roles, pack=not near and rows >= WORTH_ROWS)
         if self.is_along(flat, roles) and (rows <= WORTH_ROWS or rows < 4 * WORTH_ROWS and depth >= 512):
             return replace(call, how=self.dots(flat, roles))
-        return self.panels(call, flat, roles, pack=True) if rows >= WORTH_ROWS else call
+        return self.panels(call, flat, roles, pack=True) if rows >= WORTH_ROWS else as_it_was
 
     def arrays_of(self, call: Call, expr: Expr, flat: Kernel) -> list[Array]:
         read_here = {e.buffer for e in walk(expr) if isinstance(e, Read)}
@@ -226,9 +230,9 @@ class _Packing:
             op("remainder", at, width),
         )
         flat_call = self.flattened(call, flat, value)
-        key = (str(value), tuple(flat_call.inputs), shape)
+        made = _part(flat_call, "pack", value, buffer, axes, tuple(Affine(((a.name, 1),)) for a in axes))
+        key = made.kernel, made.inputs
         if key not in self.packed:
-            made = _part(flat_call, "pack", value, buffer, axes, tuple(Affine(((a.name, 1),)) for a in axes))
             self.steps.append(made)
             if all(array in self.frozen for array in made.inputs):
                 self.frozen |= set(made.outputs)
@@ -275,6 +279,20 @@ class _Guarded(Rewriting):
 def _sure(roles: Product | None) -> Product:
     assert roles is not None  # the same product as before
     return roles
+
+
+def _in_full(kernel: Kernel) -> Kernel:
+    """The kernel whose sums say in full what they add up: a factor that is computed by another kernel takes
+    no stage of this one with it.
+
+        t = sqrt(s[j])
+        y = sum(k) (x[i, k] * (w[k, j] / t))    ->    y = sum(k) (x[i, k] * (w[k, j] / sqrt(s[j])))
+    """
+    if not kernel.locals:
+        return kernel
+    inline = Substituted({}, kernel.locals)
+    stages = tuple(inline.stage(stage) if isinstance(stage, Reduce) else stage for stage in kernel.stages)
+    return wanted(kernel.replace(stages=stages), frozenset(range(len(kernel.outputs))))
 
 
 def _sum_of(kernel: Kernel) -> Reduce:

@@ -47,6 +47,8 @@ def _ranges(kernel: Kernel, buffer: Buffer, reads: Sequence[Read]) -> list[tuple
     """The first index and the number of those read, of each leading dimension; none where all are."""
     if not reads or any(access.other is not None for access in reads) or 0 in buffer.shape:
         return []
+    if 0 in kernel.extents.values():  # nothing is read, wherever an empty part may begin
+        return []
     found: list[tuple[int, int]] = []
     for d in range(len(buffer.shape)):
         spans = [span for access in reads if (span := _span(kernel.extents, access.index[d]))]

@@ -18,6 +18,7 @@ from dataclasses import replace
 from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import COMBINE, Axis, Buffer, Fold, Kernel, Local, Reduce, Stage, Store
 from ..ir.kernel.scalar import Expr, Ref, op, read, ref, walk
+from .blocking import fresh
 from .collapse import ZERO, Substituted
 
 PART = 16_384  # elements of a part, about: 2 us of summing, against 0.5 us to wake a thread
@@ -55,6 +56,7 @@ class _Split:
         self.buffers = dict(kernel.buffers)
         self.made: list[Kernel] = []
         self.waiting = list(kernel.stores)
+        self.part, self.inner = fresh(kernel, "c"), fresh(kernel, "l")  # axes: the parts, and within one
         self.points = tuple(Affine(((axis.name, 1),)) for axis in kernel.parallel)
 
     def kernels(self) -> list[Kernel]:
@@ -71,7 +73,8 @@ class _Split:
 
     def buffer(self, dtype: str, *shape: int) -> Buffer:
         """A new one for what a kernel leaves for others."""
-        made = Buffer(f"t{len(self.buffers) - len(self.kernel.buffers)}", dtype, shape)
+        number = len(self.buffers) - len(self.kernel.buffers)
+        made = Buffer(fresh(self.kernel, f"t{number}"), dtype, shape)
         self.buffers[made.name] = made
         return made
 
@@ -96,20 +99,20 @@ class _Split:
         slow, rest = stage.axes[0], stage.axes[1:]
         length = int(slow.extent) // parts
         length -= length % (EVEN if length >= 8 * EVEN else 1)
-        part, shape = Axis("c", parts), [int(axis.extent) for axis in parallel]
-        index = Affine.of({"c": length, "l": 1})
-        partial = replace(self.rewriter(slow.name, index).stage(stage), axes=(Axis("l", length), *rest))
+        part, shape = Axis(self.part, parts), [int(axis.extent) for axis in parallel]
+        rewriter = self.rewriter(slow.name, Affine.of({self.part: length, self.inner: 1}))
+        partial = replace(rewriter.stage(stage), axes=(Axis(self.inner, length), *rest))
         # the parts slowest: neighbouring points are then combined as one vector
         held = {n: self.buffer(kernel.dtypes[n], parts, *shape) for n in stage.defines}
-        at = (Affine((("c", 1),)), *self.points)
+        at = (Affine(((self.part, 1),)), *self.points)
         stores = tuple(Store(held[n].name, at, ref(n)) for n in stage.defines)
         self.add((*parallel, part), (partial, *stores))
         partials: dict[str, Expr] = {n: read(buffer.name, at) for n, buffer in held.items()}
         left = int(slow.extent) - parts * length
         last = None
         if left:
-            index = Affine.of({"l": 1}, parts * length)
-            last = replace(self.rewriter(slow.name, index).stage(stage), axes=(Axis("l", left), *rest))
+            rewriter = self.rewriter(slow.name, Affine.of({self.inner: 1}, parts * length))
+            last = replace(rewriter.stage(stage), axes=(Axis(self.inner, left), *rest))
         combine = self.combined if isinstance(stage, Reduce) else self.merged
         self.finish(stage, combine(stage, partials, part, last))
 
@@ -120,20 +123,20 @@ class _Split:
         total = replace(stage, axes=(part,), value=partials[stage.name])
         if last is None:
             return [total]
-        rest = replace(last, name=f"{stage.name}_last")
+        rest = replace(last, name=fresh(self.kernel, f"{stage.name}_last"))
         both = op(COMBINE[stage.combine], ref(total.name), ref(rest.name))
-        return [total, rest, Local(f"{stage.name}_whole", (), both)]
+        return [total, rest, Local(fresh(self.kernel, f"{stage.name}_whole"), (), both)]
 
     def merged(self, stage: Fold, partials: dict[str, Expr], part: Axis, last: Fold | None) -> list[Stage]:
         """A Fold over the partial results by the merge; it begins where what is left over ends."""
         right = Substituted({f"right.{name}": value for name, value in partials.items()}, {})
-        step = tuple(map(right.expr, stage.merge or ()))
-        total = replace(stage, axes=(part,), step=step, init=tuple(map(self.rewriter().expr, stage.init)))
+        plain = self.rewriter().stage(stage)
+        total = replace(plain, axes=(part,), step=tuple(map(right.expr, plain.merge or ())))
         if last is None:
             return [total]
-        own = {name: ref(f"{name}_last") for name in stage.names}
-        own |= {f"right.{name}": ref(f"right.{name}_last") for name in stage.names}
-        rest = replace(Substituted(own, {}).stage(last), names=tuple(f"{name}_last" for name in stage.names))
+        new = {name: fresh(self.kernel, f"{name}_last") for name in stage.names}
+        own = {f"{of}{name}": ref(f"{of}{new[name]}") for name in new for of in ("", "right.")}
+        rest = replace(Substituted(own, {}).stage(last), names=tuple(new.values()))
         return [rest, replace(total, init=tuple(own[name] for name in stage.names))]
 
     def finish(self, stage: Reduce | Fold, combining: list[Stage]) -> None:

@@ -211,7 +211,7 @@ class Attributes(Lookups):
         setattr(o, name, value)
         if given and self.recorder.source_of(o) is not None and not self.refused:
             self.recorder.notice("replaced", o)
-            self.effect(setattr, o, name, value)
+            self.effect(setattr, o, name, value if value._node is None else value.detach())
         if not hasattr(kind, name) and not self.refused:  # an attribute of the user's on a parameter
             self.wrote(o, "attr", name)
             self.effect(setattr, o, name, value)

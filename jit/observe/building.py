@@ -74,7 +74,11 @@ def build_string(frame: Frame, stack: list[Any], count: int) -> None:
 
 @operation("build_slice", lifts=True)
 def build_slice(frame: Frame, stack: list[Any], count: int) -> None:
-    stack.append(frame.observer.new(slice(*map(frame.observer.plain, take(stack, count)))))
+    ends = take(stack, count)
+    made = frame.observer.new(slice(*map(raw, ends)))
+    for name, end in zip(("start", "stop", "step"), ends):
+        frame.observer.put(made, "attr", name, end)
+    stack.append(made)
 
 
 @operation("list_to_tuple", lifts=True)

@@ -350,6 +350,7 @@ class Contents(Attributes):
             self.in_order(o)
             self.read_all(o, deep=True)
         elif kind is slice:
+            self.unshadow(o)
             for name in ("start", "stop", "step"):
                 self.read_deep(self.attribute(o, name))
         elif issubclass(kind, (np.ndarray, np.generic)):

@@ -159,6 +159,7 @@ class Facts:
         self.opened: set[int] = set()  # containers that C code may be going through
         self.effects: list[tuple[Callable, tuple, dict[str, Any]]] = []
         self._lost = self._over = False  # whether it holds no object of the run any more; whether that ended
+        self.picked: list[Any] = []  # parts of tensors at places that change, see indices.py
         self.size = 0  # slots given out
         self._slots: dict[int, str] = {}  # what stands in those of lifted numbers, for a reader
         self.tensors: dict[int, int] = {}  # slots of tensors, by id

@@ -195,14 +195,14 @@ def delete_attribute(frame: Frame, stack: list[Any], name: str) -> None:
 def load_item(frame: Frame, stack: list[Any], _: None) -> None:
     key = stack.pop()
     observer = frame.observer
-    stack[-1] = observer.item(stack[-1], observer.plain(key) if observer.lifts else key)
+    stack[-1] = observer.item(stack[-1], key)
 
 
 @operation("store_item", lifts=True)
 def store_item(frame: Frame, stack: list[Any], _: None) -> None:
     key, value = stack.pop(), stack.pop()
     observer = frame.observer
-    observer.set_item(value, observer.plain(key) if observer.lifts else key, stack.pop())
+    observer.set_item(value, key, stack.pop())
 
 
 @operation("delete_item", lifts=True)

@@ -15,6 +15,7 @@ from ...runtime import Size, Tensor
 from ...runtime.places import is_internal
 from ..facts import holds_nan, shown
 from .contents import CONTAINERS, SEQUENCES, VALUES, Contents
+from .indices import part
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, heap_class, lookup
 from .numbers import LIFTED, LiftedFloat, LiftedInt, raw
 
@@ -26,6 +27,9 @@ _HAND_OUT = (
 
 
 _LISTED = (list, tuple, set, frozenset, dict, range)  # in which numbers are found by their values
+
+
+_LATE = (LiftedInt, slice, tuple)  # an index that may hold lifted numbers
 
 
 class Places:
@@ -62,7 +66,11 @@ class Items(Contents):
     # ---- reading items ----
     def item(self, o: Any, k: Any) -> Any:
         """`o[k]`.  Raises what Python raises."""
-        o, k = self.plain(o), self.plain(k)
+        o = self.plain(o)
+        if self.lifts and issubclass(type(o), Tensor) and type(k) in _LATE and not self.refused:
+            if self.patched(o, "__getitem__") is None and (found := part(self, o, k)) is not None:
+                return found
+        k = self.bare_index(k)
         kind = type(o)
         if self.refused:
             return o[k]
@@ -96,6 +104,13 @@ class Items(Contents):
         elif kind is memoryview or not self.is_fresh(o):
             self.refuse(f"an item of a {kind.__name__} was read")
         return o[k]
+
+    def bare_index(self, k: Any) -> Any:
+        """An index of which the numbers are guarded, those of slices in it too."""
+        for each in k if type(k) is tuple else (k,):
+            if type(each) is slice:
+                self.unshadow(each)
+        return self.plain(k)
 
     def index(self, k: Any) -> Any:
         """An index as Python's own number; a slice whose ends are such."""
@@ -206,7 +221,7 @@ class Items(Contents):
 
     def set_item(self, o: Any, k: Any, value: Any) -> None:
         """`o[k] = value`.  Raises what Python raises."""
-        k = self.plain(k)
+        k = self.bare_index(k)
         if self.refused:
             o[k] = raw(value)
             return
@@ -301,7 +316,7 @@ class Items(Contents):
 
     def delete_item(self, o: Any, k: Any) -> None:
         """`del o[k]`.  Raises what Python raises."""
-        k = self.plain(k)
+        k = self.bare_index(k)
         if self.refused:
             del o[k]
             return

@@ -152,7 +152,8 @@ class Outcome:
         if kind in (dict, OrderedDict, Counter, defaultdict):
             return self._dict(v, kind)
         if kind is slice:
-            return f"slice({self.spelled(v.start)}, {self.spelled(v.stop)}, {self.spelled(v.step)})"
+            ends = [self._within(v, "attr", name, getattr(v, name)) for name in ("start", "stop", "step")]
+            return f"slice({', '.join(ends)})"
         if kind is np.ndarray:
             return self._array(v)
         if kind is types.SimpleNamespace:

@@ -6,6 +6,7 @@ import types
 from collections import namedtuple
 
 import pytest
+from both_ways import both_ways
 
 import lamina
 from lamina import nn, optim
@@ -18,18 +19,6 @@ SCHEDULES = {
     "CosineAnnealingWarmRestarts": {"T_0": 5}, "OneCycleLR": {"max_lr": 0.1, "total_steps": 40},
     "LinearLR": {"total_iters": 20}, "PolynomialLR": {"total_iters": 20},
 }  # fmt: skip
-
-
-def both_ways(make, calls=14, **given):
-    """What a program gives undecorated and traced: make(wrap) returns a step, and what it wrapped last."""
-    found = []
-    for wrap in (lambda f: f, trace):
-        lamina.manual_seed(0)
-        step, wrapped = make(wrap, **given)
-        found.append([float(step(i)) for i in range(calls)])
-    eager, traced = found
-    assert traced == pytest.approx(eager, rel=1e-5, abs=1e-6)
-    return wrapped
 
 
 def parts():

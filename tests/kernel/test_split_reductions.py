@@ -76,7 +76,30 @@ kernel scan(x: f32[100000]) -> (y: f32[100000]) {
   }
   y[i] = s[i] for i:100000
 }"""
+NAMED = """\
+kernel named(c: f32[70000], l: f32[1]) -> (t0: f32[70000]) {
+  parallel
+  t = max(t2:70000) c[t2]
+  t1 = sum(t2:70000) exp((c[t2] - t))
+  t1_last = sum(t2:70000) ((c[t2] - t) / t1)
+  t1_whole = (t1_last / 70000.0)
+  t0[t2] = (((c[t2] - t) / t1) + (t1_whole * l[0])) for t2:70000
+}"""
+FOLDED = """\
+kernel folded(x: f32[100001], w: f32[3]) -> (y: f32[], y_: f32[]) {
+  parallel
+  m = max(j:3) abs(w[j])
+  c = (m + 1.0)
+  s, s_last = fold(i:100001) {
+    init f32(0.0), f32(0.0)
+    step (s + (x[i] / c)), max(s_last, x[i])
+    merge (s + ((right.s * c) / (m + 1.0))), max(s_last, right.s_last)
+  }
+  y[] = s
+  y_[] = s_last
+}"""
 ALL = {"sum": SUM, "variance": VARIANCE, "columns": COLUMNS, "argmax": ARGMAX, "softmax": SOFTMAX}
+ALL |= {"named": NAMED, "folded": FOLDED}
 
 
 def inputs(kernel):

@@ -5,6 +5,7 @@ python tests/networks/run.py --count 10000 --seed 1 --workers 2 --record network
 python tests/networks/run.py --count 300 --seed 1 --all     each in every mode, dtype and level
 python tests/networks/run.py --replay '{"seed": ...}'       one network again, as a finding printed it
 python tests/networks/run.py --shrink '{"seed": ...}'       the smallest network with the same finding
+    both take '{"draw": 7}' too, the network of that seed
 """
 
 from __future__ import annotations
@@ -80,15 +81,22 @@ def row_of(request: dict, answer: dict) -> dict[str, Any]:
     return row
 
 
+def described(request: dict) -> dict:
+    """The network that is asked for, by its seed or in full."""
+    if "draw" not in request:
+        return request
+    from network_drawing import draw
+
+    return draw(request["draw"]) | request.get("change", {})
+
+
 def told(fault: dict, shrink: bool = True, seconds: float = 60.0, plant: list | None = None) -> str:
     """A fault for a reader: the smallest network that shows it, and how to run it again."""
     runner = Runner(plant)
     try:
         description = fault["description"]
         if description is None:  # the process died: nobody else knows it
-            from network_drawing import draw
-
-            description = draw(fault["request"]["draw"]) | fault["request"].get("change", {})
+            description = described(fault["request"])
         kind = kind_of(fault)
         if shrink and kind_of(runner.outcome(description)) == kind:
             description = shrunk(description, kind, runner.outcome, seconds)
@@ -137,12 +145,12 @@ def main() -> int:
     parser.add_argument("--shrunk", type=int, default=5, help="how many findings are shrunk at the end")
     options = parser.parse_args()
     if options.replay or options.shrink:
-        runner = Runner()
-        answer = runner.outcome(json.loads(options.replay or options.shrink))
+        runner, description = Runner(), described(json.loads(options.replay or options.shrink))
+        answer = runner.outcome(description)
         runner.close()
         print(f"{answer['outcome']}: {answer['detail']}")
         if options.shrink and answer["outcome"] in FAULTS:
-            print(told(answer | {"description": json.loads(options.shrink)}, seconds=300))
+            print(told(answer | {"description": description}, seconds=300))
         return answer["outcome"] in FAULTS
     rows: list[dict] = []
     if options.record is not None and options.record.exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import run
 from network_drawing import draw
 from network_pool import Runner, answers
 from network_shrinking import shrunk
@@ -34,6 +35,11 @@ def test_the_others_go_on_when_a_process_ends():
     requests = [{"draw": 0}, {"draw": 1, "plant": plant}, {"draw": 2}]
     found = {request["draw"]: answer["outcome"] for request, answer in answers(requests, 1)}
     assert found == {0: "agrees", 1: "dies", 2: "agrees"}
+
+
+def test_a_network_is_asked_for_by_its_seed_or_in_full():
+    assert run.described({"draw": 3, "change": {"mode": "inference"}}) == draw(3) | {"mode": "inference"}
+    assert run.described(draw(3)) == draw(3)
 
 
 def test_shrinking_keeps_what_the_finding_needs():

@@ -3,13 +3,16 @@
 import random
 
 import pytest
+from fusing import OPS, t
 from image_programs import Builder, check
 
+from lamina.ir import Builder as GraphBuilder
 from lamina.ir.errors import GraphError, KernelError
 from lamina.ir.kernel import parse
 from lamina.ir.kernel.scalar import op
 from lamina.passes import pack_matmuls as module
 from lamina.passes.collapse import collapsed
+from lamina.passes.compose import compose
 from lamina.passes.llvm.target import AVX2, AVX512, BASELINE
 from lamina.passes.pack_matmuls import Options, pack_matmuls, product
 from lamina.passes.program import Program
@@ -114,6 +117,39 @@ def test_what_is_computed_of_the_rows_is_computed_before():
     before = b.program(b.call(kernel, b.image, w))
     after = pack_matmuls(before, AVX512)
     assert [call.name for call in after.calls] == ["left", "gated"]
+    check(before, after)
+
+
+def test_a_computed_column_that_is_padded_is_a_factor():
+    """Composing has it computed once for all columns that it is padded to, before the sum over them."""
+    with GraphBuilder("body") as body:
+        x, w = body.param(t(1, 16, 3, 1)), body.param(t(1, 16))
+        padded = OPS["constant_pad"](x / 3.0, ((0, 0), (0, 0), (0, 3), (0, 15)), 0.0)
+        kernel = compose(body.finish(OPS["linear"](padded, w)))
+    assert len(kernel.locals) == 1
+    b = Builder("net", (1, 16, 3, 1))
+    before = b.program(b.call(kernel, b.image, b.param("w", (1, 16))))
+    for frozen in ((), (0,), (0, 1)):
+        check(before, pack_matmuls(before, AVX512, Options(frozenset(frozen))))
+
+
+@pytest.mark.parametrize("change", ["inputs", "axes"])
+def test_factors_of_one_text_that_are_not_the_same_are_packed_apart(change):
+    """The same expression of the same arrays, by other names, or summed in another order."""
+
+    def kernel(inputs: str, axes: str):
+        return parse(
+            f"kernel f(x: f32[40,8,8], {inputs}) -> (y: f32[40,33]) {{\n  parallel i:40 j:33\n"
+            f"  acc = sum({axes}) (x[i, l, k] * (w[k, l, j] / s[k, l, j]))\n  y[i, j] = acc\n}}"
+        )
+
+    inputs, axes = "w: f32[8,8,33], s: f32[8,8,33]", "k:8 l:8"
+    other = (inputs, "l:8 k:8") if change == "axes" else ("s: f32[8,8,33], w: f32[8,8,33]", axes)
+    b = Builder("net", (40, 8, 8))
+    arrays = b.image, b.param("s0", (8, 8, 33)), b.param("s1", (8, 8, 33))
+    before = b.program(b.call(kernel(inputs, axes), *arrays), b.call(kernel(*other), *arrays))
+    after = pack_matmuls(before, AVX512)
+    assert [call.name for call in after.calls] == ["pack", "f", "pack", "f"]
     check(before, after)
 
 

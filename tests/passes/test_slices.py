@@ -28,6 +28,7 @@ WHOLE = {
     "backwards": ("x: f32[8,4]", "f32[2,4]", "i:2 j:4", "y[i, j] = x[-i+3, j]"),
     "guarded": ("x: f32[8,4]", "f32[4]", "j:4", "y[j] = x[2, j else 0.0]"),
     "a computed row": ("x: f32[8,4], at: i64[3]", "f32[3]", "i:3", "y[i] = x[at[i], 1]"),
+    "nothing, behind the end": ("x: f32[8,4]", "f32[0]", "i:0", "y[i] = x[i+8, 1]"),
     "in place": ("x: f32[8,4]", "f32[8,4] inplace x", "j:4", "y[2, j] = x[2, j]"),
 }
 

@@ -1,0 +1,122 @@
+"""Parts of tensors at places that change from call to call: x[i], x[:, i], x[i : i + n].
+
+Such a part is a view of the tensor, which a graph can't take at a place that is known late; what it can take
+is a copy, picked by an index that is an operand.  As long as nobody tells them apart they are the same.  So
+both are recorded, and when the run is over one of them is left: the copy, if neither the tensor nor the part
+was written, and no view of the part left the run; else the view, and the place is guarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...ir.dtypes import int64
+from ...runtime import Tensor, is_grad_enabled, ops
+from ..recorder import Event, Recorder
+from .numbers import LiftedInt, raw
+
+
+@dataclass(frozen=True)
+class Picked:
+    """A part that was recorded both ways.  numbers: the lifted ones that tell its place."""
+
+    copy: tuple[Event, ...]
+    view: Event
+    numbers: tuple[LiftedInt, ...]
+
+
+def part(observer: Any, x: Tensor, k: Any) -> Tensor | None:
+    """`x[k]`, where numbers in `k` can stay lifted; None where there are none, or they must be guarded."""
+    items = [_ends(observer, item) for item in (_items(observer, k) if type(k) is tuple else [k])]
+    numbers = [n for item in items for n in (item if type(item) is list else [item]) if type(n) is LiftedInt]
+    if not numbers or not all(type(item) in _PLAIN for item in items):
+        return None
+    if is_grad_enabled() and x.requires_grad:  # its gradient would be told the place as well
+        return None
+    if list in map(type, items) and any(type(item) not in (list, slice, int) for item in items):
+        return None
+    recorder: Recorder = observer.recorder
+    begin = len(recorder.steps)
+    view = x[tuple([slice(*map(raw, item)) if type(item) is list else raw(item) for item in items])]
+    heard = recorder.steps[begin:]
+    checks: list[tuple[str, str]] = []
+    picks = [_operand(observer, x, items, at, checks) for at in range(len(items))]
+    if len(heard) == 1 and type(heard[0]) is Event and heard[0].op.traits.view and view._view is not None:
+        lacking = any(pick is None and item is not None for pick, item in zip(picks, items))
+        copy = view if lacking else x[tuple(picks)]
+        made = tuple(recorder.steps[begin + 1 :])
+        same = copy.shape == view.shape and copy._data.tobytes() == view._data.tobytes()
+        if same and made and all(type(step) is Event for step in made):
+            for condition, why in checks:
+                observer.check(condition, why)
+            observer.picked.append(Picked(made, heard[0], tuple(numbers)))
+            return view
+    del recorder.steps[begin + len(heard) :]
+    for number in numbers:
+        observer.plain(number)
+    return view
+
+
+_PLAIN = (int, slice, list, LiftedInt, type(None), type(Ellipsis))
+
+
+def _items(observer: Any, k: tuple) -> list[Any]:
+    return [observer.item(k, at) for at in range(len(k))]
+
+
+def _ends(observer: Any, item: Any) -> Any:
+    """An item of an index; of a slice in which a number is lifted the list of start, stop and step."""
+    if type(item) is not slice:
+        return item
+    ends = [observer.standing(item, "attr", observer.key_of(name)) for name in ("start", "stop", "step")]
+    if not any(type(end) is LiftedInt for end in ends):
+        return item
+    return [own if end is None else end for own, end in zip((item.start, item.stop, item.step), ends)]
+
+
+def _operand(observer: Any, x: Tensor, items: list[Any], at: int, checks: list[tuple[str, str]]) -> Any:
+    """What picks in place of an item; None where nothing can.  checks: takes what must stay of a slice."""
+    item = items[at]
+    if type(item) is LiftedInt:
+        return ops.ones((), dtype=int64) * item
+    if type(item) is not list:
+        return item
+    start, stop, step = item
+    if step is not None or type(start) is not LiftedInt or type(stop) is not LiftedInt:
+        return None
+    size, count = x.shape[at], raw(stop) - raw(start)
+    if not 0 <= raw(start) < raw(stop) <= size or any(type(item) is list for item in items[:at]):
+        return None
+    words = f"where a slice begins and ends: {observer.in_words(start.expression)}"
+    checks.append((f"not 0 <= {start.expression} <= {stop.expression} <= {size}", words))
+    checks.append((f"{stop.expression} - {start.expression} != {count}", words))
+    return ops.arange(count) + start
+
+
+def settle(observer: Any, left: Iterable[Tensor]) -> None:
+    """Leave of each part the copy or the view.  left: the tensors that the run leaves."""
+    recorder: Recorder = observer.recorder
+    if not observer.picked or recorder.reason is not None:
+        return
+    leaving = {recorder.known(x) for x in left}
+    for step in reversed(recorder.steps):  # what a view of leaves, leaves too
+        if type(step) is Event and step.op.traits.view and step.outputs[0] in leaving:
+            leaving.add(step.inputs[0])
+    gone: set[int] = set()
+    became: dict[int, int] = {}
+    for picked in observer.picked:
+        (number,) = picked.view.outputs
+        if number in leaving or recorder.root(number)[0] in recorder.written:
+            gone.update(map(id, picked.copy))
+            for lifted in picked.numbers:
+                observer.plain(lifted)
+        else:
+            gone.add(id(picked.view))
+            became[number] = picked.copy[-1].outputs[0]
+    recorder.steps = [
+        replace(step, inputs=tuple([became.get(v, v) for v in step.inputs]))
+        for step in recorder.steps
+        if id(step) not in gone
+    ]
