@@ -94,14 +94,7 @@ class _Fresh(Reach):
     """A weak reference to what the run made, which knows its id."""
 
     __slots__ = ("key",)
-
-    def __new__(cls, o: Any, key: int, died: Callable) -> _Fresh:
-        made = super().__new__(cls, o, died)
-        made.key = key
-        return made
-
-    def __init__(self, o: Any, key: int, died: Callable):
-        super().__init__(o, died)
+    key: int
 
 
 class Registry:
@@ -307,7 +300,8 @@ class Facts:
         """
         key = id(o)
         if type(o).__weakrefoffset__:
-            self.fresh[key] = _Fresh(o, key, self._died)
+            reach = self.fresh[key] = _Fresh(o, self._died)
+            reach.key = key
         else:
             self.fresh[key], self.strong[key] = None, o
         return o
