@@ -780,7 +780,8 @@ class Facts:
                 (k, x) for own in (each._parameters, each._buffers) for k, x in own.items() if x is not None
             ]
             apart = {k for k, _ in tensors if self.lift.get((f"{path}.{k}", "attr"), 0) >= WEIGHTS}
-            apart |= written.get(id(each), set())  # what stands there is this run's own
+            assigned = written.get(id(each), set())  # what stands there is this run's own
+            apart |= assigned
             if any(issubclass(base, Module) and base is not Module and of_lamina(base)
                    for base in type(each).__mro__):  # fmt: skip
                 apart |= self.numbers_that_change(each, path)
@@ -790,6 +791,8 @@ class Facts:
             now = module_now(each, left_out, self.before)
             self.part.modules.append(Whole(Reach(each), now, path, left_out, texts(now), self.place()))
             for key, x in tensors:
+                if key in assigned:
+                    continue
                 if key in apart or (self.is_known(x) and not self.captured(x)):  # met in a slot
                     read = f"fields({self.const(each)})[{key!r}]"
                     self.note(

@@ -23,7 +23,16 @@ from ...runtime.places import is_internal, locals_of
 from . import building, clauses  # noqa: F401 - they register their operations
 from .facts import Abandoned
 from .frames import UNBOUND, Frame, bind, contents, program_of
-from .instructions import DROPS, ENTER, LEAVE, OPERATIONS, YIELD, delegated, load_local
+from .instructions import (
+    ENTER,
+    LEAVE,
+    OPERATIONS,
+    YIELD,
+    delegated,
+    for_each,
+    load_local,
+    may_drop,
+)
 from .kinds import ITERATORS, UNSUPPORTED, heap_class, lookup
 from .numbers import LIFTED, METHODS, TAKING, raw
 from .tracebacks import entered, forged, is_machinery
@@ -154,9 +163,15 @@ class Interpreting:
                             continue
                     if self.lifts and not lifts:
                         self._make_plain(stack)
-                    target = handler(frame, stack, argument)
-                    if self.suspended and handler in DROPS:
-                        self.prune()
+                    if self.suspended:
+                        drops = may_drop(handler, argument, stack, variables)
+                        target = handler(frame, stack, argument)
+                        if drops and (handler is not for_each or target is not None):
+                            self.prune()
+                    else:
+                        target = handler(frame, stack, argument)
+                        if self.suspended:
+                            self.prune()
                     if target is None:
                         at += 1
                     elif target >= 0:

@@ -833,4 +833,22 @@ def calls():
         weakref.finalize(held.t, log.append, "died").atexit = False
         yield (lamina.tensor([1.0, 2.0, 3.0]),), {}
 """,
+    "a buffer that the run assigned is read as a whole": """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", lamina.zeros(()))
+        self.factor = 2.0
+net = Net()
+@trace
+def f(x):
+    net.seen = x.detach()
+    net.factor = net.state_dict()
+    return net.seen
+def calls():
+    x = lamina.tensor(1.0)
+    yield (x,), {}
+    yield (x,), {}
+    yield (x,), {}
+""",
 }
