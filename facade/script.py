@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from types import ModuleType, TracebackType
 from typing import NoReturn
 
-from ..ir.errors import LaminaError
+from ..ir.errors import ArgumentError, LaminaError
 
 ROOT = __package__.rpartition(".")[0]  # lamina
 PLAYED = "torch"
@@ -98,6 +98,26 @@ def _is_there(name: str) -> bool:
         return False
 
 
+def _answer() -> None:
+    if not any(isinstance(finder, Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, Finder())
+
+
+def install_as_torch() -> None:
+    """Have `import torch` give Lamina from here on, in this process: for notebooks, and for libraries.
+
+    Libraries that look whether torch is loaded, as einops does, find it so.  Raises ArgumentError where
+    PyTorch itself is loaded already.
+    """
+    there = sys.modules.get(PLAYED)
+    if there is not None and there is not import_module(ROOT):
+        raise ArgumentError(
+            "install_as_torch(): PyTorch itself is loaded already", "call it before anything imports torch"
+        )
+    _answer()
+    import_module(PLAYED)
+
+
 def run(script: str, args: Sequence[str] = ()) -> int:
     """Run a script as `python script.py args…` does, but for `torch`.  Returns the exit status.
 
@@ -110,8 +130,7 @@ def run(script: str, args: Sequence[str] = ()) -> int:
     except OSError as error:
         print(f"lamina run: can't open file {script!r}: {error.strerror}", file=sys.stderr)
         return 2
-    if not any(isinstance(finder, Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, Finder())
+    _answer()
     path = os.path.abspath(script)  # as Python spells it in __file__ and in tracebacks
     main = ModuleType("__main__")
     vars(main).update(__file__=path, __builtins__=sys.modules["builtins"])

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ..ir.dtypes import int64
 from ..ir.errors import ArgumentValueError, DTypeError, ShapeError
-from ..runtime import Function, Tensor, as_tensor, no_grad, ops
+from ..runtime import Function, Tensor, no_grad, ops
+from ..runtime.modes import unheard
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
@@ -24,14 +23,21 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
                 "one_hot(tensor): an empty tensor does not say how many classes there are"
             )
         return ops.zeros(*tensor.shape, num_classes, dtype=int64)
-    least, most = int(tensor.min()), int(tensor.max())
     if num_classes == -1:
-        num_classes = most + 1
+        num_classes = int(tensor.max()) + 1
+    with unheard():
+        least, most = int(tensor.min()), int(tensor.max())
     if least < 0 or most >= num_classes:
         raise ArgumentValueError(
             f"one_hot(tensor): class {least if least < 0 else most} is not between 0 and {num_classes - 1}"
         )
-    return ops.eq(tensor.unsqueeze(-1), ops.arange(num_classes)).to(int64)
+    classes = ops.arange(num_classes)
+    return ops.eq(_inside(tensor, classes).unsqueeze(-1), classes).to(int64)
+
+
+def _inside(numbers: Tensor, every: Tensor) -> Tensor:
+    """The numbers themselves, of `every` = 0, 1, ...: compiled code refuses others, as was done unheard."""
+    return every.gather(0, numbers.reshape(-1)).reshape(numbers.shape)
 
 
 class _GradientTimes(Function):
@@ -66,38 +72,41 @@ def embedding(
         _renorm_rows(weight, input, float(max_norm), norm_type)
     rows = ops.embedding(input, weight, padding_idx)
     if scale_grad_by_freq and rows.requires_grad:
-        used = np.array(input.tolist(), np.int64)
-        often = np.bincount(used.reshape(-1), minlength=1)[used]
-        rows = _GradientTimes.apply(rows, as_tensor(1.0 / often).to(rows.dtype).unsqueeze(-1))
+        flat = input.reshape(-1).to(int64)
+        often = ops.zeros(weight.shape[0]).index_add(0, flat, ops.ones(flat.shape[0]))
+        times = (1.0 / often.index_select(0, flat)).reshape(*input.shape, 1)
+        rows = _GradientTimes.apply(rows, times.to(rows.dtype))
     return rows
 
 
 def _renorm_rows(weight: Tensor, input: Tensor, max_norm: float, norm_type: float) -> None:
     """Scale the rows of `weight` at `input` down to `max_norm`, in place."""
     with no_grad():
-        used = as_tensor(np.unique(np.array(input.tolist(), np.int64)))
+        used = input.reshape(-1).to(int64)  # a row that is there twice gets the same twice
         rows = weight.index_select(0, used)
         norms = ops.linalg_vector_norm(rows, norm_type, 1, True)
         factors = ops.where(norms > max_norm, max_norm / (norms + 1e-7), 1.0)
         weight.copy_(weight.index_copy(0, used, rows * factors))
 
 
-def _bags(input: Tensor, offsets: Tensor | None, include_last_offset: bool) -> tuple[np.ndarray, int]:
+def _bags(input: Tensor, offsets: Tensor | None, include_last_offset: bool) -> tuple[Tensor, int]:
     """The bag of each element of the flat input, and how many bags there are."""
     if input.ndim == 2:
         if offsets is not None:
             raise ArgumentValueError("embedding_bag: a matrix of bags takes no offsets")
-        return np.repeat(np.arange(input.shape[0]), input.shape[1]), input.shape[0]
+        return ops.arange(input.shape[0]).unsqueeze(1).expand(input.shape).reshape(-1), input.shape[0]
     if input.ndim != 1 or offsets is None:
         raise ShapeError("embedding_bag: the input is [B, n], or [n] with offsets", f"input: {input._meta}")
-    starts = np.array(offsets.tolist(), np.int64)
-    if not len(starts) or starts[0] != 0 or (np.diff(starts) < 0).any() or starts[-1] > input.shape[0]:
-        raise ArgumentValueError(
-            f"embedding_bag: offsets start at 0 and grow up to {input.shape[0]}: {starts.tolist()}"
-        )
-    if include_last_offset:
-        starts = starts[:-1]
-    return np.searchsorted(starts, np.arange(input.shape[0]), side="right") - 1, len(starts)
+    with unheard():
+        starts = offsets.tolist()
+    size = input.shape[0]
+    if starts[:1] != [0] or starts[-1] > size or any(b < a for a, b in zip(starts, starts[1:])):
+        raise ArgumentValueError(f"embedding_bag: offsets start at 0 and grow up to {size}: {starts}")
+    offsets = offsets.to(int64)
+    begins = ops.cat([_inside(offsets[:1], ops.arange(1)), _inside(offsets.diff(), ops.arange(size + 1))])
+    begins = begins.cumsum(0)[: len(starts) - include_last_offset]
+    marks = ops.zeros(size + 1, dtype=int64).index_add(0, begins, ops.ones_like(begins))
+    return marks.cumsum(0)[:size] - 1, begins.shape[0]
 
 
 def embedding_bag(
@@ -123,25 +132,28 @@ def embedding_bag(
     if per_sample_weights is not None and mode != "sum":
         raise ArgumentValueError(f"embedding_bag: per_sample_weights go with mode='sum', not {mode!r}")
     bags, count = _bags(input, offsets, include_last_offset)
-    flat = input.reshape(-1)
+    flat, counts = input.reshape(-1), ops.ones(input.numel(), 1, dtype=weight.dtype)
+    rows = embedding(flat, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
     if padding_idx is not None:
-        kept = np.flatnonzero(np.array(flat.tolist(), np.int64) != padding_idx % weight.shape[0])
-        bags, places = bags[kept], as_tensor(kept)
-        flat = flat.index_select(0, places)
-        if per_sample_weights is not None:
-            per_sample_weights = per_sample_weights.reshape(-1).index_select(0, places)
-    rows = embedding(flat, weight, None, max_norm, norm_type, scale_grad_by_freq, sparse)
-    zeros = ops.zeros(count, weight.shape[1], dtype=weight.dtype)
+        counts = (flat != padding_idx % weight.shape[0]).to(weight.dtype).unsqueeze(1)
     if mode == "max":
-        found = []
-        for bag in range(count):
-            mine = np.flatnonzero(bags == bag)
-            found.append(rows.index_select(0, as_tensor(mine)).max(0)[0] if len(mine) else zeros[0])
-        return ops.stack(found)
+        return _greatest(rows, counts > 0, bags, input, count)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.reshape(-1, 1)
-    sums = zeros.index_add(0, as_tensor(bags), rows)
+    sums = ops.zeros(count, weight.shape[1], dtype=weight.dtype).index_add(0, bags, rows * counts)
     if mode == "sum":
         return sums
-    each = np.maximum(np.bincount(bags, minlength=count), 1).reshape(-1, 1)
-    return sums / as_tensor(each).to(weight.dtype)
+    return sums / ops.zeros(count, 1, dtype=weight.dtype).index_add(0, bags, counts).clamp(min=1)
+
+
+def _greatest(rows: Tensor, real: Tensor, bags: Tensor, input: Tensor, count: int) -> Tensor:
+    """The greatest of the real rows in each bag, [B, E]."""
+    rows = ops.where(real, rows, -float("inf"))
+    if input.ndim == 2 and input.numel():
+        found = rows.reshape(*input.shape, rows.shape[1]).max(1)[0]
+    else:
+        of = bags.tolist()
+        mine = [[at for at, each in enumerate(of) if each == bag] for bag in range(count)]
+        empty = ops.full((1, rows.shape[1]), -float("inf"), dtype=rows.dtype)
+        found = ops.stack([(rows[at] if at else empty).max(0)[0] for at in mine])
+    return ops.where(found == -float("inf"), 0.0, found)

@@ -49,6 +49,7 @@ from ..ir.kernel.types import is_floating, kind
 from ..ir.kernel.verify import verify
 from ..ir.memo import remember
 from .hoist import hoisted
+from .index_check import trusted
 from .lower import numbered
 from .pieces import CHEAP, Piece, piece_of, plain, signature
 from .rewrite import ZERO, Part, Rewrite
@@ -124,6 +125,7 @@ class _Composer:
         self._roots: dict[tuple[Value, int], list[tuple[Value, int]]] = {}
         self._at: dict[tuple, Expr] = {}
         self._seen: dict[Value, dict[tuple, None]] = {}
+        self.trusting: dict[tuple[Expr, int], Value] = {}  # indices from data, and the sizes they are below
         used = {v for node in body.nodes for v in node.inputs} | set(body.results)
         self.pieces: dict[Node, Piece] = {}
         for node in body.nodes:
@@ -203,7 +205,11 @@ class _Composer:
         inputs = tuple(self.buffers[p] for p in self.body.params)
         outputs = tuple(out for _, out in results)
         assert self.parallel is not None
-        return Kernel(kernel_name(self.body), inputs, outputs, self.parallel, (*self.stages, *stores))
+        made = Kernel(kernel_name(self.body), inputs, outputs, self.parallel, (*self.stages, *stores))
+        for part, size in self.trusting.keys() - set(trusted(made)):
+            value = self.trusting[part, size]  # nobody would look at the index, or for another size
+            raise KernelError(f"an index from data has to be held to the {size} elements of {value.type}")
+        return made
 
     def result_buffer(self, value: Value) -> Buffer:
         node, number = self.producer.get(value, (None, 0))
@@ -367,6 +373,10 @@ class _Composer:
             if value.ndim:
                 raise KernelError(f"only scalar constants can stand in a kernel, not {value!r}")
             return const(value.data.item(), value.type.dtype.short)
+        if other is None:
+            for part, n in zip(index, value.shape, strict=True):
+                if isinstance(part, Expr) and any(isinstance(e, (Read, Ref)) for e in walk(part)):
+                    self.trusting.setdefault((part, int(n)), value)
         if value in self.buffers:
             if guard and other is None and not self.inside(value, index):
                 other = const(_nothing(value.type.dtype.short))

@@ -24,6 +24,7 @@ import numpy as np
 from ...runtime import Tensor
 from ...runtime.places import is_internal
 from ...runtime.refusal import unwrapped
+from . import cached
 from .copies import copied, deeply_copied, through_c
 from .decode import ASYNCHRONOUS
 from .handing import handed
@@ -221,10 +222,7 @@ class Calls(Library):
                 return function()
             return self.fact(function, "refers", 0, "{o}()", function())
         if kind is functools._lru_cache_wrapper:
-            return self.natively(
-                f"{function.__name__}() keeps what it returned (functools.cache): call it outside, or vouch "
-                f"for it with jit.pure({function.__name__})", function, args, kwargs,
-            )  # fmt: skip
+            return cached.call(self, function, args, kwargs)
         if kind in (operator.attrgetter, operator.itemgetter, operator.methodcaller):
             return self._getter(function, kind, args)
         if kind is staticmethod:

@@ -226,6 +226,11 @@ class _Framed(Emitter):
             self.line(self.call("llvm.prefetch.p0", "void", [("ptr", place), *hints]))
         return super().load(access, point)
 
+    def across(self, access: Read) -> str | None:
+        """Not along a row of several tiles: a square that begins with the second one ends beyond the row."""
+        found = super().across(access)
+        return None if found == self.how.across and self.how.tile < self.extent else found
+
     def guards(self, access: Read, point: Point) -> tuple[str | None, str | None]:
         if not self.unproved(access) or (access.buffer == self.how.image and self.inside(access, point)):
             return None, None

@@ -1,6 +1,8 @@
 """Direct convolutions as `direct` writes them, in native code: packed weights, register tiles, rows of padded
 images; against the interpreter, at every width."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from image_programs import conv_kernel
@@ -8,6 +10,8 @@ from native import run_code
 
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import interpret, verify
+from lamina.ir.kernel.form import Buffer
+from lamina.ir.kernel.scalar import op, read
 from lamina.passes.blocking import squeezed
 from lamina.passes.convolution import convolution
 from lamina.passes.llvm import conv_rows
@@ -73,6 +77,28 @@ def test_code_agrees_with_its_kernel(case, target):
 def test_narrow_images_are_tiled_over_rows():
     assert isinstance(kernels("3x3", 8, AVX2).how, Rows)
     assert not isinstance(kernels("narrow", 8, AVX2).how, Rows)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("taps, padding", [(1, 0), (3, 0), (3, 1), (5, 2)])
+def test_an_operand_as_wide_as_the_row_is_read_by_tiles(taps, padding, target):
+    """In squares where a tile is the whole of the row, and as wide as a vector; else place by place."""
+    lanes = target.lanes
+    for width in (lanes, lanes + 1, 2 * lanes):
+        image = (2, lanes, 4 + taps - 1 - 2 * padding, width + taps - 1 - 2 * padding)
+        plain = squeezed(conv_kernel(image, (lanes, lanes, taps, taps), bias=False, padding=padding))
+        store = plain.stages[-1]
+        value = op("add", store.value, read("other", store.index[1:]))
+        other = Buffer("other", "f32", plain.outputs[0].shape[1:])
+        stages = (*plain.stages[:-1], replace(store, value=value))
+        plain = plain.replace(inputs=(*plain.inputs, other), stages=stages)
+        made = direct(plain, convolution(plain), target)
+        assert made is not None and isinstance(made.how, Rows)
+        arrays = numbers(verify(made.kernel))
+        (want,) = interpret(made.kernel, *arrays)
+        for tile in sorted({made.how.tile, 3, lanes // 2, lanes}):
+            (got,) = run_code(made.kernel, arrays, target, replace(made.how, tile=tile))
+            np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * np.abs(want).max())
 
 
 def test_rows_refuse_other_kernels():

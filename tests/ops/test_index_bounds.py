@@ -228,6 +228,42 @@ def test_call_inside_a_fused_kernel_agrees(name):
     assert_as_eager(Call(fused, call.value / 99, ()), traced, fused, [lamina.int64])
 
 
+# What the indexed operand of size ROWS is made of inside of one kernel, and what becomes of what was picked.
+MADE_OF: dict[str, Callable] = {
+    "a part": lambda x: x[2 : 2 + ROWS], "a computed part": lambda x: (x * 2)[:ROWS],
+    "one repeated": lambda x: x[3:4].expand(ROWS), "a column": lambda x: x.reshape(-1, 2)[:ROWS, 1],
+    "numbers": lambda x: lamina.arange(float(ROWS)), "ones": lambda x: lamina.ones(ROWS),
+    "a padded part": lambda x: F.pad(x[3 : 1 + ROWS], (1, 1)), "a part backwards": lambda x: x[:ROWS].flip(0),
+    "sums": lambda x: x[: 3 * ROWS].reshape(ROWS, 3).sum(1),
+    "two parts": lambda x: lamina.cat([x[:1], x[5:8]]),
+    "where": lambda x: lamina.where(x > 3, x, x * 3)[1 : 1 + ROWS],
+}  # fmt: skip
+BECOMES: dict[str, Callable] = {
+    "itself": lambda y: y, "padded": lambda y: F.pad(y, (1, 2)), "cut": lambda y: y[1:] * 2,
+    "joined": lambda y: lamina.cat([y, y[:1]])[2:], "repeated": lambda y: y.unsqueeze(0).expand(3, 3).sum(0),
+    "chosen": lambda y: lamina.where(y > 1e9, y, 0.0),
+}  # fmt: skip
+PICKS: dict[str, Callable] = {
+    "index": lambda x, i: x[i], "gather": lambda x, i: x.gather(0, i),
+    "embedding": lambda x, i: F.embedding(i, x.reshape(-1, 1)).reshape(-1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("becomes", BECOMES)
+@pytest.mark.parametrize("pick", PICKS)
+def test_place_in_what_a_kernel_computes_is_held_to_its_size(pick, becomes):
+    """Not to the size of the array that stands behind it, or to none."""
+    x, ask = lamina.arange(16.0) - 2, lambda f, i: outcome(f, x, lamina.tensor([1, i, 2]))
+    for made_of in MADE_OF.values():
+
+        def picked(x, i, made_of=made_of):
+            return BECOMES[becomes](PICKS[pick](made_of(x), i))
+
+        for place in (ROWS - 1, ROWS, -1, -ROWS - 1):
+            traced = compiled(picked, x, lamina.tensor([1, 0, 2]))  # anew, as one that refused runs eagerly
+            assert ask(traced, place) == ask(picked, place), (made_of, place)
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_compiled_gradient_agrees(name):
     call = CALLS[name]

@@ -7,7 +7,6 @@ OUTSIDE = "asks the world outside: clocks, chance, files, the system"
 STACK = "looks at frames, names of variables, or runs text"
 ADDRESS = "reads addresses: id, the default text or hash of objects"
 IN_C = "has C code look into objects of the user's"
-CACHE = "keeps results inside C code (functools.cache)"
 USED_UP = "goes on with an iterator from outside, whose place can't be read without moving it"
 ESCAPES = "hands out a generator that goes on later"
 ARRAYS = "writes NumPy arrays that were there, or memory of tensors through them"
@@ -47,7 +46,6 @@ REFUSABLE = {
     "a_captured_array_is_written": ARRAYS,
     "a_captured_generator_of_tensors_runs_dry": USED_UP,
     "a_captured_generator_runs_on": USED_UP,
-    "a_cached_function": CACHE,
     "a_clock_in_c": USED_UP,
     "a_clock_that_ticks": USED_UP,
     "a_counter_of_itertools": USED_UP,
