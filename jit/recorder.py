@@ -162,7 +162,7 @@ class Recorder:
     @property
     def repeatable(self) -> bool:
         """Whether the run has changed no tensor, gradient or generator so far."""
-        return not (self.written or self.drawn or self.gradients or self.backward)
+        return not (self.written or self.drawn or self.gradients or self.backward or self.once)
 
     def forget(self) -> None:
         """Let go of all tensors of the run."""
