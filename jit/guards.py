@@ -20,7 +20,8 @@ import numpy as np
 from ..nn import epoch
 from ..runtime import Tensor, changes, methods
 from .facts import exact, shown
-from .observe.facts import Facts, Registry
+from .observe.facts import Facts
+from .observe.known import Registry
 from .observe.parts import HISTORIES, Part, Reason, history, layout
 from .observe.whole import difference, module_now, optimizer_now, state_of, without
 from .recording import Recording
@@ -154,12 +155,12 @@ class Guard:
 
     def effects(self, facts: Facts) -> str | None:
         """What the run changed unseen in objects that were taken in whole: a replay would not change it."""
-        if (found := self._module_that_changed(facts.written_names())) not in (None, ELSEWHERE):
+        if (found := self._module_that_changed(facts.written.names())) not in (None, ELSEWHERE):
             return f"{found.text} from {found.seen} to {found.now}"
         for reach, (state, settings), path, apart in self.optimizers:
             objects, now = optimizer_now(reach(), apart)
             for group, one, other in zip(reach().param_groups, settings, now):
-                seen = {k for k in one if (id(group), "item", facts.key_of(k)) in facts.written}
+                seen = {k for k in one if facts.written.has(group, "item", k)}
                 one, other = ({k: v for k, v in each.items() if k not in seen} for each in (one, other))
                 if found := difference(one, other):
                     return f"{path}: {found[0]}"

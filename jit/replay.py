@@ -22,7 +22,7 @@ from ..runtime.generator import state_array
 from ..runtime.graph import Leaf, Saving
 from ..runtime.history import storage_of
 from ..runtime.tensor import wrap
-from .observe.facts import Registry
+from .observe.known import Registry
 from .observe.parts import Reason
 from .recording import KEEP, Recording
 from .report import COMPILING

@@ -36,9 +36,10 @@ from .guards import Conditions, Guard
 from .ledger import Ledger, budget_of
 from .observe.deaths import Reach
 from .observe.decode import TABLES
-from .observe.facts import Abandoned, Facts, Registry
+from .observe.facts import Abandoned, Facts
 from .observe.indices import settle
 from .observe.kinds import TRANSPARENT
+from .observe.known import Registry
 from .observe.numbers import raw
 from .observe.outcome import Outcome
 from .observe.outermost import Interpreter
@@ -455,7 +456,7 @@ class TracedFunction:
         try:
             with heard, modes.within(answers):
                 result = observer.run(self.__wrapped__, args, kwargs)
-                observer.settle()
+                observer.fresh.settle()
             raised = False
         except Abandoned as abandoned:
             raised, again = False, str(abandoned)
@@ -513,11 +514,11 @@ class TracedFunction:
     def _refuse(self, tree: Tree, at: tuple, observer: Facts, reason: str) -> None:
         """Let calls that get here run eagerly from now on."""
         segment, answer = at
-        number = 0 if segment is None else min(observer.recorder.asked, len(observer.parts) - 1)
+        number = 0 if segment is None else min(observer.recorder.asked, len(observer.guards.parts) - 1)
         # What changes at each call may be read before what is refused each time.
         always = segment is None and not self._log.hits and self._log.refusals[reason] >= MOST_REFUSED
         try:
-            guard = Guard(Part() if always else observer.parts[number], self._registry)
+            guard = Guard(Part() if always else observer.guards.parts[number], self._registry)
         except Exception as error:  # its text is none that Python takes: then all calls that get here do
             guard = Guard(Part(), self._registry)
             self._blame(f"its guards could not be compiled: {type(error).__name__}: {error}", error)
@@ -532,16 +533,16 @@ class TracedFunction:
         self._watch(tree, branches, branch)
 
     def _grow(self, tree: Tree, observer: Facts) -> None:
-        tree.slots = max(tree.slots, observer.size)
+        tree.slots = max(tree.slots, observer.guards.size)
 
     def _enter(self, tree: Tree, observer: Facts, recorder: Recorder, result: Any, seconds: float) -> None:
         """Compile a recording and offer it to later calls."""
         if recorder.reason is not None:
             raise Refusal(recorder.reason)
-        observer.close()
+        observer.guards.close(observer.known.roots)
         outcome = Outcome(observer, result)
         gradients = [leaf._node.grad for leaf, *_ in recorder.leaves if type(leaf._node) is Leaf]
-        settle(observer, [*outcome.tensors, *filter(lambda grad: grad is not None, gradients)])
+        settle(observer, [*outcome.tensors, *(grad for grad in gradients if grad is not None)])
         recording = finished(recorder, outcome, result)
         if recording.live and (recording.foreign or recording.questions):
             raise Refusal(
@@ -551,7 +552,8 @@ class TracedFunction:
             )
         if any(self._registry.groups[number][0]() is None for number in recording.groups):
             raise Refusal("an optimizer that the run made took a step")
-        parts = observer.parts + [observer.part] * (recorder.asked + 1 - len(observer.parts))
+        text = observer.guards
+        parts = text.parts + [text.part] * (recorder.asked + 1 - len(text.parts))
         guards = [Guard(part, self._registry) for part in parts]
         for guard in guards:
             if (effect := guard.effects(observer)) is not None:
@@ -561,7 +563,7 @@ class TracedFunction:
             x = self._registry.refs[number]()
             if x is not None and x._data.flags.c_contiguous:
                 tree.dense.add(number)
-        slots = sorted(observer.tensors.values())
+        slots = sorted(observer.known.slots.values())
         arrays = recorder.arrays()
         conditions = Conditions(recording, self._registry, held, slots, arrays)
         made, hung = tree.insert(recording, guards, conditions)

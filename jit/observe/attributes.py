@@ -65,7 +65,7 @@ class Attributes(Lookups):
             raise NameError(f"name '{name}' is not defined", name=name)
         if not self.refused:
             self.name_globals(scope)
-            if self.at(scope, "item", name) not in self.written:
+            if not self.written.has(scope, "item", name):
                 self.fact(scope, "in", name, f"({self.word(name)} in {{o}})", True)
             self._drops_global(scope, name)
             self.wrote(scope, "item", name)
@@ -80,7 +80,7 @@ class Attributes(Lookups):
         try:
             value = cell.cell_contents
         except ValueError:
-            if not self.refused and self.at(cell, "cell", 0) not in self.written:
+            if not self.refused and not self.written.has(cell, "cell", 0):
                 self.fact(cell, "empty", 0, f"{self.const(is_empty)}({{o}})", True)
             raise
         return value if self.refused else self.fact(cell, "cell", 0, "{o}.cell_contents", value, lift=True)
@@ -183,9 +183,7 @@ class Attributes(Lookups):
             return
         if handed:
             self.wrote(own, "item", name)
-        if self.source(o) is None:
-            self.refuse(f"{name} was written on a {type(o).__name__} that nothing known leads to")
-        self.effect(write, o, name, value)
+        self.effect_on(o, f"{name} was written on a {{}}", write, name, value)
 
     def _drops_attribute(self, o: Any, name: str) -> None:
         """An attribute that stands in the object's own dictionary or slot is about to go."""
@@ -324,17 +322,14 @@ class Attributes(Lookups):
         own = self.own_of(o)
         if own is not None and name not in own:
             self._own_absent(o, own, name)
-        elif own is not None and self.at(o, "attr", name) not in self.written:
+        elif own is not None and not self.written.has(o, "attr", name):
             self.fact(o, "has", name, f"({self.word(name)} in {self.own_text(type(o))})", True)
         if not self.is_fresh(o) and own is not None and self.is_known(own):
             self.refuse(f"{name} was deleted from an object whose dictionary had been asked for")
         self._drops_attribute(o, name)
         object.__delattr__(o, name)
         self.wrote(o, "attr", name)
-        if not self.is_fresh(o):
-            if self.source(o) is None:
-                self.refuse(f"{name} was deleted from a {type(o).__name__} that nothing known leads to")
-            self.effect(object.__delattr__, o, name)
+        self.effect_on(o, f"{name} was deleted from a {{}}", object.__delattr__, name)
 
     def _delete_of_module(self, o: Module, name: str) -> None:
         if self.is_fresh(o):

@@ -7,14 +7,14 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...nn import Module
 from ...runtime import Tensor
 from ...runtime.places import is_internal
+from .facts import Facts
 from .kinds import ATOMS, MISSING, PINNED, Function, Method, heap_class, lookup, of_lamina
-from .lives import Lives
 from .numbers import LIFTED
 
 _TUPLE_GETTER = type(functools._CacheInfo.hits)  # the descriptor of a named tuple's field
@@ -66,12 +66,13 @@ def _dictionary(kind: type) -> types.MappingProxyType:
     return kind.__dict__
 
 
-class Binding(Lives):
+class Binding(Facts):
     """Looks names up in classes, each step as a fact, and binds what is found there."""
 
     # What the layers above give.
     enter: Callable[..., Any]  # interpret a Python function; UNSUPPORTED where that can't be done
     user: Callable[..., Any]
+    users: Callable[[], Iterator[Any]]  # the frames that a plain run would have
     import_name: Callable[..., Any]
     call: Callable[..., Any]
     load_cell: Callable[..., Any]
@@ -84,17 +85,6 @@ class Binding(Lives):
     def word(self, name: str) -> str:
         """A name as a constant in the text of a fact, which has braces for the object alone."""
         return self.const(name) if "{" in name or "}" in name else repr(name)
-
-    def at(self, o: Any, kind: str, key: Any) -> tuple:
-        """A place of the heap, as it stands in `written` and `facts`."""
-        return id(o), kind, self.key_of(key)
-
-    def wrote(self, o: Any, kind: str, key: Any, value: Any = MISSING) -> None:
-        """Note that this run has written a place, and the lifted number it put there."""
-        self.put(o, kind, key, value)
-        if not self.is_fresh(o):
-            self.written.add(self.at(o, kind, key))
-            self._keep.append(o)
 
     def made(self, value: Any) -> Any:
         """What C code has just made: new, unless it was there."""
@@ -134,7 +124,7 @@ class Binding(Lives):
         own = self.const(_dictionary(base)) if of_lamina(base) else "{o}.__dict__"
         if found is not MISSING:
             return self.fact(base, "own", name, f"{own}[{self.word(name)}]", found, lift=True)
-        elif self.at(base, "own", name) not in self.written:
+        elif not self.written.has(base, "own", name):
             self.fact(base, "none", name, f"({self.word(name)} in {own})", False)
         return found
 
@@ -240,7 +230,7 @@ class Binding(Lives):
         try:
             value = held.__get__(o)
         except AttributeError:
-            if self.at(o, "attr", name) not in self.written:
+            if not self.written.has(o, "attr", name):
                 read = f"{self.const(unset)}({self.const(held)}, {{o}})"
                 self.fact(o, "absent", name, read, True, late=False)
             raise

@@ -342,7 +342,7 @@ def called(frame: Frame, function: Any, args: tuple[Any, ...] | list[Any], kwarg
     args: a list is emptied, and with it the named ones, where a frame of the user's takes them over.
     """
     observer = frame.observer
-    if observer.lifts:
+    if observer.numbers.about:
         args, kwargs = observer.passed(function, args, kwargs)
     kind = type(function)
     if kind is BuiltinFunctionType:

@@ -17,19 +17,13 @@ from typing import Any
 import numpy as np
 
 from ...runtime import Tensor
-from .class_checks import ClassChecks
+from . import policy
+from .class_checks import is_callable, is_instance, is_subclass
 from .kinds import ATOMS, MISSING, Builtin, Function, lookup
+from .methods import Methods
 from .numbers import LIFTED, is_number, raw, spelled
 from .operators import BINARY, COMPARISONS, UNARY
-from .policy import (
-    DENIED_MODULES,
-    IMPURE_IN_PURE,
-    LIST_WRITERS,
-    NUMPY_DENIED,
-    PURE_BUILTINS,
-    PURE_MODULES,
-    reason_against,
-)
+from .sinks import sink_of, text_of
 
 _DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 _SIZED = (list, tuple, dict, set, frozenset)
@@ -48,7 +42,7 @@ def unbound_of(function: Any, owner: Any) -> Any:
     return None
 
 
-class BuiltinFunctions(ClassChecks):
+class BuiltinFunctions(Methods):
     """Calls functions written in C."""
 
     _native_limit = 0  # of recursion, as the user set it, while the interpreter has changed it
@@ -70,7 +64,7 @@ class BuiltinFunctions(ClassChecks):
 
     # ---- functions ----
     def _function(self, function: Any, args: tuple, kwargs: Any) -> Any:
-        sink = self.sink(function)
+        sink = sink_of(self, function)
         if sink is not None:
             return sink(*args, **kwargs)
         if not kwargs and (number := self.of_numbers(function, args)) is not MISSING:
@@ -86,12 +80,18 @@ class BuiltinFunctions(ClassChecks):
             return self.compare(_COMPARE[function], *args)
         if function in _UNARY and len(args) == 1:
             return self.unary(_UNARY[function], *args)
-        args = tuple(map(self.plain, args))
-        kwargs = {k: self.plain(v) for k, v in kwargs.items()}
+        args, kwargs = self.bare(args, kwargs)
         home, name = function.__module__ or "", function.__name__
-        if name in LIST_WRITERS and home in PURE_MODULES and args and issubclass(type(args[0]), list):
+        if (
+            name in policy.LIST_WRITERS
+            and home in policy.PURE_MODULES
+            and args
+            and issubclass(type(args[0]), list)
+        ):
             return self._orders(function, args, kwargs)
-        if function in PURE_BUILTINS or (home in PURE_MODULES and name not in IMPURE_IN_PURE):
+        if function in policy.PURE_BUILTINS or (
+            home in policy.PURE_MODULES and name not in policy.IMPURE_IN_PURE
+        ):
             return self._pure(function, args, kwargs)
         if name == "_count_elements" and args and issubclass(type(args[0]), dict):
             return self._count(*args)
@@ -99,7 +99,7 @@ class BuiltinFunctions(ClassChecks):
             return self.numpy(function, args, kwargs)
         if home == "_abc":
             return function(*args, **kwargs)
-        return self.natively(reason_against(home, name), function, args, kwargs)
+        return self.natively(policy.reason_against(home, name), function, args, kwargs)
 
     def _pure(self, function: Any, args: tuple, kwargs: Any) -> Any:
         asked = _ASKED.get(function)
@@ -118,28 +118,21 @@ class BuiltinFunctions(ClassChecks):
             found = start[0] if start else self.next_of(iterator)
         except StopIteration:
             return functools.reduce(function, ())  # raises
-        while True:
-            try:
-                item = self.next_of(iterator)
-            except StopIteration:
-                return found
+        for item in self.each(iterator):
             found = self.call(function, (found, item))
+        return found
 
     def _orders(self, function: Any, args: tuple, kwargs: Any) -> Any:
         """heappush, insort and their kin, which order the list that they are given."""
         held = args[0]
         self.read_all(held)
-        for value in (*held, *args[1:]):
-            self.look_into(value)
+        self.look_into(*held, *args[1:])
         if kwargs.get("key") is not None:
             self.refuse(f"{function.__name__}() with a key orders a list in C code")
         self.drops_all(held, [*held])
         self.writes_to(held)
         result = function(*args, **kwargs)
-        if not self.is_fresh(held):
-            if self.source(held) is None:
-                self.refuse("a list was changed that nothing known leads to")
-            self.effect(function, *args, **kwargs)
+        self.effect_on(held, "a list was changed", function, *args[1:], **kwargs)
         return self.result(result)
 
     def _count(self, counts: dict, items: Any) -> None:
@@ -150,19 +143,18 @@ class BuiltinFunctions(ClassChecks):
     def numpy(self, function: Any, args: tuple, kwargs: Any) -> Any:
         """Call a function of NumPy's: a function of the arrays and values that it is given."""
         home, name = getattr(function, "__module__", None) or "numpy", getattr(function, "__name__", "")
-        args = tuple(map(self.plain, args))
-        kwargs = {k: self.plain(v) for k, v in kwargs.items()}
+        args, kwargs = self.bare(args, kwargs)
         self.read_numpys_settings()
         if home.startswith("numpy.random"):
-            self.refuse(f"numpy.random.{name}() {DENIED_MODULES['numpy.random']}")
-        elif name in NUMPY_DENIED:
+            self.refuse(f"numpy.random.{name}() {policy.DENIED_MODULES['numpy.random']}")
+        elif name in policy.NUMPY_DENIED:
             self.refuse(f"numpy.{name}() reads or writes more than it is given; do it outside")
         elif kwargs.get("out") is not None:
             self.refuse(f"numpy.{name}(out=...) changes an array in place: take the result instead")
         elif issubclass(type(function), Builtin) and name == "at":
             self.refuse("a ufunc's at() changes an array in place")
+        self.read_deep(*args, *kwargs.values())
         for value in (*args, *kwargs.values()):
-            self.read_deep(value)
             if issubclass(type(value), Tensor):
                 self.refuse(f"numpy.{name}() was given a tensor, whose values NumPy then computes with; use "
                             "Lamina's op")  # fmt: skip
@@ -178,17 +170,17 @@ class BuiltinFunctions(ClassChecks):
         if name == "__init_subclass__" or name == "__subclasshook__":
             return function(*args, **kwargs)
         if owner.__module__ == "datetime" and name in ("now", "today", "utcnow"):
-            return self.natively(f"datetime.{name}() {DENIED_MODULES['time']}", function, args, kwargs)
+            return self.natively(f"datetime.{name}() {policy.DENIED_MODULES['time']}", function, args, kwargs)
         plain = owner.__module__ in _PLAIN_HOMES
         if plain and type(lookup(type(owner), "__call__")) is not Function:
             given = [self.watch(self.plain(value), True) for value in args]
             return self.result(function(*given, **{k: self.plain(v) for k, v in kwargs.items()}))
-        why = reason_against(owner.__module__, f"{owner.__name__}.{name}")
+        why = policy.reason_against(owner.__module__, f"{owner.__name__}.{name}")
         return self.natively(why, function, args, kwargs)
 
     def make_bare(self, base: type, kind: type, args: tuple, kwargs: Any) -> Any:
         """`base.__new__(kind, ...)` of a C class."""
-        args, kwargs = tuple(map(self.plain, args)), {k: self.plain(v) for k, v in kwargs.items()}
+        args, kwargs = self.bare(args, kwargs)
         if base is object:
             return self.new(object.__new__(kind))
         if issubclass(base, (dict, set, list, deque, BaseException)):
@@ -198,7 +190,7 @@ class BuiltinFunctions(ClassChecks):
         if base in (tuple, frozenset) or base in ATOMS:
             given = [self.watch(self.plain(value), base not in (tuple,)) for value in args]
             return self.new(base.__new__(kind, *given, **kwargs))
-        return self.natively(reason_against(base.__module__, f"{base.__name__}.__new__"), base.__new__,
+        return self.natively(policy.reason_against(base.__module__, f"{base.__name__}.__new__"), base.__new__,
                              (kind, *args), kwargs)  # fmt: skip
 
     # ---- len, getattr and their kin ----
@@ -226,8 +218,7 @@ class BuiltinFunctions(ClassChecks):
         return self.binary("+", a, b, inplace=function is operator.iconcat)
 
     def _length_hint(self, o: Any, *default: Any) -> int:
-        for value in default:
-            self.look_into(value)
+        self.look_into(*default)
         if self.special(o, "__len__") is not MISSING:
             return self._len(o)
         why = f"operator.length_hint() asks a {type(o).__name__} from C code"
@@ -266,7 +257,7 @@ class BuiltinFunctions(ClassChecks):
         if type(method) is Function and not issubclass(type(o), Tensor):
             return self.call(self.special(o, "__format__"), (o, spec))
         if method is object.__format__ and not spec:
-            return self.text(o)
+            return text_of(self, o)
         return self._text(o, "__format__", lambda x: format(x, spec))
 
     def _text(self, o: Any, name: str, natively: Callable) -> str:
@@ -323,33 +314,25 @@ class BuiltinFunctions(ClassChecks):
 
     def _first(self, items: Any, wanted: bool) -> bool:
         """Whether any of the items is true, or false."""
-        iterator = self.iterator(items, unseen=True)
-        while True:
-            try:
-                item = self.next_of(iterator)
-            except StopIteration:
-                return False
+        for item in self.each(self.iterator(items, unseen=True)):
             if self.truth(item) is wanted:
                 return True
+        return False
 
     def _sum(self, items: Any, start: Any = 0) -> Any:
         """`sum`; as long as there are numbers alone, C adds them: it rounds floats otherwise from 3.12 on."""
-        iterator = self.iterator(items, unseen=True)
         numbers: list | None = []
         found = start
         if not issubclass(type(start), (int, float, complex)):
             numbers = None
-        while True:
-            try:
-                item = self.next_of(iterator)
-            except StopIteration:
-                return self._summed(numbers, start) if numbers else found
+        for item in self.each(self.iterator(items, unseen=True)):
             if numbers is not None and issubclass(type(item), (int, float, complex)):
                 numbers.append(item)
                 continue
             if numbers is not None:
                 found, numbers = (self._summed(numbers, start) if numbers else start), None
             found = self.binary("+", found, item)
+        return self._summed(numbers, start) if numbers else found
 
     def _summed(self, numbers: list, start: Any) -> Any:
         """The sum of numbers alone, some of which may be lifted."""
@@ -360,7 +343,7 @@ class BuiltinFunctions(ClassChecks):
         if not all(map(is_number, [*map(raw, given), total])):
             return sum(map(self.plain, numbers), self.plain(start))
         first, *rest = map(spelled, given)
-        return self.computed(total, f"{self.const(sum)}(({', '.join(rest)},), {first})", closed=False)
+        return self.numbers.computed(total, f"{self.const(sum)}(({', '.join(rest)},), {first})", closed=False)
 
     def _extreme(self, function: Callable, *args: Any) -> Any:
         """`max(items)` or `min(items)` of numbers some of which are lifted."""
@@ -401,8 +384,8 @@ _RULES: dict[Any, Callable] = {
     builtins.len: _R._len, builtins.getattr: _R._getattr, builtins.hasattr: _R._hasattr,
     builtins.setattr: lambda self, o, name, value: self.set_attribute(o, name, value),
     builtins.delattr: lambda self, o, name: self.delete_attribute(o, name),
-    builtins.isinstance: _R.is_instance, builtins.issubclass: _R.is_subclass,
-    builtins.callable: _R.is_callable, builtins.id: _R._id, builtins.repr: _R._repr,
+    builtins.isinstance: is_instance, builtins.issubclass: is_subclass,
+    builtins.callable: is_callable, builtins.id: _R._id, builtins.repr: _R._repr,
     builtins.ascii: _R._ascii, builtins.format: _R._format, builtins.iter: _R._iter,
     builtins.next: _R._next, builtins.vars: _R._attributes_of, builtins.hash: _R._hash,
     builtins.__import__: _R._import, builtins.any: _R._any, builtins.all: _R._all,
@@ -424,8 +407,8 @@ _RULES: dict[Any, Callable] = {
     _thread.get_ident: _R._thread_id,
     sys.getrecursionlimit: _R._recursion_limit,
     sys.exc_info: _R._exc_info, sys.exception: _R._exception, os.fspath: _R._fspath,
-    _abc._abc_instancecheck: lambda self, kind, o: self.is_instance(o, kind),
-    _abc._abc_subclasscheck: lambda self, kind, other: self.is_subclass(other, kind),
+    _abc._abc_instancecheck: lambda self, kind, o: is_instance(self, o, kind),
+    _abc._abc_subclasscheck: lambda self, kind, other: is_subclass(self, other, kind),
 }  # fmt: skip
 _WITH_KEYWORDS = frozenset((builtins.sum, builtins.__import__))
 for _home in ("posix", "nt"):

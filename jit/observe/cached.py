@@ -20,8 +20,7 @@ MOST = 1000  # entries of a cache that are gone through at each call
 
 def call(observer: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Call a function that keeps what it returned."""
-    args = tuple(map(observer.plain, args))
-    kwargs = {name: observer.plain(value) for name, value in kwargs.items()}
+    args, kwargs = observer.bare(args, kwargs)
     name = getattr(function, "__name__", "a function")
     if not all(_is_told_apart(observer, value) for value in (*args, *kwargs.values())):
         why = f"{name}() keeps what it returned (functools.cache) for objects that are others at each call"

@@ -42,6 +42,10 @@ class Callbacks(Operators):
         self.refuse(why)
         return function(*map(raw, args), **{k: raw(v) for k, v in kwargs.items()})
 
+    def bare(self, args: tuple, kwargs: Any) -> tuple[tuple, dict[str, Any]]:
+        """The arguments of a call, lifted numbers made plain."""
+        return tuple(map(self.plain, args)), {name: self.plain(value) for name, value in kwargs.items()}
+
     def trampoline(self, value: Any) -> Any:
         """A callable for C code to call, which leads back into the recorder; None stays None."""
         if value is None:
@@ -66,7 +70,7 @@ class Callbacks(Operators):
         if issubclass(kind, (np.ndarray, dict)):
             self.read_all(value, deep=strict)
             return value  # of a dictionary, whose keys are no lifted numbers
-        if id(value) in self.lifting:
+        if id(value) in self.shadow.handing:
             return self.drive(value, strict)
         if issubclass(kind, ITERATORS) or kind in VIEWS:
             if not self.is_fresh(value):
@@ -79,8 +83,7 @@ class Callbacks(Operators):
             self.read_all(value)
             self.open(value)
             if strict:
-                for item in value:
-                    self.look_into(item)
+                self.look_into(*value)
             return value
         if kind in (Function, Method):
             return self.trampoline(value)
@@ -92,14 +95,15 @@ class Callbacks(Operators):
             return value
         return self.drive(self.iterator(value), strict)
 
-    def look_into(self, value: Any) -> None:
-        """C code is going to compare, add or print a value."""
-        if not harmless(value):
-            self.refuse(f"a {type(value).__name__} was compared, added or printed by C code")
-        elif not self.refused:
-            if type(value) not in ATOMS:  # C code compares what is in containers by identity first
-                self.asks_for_nan(value)
-            self.read_deep(value)
+    def look_into(self, *values: Any) -> None:
+        """C code is going to compare, add or print values."""
+        for value in values:
+            if not harmless(value):
+                self.refuse(f"a {type(value).__name__} was compared, added or printed by C code")
+            elif not self.refused:
+                if type(value) not in ATOMS:  # C code compares what is in containers by identity first
+                    self.asks_for_nan(value)
+                self.read_deep(value)
 
     def read_settings(self, o: Any) -> None:
         """What a container of C has besides its items."""
@@ -134,11 +138,7 @@ class Callbacks(Operators):
         """The same items, each taken through the recorder; strict: and open to C code."""
 
         def items() -> Iterator:
-            while True:
-                try:
-                    value = self.next_of(iterator)
-                except StopIteration:
-                    return
+            for value in self.each(iterator):
                 if strict:
                     self.look_into(value)
                 elif type(value) is tuple:

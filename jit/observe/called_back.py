@@ -17,6 +17,7 @@ from ...runtime.function import Context, Function
 from ...runtime.graph import Leaf
 from ...runtime.places import is_internal
 from ...runtime.refusal import unwrapped
+from .heap import key_of
 from .instances import Instances
 from .names import room_of, wraps_user
 from .numbers import LIFTED
@@ -42,10 +43,6 @@ def runs_natively(function: Any) -> bool:
 class CalledBack(Instances):
     """Calls the user's functions for the framework."""
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self._looked_at = 0  # of the recorder's leaves, those whose hooks are facts
-
     def called(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Call a function of the user's; what the framework made to hand it over is new."""
         if runs_natively(function):
@@ -67,21 +64,21 @@ class CalledBack(Instances):
             what = (*what, self._written_numbers(what[0], what[2]))
         if kind == "backward" and not self.refused:
             leaves = self.recorder.leaves
-            for x, *_ in leaves[self._looked_at :]:
+            for x, *_ in leaves[self.known.leaves :]:
                 self._hooks_of(x)
-            self._looked_at = len(leaves)
+            self.known.leaves = len(leaves)
         self.recorder.notice(kind, *what)
 
     def _written_numbers(self, scalars: dict[str, Tensor | None], group: dict[str, Any]) -> dict[str, Any]:
         """The numbers of a group that this run has put there: lifted ones, or what they always are."""
         before = self.before(group)
         changed = [key for key in group if key not in before or before[key] is not group[key]]
-        written = [k for k in group if (id(group), "item", self.key_of(k)) in self.written]
+        written = [k for k in group if self.written.has(group, "item", k)]
         if before.keys() != group.keys() or not {*changed} <= {*written}:
             self.refuse("an optimizer's group is changed before its step by more than items that are set")
         found: dict[str, Any] = {}
         for key in written:
-            standing = self.standing(group, "item", self.key_of(key))
+            standing = self.standing(group, "item", key_of(key))
             number = group[key] if standing is None else standing
             if key in scalars and type(number) in LIFTED:
                 # An optional number that is 0 takes no part at all in the update.
@@ -111,8 +108,9 @@ class CalledBack(Instances):
         """`module.hooks(kind)`: which functions, in which order; not by which handles they are known."""
         found = function(*map(self.plain, args), **kwargs)
         place = id(module), "hooks", args[-1]
-        if not (self.refused or self.is_fresh(module) or place in self.facts or place in self.written):
-            self.facts[place] = found
+        seen = place in self.known.facts or place in self.written.places
+        if not (self.refused or self.is_fresh(module) or seen):
+            self.known.facts[place] = found
             path, text = self.path(module), f"{self.source(module)}.hooks({args[-1]!r})"
             late = self.captured(module)
             reason = Reason(f"the {args[-1]} hooks of {path}", self.place(), f"len({text})", str(len(found)))

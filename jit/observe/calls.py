@@ -32,7 +32,7 @@ from .kinds import ATOMS, MISSING, TRANSPARENT, UNSUPPORTED, Builtin, Function, 
 from .library import Library
 from .numbers import raw
 from .policy import AS_IF_C, is_vouched, reason_against
-from .sinks import BAR
+from .sinks import BAR, bar, sink_of
 
 _C_CALLABLES = (
     Builtin, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
@@ -58,10 +58,6 @@ class Calls(Library):
     """
 
     freely: Callable[[Any, list[Any], tuple[str, ...]], Any] = staticmethod(handed)
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self._shown: set[int] = set()  # objects whose text is being made
 
     def call(self, function: Any, args: tuple | list = (), kwargs: Any = types.MappingProxyType({})) -> Any:
         """`function(*args, **kwargs)`.  args: a list, for a Python function, is emptied, and kwargs too."""
@@ -97,7 +93,7 @@ class Calls(Library):
     # ---- functions written in Python ----
     def _python(self, function: types.FunctionType, given: tuple | list, kwargs: Any) -> Any:
         args = tuple(given)
-        sink, filename = self.sink(function), function.__code__.co_filename
+        sink, filename = sink_of(self, function), function.__code__.co_filename
         top = (function.__module__ or "").partition(".")[0]
         if sink is not None or top in _NOT_LOOKED_INTO or is_internal(filename):
             self.same(function)
@@ -119,7 +115,7 @@ class Calls(Library):
                 return found
         if top == "tqdm":
             if args and not issubclass(type(args[0]), type) and type(args[0]).__module__.startswith("tqdm"):
-                return self.bar(args[0], function.__name__, function, args[1:], kwargs)
+                return bar(self, args[0], function.__name__, function, args[1:], kwargs)
             return self.natively(BAR, function, args, kwargs)
         del args
         return self.user(function, given, kwargs)
@@ -127,13 +123,13 @@ class Calls(Library):
     def _guarded_text(self, function: types.FunctionType, o: Any) -> str:
         """A `__repr__` that tells by the object's address that it is inside itself, and says ... then."""
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
-        if id(o) in self._shown:
+        if ("told", id(o)) in self.busy:
             return cells["fillvalue"].cell_contents if "fillvalue" in cells else "..."
-        self._shown.add(id(o))
+        self.busy.add(("told", id(o)))
         try:
             return self.call(cells["user_function"].cell_contents, (o,))
         finally:
-            self._shown.discard(id(o))
+            self.busy.discard(("told", id(o)))
 
     def _as_if_c(self, function: types.FunctionType, args: tuple, kwargs: Any) -> Any:
         """Call one of the standard library's that keeps a cache or leads to C code; MISSING: it is none."""
@@ -166,7 +162,7 @@ class Calls(Library):
                 self.fact(function, "attr", name, f"{{o}}.{name}", given)
                 if given:
                     self.read_all(given)
-            self.name_cells(function)
+            self.known.name_cells(function)
             for number, cell in enumerate(function.__closure__ or ()):
                 if not self.captured(function):
                     self.fact(function, "closure", number, f"{{o}}.__closure__[{number}]", cell)
@@ -191,10 +187,8 @@ class Calls(Library):
         """Call what the user vouches for: a function of its arguments."""
         self.source(function)
         self.same(function)
-        args = tuple(map(self.plain, args))
-        kwargs = {k: self.plain(v) for k, v in kwargs.items()}
-        for value in (*args, *kwargs.values()):
-            self.read_deep(value)
+        args, kwargs = self.bare(args, kwargs)
+        self.read_deep(*args, *kwargs.values())
         answer = function(*args, **kwargs)
         if not self._plain_data(answer):
             name = getattr(function, "__name__", function)

@@ -11,6 +11,7 @@ import sys
 from types import FunctionType, MethodType
 from typing import Any
 
+from .class_checks import matches
 from .frames import NULL, UNBOUND, Frame, contents
 from .instructions import ENTER, LEAVE, operation
 from .kinds import MISSING, lookup
@@ -223,12 +224,12 @@ def get_length(frame: Frame, stack: list[Any], _: None) -> None:
 
 @operation("match_sequence")
 def match_sequence(frame: Frame, stack: list[Any], _: None) -> None:
-    stack.append(bool(frame.observer.matches(stack[-1]) & _SEQUENCE))
+    stack.append(bool(matches(frame.observer, stack[-1]) & _SEQUENCE))
 
 
 @operation("match_mapping")
 def match_mapping(frame: Frame, stack: list[Any], _: None) -> None:
-    stack.append(bool(frame.observer.matches(stack[-1]) & _MAPPING))
+    stack.append(bool(matches(frame.observer, stack[-1]) & _MAPPING))
 
 
 @operation("match_keys")

@@ -22,7 +22,8 @@ import numpy as np
 from ...runtime import Tensor
 from ..facts import exact, holds_nan
 from .attributes import Attributes
-from .facts import NAN
+from .fresh import NAN
+from .heap import key_of, place_of
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, heap_class, lookup
 from .names import library_class
 from .quiet import is_quiet
@@ -65,14 +66,6 @@ def lies(o: Any) -> str:
 class Contents(Attributes):
     """Reads what containers hold."""
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self.appended: dict[int, int] = {}  # how many items, to lists that were changed by nothing else
-        self._entered: set[int] = set()  # containers that are being read, which may hold themselves
-        self._moved: set[int] = (
-            set()
-        )  # lists that this run changed by more than putting items in place of others
-
     # ---- keys ----
     def by_value(self, k: Any) -> bool:
         """Whether a key is found by its value, which no Python of the user's looks at."""
@@ -100,7 +93,7 @@ class Contents(Attributes):
         if self.is_fresh(o):
             return ""
         if self.by_value(k):
-            return self.key_word(k) if type(k) in (str, bytes) else self.key_text(k)
+            return self.key_word(k) if type(k) in (str, bytes) else self.guards.key_text(k)
         if issubclass(type(k), PINNED) or self.is_known(k):
             return self.source(k)
         self.refuse(f"a {type(k).__name__} made in this run, or reached unseen, was looked up")
@@ -137,7 +130,7 @@ class Contents(Attributes):
         """Whether a dictionary or a set holds a key; what it held before this run becomes a fact."""
         base = self.base_of(o)
         text = None if self.refused else self.key(k, o)
-        if text and not ({self.at(o, "item", k), self.at(o, "in", k)} & self.written):
+        if text and not (self.written.has(o, "item", k) or self.written.has(o, "in", k)):
             read = f"({text} in {{o}})"
             if type(lookup(type(o), "__contains__")) is Function:
                 read = f"{base.__name__}.__contains__({{o}}, {text})"
@@ -151,12 +144,12 @@ class Contents(Attributes):
     def dict_item(self, o: Any, k: Any, value: Any, lift: bool = False) -> Any:
         """`value`, which a dictionary holds under a key.  lift: see `fact`."""
         text = None if self.refused else self.key(k, o)
-        standing = self.standing(o, "item", self.key_of(k)) if id(o) in self.shadow else None
+        standing = self.standing(o, "item", key_of(k)) if o in self.shadow else None
         if standing is not None:
             return standing if lift else self.plain(standing)
         if not text:
             return value
-        if self.is_written(o) and self.at(o, "item", k) not in self.written:
+        if self.is_written(o) and not self.written.has(o, "item", k):
             if self.before(o).get(k, MISSING) is not value:
                 return value  # put there by this run, in one go with others
         return self.fact(o, "item", k, self._item_text(o, text), value, lift=lift)
@@ -175,14 +168,13 @@ class Contents(Attributes):
     def open(self, o: Any) -> None:
         """C code goes through a container from here on: what is put there now is read unseen."""
         if not issubclass(type(o), (tuple, frozenset)):
-            self.opened.add(id(o))
-            self._keep.append(o)
+            self.shadow.open(o)
 
     def open_view(self, o: Any) -> None:
         """C code goes through a view of a dictionary, if it is one."""
         if type(o) in VIEWS and self.is_fresh(o):
             held = self.behind(o.mapping)
-            self.unshadow(held)
+            self.shadow.bare(held)
             self.open(held)
 
     # ---- lengths ----
@@ -194,28 +186,6 @@ class Contents(Attributes):
             read = f"{self.const(base)}.__len__({{o}})"
         return self.fact(o, "len", 0, read, base.__len__(self.before(o)), lift=lift)
 
-    def writes_to(self, o: Any) -> None:
-        """Keep what a container holds, before this run changes it in any way."""
-        super().writes_to(o)
-        if issubclass(type(o), (list, collections.deque)) and not self.is_fresh(o):
-            self._moved.add(id(o))
-            self.appended.pop(id(o), None)
-
-    def appends_to(self, o: Any) -> None:
-        """Keep what a list holds, before this run appends an item."""
-        count = 0 if not self.is_moved(o) else self.appended.get(id(o))
-        self.writes_to(o)
-        if count is not None and type(o) is list and not self.is_fresh(o):
-            self.appended[id(o)] = count + 1
-
-    def writes_at(self, o: Any) -> None:
-        """Keep what a list holds, before this run puts another item in the place of one."""
-        super().writes_to(o)
-
-    def is_moved(self, o: Any) -> bool:
-        """Whether this run may have moved items of a list to other places."""
-        return id(o) in self._moved
-
     def asks_for_nan(self, *values: Any) -> None:
         """C code looks for values among others by identity and by `==`: refuse to do so with NaN."""
         if not self.refused and any(map(holds_nan, values)):
@@ -226,7 +196,7 @@ class Contents(Attributes):
         """The order of a set is asked: what it holds must give it, not how its table came to be."""
         if self.refused or not issubclass(type(o), (set, frozenset)) or len(o) < 2:
             return
-        if id(o) in self.tables if self.is_fresh(o) else self.is_written(o):
+        if id(o) in self.fresh.tables if self.is_fresh(o) else self.is_written(o):
             self.refuse("the order of a set hangs on the table of one that was there before; sort its items")
 
     def of_table(self, made: Any, *sources: Any) -> Any:
@@ -235,8 +205,8 @@ class Contents(Attributes):
             for source in sources:
                 if not issubclass(type(source), (set, frozenset)) or source is made:
                     continue
-                if id(source) in self.tables or self.is_written(source):
-                    self.tables.add(id(made))
+                if id(source) in self.fresh.tables or self.is_written(source):
+                    self.fresh.tables.add(id(made))
                 elif self.is_known(source) and not self.refused:
                     self.fact(source, "asked", "table", f"{self.const(lies)}({{o}})", lies(source))
         return made
@@ -263,16 +233,16 @@ class Contents(Attributes):
 
     def read_all(self, o: Any, deep: bool = False) -> None:
         """Take for granted all that a container holds; deep: and all in that, as C code may look there."""
-        if self.refused or type(o) in ATOMS or deep and id(o) in self._entered:
+        if self.refused or type(o) in ATOMS or deep and ("read", id(o)) in self.busy:
             return
-        self._entered.add(id(o))
+        self.busy.add(("read", id(o)))
         try:
             self._read_all(o, deep)
         finally:
-            self._entered.discard(id(o))
+            self.busy.discard(("read", id(o)))
 
     def _read_all(self, o: Any, deep: bool) -> None:
-        self.unshadow(o)
+        self.shadow.bare(o)
         if issubclass(type(o), SEQUENCES):
             self.read_length(o)
             base = next(base for base in SEQUENCES if issubclass(type(o), base))
@@ -304,7 +274,7 @@ class Contents(Attributes):
 
     def _read_keys(self, o: Any, held: Any) -> None:
         """What going through a dictionary or a set gives, in order, becomes a fact."""
-        if self.is_fresh(o) or self.at(o, "keys", 0) in self.facts or self.refused:
+        if self.is_fresh(o) or place_of(o, "keys", 0) in self.known.facts or self.refused:
             return
         base = next(
             base for base in (collections.OrderedDict, dict, set, frozenset) if issubclass(type(o), base)
@@ -339,8 +309,12 @@ class Contents(Attributes):
             return
         self.fact(o, "is", 0, f"({{o}} is {self.const(o)})", True)
 
-    def read_deep(self, o: Any) -> None:
-        """Take for granted all that can be reached from a value that C code or Lamina is given."""
+    def read_deep(self, *values: Any) -> None:
+        """Take for granted all that can be reached from values that C code or Lamina is given."""
+        for o in values:
+            self._read_deep(o)
+
+    def _read_deep(self, o: Any) -> None:
         kind = type(o)
         if self.refused or kind in ATOMS or issubclass(kind, (Tensor, *PINNED, *ITERATORS)):
             if kind is Function or issubclass(kind, functools.partial):  # which may stand in a slot
@@ -350,7 +324,7 @@ class Contents(Attributes):
             self.in_order(o)
             self.read_all(o, deep=True)
         elif kind is slice:
-            self.unshadow(o)
+            self.shadow.bare(o)
             for name in ("start", "stop", "step"):
                 self.read_deep(self.attribute(o, name))
         elif issubclass(kind, (np.ndarray, np.generic)):

@@ -29,6 +29,24 @@ class Reach(weakref.ref):
     __slots__ = ()
 
 
+class Unkept(dict):
+    """A table that takes nothing in: after a refusal the run must hold no more than a plain one would."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Leave it."""
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        """The value, which is left."""
+        return default
+
+
+class Dropped(list):
+    """A list that takes nothing in."""
+
+    def append(self, value: Any) -> None:
+        """Leave it."""
+
+
 # Of these we know that nobody notices; what they hold is left alone.
 SILENT = frozenset((*ATOMS, np.ndarray, types.ModuleType, types.CodeType, types.BuiltinFunctionType))
 _HOLDS = (functools.partial, property, staticmethod, classmethod)  # though pinned by identity

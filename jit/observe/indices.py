@@ -15,6 +15,7 @@ from typing import Any
 from ...ir.dtypes import int64
 from ...runtime import Tensor, is_grad_enabled, ops
 from ..recorder import Event, Recorder
+from .heap import key_of
 from .numbers import LiftedInt, raw
 
 
@@ -51,7 +52,7 @@ def part(observer: Any, x: Tensor, k: Any) -> Tensor | None:
         if same and made and all(type(step) is Event for step in made):
             for condition, why in checks:
                 observer.check(condition, why)
-            observer.picked.append(Picked(made, heard[0], tuple(numbers)))
+            observer.numbers.picked.append(Picked(made, heard[0], tuple(numbers)))
             return view
     del recorder.steps[begin + len(heard) :]
     for number in numbers:
@@ -70,7 +71,7 @@ def _ends(observer: Any, item: Any) -> Any:
     """An item of an index; of a slice in which a number is lifted the list of start, stop and step."""
     if type(item) is not slice:
         return item
-    ends = [observer.standing(item, "attr", observer.key_of(name)) for name in ("start", "stop", "step")]
+    ends = [observer.standing(item, "attr", key_of(name)) for name in ("start", "stop", "step")]
     if not any(type(end) is LiftedInt for end in ends):
         return item
     return [own if end is None else end for own, end in zip((item.start, item.stop, item.step), ends)]
@@ -89,7 +90,7 @@ def _operand(observer: Any, x: Tensor, items: list[Any], at: int, checks: list[t
     size, count = x.shape[at], raw(stop) - raw(start)
     if not 0 <= raw(start) < raw(stop) <= size or any(type(item) is list for item in items[:at]):
         return None
-    words = f"where a slice begins and ends: {observer.in_words(start.expression)}"
+    words = f"where a slice begins and ends: {observer.numbers.in_words(start.expression)}"
     checks.append((f"not 0 <= {start.expression} <= {stop.expression} <= {size}", words))
     checks.append((f"{stop.expression} - {start.expression} != {count}", words))
     return ops.arange(count) + start
@@ -98,7 +99,7 @@ def _operand(observer: Any, x: Tensor, items: list[Any], at: int, checks: list[t
 def settle(observer: Any, left: Iterable[Tensor]) -> None:
     """Leave of each part the copy or the view.  left: the tensors that the run leaves."""
     recorder: Recorder = observer.recorder
-    if not observer.picked or recorder.reason is not None:
+    if not observer.numbers.picked or recorder.reason is not None:
         return
     leaving = {recorder.known(x) for x in left}
     for step in reversed(recorder.steps):  # what a view of leaves, leaves too
@@ -106,7 +107,7 @@ def settle(observer: Any, left: Iterable[Tensor]) -> None:
             leaving.add(step.inputs[0])
     gone: set[int] = set()
     became: dict[int, int] = {}
-    for picked in observer.picked:
+    for picked in observer.numbers.picked:
         (number,) = picked.view.outputs
         if number in leaving or recorder.root(number)[0] in recorder.written:
             gone.update(map(id, picked.copy))

@@ -14,18 +14,10 @@ import numpy as np
 from ...runtime import Tensor
 from ...runtime.modes import _Mode
 from ..facts import indefinite
+from . import policy
 from .builtin_functions import BuiltinFunctions
 from .kinds import ATOMS, MISSING, PINNED, Builtin, Function, heap_class, lookup, of_lamina
 from .numbers import LIFTED
-from .policy import (
-    BY_IDENTITY,
-    CONSTANT_MAKERS,
-    CONSUMERS,
-    HOLDERS,
-    SCALARS,
-    WITH_FUNCTION_FIRST,
-    reason_against,
-)
 
 
 def written_in_c(kind: type) -> bool:
@@ -49,7 +41,7 @@ class Instances(BuiltinFunctions):
             return self.natively("a class is made in each call; make it outside", kind, args, kwargs)
         if kind is bool and args:
             return self.truth(args[0])
-        if kind in SCALARS:
+        if kind in policy.SCALARS:
             number = MISSING if kwargs else self.of_numbers(kind, args)
             return self._scalar(kind, args, kwargs) if number is MISSING else number
         if kind in (slice, range, object, type(None)):
@@ -60,7 +52,7 @@ class Instances(BuiltinFunctions):
             if not args:
                 return self.natively("super() without arguments was called from afar", kind, args, kwargs)
             return self.new(super(*args))
-        if kind in CONSUMERS:
+        if kind in policy.CONSUMERS:
             return self._consumer(kind, args, kwargs)
         if issubclass(kind, BaseException) and type(lookup(kind, "__init__")) is not Function:
             if type(lookup(kind, "__new__")) is not Function:
@@ -119,19 +111,18 @@ class Instances(BuiltinFunctions):
             return self.converted(args[0], "s")
         value = self.plain(args[0])
         args = (value, *map(self.plain, args[1:]))
-        for other in (*args[1:], *kwargs.values()):
-            self.look_into(other)
+        self.look_into(*args[1:], *kwargs.values())
         if kind is complex and len(args) > 1 and type(value) not in ATOMS:
             return self.natively(f"complex() of a {type(value).__name__} and more", kind, args, kwargs)
         simple = issubclass(type(value), (Tensor, np.generic)) or type(value) in ATOMS
-        if simple and self.patched(value, SCALARS[kind]) is None:
+        if simple and self.patched(value, policy.SCALARS[kind]) is None:
             asked = self.recorder.asked
             found = kind(*args, **kwargs)
-            return self.answer(found, asked) if kind in (float, int) else found
+            return self.numbers.answer(found, asked) if kind in (float, int) else found
         if issubclass(type(value), np.ndarray):
             self.read_all(value)
             return kind(*args, **kwargs)
-        method = self.special(value, SCALARS[kind])
+        method = self.special(value, policy.SCALARS[kind])
         if type(method) is Function:
             return self.call(method, (value,))
         if kind is str and not args[1:]:
@@ -172,10 +163,9 @@ class Instances(BuiltinFunctions):
         if kind in (list, tuple) and len(given) == 1 and not kwargs:
             return self.filled(kind, self.unpack(given[0], lift=True))
         if kind is map and len(given) > 1 or kind in (zip, enumerate):
-            for value in kwargs.values():
-                self.look_into(value)
+            self.look_into(*kwargs.values())
             return self._lifting(kind, given, kwargs)
-        if kind in WITH_FUNCTION_FIRST and given:
+        if kind in policy.WITH_FUNCTION_FIRST and given:
             given[0], first = self.trampoline(given[0]), 1
         for name in ("func", "key"):
             if callable(kwargs.get(name)):
@@ -196,7 +186,7 @@ class Instances(BuiltinFunctions):
                 given[at] = self.watch(given[at], strict)
             elif at:
                 self.look_into(given[at])
-        if kind in BY_IDENTITY:
+        if kind in policy.BY_IDENTITY:
             given[0] = self.new(self.without_nan(given[0]))
         made = self.new(kind(*given, **kwargs))
         return self.of_table(made, *given) if strict else made
@@ -205,11 +195,7 @@ class Instances(BuiltinFunctions):
         """The same items, which C code goes through."""
 
         def each() -> Any:
-            while True:
-                try:
-                    item = self.next_of(items)
-                except StopIteration:
-                    return
+            for item in self.each(items):
                 yield item if type(item) in (list, tuple) else self.new(self.unpack(item))
 
         return self.new(each())
@@ -222,7 +208,7 @@ class Instances(BuiltinFunctions):
         made = self.new(kind(*[self.watch(x, False) if way is None else way
                                for x, way in zip(given, ways, strict=True)], **kwargs))  # fmt: skip
         if any(way is not None for way in ways):
-            self.lifting.add(id(made))
+            self.shadow.handing.add(id(made))
         return made
 
     def _reversed(self, o: Any) -> Any:
@@ -242,17 +228,16 @@ class Instances(BuiltinFunctions):
 
     def _of_c(self, kind: type, args: tuple, kwargs: Any) -> Any:
         """A class written in C."""
-        args = tuple(map(self.plain, args))
-        kwargs = {k: self.plain(v) for k, v in kwargs.items()}
+        args, kwargs = self.bare(args, kwargs)
         values = (*args, *kwargs.values())
         home = kind.__module__
         if issubclass(kind, weakref.ref):
             self.abandon("a weak reference is made in each call, and tells what the recorder holds on to")
-        if kind in HOLDERS or issubclass(kind, (functools.partial, weakref.ref)):
-            return self.made_here(kind(*args, **kwargs))
+        if kind in policy.HOLDERS or issubclass(kind, (functools.partial, weakref.ref)):
+            return self.fresh.made_here(kind(*args, **kwargs))
         if kind in (io.StringIO, io.BytesIO, contextvars.ContextVar):
             return self.new(kind(*args, **kwargs))
-        if all(type(x) in ATOMS for x in values) and home in CONSTANT_MAKERS:
+        if all(type(x) in ATOMS for x in values) and home in policy.CONSTANT_MAKERS:
             return self.result(kind(*args, **kwargs))
         if home in ("datetime", "decimal", "_decimal") and all(
             type(x) in ATOMS or type(x).__module__ in ("datetime", "decimal", "_decimal") for x in values
@@ -262,4 +247,4 @@ class Instances(BuiltinFunctions):
             return self.numpy(kind, args, kwargs)
         if home == "_thread" or kind.__name__ in ("lock", "RLock"):
             return self.new(kind(*args, **kwargs))
-        return self.natively(reason_against(home, kind.__name__), kind, args, kwargs)
+        return self.natively(policy.reason_against(home, kind.__name__), kind, args, kwargs)

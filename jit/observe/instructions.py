@@ -107,7 +107,7 @@ def load_constant(frame: Frame, stack: list[Any], value: Any) -> None:
 
 @operation("load_made", lifts=True)
 def load_made(frame: Frame, stack: list[Any], value: Any) -> None:
-    stack.append(frame.observer.constant(value))
+    stack.append(frame.observer.fresh.constant(value))
 
 
 @operation("push_null", lifts=True)
@@ -322,16 +322,25 @@ def jump(frame: Frame, stack: list[Any], target: int) -> int:
     return target
 
 
-@operation("jump_if_true", lifts=True)
-def jump_if_true(frame: Frame, stack: list[Any], target: int) -> int | None:
-    value = stack.pop()
-    return target if value is True or value is not False and frame.observer.truth(value) else None
+def _jump_if(wanted: bool) -> None:
+    """Register the jumps that ask for a truth: the one pops it, the other only where it goes on."""
+
+    @operation(f"jump_if_{wanted}".lower(), lifts=True)
+    def jump_if(frame: Frame, stack: list[Any], target: int) -> int | None:
+        value = stack.pop()
+        found = value is True or value is not False and bool(frame.observer.truth(value))
+        return target if found is wanted else None
+
+    @operation(f"jump_if_{wanted}_or_pop".lower(), lifts=True)
+    def jump_if_or_pop(frame: Frame, stack: list[Any], target: int) -> int | None:
+        if _truth(frame, stack[-1]) is wanted:
+            return target
+        stack.pop()
+        return None
 
 
-@operation("jump_if_false", lifts=True)
-def jump_if_false(frame: Frame, stack: list[Any], target: int) -> int | None:
-    value = stack.pop()
-    return None if value is True or value is not False and frame.observer.truth(value) else target
+_jump_if(True)
+_jump_if(False)
 
 
 @operation("jump_if_none", lifts=True)
@@ -342,22 +351,6 @@ def jump_if_none(frame: Frame, stack: list[Any], target: int) -> int | None:
 @operation("jump_if_not_none", lifts=True)
 def jump_if_not_none(frame: Frame, stack: list[Any], target: int) -> int | None:
     return None if stack.pop() is None else target
-
-
-@operation("jump_if_true_or_pop", lifts=True)
-def jump_if_true_or_pop(frame: Frame, stack: list[Any], target: int) -> int | None:
-    if _truth(frame, stack[-1]):
-        return target
-    stack.pop()
-    return None
-
-
-@operation("jump_if_false_or_pop", lifts=True)
-def jump_if_false_or_pop(frame: Frame, stack: list[Any], target: int) -> int | None:
-    if not _truth(frame, stack[-1]):
-        return target
-    stack.pop()
-    return None
 
 
 @operation("return_value", lifts=True)
@@ -374,24 +367,22 @@ def get_iterator(frame: Frame, stack: list[Any], _: None) -> None:
     stack[-1] = frame.observer.iterator(stack[-1], unseen=True)
 
 
-@operation("for_each", lifts=True)
-def for_each(frame: Frame, stack: list[Any], end: int) -> int | None:
-    try:
-        stack.append(frame.observer.next_of(stack[-1]))
-    except StopIteration:
-        stack.pop()
-        return end
-    return None
+def _for_each(name: str, keeps: bool) -> None:
+    """keeps: from 3.13 on the exhausted iterator is popped by an instruction of its own."""
+
+    @operation(name, lifts=True)
+    def for_each(frame: Frame, stack: list[Any], end: int) -> int | None:
+        try:
+            stack.append(frame.observer.next_of(stack[-1]))
+        except StopIteration:
+            if not keeps:
+                stack.pop()
+            return end
+        return None
 
 
-@operation("for_each_kept", lifts=True)
-def for_each_kept(frame: Frame, stack: list[Any], end: int) -> int | None:
-    """From 3.13 on the exhausted iterator is popped by an instruction of its own."""
-    try:
-        stack.append(frame.observer.next_of(stack[-1]))
-    except StopIteration:
-        return end
-    return None
+_for_each("for_each", False)
+_for_each("for_each_kept", True)
 
 
 @operation("get_delegate")

@@ -29,7 +29,6 @@ from .instructions import (
     OPERATIONS,
     YIELD,
     delegated,
-    for_each,
     load_local,
     may_drop,
 )
@@ -52,15 +51,14 @@ class Interpreting:
     filled: Any
     filled_map: Any
     abandoned: bool
+    fresh: Any
     is_known: Any
-    lifting: Any
-    lifts: bool
     new: Any
+    numbers: Any
     plain: Any
-    prune: Any
     refuse: Any
     refused: str | None
-    suspended: set[int]
+    shadow: Any
 
     frame: Frame | None = None  # the innermost running one
     _limit = 0  # how deep the user's frames may go
@@ -89,7 +87,7 @@ class Interpreting:
             generator = self._generate(frame)
             for name in ("__name__", "__qualname__"):
                 setattr(generator, name, getattr(function, name))
-            self.lifting.add(id(generator))
+            self.shadow.handing.add(id(generator))
             return self.new(generator)
         self._run(frame)
         return frame.taken()
@@ -100,7 +98,7 @@ class Interpreting:
         """Run a frame until it returns or yields, and tell which; the value is `frame.value`."""
         back = self.frame
         frame.back = back
-        self.suspended.discard(id(frame))
+        self.fresh.suspended.discard(id(frame))
         if back is None:
             frame.depth = 0
             self._outermost()
@@ -115,11 +113,11 @@ class Interpreting:
         finally:
             if signal == YIELD:
                 if closes_visibly(frame):
-                    self.suspended.add(id(frame))
-            elif not self.suspended:
+                    self.fresh.suspended.add(id(frame))
+            elif not self.fresh.suspended:
                 frame.leave()
             else:
-                frame.leave(self.prune)
+                frame.leave(self.fresh.prune)
             self.frame = back
             frame.back = None  # a suspended generator must not hold on to who ran it
             if back is None:
@@ -141,6 +139,7 @@ class Interpreting:
     def _level(self, frame: Frame, depth: int) -> int:
         """Run operations while so many errors are being handled; return the signal that ended it."""
         stack, handled, variables = frame.stack, frame.handled, frame.locals
+        numbers = self.numbers
         append = stack.append
         _, operations, _, handlers, *_ = frame.program
         while True:
@@ -161,17 +160,17 @@ class Interpreting:
                             append(variables[argument])
                             at += 1
                             continue
-                    if self.lifts and not lifts:
+                    if numbers.about and not lifts:
                         self._make_plain(stack)
-                    if self.suspended:
+                    if self.fresh.suspended:
                         drops = may_drop(handler, argument, stack, variables)
                         target = handler(frame, stack, argument)
-                        if drops and (handler is not for_each or target is not None):
-                            self.prune()
+                        if drops and (handler not in _LOOPS or target is not None):
+                            self.fresh.prune()
                     else:
                         target = handler(frame, stack, argument)
-                        if self.suspended:
-                            self.prune()
+                        if self.fresh.suspended:
+                            self.fresh.prune()
                     if target is None:
                         at += 1
                     elif target >= 0:
@@ -403,5 +402,6 @@ def closes_visibly(frame: Frame) -> bool:
     return frame.program.operations[at][1] is not None and type(frame.stack[-1]) not in ITERATORS
 
 
+_LOOPS = frozenset(OPERATIONS[name][0] for name in ("for_each", "for_each_kept"))
 _END_OF_GENERATOR = OPERATIONS["stop_iteration_error"][0]  # around all of a generator, from 3.12 on
 _RUN = Interpreting._run.__code__

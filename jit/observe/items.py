@@ -15,6 +15,7 @@ from ...runtime import Size, Tensor
 from ...runtime.places import is_internal
 from ..facts import holds_nan, shown
 from .contents import CONTAINERS, SEQUENCES, VALUES, Contents
+from .heap import key_of
 from .indices import part
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, heap_class, lookup
 from .numbers import LIFTED, LiftedFloat, LiftedInt, raw
@@ -67,7 +68,7 @@ class Items(Contents):
     def item(self, o: Any, k: Any) -> Any:
         """`o[k]`.  Raises what Python raises."""
         o = self.plain(o)
-        if self.lifts and issubclass(type(o), Tensor) and type(k) in _LATE and not self.refused:
+        if self.numbers.about and issubclass(type(o), Tensor) and type(k) in _LATE and not self.refused:
             if self.patched(o, "__getitem__") is None and (found := part(self, o, k)) is not None:
                 return found
         k = self.bare_index(k)
@@ -109,7 +110,7 @@ class Items(Contents):
         """An index of which the numbers are guarded, those of slices in it too."""
         for each in k if type(k) is tuple else (k,):
             if type(each) is slice:
-                self.unshadow(each)
+                self.shadow.bare(each)
         return self.plain(k)
 
     def index(self, k: Any) -> Any:
@@ -135,16 +136,16 @@ class Items(Contents):
         if type(k) is slice:
             self.read_all(o)
             return self.new(base.__getitem__(o, k))
-        if self.is_moved(o):
-            at, appended = operator.index(k), self.appended.get(id(o), 0)
+        if self.written.is_moved(o):
+            at, appended = operator.index(k), self.written.appended.get(id(o), 0)
             if -appended <= at < 0:
-                standing = self.standing(o, "appended", self.key_of(appended + at))
+                standing = self.standing(o, "appended", key_of(appended + at))
                 return base.__getitem__(o, k) if standing is None else standing
             if not appended or not 0 <= at < len(self.before(o)):
                 self.read_all(o)
                 return base.__getitem__(o, k)
         if issubclass(type(o), collections.deque):
-            self.unshadow(o)
+            self.shadow.bare(o)
         try:
             value = base.__getitem__(o, k)
         except IndexError:
@@ -208,10 +209,10 @@ class Items(Contents):
         """Note that what may be lifted is appended to a list or deque."""
         if self.is_fresh(o) and type(o) is list:
             self.put(o, "item", len(o), value)
-        elif id(o) in self.appended:
-            self.put(o, "appended", self.appended[id(o)] - 1, value)
+        elif id(o) in self.written.appended:
+            self.put(o, "appended", self.written.appended[id(o)] - 1, value)
         else:  # places move, or are not known
-            self.put(o, "somewhere", len(self.shadow.get(id(o), ())), value)
+            self.put(o, "somewhere", self.shadow.count(o), value)
 
     # ---- writing items ----
     def array_changes(self, o: np.ndarray) -> None:
@@ -229,14 +230,12 @@ class Items(Contents):
             if (asked := self.patched(o, "__setitem__")) is not None:
                 self.call(asked, (o, k, value))
                 return
-            self.read_deep(k)
-            self.read_deep(value)
+            self.read_deep(k, value)
             o[k] = value
             return
         if issubclass(type(o), np.ndarray):
             self.array_changes(o)
-            self.read_deep(k)
-            self.read_deep(value)
+            self.read_deep(k, value)
             o[k] = self.plain(value)
             return
         if issubclass(type(o), Tracked) and not self.is_fresh(o):
@@ -245,7 +244,7 @@ class Items(Contents):
         if type(setter) is Function and not self.refused:
             self.call(setter, (o, k, value))
         elif issubclass(type(o), dict):
-            self._set_in_dict(o, k, value)
+            self.put_in_dict(o, k, value)
         elif issubclass(type(o), (list, collections.deque)):
             self._set_in_list(o, self.index(k), value)
         else:
@@ -253,29 +252,25 @@ class Items(Contents):
                 self.refuse(f"an item of a {type(o).__name__} was written")
             o[k] = self.plain(value)
 
-    def _set_in_dict(self, o: dict[Any, Any], k: Any, value: Any) -> None:
-        if self.is_fresh(o):
-            self.key(k, o)
-            o[k] = self.put(o, "item", k, value)
-            return
-        if self.key(k, o) is None:
-            o[k] = raw(value)
+    def put_in_dict(self, o: dict[Any, Any], k: Any, value: Any) -> None:
+        """Store an item past what the class makes of that."""
+        put = collections.OrderedDict if issubclass(type(o), collections.OrderedDict) else dict
+        if self.key(k, o) is None or self.is_fresh(o):
+            put.__setitem__(o, k, self.put(o, "item", k, value))
             return
         self.membership(o, k)  # whether it is a new one makes the length, the order and what is in it
         self.drops_item(o, k)
         self.writes_to(o)
-        o[k] = raw(value)
-        if self.source(o) is None:
-            self.refuse(f"an item of a {type(o).__name__} was written that nothing known leads to")
+        put.__setitem__(o, k, raw(value))
         self.wrote(o, "item", k, value)
-        self.effect(operator.setitem, o, k, value)
+        self.effect_on(o, "an item of a {} was written", put.__setitem__, k, value)
 
     def _set_in_list(self, o: Any, k: Any, value: Any) -> None:
-        if type(k) is slice or self.is_moved(o) or type(o) is not list:
+        if type(k) is slice or self.written.is_moved(o) or type(o) is not list:
             value = self.plain(value)
         if self.is_fresh(o):
             if type(k) is slice:
-                self.unshadow(o)
+                self.shadow.bare(o)
                 o[k] = self._spread(value)
                 return
             o[k] = raw(value)  # which raises, if there is no such place
@@ -290,16 +285,14 @@ class Items(Contents):
         else:
             self.read_length(o)
             self._drops_at(o, k)
-            self.writes_at(o)
-            if self.appended.pop(id(o), 0):
-                self.unshadow(o)
+            self.written.writes_at(o)
+            if self.written.appended.pop(id(o), 0):
+                self.shadow.bare(o)
         o[k] = raw(value)
-        if self.source(o) is None:
-            self.refuse(f"an item of a {type(o).__name__} was written that nothing known leads to")
-        if type(k) is not slice and not self.is_moved(o):
+        if type(k) is not slice and not self.written.is_moved(o):
             at = operator.index(k)
             self.wrote(o, "item", at + len(o) if at < 0 else at, value)
-        self.effect(operator.setitem, o, k, value)
+        self.effect_on(o, "an item of a {} was written", operator.setitem, k, value)
 
     def _drops_at(self, o: Any, k: Any) -> None:
         """An item of a list is about to be replaced."""
@@ -308,7 +301,7 @@ class Items(Contents):
         if not self.is_fresh(o) and 0 <= at < length:
             held = self.base_of(o).__getitem__(o, at)
             read = f"{self.const(self.base_of(o))}.__getitem__({{o}}, {at})"
-            self.drops(o, "item", at, None if self.is_moved(o) else read, held)
+            self.drops(o, "item", at, None if self.written.is_moved(o) else read, held)
 
     def _spread(self, value: Any) -> list[Any]:
         """What a list is about to take in, as a list of its own."""
@@ -331,7 +324,7 @@ class Items(Contents):
                 self.key(k, o)
                 self.put(o, "item", k, None)
             else:
-                self.unshadow(o)
+                self.shadow.bare(o)
             del o[k]
             return
         if issubclass(type(o), dict):
@@ -353,9 +346,7 @@ class Items(Contents):
             self.refuse(f"an item of a {type(o).__name__} was deleted")
             del o[k]
             return
-        if self.source(o) is None:
-            self.refuse(f"an item of a {type(o).__name__} was deleted that nothing known leads to")
-        self.effect(operator.delitem, o, k)
+        self.effect_on(o, "an item of a {} was deleted", operator.delitem, k)
 
     # ---- truth ----
     def truth(self, o: Any) -> bool:
@@ -442,25 +433,25 @@ class Items(Contents):
         if issubclass(type(o), (list, tuple)):
             if any(type(lookup(type(o), name)) is Function for name in ("__iter__", "__getitem__")):
                 return None
-            lifted = id(o) in self.shadow and self.is_fresh(o) or self._keeps_changing(o)
+            lifted = o in self.shadow and self.is_fresh(o) or self._keeps_changing(o)
             return Places(self, o, None) if lifted else None
         how = {type({}.items()): "items", type({}.values()): "values"}.get(type(o))
         held = None if how is None else self.behind(o.mapping)
-        lifted = id(held) in self.shadow and type(held) is dict and self.is_fresh(held)
+        lifted = held in self.shadow and type(held) is dict and self.is_fresh(held)
         return Places(self, held, how) if lifted else None
 
     def _keeps_changing(self, o: Any) -> bool:
         """Whether a sequence that was there holds numbers that keep changing."""
-        if not self.lift or not self.is_known(o) or self.is_written(o) or self.refused:
+        if not self.numbers.lift or not self.is_known(o) or self.is_written(o) or self.refused:
             return False
-        if not any((self._spelled(o, "item", at), "item") in self.lift for at in range(len(o))):
+        if not any((self.known.spelled(o, "item", at), "item") in self.numbers.lift for at in range(len(o))):
             return False
         self.read_length(o)
         return True
 
     def lazily(self, o: Any) -> Any:
         """What a `zip` is to go through: lifted numbers stay lifted; None where C code goes through it."""
-        if id(o) in self.lifting:
+        if id(o) in self.shadow.handing:
             return o
         return self._places(o)
 
@@ -479,7 +470,7 @@ class Items(Contents):
         """`next(it)`.  Raises StopIteration."""
         if type(it) is Places:
             return next(it)
-        if id(it) in self.lifting:
+        if id(it) in self.shadow.handing:
             value = next(it)
             made = type(value) is tuple and type(it) in (zip, enumerate)
             return self._lifting_tuple(value) if made else value
@@ -508,10 +499,18 @@ class Items(Contents):
                 if type(each) is tuple:
                     self._new_tuple(each)
 
-    def unpack(self, o: Any, limit: int | None = None, lift: bool = False) -> list[Any]:
-        """The items of any iterable; with a limit, at most one more than it.  lift: as they are, lifted."""
+    def each(self, iterator: Any) -> Iterator[Any]:
+        """What is left in an iterator."""
+        try:
+            while True:
+                yield self.next_of(iterator)
+        except StopIteration:
+            return
+
+    def unpack(self, o: Any, lift: bool = False) -> list[Any]:
+        """The items of any iterable.  lift: as they are, lifted."""
         if self.refused:
-            return [*o] if limit is None else [each for each, _ in zip(o, range(limit + 1))]
+            return [*o]
         if issubclass(type(o), (list, tuple)) and type(lookup(type(o), "__iter__")) is not Function:
             self.special(o, "__iter__")
             if lift and self._places(o) is not None:
@@ -519,14 +518,7 @@ class Items(Contents):
             self.read_all(o)
             return [*o]
         it = self.iterator(o, unseen=lift)
-        found: list[Any] = []
-        while limit is None or len(found) <= limit:
-            try:
-                value = self.next_of(it)
-            except StopIteration:
-                break
-            found.append(value if lift else self.plain(value))
-        return found
+        return [value if lift else self.plain(value) for value in self.each(it)]
 
     # ---- membership ----
     def contains(self, o: Any, x: Any) -> bool:
@@ -536,7 +528,7 @@ class Items(Contents):
             if kind is range or all(type(each) in (int, float, str) and each == each for each in o):
                 (self.read_value if kind is range else self.read_all)(o)
                 there, listed = raw(x) in o, self.const(o if kind is range else frozenset(o))
-                words = f"whether {self.in_words(x.expression)} is in {shown(o)}"
+                words = f"whether {self.numbers.in_words(x.expression)} is in {shown(o)}"
                 self.check(f"({x.expression} in {listed}) is not {there}", words)
                 return there
         x = self.plain(x)
@@ -582,15 +574,12 @@ class Items(Contents):
             if type(x) in ATOMS and all(type(each) in ATOMS for each in items):
                 return x in items
             items = self.new(iter(items))
-        while True:
-            try:
-                each = self.next_of(items)
-            except StopIteration:
-                return False
+        for each in self.each(items):
             if holds_nan(x):
                 self.asks_for_nan(each)
             if each is x or self.truth(self.compare("==", each, x)):
                 return True
+        return False
 
     def _in_view(self, o: Any, x: Any) -> bool:
         self.open_view(o)

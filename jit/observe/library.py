@@ -24,11 +24,12 @@ from ...runtime.inplace import write
 from ...runtime.modes import _Mode
 from ...runtime.refusal import unwrapped
 from .called_back import HANDED, CalledBack, calls_back
-from .facts import MOST
 from .kinds import ATOMS, UNSUPPORTED, VIEWS, Function, lookup
+from .lifted_numbers import MOST
 from .names import is_librarys, library_class, library_names, room_of, runs_user_code, wraps_user
 from .numbers import LIFTED, LiftedFloat, LiftedInt, raw
 from .policy import DENIED_LIBRARY, DENIED_ROOMS, FUNCTION_ROOMS, INTERPRETED_ROOMS
+from .taking import numbers_that_change, take_module, take_optimizer
 
 # Methods of modules that only read, and give iterators, dictionaries or text.
 _READERS = frozenset((
@@ -73,7 +74,7 @@ class Library(CalledBack):
             return handler(self, function, args, kwargs)
         if wraps_user(function):
             return self.user(function, args, kwargs)
-        if self.lifts and any(type(x) in LIFTED for x in (*args, *kwargs.values())):
+        if self.numbers.about and any(type(x) in LIFTED for x in (*args, *kwargs.values())):
             found = self._with_lifted(function, args, kwargs)
             if found is not UNSUPPORTED:
                 return found
@@ -99,8 +100,7 @@ class Library(CalledBack):
 
     def op(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """Run a function of Lamina's natively: its ops are heard, its arguments are read now."""
-        args = tuple(map(self.plain, args))
-        kwargs = {k: self.plain(v) for k, v in kwargs.items()}
+        args, kwargs = self.bare(args, kwargs)
         decorates = bool(args) and issubclass(type(args[0]), _Mode)
         for value in (*args, *kwargs.values()):
             if decorates and value is not args[0]:  # no_grad()(function) only wraps it
@@ -282,7 +282,7 @@ class Library(CalledBack):
 
     def _take(self, module: Module) -> None:
         if not self.is_fresh(module):
-            self.whole_module(module)
+            take_module(self, module)
 
     def _is_whole(self, module: Module) -> bool:
         """Whether a module and all below it are the library's through and through."""
@@ -297,7 +297,7 @@ class Library(CalledBack):
             if not (_of_library(kind, "forward") and _of_library(kind, "__call__") and
                     _of_library(kind, "__getattr__")):  # fmt: skip
                 return False
-            if self.numbers_that_change(each, self.path(each)):
+            if numbers_that_change(self, each, self.path(each)):
                 return False
             for value in tuple(fields(each).values()):
                 if type(value) not in ATOMS and not issubclass(type(value), (Tensor, Module)):
@@ -350,7 +350,7 @@ class Library(CalledBack):
 
     def _take_optimizer(self, optimizer: Optimizer) -> None:
         if not self.is_fresh(optimizer):
-            self.whole_optimizer(optimizer)
+            take_optimizer(self, optimizer)
 
     # ---- classes ----
     def instantiate(self, kind: type, args: tuple, kwargs: Any) -> Any:
@@ -371,7 +371,7 @@ class Library(CalledBack):
     def _item(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """`x.item()`."""
         asked = self.recorder.asked
-        return self.answer(self.op(function, args, kwargs), asked)
+        return self.numbers.answer(self.op(function, args, kwargs), asked)
 
     def _tensor_of_number(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """`tensor(n)` of a lifted number."""
@@ -403,7 +403,7 @@ class Library(CalledBack):
             return None
         if whole:
             text = number.expression
-            self.check(f"not -{MOST} < {text} < {MOST}", f"the size of {self.in_words(text)}")
+            self.check(f"not -{MOST} < {text} < {MOST}", f"the size of {self.numbers.in_words(text)}")
         return self.result(ops.ones(tuple(map(self.plain, size)), dtype=dtype) * number)
 
     def _advance(self, function: Callable, args: tuple, kwargs: Any) -> None:

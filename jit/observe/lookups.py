@@ -39,6 +39,8 @@ class Lookups(Binding):
     # ---- reading attributes ----
     def attribute(self, o: Any, name: str, default: Any = MISSING) -> Any:
         """`o.name`, or `getattr(o, name, default)`.  Raises AttributeError."""
+        if self.written.touched and name not in self.written.touched.get(id(o), (name,)):
+            self.refuse(f"{type(o).__name__}.{name} was read after it had been changed by unknown code")
         if default is MISSING:
             return self._attribute(self.plain(o), name)
         try:
@@ -134,7 +136,7 @@ class Lookups(Binding):
     def _own_value(self, o: Any, own: dict[str, Any], name: str) -> Any:
         """What stands in an object's own dictionary."""
         value = own[name]
-        if self.at(own, "item", name) in self.written:  # by way of the dictionary
+        if self.written.has(own, "item", name):  # by way of the dictionary
             return self.fact(own, "item", name, "", value, lift=True)
         if self.is_written(own) and self.before(own).get(name, MISSING) is not value:
             return value
@@ -153,7 +155,7 @@ class Lookups(Binding):
         return f"{self.own_text(kind)}[{self.word(name)}]"
 
     def _own_absent(self, o: Any, own: dict[str, Any], name: str) -> None:
-        written = self.at(o, "attr", name) in self.written or self.at(own, "item", name) in self.written
+        written = self.written.has(o, "attr", name) or self.written.has(own, "item", name)
         if not written and not (self.is_written(own) and name in self.before(own)):
             self.fact(o, "absent", name, f"({self.word(name)} in {self.own_text(type(o))})", False)
 
@@ -162,18 +164,18 @@ class Lookups(Binding):
         own = self.own_of(o)
         assert own is not None
         if self.is_fresh(o):
-            self.unshadow(o)
-            self.opened |= {id(o), id(own)}  # what is written to one stands in the other
+            self.shadow.bare(o)
+            self.shadow.opened |= {id(o), id(own)}  # what is written to one stands in the other
             return self.new(own)
         if issubclass(type(o), Module):
             self.refuse("vars() of a module, into which anything may be written")
             return own
-        if not self.is_known(own) and any(at[0] == id(o) and at[1] == "attr" for at in self.written):
+        if not self.is_known(own) and any(at[0] == id(o) and at[1] == "attr" for at in self.written.places):
             self.refuse(
                 f"the dictionary of a {type(o).__name__} was asked for after a write to its attributes"
             )
             return own
-        self.unshadow(o)
+        self.shadow.bare(o)
         return self.fact(o, "attr", "__dict__", self.own_text(type(o)), own)
 
     def _of_tensor(self, o: Tensor, name: str) -> Any:
@@ -294,5 +296,5 @@ class Lookups(Binding):
 
     def _absent_in_scope(self, scope: dict[str, Any], name: str) -> None:
         self.name_globals(scope)
-        if self.at(scope, "item", name) not in self.written:
+        if not self.written.has(scope, "item", name):
             self.fact(scope, "in", name, f"({self.word(name)} in {{o}})", False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import types
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -12,30 +12,18 @@ import numpy as np
 
 from ...runtime import Tensor
 from ..facts import holds_nan, literal
+from . import policy
 from .callbacks import Callbacks
 from .contents import CONTAINERS, VALUES
 from .kinds import ATOMS, ITERATORS, MISSING, VIEWS, Function, lookup
 from .numbers import LIFTED, METHODS, raw, spelled
 from .operators import TOLD
-from .policy import (
-    ARRAY_FILES,
-    ARRAY_WRITES,
-    CONSTANT_OBJECTS,
-    DENIED_MODULES,
-    FILE_WRITES,
-    LIST_READ_WRITES,
-    LIST_READS,
-    LIST_WRITES,
-    LOCKS,
-    SET_READS,
-    SET_WRITES,
-    reason_against,
-)
 
 _DICT_READS = frozenset(("items", "keys", "values", "copy", "__iter__", "__eq__", "__ne__", "__len__",
                          "__reversed__", "__or__", "__ror__"))  # fmt: skip
 _DICT_KEYED = frozenset(("get", "__getitem__", "__contains__", "setdefault", "pop", "__missing__"))
 _DICT_WRITES = frozenset(("update", "clear", "popitem", "__delitem__", "move_to_end", "__ior__"))
+_CHANGED = "a {} was changed"  # of which nothing is known
 _ADDING = ("append", "appendleft")
 _COMPARING = frozenset(("index", "count", "__contains__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__",
                         "__ge__"))  # fmt: skip
@@ -65,8 +53,7 @@ class Methods(Callbacks):
         if name != "update" or kind is not dict:
             kwargs = {k: self.plain(v) for k, v in kwargs.items()}
         if issubclass(kind, Tensor):
-            for value in (*args, *kwargs.values()):
-                self.read_deep(value)
+            self.read_deep(*args, *kwargs.values())
             return self.result(run(*args, **kwargs))
         if name in _PLAINLY and len(args) == _PLAINLY[name]:
             return self._plainly(o, name, unbound, run, args)
@@ -75,7 +62,7 @@ class Methods(Callbacks):
         if kind in ATOMS or issubclass(kind, (int, str, float, bytes, complex)):
             return self._of_atom(o, name, run, args, kwargs)
         if issubclass(kind, ITERATORS):
-            if id(o) in self.lifting and name == "__next__":
+            if id(o) in self.shadow.handing and name == "__next__":
                 return self.next_of(o)
             if not self.is_fresh(o):
                 self.refuse(f"a {kind.__name__} from outside was used, and is used up by that")
@@ -88,10 +75,9 @@ class Methods(Callbacks):
             return self._of_set(o, name, unbound, run, args, kwargs)
         if issubclass(kind, tuple):
             self.read_all(o, deep=True)
-            for value in args:
-                self.read_deep(value)
-                if holds_nan(value):
-                    self.asks_for_nan(tuple(o))
+            self.read_deep(*args)
+            if any(map(holds_nan, args)):
+                self.asks_for_nan(tuple(o))
             return self.result(run(*args, **kwargs))
         if issubclass(kind, (np.ndarray, np.generic)):
             return self._of_array(o, name, run, args, kwargs)
@@ -102,9 +88,8 @@ class Methods(Callbacks):
         """`form.format(...)` of plain values, some of them lifted."""
         given = (*args, *kwargs.values())
         if not all(type(x) in LIFTED or type(x) in TOLD for x in given):
-            args, kwargs = tuple(map(self.plain, args)), {k: self.plain(v) for k, v in kwargs.items()}
-            for x in (*args, *kwargs.values()):
-                self.look_into(x)
+            args, kwargs = self.bare(args, kwargs)
+            self.look_into(*args, *kwargs.values())
             return self.result(form.format(*args, **kwargs))
         text = form.format(*map(raw, args), **{k: raw(v) for k, v in kwargs.items()})
         words = [*map(spelled, args), *(f"{k}={spelled(v)}" for k, v in kwargs.items())]
@@ -116,8 +101,7 @@ class Methods(Callbacks):
         if name in _AS_MAPPINGS and type(args[0] if args else "") not in (dict, str, *ATOMS):
             return self.natively(f"{name}() looks things up in C code", run, args, kwargs)
         given = tuple([self.watch(value, True) for value in args])
-        for value in kwargs.values():
-            self.look_into(value)
+        self.look_into(*kwargs.values())
         return self.result(run(*given, **kwargs))
 
     # ---- lists ----
@@ -135,21 +119,20 @@ class Methods(Callbacks):
         if name == "__len__":
             self.read_length(o)
             return run()
-        if name in LIST_READS:
+        if name in policy.LIST_READS:
             self.read_settings(o)
             self.read_all(o, deep=name in _COMPARING)
-            for value in args:
-                self.look_into(value)
-                if holds_nan(value) and "__add" not in name:
-                    self.asks_for_nan([*self.base_of(o).__iter__(o)])
+            self.look_into(*args)
+            if any(map(holds_nan, args)) and "__add" not in name:
+                self.asks_for_nan([*self.base_of(o).__iter__(o)])
             return self.result(run(*args, **kwargs))
-        if name not in LIST_WRITES and name not in LIST_READ_WRITES:
+        if name not in policy.LIST_WRITES and name not in policy.LIST_READ_WRITES:
             return self._of_other(o, name, unbound, run, args, kwargs)
         self.read_settings(o)
         if "extend" in name or name == "__iadd__":
             args = (self.new([*map(self.plain, self.unpack(args[0]))]),)
             run = getattr(o, name) if lookup(type(o), name) is unbound else types.MethodType(unbound, o)
-        if name in LIST_READ_WRITES:
+        if name in policy.LIST_READ_WRITES:
             self._reads_of_list(o, name, args)
             for k, value in kwargs.items():
                 if k != "key":
@@ -159,23 +142,21 @@ class Methods(Callbacks):
             self.read_length(o)
         self._drops_of_list(o, name, args)
         if name == "append":
-            self.appends_to(o)
+            self.written.appends_to(o)
         else:
             self.writes_to(o)
         if name in _ADDING:
             self.added(o, args[0])
             run(raw(args[0]))
-            if not self.is_fresh(o):
-                self._effect_on(o, unbound, *args)
+            self.effect_on(o, _CHANGED, unbound, *args)
             return None
         if name not in ("extend", "__iadd__"):
-            self.unshadow(o)  # what stands in it moves
+            self.shadow.bare(o)  # what stands in it moves
         result = run(*args, **kwargs)
-        if not self.is_fresh(o):
-            if name == "sort":  # its outcome is known, its key may be made in the run
-                self._effect_on(o, _take_order, self.new(list(o)))
-            else:
-                self._effect_on(o, unbound, *args, **kwargs)
+        if name == "sort":  # its outcome is known, its key may be made in the run
+            self.effect_on(o, _CHANGED, _take_order, self.new(list(o)))
+        else:
+            self.effect_on(o, _CHANGED, unbound, *args, **kwargs)
         return result
 
     def _reads_of_list(self, o: Any, name: str, args: tuple) -> None:
@@ -187,8 +168,7 @@ class Methods(Callbacks):
         else:
             self.read_all(o)
         if compares:
-            for value in (*o, *args):
-                self.look_into(value)
+            self.look_into(*o, *args)
             if any(map(holds_nan, args)):
                 self.asks_for_nan([*self.base_of(o).__iter__(o)])
 
@@ -212,19 +192,12 @@ class Methods(Callbacks):
             elif len(o):
                 self.drops(o, "end", name, f"({one[0]})", base.__getitem__(o, one[1]))
 
-    def _effect_on(self, o: Any, function: Callable, *args: Any, **kwargs: Any) -> None:
-        """Note a write to a container that was there before the run."""
-        if self.source(o) is None:
-            self.refuse(f"a {type(o).__name__} was changed that nothing known leads to")
-            return
-        self.effect(function, o, *args, **kwargs)
-
     # ---- dictionaries ----
     def _of_dict(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple, kwargs: Any) -> Any:
         if name in _DICT_KEYED:
             return self._by_key(o, name, unbound, run, args)
         if name == "__setitem__":
-            self._put(o, *args)
+            self.put_in_dict(o, *args)
             return None
         if name == "__len__":
             self.read_length(o)
@@ -249,7 +222,7 @@ class Methods(Callbacks):
                 self.refuse("a dictionary was updated with keys that hash themselves in Python")
                 return run(*given, **kwargs)
             for key, value in (*dict(pairs).items(), *kwargs.items()):
-                self._put(o, key, value)
+                self.put_in_dict(o, key, value)
             return o if name == "__ior__" else None
         if name == "__delitem__":
             if self.key(args[0], o) is None:
@@ -261,8 +234,8 @@ class Methods(Callbacks):
             self.drops_all(o, [*dict.keys(o), *dict.values(o)])
         self.writes_to(o)
         result = run(*args, **kwargs)
+        self.effect_on(o, _CHANGED, unbound, *args, **kwargs)
         if not self.is_fresh(o):
-            self._effect_on(o, unbound, *args, **kwargs)
             for key in keys:
                 if key not in o:
                     self.wrote(o, "item", key)
@@ -301,7 +274,7 @@ class Methods(Callbacks):
             self.membership(o, key)
         if name == "setdefault" and not there:
             value = args[1] if len(args) > 1 else None
-            self._put(o, key, value)
+            self.put_in_dict(o, key, value)
             return value
         if name == "pop" and there:
             self.drops_item(o, key)
@@ -309,24 +282,10 @@ class Methods(Callbacks):
             run(key)
             self.put(o, "item", key, None)
             if not self.is_fresh(o):
-                self._effect_on(o, unbound, key)
+                self.effect_on(o, _CHANGED, unbound, key)
                 self.wrote(o, "item", key)
             return found
         return args[1] if name in ("get", "pop") and len(args) > 1 else run(*args)
-
-    def _put(self, o: Any, key: Any, value: Any) -> None:
-        """Store an item past what the class makes of that."""
-        put = OrderedDict.__setitem__ if issubclass(type(o), OrderedDict) else dict.__setitem__
-        if self.key(key, o) is None:
-            put(o, key, self.plain(value))
-            return
-        self.membership(o, key)
-        self.drops_item(o, key)
-        self.writes_to(o)
-        put(o, key, raw(value))
-        self.wrote(o, "item", key, value)
-        if not self.is_fresh(o):
-            self._effect_on(o, put, key, value)
 
     # ---- sets ----
     def _of_set(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple, kwargs: Any) -> Any:
@@ -335,12 +294,12 @@ class Methods(Callbacks):
         if name == "__len__":
             self.read_length(o)
             return run()
-        if name in SET_READS:
+        if name in policy.SET_READS:
             self.read_all(o)
             self.asks_for_nan(*args)
             given = tuple([self.watch(value, True) for value in args])
             return self.of_table(self.result(run(*given)), o, *args)
-        if name not in SET_WRITES:
+        if name not in policy.SET_WRITES:
             return self._of_other(o, name, unbound, run, args, kwargs)
         one = name in ("add", "discard", "remove")
         if one:
@@ -355,7 +314,7 @@ class Methods(Callbacks):
             for value in args:
                 self.watch(value, True)
                 self.asks_for_nan(value)
-        if name == "pop" and (not self.is_fresh(o) or id(o) in self.tables) and len(o) > 1:
+        if name == "pop" and (not self.is_fresh(o) or id(o) in self.fresh.tables) and len(o) > 1:
             self.refuse("which item pop() takes out of a set hangs on its table; sort the items")
         if name != "add" and not self.is_fresh(o):
             self.drops_all(o, args if one else [*o])
@@ -365,9 +324,9 @@ class Methods(Callbacks):
         if self.is_fresh(o):
             self.of_table(o, *args)
             if name not in ("add", "update", "__ior__"):
-                self.dented.add(id(o))
+                self.fresh.dented.add(id(o))
         else:
-            self._effect_on(o, unbound, *later)
+            self.effect_on(o, _CHANGED, unbound, *later)
             if one:
                 self.wrote(o, "item", args[0])
         return o if result is o else self.result(result)
@@ -381,13 +340,12 @@ class Methods(Callbacks):
     # ---- arrays ----
     def _of_array(self, o: Any, name: str, run: Callable, args: tuple, kwargs: Any) -> Any:
         if issubclass(type(o), np.ndarray):
-            if name in ARRAY_WRITES and (not self.is_fresh(o) or o.base is not None):
+            if name in policy.ARRAY_WRITES and (not self.is_fresh(o) or o.base is not None):
                 self.refuse(f"ndarray.{name}() changes an array in place: make a new one, or a tensor")
             self.read_all(o)
-        if name in ARRAY_FILES or "out" in kwargs:
+        if name in policy.ARRAY_FILES or "out" in kwargs:
             self.refuse(f"ndarray.{name}() writes to what it is given")
-        for value in (*args, *kwargs.values()):
-            self.read_deep(value)
+        self.read_deep(*args, *kwargs.values())
         return self.result(run(*args, **kwargs))
 
     # ---- object's own ----
@@ -429,7 +387,7 @@ class Methods(Callbacks):
             return self.natively("a mappingproxy was read", run, args, kwargs)
         if issubclass(kind, io.IOBase) or kind.__module__ in ("_io", "io"):
             return self._of_file(o, name, unbound, run, args, kwargs)
-        if where in CONSTANT_OBJECTS and all(type(x) in ATOMS or type(x) is kind for x in values):
+        if where in policy.CONSTANT_OBJECTS and all(type(x) in ATOMS or type(x) is kind for x in values):
             for value in (o, *values):
                 if type(value) not in ATOMS:
                     (self.read_value if issubclass(type(value), VALUES) else self.same)(value)
@@ -439,10 +397,17 @@ class Methods(Callbacks):
             return self.in_c(run, args, kwargs)
         if where == "_contextvars.ContextVar" or where == "contextvars.ContextVar":
             if name == "get" and self.source(o):
-                default = "".join([f", {self.key_text(x)}" for x in args])
+                default = "".join([f", {self.guards.key_text(x)}" for x in args])
                 found = run(*args)
                 return self.fact(o, "context", args, f"{{o}}.get({default[2:]})", found)
-        if where in LOCKS and name in ("__enter__", "__exit__", "acquire", "release", "_is_owned", "locked"):
+        if where in policy.LOCKS and name in (
+            "__enter__",
+            "__exit__",
+            "acquire",
+            "release",
+            "_is_owned",
+            "locked",
+        ):
             return run(*args, **kwargs)
         if issubclass(kind, BaseException):
             if name in ("__str__", "__repr__"):
@@ -466,7 +431,7 @@ class Methods(Callbacks):
         if kind.__module__ == "logging" or name == "__reduce_ex__":
             return self.natively(f"{name}() goes through an object in C code", run, args, kwargs)
         home = kind.__module__ if issubclass(type(kind.__module__), str) else None
-        return self.natively(reason_against(home, f"{kind.__name__}.{name}"), run, args, kwargs)
+        return self.natively(policy.reason_against(home, f"{kind.__name__}.{name}"), run, args, kwargs)
 
     def _text_of_object(self, o: Any, name: str, run: Callable, args: tuple) -> str:
         if name != "__repr__":  # which ask __repr__
@@ -490,15 +455,14 @@ class Methods(Callbacks):
         return self.natively(f"the descriptor {getattr(o, '__name__', '')} was asked", run, args, {})
 
     def _of_file(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple, kwargs: Any) -> Any:
-        if name in FILE_WRITES and not kwargs:
+        if name in policy.FILE_WRITES and not kwargs:
             if name == "writelines":
                 args = (self.new([self.plain(x) for x in self.unpack(args[0])]),)
                 run = types.MethodType(unbound, o)
             elif not all(type(x) in (str, bytes) for x in args):
                 return self.natively("a file was given something that is no text", run, args, kwargs)
             result = run(*args)
-            if not self.is_fresh(o):
-                self._effect_on(o, unbound, *args)
+            self.effect_on(o, _CHANGED, unbound, *args)
             return result
         if self.is_fresh(o) and issubclass(type(o), (io.StringIO, io.BytesIO)):
             return self.result(run(*args, **kwargs))
@@ -506,7 +470,7 @@ class Methods(Callbacks):
             text = f"{{o}}.{name}()"
             if self.source(o):
                 return self.fact(o, "asked", name, text, run(*args))
-        why = f"{type(o).__name__}.{name}() {DENIED_MODULES['io']}"
+        why = f"{type(o).__name__}.{name}() {policy.DENIED_MODULES['io']}"
         return self.natively(why, run, args, kwargs)
 
 

@@ -1,11 +1,11 @@
 """Numbers that are inputs of a recording: they carry the expression that gives them at a later call.
 
 A lifted number is an int or a float, or a text that tells of one, so that whatever reads it gets the value
-of this run.  What reads it without being known to keep its expression must ask `Facts.plain` for the bare
-number, which guards the value.  Containers and objects hold bare numbers: the lifted one stands in the
-shadow of its place (`Facts.put`), and is found by who reads the place.
-What is computed of lifted numbers stands in a slot of its own (`Facts.computed`): every expression is the
-name of a slot, and nothing nests.
+of this run.  What reads it without being known to keep its expression must ask for the bare number
+(`LiftedNumbers.plain`), which guards the value.  Containers and objects hold bare numbers: the lifted one
+stands in the shadow of its place (`Shadow.put`), and is found by who reads the place.
+What is computed of lifted numbers stands in a slot of its own (`LiftedNumbers.computed`): every expression is
+the name of a slot, and nothing nests.
 """
 
 from __future__ import annotations

@@ -85,14 +85,14 @@ class Operators(Items):
 
     def read_numpys_settings(self) -> None:
         """What NumPy does about division by zero and the like is asked at each of its operations."""
-        if not self.refused and (0, "settings", "numpy") not in self.facts:
-            self.facts[0, "settings", "numpy"] = True
+        if not self.refused and (0, "settings", "numpy") not in self.known.facts:
+            self.known.facts[0, "settings", "numpy"] = True
             self.check(f"geterr() != {np.geterr()!r}", "numpy.geterr()")
 
     def read_print_options(self) -> None:
         """How NumPy writes arrays and its numbers is asked whenever it does."""
-        if not self.refused and (0, "settings", "printed") not in self.facts:
-            self.facts[0, "settings", "printed"] = True
+        if not self.refused and (0, "settings", "printed") not in self.known.facts:
+            self.known.facts[0, "settings", "printed"] = True
             self.check(f"repr(printoptions()) != {repr(np.get_printoptions())!r}", "numpy.get_printoptions()")
 
     # ---- arithmetic ----
@@ -115,7 +115,7 @@ class Operators(Items):
                     if is_number(value):
                         if symbol in ("/", "//", "%") and type(b) in LIFTED:
                             self.check(f"{b.expression} == 0", "a divisor that is 0")
-                        return self.computed(value, text, symbol in _CLOSED)
+                        return self.numbers.computed(value, text, symbol in _CLOSED)
             if not self.refused and symbol in ("+", "-", "*", "/") and _floating(bare):
                 if self._unpatched(name, inplace, a, b):
                     return run(a, b)  # the recorder of ops knows lifted numbers
@@ -130,8 +130,7 @@ class Operators(Items):
         if any(issubclass(type(o), (np.ndarray, np.generic)) for o in (a, b)):
             self.read_numpys_settings()
         if native or symbol == "%" and issubclass(type(a), (str, bytes)):
-            self.read_deep(a)
-            self.read_deep(b)
+            self.read_deep(a, b)
         if inplace and not native and _changes(symbol, a):
             return self._within(symbol, run, a, b)
         self._read_operand(symbol, a)
@@ -158,10 +157,10 @@ class Operators(Items):
         with contextlib.suppress(ArithmeticError, TypeError, ValueError):
             value, text = function(*bare), f"{self.const(function)}({', '.join(map(spelled, args))})"
             if type(value) is bool:
-                self.check(f"{text} is not {value}", f"whether {self.in_words(text)}")
+                self.check(f"{text} is not {value}", f"whether {self.numbers.in_words(text)}")
                 return value
             if is_number(value):
-                return self.computed(value, text, closed=False)
+                return self.numbers.computed(value, text, closed=False)
         return MISSING
 
     def _searched(self, function: Callable, items: Any, x: Any, *rest: Any) -> Any:
@@ -171,7 +170,7 @@ class Operators(Items):
         self.read_all(items)
         listed = "".join([f"{spelled(each)}, " for each in items])
         text = f"{self.const(function)}(({listed}), {', '.join(map(spelled, (x, *rest)))})"
-        return self.computed(function(items, raw(x), *rest), text)
+        return self.numbers.computed(function(items, raw(x), *rest), text)
 
     def _unpatched(self, name: str, inplace: bool, a: Any, b: Any) -> bool:
         """Whether an operator of tensors is Lamina's own; which it is becomes a fact."""
@@ -322,9 +321,9 @@ class Operators(Items):
             b = self.new(set(b)) if type(b) is set else b
         if self.is_fresh(a):
             if symbol in "-&^":
-                self.dented.add(id(a))
+                self.fresh.dented.add(id(a))
             if symbol != "+":
-                self.unshadow(a)
+                self.shadow.bare(a)
             return self.of_table(run(a, b), b)
         if self.refused:
             return run(a, b)
@@ -336,12 +335,10 @@ class Operators(Items):
         result = run(a, b)
         if result is not a:
             return self.made(result)
-        if self.source(a) is None:
-            self.refuse(f"{symbol}= changed a {type(a).__name__} that nothing known leads to")
         if issubclass(type(a), dict):
             for k in dict(b):
                 self.wrote(a, "item", k)
-        self.effect(run, a, b)
+        self.effect_on(a, f"{symbol}= changed a {{}}", run, b)
         return result
 
     def unary(self, symbol: str, a: Any) -> Any:
@@ -349,7 +346,7 @@ class Operators(Items):
         name, run = UNARY[symbol]
         if type(a) in LIFTED:
             if symbol != "~" and not self.refused:
-                return self.computed(run(raw(a)), f"{symbol}{a.expression}")
+                return self.numbers.computed(run(raw(a)), f"{symbol}{a.expression}")
             a = self.plain(a)
         patched = self.patched(a, name)
         if patched is None and (self.refused or type(a) in ATOMS or self._is_native(a)):
@@ -383,7 +380,7 @@ class Operators(Items):
                 found = run(*bare)
                 text = f"{spelled(a)} {symbol} {spelled(b)}"
                 # the relation, not the value
-                self.check(f"({text}) is not {found}", f"whether {self.in_words(text)}")
+                self.check(f"({text}) is not {found}", f"whether {self.numbers.in_words(text)}")
                 return found
             if not self.refused and _floating(bare):
                 if self.patched(a, forward) is None and self.patched(b, backward) is None:
@@ -508,7 +505,7 @@ class Operators(Items):
         if self.refused:
             return None
         several = type(given) is tuple and self.is_fresh(given)
-        values = self.unpack(given, lift=True) if several and id(given) in self.shadow else [given]
+        values = self.unpack(given, lift=True) if several and given in self.shadow else [given]
         if not any(type(x) in LIFTED for x in values):
             return None
         if not all(type(x) in LIFTED or type(x) in TOLD for x in values):
@@ -518,4 +515,4 @@ class Operators(Items):
 
     def told(self, text: str, expression: str) -> Any:
         """A text that tells of lifted numbers: lifted too."""
-        return text if self.refused else self.computed(text, expression)
+        return text if self.refused else self.numbers.computed(text, expression)

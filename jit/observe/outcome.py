@@ -19,6 +19,7 @@ from ...runtime import Generator, Tensor
 from ..facts import indefinite, literal
 from .binding import unset
 from .facts import Facts
+from .heap import key_of
 from .kinds import ATOMS, PINNED, Method, heap_class, lookup
 from .numbers import LIFTED
 from .parts import WORDS, Part
@@ -42,8 +43,8 @@ class Outcome:
         self._open: dict[int, int] = {}  # objects being spelled, and where their making belongs
         self._looped: set[int] = set()
         self._arrays: list[np.ndarray] = []
-        self.effects = len(facts.effects)
-        for function, args, kwargs in facts.effects:
+        self.effects = len(facts.written.effects)
+        for function, args, kwargs in facts.written.effects:
             parts = [self.spelled(a) for a in args] + [f"{k}={self.spelled(v)}" for k, v in kwargs.items()]
             self._lines.append(f"{self._const(function)}({', '.join(parts)})")
         self.constant = True
@@ -55,11 +56,8 @@ class Outcome:
         del self._facts, self._named, self._places, self._arrays  # which know all objects of the run
 
     def _const(self, o: Any) -> str:
-        facts = self._facts
-        name = facts.const(o)
-        self._part.names[name] = facts._named[name]
-        if name in facts._weak:
-            self._part.weak.add(name)
+        name = self._facts.const(o)
+        self._facts.guards.name_in(self._part, name)
         return name
 
     def _compiled(self) -> Callable[[list, Sequence[Tensor]], Any]:
@@ -98,7 +96,7 @@ class Outcome:
             name = self._named[id(v)] = f"o{len(self._named)}"
             return name
         if facts.is_known(v) or (issubclass(type(v), PINNED) and not facts.is_fresh(v)):
-            root = facts.known.get(id(v))
+            root = facts.known.roots.get(id(v))
             return self._const(v) if root is None or root.expression is None else root.expression
         self._open[id(v)] = len(self._lines)
         made = self._made(v, kind)
@@ -107,7 +105,7 @@ class Outcome:
 
     def _within(self, v: Any, kind: str, key: Any, value: Any) -> str:
         """The expression of what an object that the run made holds at a place."""
-        standing = self._facts.standing(v, kind, self._facts.key_of(key))
+        standing = self._facts.standing(v, kind, key_of(key))
         return self.spelled(value if standing is None else standing)
 
     def _items(self, v: Any) -> list[str]:
@@ -122,7 +120,7 @@ class Outcome:
         return at
 
     def _made(self, v: Any, kind: type) -> str:
-        there = id(v) in self._facts.constants or not self._facts.is_fresh(v)
+        there = id(v) in self._facts.fresh.constants or not self._facts.is_fresh(v)
         if kind in (tuple, frozenset) and there and _constant(v):
             return self._const(v)  # of the code: eager hands out the same each time
         if kind is tuple:  # a list's, or the compiler would make one constant of constants
@@ -130,7 +128,8 @@ class Outcome:
         if issubclass(kind, tuple) and heap_class(kind) and not dictionary_of(v):
             items = [self._within(v, "item", at, x) for at, x in enumerate(tuple.__iter__(v))]
             return self._keep(v, f"tuple.__new__({self._const(kind)}, [{', '.join(items)}])")
-        if kind in (set, frozenset) and (id(v) in self._facts.tables or id(v) in self._facts.dented):
+        fresh = self._facts.fresh
+        if kind in (set, frozenset) and (id(v) in fresh.tables or id(v) in fresh.dented):
             self._facts.in_order(v)
             self._facts.refuse("a set that the run made, and took items out of, outlives it")
         if kind is set:
@@ -139,7 +138,7 @@ class Outcome:
                 return self._as_it_lies(v)
             return self._filled(v, kind, "update", map(self.spelled, items))
         if kind is deque:
-            self._facts.unshadow(v)
+            self._facts.shadow.bare(v)
         if kind in (list, deque):
             return self._filled(v, kind, "extend", self._items(v))
         if kind is frozenset:
@@ -193,7 +192,7 @@ class Outcome:
         """Refuse a new array of NumPy's that shows the memory of something else that is left."""
         if not self._arrays:
             return
-        there = [root.thing for root in self._facts.known.values()]
+        there = [root.thing for root in self._facts.known.roots.values()]
         others = [x for x in there if issubclass(type(x), np.ndarray)]
         others += [x._data for x in (*self.tensors, *there) if issubclass(type(x), Tensor)]
         for at, array in enumerate(self._arrays):

@@ -21,7 +21,7 @@ class Interpreter(Interpreting, Calls):
     def run(self, function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Call a function with every argument taken note of.  A lifted number may come back."""
         names = argument_names(function, len(args))
-        self.entry = entry_of(function)
+        self.guards.entry = entry_of(function)
         given = [
             self.argument(name, value) for name, value in zip((*names, *kwargs), (*args, *kwargs.values()))
         ]

@@ -166,18 +166,18 @@ def test_an_attribute_reached_in_a_roundabout_way(function):
     Case(function, change, why="scale: 2.0 -> 5.0").check()
 
 
-def test_what_a_cache_remembers_is_not_followed():
-    """Whether it calls its function depends on what was asked of it before, which nobody can look up."""
+def test_what_a_cache_keeps_is_a_fact():
+    """Whether it calls its function is looked up in its table, and calls nothing."""
     traced = jit.trace(lambda x: x * remembered())
     plain.config.scale = 2.0
     remembered.cache_clear()
-    for clear in (False, False, True, False):
+    for clear in (False, False, False, True, False, False):
         if clear:
             plain.config.scale = 5.0
             remembered.cache_clear()
         same(traced(X), X * plain.config.scale)
-    assert traced._log.hits == 0
-    assert "remembered() keeps what it returned (functools.cache)" in traced.explain(detail=True)
+    assert traced._log.hits == 2 and remembered.cache_info()[:2] == (2, 1)
+    assert "what the global remembered keeps: 2.0 -> 5.0" in traced.explain(detail=True)
 
 
 @pytest.mark.parametrize("given", [user_dict, chain_map], ids=["UserDict", "ChainMap"])

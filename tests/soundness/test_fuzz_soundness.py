@@ -9,7 +9,7 @@ from battery import EAGER, NAIVE
 from cases import CASES
 from fuzz import CALLS, Tally, checked, interpreted, program, smaller
 
-from lamina.jit.observe.facts import Facts
+from lamina.jit.observe.guard_text import GuardText
 
 QUICK = range(60)
 LIVES = range(40_000, 40_060)
@@ -78,14 +78,14 @@ def test_fuzz_makes_a_failing_program_smaller():
 
 def without_guards(of: str, monkeypatch) -> None:
     """Have recordings leave out the guards of facts of a kind: an item, an attribute, an argument ..."""
-    check = Facts.check
+    check = GuardText.check
 
     def forgetful(self, condition, why, late=False):
         slot = getattr(why, "slot", None)
         if slot is None or slot[1] != of:
             check(self, condition, why, late)
 
-    monkeypatch.setattr(Facts, "check", forgetful)
+    monkeypatch.setattr(GuardText, "check", forgetful)
 
 
 @pytest.mark.parametrize("kind", ["item", "attr"])

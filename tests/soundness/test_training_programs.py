@@ -9,7 +9,8 @@ from many_programs import record_of, seed_of_the_day
 from training_make import CALLS, make
 from training_parts import FEATURES
 
-from lamina.jit.observe.facts import Facts
+from lamina.jit.observe.guard_text import GuardText
+from lamina.jit.observe.written import Written
 
 
 def hold(seeds: range, spellings: bool = False) -> None:
@@ -58,8 +59,10 @@ def notes_nothing(self, function, *args, **kwargs):
     """What leaves out the effects of replays: they print and append nothing."""
 
 
-@pytest.mark.parametrize("name, planted", [("check", checks_nothing), ("effect", notes_nothing)])
-def test_training_programs_find_what_is_left_out(name, planted, monkeypatch):
-    monkeypatch.setattr(Facts, name, planted)
+@pytest.mark.parametrize(
+    "part, name, planted", [(GuardText, "check", checks_nothing), (Written, "effect", notes_nothing)]
+)
+def test_training_programs_find_what_is_left_out(part, name, planted, monkeypatch):
+    monkeypatch.setattr(part, name, planted)
     outcomes = (run_training.verdict(seed)["outcome"] for seed in range(1, 30))
     assert "differs" in outcomes

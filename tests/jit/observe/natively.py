@@ -34,17 +34,14 @@ CONVERSIONS = {"": lambda value: value, "s": str, "r": repr, "a": ascii}
 
 
 class Natively:
-    lifts = False
     abandoned = False
     freely = staticmethod(handed)
 
-    @property
-    def lifting(self):
-        return set()
-
     def __init__(self):
         self.refused = None
-        self.suspended = set()
+        self.numbers = types.SimpleNamespace(about=False)
+        self.shadow = types.SimpleNamespace(handing=set())
+        self.fresh = types.SimpleNamespace(suspended=set(), constant=self.new, prune=lambda: None)
         self.unsupported = []  # the functions the interpreter did not run
         self.entered = set()  # the qualified names of those it ran
 
@@ -53,9 +50,6 @@ class Natively:
 
     def new(self, value):
         return value
-
-    def prune(self):
-        """Nothing is held here."""
 
     def is_known(self, value):
         return False
@@ -101,17 +95,14 @@ class Natively:
     def bases(self, kind):
         """What `except` asks of an error's class."""
 
-    def constant(self, value):
-        return self.new(value)
-
     def of_table(self, made, *sources):
         """Nor is the order of sets."""
 
     def asks_for_nan(self, *values):
         """Nothing is kept here, so NaN may be looked for."""
 
-    def matches(self, value):
-        return self.class_of(value).__flags__
+    def fact(self, *read):
+        """Nothing is kept here."""
 
     def class_attribute(self, kind, name):
         return lookup(kind, name)

@@ -1,5 +1,7 @@
 """A tracer of plain Python: records a call, and serves later ones as long as the guards hold."""
 
+from unheard import parts
+
 from lamina.jit.observe.outcome import Outcome
 from lamina.jit.observe.outermost import Interpreter
 
@@ -16,32 +18,32 @@ class Served:
             if all(guard(slots) == 0 for guard in guards):
                 self.count += 1
                 return run(slots, ())
-        watching = Interpreter()
+        watching = Interpreter(*parts())
         result = watching.run(self.function, args, {})
         self.refused = watching.refused
         if self.refused is None:
             outcome = Outcome(watching, result)
-            watching.close()
-            guards = [guard for part in watching.parts for guard in part.compiled()]
+            watching.guards.close(watching.known.roots)
+            guards = [guard for part in watching.guards.parts for guard in part.compiled()]
             self.refused = watching.refused
             if self.refused is None:
-                self.kept.append((guards, outcome.run, watching.size))
+                self.kept.append((guards, outcome.run, watching.guards.size))
         return result
 
 
 def recorded(function, *args):
     """The recorder of one call."""
-    watching = Interpreter()
+    watching = Interpreter(*parts())
     watching.result_of_run = watching.run(function, args, {})
-    watching.close()
-    watching.guards = [guard for part in watching.parts for guard in part.compiled()]
+    watching.guards.close(watching.known.roots)
+    watching.compiled = [guard for part in watching.guards.parts for guard in part.compiled()]
     return watching
 
 
 def holds(watching, *args):
     """Whether what a call took for granted still holds."""
-    slots = [*args, *[None] * watching.size]
-    return all(guard(slots) == 0 for guard in watching.guards)
+    slots = [*args, *[None] * watching.guards.size]
+    return all(guard(slots) == 0 for guard in watching.compiled)
 
 
 def compared(make, change=None, serves=2, given=(1, 1, 1, 1)):

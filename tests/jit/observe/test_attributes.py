@@ -493,7 +493,7 @@ def test_written_globals_are_no_facts():
     w.delete_global(scope, "x")
     assert w.load_global(scope, {"x": 6}, "x") == 6
     scope["x"] = 8
-    assert w.holds() and len(w.effects) == 2
+    assert w.holds() and len(w.written.effects) == 2
 
 
 def test_module_attribute_and_global_are_one_place():
@@ -534,7 +534,7 @@ def test_written_cell_is_no_fact():
     w, o = Watched(), cells()
     w.pin(o.a)
     w.store_cell(o.a, 7)
-    assert w.load_cell(o.a) == 7 and len(w.effects) == 1
+    assert w.load_cell(o.a) == 7 and len(w.written.effects) == 1
     o.a.cell_contents = 8
     assert w.holds()
 
@@ -565,7 +565,7 @@ def test_written_attribute_is_no_fact():
     w.delete_attribute(o, "y")
     assert w.attribute(o, "y", None) is None
     o.x = 2
-    assert w.holds() and len(w.effects) == 3
+    assert w.holds() and len(w.written.effects) == 3
     o.__class__ = Thing
     assert not w.holds()
 
@@ -610,7 +610,7 @@ def test_setting_a_class_attribute():
     w, o = Watched(), fresh_class(k=1)()
     w.pin(o)
     w.set_attribute(type(o), "k", 2)
-    assert w.attribute(o, "k") == 2 and len(w.effects) == 1
+    assert w.attribute(o, "k") == 2 and len(w.written.effects) == 1
     type(o).k = 3
     assert w.holds()
 
@@ -620,7 +620,7 @@ def test_class_of_an_object_written():
     w, o = Watched(), Thing(x=0)
     w.pin(o)
     w.set_attribute(o, "__class__", other)
-    assert w.class_of(o) is other and len(w.effects) == 1
+    assert w.class_of(o) is other and len(w.written.effects) == 1
 
 
 @pytest.mark.parametrize(
@@ -669,7 +669,7 @@ def test_module_attributes_are_read_without_moving_the_epoch():
     assert w.attribute(m, "scale") == 2.0 and w.attribute(m, "inner") is m.inner
     assert w.attribute(m, "far", None) is None
     assert epoch.value == before and w.refused is None
-    assert w.holds() and w.parts[0].later
+    assert w.holds() and w.guards.parts[0].later
     for change in (lambda: setattr(m, "scale", 3.0), lambda: setattr(m, "far", 1)):
         change()
         assert not w.holds()
@@ -685,7 +685,7 @@ def test_write_to_a_module():
     m, w = nn.Linear(2, 2), Watched()
     w.pin(m, "m")
     w.set_attribute(m, "steps", 3)
-    assert m.steps == 3 and w.attribute(m, "steps") == 3 and len(w.effects) == 1
+    assert m.steps == 3 and w.attribute(m, "steps") == 3 and len(w.written.effects) == 1
     m.steps = 4
     assert w.holds()
     m.register_parameter("more", None)

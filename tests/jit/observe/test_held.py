@@ -5,8 +5,9 @@ import weakref
 
 import pytest
 from served import recorded
+from unheard import parts
 
-from lamina.jit.observe.facts import MOST_PRUNED
+from lamina.jit.observe.fresh import MOST_PRUNED
 from lamina.jit.observe.outermost import Interpreter
 
 
@@ -15,13 +16,13 @@ class Thing:
 
 
 def test_what_a_run_makes_is_held_weakly():
-    watching, seen = Interpreter(), []
+    watching, seen = Interpreter(*parts()), []
 
     def f(x):
         o, group = Thing(), {1, 2}
-        seen.append(len(watching.strong))
+        seen.append(len(watching.fresh.strong))
         made = [o, (x, x), group, lambda: o]
-        seen.append(len(watching.strong))
+        seen.append(len(watching.fresh.strong))
         return len(made)
 
     assert watching.run(f, (1,), {}) == 4
@@ -48,8 +49,10 @@ def test_after_a_refusal_nothing_is_held(late):
     watching = recorded(f, 1)
     assert watching.refused is not None
     assert watching.result_of_run == len(died)
-    for held_by in ("known", "fresh", "strong", "facts", "shadow", "_before", "_named", "_keep", "effects"):
-        assert not getattr(watching, held_by), held_by
+    known, fresh, written = watching.known, watching.fresh, watching.written
+    for held_by in (known.roots, known.facts, fresh.objects, fresh.strong, written.effects, written._before):
+        assert not held_by
+    assert not (written._keep or watching.guards._keep or watching.guards.named)
 
 
 @pytest.mark.parametrize("count", [10, MOST_PRUNED + 1])

@@ -234,10 +234,9 @@ def test_the_frames_of_a_traceback_have_the_variables_of_a_native_run_and_no_cal
 class Lifting(Interpreter):
     """Reads the argument 3 as a lifted number, and notes which numbers became plain."""
 
-    lifts = True
-
     def __init__(self):
         super().__init__()
+        self.numbers.about = True
         self.plained = []
 
     def plain(self, value):

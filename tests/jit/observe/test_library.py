@@ -31,7 +31,7 @@ class Net(nn.Module):
 
 def taken(watching):
     """The modules that were taken in whole."""
-    return [module() for part in watching.parts for module, *_ in part.modules]
+    return [module() for part in watching.guards.parts for module, *_ in part.modules]
 
 
 def step(x, net, optimizer):
@@ -145,7 +145,7 @@ def test_hooks_are_interpreted():
     net.register_forward_hook(hook)
     watching = recorded(lambda x: net(x), X)
     assert watching.refused is None
-    assert len(watching.effects) == len(seen) == 1
+    assert len(watching.written.effects) == len(seen) == 1
     assert holds(watching, X) is True
     net.register_forward_hook(hook)
     assert not holds(watching, X)
@@ -179,7 +179,7 @@ def test_training_mode_is_an_effect():
     watching = recorded(lambda x: (net.eval(), net.fc.training)[1], X)
     assert watching.refused is None
     assert watching.result_of_run is False
-    assert len(watching.effects) == len([*net.modules()])
+    assert len(watching.written.effects) == len([*net.modules()])
 
 
 def test_attributes_written_in_forward_are_effects():
@@ -197,13 +197,13 @@ def test_attributes_written_in_forward_are_effects():
     net = Counting()
     watching = recorded(lambda x: net(x), X)
     assert watching.refused is None
-    assert [args[1] for _, args, _ in watching.effects] == ["calls", "last"]
+    assert [args[1] for _, args, _ in watching.written.effects] == ["calls", "last"]
 
 
 def test_modules_made_in_the_run():
     watching = recorded(lambda x: (nn.Linear(2, 2)(x), Net()(x), nn.MSELoss()(x, x))[0], X)
     assert watching.refused is None
-    assert watching.effects == []
+    assert watching.written.effects == []
     assert taken(watching) == []
 
 
@@ -284,7 +284,7 @@ def test_an_optimizer_is_taken_in_whole():
     optimizer = lamina.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
     watching = recorded(lambda x: step(x, net, optimizer), X)
     assert watching.refused is None
-    assert [o() for part in watching.parts for o, *_ in part.optimizers] == [optimizer]
+    assert [o() for part in watching.guards.parts for o, *_ in part.optimizers] == [optimizer]
     assert holds(watching, X)
     optimizer.register_step_post_hook(lambda *_: None)
     assert not holds(watching, X)
@@ -302,7 +302,7 @@ def test_closures_and_hooks_of_optimizers_are_interpreted():
     watching = recorded(lambda x: optimizer.step(closure), X)
     assert watching.refused is None
     assert seen == ["before", "closure"]
-    assert len(watching.effects) == 2
+    assert len(watching.written.effects) == 2
 
 
 def test_an_optimizer_of_the_users_is_interpreted():
@@ -332,7 +332,7 @@ def test_a_scheduler_is_interpreted():
     scheduler = StepLR(optimizer, 1, gamma=0.5)
     watching = recorded(lambda x: (scheduler.step(), scheduler.get_last_lr())[1], X)
     assert (watching.refused, watching.result_of_run) == (None, [0.25])
-    assert len(watching.effects) == 3  # the epoch, the rate, the last rates
+    assert len(watching.written.effects) == 3  # the epoch, the rate, the last rates
 
 
 def test_a_scaler_hands_on():
@@ -367,7 +367,7 @@ def test_a_printed_tensor_is_shown_with_its_history(capsys):
     assert watching.refused is None
     line = "loss tensor(2.5000, grad_fn=<SumBackward0>) tensor([1., 1.], requires_grad=True)\n"
     assert capsys.readouterr().out == line
-    function, args, kwargs = watching.effects[0]
+    function, args, kwargs = watching.written.effects[0]
     assert not args[2].requires_grad
     function(*args, **kwargs)
     assert capsys.readouterr().out == line

@@ -311,12 +311,12 @@ def test_in_place_on_containers():
     given.append(3)  # later, and not in the list
     w.binary("|", d, w.new({"b": 2}), inplace=True)
     w.binary("|", s, w.new({5}), inplace=True)
-    assert (o.c, o.d, o.s) == ([1, 2], {"a": 1, "b": 2}, {1, 5}) and len(w.effects) == 3
+    assert (o.c, o.d, o.s) == ([1, 2], {"a": 1, "b": 2}, {1, 5}) and len(w.written.effects) == 3
     assert w.item(d, "b") == 2
     o.c[:], o.s = [8, 8, 8], s
     o.d.pop("b"), o.s.remove(5)
     assert w.holds()
-    for function, args, _ in w.effects:
+    for function, args, _ in w.written.effects:
         function(*args)
     assert (o.c, o.d, o.s) == ([8, 8, 8, 2], {"a": 1, "b": 2}, {1, 5})
 
@@ -347,29 +347,29 @@ def test_list_in_place_with_an_operand_that_declines():
 # ---- lifted numbers ----
 def test_lifted_numbers():
     w = Watched()
-    x = lifted(3, f"S[{w.slot()}]")
+    x = lifted(3, f"S[{w.guards.slot()}]")
     y = w.binary("+", x, 1)
     assert (y, y.expression) == (4, "S[1]") and w.binary("+", x, 1) is y
     assert w.binary("/", 1.5, x) == 0.5 and w.unary("-", x) == -3
     assert w.binary("*", -1, x) == -3 and w.binary("**", w.unary("-", x), 2) == 9
     assert w.of_numbers(max, (x, 2.5)) == 3 and w.of_numbers(math.isnan, (x,)) is False
-    assert w.part.lines == [
+    assert w.guards.part.lines == [
         "v = S[1] = S[0] + 1", "if S[0] == 0: return 1", "v = S[2] = 1.5 / S[0]", "v = S[3] = -S[0]",
         "v = S[4] = (-1) * S[0]", "v = S[5] = S[3] ** 2", "if type(v) is not int: return 2",
         "v = S[6] = k0_(S[0], 2.5)", "if type(v) is not int: return 3", "if k1_(S[0]) is not False: return 4",
     ]  # fmt: skip
-    assert w.in_words("S[6]") == "(max(S[0], 2.5))"
+    assert w.numbers.in_words("S[6]") == "(max(S[0], 2.5))"
     assert w.compare("<", x, 5) is True
     assert w.holds(4) and not w.holds(6)
     assert w.truth(x) is True
     assert not w.holds(0) and not w.holds(2)
-    assert w.plain(y) == 4 and w.plain(y) == 4 and len(w.part.reasons) == 7
+    assert w.plain(y) == 4 and w.plain(y) == 4 and len(w.guards.part.reasons) == 7
     assert w.holds(3) and not w.holds(4)
 
 
 def test_lifted_number_beside_one_that_has_no_text():
     w = Watched()
-    w.slot()
+    w.guards.slot()
     assert w.binary("*", lifted(2.0, "S[0]"), float("inf")) == float("inf")  # "float('inf')"
     assert w.holds(2.0) and w.holds(3.0)
     found = w.binary("*", lifted(2.0, "S[0]"), float("nan"))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import types
 from types import SimpleNamespace
 
-from lamina.jit.observe.facts import Unheard
+from unheard import parts
+
 from lamina.jit.observe.operators import Operators
 
 
@@ -13,8 +14,7 @@ class Watched(Operators):
     """called: the functions that the interpreter would have run, by name."""
 
     def __init__(self, lift=frozenset()):
-        super().__init__(Unheard(), lift=lift)
-        self.recorder.reason = None
+        super().__init__(*parts(lift))
         self.called = []
 
     def call(self, function, args=(), kwargs=types.MappingProxyType({})):
@@ -24,8 +24,8 @@ class Watched(Operators):
 
     def holds(self, *arguments):
         """Whether the facts still hold."""
-        slots = [*arguments, *[None] * (self.size - len(arguments))]
-        return all(guard(slots) == 0 for part in self.parts for guard in part.compiled())
+        slots = [*arguments, *[None] * (self.guards.size - len(arguments))]
+        return all(guard(slots) == 0 for part in self.guards.parts for guard in part.compiled())
 
 
 class Thing:
@@ -57,13 +57,13 @@ def check(make, run, changes=(), keeps=(), result=..., refused=None, effects=Non
             continue
         assert watched.refused is None, watched.refused
         if effects is not None:
-            assert len(watched.effects) == effects
+            assert len(watched.written.effects) == effects
         if effects is None or alter is not None:
             if effects is None:
-                assert watched.holds(), watched.parts[0].lines
+                assert watched.holds(), watched.guards.parts[0].lines
         if alter is not None:
             alter(thing)
-            assert watched.holds() is not seen, (alter.__code__.co_consts, watched.parts[0].lines)
+            assert watched.holds() is not seen, (alter.__code__.co_consts, watched.guards.parts[0].lines)
 
 
 __all__ = ["SimpleNamespace", "Thing", "Watched", "check", "watching"]

@@ -126,21 +126,6 @@ def test_idiom_is_served(name):
     assert counts["served"] >= 14 - 2 * eagerly - 1, train.explain(detail=True)
 
 
-def test_idiom_backward_into_a_history_from_outside_is_refused():
-    """What it saved there, and how it goes on, is no part of the run."""
-    w = lamina.ones(3, requires_grad=True)
-
-    @lamina.jit.trace
-    def train(h):
-        h.sum().backward()
-
-    for scale in (1.0, 2.0, 3.0):
-        w.grad = None
-        train(w * scale)
-        assert w.grad.tolist() == [scale] * 3
-    assert "history of a tensor from outside" in train.explain()
-
-
 @pytest.mark.parametrize("again", [True, False])
 def test_idiom_data_that_become_another_tensors_are_refused(again):
     p, q = lamina.zeros(3), lamina.ones(3)
