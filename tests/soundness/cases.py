@@ -876,4 +876,15 @@ def calls():
     for _ in range(3):
         yield (lamina.tensor([1.0, 2.0, 3.0]),), {}
 """,
+    "a list that holds itself is looked for": """
+held = []
+@trace
+def f(x):
+    log.append(held in [1, held])
+    return x * len({1: held}.values())
+def calls():
+    held.append(held)
+    for _ in range(3):
+        yield (lamina.tensor([1.0, 2.0, 3.0]),), {}
+""",
 }
