@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -68,8 +69,9 @@ class Facts:
         self.writes_to, self.effect = written.writes_to, written.effect
         self.plain, self.put, self.standing = numbers.plain, shadow.put, shadow.standing
         self.abandoned = False  # a run that is made anew ends here: no code of the user's runs any more
-        guards.let_go_of_all = self._let_go
-        lives = Lives(guards, known, fresh, written, shadow, self.abandon)
+        this: Any = ref(self)  # or the parts and the whole would keep one another
+        guards.let_go_of_all = lambda: this()._let_go()
+        lives = Lives(guards, known, fresh, written, shadow, lambda why: this().abandon(why))
         self.drops, self.drops_all = lives.drops, lives.drops_all
 
     read_deep: Callable[..., None]  # take for granted all that a container holds: see contents.py

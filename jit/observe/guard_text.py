@@ -39,7 +39,7 @@ class GuardText:
         self.named: dict[str, Any] = {}
         self.weak: set[str] = set()
         self.lost = self.over = False
-        self.let_go_of_all: Callable[[], None] = self.let_go
+        self.let_go_of_all: Callable[[], None] = lambda: None
         self._names: dict[int, str] = {}
         self._keep: list[Any] = []
 
