@@ -56,7 +56,21 @@ def holds_nan(value: Any) -> bool:
     """Whether a value is NaN, which is found by identity alone, or a container that holds it."""
     if type(value) in (float, complex):
         return value != value
-    return type(value) in (tuple, list, set, frozenset) and any(map(holds_nan, value))
+    if type(value) not in _HOLDING:
+        return False
+    left, seen = [value], set()  # a list may hold itself
+    while left:
+        o = left.pop()
+        if type(o) in (float, complex):
+            if o != o:
+                return True
+        elif type(o) in _HOLDING and id(o) not in seen:
+            seen.add(id(o))
+            left += o
+    return False
+
+
+_HOLDING = (tuple, list, set, frozenset)
 
 
 def shown(value: Any) -> str:

@@ -181,9 +181,9 @@ def _laid(form: Any) -> str:
     return "row by row" if form is True else f"strides of {form} bytes"
 
 
-def _state(x: Tensor) -> tuple:
-    """What must stay of a captured tensor."""
-    return x._meta, layout(x), history(x)
+def _state(x: Tensor | None) -> tuple:
+    """What must stay of a captured tensor; one that died in the run has none."""
+    return (None, None, None) if x is None else (x._meta, layout(x), history(x))
 
 
 class Conditions:

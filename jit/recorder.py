@@ -113,6 +113,8 @@ class Recorder:
 
     def origin(self, x: Tensor, source: Source) -> Tensor | None:
         """Take note of a tensor that was there before the run; return one met before with the same array."""
+        if self.reason is not None:
+            return None
         if id(x) in self._given:
             if self._given[id(x)] != source and self.reason is None:
                 self.reason = f"a tensor {x._meta} is reached as a gradient, and otherwise too"
@@ -160,7 +162,7 @@ class Recorder:
     @property
     def repeatable(self) -> bool:
         """Whether the run has changed no tensor, gradient or generator so far."""
-        return not (self.written or self.drawn or self.gradients or self.backward)
+        return not (self.written or self.drawn or self.gradients or self.backward or self.once)
 
     def forget(self) -> None:
         """Let go of all tensors of the run."""

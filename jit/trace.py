@@ -190,6 +190,8 @@ class TracedFunction:
                 raise why.args[0]
             if type(why) is Missed:
                 return self._missed(tree, why, S, args, kwargs)
+            if type(why) in (Eager, Unready, Busy):
+                S.clear()  # what guards found there must die when the run lets go of it
             if type(why) is Eager:
                 if not self._being_built:
                     self._in_vain_again()
@@ -335,18 +337,22 @@ class TracedFunction:
         segment, answer, reasons = missed.args
         if self._full is not None and self._when_full == "eager":
             self._in_vain_again()
+            S.clear()
             return self._eagerly(self._full, args, kwargs, within=True)
         if (reason := self._not_now()) is not None:
             if reason is SPARED:
                 self._in_vain_again()
                 if self._differs is None and (told := self._told_or_blamed(tree, missed, S)):
                     self._differs = self._log.because[SPARED] = told[-1]
+            S.clear()
             return self._eagerly(reason, args, kwargs)
         if not self._lock.acquire(blocking=False):
             self._log.waiting += 1
+            S.clear()
             return self._run(args, kwargs)
         try:
             told, self._differs = self._told_or_blamed(tree, missed, S), None
+            S.clear()  # what guards found there must die when the run lets go of it
             if segment is not None and segment.is_full and all(b in segment.any_ways for _, b in reasons):
                 at = place_text(segment.ask.place)
                 segment.full = (
@@ -516,10 +522,14 @@ class TracedFunction:
         except Exception as error:  # its text is none that Python takes: then all calls that get here do
             guard = Guard(Part(), self._registry)
             self._blame(f"its guards could not be compiled: {type(error).__name__}: {error}", error)
+        self._grow(tree, observer)
+        dead = [slot for reach, slot in guard.reached() if reach() is None]
+        if dead:  # in the run, which held on to nothing: no later call gets here
+            self._note_unsteady(dead)
+            return
         branch = Branch(guard, None, reason)
         branches = tree.branches if segment is None else segment.branches.setdefault(answer, [])
         branches.append(branch)
-        self._grow(tree, observer)
         self._watch(tree, branches, branch)
 
     def _grow(self, tree: Tree, observer: Facts) -> None:

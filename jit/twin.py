@@ -26,8 +26,8 @@ class Redirects(Protocol):
     def instead(self, function: FunctionType) -> Callable:
         """What is called in place of a function that a global name stands for."""
 
-    def call(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """Call one that a variable of an enclosing function stands for."""
+    def call(self, function: Any, values: list[Any], names: tuple[str, ...]) -> Any:
+        """Call one that a variable of an enclosing function stands for, with what a list holds."""
 
     def runs(self, function: FunctionType) -> bool:
         """Whether a function has been called so already: a frame more for each call of it may be too many."""
@@ -97,7 +97,13 @@ def lookups(twin: FunctionType) -> int:
 
 def _redirected(cell: CellType, redirects: Redirects) -> CellType:
     """A cell with what calls the function that the variable holds by then."""
-    return CellType(lambda *args, **kwargs: redirects.call(cell.cell_contents, args, kwargs))
+
+    def redirected(*args: Any, **kwargs: Any) -> Any:
+        values, names = [*args, *kwargs.values()], tuple(kwargs)
+        del args, kwargs
+        return redirects.call(cell.cell_contents, values, names)
+
+    return CellType(redirected)
 
 
 class _Scope(dict):

@@ -27,6 +27,7 @@ from ..nn.members import fields
 from ..runtime import modes
 from ..runtime.modes import UNSERVED
 from .observe.deaths import Reach
+from .observe.handing import handed
 from .observe.names import library_class
 from .observe.tracebacks import HIDDEN, clean
 from .twin import can_be_answered, lookups, twin
@@ -200,16 +201,18 @@ class Answers:
     # ---- functions ----
     def run(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Run a function natively, and answer for what it calls."""
+        callee, given, named = _unwrapped(function, args, kwargs)
         with modes.within(self):
-            return self._natively(*_unwrapped(function, args, kwargs))
+            return self._natively(callee, [*given, *named.values()], tuple(named))
 
-    def _natively(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _natively(self, function: Any, values: list[Any], names: tuple[str, ...]) -> Any:
+        """Call a function, or its twin, with what a list holds, which is empty then."""
         if type(function) is not FunctionType:
-            return function(*args, **kwargs)
+            return handed(function, values, names)
         inner, served = self._within.meet(function), self.served
         made = function if inner.plain else twin(function, self)
         try:
-            return made(*args, **kwargs)
+            return handed(made, values, names)
         finally:
             if made is not function:
                 inner.plain = lookups(made) > MOST_LOOKUPS * (1 + self.served - served)
@@ -221,40 +224,58 @@ class Answers:
         inner = self._within.meet(function)
         if self.runs(function) or inner.hopeless:
             return function if inner.plain else twin(function, self)  # which takes no more of the stack
-        return lambda *args, **kwargs: self.call(function, args, kwargs)
+
+        def redirected(*args: Any, **kwargs: Any) -> Any:
+            values, names = [*args, *kwargs.values()], tuple(kwargs)
+            del args, kwargs
+            return self.call(function, values, names)
+
+        return redirected
 
     def runs(self, function: FunctionType) -> bool:
         """Whether a function runs natively below a frame of ours."""
         return id(function) in self._running
 
-    def call(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """Call a function, by way of what answers for it if it is a user's."""
-        callee, given, named = _unwrapped(function, args, kwargs)
-        if not can_be_answered(callee) or not self.active:
-            return function(*args, **kwargs)
-        inner = self._within.meet(callee)
-        first = not self.runs(callee)
+    def call(self, function: Any, values: list[Any], names: tuple[str, ...] = ()) -> Any:
+        """Call a function, by way of what answers for it if it is a user's.
+
+        values: what it is given, emptied then; names: of the last ones, given by name.
+        """
+        if type(function) in (partial, MethodType):
+            place = len(values) - len(names)
+            function, given, named = _unwrapped(
+                function, tuple(values[:place]), dict(zip(names, values[place:], strict=True))
+            )
+            values[:], names = [*given, *named.values()], tuple(named)
+            del given, named
+        if not can_be_answered(function) or not self.active:
+            return handed(function, values, names)
+        inner = self._within.meet(function)
+        first = not self.runs(function)
         try:
             if (
                 first
                 and inner.worth
-                and (traced := inner.traced or self._within.trace(inner, callee.__name__))
+                and (traced := inner.traced or self._within.trace(inner, function.__name__))
             ):
-                answer = self._answer(traced, given, named)
+                place = len(values) - len(names)
+                named = dict(zip(names, values[place:], strict=True))
+                answer = self._answer(traced, tuple(values[:place]), named)
+                del named
                 if answer is not UNSERVED:
                     return answer
-            self._running.add(id(callee))
+            self._running.add(id(function))
             if first and inner.worth is None:
-                return self._tried(inner, callee, given, named)
-            return self._natively(callee, given, named)
+                return self._tried(inner, function, values, names)
+            return self._natively(function, values, names)
         except BaseException as error:
             error.__traceback__ = clean(error.__traceback__)
             raise
         finally:
             if first:
-                self._running.discard(id(callee))
+                self._running.discard(id(function))
 
-    def _tried(self, inner: Inner, function: FunctionType, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _tried(self, inner: Inner, function: FunctionType, values: list[Any], names: tuple[str, ...]) -> Any:
         """Run a function for the first times, and see what it does."""
         counter = Counter()
         heard = modes.hooked(counter.hear)
@@ -263,7 +284,7 @@ class Answers:
         start = perf_counter()
         try:
             with heard, modes.within(answers):
-                return answers._natively(function, args, kwargs)
+                return answers._natively(function, values, names)
         finally:
             ops = counter.ops + answers.served * LEAST_OPS
             inner.tries += 1

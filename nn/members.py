@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from sys import getrefcount
 from typing import Any
-from weakref import ref
 
+from ..runtime.graph import Owner
 from .epoch import advance
 
 
@@ -33,12 +33,6 @@ def is_kept(reach: Callable[[], Any]) -> bool:
 
 
 _UNKEPT = _unkept()
-
-
-class Owner(ref):
-    """How what belongs to a module reaches it: a reference of the library's own, which is no user's."""
-
-    __slots__ = ()
 
 
 class Tracked(dict):

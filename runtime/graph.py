@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from .places import Place, spell
 
@@ -70,6 +71,15 @@ class Light(Node):
     __slots__ = ()
     saved = guards = ()
     place = hooks = None
+
+
+class Owner(ref):
+    """How what belongs to a tensor or a module reaches it: a reference of the library's own, not a user's.
+
+    CPython hands out one plain reference to all who ask; of this kind each is another.
+    """
+
+    __slots__ = ()
 
 
 class Leaf:

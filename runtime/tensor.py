@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
-from weakref import ref
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from ..ir.errors import ArgumentError, DimError, DTypeError, GradError, ShapeErr
 from ..ir.types import CPU, Device, Type, type_of
 from . import modes
 from .changes import advance_objects
-from .graph import Edge, Leaf, Node, Port, hooks_of
+from .graph import Edge, Leaf, Node, Owner, Port, hooks_of
 from .storage import Apart, Storage
 
 new = object.__new__
@@ -427,7 +426,7 @@ def keep_retained(x: Tensor, old: Edge | None) -> None:
 
 def leaf(owner: Tensor) -> Leaf:
     made = new(Leaf)
-    made.kind, made.grad, made.hooks, made.after, made.owner = owner._meta, None, None, None, ref(owner)
+    made.kind, made.grad, made.hooks, made.after, made.owner = owner._meta, None, None, None, Owner(owner)
     return made
 
 

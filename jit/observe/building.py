@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
 from .frames import NULL, UNBOUND, Frame, contents
@@ -11,6 +11,7 @@ from .instructions import operation
 from .kinds import MISSING, lookup
 from .numbers import raw
 
+_HANDED = (FunctionType, MethodType)  # of which the callee alone may hold what it is given
 # Hashed and compared by C code alone.
 _SIMPLE = frozenset({int, float, str, bytes, bool, type(None), complex, tuple, frozenset})
 
@@ -262,28 +263,37 @@ def make_function(frame: Frame, stack: list[Any], parts: list[int]) -> None:
 
 @operation("call", lifts=True)
 def call(frame: Frame, stack: list[Any], count: int | None) -> None:
-    args = tuple(take(stack, count)) if count else ()
-    first, function = stack.pop(), stack.pop()
-    if function is NULL:
-        function = first
-    elif first is not NULL:
-        args = (first, *args)
-    stack.append(called(frame, function, args, {}))
-
-
-@operation("call_named", lifts=True)
-def call_named(frame: Frame, stack: list[Any], count: int) -> None:
-    """A call whose last arguments are given by name; the names are on top."""
-    names = stack.pop()
+    if frame.observer.refused:
+        stack.append(freely(frame, stack, count))
+        return
     values = take(stack, count)
     first, function = stack.pop(), stack.pop()
     if function is NULL:
         function = first
     elif first is not NULL:
         values.insert(0, first)
+    del first
+    stack.append(called(frame, function, values if type(function) in _HANDED else tuple(values), {}))
+
+
+@operation("call_named", lifts=True)
+def call_named(frame: Frame, stack: list[Any], count: int) -> None:
+    """A call whose last arguments are given by name; the names are on top."""
+    names = stack.pop()
+    if frame.observer.refused:
+        stack.append(freely(frame, stack, count, names))
+        return
+    values = take(stack, count)
+    first, function = stack.pop(), stack.pop()
+    if function is NULL:
+        function = first
+    elif first is not NULL:
+        values.insert(0, first)
+    del first
     place = len(values) - len(names)
     named = dict(zip(names, values[place:], strict=True))
-    stack.append(called(frame, function, tuple(values[:place]), named))
+    del values[place:]
+    stack.append(called(frame, function, values if type(function) in _HANDED else tuple(values), named))
 
 
 @operation("call_unpacked", lifts=True)
@@ -304,11 +314,34 @@ def call_unpacked(frame: Frame, stack: list[Any], _: None) -> None:
     stack.append(called(frame, function, given, dict(_mapping(frame, named))))
 
 
-def called(frame: Frame, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of a call.  What depends on the calling frame is looked at here."""
+def freely(frame: Frame, stack: list[Any], count: int | None, names: tuple[str, ...] = ()) -> Any:
+    """The result of a call that nobody records, which alone holds what it is given."""
+    values, observer = take(stack, count), frame.observer
+    first, function = stack.pop(), stack.pop()
+    if function is NULL:
+        function = first
+    elif first is not NULL:
+        values.insert(0, first)
+    del first
+    if function is super and not values:
+        return observer.call(super, own_super(frame))
+    if type(function) is BuiltinFunctionType and function in observer.own_calls:
+        place = len(values) - len(names)
+        named = dict(zip(names, values[place:], strict=True))
+        return observer.own_calls[function](observer, frame, tuple(values[:place]), named)
+    if type(function) is MethodType:
+        values.insert(0, function.__self__)
+        function = function.__func__
+    values[:] = map(raw, values)
+    return observer.freely(function, values, names)
+
+
+def called(frame: Frame, function: Any, args: tuple[Any, ...] | list[Any], kwargs: dict[str, Any]) -> Any:
+    """The result of a call.  What depends on the calling frame is looked at here.
+
+    args: a list is emptied, and with it the named ones, where a frame of the user's takes them over.
+    """
     observer = frame.observer
-    if observer.fresh.holders:
-        observer.fresh.prune()
     if observer.numbers.about:
         args, kwargs = observer.passed(function, args, kwargs)
     kind = type(function)

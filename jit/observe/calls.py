@@ -27,6 +27,7 @@ from ...runtime.refusal import unwrapped
 from . import cached
 from .copies import copied, deeply_copied, through_c
 from .decode import ASYNCHRONOUS
+from .handing import handed
 from .kinds import ATOMS, MISSING, TRANSPARENT, UNSUPPORTED, Builtin, Function, Method, lookup
 from .library import Library
 from .numbers import raw
@@ -49,23 +50,19 @@ _DISPATCHER = type(np.concatenate)  # of NumPy's functions with an array protoco
 _NOT_LOOKED_INTO = ("numpy", "re", "json", "copy", "tqdm")  # whose functions are told by which they are
 
 
-def natively(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Make a call that nobody records."""
-    return function(*args, **kwargs)
-
-
 class Calls(Library):
     """Makes calls while a run is recorded.  `interpret.py` supplies `enter`.
 
-    freely: makes those that follow once the recording is refused.
+    freely: makes those that follow once the recording is refused; it is given a list, which it empties, and
+    the names of its last values.
     """
 
-    freely: Callable[[Any, tuple, dict[str, Any]], Any] = staticmethod(natively)
+    freely: Callable[[Any, list[Any], tuple[str, ...]], Any] = staticmethod(handed)
 
-    def call(self, function: Any, args: tuple = (), kwargs: Any = types.MappingProxyType({})) -> Any:
-        """`function(*args, **kwargs)`."""
+    def call(self, function: Any, args: tuple | list = (), kwargs: Any = types.MappingProxyType({})) -> Any:
+        """`function(*args, **kwargs)`.  args: a list, for a Python function, is emptied, and kwargs too."""
         if self.refused:
-            return self.freely(function, tuple(map(raw, args)), {k: raw(v) for k, v in kwargs.items()})
+            return self.freely(function, [*map(raw, args), *map(raw, kwargs.values())], tuple(kwargs))
         kind = type(function)
         if kind is Method:
             if self.is_known(function):  # another may stand there next time
@@ -73,7 +70,10 @@ class Calls(Library):
                     self.fact(function, "attr", name, f"{{o}}.{name}", getattr(function, name))
             elif not self.is_known(function) and not self.is_fresh(function):
                 self.source(function.__func__)
-            return self.call(function.__func__, (function.__self__, *args), kwargs)
+            if type(args) is not list or type(function.__func__) is not Function:
+                return self.call(function.__func__, (function.__self__, *args), kwargs)
+            args.insert(0, function.__self__)
+            return self.call(function.__func__, args, kwargs)
         if is_vouched(function):
             return self._vouched(function, args, kwargs)
         if kind is Function:
@@ -91,7 +91,8 @@ class Calls(Library):
         return self._object(function, kind, args, kwargs)
 
     # ---- functions written in Python ----
-    def _python(self, function: types.FunctionType, args: tuple, kwargs: Any) -> Any:
+    def _python(self, function: types.FunctionType, given: tuple | list, kwargs: Any) -> Any:
+        args = tuple(given)
         sink, filename = sink_of(self, function), function.__code__.co_filename
         top = (function.__module__ or "").partition(".")[0]
         if sink is not None or top in _NOT_LOOKED_INTO or is_internal(filename):
@@ -116,7 +117,8 @@ class Calls(Library):
             if args and not issubclass(type(args[0]), type) and type(args[0]).__module__.startswith("tqdm"):
                 return bar(self, args[0], function.__name__, function, args[1:], kwargs)
             return self.natively(BAR, function, args, kwargs)
-        return self.user(function, args, kwargs)
+        del args
+        return self.user(function, given, kwargs)
 
     def _guarded_text(self, function: types.FunctionType, o: Any) -> str:
         """A `__repr__` that tells by the object's address that it is inside itself, and says ... then."""
@@ -149,7 +151,7 @@ class Calls(Library):
                 self.read_deep(value)
         return self.result(function(*values[: len(args)], **dict(zip(kwargs, values[len(args) :]))))
 
-    def user(self, function: types.FunctionType, args: tuple, kwargs: Any) -> Any:
+    def user(self, function: types.FunctionType, args: tuple | list, kwargs: Any) -> Any:
         """Interpret a function, and note what calling it reads of the function itself."""
         code = function.__code__
         if not self.is_fresh(function):

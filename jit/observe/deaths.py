@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ...nn.members import Owner
 from ...runtime import Tensor
+from ...runtime.graph import Owner
 from ...runtime.modes import _Mode
 from ..facts import indefinite
 from .kinds import ATOMS, MISSING, PINNED, Function, Method, lookup
@@ -29,10 +29,35 @@ class Reach(weakref.ref):
     __slots__ = ()
 
 
-# Of these we know that nobody notices; what they hold is left alone.  (A tensor's death is not followed.)
-SILENT = frozenset((*ATOMS, Tensor, np.ndarray, types.ModuleType, types.CodeType, types.BuiltinFunctionType))
+class Unkept(dict):
+    """A table that takes nothing in: after a refusal the run must hold no more than a plain one would."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Leave it."""
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        """The value, which is left."""
+        return default
+
+
+class Dropped(list):
+    """A list that takes nothing in."""
+
+    def append(self, value: Any) -> None:
+        """Leave it."""
+
+
+# Of these we know that nobody notices; what they hold is left alone.
+SILENT = frozenset((*ATOMS, np.ndarray, types.ModuleType, types.CodeType, types.BuiltinFunctionType))
 _HOLDS = (functools.partial, property, staticmethod, classmethod)  # though pinned by identity
 _RUNNING = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+
+
+def is_watched(o: Any) -> bool:
+    """Whether there are weak references to an object that are none of the library's own."""
+    return type(o).__weakrefoffset__ != 0 and any(
+        not issubclass(type(r), (Reach, Owner)) for r in weakref.getweakrefs(o)
+    )
 
 
 def noticed(value: Any) -> str | None:
@@ -44,7 +69,11 @@ def noticed(value: Any) -> str | None:
     while left:
         o = left.pop()
         kind = type(o)
-        if kind in SILENT or issubclass(kind, (Tensor, type, types.ModuleType)) or id(o) in seen:
+        if kind in SILENT or issubclass(kind, (type, types.ModuleType)) or id(o) in seen:
+            continue
+        if issubclass(kind, Tensor):  # its history is not followed
+            if is_watched(o):
+                return f"is or holds {indefinite(kind)}, to which there are weak references"
             continue
         seen.add(id(o))
         if len(seen) > MOST_LOOKED_AT:
@@ -55,7 +84,7 @@ def noticed(value: Any) -> str | None:
             continue
         if lookup(kind, "__del__") not in (MISSING, _Mode.__del__):
             return f"is or holds {indefinite(kind)}, whose __del__ runs when nobody holds it"
-        if kind.__weakrefoffset__ and any(type(r) not in (Reach, Owner) for r in weakref.getweakrefs(o)):
+        if is_watched(o):
             return f"is or holds {indefinite(kind)}, to which there are weak references"
         if kind is Function:
             left += [*(o.__closure__ or ()), o.__defaults__, o.__kwdefaults__, o.__dict__]

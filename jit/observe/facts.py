@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -67,7 +68,10 @@ class Facts:
         self.is_written, self.before = written.__contains__, written.before
         self.writes_to, self.effect = written.writes_to, written.effect
         self.plain, self.put, self.standing = numbers.plain, shadow.put, shadow.standing
-        lives = Lives(guards, known, fresh, written, shadow)
+        self.abandoned = False  # a run that is made anew ends here: no code of the user's runs any more
+        this: Any = ref(self)  # or the parts and the whole would keep one another
+        guards.let_go_of_all = lambda: this()._let_go()
+        lives = Lives(guards, known, fresh, written, shadow, lambda why: this().abandon(why))
         self.drops, self.drops_all = lives.drops, lives.drops_all
 
     read_deep: Callable[..., None]  # take for granted all that a container holds: see contents.py
@@ -77,17 +81,31 @@ class Facts:
     @property
     def refused(self) -> str | None:
         """Why the run can't be replayed; None as long as it can."""
-        return self.recorder.reason
+        reason = self.recorder.reason
+        if reason is not None and not self.guards.lost:  # the recorder of ops may have said so, unheard
+            self._let_go()
+        return reason
 
     def abandon(self, why: str) -> None:
-        """Give up where not even the true result can be had.
+        """Give up where not even the true result can be had, or where deaths would come later than plainly.
 
         Raises Abandoned if the run can be made again from the start, natively: as long as it changed nothing.
         """
-        again = self.refused is None and not self.written.effects and self.recorder.repeatable
+        again = self.refused is None and self.written.is_empty() and self.recorder.repeatable
         self.refuse(why)
         if again:
+            self.abandoned = True
             raise Abandoned(why)
+
+    def _let_go(self) -> None:
+        """Hold on to nothing from here on: what dies after a refusal dies when it would in a plain run.
+
+        The guards are kept, by which later calls are told from those that this refusal speaks of.
+        """
+        if not (self.guards.lost or self.guards.over):
+            for part in (self.known, self.fresh, self.shadow, self.written, self.guards):
+                part.let_go()
+            self.recorder.forget()
 
     def name_globals(self, scope: dict[str, Any], path: str = "globals") -> None:
         """Know a dictionary as that of a module's globals."""

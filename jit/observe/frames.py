@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import sys
-from types import CellType, CodeType, FunctionType
+from collections.abc import Callable
+from types import CellType, CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
+from weakref import ref
 
 from .decode import decode
 from .numbers import raw
@@ -69,17 +71,43 @@ def _prepared(code: CodeType, operations: dict[str, tuple[Any, bool]]) -> Progra
     )
 
 
+class Variables:
+    """The variables of a frame as a traceback holds them, which may keep them beyond the frame's end.
+
+    back: those of its caller, or the caller's native frame, which CPython's frames keep from their end on.
+    """
+
+    __slots__ = ("__weakref__", "back", "ended", "values")
+
+    def __init__(self, values: list[Any]):
+        self.values, self.ended = values, False
+        self.back: Variables | FrameType | None = None
+
+    def __del__(self) -> None:
+        if self.ended:
+            clear(self.values)
+
+
+def clear(values: list[Any], each: Callable[[], None] | None = None) -> None:
+    """Let go of variables in CPython's order; each: called after each."""
+    for at in range(len(values)):
+        values[at] = UNBOUND
+        if each is not None:
+            each()
+
+
 class Frame:
     """A running function.
 
     handled: the exceptions whose handlers it is in, innermost last.  again: an error that is raised anew,
     with the context and the traceback that it keeps.  thrown: an error to raise where it was suspended.
-    names: the namespace of a class body.  shown: what `locals()` gave.
+    names: the namespace of a class body.  shown: what `locals()` gave.  kept: the variables as tracebacks
+    hold them, weakly.
     """
 
     __slots__ = (
-        "again", "at", "back", "builtins", "closure", "depth", "globals", "handled", "locals", "names",
-        "observer", "program", "shown", "stack", "thrown", "value",
+        "again", "at", "back", "builtins", "closure", "depth", "globals", "handled", "kept", "locals",
+        "names", "observer", "owned", "program", "shown", "stack", "thrown", "value",
     )  # fmt: skip
 
     def __init__(self, observer: Any, program: Program, function: FunctionType, values: list[Any]):
@@ -95,6 +123,43 @@ class Frame:
         self.names: Any = None
         self.shown: dict[str, Any] | None = None
         self.value: Any = None
+        self.kept: ref[Variables] | None = None
+        self.owned: Variables | None = None
+
+    def taken(self) -> Any:
+        """What it returned or yielded, which it holds no longer."""
+        value, self.value = self.value, None
+        return value
+
+    def variables(self) -> Variables:
+        """Its variables, for a traceback to keep."""
+        kept = None if self.kept is None else self.kept()
+        if kept is None:
+            kept = Variables(self.locals)
+            self.kept = ref(kept)
+        return kept
+
+    def leave(self, caller: Callable[[], Any], each: Callable[[], None] | None = None) -> None:
+        """Let go of all, as CPython does where a frame ends: the stack, then the variables in order.
+
+        What a traceback keeps lives on with it.  caller: gives the native frame below the outermost one.
+        each: called after each variable.
+        """
+        self.stack.clear()  # errors on it know frames that know the stack
+        self.handled.clear()
+        kept = None if self.kept is None else self.kept()
+        if kept is None:
+            clear(self.locals, each)
+        else:
+            kept.ended, self.locals = True, []
+            kept.back = caller() if self.back is None else self.back.variables()
+
+    def stay(self) -> None:
+        """End, and let the variables live on with the native frame that ran this one, which is kept."""
+        self.stack.clear()
+        self.handled.clear()
+        self.owned = Variables(self.locals)
+        self.owned.ended = True
 
     def unbound(self, number: int) -> NameError:
         """The error of a variable that holds nothing, in CPython's words."""
@@ -147,7 +212,9 @@ def contents(cell: CellType) -> Any:
         return UNBOUND
 
 
-def bind(function: FunctionType, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def bind(
+    function: FunctionType, program: Program, args: tuple[Any, ...] | list[Any], kwargs: dict[str, Any]
+) -> Any:
     """The variables of a call, cells not yet made; None where the arguments do not fit the parameters.
 
     Containers that the call makes, for `*args` and `**kwargs`, come second: (variables, made).
@@ -161,7 +228,7 @@ def bind(function: FunctionType, program: Program, args: tuple[Any, ...], kwargs
     values = [*args[:positional], *[UNBOUND] * (count - min(len(args), positional))]
     place, made = positional + only, []
     if code.co_flags & inspect.CO_VARARGS:
-        values[place] = args[positional:]
+        values[place] = tuple(args[positional:])
         made.append(values[place])
         place += 1
     elif len(args) > positional:

@@ -10,7 +10,7 @@ from typing import Any
 from ...runtime import Tensor
 from ...runtime.modes import _Mode
 from ..facts import holds_nan, indefinite
-from .deaths import Reach
+from .deaths import Dropped, Reach, Unkept
 from .guard_text import GuardText
 from .kinds import ITERATORS, MISSING, PINNED, heap_class, lookup
 from .shadow import Shadow
@@ -18,23 +18,36 @@ from .shadow import Shadow
 NAN = "a NaN was looked for, or put into a hash table: it is found by which object it is, not by its value"
 _HELD = {0: object()}
 ALONE = getrefcount(_HELD[0])  # references to what a dictionary alone holds, as `prune` asks for them
+MOST_PRUNED = 4096  # objects that `prune` goes through, at 60 ns each
+
+
+class _Made(Reach):
+    """A weak reference to what the run made, which knows its id."""
+
+    __slots__ = ("key",)
+    key: int
 
 
 class Fresh:
     """The objects that this run made.
 
-    An identity stands here for as long as its object lives: the object is held, or, where somebody would
-    notice that, it is heard of when it dies (`_noticed`).  What dies is forgotten here and in the shadow.
+        An identity stands here for as long as its object lives.  Objects are held weakly, so that they die when
+        they would in a plain run, and heard of when they do; lists, dicts, tuples, cells and the like allow no
+        weak references, and are let go of by `prune` where their deaths could be told.  What dies is forgotten
+        here and in the shadow.
 
-    generators: those that the run made.  constants: containers that stand in code.  tables: new sets made of
-    the table of one that this run had changed.  dented: new sets from which something was taken.
-    shown: arrays that show a tensor's memory, with it: they may leave, but nobody knows what they hold.
+    strong: those of the objects that are held.  generators: those that the run made.  suspended: frames of
+    generators whose closing would run code of the user's.  constants: containers that stand in code.  tables:
+    new sets made of the table of one that this run had changed.  dented: new sets from which something was
+    taken.  shown: arrays that show a tensor's memory, with it: they may leave, but nobody knows what they
+    hold.
     """
 
     def __init__(self, guards: GuardText, shadow: Shadow):
-        self.objects: dict[int, Any] = {}
-        self.holders: set[int] = set()  # those that may hold generators, or frames
+        self.objects: dict[int, Reach | None] = {}
+        self.strong: dict[int, Any] = {}
         self.generators: list[Reach] = []
+        self.suspended: set[int] = set()
         self.constants: set[int] = set()
         self.tables: set[int] = set()
         self.dented: set[int] = set()
@@ -48,26 +61,29 @@ class Fresh:
         """Mark an object as made in this run."""
         if self._guards.recorder.reason is not None:  # nobody asks any more, and it must die in time
             return o
-        if type(o) is GeneratorType:  # one that nobody holds any more must be closed at once
-            self.generators.append(self._noticed(o))
-        elif _dies_visibly(type(o)):
-            self._noticed(o)
-            if lookup(type(o), "__del__") not in (MISSING, _Mode.__del__):  # a mode's tidies up interrupts
-                why = f"{indefinite(type(o))} was made, whose __del__ runs when nobody holds it"
+        kind = type(o)
+        if kind is GeneratorType:
+            self.generators.append(Reach(o))
+        elif _dies_visibly(kind):
+            if lookup(kind, "__del__") not in (MISSING, _Mode.__del__):  # a mode's tidies up interrupts
+                why = f"{indefinite(kind)} was made, whose __del__ runs when nobody holds it"
                 self._guards.refuse(why)
         elif id(o) in self.shown:
             return o
-        elif (type(o) is FunctionType or not issubclass(type(o), PINNED)) and (type(o) is not tuple or o):
-            if type(o) in (set, frozenset, dict) and any(map(holds_nan, o)):
-                self._guards.refuse(NAN)
-            self.objects[id(o)] = o
-            if issubclass(type(o), (BaseException, *ITERATORS)):
-                self.holders.add(id(o))
-        return o
+        elif kind is not FunctionType and issubclass(kind, PINNED) or kind is tuple and not o:
+            return o
+        elif kind in (set, frozenset, dict) and any(map(holds_nan, o)):
+            self._guards.refuse(NAN)
+        return self.made_here(o)
 
     def made_here(self, o: Any) -> Any:
-        """Mark an object as made in this run, though it is of a kind that is pinned by identity."""
-        self.objects[id(o)] = o
+        """Mark an object as made in this run, even if it is of a kind that is pinned by identity."""
+        key = id(o)
+        if type(o).__weakrefoffset__:
+            reach = self.objects[key] = _Made(o, self._died)
+            reach.key = key
+        else:
+            self.objects[key], self.strong[key] = None, o
         return o
 
     def constant(self, o: Any) -> Any:
@@ -75,35 +91,55 @@ class Fresh:
         self.constants.add(id(o))
         return self.new(o)
 
-    def _noticed(self, o: Any) -> Reach:
-        """Mark an object as made in this run for as long as somebody else holds it."""
-        key = id(o)
-        self.objects[key] = weak = Reach(o, lambda _: self._gone(key))
-        return weak
+    def _died(self, reach: _Made) -> None:
+        if self.objects.get(reach.key) is reach:  # else another lies there by now
+            self._gone(reach.key)
 
     def _gone(self, key: int) -> None:
         """Know an object no more that the run made: another may come to lie where it lay."""
         self.objects.pop(key, None)
         self._shadow.gone(key)
+        for marked in (self.constants, self.tables, self.dented):
+            marked.discard(key)
+        self.strong.pop(key, None)  # last, as it may die of this
 
     def prune(self) -> None:
-        """Let go of errors and iterators that nobody else holds: what they hold must be closed in time."""
-        for key in [*self.holders]:
-            if key not in self.objects or getrefcount(self.objects[key]) <= ALONE:
-                self.holders.discard(key)
+        """Let go of what the run made and nobody else holds: a suspended generator in it must be closed now.
+
+        Asked for after each operation that may drop something, while there are such generators.
+        """
+        strong = self.strong
+        if len(strong) > MOST_PRUNED:
+            self._guards.refuse(
+                "a generator is suspended inside of try or with, and too many objects may hold it"
+            )
+            return
+        while alone := [key for key in strong if getrefcount(strong[key]) <= ALONE]:
+            for key in alone:
                 self._gone(key)
+            strong = self.strong  # a refusal may have come of it
 
     def settle(self) -> None:
         """Let go of what the run made, as it is over: what nobody holds ends now, and is noted still."""
-        self.objects, self.holders = dict.fromkeys(self.objects), set()
+        if self._guards.lost:
+            return
+        self._guards.over = True
+        self.objects, self.strong = dict.fromkeys(self.objects), {}
         left = [reach() for reach in self.generators]
         if any(generator is not None and generator.gi_frame is not None for generator in left):
             del left
             gc.collect()  # errors that were caught hold frames in circles, longer than a plain run's do
 
+    def let_go(self) -> None:
+        """Hold on to nothing from here on, after a refusal."""
+        self.objects, self.strong, self.generators = Unkept(), Unkept(), Dropped()
+        self.suspended.clear()
+        self.shown.clear()
+
     def forget(self) -> None:
         """Let go of all objects of the run."""
         self.objects.clear()
+        self.strong.clear()
 
 
 def _dies_visibly(kind: type) -> bool:

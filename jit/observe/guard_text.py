@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from sys import _getframe
 from types import FunctionType
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from ...runtime.places import Place, is_internal, users
 from ..facts import literal
-from .deaths import Reach, noticed
+from .deaths import Dropped, Reach, Unkept, noticed
 from .kinds import ATOMS, PINNED, heap_class
 from .parts import Part, Reason, contents, place_text
 
@@ -26,7 +27,8 @@ class GuardText:
 
     recorder: counts the questions, and hears of refusals.  entry: where the function begins whose arguments
     are taken.  size: how many slots were given out.  named: what names stand for; weak: those of objects that
-    are held weakly.
+    are held weakly.  lost: whether no object of the run is held any more, as it was refused; over: whether it
+    ended.  let_go_of_all: what a refusal calls.
     """
 
     def __init__(self, recorder: Any):
@@ -36,12 +38,16 @@ class GuardText:
         self.size = 0
         self.named: dict[str, Any] = {}
         self.weak: set[str] = set()
+        self.lost = self.over = False
+        self.let_go_of_all: Callable[[], None] = lambda: None
         self._names: dict[int, str] = {}
         self._keep: list[Any] = []
 
     @property
     def part(self) -> Part:
         """The guards of the stretch that runs now."""
+        if self.lost:
+            return Part()  # of which nothing is made
         while len(self.parts) <= self.recorder.asked:
             self.parts.append(Part())
         return self.parts[-1]
@@ -54,6 +60,7 @@ class GuardText:
         """Give up: the run goes on natively, and no trace is made of it."""
         if self.recorder.reason is None:
             self.recorder.reason = f"{why} ({place_text(self.place())})"
+            self.let_go_of_all()
 
     # ---- lines ----
     def check(self, condition: str, why: str | Reason, late: bool = False) -> None:
@@ -94,6 +101,8 @@ class GuardText:
     # ---- names and slots ----
     def const(self, o: Any) -> str:
         """The name of an object in the text of guards."""
+        if self.lost:
+            return "nothing_"
         name = self._names.get(id(o))
         if name is None:
             name = self._names[id(o)] = f"k{len(self._names)}_"
@@ -107,6 +116,8 @@ class GuardText:
 
     def name_in(self, part: Part, name: str) -> None:
         """Have a part know a name."""
+        if self.lost:
+            return
         part.names[name] = self.named[name]
         if name in self.weak:
             part.weak.add(name)
@@ -126,6 +137,8 @@ class GuardText:
 
         roots: how objects are reached, by identity.
         """
+        if self.lost:
+            return
         by_source = {r.expression: r for r in roots.values()}
         slots: list[int] = []
         found: list[int] = []
@@ -150,15 +163,16 @@ class GuardText:
             part.lines.append(f"if {condition}: return {len(part.reasons)}")
 
     def release(self) -> None:
-        """Hold on to nothing whose death would tell, after a refusal: guards hold containers, and what those
-        hold."""
-        self._keep.clear()
+        """Drop guards by which something lives on whose death tells: they hold containers."""
         for part in self.parts:
             if any(k not in part.weak and noticed(v) is not None for k, v in part.names.items()):
                 self.parts[:] = [Part() for _ in self.parts]
-                for names in (self._names, self.named, self.weak):  # they are given anew
-                    names.clear()
                 return
+
+    def let_go(self) -> None:
+        """Hold on to nothing from here on but the guards so far, by which later calls are told from these."""
+        self.lost = True
+        self._names, self.named, self._keep = Unkept(), Unkept(), Dropped()
 
     def forget(self) -> None:
         """Let go of all objects of the run."""

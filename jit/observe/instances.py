@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from ...runtime import Tensor
+from ...runtime.modes import _Mode
+from ..facts import indefinite
 from . import policy
 from .builtin_functions import BuiltinFunctions
-from .kinds import ATOMS, MISSING, PINNED, Builtin, Function, heap_class, lookup
+from .kinds import ATOMS, MISSING, PINNED, Builtin, Function, heap_class, lookup, of_lamina
 from .numbers import LIFTED
 
 
@@ -29,6 +31,10 @@ class Instances(BuiltinFunctions):
 
     def instantiate(self, kind: type, args: tuple, kwargs: Any) -> Any:
         """Call a class."""
+        if heap_class(kind):
+            self._made_mortal(kind)
+        if self.refused:
+            return self.call(kind, args, kwargs)
         if kind is type and len(args) == 1:
             return self.class_of(args[0])
         if kind is type or issubclass(kind, type):
@@ -56,6 +62,14 @@ class Instances(BuiltinFunctions):
             self.class_attribute(type(kind), "__call__")
             return self.call(called, (kind, *args), kwargs)
         return self.construct(kind, args, kwargs)
+
+    def _made_mortal(self, kind: type) -> None:
+        """Refuse before an object is made whose death runs code of the user's; that it doesn't is a fact."""
+        mortal = lookup(kind, "__del__") not in (MISSING, _Mode.__del__)  # a mode's tidies up interrupts
+        if mortal:
+            self.abandon(f"{indefinite(kind)} is made, whose __del__ runs when nobody holds it")
+        elif not (of_lamina(kind) or self.is_fresh(kind)):
+            self.fact(kind, "dies", 0, "(lookup({o}, '__del__') is not MISSING)", False)
 
     def construct(self, kind: type, args: tuple, kwargs: Any) -> Any:
         """`type.__call__`: what a class does when it is called, unless its metaclass says otherwise."""

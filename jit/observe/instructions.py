@@ -9,10 +9,12 @@ and imports.
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import getrefcount
 from types import CellType, GeneratorType
 from typing import Any
 
 from .frames import NULL, UNBOUND, Frame, contents
+from .kinds import ATOMS
 from .operators import BINARY, COMPARISONS, UNARY
 
 # What a handler tells the loop: the function returns or yields; an error's handler was entered or left.
@@ -22,6 +24,18 @@ Handler = Callable[[Frame, list[Any], Any], int | None]
 # The handler of each operation, and whether lifted numbers may pass through it without becoming plain.
 OPERATIONS: dict[str, tuple[Handler, bool]] = {}
 _NUMBERS = (int, float)
+# Operations that let go of nothing, and those that let go of nothing but what is uppermost on the stack.
+_KEEP = frozenset((
+    "load_local", "load_local_and_clear", "load_constant", "load_made", "push_null", "copy", "swap",
+    "load_cell", "load_global", "jump", "yield_value", "return_value", "build_tuple", "build_list",
+    "build_set", "build_map", "make_function", "make_cell", "list_append", "set_add", "map_add",
+))  # fmt: skip
+_POP = frozenset((
+    "pop", "load_attribute", "load_method", "load_item", "not", "to_bool", "is", "contains", "format",
+    "convert", "jump_if_true", "jump_if_false", "jump_if_none", "jump_if_not_none",
+))  # fmt: skip
+_KEEPING: set[Handler] = set()
+_POPPING: set[Handler] = set()
 
 
 def operation(*names: str, lifts: bool = False) -> Callable[[Handler], Handler]:
@@ -30,9 +44,31 @@ def operation(*names: str, lifts: bool = False) -> Callable[[Handler], Handler]:
     def register(handler: Handler) -> Handler:
         for name in names:
             OPERATIONS[name] = handler, lifts
+            if name in _KEEP:
+                _KEEPING.add(handler)
+            elif name in _POP or name.startswith(("binary ", "compare ", "unary ")):
+                _POPPING.add(handler)
         return handler
 
     return register
+
+
+def may_drop(handler: Handler, argument: Any, stack: list[Any], variables: list[Any]) -> bool:
+    """Whether an operation that is about to run may let go of the last reference to something.
+
+    That which the recorder holds on to has one more (`Facts.strong`).
+    """
+    if handler in _KEEPING:
+        return False
+    if handler is store_local or handler is delete_local:
+        last = variables[argument]
+        return type(last) not in ATOMS and getrefcount(last) <= _LAST
+    if handler in _POPPING:
+        return any(type(x) not in ATOMS and getrefcount(x) <= _LAST + 1 for x in stack[-2:])
+    return True
+
+
+_LAST = 4  # where it stands, a name here, the argument of `getrefcount`, and the recorder's
 
 
 # ---- the stack and the variables

@@ -23,8 +23,16 @@ from ...runtime.places import is_internal, locals_of
 from . import building, clauses  # noqa: F401 - they register their operations
 from .facts import Abandoned
 from .frames import UNBOUND, Frame, bind, contents, program_of
-from .instructions import ENTER, LEAVE, OPERATIONS, YIELD, delegated, load_local
-from .kinds import UNSUPPORTED, heap_class, lookup
+from .instructions import (
+    ENTER,
+    LEAVE,
+    OPERATIONS,
+    YIELD,
+    delegated,
+    load_local,
+    may_drop,
+)
+from .kinds import ITERATORS, UNSUPPORTED, heap_class, lookup
 from .numbers import LIFTED, METHODS, TAKING, raw
 from .tracebacks import entered, forged, is_machinery
 
@@ -42,6 +50,7 @@ class Interpreting:
     call: Any
     filled: Any
     filled_map: Any
+    abandoned: bool
     fresh: Any
     is_known: Any
     new: Any
@@ -54,8 +63,11 @@ class Interpreting:
     frame: Frame | None = None  # the innermost running one
     _limit = 0  # how deep the user's frames may go
 
-    def enter(self, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a Python function; UNSUPPORTED where its bytecode cannot be interpreted."""
+    def enter(self, function: FunctionType, args: tuple[Any, ...] | list[Any], kwargs: dict[str, Any]) -> Any:
+        """Run a Python function; UNSUPPORTED where its bytecode cannot be interpreted.
+
+        args: a list, and the named ones with it, is emptied: the frame alone holds them then.
+        """
         if self.refused:
             return function(*args, **kwargs)
         program = program_of(function.__code__, OPERATIONS)
@@ -66,8 +78,11 @@ class Interpreting:
             found = function(*args, **kwargs)  # raises CPython's own error
             self.refuse(f"the arguments of {function.__qualname__} were taken in an unknown way")
             return found
-        values = self._with_containers(*bound)
-        frame = Frame(self, program, function, values)
+        frame = Frame(self, program, function, self._with_containers(*bound))
+        if type(args) is list:
+            args.clear()
+            kwargs.clear()
+        del bound, args, kwargs
         if program.generator:
             generator = self._generate(frame)
             for name in ("__name__", "__qualname__"):
@@ -75,14 +90,16 @@ class Interpreting:
             self.shadow.handing.add(id(generator))
             return self.new(generator)
         self._run(frame)
-        return frame.value
+        return frame.taken()
 
     # ---- the loop
 
     def _run(self, frame: Frame) -> int:
         """Run a frame until it returns or yields, and tell which; the value is `frame.value`."""
+        held = sys.getrefcount(frame)
         back = self.frame
         frame.back = back
+        self.fresh.suspended.discard(id(frame))
         if back is None:
             frame.depth = 0
             self._outermost()
@@ -95,12 +112,14 @@ class Interpreting:
             signal = self._level(frame, 0)
             return signal
         finally:
-            if signal != YIELD:  # errors on the stack know frames that know the stack
-                frame.stack.clear()
-                frame.handled.clear()
-            if self.fresh.holders:
-                self.fresh.prune()
             self.frame = back
+            if signal == YIELD:
+                if closes_visibly(frame):
+                    self.fresh.suspended.add(id(frame))
+            elif signal is not None and sys.getrefcount(frame) > held:
+                frame.stay()  # an error of native code was kept, and with it the frames that called that
+            else:
+                frame.leave(self._caller, self.fresh.prune if self.fresh.suspended else None)
             frame.back = None  # a suspended generator must not hold on to who ran it
             if back is None:
                 sys.setrecursionlimit(self._native_limit)
@@ -144,7 +163,15 @@ class Interpreting:
                             continue
                     if numbers.about and not lifts:
                         self._make_plain(stack)
-                    target = handler(frame, stack, argument)
+                    if self.fresh.suspended:
+                        drops = may_drop(handler, argument, stack, variables)
+                        target = handler(frame, stack, argument)
+                        if drops and (handler not in _LOOPS or target is not None):
+                            self.fresh.prune()
+                    else:
+                        target = handler(frame, stack, argument)
+                        if self.fresh.suspended:
+                            self.fresh.prune()
                     if target is None:
                         at += 1
                     elif target >= 0:
@@ -195,13 +222,17 @@ class Interpreting:
                 stack[place] = self.plain(value)
 
     def passed(
-        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        self, function: Any, args: tuple[Any, ...] | list[Any], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...] | list[Any], dict[str, Any]]:
         """The arguments of a call, lifted numbers made plain unless the function can take them."""
         given = (*args, *kwargs.values())
         if not any(type(value) in LIFTED for value in given) or self._takes_lifted(function):
             return args, kwargs
-        return tuple(map(self.plain, args)), {name: self.plain(value) for name, value in kwargs.items()}
+        named = {name: self.plain(value) for name, value in kwargs.items()}
+        if type(args) is list:
+            args[:] = map(self.plain, args)
+            return args, named
+        return tuple(map(self.plain, args)), named
 
     def _takes_lifted(self, function: Any) -> bool:
         inner = function.__func__ if type(function) is MethodType else function
@@ -235,11 +266,13 @@ class Interpreting:
             goes_on = False
             while not goes_on:
                 try:
-                    frame.stack.append((yield raw(frame.value) if self.refused else frame.value))
+                    frame.stack.append((yield raw(frame.taken()) if self.refused else frame.taken()))
                 except BaseException as error:
+                    if self.abandoned:  # what it would do now is done in the run that is made anew
+                        return None
                     frame.thrown = error  # and in no variable here, which its traceback would lead to
                 goes_on = frame.thrown is None or self._throw(frame)
-        return self.plain(frame.value)
+        return self.plain(frame.taken())
 
     def _throw(self, frame: Frame) -> bool:
         """Throw an error into a suspended frame; False where what it yields from yielded once more."""
@@ -280,6 +313,10 @@ class Interpreting:
             elif not is_machinery(native.f_code.co_filename):
                 yield native
             native = native.f_back
+
+    def _caller(self) -> FrameType | None:
+        """The native frame that called the outermost interpreted one."""
+        return next((each for each in self.users() if type(each) is FrameType), None)
 
     def _locals(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.refuse("locals() was called")
@@ -361,4 +398,15 @@ class Interpreting:
     }
 
 
+def closes_visibly(frame: Frame) -> bool:
+    """Whether closing a suspended frame runs code of the user's: inside of try, with, `yield from`."""
+    at = frame.at - 1
+    found = frame.program.handlers.get(at)
+    if found is not None and frame.program.operations[found[0]][0] is not _END_OF_GENERATOR:
+        return True
+    return frame.program.operations[at][1] is not None and type(frame.stack[-1]) not in ITERATORS
+
+
+_LOOPS = frozenset(OPERATIONS[name][0] for name in ("for_each", "for_each_kept"))
+_END_OF_GENERATOR = OPERATIONS["stop_iteration_error"][0]  # around all of a generator, from 3.12 on
 _RUN = Interpreting._run.__code__

@@ -9,7 +9,7 @@ from typing import Any
 from ...runtime import Generator, Tensor
 from ...runtime.places import Place
 from ..facts import indefinite
-from .deaths import Reach
+from .deaths import Reach, Unkept
 from .guard_text import GuardText
 from .kinds import PINNED, Builtin, Function
 from .spelling import spelled
@@ -117,6 +117,10 @@ class Known:
         if kind in ("cell", "empty"):
             return self._cells.get(id(o), "a variable of an enclosing function")
         return spelled(self.path(o), kind, key)
+
+    def let_go(self) -> None:
+        """Hold on to nothing from here on, after a refusal."""
+        self.roots, self.facts = Unkept(), Unkept()
 
     def forget(self) -> None:
         """Let go of all objects of the run."""

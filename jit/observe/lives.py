@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from ...runtime import Tensor
-from .deaths import noticed
+from .deaths import SILENT, noticed
 from .fresh import Fresh
 from .guard_text import GuardText
 from .heap import place_of
@@ -18,9 +18,12 @@ from .written import Written
 class Lives:
     """Looks after what is written over, popped, deleted or cleared.  It has no state of its own."""
 
-    def __init__(self, guards: GuardText, known: Known, fresh: Fresh, written: Written, shadow: Shadow):
+    def __init__(
+        self, guards: GuardText, known: Known, fresh: Fresh, written: Written, shadow: Shadow,
+        abandon: Callable[[str], None],
+    ):  # fmt: skip
         self._guards, self._known, self._fresh, self._written = guards, known, fresh, written
-        self._shadow = shadow
+        self._shadow, self._abandon = shadow, abandon
 
     def drops(self, o: Any, kind: str, key: Any, read: str | None, value: Any) -> None:
         """See to it that nobody notices the death of what a place held before it is written.
@@ -33,7 +36,7 @@ class Lives:
         if told is not None:
             text = self._known.spelled(o, kind, key)
             del value
-            self._let_go(f"what {text} held is dropped, which {told}")
+            self._dies(f"what {text} held is dropped, which {told}")
         elif read is not None and place not in self._written.places and not self._is_plain(place):
             source = self._known.source(o)
             if source is not None:
@@ -48,18 +51,20 @@ class Lives:
         for value in values:
             if (told := noticed(value)) is not None:
                 del value, values
-                self._let_go(f"something is taken out of {self._known.path(o)}, which {told}")
+                self._dies(f"something is taken out of {self._known.path(o)}, which {told}")
                 return
+        for value in values:
+            if type(value) not in SILENT and value in self._known:
+                read = self._known.source(value)
+                text = f"whether anybody notices that {self._known.path(value)} dies"
+                self._guards.check(f"noticed({read})", text)
 
     def _is_plain(self, place: tuple) -> bool:
-        """Whether a fact says that a plain value or a tensor stands at a place."""
+        """Whether a fact says that a plain value stands at a place."""
         standing = self._known.facts.get(place, MISSING)
-        return standing is not MISSING and (type(standing) in ATOMS or issubclass(type(standing), Tensor))
+        return standing is not MISSING and type(standing) in ATOMS
 
-    def _let_go(self, why: str) -> None:
-        """Refuse, and hold on to nothing: what dies now must die in time."""
-        self._guards.refuse(why)
-        self._known.forget()
-        self._shadow.forget()
-        self._written.forget()
+    def _dies(self, why: str) -> None:
+        """Give up before something dies that tells of it; no guard keeps what dies alive either."""
         self._guards.release()
+        self._abandon(why)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .deaths import Dropped, Unkept
 from .heap import key_of
 from .lifted_numbers import LiftedNumbers
 from .numbers import LIFTED, raw
@@ -71,6 +72,10 @@ class Shadow:
         self._held.pop(key, None)
         self.opened.discard(key)
         self.handing.discard(key)
+
+    def let_go(self) -> None:
+        """Hold on to nothing from here on, after a refusal."""
+        self._held, self._keep = Unkept(), Dropped()
 
     def forget(self) -> None:
         """Let go of all objects of the run."""

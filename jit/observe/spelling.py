@@ -19,7 +19,8 @@ _ITEMS = ("item", "in")
 _OF = {
     "len": "the length of {}", "keys": "the keys of {}", "bool": "whether {} is true", "is": "{}",
     "value": "what {} holds", "text": "the text of {}", "mro": "the bases of {}",
-    "refers": "what {} refers to", "kept": "what {} keeps",
+    "refers": "what {} refers to", "kept": "what {} keeps", "dies": "whether {} has a __del__", "all": "{}",
+    "end": "{}",
 }  # fmt: skip
 MODULE = "module "  # begins the path of another module's globals
 PEEKED = ("absent", "none", "has", "member", "in", "keys", "mro", "empty")

@@ -40,7 +40,8 @@ def take_module(facts: Facts, module: Module) -> None:
             (k, x) for own in (each._parameters, each._buffers) for k, x in own.items() if x is not None
         ]
         apart = {k for k, _ in tensors if facts.numbers.lift.get((f"{path}.{k}", "attr"), 0) >= WEIGHTS}
-        apart |= written.get(id(each), set())  # what stands there is this run's own
+        assigned = written.get(id(each), set())  # what stands there is this run's own
+        apart |= assigned
         if any(issubclass(base, Module) and base is not Module and of_lamina(base)
                for base in type(each).__mro__):  # fmt: skip
             apart |= numbers_that_change(facts, each, path)
@@ -50,6 +51,8 @@ def take_module(facts: Facts, module: Module) -> None:
         now = module_now(each, left_out, facts.before)
         facts.guards.part.modules.append(Whole(Reach(each), now, path, left_out, texts(now), facts.place()))
         for key, x in tensors:
+            if key in assigned:
+                continue
             if key in apart or (facts.is_known(x) and not facts.captured(x)):  # met in a slot
                 read = f"fields({facts.const(each)})[{key!r}]"
                 facts.note(read, x, True, Reason(f"{path}.{key}", None, read, "", (f"{path}.{key}", "attr")))

@@ -65,7 +65,7 @@ def forged(frame: Frame, ends: bool) -> FrameType:
     ends: it runs no further, and so has its variables by name.  Else it keeps them as they go on to change:
     what they hold lives as long as in a plain run, where a traceback has the frame itself.
     """
-    held = frame.bound() if ends else {_KEPT: frame.locals}
+    held = frame.bound() if ends else {_KEPT: frame.variables()}
     return _frame(frame.program.code, frame.globals, held)
 
 

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from .deaths import Dropped, Unkept
 from .fresh import Fresh
 from .guard_text import GuardText
 from .heap import copied, place_of
@@ -89,6 +90,14 @@ class Written:
         """Note something that was done, so that a replay does it as well."""
         if self._guards.recorder.reason is None:
             self.effects.append((function, args, kwargs))
+
+    def is_empty(self) -> bool:
+        """Whether this run has changed nothing so far that was there before it."""
+        return not (self.effects or self.places or self.touched or self._before)
+
+    def let_go(self) -> None:
+        """Hold on to nothing from here on, after a refusal."""
+        self._before, self._keep, self.effects = Unkept(), Dropped(), Dropped()
 
     def forget(self) -> None:
         """Let go of all objects of the run."""

@@ -56,6 +56,7 @@ import logging
 import marshal
 import os
 import random
+import re
 import sys
 import traceback
 import types
@@ -311,7 +312,8 @@ def _described(error: BaseException | None, lines: bool) -> Any:
     """An exception as far as it shows, with the program's lines in its traceback."""
     if error is None:
         return None
-    found = {"type": type(error).__name__, "text": str(error), "notes": list(getattr(error, "__notes__", []))}
+    text = re.sub(r"\b0x[0-9a-f]+", "0x", str(error))  # addresses differ from run to run
+    found = {"type": type(error).__name__, "text": text, "notes": list(getattr(error, "__notes__", []))}
     found |= {"cause": _described(error.__cause__, lines), "context": _described(error.__context__, lines)}
     frames = traceback.extract_tb(error.__traceback__) if lines else []
     here = [frame for frame in frames if Path(frame.filename).name.startswith("programs_")]

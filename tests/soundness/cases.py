@@ -592,4 +592,299 @@ def calls():
             table["kept"] += 1
         yield (lamina.tensor([0.5, 2.0]), 10 ** 5000 + k), {}
 """,
+    "variables die in their order where a function returns": """
+class Spoken:
+    def __init__(self, n):
+        self.n = n
+    def __del__(self):
+        log.append(self.n)
+@trace
+def f(x):
+    log.append("begins")
+    b, a, c = Spoken("b"), Spoken("a"), Spoken("c")
+    d = lambda: a
+    return x * len(log)
+def calls():
+    for _ in range(3):
+        yield (lamina.tensor([1.0, 2.0, 3.0]),), {}
+""",
+    "an argument dies where the callee deletes it": """
+class Spoken:
+    def __del__(self):
+        log.append("died")
+def given(o, *rest, named=None):
+    o = named = None
+    log.append("given")
+@trace
+def f(x):
+    log.append("begins")
+    given(Spoken(), named=Spoken())
+    log.append("between")
+    given(*[Spoken()])
+    return x * len(log)
+def calls():
+    for _ in range(3):
+        yield (lamina.tensor([1.0, 2.0, 3.0]),), {}
+""",
+    "an argument of a frame that runs when it is refused dies in time": """
+class Spoken:
+    def __del__(self):
+        log.append("died")
+spoken = []
+def given(o):
+    log.append("given")
+    spoken.clear()
+    del o
+    log.append("deleted")
+@trace
+def f(x):
+    given(spoken[0])
+    return x * len(log)
+def calls():
+    for _ in range(3):
+        spoken.append(Spoken())
+        yield (lamina.tensor([1.0, 2.0, 3.0]),), {}
+""",
+    "what a list held that the run copied dies in time": """
+class Spoken:
+    def __del__(self):
+        log.append("died")
+spoken = [Spoken()]
+@trace
+def f(x):
+    held = [*spoken]
+    spoken.append(Spoken())
+    spoken.pop(0)
+    held = None
+    log.append("between")
+    return x * len(log)
+def calls():
+    for _ in range(3):
+        yield (lamina.tensor([1.0, 2.0, 3.0]),), {}
+""",
+    "a class gets a __del__ whose objects a replay drops": """
+class Quiet:
+    pass
+held = [Quiet(), Quiet(), Quiet(), Quiet()]
+@trace
+def f(x):
+    held[:] = held[1:]
+    return x * len(log)
+def calls():
+    for n in range(4):
+        if n == 2:
+            Quiet.__del__ = lambda self: log.append("died")
+        yield (lamina.tensor([1.0, 2.0, 3.0]),), {}
+""",
+    "a class gets a __del__ whose objects a replay would make": """
+class Quiet:
+    n = 1
+@trace
+def f(x):
+    return x * Quiet().n + len(log)
+def calls():
+    for n in range(4):
+        if n == 2:
+            Quiet.__del__ = lambda self: log.append("died")
+        yield (lamina.tensor([1.0, 2.0, 3.0]),), {}
+""",
+    "a generator from outside is closed when its global is written": """
+def steps(n):
+    try:
+        yield n
+        yield n + 1
+    finally:
+        log.append("closed")
+gen = steps(2.0)
+@trace
+def f(x):
+    global gen
+    gen = steps(next(gen))
+    log.append("written")
+    return x * len(log)
+def calls():
+    for _ in range(4):
+        yield (lamina.tensor([1.0, 2.0, 3.0]),), {}
+""",
+    "what was yielded dies before the generator goes on": """
+class Spoken:
+    def __del__(self):
+        log.append("died")
+def steps():
+    log.append("begins")
+    yield Spoken()
+    log.append("goes on")
+@trace
+def f(x):
+    for o in steps():
+        o = None
+        log.append("looked at")
+    return x * len(log)
+def calls():
+    for _ in range(3):
+        yield (lamina.tensor([1.0, 2.0, 3.0]),), {}
+""",
+    "a suspended generator is closed with the list that holds it": """
+def steps(n):
+    try:
+        yield n
+        yield n + 1
+    finally:
+        log.append("closed")
+def used(held, by):
+    held = held[0] if by else None
+    log.append("used")
+    return 2
+@trace
+def f(x):
+    held = [steps(1)]
+    log.append(next(held[0]))
+    held = None
+    log.append("dropped")
+    table = {"a": (steps(3),)}
+    log.append(next(table["a"][0]))
+    del table["a"]
+    log.append("deleted")
+    made = steps(5)
+    log.append(next(made))
+    inner = lambda: made
+    inner = made = None
+    log.append("unbound")
+    return x * len(log)
+def calls():
+    for _ in range(3):
+        yield (lamina.tensor([1.0, 2.0, 3.0]),), {}
+""",
+    "a suspended generator that was an argument is closed in the callee": """
+def steps(n):
+    try:
+        yield n
+        yield n + 1
+    finally:
+        log.append("closed")
+def used(o, *, named):
+    log.append((next(o), next(named)))
+    o = None
+    log.append("one")
+    named = None
+    log.append("two")
+    return 2
+@trace
+def f(x):
+    return x * used(steps(1), named=steps(2))
+def calls():
+    for _ in range(3):
+        yield (lamina.tensor([1.0, 2.0, 3.0]),), {}
+""",
+    "an error that is kept keeps the variables of its frames": """
+class Spoken:
+    def __init__(self, n):
+        self.n = n
+    def __del__(self):
+        log.append(self.n)
+errors = []
+def failing(n):
+    held, other = Spoken(n), Spoken(-n)
+    try:
+        raise ValueError(n)
+    except ValueError as error:
+        errors.append(error)
+    log.append("kept")
+@trace
+def f(x):
+    log.append("begins")
+    failing(1)
+    log.append("returned")
+    errors.clear()
+    log.append("cleared")
+    return x * len(log)
+def calls():
+    for _ in range(3):
+        yield (lamina.tensor([1.0, 2.0, 3.0]),), {}
+""",
+    "what guards found at a call dies in time": """
+class Spoken:
+    def __del__(self):
+        log.append("died")
+@trace
+def f(x, held):
+    log.append(held.o.n * int(id(held) > 0))
+    held.o = None
+    log.append("written")
+    return x * len(log)
+def calls():
+    for _ in range(4):
+        held = types.SimpleNamespace(o=Spoken())
+        held.o.n = 1
+        yield (lamina.tensor([1.0, 2.0, 3.0]), held), {}
+""",
+    "a tensor is let go of to which there is a finalizer": """
+import weakref
+held = types.SimpleNamespace(t=None)
+@trace
+def f(x):
+    y = held.t * 2
+    held.t = None
+    log.append("written")
+    return y * len(log)
+def calls():
+    for _ in range(4):
+        held.t = lamina.tensor([1.0, 2.0])
+        weakref.finalize(held.t, log.append, "died").atexit = False
+        yield (lamina.tensor([1.0, 2.0, 3.0]),), {}
+""",
+    "a buffer that the run assigned is read as a whole": """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", lamina.zeros(()))
+        self.factor = 2.0
+net = Net()
+@trace
+def f(x):
+    net.seen = x.detach()
+    net.factor = net.state_dict()
+    return net.seen
+def calls():
+    x = lamina.tensor(1.0)
+    yield (x,), {}
+    yield (x,), {}
+    yield (x,), {}
+""",
+    "an error that is kept keeps the frames that called the one it was caught in": """
+class Spoken:
+    def __del__(self):
+        log.append("died")
+errors = []
+def failing():
+    try:
+        raise ValueError
+    except ValueError as error:
+        errors.append(error)
+def between():
+    o = Spoken()
+    failing()
+@trace
+def f(x):
+    log.append("begins")
+    between()
+    log.append("returned")
+    errors.clear()
+    log.append("cleared")
+    return x * len(log)
+def calls():
+    for _ in range(3):
+        yield (lamina.tensor([1.0, 2.0, 3.0]),), {}
+""",
+    "a list that holds itself is looked for": """
+held = []
+@trace
+def f(x):
+    log.append(held in [1, held])
+    return x * len({1: held}.values())
+def calls():
+    held.append(held)
+    for _ in range(3):
+        yield (lamina.tensor([1.0, 2.0, 3.0]),), {}
+""",
 }

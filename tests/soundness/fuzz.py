@@ -50,13 +50,21 @@ LONGEST = 3.0  # seconds of the processor's time for a program undecorated; most
 # ---- running them ------------------------------------------------------------------------------------------
 def program(seed: int, without: tuple[str, ...] = (), kind: str = "state") -> tuple[str, Counter[str]]:
     """A program of a seed, and the templates it is made of: the first of several that raises in few calls."""
+    return program_run(seed, without, kind)[:2]
+
+
+def program_run(
+    seed: int, without: tuple[str, ...] = (), kind: str = "state"
+) -> tuple[str, Counter[str], World]:
+    """The same, with the world in which it ran undecorated."""
     for attempt in itertools.count():
         maker = Maker(random.Random(f"{seed} {attempt}"), without, kind)
         text = maker.text()
-        with contextlib.suppress(TooLong), limited():
-            raised = sum("raised" in outcome for outcome in ran(text, EAGER).outcomes)
+        with contextlib.suppress(TooLong), uncollected(text), limited():
+            eager = ran(text, EAGER)
+            raised = sum("raised" in outcome for outcome in eager.outcomes)
             if raised <= CALLS // 2 or attempt > TRIES:
-                return text, maker.used
+                return text, maker.used, eager
     raise AssertionError("itertools.count ended")
 
 
@@ -167,15 +175,16 @@ def uncollected(text: str) -> Iterator[None]:
         yield
     finally:
         with contextlib.redirect_stderr(io.StringIO()):  # where __del__ fails
-            gc.collect()
+            gc.collect(0)  # which all is that was made meanwhile
         if was:
             gc.enable()
 
 
-def checked(text: str, library: Library = TRACED) -> Found:
-    """Run a program undecorated and traced, and compare."""
-    with uncollected(text):
-        eager = ran(text, EAGER)
+def checked(text: str, library: Library = TRACED, eager: World | None = None) -> Found:
+    """Run a program undecorated and traced, and compare.  eager: its world undecorated, if it was run."""
+    if eager is None:
+        with uncollected(text):
+            eager = ran(text, EAGER)
     try:
         with uncollected(text):
             traced = ran(text, library)
@@ -325,8 +334,8 @@ class Tally:
         self, seed: int, library: Library = TRACED, without: tuple[str, ...] = (), kind: str = "state"
     ) -> Found:
         """Run the program of a seed, and count what became of it."""
-        text, used = program(seed, without, kind)
-        found = checked(text, library)
+        text, used, eager = program_run(seed, without, kind)
+        found = checked(text, library, eager)
         self.programs += 1
         self.used += used
         self.counts += found.counts

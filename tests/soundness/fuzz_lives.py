@@ -77,6 +77,23 @@ gen = stepping(1)
             "<newN> = (lambda o: o.n)(Spoken(<N>))", "place.t = <T>", "log[:] = log[-6:]",
             "<newX:1> = [Spoken(k) for k in range(2)]\n<1>.pop(0)\nlog.append('between')",
             "def <newF:1>(v, o=Spoken(<N>)):\n    return v + o.n\n<newT> = <1>(<T>)",
+            "def <newF:1>(v, o, *rest):\n    o = None\n    log.append('inside')\n    return v\n"
+            "<newT> = <1>(<T>, Spoken(<N>), Quiet(<N>), Spoken(<N>))",
+            "def <newF:1>(v, o):\n    <BODY>\n    spoken.clear()\n    del o\n    log.append('deleted')\n"
+            "    return v\n<newT> = <1>(<T>, [*spoken, None][0])",
+            "<newX:1> = [stepping(<N>)]\nlog.append(next(<1>[0]))\n<1>.clear()\nlog.append('cleared')",
+            "<newX:1> = {'a': (stepping(<N>),)}\nlog.append(next(<1>['a'][0]))\n<1> = None\n<BODY>",
+            "try:\n    raise ValueError(<N>)\nexcept ValueError as k:\n    place.error = k",
+            "place.error = None\nlog.append('let go')",
+            "with contextlib.ExitStack() as k:\n    k.enter_context(holding(<N>))\n    <BODY>",
+            "<newX:1> = (o for o in [Spoken(<N>), Quiet(<N>)])\nlog.append(next(<1>).n)",
+            "log.append([o.n for o in (Spoken(<N>), Spoken(<N>))])\nlog.append('gone')",
+            "<newX:1> = {1: Spoken(<N>)}\n<1>[1] = None\nlog.append('over')",
+            "<newX:1>, <newX:2> = Spoken(<N>), Spoken(<N>)",
+            "for k in map(Spoken, range(3)):\n    log.append(k.n)",
+            "<newX:1> = sorted([Spoken(2), Spoken(1)], key=lambda o: o.n)\n<1> = log.append('sorted')",
+            "def <newF:1>():\n    try:\n        yield <N>\n    finally:\n        log.append('ended')\n"
+            "<newX:2> = lambda o: (next(o), log.append('called'))\n<2>(<1>())\nlog.append('after')",
         ),
         (
             "spoken[:] = [Spoken(<V>)]", "spoken[:] = [Quiet(<V>)]",

@@ -51,6 +51,10 @@ def own(o: Any) -> dict[str, Any] | None:
         return None
 
 
+_PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes))
+_BARE = frozenset((list, dict))  # which have no attributes
+
+
 # ---- looking at what shows ---------------------------------------------------------------------------------
 @dataclass
 class Array:
@@ -75,8 +79,10 @@ class Look:
 
     def at(self, o: Any) -> Any:
         kind = type(o)
-        if o is None or kind in (bool, int, float, complex, str, bytes):
+        if kind in _PLAIN:
             return kind.__name__, o
+        if kind in _BARE:  # most of what is looked at; of tensors, functions and the like it is none
+            return self.numbered(o, kind)
         if isinstance(o, np.generic):
             return kind.__name__, repr(o)
         if isinstance(o, tuple):
@@ -91,13 +97,23 @@ class Look:
             o, "stride"
         ):  # an array of JAX, which is a value
             return Array((str(o.dtype), o.shape), np.array(o), ())
-        if id(o) in self.seen:
-            return "object", self.seen[id(o)]
-        self.seen[id(o)] = len(self.seen)
+        return self.numbered(o, kind)
+
+    def numbered(self, o: Any, kind: type) -> tuple:
+        """An object with its number, and what it holds when it is first met."""
+        number = self.seen.get(id(o))
+        if number is not None:
+            return "object", number
+        number = self.seen[id(o)] = len(self.seen)
         self.keep.append(o)
-        return "object", self.seen[id(o)], kind.__name__, self.contents(o)
+        return "object", number, kind.__name__, self.contents(o)
 
     def contents(self, o: Any) -> Any:
+        at = self.at
+        if type(o) is list:
+            return [at(x) for x in o], [], []
+        if type(o) is dict:
+            return [(at(k), at(v)) for k, v in o.items()], [], []
         if isinstance(o, self.library.tensor):
             return self.tensor(o)
         if isinstance(o, np.ndarray):

@@ -42,6 +42,7 @@ def main() -> None:
         answers.flush()
         if count % 20 == 19:
             gc.collect()
+            gc.freeze()
 
 
 if __name__ == "__main__":

@@ -27,9 +27,9 @@ NATIVE = 50
 
 def verdict(seed: int, kind: str) -> dict[str, Any]:
     """What became of a program, as JSON has it."""
-    text, _ = fuzz.program(seed, without(), kind)
+    text, _, eager = fuzz.program_run(seed, without(), kind)
     with contextlib.nullcontext() if seed % NATIVE == 0 else fuzz.interpreted():
-        found = fuzz.checked(text)
+        found = fuzz.checked(text, eager=eager)
     outcome = "agrees" if found.wrong is None else "loud" if found.loud else "silent"
     reasons = Counter(fuzz.sort_of(reason) for reason in found.reasons)
     answer = {"outcome": outcome, "detail": found.wrong or "", "counts": found.counts, "reasons": reasons}

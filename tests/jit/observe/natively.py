@@ -12,6 +12,7 @@ import functools
 import operator
 import types
 
+from lamina.jit.observe.handing import handed
 from lamina.jit.observe.kinds import MISSING, UNSUPPORTED, lookup
 from lamina.jit.observe.numbers import raw
 
@@ -33,11 +34,14 @@ CONVERSIONS = {"": lambda value: value, "s": str, "r": repr, "a": ascii}
 
 
 class Natively:
+    abandoned = False
+    freely = staticmethod(handed)
+
     def __init__(self):
         self.refused = None
         self.numbers = types.SimpleNamespace(about=False)
         self.shadow = types.SimpleNamespace(handing=set())
-        self.fresh = types.SimpleNamespace(holders=(), constant=self.new)
+        self.fresh = types.SimpleNamespace(suspended=set(), constant=self.new, prune=lambda: None)
         self.unsupported = []  # the functions the interpreter did not run
         self.entered = set()  # the qualified names of those it ran
 
