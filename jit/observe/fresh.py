@@ -31,10 +31,10 @@ class _Made(Reach):
 class Fresh:
     """The objects that this run made.
 
-        An identity stands here for as long as its object lives.  Objects are held weakly, so that they die when
-        they would in a plain run, and heard of when they do; lists, dicts, tuples, cells and the like allow no
-        weak references, and are let go of by `prune` where their deaths could be told.  What dies is forgotten
-        here and in the shadow.
+    An identity stands here for as long as its object lives.  Objects are held weakly, so that they die when
+    they would in a plain run, and heard of when they do; lists, dicts, tuples, cells and the like allow no
+    weak references, and are let go of by `prune` where their deaths could be told.  What dies is forgotten
+    here and in the shadow.
 
     strong: those of the objects that are held.  generators: those that the run made.  suspended: frames of
     generators whose closing would run code of the user's.  constants: containers that stand in code.  tables:
