@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
-from types import CellType, CodeType, FrameType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -72,16 +72,12 @@ def _prepared(code: CodeType, operations: dict[str, tuple[Any, bool]]) -> Progra
 
 
 class Variables:
-    """The variables of a frame as a traceback holds them, which may keep them beyond the frame's end.
+    """The variables of a frame as a traceback holds them, which may keep them beyond the frame's end."""
 
-    back: those of its caller, or the caller's native frame, which CPython's frames keep from their end on.
-    """
-
-    __slots__ = ("__weakref__", "back", "ended", "values")
+    __slots__ = ("__weakref__", "ended", "values")
 
     def __init__(self, values: list[Any]):
         self.values, self.ended = values, False
-        self.back: Variables | FrameType | None = None
 
     def __del__(self) -> None:
         if self.ended:
@@ -107,7 +103,7 @@ class Frame:
 
     __slots__ = (
         "again", "at", "back", "builtins", "closure", "depth", "globals", "handled", "kept", "locals",
-        "names", "observer", "owned", "program", "shown", "stack", "thrown", "value",
+        "names", "observer", "program", "shown", "stack", "thrown", "value",
     )  # fmt: skip
 
     def __init__(self, observer: Any, program: Program, function: FunctionType, values: list[Any]):
@@ -124,7 +120,6 @@ class Frame:
         self.shown: dict[str, Any] | None = None
         self.value: Any = None
         self.kept: ref[Variables] | None = None
-        self.owned: Variables | None = None
 
     def taken(self) -> Any:
         """What it returned or yielded, which it holds no longer."""
@@ -139,11 +134,10 @@ class Frame:
             self.kept = ref(kept)
         return kept
 
-    def leave(self, caller: Callable[[], Any], each: Callable[[], None] | None = None) -> None:
+    def leave(self, each: Callable[[], None] | None = None) -> None:
         """Let go of all, as CPython does where a frame ends: the stack, then the variables in order.
 
-        What a traceback keeps lives on with it.  caller: gives the native frame below the outermost one.
-        each: called after each variable.
+        What a traceback keeps lives on with it.  each: called after each variable.
         """
         self.stack.clear()  # errors on it know frames that know the stack
         self.handled.clear()
@@ -152,14 +146,6 @@ class Frame:
             clear(self.locals, each)
         else:
             kept.ended, self.locals = True, []
-            kept.back = caller() if self.back is None else self.back.variables()
-
-    def stay(self) -> None:
-        """End, and let the variables live on with the native frame that ran this one, which is kept."""
-        self.stack.clear()
-        self.handled.clear()
-        self.owned = Variables(self.locals)
-        self.owned.ended = True
 
     def unbound(self, number: int) -> NameError:
         """The error of a variable that holds nothing, in CPython's words."""
