@@ -388,7 +388,7 @@ def test_modules_that_live_for_one_call_are_not_recorded_again_and_again():
 
     f = jit.trace(fresh)
     recorded = 0
-    for _ in range(40):
+    for _ in range(20):
         before = within.MOST_UNPAID
         f(lamina.randn(2, 6))
         gc.collect()
