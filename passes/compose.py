@@ -49,7 +49,7 @@ from ..ir.kernel.types import is_floating, kind
 from ..ir.kernel.verify import verify
 from ..ir.memo import remember
 from .hoist import hoisted
-from .index_check import trusted
+from .index_check import index_check, trusted
 from .lower import numbered
 from .pieces import CHEAP, Piece, piece_of, plain, signature
 from .rewrite import ZERO, Part, Rewrite
@@ -65,7 +65,10 @@ def compose(body: Graph) -> Kernel:
     found = _kernels.get(key)
     if found is None:
         try:
-            found = verify(hoisted(_Composer(body).kernel()))
+            composer = _Composer(body)
+            found = verify(hoisted(composer.kernel()))
+            if composer.trusting and len(body.nodes) > 1 and index_check(found) is None:
+                raise KernelError("what an index picks is an index in turn: no kernel could look at it ahead")
         except KernelError as error:
             found = error
         remember(_kernels, key, found)
@@ -206,7 +209,7 @@ class _Composer:
         outputs = tuple(out for _, out in results)
         assert self.parallel is not None
         made = Kernel(kernel_name(self.body), inputs, outputs, self.parallel, (*self.stages, *stores))
-        for part, size in self.trusting.keys() - set(trusted(made)):
+        for part, size in self.trusting.keys() - set(trusted(made) if self.trusting else ()):
             value = self.trusting[part, size]  # nobody would look at the index, or for another size
             raise KernelError(f"an index from data has to be held to the {size} elements of {value.type}")
         return made

@@ -113,6 +113,14 @@ REFUSED = {
     "what is joined can't be read": (lambda x: OPS["cat"]((x, x), 0) * 2.0, t(4, 6)),
     "merged dimensions": (lambda x: OPS["reshape"](x * 2.0, (24,)), t(4, 6)),
     "what the host runs": (lambda x: OPS["sort"](x)[0], t(4)),
+    "a part that is picked from": (
+        lambda x, i: OPS["index"](x[1:4], (i,)),
+        t(8, 2), t(5, dtype=int64),
+    ),
+    "ones that are picked from": (lambda i: OPS["index"](OPS["arange"](4), (i,)), t(5, dtype=int64)),
+    "an index that is picked": (
+        lambda x, i, j: OPS["index"](x, (OPS["index"](i, (j,)),)), t(8), t(6, dtype=int64), t(5, dtype=int64)
+    ),
 }  # fmt: skip
 
 
