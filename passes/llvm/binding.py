@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import cache
+from functools import cache, wraps
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -27,10 +29,49 @@ from .target import AVX2, AVX512, BASELINE, Target
 OPTIMISATION = 2
 ELF = b"\x7fELF"  # what an object file begins with
 
-hold_across_forks(llvm.ffi.lib._lock._lock)  # llvmlite holds it for the length of every call
+_LOCK = llvm.ffi.lib._lock._lock  # llvmlite holds it for the length of every call
+hold_across_forks(_LOCK)
+
+
+def apart(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a function of llvmlite's in a thread of its own, where the main one calls it.
+
+    Python raises interrupts in the main thread alone.  One that comes where llvmlite has freed something and
+    not yet noted so would have it freed twice.  Who waits is interrupted; the thread goes on to its end.
+    What frees code that nobody holds any more still runs wherever that happens: an interrupt there may leave
+    llvmlite's lock taken, which is given back here.
+    """
+
+    @wraps(function)
+    def call(*args: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            return function(*args)
+        while _LOCK._is_owned():  # and this thread is in no call of llvmlite's
+            _LOCK.release()
+        found: list[Any] = []
+
+        def run() -> None:
+            try:
+                found.extend((function(*args), None))
+            except BaseException as error:
+                found.extend((None, error))
+
+        thread = threading.Thread(target=run, name="lamina-llvm", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # there are no more threads to be had
+            return function(*args)
+        thread.join()
+        answer, error = found
+        if error is not None:
+            raise error
+        return answer
+
+    return call
 
 
 @cache
+@apart
 def _initialised() -> None:
     """Set LLVM up once, and let it find the C library's mathematics."""
     llvm.initialize_native_target()
@@ -40,6 +81,7 @@ def _initialised() -> None:
 
 
 @cache
+@apart
 def host_target() -> Target:
     """The widest level that this machine has, tuned to the machine."""
     has = llvm.get_host_cpu_features()
@@ -63,6 +105,7 @@ def machine(target: Target) -> llvm.TargetMachine:
     )
 
 
+@apart
 def engine(name: str, text: str, target: Target) -> llvm.ExecutionEngine:
     """The text as machine code in this process, which lives as long as the engine.
 
@@ -80,12 +123,15 @@ def engine(name: str, text: str, target: Target) -> llvm.ExecutionEngine:
     return made
 
 
+@cache
+@apart
 def identity(target: Target) -> str:
     """What beside its text decides what a module compiles to."""
     version = ".".join(map(str, llvm.llvm_version_info))
     return f"LLVM {version} {llvm.get_default_triple()} {target.cpu} {target.features}"
 
 
+@apart
 def emit_object(text: str, target: Target) -> bytes:
     """The text as an object file.  Raises KernelError where LLVM refuses it, or memory is short."""
     headroom.require(headroom.to_compile(text), "compile")
@@ -98,6 +144,7 @@ def emit_object(text: str, target: Target) -> bytes:
     return compiler.emit_object(module)
 
 
+@apart
 def emit_position_independent(texts: Iterable[str], target: Target) -> bytes:
     """The modules of these texts as one object file, fit for a shared object."""
     texts = [*texts]
@@ -126,6 +173,17 @@ def _context() -> llvm.ContextRef:
     return llvm.create_context()
 
 
+@apart
+def _linked(objects: list[bytes], target: Target) -> llvm.ExecutionEngine:
+    made = llvm.create_mcjit_compiler(llvm.parse_assembly("", _context()), machine(target))
+    for data in objects:
+        if not data.startswith(ELF):  # LLVM would end the process
+            raise KernelError("this is no object file", f"it begins with {data[:4]!r}")
+        made.add_object_file(llvm.ObjectFileRef.from_data(data))
+    made.finalize_object()
+    return made
+
+
 class Library:
     """Object files linked into this process.  Their code is gone when the library is.
 
@@ -135,14 +193,9 @@ class Library:
     def __init__(self, objects: Iterable[bytes], target: Target):
         objects = [*objects]
         headroom.require(headroom.to_link(sum(map(len, objects))), "link")
-        made = llvm.create_mcjit_compiler(llvm.parse_assembly("", _context()), machine(target))
-        for data in objects:
-            if not data.startswith(ELF):  # LLVM would end the process
-                raise KernelError("this is no object file", f"it begins with {data[:4]!r}")
-            made.add_object_file(llvm.ObjectFileRef.from_data(data))
-        made.finalize_object()
-        self._engine = made
+        self._engine = _linked(objects, target)
 
+    @apart
     def address(self, symbol: str) -> int:
         """Where a function begins.  Raises KernelError if there is none of that name."""
         found = self._engine.get_function_address(symbol)
