@@ -46,6 +46,8 @@ def apart(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         if threading.current_thread() is not threading.main_thread():
             return function(*args)
+        if not headroom.is_there(headroom.LEAST):  # a thread that can't begin is waited for in vain
+            return function(*args)
         while _LOCK._is_owned():  # and this thread is in no call of llvmlite's
             _LOCK.release()
         found: list[Any] = []
