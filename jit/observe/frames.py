@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
-from types import CellType, CodeType, FunctionType
+from types import CellType, CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -13,6 +13,7 @@ from .decode import decode
 from .numbers import raw
 
 _LOCALS_ARE_COPIED = sys.version_info >= (3, 13)
+_GENERATORS_KEEP_THEIR_CALLER = sys.version_info >= (3, 12)  # the frames of those that end while they are held
 UNBOUND: Any = type("Unbound", (), {"__slots__": (), "__repr__": lambda self: "unbound"})()  # holds no value
 NULL: Any = type("Null", (), {"__slots__": (), "__repr__": lambda self: "null"})()  # the empty slot of a call
 
@@ -72,12 +73,16 @@ def _prepared(code: CodeType, operations: dict[str, tuple[Any, bool]]) -> Progra
 
 
 class Variables:
-    """The variables of a frame as a traceback holds them, which may keep them beyond the frame's end."""
+    """The variables of a frame as a traceback holds them, which may keep them beyond the frame's end.
 
-    __slots__ = ("__weakref__", "ended", "values")
+    back: those of its caller, or the caller's native frame, which CPython's frames keep from their end on.
+    """
+
+    __slots__ = ("__weakref__", "back", "ended", "values")
 
     def __init__(self, values: list[Any]):
         self.values, self.ended = values, False
+        self.back: Variables | FrameType | None = None
 
     def __del__(self) -> None:
         if self.ended:
@@ -103,7 +108,7 @@ class Frame:
 
     __slots__ = (
         "again", "at", "back", "builtins", "closure", "depth", "globals", "handled", "kept", "locals",
-        "names", "observer", "program", "shown", "stack", "thrown", "value",
+        "names", "observer", "owned", "program", "shown", "stack", "thrown", "value",
     )  # fmt: skip
 
     def __init__(self, observer: Any, program: Program, function: FunctionType, values: list[Any]):
@@ -120,6 +125,7 @@ class Frame:
         self.shown: dict[str, Any] | None = None
         self.value: Any = None
         self.kept: ref[Variables] | None = None
+        self.owned: Variables | None = None
 
     def taken(self) -> Any:
         """What it returned or yielded, which it holds no longer."""
@@ -134,10 +140,11 @@ class Frame:
             self.kept = ref(kept)
         return kept
 
-    def leave(self, each: Callable[[], None] | None = None) -> None:
+    def leave(self, caller: Callable[[], Any], each: Callable[[], None] | None = None) -> None:
         """Let go of all, as CPython does where a frame ends: the stack, then the variables in order.
 
-        What a traceback keeps lives on with it.  each: called after each variable.
+        What a traceback keeps lives on with it.  caller: gives the native frame below the outermost one.
+        each: called after each variable.
         """
         self.stack.clear()  # errors on it know frames that know the stack
         self.handled.clear()
@@ -146,6 +153,15 @@ class Frame:
             clear(self.locals, each)
         else:
             kept.ended, self.locals = True, []
+            if _GENERATORS_KEEP_THEIR_CALLER or not self.program.generator:
+                kept.back = caller() if self.back is None else self.back.variables()
+
+    def stay(self) -> None:
+        """End, and let the variables live on with the native frame that ran this one, which is kept."""
+        self.stack.clear()
+        self.handled.clear()
+        self.owned = Variables(self.locals)
+        self.owned.ended = True
 
     def unbound(self, number: int) -> NameError:
         """The error of a variable that holds nothing, in CPython's words."""

@@ -96,6 +96,7 @@ class Interpreting:
 
     def _run(self, frame: Frame) -> int:
         """Run a frame until it returns or yields, and tell which; the value is `frame.value`."""
+        held = sys.getrefcount(frame)
         back = self.frame
         frame.back = back
         self.fresh.suspended.discard(id(frame))
@@ -111,14 +112,14 @@ class Interpreting:
             signal = self._level(frame, 0)
             return signal
         finally:
+            self.frame = back
             if signal == YIELD:
                 if closes_visibly(frame):
                     self.fresh.suspended.add(id(frame))
-            elif not self.fresh.suspended:
-                frame.leave()
+            elif signal is not None and sys.getrefcount(frame) > held:
+                frame.stay()  # an error of native code was kept, and with it the frames that called that
             else:
-                frame.leave(self.fresh.prune)
-            self.frame = back
+                frame.leave(self._caller, self.fresh.prune if self.fresh.suspended else None)
             frame.back = None  # a suspended generator must not hold on to who ran it
             if back is None:
                 sys.setrecursionlimit(self._native_limit)
@@ -312,6 +313,10 @@ class Interpreting:
             elif not is_machinery(native.f_code.co_filename):
                 yield native
             native = native.f_back
+
+    def _caller(self) -> FrameType | None:
+        """The native frame that called the outermost interpreted one."""
+        return next((each for each in self.users() if type(each) is FrameType), None)
 
     def _locals(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.refuse("locals() was called")

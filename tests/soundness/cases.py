@@ -862,4 +862,29 @@ def calls():
     for _ in range(3):
         yield (lamina.tensor([1.0, 2.0, 3.0]),), {}
 """,
+    "an error that is kept keeps the frames that called the one it was caught in": """
+class Spoken:
+    def __del__(self):
+        log.append("died")
+errors = []
+def failing():
+    try:
+        raise ValueError
+    except ValueError as error:
+        errors.append(error)
+def between():
+    o = Spoken()
+    failing()
+@trace
+def f(x):
+    log.append("begins")
+    between()
+    log.append("returned")
+    errors.clear()
+    log.append("cleared")
+    return x * len(log)
+def calls():
+    for _ in range(3):
+        yield (lamina.tensor([1.0, 2.0, 3.0]),), {}
+""",
 }
