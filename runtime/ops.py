@@ -80,7 +80,6 @@ _ELSEWHERE = {
     **dict.fromkeys(("polar", "view_as_complex", "view_as_real", "stft", "istft", "fft"), _COMPLEX),
     **dict.fromkeys(("sparse", "sparse_coo_tensor", "sparse_csr_tensor"), "Lamina's tensors are dense"),
     **dict.fromkeys(("distributed", "multiprocessing"), "Lamina runs in one process"),
-    "distributions": "write the log-probability out, and draw with lamina.normal, multinomial and their kin",
     "func": "lamina.autograd.functional has jacobian, hessian, vjp and jvp",
     "vmap": "add a batch dimension: most ops take one",
 }
