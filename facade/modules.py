@@ -49,6 +49,7 @@ MODULES: dict[str, ModuleType] = {
     "utils.data": data,
     "utils.data.dataloader": data,
     "utils.data.dataset": data,
+    "utils.data.distributed": data,
     "utils.data.sampler": data,
     "utils.dlpack": utils.dlpack,
 }
