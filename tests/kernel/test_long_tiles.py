@@ -41,8 +41,17 @@ def compiled(function, arguments, longest, monkeypatch):
 
 
 @pytest.mark.parametrize("function", [long, dropped, two_results])
-@pytest.mark.parametrize("dtype", [lamina.float32, lamina.float64, lamina.bfloat16])
-@pytest.mark.parametrize(("rows", "outs"), [(40, 64), (37, 50), (13, 7), (2, 128), ((2, 3, 9), 33)])
+@pytest.mark.parametrize(
+    ("dtype", "rows", "outs"),
+    [
+        (lamina.float32, 40, 64),
+        (lamina.float32, 37, 50),
+        (lamina.float32, 13, 7),
+        (lamina.float32, (2, 3, 9), 33),
+        (lamina.float64, 37, 33),
+        (lamina.bfloat16, 37, 50),
+    ],
+)
 def test_a_loop_over_the_rows_gives_the_same_bits(function, dtype, rows, outs, monkeypatch):
     shape = (*rows, 24) if isinstance(rows, tuple) else (rows, 24)
     arguments = (
