@@ -34,7 +34,7 @@ from .tensor import Parameter, Size, Tensor, tensor_of, wrap
 Target = str | os.PathLike | IO[bytes]
 
 DTYPES = {
-    d.short.upper(): d for d in dtypes.ALL
+    d.short.upper(): d for d in dtypes.EVERY
 }  # safetensors' names are ours in capitals: F32, BF16, U8, BOOL
 STRUCTURE, CHECKSUM = "lamina", "lamina.crc32"
 ENDING = b"\t\r\n"  # of a header with these: white space that means nothing, and stays where they are damaged

@@ -219,6 +219,7 @@ def _index_samples() -> list[Sample]:
 
 index = define(
     "index",
+    complex="analytic",
     operands=("input", "*indices"),
     attrs=("dims", "shape"),
     bind=bind_index,
@@ -287,6 +288,7 @@ def _unindex_sample(values: tuple, shape: tuple, picks: tuple) -> Sample:
 
 unindex = define(
     "unindex",
+    complex="analytic",
     operands=("input", "*indices"),
     attrs=("shape", "dims", "combine"),
     bind=bind_unindex,
@@ -364,6 +366,7 @@ def _index_put_sample(values: tuple, shape: tuple, picks: tuple) -> Sample:
 
 index_put = define(
     "index_put",
+    complex="analytic",
     operands=("input", "values", "*indices"),
     attrs=("dims", "accumulate"),
     bind=bind_index_put,

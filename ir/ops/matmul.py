@@ -31,7 +31,7 @@ def matrix_dtype(call: str, **types: Type | None) -> Any:
         other = given[name].dtype
         if other is not dtype:
             # A weight stays what it is, and floats don't become integers.
-            keeps = dtype.is_floating_point and not other.is_floating_point
+            keeps = dtype.inexact and not other.inexact
             raise DTypeError(
                 f"{call}: the dtypes of {first} and {name} must be equal ({dtype.name} and {other.name})",
                 f"cast one: {name}.to({dtype!r})" if keeps else f"cast one: {first}.to({other!r})",
@@ -153,6 +153,7 @@ def build_matmul(k, a, b):
 
 matmul = define(
     "matmul",
+    complex="analytic",
     operands=("a", "b"),
     attrs=(),
     bind=bind_matmul,
@@ -294,6 +295,7 @@ def _quick_grad_linear(types, attrs):
 
 linear = define(
     "linear",
+    complex="analytic",
     bind=bind_linear,
     infer=infer_linear,
     reference=linear_reference,

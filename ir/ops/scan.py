@@ -69,7 +69,7 @@ def bind_cumprod(input, dim, *, dtype=None):
 
 
 def _dtype(input: Type, dtype: DType | None) -> DType:
-    return dtype or (input.dtype if input.dtype.is_floating_point else int64)
+    return dtype or (input.dtype if input.dtype.inexact else int64)
 
 
 def _running(name: str, ufunc: np.ufunc, word: str, bind: Any, grad: Any, samples: Any):
@@ -92,6 +92,7 @@ def _running(name: str, ufunc: np.ufunc, word: str, bind: Any, grad: Any, sample
         infer=lambda input, *, dim, dtype: input.with_dtype(_dtype(input, dtype)),
         casts=lambda input, *, dim, dtype: (_dtype(input, dtype),),
         reference=reference,
+        complex="analytic",
         grad=grad,
         lower=lowering.kernel(build),
         samples=samples,
@@ -132,7 +133,7 @@ def bind_linear_recurrence(decay, input, dim=-1):
 
 
 def _infer_recurrence(decay: Type, input: Type, *, dim: int) -> Type:
-    if not result_dtype(decay, input).is_floating_point:
+    if not result_dtype(decay, input).inexact:
         raise DTypeError(
             "linear_recurrence(decay, input): takes floating operands", "convert first: x.float()"
         )
@@ -188,6 +189,7 @@ def _grad_recurrence(g: Any, decay: Any, input_type: Type, dim: int) -> Any:
 
 linear_recurrence = define(
     "linear_recurrence",
+    complex="analytic",
     bind=bind_linear_recurrence,
     infer=_infer_recurrence,
     casts=lambda decay, input, *, dim: (result_dtype(decay, input),) * 2,
@@ -230,7 +232,7 @@ def _running_extremum(name: str, ufunc: np.ufunc, better: np.ufunc, adjective: s
         def step(state: tuple) -> tuple:
             best, found = state
             beats = value >= best if name == "cummax" else value <= best
-            if dtype.is_floating_point:
+            if dtype.inexact:
                 beats = (beats & eq(best, best)) | ne(value, value)  # NaN != NaN: it wins and stays
             return where(beats, value, best), where(beats, place, found)
 

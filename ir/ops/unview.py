@@ -15,7 +15,7 @@ from ..indices import whole
 from ..op import REGISTRY, Traits, define
 from ..sample import sample
 from ..types import Shape, Type
-from ..views import BY_VALUE, MAPS, Chain, places_in, replay, shapes_along, step
+from ..views import BY_VALUE, MAPS, Chain, dtype_along, places_in, replay, shapes_along, step
 
 # The transpose of a chain of views, and a write through one
 
@@ -84,6 +84,7 @@ _SQUARE = (step("view", shape=(3, 11)), step("basic_index", index=(whole(3), ("s
 
 unview = define(
     "unview",
+    complex="analytic",
     bind=bind_unview,
     infer=_infer_unview,
     reference=_unview,
@@ -134,9 +135,10 @@ def _scattered(base: Any, value: Any, *, chain: Chain) -> Any:
 
 view_scatter = define(
     "view_scatter",
+    complex="analytic",
     bind=bind_view_scatter,
     infer=_infer_view_scatter,
-    casts=lambda base, value, *, chain: (None, base.dtype),
+    casts=lambda base, value, *, chain: (None, dtype_along(base.dtype, chain)),
     reference=_view_scatter,
     grad=(
         lambda g, value_type, chain: view_scatter(g, REGISTRY["new_zeros"](g, value_type.shape), chain),
