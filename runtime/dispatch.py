@@ -586,7 +586,7 @@ def eager(op: Op) -> Callable:
 
 
 def _function(op: Op) -> Callable:
-    if op.variadic or op.traits.host or len(op.all_outputs) > 1:
+    if op.variadic or op.traits.host or len(op.all_outputs) > 1 or (op.traits.view and not op.attrs):
         return general(op)
     if len(op.operands) == 3 and not op.attrs and not op.traits.view:
         return ternary(op)

@@ -110,7 +110,7 @@ def add_at(out: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
 
 def add_into(out: np.ndarray, values: np.ndarray, dims: tuple[int, ...], indices: tuple) -> None:
     """Add values, broadcast, to the places that indices pick, in place.  Halves are added up in float32."""
-    if out.dtype.kind not in "fiub" or out.dtype == np.float16 or not out.flags.c_contiguous:
+    if out.dtype.kind not in "fiubc" or out.dtype == np.float16 or not out.flags.c_contiguous:
         wide = np.float32 if out.dtype.itemsize == 2 and out.dtype.kind not in "iu" else out.dtype
         sums = np.array(out, wide, order="C")
         add_into(sums, values, dims, indices)

@@ -14,6 +14,7 @@ from ..op import composite, define
 from ..sample import sample
 from ..shapes import broadcast_shapes, common_device
 from ..types import Shape, Type, type_of
+from .complex import conj
 from .reduce import sum
 from .view import permute, reshape
 from .windows import diagonal
@@ -359,11 +360,18 @@ def mv(input, vec):
     return matmul(input, vec)
 
 
-@composite(aliases=("vdot",))
+@composite()
 def dot(input, tensor):
     """Add up the products of two vectors' elements.  Shapes: [k], [k] -> [].  Raises ShapeError."""
     need_dims("dot(input, tensor)", input=(input, 1), tensor=(tensor, 1))
     return matmul(input, tensor)
+
+
+@composite()
+def vdot(input, other):
+    """Add up the products of two vectors' elements, the first ones conjugated.  Shapes: [k], [k] -> []."""
+    need_dims("vdot(input, other)", input=(input, 1), other=(other, 1))
+    return matmul(conj(input), other)
 
 
 @composite()

@@ -12,7 +12,7 @@ from ..dims import same
 from ..dtypes import bool_
 from ..errors import ShapeError
 from ..indices import whole
-from ..op import REGISTRY, Traits, define
+from ..op import COMPOSITES, REGISTRY, Traits, define
 from ..sample import sample
 from ..types import Shape, Type
 from ..views import BY_VALUE, MAPS, Chain, dtype_along, places_in, replay, shapes_along, step
@@ -133,6 +133,12 @@ def _scattered(base: Any, value: Any, *, chain: Chain) -> Any:
     return REGISTRY["where"](inside, unview(value, base.shape, chain), base)
 
 
+def _zeros(g: Any, kind: Type) -> Any:
+    """What is written over: of a complex base it may be parts, which are real."""
+    zeros = REGISTRY["new_zeros"](g, kind.shape)
+    return zeros if kind.dtype.is_complex else COMPOSITES["real"].function(zeros)
+
+
 view_scatter = define(
     "view_scatter",
     complex="analytic",
@@ -141,7 +147,7 @@ view_scatter = define(
     casts=lambda base, value, *, chain: (None, dtype_along(base.dtype, chain)),
     reference=_view_scatter,
     grad=(
-        lambda g, value_type, chain: view_scatter(g, REGISTRY["new_zeros"](g, value_type.shape), chain),
+        lambda g, value_type, chain: view_scatter(g, _zeros(g, value_type), chain),
         lambda g, chain: replay(g, chain),
     ),
     lower=lowering.decomposition(_scattered),
