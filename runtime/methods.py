@@ -160,6 +160,8 @@ def _setitem(self: Tensor, index: Any, value: Any) -> None:
     """Write `value`, broadcast and cast, into part of the tensor."""
     if not isinstance(value, Tensor):
         if isinstance(value, (int, float, complex)):
+            if isinstance(value, complex) and not self._meta.dtype.is_complex:
+                raise ArgumentError(f"x[index] = value: {value} does not fit into {self._meta.dtype}")
             value = lift(self._meta, value)
         else:
             value = tensor_of(np.asarray(value, self._meta.dtype.numpy))

@@ -68,12 +68,6 @@ def resolve_neg(input):
     return input
 
 
-@composite(method=False)
-def is_complex(input):
-    """Whether the tensor's dtype is complex."""
-    return dtype_of(input).is_complex
-
-
 @composite()
 def is_conj(input):
     """Whether a conjugate is still to be taken: never, as `conj` computes at once."""
@@ -134,17 +128,24 @@ def isreal(input):
     return eq(_imag(input), 0) if is_complex_valued(input) else eq(zeros_like(input), 0)
 
 
-def _pairs(input: np.ndarray) -> np.ndarray:
+def pairs(input: np.ndarray) -> np.ndarray:
+    """The parts of complex numbers, along a further dimension and in the same memory, whatever the strides."""
     part = input.real
     return np.lib.stride_tricks.as_strided(part, (*part.shape, 2), (*part.strides, part.itemsize))
+
+
+def _parts_of(dtype: DType) -> DType:
+    if not dtype.is_complex:
+        raise DTypeError(f"view_as_real: {dtype.name} has no parts")
+    return dtype.to_real()
 
 
 view_as_real = view_op(
     "view_as_real",
     shape=lambda shape: (*shape, 2),
     places=_no_places,
-    dtype=DType.to_real,
-    reference=_pairs,
+    dtype=_parts_of,
+    reference=pairs,
     dtypes="complex",
     complex="stated",
     grad=lambda g: view_as_complex(g.contiguous()),
