@@ -97,7 +97,7 @@ class Op:
     inapplicable  which standard sizes and layouts its samples leave out, and why: {"0-d": "needs a dim"}.
     method      whether it is also a method of tensors.  aliases: further public names.
     dtypes      the real dtypes it takes: "all", "float", "number" (not bool), "int" (and bool); "complex"
-                where it takes complex ones alone.
+                where complex numbers go in or come out in any case.
     complex     whether complex operands are taken, too, and what the gradient is then; None: they are
                 refused.  "analytic": the rules are those of an analytic function or of none, as for real
                 numbers, and cotangents are conjugated on their way in and out.  "stated": the rules

@@ -287,12 +287,22 @@ def _logaddexp_body(input: Any, other: Any) -> Any:
     return where(infinite, input, maximum(input, other) + log1p(exp(-abs(input - other))))
 
 
+def logaddexp_of(input: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """np.logaddexp, of complex numbers too: from the one whose exponential is the longer."""
+    if input.dtype.kind != "c":
+        return np.logaddexp(input, other)
+    first = input.real >= other.real
+    great, small = np.where(first, input, other), np.where(first, other, input)
+    return np.where((great == small) & np.isinf(great), great, great + np.log1p(np.exp(small - great)))
+
+
 logaddexp = elementwise(
     "logaddexp",
     _logaddexp_body,
-    reference=np.logaddexp,
+    reference=logaddexp_of,
     operands=BOTH,
     dtypes="float",
+    complex="analytic",
     commutative=True,
     grad=(
         lambda g, input, other: g * sigmoid(input - other),

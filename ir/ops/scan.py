@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from math import inf
 from typing import Any
 
@@ -20,7 +21,7 @@ from .compare import eq, ne, where
 from .create import ones_like, zeros_like
 from .extremum import to_index
 from .join import cat
-from .math import exp, log1p
+from .math import exp, log1p, logaddexp_of
 from .rearrange import flip
 from .view import narrow
 
@@ -297,14 +298,23 @@ def _grad_logcumsumexp(g: Any, input: Any, out: Any, input_type: Type, dim: int)
     return exp(input - out) * _backwards(g, decay, size, dim)
 
 
+def _logcumsumexp(input: np.ndarray, *, dim: int) -> np.ndarray:
+    if not input.ndim or not input.size:
+        return np.array(input)
+    if input.dtype.kind != "c":
+        return np.logaddexp.accumulate(input, axis=dim)
+    lines = np.moveaxis(input, dim, 0)
+    steps = accumulate(lines, logaddexp_of)
+    return np.moveaxis(np.array(list(steps)), 0, dim)
+
+
 logcumsumexp = define(
     "logcumsumexp",
     bind=bind_logcumsumexp,
     infer=lambda input, *, dim: input.with_dtype(float_dtype(input)),
     casts=lambda input, *, dim: (float_dtype(input),),
-    reference=lambda input, *, dim: (
-        np.logaddexp.accumulate(input, axis=dim) if input.ndim else np.array(input)
-    ),
+    reference=_logcumsumexp,
+    complex="analytic",
     grad=_grad_logcumsumexp,
     lower=lowering.kernel(_build_logcumsumexp),
     samples=_scan_samples(),

@@ -165,7 +165,7 @@ def _bind_logsumexp(input, dim, keepdim=False):
 
 
 def _logsumexp(input: Any, *, dim: Dims, keepdim: bool) -> Any:
-    high = np.maximum.reduce(input, axis=dim, keepdims=True, initial=-inf)
+    high = np.maximum.reduce(input.real, axis=dim, keepdims=True, initial=-inf)
     high = np.where(np.isinf(high), 0.0, high)  # inf - inf would be NaN
     total = np.log(np.add.reduce(np.exp(input - high), axis=dim, keepdims=keepdim))
     return total + high.reshape(total.shape)
@@ -180,6 +180,7 @@ def _build_logsumexp(k: Any, input: Any, *, dim: Dims, keepdim: bool) -> None:
 
 logsumexp = define(
     "logsumexp",
+    complex="analytic",
     bind=_bind_logsumexp,
     infer=lambda input, *, dim, keepdim: reduced(input, dim, keepdim, float_dtype(input)),
     casts=lambda input, **_: (float_dtype(input),),
