@@ -4,7 +4,7 @@ The public face hands names on and defines nothing: ops stand in ir/ops, what ru
 """
 
 from . import autograd, data, nn, optim, runtime
-from .facade import amp, backends, compiler, cuda, linalg, random, special, utils
+from .facade import amp, backends, compiler, cuda, fft, linalg, random, special, utils
 from .facade.amp import autocast
 from .facade.compiler import _dynamo, compile
 from .facade.late import __getattr__  # the compiler, and ops entered later
