@@ -62,7 +62,8 @@ def gradcheck(
     for x in wanted:
         if x.dtype not in (dtypes.float64, dtypes.complex128):
             raise GradError(
-                f"gradcheck: inputs must be float64 or complex128, not {x.dtype}", "differences of float32 are noise"
+                f"gradcheck: inputs must be float64 or complex128, not {x.dtype}",
+                "differences of float32 are noise",
             )
     outputs = _outputs(func, inputs)
     for number, x in enumerate(wanted):
@@ -95,7 +96,9 @@ def gradcheck(
 def _drawn(generator: np.random.Generator, y: Tensor) -> Tensor:
     """Normal numbers of the shape of `y`, in float64 or complex128."""
     found = generator.standard_normal(y._meta.shape)
-    return tensor(found + 1j * generator.standard_normal(y._meta.shape) if y._meta.dtype.is_complex else found)
+    return tensor(
+        found + 1j * generator.standard_normal(y._meta.shape) if y._meta.dtype.is_complex else found
+    )
 
 
 def gradgradcheck(

@@ -230,7 +230,9 @@ def _number(kind: type) -> Callable:
         number = number_in(self._data)
         if isinstance(number, complex) and kind is not complex:
             if number.imag:
-                raise ArgumentValueError(f"{kind.__name__}(x): {number} is no real number", f"x: {self._meta}")
+                raise ArgumentValueError(
+                    f"{kind.__name__}(x): {number} is no real number", f"x: {self._meta}"
+                )
             number = number.real
         value = kind(number)
         if modes.CHANGED:

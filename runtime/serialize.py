@@ -24,8 +24,8 @@ import numpy as np
 from ..ir import dtypes, lazy
 from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, DTypeError, LaminaError
-from ..ir.ops.complex import pairs as parted
 from ..ir.files import NotRegularError, open_regular
+from ..ir.ops.complex import pairs as parted
 from ..ir.own_files import replacing
 from ..ir.types import Device
 from . import modes
@@ -34,8 +34,8 @@ from .tensor import Parameter, Size, Tensor, tensor_of, wrap
 
 Target = str | os.PathLike | IO[bytes]
 
-# safetensors' names are ours in capitals: F32, BF16, U8, BOOL.  It has none for complex128, which is stored as
-# pairs of F64.
+# safetensors' names are ours in capitals: F32, BF16, U8, BOOL.  It has none for complex128, which is
+# stored as pairs of F64.
 DTYPES = {d.short.upper(): d for d in dtypes.EVERY if d is not dtypes.complex128}
 STRUCTURE, CHECKSUM = "lamina", "lamina.crc32"
 ENDING = b"\t\r\n"  # of a header with these: white space that means nothing, and stays where they are damaged

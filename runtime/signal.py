@@ -1,7 +1,7 @@
 """What signal processing starts from: windows, and the frequencies of a transform.
 
-Computed in float64 and rounded once.  A window of `periodic` length n is the symmetric one of n + 1 without its
-last number.
+Computed in float64 and rounded once.  A window of `periodic` length n is the symmetric one of n + 1 without
+its last number.
 """
 
 from __future__ import annotations

@@ -207,6 +207,7 @@ def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
     if plan.rules is not None:
         hs = [rule(gs[0], saved) if need else None for rule, need in zip(plan.rules, needs, strict=True)]
     else:
+        assert plan.vjp is not None, f"{plan.op.name} has no gradient"
         hs = plan.vjp(saved, tuple(gs), plan.attrs, tuple(needs))
     return [
         fit_tensor(as_tensor(h), t) if need and h is not None else None

@@ -17,7 +17,7 @@ from ..dtypes import DType, float32, float64
 from ..elementwise import elementwise
 from ..errors import DTypeError, ShapeError
 from ..op import REGISTRY, Traits, composite, define
-from ..sample import binary_samples, sample, unary_samples
+from ..sample import binary_samples, unary_samples
 from ..shapes import broadcast_shapes, common_device, float_dtype, result_dtype
 from ..types import Shape, Type, type_of
 from ..views import view_op
@@ -118,7 +118,9 @@ def real(input):
 def imag(input):
     """View the imaginary parts of complex numbers.  Raises DTypeError for real ones."""
     if not is_complex_valued(input):
-        raise DTypeError(f"imag: {dtype_of(input)} has no imaginary part", "zeros_like(x) is what it would be")
+        raise DTypeError(
+            f"imag: {dtype_of(input)} has no imaginary part", "zeros_like(x) is what it would be"
+        )
     return _imag(input)
 
 
@@ -129,7 +131,7 @@ def isreal(input):
 
 
 def pairs(input: np.ndarray) -> np.ndarray:
-    """The parts of complex numbers, along a further dimension and in the same memory, whatever the strides."""
+    """The parts of complex numbers, along a further dimension: the same memory, whatever the strides."""
     part = input.real
     return np.lib.stride_tricks.as_strided(part, (*part.shape, 2), (*part.strides, part.itemsize))
 
@@ -158,7 +160,9 @@ view_as_real = view_op(
 
 def _check_pairs(shape: Shape) -> Shape:
     if not shape or shape[-1] != 2:
-        raise ShapeError(f"view_as_complex: the last dimension must hold pairs, and the shape is {list(shape)}")
+        raise ShapeError(
+            f"view_as_complex: the last dimension must hold pairs, and the shape is {list(shape)}"
+        )
     return shape[:-1]
 
 
@@ -313,6 +317,9 @@ def polar(abs, angle):
 
     Shapes: [...], [...] broadcast -> [...].  Raises DTypeError.
     """
-    if dtype_of(abs) is not dtype_of(angle):
-        raise DTypeError(f"polar: both must be of one dtype, not {dtype_of(abs)} and {dtype_of(angle)}")
+    kinds = dtype_of(abs), dtype_of(angle)
+    if kinds not in ((float32, float32), (float64, float64)):
+        raise DTypeError(
+            f"polar: both must be float32 or both float64, not {kinds[0].name} and {kinds[1].name}"
+        )
     return complex(abs * REGISTRY["cos"](angle), abs * REGISTRY["sin"](angle))

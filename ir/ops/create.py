@@ -55,7 +55,7 @@ def _fits(op: str, value: Number, dtype: DType) -> None:
     """Raise ArgumentValueError for a number too large for an integer type; one below 0 wraps if unsigned."""
     if isinstance(value, complex) and not dtype.is_complex:
         raise ArgumentValueError(f"{op}: {value} does not fit into {dtype.name}")
-    if dtype.category == "int":
+    if dtype.category == "int" and not isinstance(value, complex):
         limits = np.iinfo(dtype.numpy)
         if not min(limits.min, -limits.max) <= value <= limits.max:
             raise ArgumentValueError(f"{op}: {value} does not fit into {dtype.name}")

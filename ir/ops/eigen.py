@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..op import Traits, composite, define
@@ -65,7 +63,7 @@ linalg_eig = define(
     dtypes="complex",
     complex="stated",
     method=False,
-    doc="Find eigenvalues, in no order, and eigenvectors of length 1, which are columns: A @ V = V @ diag(L).  "
+    doc="Find eigenvalues, in no order, and eigenvectors of length 1, as columns: A @ V = V @ diag(L).  "
     "Both are complex.  Vectors are known up to a factor of length 1, on which nothing may depend that is "
     "differentiated.  Shapes: [..., n, n] -> [..., n], [..., n, n].  Raises ShapeError, DTypeError, "
     "ArgumentValueError.",

@@ -210,7 +210,9 @@ def linalg_lstsq(A, B, rcond=None, *, driver=None):
     rest = matmul(A, solution) - B
     values = linalg_svdvals(A)
     rank = sum(_counts(values, A.shape, None, rcond), dim=-1)
-    residuals = sum(real(conj(rest) * rest), dim=-2) if A.shape[-2] > A.shape[-1] else reshape(rest[..., :0], (0,))
+    residuals = (
+        sum(real(conj(rest) * rest), dim=-2) if A.shape[-2] > A.shape[-1] else reshape(rest[..., :0], (0,))
+    )
     return LeastSquares(solution, residuals, rank, values)
 
 
@@ -234,7 +236,9 @@ def linalg_solve_triangular(A, B, *, upper, left=True, unitriangular=False):
 def cholesky_solve(input, L2, upper=False):
     """Solve A @ X = input, given A's Cholesky factor.  Shapes: [..., n, k], [..., n, n] -> [..., n, k]."""
     if upper:
-        return linalg_solve_triangular(L2, linalg_solve_triangular(adjoint(L2), input, upper=False), upper=True)
+        return linalg_solve_triangular(
+            L2, linalg_solve_triangular(adjoint(L2), input, upper=False), upper=True
+        )
     return linalg_solve_triangular(adjoint(L2), linalg_solve_triangular(L2, input, upper=False), upper=True)
 
 
@@ -243,7 +247,7 @@ def cholesky_solve(input, L2, upper=False):
 
 @composite(method=False)
 def linalg_vecdot(x, y, *, dim=-1):
-    """Multiply vectors, which stand along `dim`, the first conjugated.  Shapes: [..., n], [..., n] -> [...]."""
+    """Multiply vectors along `dim`, the first conjugated.  Shapes: [..., n], [..., n] -> [...]."""
     return sum(conj(x) * y, dim=dim)
 
 

@@ -1,8 +1,8 @@
 """Discrete Fourier transforms, by NumPy's pocketfft, which keeps the precision of what it is given.
 
 Three records do the work (complex to complex, real to half of a Hermitian signal, and back), and everything
-that PyTorch has is written with them.  Their scale is said as one word, so that the adjoint, which is the
-gradient, is the transform in the other direction with the same word: "none", "ortho" (1/sqrt(n)) or "n" (1/n).
+that PyTorch has is written with them.  Their scale is said as one word, "none", "ortho" (1/sqrt(n)) or "n"
+(1/n), so that the adjoint, which is the gradient, is the transform in the other direction with the same word.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _of_numpy(scale: str, forward: bool) -> Any:
 
 
 def bind_fft_c2c(input, dim, scale="none", forward=True):
-    """Transform over the dimensions `dim`.  Shapes: [...] -> complex [...].  scale: "none", "ortho" or "n"."""
+    """Transform over the dimensions `dim`; scale: "none", "ortho" or "n".  Shapes: [...] -> complex [...]."""
     return (input,), {"dim": tuple(dim), "scale": scale, "forward": bool(forward)}
 
 
@@ -57,7 +57,11 @@ fft_c2c = define(
     grad=lambda g, dim, scale, forward: fft_c2c(g, dim, scale, not forward),
     lower=_POCKETFFT,
     method=False,
-    samples=lambda: [sample((1,), (0,)), sample((17,), (0,)), sample((2, 3, 4), (0, 2), "n", False)],
+    samples=lambda: [
+        sample((1,), dim=(0,)),
+        sample((17,), dim=(0,)),
+        sample((2, 3, 4), dim=(0, 2), scale="n", forward=False),
+    ],
 )
 
 
@@ -71,7 +75,9 @@ def bind_fft_r2c(input, dim, scale="none"):
 
 def _infer_r2c(input: Type, *, dim: tuple, scale: str) -> Type:
     if input.dtype.is_complex:
-        raise DTypeError(f"fft of real numbers: does not take {input.dtype.name}", "fft takes complex numbers")
+        raise DTypeError(
+            f"fft of real numbers: does not take {input.dtype.name}", "fft takes complex numbers"
+        )
     at = dim[-1]
     shape = (*input.shape[:at], input.shape[at] // 2 + 1, *input.shape[at + 1 :])
     return input.with_shape(shape).with_dtype(input.dtype.to_complex())
@@ -94,7 +100,11 @@ fft_r2c = define(
     grad=_grad_r2c,
     lower=_POCKETFFT,
     method=False,
-    samples=lambda: [sample((1,), (0,)), sample((17,), (0,)), sample((2, 3, 4), (0, 2), "n")],
+    samples=lambda: [
+        sample((1,), dim=(0,)),
+        sample((17,), dim=(0,)),
+        sample((2, 3, 4), dim=(0, 2), scale="n"),
+    ],
 )
 
 
@@ -139,7 +149,11 @@ fft_c2r = define(
     grad=_grad_c2r,
     lower=_POCKETFFT,
     method=False,
-    samples=lambda: [sample((1,), (0,), 1), sample((9,), (0,), 17), sample((2, 3, 3), (0, 2), 4, "none")],
+    samples=lambda: [
+        sample((1,), dim=(0,), size=1),
+        sample((9,), dim=(0,), size=17),
+        sample((2, 3, 3), dim=(0, 2), size=4, scale="none"),
+    ],
 )
 
 
@@ -171,7 +185,9 @@ def _complexes(x: Any) -> Any:
 def _reals(op: str, input: Any) -> Any:
     found = _ready(op, input)
     if is_complex_valued(found):
-        raise DTypeError(f"{op}: takes real numbers, not {dtype_of(found).name}", f"{op[1:]} takes complex ones")
+        raise DTypeError(
+            f"{op}: takes real numbers, not {dtype_of(found).name}", f"{op[1:]} takes complex ones"
+        )
     return found
 
 
@@ -227,6 +243,7 @@ def _over(op: str, input: Any, s: Any, dim: Any) -> tuple[list[int | None], tupl
             raise ArgumentValueError(f"{op}: a dimension appears twice in {dim}")
     if s is not None and len(s) != len(dims):
         raise ArgumentValueError(f"{op}: {len(s)} sizes for {len(dims)} dimensions")
+    sizes: list[int | None]
     sizes = [None if n == -1 else _length(op, n) for n in s] if s is not None else [None] * len(dims)
     for n, d in zip(sizes, dims, strict=True):
         if n is None:
@@ -277,9 +294,9 @@ _KINDS: dict[str, tuple[Callable, bool, str, str]] = {
     "fft": (_c2c_over, True, "Transform", "[..., n, ...] -> complex [..., n, ...]"),
     "ifft": (_c2c_over, False, "Transform back", "[..., n, ...] -> complex [..., n, ...]"),
     "rfft": (_from_real, True, "Transform real numbers", "real [..., n] -> complex [..., n // 2 + 1]"),
-    "irfft": (_to_real, False, "Transform back to real numbers", "complex [..., n // 2 + 1] -> real [..., n]"),
+    "irfft": (_to_real, False, "Transform back to reals", "complex [..., n // 2 + 1] -> real [..., n]"),
     "hfft": (_to_real, True, "Transform a Hermitian signal", "complex [..., n // 2 + 1] -> real [..., n]"),
-    "ihfft": (_from_real, False, "Transform back to a Hermitian signal", "real [..., n] -> [..., n // 2 + 1]"),
+    "ihfft": (_from_real, False, "Transform back to half a signal", "real [..., n] -> [..., n // 2 + 1]"),
 }  # fmt: skip
 
 
@@ -287,8 +304,8 @@ def _enter(kind: str) -> None:
     """Enter a transform of one dimension, of two and of any number."""
     run, forward, what, shapes = _KINDS[kind]
     said = (
-        f"Shapes: {shapes}, by default as many points as there are.  norm: 'backward' (scaled on the way back), "
-        "'ortho', 'forward'.\n    Raises ArgumentValueError, DimError, DTypeError."
+        f"Shapes: {shapes}, by default of as many points as there are.  norm: 'backward' (scaled on the way "
+        "back), 'ortho', 'forward'.\n    Raises ArgumentValueError, DimError, DTypeError."
     )
 
     def one(input, n=None, dim=-1, norm=None):

@@ -105,7 +105,7 @@ def infer_slogdet(input: Type) -> tuple[Type, Type]:
 
 
 def vjp_slogdet(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
-    """d log|det| + i d arg(det) is the trace of A^-1 dA; the sign of a complex determinant turns by the latter."""
+    """d log|det| + i d arg(det) is the trace of A^-1 dA; by the latter the sign turns, if it is complex."""
     (input, sign), (to_sign, g) = saved, cotangents
     if is_complex_valued(sign) and to_sign is not None:
         turned = imag(conj(sign) * to_sign) * 1j

@@ -40,8 +40,8 @@ def _lengths(op: str, n_fft: Any, hop_length: Any, win_length: Any) -> tuple[int
             raise ArgumentError(f"{op}: {name} must be an int, not {type(n).__name__}")
     if n_fft <= 0 or hop_length <= 0 or not 0 < win_length <= n_fft:
         raise ArgumentValueError(
-            f"{op}: takes n_fft > 0, hop_length > 0 and 0 < win_length <= n_fft, not {n_fft}, {hop_length} and "
-            f"{win_length}"
+            f"{op}: takes n_fft > 0, hop_length > 0 and 0 < win_length <= n_fft, "
+            f"not {n_fft}, {hop_length} and {win_length}"
         )
     return n_fft, hop_length, win_length
 
@@ -54,8 +54,8 @@ def stft(
     """Transform the stretches of `n_fft` elements that start `hop_length` (n_fft // 4) apart.
 
     window: what they are multiplied by, [win_length], in their middle.  center: the signal is first continued
-    by n_fft // 2 at both ends, by `pad_mode`.  normalized: divided by sqrt(n_fft).  onesided: only half of the
-    frequencies, by default where signal and window are real.  return_complex: must be given for real ones;
+    by n_fft // 2 at both ends, by `pad_mode`.  normalized: divided by sqrt(n_fft).  onesided: half of the
+    frequencies alone, by default where signal and window are real.  return_complex: must be given for real ones;
     False gives pairs.  Shapes: [n] or [b, n] -> complex [b, frequencies, stretches].
     Raises ShapeError, ArgumentError, ArgumentValueError.
     """
@@ -63,7 +63,9 @@ def stft(
         raise ShapeError(f"stft(input): takes a signal [n] or several [b, n], not {list(input.shape)}")
     dtype = dtype_of(input)
     if not dtype.inexact:
-        raise DTypeError(f"stft: a floating or complex signal is needed, not {dtype.name}", "convert: x.float()")
+        raise DTypeError(
+            f"stft: a floating or complex signal is needed, not {dtype.name}", "convert: x.float()"
+        )
     n_fft, hop_length, win_length = _lengths("stft", n_fft, hop_length, win_length)
     complex_in = dtype.is_complex or (window is not None and is_complex_valued(window))
     if return_complex is None:
@@ -106,7 +108,9 @@ def istft(
     Signal estimation from modified short-time Fourier transform, 1984.
     """
     if not is_complex_valued(input):
-        raise DTypeError(f"istft: input must be complex, not {dtype_of(input).name}", "view_as_complex of pairs")
+        raise DTypeError(
+            f"istft: input must be complex, not {dtype_of(input).name}", "view_as_complex of pairs"
+        )
     if input.ndim not in (2, 3):
         raise ShapeError(f"istft(input): takes [frequencies, stretches], or several, not {list(input.shape)}")
     n_fft, hop_length, win_length = _lengths("istft", n_fft, hop_length, win_length)
@@ -115,7 +119,9 @@ def istft(
     onesided = frequencies != n_fft if onesided is None else onesided
     wanted = n_fft // 2 + 1 if onesided else n_fft
     if frequencies != wanted or not count:
-        raise ShapeError(f"istft: takes {wanted} frequencies of one stretch or more, not {frequencies} of {count}")
+        raise ShapeError(
+            f"istft: takes {wanted} frequencies of one stretch or more, not {frequencies} of {count}"
+        )
     if return_complex and onesided:
         raise ArgumentValueError("istft: a complex signal needs all frequencies", "give onesided=False")
     if not return_complex and window is not None and is_complex_valued(window):
