@@ -50,4 +50,4 @@ __all__ = [
     "is_grad_enabled", "is_inference_mode_enabled", "is_tensor", "load", "no_grad", "save", "scalar_tensor",
     "set_grad_enabled", "set_num_threads", "set_printoptions", "tensor",
 ]  # fmt: skip
-__all__ += list(ops.FUNCTIONS | random.FUNCTIONS | signal.FUNCTIONS)
+__all__ += list(filter(ops.is_offered, ops.FUNCTIONS | random.FUNCTIONS | signal.FUNCTIONS))

@@ -55,8 +55,8 @@ def stft(
 
     window: what they are multiplied by, [win_length], in their middle.  center: the signal is first continued
     by n_fft // 2 at both ends, by `pad_mode`.  normalized: divided by sqrt(n_fft).  onesided: half of the
-    frequencies alone, by default where signal and window are real.  return_complex: must be given for real ones;
-    False gives pairs.  Shapes: [n] or [b, n] -> complex [b, frequencies, stretches].
+    frequencies alone, by default where signal and window are real.  return_complex: must be given for real
+    ones; False gives pairs.  Shapes: [n] or [b, n] -> complex [b, frequencies, stretches].
     Raises ShapeError, ArgumentError, ArgumentValueError.
     """
     if input.ndim not in (1, 2):
