@@ -6,7 +6,7 @@ import sys
 from types import ModuleType
 
 from .. import autograd, data, nn
-from . import amp, backends, compiler, cuda, linalg, random, special, utils
+from . import amp, backends, compiler, cuda, fft, linalg, random, special, utils
 
 ROOT = __package__.rpartition(".")[0]  # lamina
 
@@ -24,6 +24,7 @@ MODULES: dict[str, ModuleType] = {
     "compiler": compiler,
     "cuda": cuda,
     "cuda.amp": amp,
+    "fft": fft,
     "linalg": linalg,
     "nn.modules": nn,
     "nn.parameter": nn,

@@ -93,10 +93,8 @@ def is_offered(name: str) -> bool:
 
 
 # What scripts reach for that is not here, and what does instead.
-_COMPLEX = "Lamina has no complex numbers; NumPy has them"
 _ELSEWHERE = {
-    **dict.fromkeys(("complex", "complex32", "complex64", "complex128", "cfloat", "cdouble"), _COMPLEX),
-    **dict.fromkeys(("polar", "view_as_complex", "view_as_real", "stft", "istft", "fft"), _COMPLEX),
+    **dict.fromkeys(("complex32", "chalf"), "its complex numbers have parts of 32 or 64 bits: complex64"),
     **dict.fromkeys(("sparse", "sparse_coo_tensor", "sparse_csr_tensor"), "Lamina's tensors are dense"),
     **dict.fromkeys(("distributed", "multiprocessing"), "Lamina runs in one process"),
     "distributions": "write the log-probability out, and draw with lamina.normal, multinomial and their kin",
