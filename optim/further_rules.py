@@ -1,11 +1,11 @@
-"""Further rules of one element at a time: NAdam, RAdam, ASGD, Rprop; and SparseAdam, which has nothing to do."""
+"""Further rules of one element at a time: NAdam, RAdam, ASGD, Rprop; and SparseAdam."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from ..ir.errors import ArgumentValueError, GradError
+from ..ir.errors import GradError
 from ..ir.op import REGISTRY
 from ..runtime import ops
 from .optimizer import Optimizer, require

@@ -101,16 +101,7 @@ class LBFGS(Optimizer):
                 break
             asked = 0
             if searching:
-                places, along = [p.clone() for p in group["params"]], d
-
-                def at(step: float) -> Point:
-                    self._move(step, along)
-                    value = float(evaluate())
-                    gradient = self._gradient()
-                    for p, place in zip(group["params"], places, strict=True):
-                        p.copy_(place)
-                    return Point(step, value, gradient, float(gradient.dot(along)))
-
+                at = self._line(d, evaluate)
                 end, asked = strong_wolfe(at, Point(0.0, loss, grad, slope), t, _largest(d))
                 t, loss, grad = end.step, end.loss, end.gradient
                 self._move(t, d)
@@ -130,6 +121,20 @@ class LBFGS(Optimizer):
                 break
         state.update(zip(KEPT, (d, t, dirs, steps, ro, scale, before, loss_before), strict=True))
         return first
+
+    def _line(self, along: Tensor, evaluate: Callable[[], Any]) -> Callable[[float], Point]:
+        """The loss, its gradient and slope at a step from where the parameters are, which they stay at."""
+        params = self.param_groups[0]["params"]
+        places = [p.clone() for p in params]
+
+        def at(step: float) -> Point:
+            self._move(step, along)
+            loss, gradient = float(evaluate()), self._gradient()
+            for p, place in zip(params, places, strict=True):
+                p.copy_(place)
+            return Point(step, loss, gradient, float(gradient.dot(along)))
+
+        return at
 
     def _gradient(self) -> Tensor:
         """All gradients in one row; zeros for those that there are none of."""

@@ -17,7 +17,6 @@ from ..runtime.methods import Handle
 from ..runtime.update import apply_update, update_with_history
 from .flat import Flat, flat_for
 
-
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "<required parameter>"})()
 
 
@@ -48,6 +47,7 @@ class Optimizer:
     ] = {}  # 0-d states beside the count: what they begin with, or whose number
 
     def __init__(self, params: Iterable, defaults: dict[str, Any]):
+        check_settings(defaults)
         if isinstance(params, Tensor):
             raise ArgumentError(
                 "params must be an iterable of tensors or of dicts, not one tensor", "pass [tensor]"
@@ -57,7 +57,6 @@ class Optimizer:
             raise ArgumentError(
                 f"params must be an iterable of tensors or of dicts, not {type(params).__name__}", *remedy
             )
-        check_settings(defaults)
         self.defaults = defaults
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
@@ -364,7 +363,7 @@ class Optimizer:
         return list(self._of_states.get(when, ()))
 
     def register_step_pre_hook(self, hook: Callable) -> Handle:
-        """Call `hook(optimizer, args, kwargs)` before each step; what it returns takes the arguments' place."""
+        """Call `hook(optimizer, args, kwargs)` before each step; what it returns replaces the arguments."""
         return hung(self._before, hook)
 
     def register_step_post_hook(self, hook: Callable) -> Handle:

@@ -91,6 +91,7 @@ def update_with_history(op: Op, columns: Sequence[tuple[Tensor, ...]], numbers: 
     scalars = [float(x) if isinstance(x, int) else x for x in scalars]
     assert isinstance(op.lower, Decomposition), f"{op.name} is no update"
     with enable_grad():
-        updated = op.lower.function(*scalars, *operands[count:], **attrs)
+        tensors = [x.clone() for x in operands[count:]]  # what is saved of them is not written below
+        updated = op.lower.function(*scalars, *tensors, **attrs)
         for x, new in zip(chain(params, *states), updated, strict=True):
             x.copy_(new)

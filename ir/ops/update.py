@@ -58,7 +58,8 @@ def update(
     optimizer's own, and are computed with in float64 in graphs too.  states: the names of the state lists;
     held: which of them there are, from the numbers that are None and the flags (all of them without it).
     quick: like `rule`, but its step writes the arrays itself, in fewer NumPy calls; its numbers are 0-d
-    arrays of the tensors' dtype.  None where it does not know the numbers and flags.  samples: its own, where those for all won't do.
+    arrays of the tensors' dtype.  None where it does not know the numbers and flags.
+    samples, inapplicable: its own, where those for all won't do.
     """
     flags = flags or {}
     optional = tuple(n for n, default in numbers.items() if default == 0)

@@ -17,7 +17,7 @@ from ...nn import Module
 from ...nn.epoch import advance
 from ...nn.members import fields
 from ...nn.module import observed_call
-from ...optim.optimizer import Optimizer
+from ...optim.optimizer import Optimizer, closure_of
 from ...runtime import Tensor, creation, enable_grad, modes, ops, random
 from ...runtime.dispatch import EAGER, run_general, torch_names
 from ...runtime.inplace import write
@@ -46,21 +46,22 @@ def native_step(optimizer: Optimizer) -> None:
     """Update the parameters: the middle of `Optimizer.step`."""
     if modes.CHANGED:
         modes.tell("gradients")
-    for group in optimizer.param_groups:
-        optimizer._step_group(group)
+    optimizer._opt_called = True
+    optimizer._step_groups()
 
 
 def observed_step(optimizer: Optimizer, closure: Callable | None = None) -> Any:
     """`Optimizer.step` in a form whose hooks and closure are interpreted."""
     for hook in optimizer._before:
-        hook(optimizer, (closure,), {})
+        given = (optimizer,) if closure is None else (optimizer, closure)
+        closure = closure_of(hook(optimizer, given, {}), closure)
     loss = None
     if closure is not None:
         with enable_grad():
             loss = closure()
     native_step(optimizer)
     for hook in optimizer._after:
-        hook(optimizer, (closure,), {})
+        hook(optimizer, (optimizer,) if closure is None else (optimizer, closure), {})
     return loss
 
 
@@ -319,7 +320,8 @@ class Library(CalledBack):
             for value in vars(optimizer).values():
                 self.made_inside(value)
             return None
-        own = [n for n in ("_step_group", "numbers", "states", "initial", "_counted", "_step_flat")
+        own = [n for n in ("_step_groups", "_step_group", "_step_part", "_step_flat", "_update", "_apply",
+                           "numbers", "states", "initial", "with_counters", "_counted", "_first_counters")
                if not _of_library(type(optimizer), n)]  # fmt: skip
         if own:
             return self.natively(f"{type(optimizer).__name__}.{own[0]}() is called from inside the framework",
