@@ -74,8 +74,8 @@ class Adam(Optimizer):
     def __init__(
         self, params: Iterable, lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
         weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None,
-        maximize: bool = False, capturable: bool = False, differentiable: bool = False, fused: bool | None = None,
-        decoupled_weight_decay: bool = False,
+        maximize: bool = False, capturable: bool = False, differentiable: bool = False,
+        fused: bool | None = None, decoupled_weight_decay: bool = False,
     ):  # fmt: skip
         common(lr, eps, weight_decay)
         check_betas(betas)

@@ -330,7 +330,8 @@ class Library(CalledBack):
             closure = args[1] if len(args) > 1 else kwargs.get("closure")
             if function is not _STEP:
                 if closure is not None:
-                    return self.natively("an optimizer that calls its closure from inside the framework",
+                    return self.natively("an optimizer calls its closure as often as what it computes asks for; "
+                                         "trace the closure, or what it calls",
                                          function, args, kwargs)  # fmt: skip
                 return self._natively_with(optimizer, function, args, kwargs)
             if closure is not None or optimizer._before or optimizer._after:

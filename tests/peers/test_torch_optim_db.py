@@ -1,4 +1,4 @@
-"""PyTorch's own database of optimizers: each of its inputs, stepped on both sides, and states that move over."""
+"""PyTorch's own database of optimizers: each of its inputs on both sides, and states that move over."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ ERRORS = [
 
 
 def crossed(value, to, known=None):
-    """Tensors of one side as those of the other, in whatever they stand in; leaves stay leaves, one stays one."""
+    """Tensors of one side as those of the other, wherever they stand; leaves stay leaves, one stays one."""
     known = {} if known is None else known
     if isinstance(value, (torch.Tensor, lamina.Tensor)):
         if id(value) not in known:
@@ -78,13 +78,13 @@ class Pair:
     def bounds(self):
         """How far parameters, and states, may be apart.
 
-        An update is at most 40 roundings, in another order than PyTorch's, of terms no greater than the larger
-        of 1 and what is compared; over the steps they add up. With a rate that is a float32 tensor PyTorch's
+        An update is at most 40 roundings, in another order than PyTorch's, of terms no greater than the
+        larger of 1 and what is compared; over the steps they add up. With a rate that is a float32 tensor PyTorch's
         Muon decays in float32. Muon's matrices are rounded to bfloat16: a sum that rounds to the other side
         moves an element of the direction, at most 1.6 in these shapes, by units of 2 ** -8, of which we allow
         four. LBFGS divides by differences of gradients, which for a step of `rate` agree in all but a share
-        of `rate`; some ten of these are multiplied together before it ends. In float32 that leaves no digit of
-        the states, and roundings decide where an iteration ends.
+        of `rate`; some ten of these are multiplied together before it ends. In float32 that leaves no
+        digit of the states, and roundings decide where an iteration ends.
         """
         eps, rate = np.finfo(self.dtype).eps, float(self.rate)
         state = 40 * self.steps * eps
