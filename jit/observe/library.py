@@ -18,6 +18,7 @@ from ...nn.epoch import advance
 from ...nn.members import fields
 from ...nn.module import observed_call
 from ...optim.optimizer import Optimizer, closure_of
+from ...optim.schedule import warn_of_order
 from ...runtime import Tensor, creation, enable_grad, modes, ops, random
 from ...runtime.dispatch import EAGER, run_general, torch_names
 from ...runtime.inplace import write
@@ -330,7 +331,7 @@ class Library(CalledBack):
             closure = args[1] if len(args) > 1 else kwargs.get("closure")
             if function is not _STEP:
                 if closure is not None:
-                    return self.natively("an optimizer calls its closure as often as what it computes asks for; "
+                    return self.natively("an optimizer calls its closure as often as its results ask; "
                                          "trace the closure, or what it calls",
                                          function, args, kwargs)  # fmt: skip
                 return self._natively_with(optimizer, function, args, kwargs)
@@ -462,6 +463,8 @@ _HANDLERS: dict[Any, Callable] = {
     _OWN["__delattr__"]: lambda self, function, args, kwargs: self._delete_of_module(*args),
     advance: Library._advance,
     native_step: Library._native_step,
+    # What it finds of an optimizer stays so, and a run in which it warns is not kept.
+    warn_of_order: lambda self, function, args, kwargs: function(*args),
     unwrapped(vars(Tensor)["item"]): Library._item,
     unwrapped(vars(Tensor)["numpy"]): Library._numpy,
     unwrapped(creation.tensor): Library._tensor_of_number,

@@ -79,8 +79,9 @@ class Pair:
         """How far parameters, and states, may be apart.
 
         An update is at most 40 roundings, in another order than PyTorch's, of terms no greater than the
-        larger of 1 and what is compared; over the steps they add up. With a rate that is a float32 tensor PyTorch's
-        Muon decays in float32. Muon's matrices are rounded to bfloat16: a sum that rounds to the other side
+        larger of 1 and what is compared; over the steps they add up. With a rate that is a float32 tensor
+        PyTorch's Muon decays in float32. Muon's matrices are rounded to bfloat16: a sum that rounds to the
+        other side
         moves an element of the direction, at most 1.6 in these shapes, by units of 2 ** -8, of which we allow
         four. LBFGS divides by differences of gradients, which for a step of `rate` agree in all but a share
         of `rate`; some ten of these are multiplied together before it ends. In float32 that leaves no
