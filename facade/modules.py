@@ -26,7 +26,7 @@ MODULES: dict[str, ModuleType] = {
     "cuda.amp": amp,
     "linalg": linalg,
     "nn.modules": nn,
-    "nn.parameter": nn,
+    "nn.modules.module": nn.module,
     "random": random,
     "special": special,
     "utils": utils,
