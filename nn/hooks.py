@@ -57,8 +57,25 @@ def add(hooks: dict[int, Hook], hook: Hook, prepend: bool = False) -> RemovableH
     return handle
 
 
-# The hooks of all modules' calls, ahead of their own.
-EVERYWHERE: dict[int, Hook] = Tracked()
+class Everywhere(Tracked):
+    """The hooks of all modules' calls, ahead of their own.
+
+    changed: told whether there are any, so that calls need not ask as long as there are none.
+    """
+
+    __slots__ = ("changed",)
+    changed: Callable[[bool], None]
+
+    def _put(self, key: Any, value: Any) -> None:
+        super()._put(key, value)
+        self.changed(True)
+
+    def _dropped(self, key: Any) -> None:
+        super()._dropped(key)
+        self.changed(bool(self))
+
+
+EVERYWHERE = Everywhere()
 # Those called when a parameter, a buffer or a child is registered with any module.
 _REGISTERED: dict[int, Hook] = Tracked()
 

@@ -84,7 +84,7 @@ class Module(Plain):
             if answered is not modes.UNSERVED:
                 return answered
         try:  # as in `observed_call`; one more function would cost every call 70 ns
-            if self._call_hooks or EVERYWHERE:
+            if self._call_hooks:
                 return hooking.call(self, args, kwargs)
             return self.forward(*args, **kwargs)
         except Exception as error:
@@ -621,11 +621,31 @@ for _kind in ("forward", "forward_pre", "backward", "backward_pre"):
 def observed_call(self: Module, *args: Any, **kwargs: Any) -> Any:
     """What `Module.__call__` does by itself: the form of it that a recorder follows."""
     try:
-        if self._call_hooks or EVERYWHERE:
+        if self._call_hooks:
             return hooking.call(self, args, kwargs)
         return self.forward(*args, **kwargs)
     except Exception as error:
         refuse(error, type(self).__name__, self.forward, args, kwargs)
+
+
+def _called_with_every_hook(self: Module, *args: Any, **kwargs: Any) -> Any:
+    """What a module's call is while there are hooks of all modules."""
+    try:
+        return hooking.call(self, args, kwargs)
+    except Exception as error:
+        refuse(error, type(self).__name__, self.forward, args, kwargs)
+
+
+_called_with_every_hook.__name__ = "__call__"
+_PLAIN_CALL = Module.__call__
+
+
+def _follow_hooks(some: bool) -> None:
+    Module.__call__ = _called_with_every_hook if some else _PLAIN_CALL  # type: ignore[method-assign]
+    advance()
+
+
+EVERYWHERE.changed = _follow_hooks
 
 
 def no_child(given: Any, name: str) -> ArgumentError:

@@ -128,11 +128,12 @@ def _fractional_max_pool(n: int) -> Callable:
         drawn = _random_samples
         if drawn is None:
             drawn = ops.empty(batch, channels, n, dtype=x.dtype, device=x.device).uniform_()
-        elif tuple(drawn.shape) != (batch, channels, n):
+        elif drawn.ndim != 3 or drawn.shape[0] < batch or tuple(drawn.shape[1:]) != (channels, n):
             raise ShapeError(
                 f"{name}: _random_samples must have shape {[batch, channels, n]}, not {[*drawn.shape]}"
             )
         places: Any = 0  # [batch, channels, every output, every element of its window]
+        drawn = drawn[:batch]
         for d in range(n):
             at = _starts(drawn[..., order[d]], sizes[d], counts[d], window[d]).unsqueeze(-1)
             at = at + ops.arange(window[d])

@@ -17,21 +17,21 @@ __all__ = [
     "transfer_parametrizations_and_params", "type_before_parametrizations",
 ]  # fmt: skip
 
-_depth = 0  # of open `cached` blocks
-_values: dict[tuple[int, str], Tensor] = {}  # what was computed in them, by module and name
+# What was computed in the outermost open `cached` block, by module and name.
+_values: dict[tuple[int, str], Tensor] | None = None
 
 
 @contextmanager
 def cached() -> Iterator[None]:
     """Within the block, compute each parametrized tensor once, at its first reading."""
-    global _depth
-    _depth += 1
+    global _values
+    before = _values
+    if before is None:
+        _values = {}
     try:
         yield
     finally:
-        _depth -= 1
-        if not _depth:
-            _values.clear()
+        _values = before
 
 
 def _register(module: Module, name: str, tensor: Tensor) -> None:
@@ -171,7 +171,7 @@ def _computed(name: str) -> property:
 
     def read(self: Any) -> Tensor:
         found = self.parametrizations[name]
-        if not _depth:
+        if _values is None:
             return found()
         key = id(self), name
         if key not in _values:
@@ -257,7 +257,8 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
         original = Parameter(value.detach()) if value.requires_grad else value
     delattr(type(module), tensor_name)
     del module.parametrizations[tensor_name]
-    _values.pop((id(module), tensor_name), None)
+    if _values is not None:
+        _values.pop((id(module), tensor_name), None)
     _register(module, tensor_name, original)
     if not is_parametrized(module):
         delattr(module, "parametrizations")
