@@ -27,7 +27,7 @@ MODULES: dict[str, ModuleType] = {
     "fft": fft,
     "linalg": linalg,
     "nn.modules": nn,
-    "nn.parameter": nn,
+    "nn.modules.module": nn.module,
     "optim.swa_utils": swa_utils,
     "random": random,
     "special": special,
