@@ -3,7 +3,7 @@
 The public face hands names on and defines nothing: ops stand in ir/ops, what runs them in runtime.
 """
 
-from . import autograd, data, nn, optim, runtime
+from . import autograd, data, distributions, nn, optim, runtime
 from .facade import amp, backends, compiler, cuda, fft, linalg, random, special, utils
 from .facade.amp import autocast
 from .facade.compiler import _dynamo, compile
