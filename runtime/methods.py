@@ -43,6 +43,8 @@ def apply_op(op: Op, args: tuple, kwargs: dict) -> Any:
 
 def _swapped(fast: Callable) -> Callable:
     def swapped(self, other):
+        if isinstance(other, Tensor):
+            return fast(other, self)
         if not isinstance(other, (int, float, np.generic, np.ndarray)):
             return NotImplemented
         return fast(lift(self._meta, other) if not isinstance(other, np.ndarray) else tensor_of(other), self)
@@ -70,12 +72,6 @@ SIGNS = {"neg": "neg", "abs": "abs", "invert": "bitwise_not"}
 COMPARISONS = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
 
 
-# Functions written with ops that PyTorch has as name_ too; their results have the shape of the first operand.
-WRITTEN = (
-    "addbmm", "addmm", "addmv", "addr", "baddbmm", "clamp_max", "clamp_min", "masked_scatter", "nan_to_num",
-)  # fmt: skip
-
-
 def _install_operators() -> None:
     for spelled, name in ARITHMETIC.items():
         op = REGISTRY[name]
@@ -90,7 +86,8 @@ def _install_operators() -> None:
     for spelled, name in SIGNS.items():
         setattr(Tensor, f"__{spelled}__", eager(REGISTRY[name]))
     Tensor.__matmul__ = operator(REGISTRY["matmul"])
-    Tensor.__rmatmul__ = lambda self, other: REGISTRY["matmul"](tensor_of(other), self)
+    Tensor.__rmatmul__ = _swapped(operator(REGISTRY["matmul"]))
+    Tensor.__rdiv__ = Tensor.__rtruediv__
 
 
 def _offer(op: Op) -> None:
@@ -111,8 +108,8 @@ def _install_methods() -> None:
         for spelled in (name, *composite.aliases):
             if composite.method and not hasattr(Tensor, spelled):
                 setattr(Tensor, spelled, function)
-    for name in WRITTEN:
-        setattr(Tensor, name + "_", refusing(_written(COMPOSITES[name].function, name), name + "_"))
+            if composite.inplace:
+                setattr(Tensor, spelled + "_", refusing(_written(composite.function, spelled), spelled + "_"))
 
 
 def _install_views() -> None:

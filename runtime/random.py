@@ -309,7 +309,7 @@ for _name, _method in METHODS.items():
     setattr(Tensor, _name, refusing(_method))
 
 FUNCTIONS = {
-    f.__name__: refusing(f)
+    f.__name__: refusing(f, takes_out=True)
     for f in (
         rand, randn, randint, randperm, rand_like, randn_like, randint_like, normal, bernoulli, multinomial,
         dropout, manual_seed, seed, initial_seed, get_rng_state, set_rng_state,

@@ -552,13 +552,13 @@ clamp = elementwise(
 )
 
 
-@composite()
+@composite(inplace=True)
 def clamp_min(input, min):
     """Limit from below: clamp(input, min)."""
     return clamp(input, min)
 
 
-@composite()
+@composite(inplace=True)
 def clamp_max(input, max):
     """Limit from above: clamp(input, None, max)."""
     return clamp(input, None, max)

@@ -97,7 +97,7 @@ def masked_select(input, mask):
     return pick(reshape(expand(input, shape), (-1,)), (reshape(places, (-1,)),))
 
 
-@composite()
+@composite(inplace=True)
 def masked_scatter(input, mask, source):
     """Replace the elements where `mask` is true by those of `source`, in order.
 

@@ -387,31 +387,31 @@ def scaled_sum(input: Any, beta: float, product: Any, alpha: float) -> Any:
     return (input if beta == 1 else input * beta) + scaled
 
 
-@composite()
+@composite(inplace=True)
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """Add a product: beta * input + alpha * mat1 @ mat2.  Shapes: [m, n], [m, k], [k, n] -> [m, n]."""
     return scaled_sum(input, beta, mm(mat1, mat2), alpha)
 
 
-@composite()
+@composite(inplace=True)
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     """Add a product with a vector: beta * input + alpha * mat @ vec.  Shapes: [m], [m, k], [k] -> [m]."""
     return scaled_sum(input, beta, mv(mat, vec), alpha)
 
 
-@composite()
+@composite(inplace=True)
 def addr(input, vec1, vec2, *, beta=1, alpha=1):
     """Add an outer product: beta * input + alpha * outer(vec1, vec2).  Shapes: [m, n], [m], [n] -> [m, n]."""
     return scaled_sum(input, beta, outer(vec1, vec2), alpha)
 
 
-@composite()
+@composite(inplace=True)
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """Add products: beta * input + alpha * batch1 @ batch2.  Shapes: [b, m, n], [b, m, k], [b, k, n]."""
     return scaled_sum(input, beta, bmm(batch1, batch2), alpha)
 
 
-@composite()
+@composite(inplace=True)
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """Add a sum of products: beta * input + alpha * (batch1 @ batch2).sum(0).  Shapes: [m, n], 3-D, 3-D."""
     return scaled_sum(input, beta, sum(bmm(batch1, batch2), dim=0), alpha)
