@@ -57,6 +57,7 @@ from ..runtime.ops import (
     normalize,
     pad,
     pairwise_distance,
+    pdist,
     pixel_shuffle,
     pixel_unshuffle,
     poisson_nll_loss,

@@ -411,6 +411,8 @@ def shaped(op: Op) -> Callable:
         return out
 
     def apply_saving(input, *args, **kwargs):
+        if kwargs and "out" in kwargs:
+            return _leaving(op, (input, *args), kwargs)
         if not isinstance(input, Tensor):
             (input,) = lifted(op, (input,))
         return run(op, find(input, args, kwargs), (input,))

@@ -93,6 +93,8 @@ def _install_operators() -> None:
 def _offer(op: Op) -> None:
     """Make methods of an op: name, aliases, and where the record says so name_."""
     for spelled in (op.name, *op.aliases):
+        if spelled.startswith("special_"):  # lamina.special's own name of it
+            continue
         if op.method and op.operands and not hasattr(Tensor, spelled):
             setattr(Tensor, spelled, ops.FUNCTIONS[spelled])
         if op.traits.inplace and not op.traits.view and not hasattr(Tensor, spelled + "_"):
@@ -108,12 +110,29 @@ def _install_methods() -> None:
         for spelled in (name, *composite.aliases):
             if composite.method and not hasattr(Tensor, spelled):
                 setattr(Tensor, spelled, function)
-            if composite.inplace:
+            if composite.inplace and not spelled.startswith("special_"):
                 setattr(Tensor, spelled + "_", refusing(_written(composite.function, spelled), spelled + "_"))
 
 
+# In-place forms that PyTorch has as functions too.
+AS_FUNCTIONS = (
+    "abs_", "acos_", "acosh_", "addmv_", "arccos_", "arccosh_", "arcsin_", "arcsinh_", "arctan_", "arctanh_",
+    "as_strided_", "asin_", "asinh_", "atan_", "atanh_", "ceil_", "celu_", "clamp_", "clamp_max_",
+    "clamp_min_", "clip_", "cos_", "cosh_", "deg2rad_", "detach_", "erf_", "erfc_", "exp2_", "exp_", "expm1_",
+    "fill_", "fix_", "floor_", "frac_", "gcd_", "i0_", "index_put_", "lcm_", "ldexp_", "log10_", "log1p_",
+    "log2_", "log_", "logit_", "nan_to_num_", "neg_", "negative_", "rad2deg_", "reciprocal_", "relu_",
+    "round_", "rsqrt_", "selu_", "sigmoid_", "sin_", "sinc_", "sinh_", "sqrt_", "square_", "tan_", "tanh_",
+    "threshold_", "trunc_", "xlogy_", "zero_",
+)  # fmt: skip
+
+
+def _install_functions() -> None:
+    for name in AS_FUNCTIONS:
+        ops.publish(getattr(Tensor, name), name)
+
+
 def _install_views() -> None:
-    for name in ("squeeze", "unsqueeze", "t", "transpose", "swapaxes", "swapdims"):
+    for name in ("as_strided", "squeeze", "unsqueeze", "t", "transpose", "swapaxes", "swapdims"):
         setattr(Tensor, name + "_", refusing(reshaped_in_place(ops.FUNCTIONS[name], name + "_"), name + "_"))
 
 
@@ -494,7 +513,8 @@ def install() -> None:
         "type": _type, "zero_": _zero, "fill_": _fill, "copy_": _copy,
         "fill_diagonal_": _fill_diagonal,
         "polygamma": lambda self, n: ops.polygamma(n, self),
-        "polygamma_": lambda self, n: _copy(self, ops.polygamma(n, self)), "where": _where, "backward": _backward,
+        "polygamma_": lambda self, n: _copy(self, ops.polygamma(n, self)),
+        "where": _where, "backward": _backward,
         "register_hook": _register_hook, "retain_grad": _retain_grad,
         "register_post_accumulate_grad_hook": _register_after, "__deepcopy__": _deepcopy,
         "__reduce_ex__": _reduce, "cpu": _cpu, "cuda": _cuda,
@@ -516,6 +536,7 @@ def install() -> None:
     _install_operators()
     _install_views()
     _install_methods()
+    _install_functions()
 
 
 install()

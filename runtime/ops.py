@@ -45,7 +45,8 @@ def _factory(op: Op) -> Callable:
 FUNCTIONS: dict[str, Callable] = {}
 
 
-def _publish(function: Callable, *names: str) -> None:
+def publish(function: Callable, *names: str) -> None:
+    """Offer a function under these names."""
     FUNCTIONS.update(dict.fromkeys(names, function))
     globals().update(dict.fromkeys(names, function))  # ops.relu without the detour over __getattr__
 
@@ -53,7 +54,7 @@ def _publish(function: Callable, *names: str) -> None:
 def _offer(op: Op) -> None:
     makes = op.traits.creation or "device" in op.attrs  # a place to make something at: zeros_like and its kin
     function = _factory(op) if makes else eager(op)
-    _publish(function, op.name, *op.aliases)
+    publish(function, op.name, *op.aliases)
 
 
 for _op in REGISTRY.values():
@@ -61,7 +62,7 @@ for _op in REGISTRY.values():
 on_entry.append(_offer)
 for _name, _composite in COMPOSITES.items():
     if _composite.public:
-        _publish(refusing(_composite.function, _name, True), _name, *_composite.aliases)
+        publish(refusing(_composite.function, _name, True), _name, *_composite.aliases)
 
 _choose = FUNCTIONS["where"]
 
@@ -74,7 +75,7 @@ def _where(condition: Any, input: Any = None, other: Any = None) -> Any:
     return _choose(condition, input, other)
 
 
-_publish(refusing(_where, "where", True), "where")
+publish(refusing(_where, "where", True), "where")
 
 # What scripts reach for that is not here, and what does instead.
 _COMPLEX = "Lamina has no complex numbers; NumPy has them"

@@ -1,7 +1,7 @@
 """`out=`: results written into tensors that the caller gave, by one rule for every function.
 
-The function runs as ever, and what it returns is copied over: cast where the category allows it, resized where
-the shape is another.  No history goes into or out of it, so a call that wants gradients is refused.
+The function runs as ever, and what it returns is copied over: cast where the category allows it, resized
+where the shape is another.  No history goes into or out of it, so a call that wants gradients is refused.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from . import modes
 from .changes import advance_objects
 from .history import storage_of
 from .inplace import check_writable, write
+from .ops import publish
 from .places import here
 from .refusal import refusing, writer_of_out
 from .storage import Storage
@@ -56,7 +57,8 @@ def into(name: str, function: Callable, args: tuple, kwargs: dict[str, Any], out
 def _wants(values: Iterable[Any]) -> bool:
     """Whether a tensor among these, or in lists of theirs, requires gradients."""
     return any(
-        x.requires_grad if isinstance(x, Tensor) else isinstance(x, (tuple, list)) and _wants(x) for x in values
+        x.requires_grad if isinstance(x, Tensor) else isinstance(x, (tuple, list)) and _wants(x)
+        for x in values
     )
 
 
@@ -121,3 +123,4 @@ def resize_as_(self: Tensor, the_template: Tensor, memory_format: Any = None) ->
 writer_of_out.append(into)
 for _method in (resize_, resize_as_):
     setattr(Tensor, _method.__name__, refusing(_method))
+publish(refusing(resize_as_), "resize_as_")

@@ -66,7 +66,7 @@ FAMILIES = {
 
 
 def _evaluated(name: str, family: Family, input: Any, n: Any) -> Any:
-    """The polynomials at `input`, whose degrees are those of `n` without their fractions; 0 below degree 0."""
+    """The polynomials at `input`, of the degrees `n` without their fractions; 0 below degree 0."""
     x, degree = np.broadcast_arrays(input, np.trunc(n))
     highest = np.max(degree[np.isfinite(degree)], initial=-1.0)
     if highest > MOST:

@@ -1,6 +1,6 @@
 """Functions of mathematical physics and statistics, by SciPy: PyTorch keeps them under `torch.special`.
 
-SciPy is the extra `special`, loaded at the first call.  Gradients are written with ops, so they need no more.
+SciPy is the extra `scipy`, loaded at the first call.  Gradients are written with ops, so they need no more.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _by_scipy(name: str, scipy_name: str, doc: str, *, output: int | None = None
     """Enter a function of SciPy's.  output: which of several results is meant."""
 
     def reference(*operands: Any) -> Any:
-        found = getattr(load("scipy.special", "special"), scipy_name)(*operands)
+        found = getattr(load("scipy.special", "scipy"), scipy_name)(*operands)
         return found if output is None else found[output]
 
     operands = record.setdefault("operands", ("input",))
@@ -110,12 +110,12 @@ def _gamma_density(g: Any, input: Any, other: Any) -> Any:
 
 
 igamma = _by_scipy(
-    "igamma", "gammainc", "Compute the regularised lower incomplete gamma function of order `input` at `other`.",
+    "igamma", "gammainc", "Compute the regularised lower incomplete gamma function of order `input`.",
     operands=("input", "other"), grad=(None, _gamma_density), inplace=True, method=True,
     aliases=("special_gammainc",),
 )  # fmt: skip
 igammac = _by_scipy(
-    "igammac", "gammaincc", "Compute the regularised upper incomplete gamma function of order `input` at `other`.",
+    "igammac", "gammaincc", "Compute the regularised upper incomplete gamma function of order `input`.",
     operands=("input", "other"), grad=(None, lambda g, input, other: -_gamma_density(g, input, other)),
     inplace=True, method=True, aliases=("special_gammaincc",),
 )  # fmt: skip
@@ -163,7 +163,9 @@ special_entr = elementwise(
 def special_xlog1py(input, other):
     """Compute input * log1p(other), which is 0 where the input is 0 (unless other is NaN)."""
     at_zero = logical_and(eq(input, 0), eq(other, other))
-    return where(at_zero, 0.0, input * log1p(where(at_zero, 0.0, other) if hasattr(other, "shape") else other))
+    return where(
+        at_zero, 0.0, input * log1p(where(at_zero, 0.0, other) if hasattr(other, "shape") else other)
+    )
 
 
 # ---- Bessel functions and their kin, without gradients, as in PyTorch

@@ -89,7 +89,10 @@ def main() -> None:
             signal.alarm(0)
         found[title(entry)] = outcomes
         bad = {form: o for form, o in outcomes.items() if o.kind not in ("agrees", "not testable")}
-        shown = "; ".join(f"{form}: {o.kind} {o.counts.get(o.kind)}/{sum(o.counts.values())} {o.note}" for form, o in bad.items())
+        shown = "; ".join(
+            f"{form}: {o.kind} {o.counts.get(o.kind)}/{sum(o.counts.values())} {o.note}"
+            for form, o in bad.items()
+        )
         print(f"{time.monotonic() - began:6.0f} s  {title(entry)}: {whole(outcomes)}  {shown}", flush=True)
     text = table(found)
     print(text.split("| entry |")[0])

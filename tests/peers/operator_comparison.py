@@ -23,7 +23,13 @@ from lamina.runtime.tensor import Tensor
 
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.bool)
 FORMS = ("function", "method", "in place", "out=")
-ORDER = ("absent", "raises", "differs", "agrees", "not testable")  # the first that a sample shows is the form's
+ORDER = (
+    "absent",
+    "raises",
+    "differs",
+    "agrees",
+    "not testable",
+)  # the first that a sample shows is the form's
 UNDEFINED = re.compile(r"^(new_)?empty(_|$)|resize_(as_)?$|^nn.functional.rrelu|permuted")
 LEFT_OUT = {
     "sparse": "sparse tensors", "to_sparse": "sparse tensors", "masked.": "torch.masked is a prototype",
@@ -43,7 +49,11 @@ def reason_left_out(entry: Any) -> str | None:
     if entry.name in KEPT:
         return None
     for name, reason in LEFT_OUT.items():
-        if entry.name.startswith(name) if name.endswith((".", "_")) or name == "sparse" else entry.name == name:
+        if (
+            entry.name.startswith(name)
+            if name.endswith((".", "_")) or name == "sparse"
+            else entry.name == name
+        ):
             return reason
     return None
 
@@ -190,7 +200,11 @@ def compared(case: Case, theirs: Callable, ours: Callable, gradients: bool) -> N
     if len(found) != len(wanted):
         raise Differs(f"{len(found)} results, PyTorch gives {len(wanted)}")
     process = case.sample.output_process_fn_grad
-    mine = forms.rewritten(process) if getattr(process, "__module__", "").startswith("torch.testing") else process
+    mine = (
+        forms.rewritten(process)
+        if getattr(process, "__module__", "").startswith("torch.testing")
+        else process
+    )
     terms = case.terms()
     try:
         for n, (x, y) in enumerate(zip(found, wanted)):
@@ -211,9 +225,10 @@ def compared(case: Case, theirs: Callable, ours: Callable, gradients: bool) -> N
 
 
 def _chooses(process: Any) -> bool:
-    return getattr(process, "__module__", "").startswith("torch.testing") and process.__code__.co_code != (
-        lambda x: x
-    ).__code__.co_code
+    return (
+        getattr(process, "__module__", "").startswith("torch.testing")
+        and process.__code__.co_code != (lambda x: x).__code__.co_code
+    )
 
 
 def alike(x: Any, y: Any) -> None:

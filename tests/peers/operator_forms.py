@@ -54,7 +54,9 @@ def translated(function: Any, name: str) -> Callable:
         return rewritten(function)
     if isinstance(function, (types.MethodDescriptorType, types.WrapperDescriptorType)):
         return of_tensor(function.__name__)
-    if isinstance(function, types.FunctionType) and function.__qualname__.startswith(("Tensor.", "TensorBase")):
+    if isinstance(function, types.FunctionType) and function.__qualname__.startswith(
+        ("Tensor.", "TensorBase")
+    ):
         return of_tensor(function.__name__)
     if type(function).__name__ in ("OpOverload", "OpOverloadPacket", "_JittedFunction"):
         raise Unsayable("an operator of PyTorch's dispatcher, behind its public functions")
