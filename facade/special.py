@@ -1,4 +1,4 @@
-"""Hand on the ops that PyTorch keeps under `torch.special`: `special_*` by their short names, and some of others."""
+"""Hand on the ops that PyTorch keeps under `torch.special`: `special_*`, and some others."""
 
 from ..runtime import ops
 

@@ -43,7 +43,7 @@ def each_matrix(function: Any, *batches: np.ndarray) -> list[np.ndarray]:
     """A routine of LAPACK on every matrix of a batch: its results, stacked.  Sizes of 0 are the caller's."""
     shape = batches[0].shape[:-2]
     rows = [function(*(b[at] for b in batches)) for at in np.ndindex(*shape)]
-    return [np.stack(parts).reshape(*shape, *np.shape(parts[0])) for parts in zip(*rows, strict=True)]
+    return [np.stack(parts).reshape((*shape, *np.shape(parts[0]))) for parts in zip(*rows, strict=True)]
 
 
 # ---- LU
@@ -88,7 +88,7 @@ def vjp_lu(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
     if m > n:
         below = lu[..., k:, :]
         rest = solve_upper_right(square, g[..., k:, :])
-        to_up = to_up - triu(below.mT @ g[..., k:, :])
+        to_up = to_up - triu(below.mT @ rest)
     elif n > m:
         beside = lu[..., :, k:]
         rest = unit_lower_transposed(square, g[..., :, k:])
@@ -148,7 +148,9 @@ def infer_order(pivots: Type, *, size: int) -> Type:
 
 def reference_order(pivots: np.ndarray, *, size: int) -> np.ndarray:
     out = np.broadcast_to(np.arange(size), (*pivots.shape[:-1], size)).copy()
-    if pivots.size and not (1 <= pivots.min() and pivots.max() <= size):
+    if not pivots.size:
+        return out
+    if not (1 <= pivots.min() and pivots.max() <= size):
         raise ArgumentValueError(f"lu_unpack: pivots must lie in [1, {size}]")
     for line, swaps in zip(out.reshape(-1, size), pivots.reshape(-1, pivots.shape[-1])):
         for i, p in enumerate(swaps):

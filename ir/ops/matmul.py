@@ -14,6 +14,8 @@ from ..op import composite, define
 from ..sample import sample
 from ..shapes import broadcast_shapes, common_device
 from ..types import Shape, Type, type_of
+from .cast import dtype_of
+from .compare import logical_and, logical_or
 from .reduce import sum
 from .view import permute, reshape
 from .windows import diagonal
@@ -381,6 +383,14 @@ def outer(input, vec2):
 
 def scaled_sum(input: Any, beta: float, product: Any, alpha: float) -> Any:
     """beta * input + alpha * product.  `beta` 0 leaves `input` out, so that its NaNs don't count."""
+    category = dtype_of(input).category
+    if category == "bool":
+        scaled = logical_and(product, bool(alpha))
+        return logical_or(logical_and(input, bool(beta)), scaled) if beta else scaled
+    if (
+        category == "int" and dtype_of(product).category == "int"
+    ):  # as PyTorch: numbers in the operands' dtype
+        beta, alpha = int(beta), int(alpha)
     scaled = product if alpha == 1 else product * alpha
     if beta == 0:
         return scaled
@@ -482,6 +492,9 @@ def tensordot(a, b, dims=2):
     else:
         over_a, over_b = ([d % x.ndim for d in ds] for x, ds in zip((a, b), map(as_list, dims), strict=True))
     for d, e in zip(over_a, over_b, strict=True):
+        if 1 in (a.shape[d], b.shape[e]):  # what broadcasts is added up first
+            a = sum(a, dim=d, keepdim=True) if b.shape[e] == 1 else a
+            b = sum(b, dim=e, keepdim=True) if a.shape[d] == 1 else b
         if not same(a.shape[d], b.shape[e]):
             raise ShapeError(
                 f"tensordot(a, b): dimension {d} of a must equal {e} of b ({a.shape[d]} != {b.shape[e]})"

@@ -221,12 +221,13 @@ def linalg_tensorsolve(A, B, dims=None):
 
 @composite(method=False)
 def linalg_vander(x, *, N=None):
-    """Give the powers 0 to N - 1 of each element, N as many as elements where not given, along a new dimension."""
+    """Give the powers 0 to N - 1 of each element (N: without, as many as elements) along a new dimension."""
     if not x.ndim and N is None:
         raise ShapeError("linalg_vander: of a 0-d tensor N must be given")
     n = x.shape[-1] if N is None else N
     if not isinstance(n, int) or (n < 2 and N is not None):
         raise ArgumentValueError(f"linalg_vander: N must be an int of at least 2, not {N!r}")
+    x = x if x.ndim else reshape(x, (1,))
     base = unsqueeze(x, -1)
     powers = cat((new_ones(x, base.shape), expand(base, (*x.shape, max(n - 1, 0)))), -1)
     return cumprod(powers, -1)

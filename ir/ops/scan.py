@@ -11,7 +11,7 @@ from .. import lowering
 from ..dtypes import DType, bool_, int64, uint8
 from ..errors import DTypeError, ShapeError
 from ..kernel.types import greatest, least
-from ..op import define
+from ..op import Traits, define
 from ..sample import Operand, Sample, sample
 from ..shapes import common_device, dim_of, float_dtype, result_dtype
 from ..types import Shape, Type, type_of
@@ -94,6 +94,7 @@ def _running(name: str, ufunc: np.ufunc, word: str, bind: Any, grad: Any, sample
         reference=reference,
         grad=grad,
         lower=lowering.kernel(build),
+        traits=Traits(inplace=True),
         samples=samples,
     )
 

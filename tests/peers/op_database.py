@@ -42,8 +42,8 @@ def table(found: dict[str, dict[str, Outcome]]) -> str:
     counts["all forms"] = collections.Counter(map(whole, found.values()))
     lines = [
         "# Operators against PyTorch's operator database", "",
-        f"`python tests/peers/op_database.py --write`: {len(found)} entries of torch {torch.__version__}, with",
-        "all samples in float32, float64 (with gradients), int64 and bool; Lamina " + lamina.__version__ + ".", "",
+        f"`python tests/peers/op_database.py --write`: {len(found)} entries of torch {torch.__version__}",
+        f"and Lamina {lamina.__version__}; samples in float32, float64 (with gradients), int64 and bool.", "",
         "| | " + " | ".join(ORDER) + " |", "|---|" + "--:|" * len(ORDER),
     ]  # fmt: skip
     for form, counter in counts.items():

@@ -124,7 +124,9 @@ def near(x: Any, y: Any, allowed: Callable[[], Any], terms: int, what: str) -> N
     finite = np.abs(b[np.isfinite(b)].astype(np.float64))
     with np.errstate(all="ignore"):
         error = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a.astype(np.float64) - b))
-    limit = (64 + terms) * eps * np.max(finite, initial=1e-30 if y.dtype is torch.float64 else 1e-10)
+    # Gradients are sums of products with cotangents near 1, which may cancel.
+    least = 1.0 if what.startswith("gradient") else 1e-30 if y.dtype is torch.float64 else 1e-10
+    limit = (64 + terms) * eps * np.max(finite, initial=least)
     if (error <= limit).all():
         return
     moved = allowed()
@@ -164,6 +166,9 @@ def sensitivity(call: Callable[[Any], list], arguments: Any, place: int, result:
 
 
 # ---- one sample
+CHOOSING = ("kthvalue", "topk", "sort", "argsort", "msort")
+
+
 @dataclass
 class Case:
     """One sample of an entry, as PyTorch calls it."""
@@ -175,6 +180,12 @@ class Case:
     @property
     def arguments(self) -> tuple:
         return (self.sample.input, self.sample.args, self.sample.kwargs)
+
+    @property
+    def ties(self) -> bool:
+        """Whether which of equal elements is meant is left open, and there may be such."""
+        input = self.sample.input
+        return self.entry.name in CHOOSING and not input.is_floating_point()
 
     def terms(self) -> int:
         return sum(x.numel() for x in flat(self.arguments) if isinstance(x, torch.Tensor))
@@ -208,7 +219,7 @@ def compared(case: Case, theirs: Callable, ours: Callable, gradients: bool) -> N
     terms = case.terms()
     try:
         for n, (x, y) in enumerate(zip(found, wanted)):
-            if case.random:
+            if case.random or (n and case.ties) or (case.ties and case.entry.name == "argsort"):
                 alike(x, y)
             else:
                 near(x, y, lambda n=n, y=y: sensitivity(call, case.arguments, n, y), terms, f"result {n}")

@@ -6,6 +6,7 @@ again with Lamina standing where they say `torch`; all others are looked up by t
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable
 from functools import cache
@@ -50,6 +51,8 @@ def of_tensor(name: str) -> Callable:
 
 def translated(function: Any, name: str) -> Callable:
     """Lamina's counterpart of a function of PyTorch's.  Raises Absent, Unsayable."""
+    if isinstance(function, functools.partial):
+        return functools.partial(translated(function.func, name), *function.args, **function.keywords)
     if isinstance(function, types.FunctionType) and function.__module__.startswith(WRITTEN_BY_TESTS):
         return rewritten(function)
     if isinstance(function, (types.MethodDescriptorType, types.WrapperDescriptorType)):
@@ -73,7 +76,7 @@ def rewritten(function: types.FunctionType) -> Callable:
     """A function of PyTorch's test modules with Lamina where it says `torch`."""
     if function.__name__ == "wrapper_set_seed":
         return seeded
-    names = {name: of_torch(value) for name, value in _mentioned(function)}
+    names = {name: of_torch(value) for name, value in _mentioned(function.__code__, function.__globals__)}
     cells = tuple(types.CellType(of_torch(cell.cell_contents)) for cell in function.__closure__ or ())
     made = types.FunctionType(
         function.__code__, function.__globals__ | names, function.__name__, function.__defaults__, cells
@@ -82,9 +85,12 @@ def rewritten(function: types.FunctionType) -> Callable:
     return made
 
 
-def _mentioned(function: types.FunctionType) -> list[tuple[str, Any]]:
-    own = function.__globals__
-    return [(name, own[name]) for name in function.__code__.co_names if name in own]
+def _mentioned(code: types.CodeType, own: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The globals that a function's code names, and that of functions within it."""
+    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    return [(name, own[name]) for name in code.co_names if name in own] + [
+        pair for each in inner for pair in _mentioned(each, own)
+    ]
 
 
 def of_torch(value: Any) -> Any:
@@ -168,6 +174,6 @@ def flat(x: Any) -> list:
     """All that sequences and dictionaries hold, in order."""
     if isinstance(x, dict):
         x = list(x.values())
-    if isinstance(x, (list, tuple)) and not isinstance(x, torch.Size):
+    if isinstance(x, (list, tuple)) and not isinstance(x, (torch.Size, lamina.Size)):
         return [z for y in x for z in flat(y)]
     return [x]
