@@ -7,7 +7,10 @@ SAME = (
     "digamma", "erf", "erfc", "erfinv", "exp2", "expm1", "i0", "log1p", "log_softmax", "logit", "logsumexp",
     "polygamma", "round", "sinc", "softmax", "xlogy",
 )  # fmt: skip
-RENAMED = {"expit": "sigmoid", "gammaln": "lgamma", "psi": "digamma"}
+RENAMED = {
+    "expit": "sigmoid", "gammainc": "igamma", "gammaincc": "igammac", "gammaln": "lgamma",
+    "multigammaln": "mvlgamma", "psi": "digamma",
+}  # fmt: skip
 
 _names = {name.removeprefix(PREFIX): name for name in ops.FUNCTIONS if name.startswith(PREFIX)}
 _names = {name: name for name in SAME} | RENAMED | _names

@@ -44,6 +44,7 @@ def elementwise(
     dtypes: str = "all",
     commutative: bool = False,
     inplace: bool = True,
+    movement: bool = False,
     lower: lowering.Lowering | None = None,
     **record: Any,
 ) -> Op:
@@ -57,6 +58,7 @@ def elementwise(
                attrs: (dtype computed in, or one for each operand; dtype returned).
     grad       as in Op, or "derived" from the body, or None for an op that has none.
     dtypes     what the dtype computed in may be; others raise DTypeError.
+    movement   halves stay halves: the op is about how numbers are written.
     lower      where one scalar body can't say it for every dtype.
 
     Operands that are None are left out of broadcasting and promotion.
@@ -98,6 +100,6 @@ def elementwise(
         casts=casts,
         dtypes=dtypes,
         lower=lower or lowering.pointwise(body),
-        traits=Traits(elementwise=True, commutative=commutative, inplace=inplace),
+        traits=Traits(elementwise=True, commutative=commutative, inplace=inplace, movement=movement),
         **({"samples": samples} | more | record),
     )

@@ -93,8 +93,6 @@ def _install_operators() -> None:
 def _offer(op: Op) -> None:
     """Make methods of an op: name, aliases, and where the record says so name_."""
     for spelled in (op.name, *op.aliases):
-        if spelled.startswith("special_"):  # lamina.special's own name of it
-            continue
         if op.method and op.operands and not hasattr(Tensor, spelled):
             setattr(Tensor, spelled, ops.FUNCTIONS[spelled])
         if op.traits.inplace and not op.traits.view and not hasattr(Tensor, spelled + "_"):
@@ -110,7 +108,7 @@ def _install_methods() -> None:
         for spelled in (name, *composite.aliases):
             if composite.method and not hasattr(Tensor, spelled):
                 setattr(Tensor, spelled, function)
-            if composite.inplace and not spelled.startswith("special_"):
+            if composite.inplace:
                 setattr(Tensor, spelled + "_", refusing(_written(composite.function, spelled), spelled + "_"))
 
 

@@ -471,6 +471,7 @@ ldl_solved = define(
     grad=(None, None, lambda g, LD, pivots: ldl_solved(LD, pivots, g)),
     lower=LAPACK,
     samples=lambda: [
+        sample((0, 0), Operand((0,), 1, 2, category="int"), (0, 2)),
         sample(Operand((2, 2), 1.0, 2.0), Operand((2,), 1, 2, category="int"), (2, 3)),
         sample(Operand((2, 1, 1), 1.0, 2.0), Operand((2, 1), 1, 2, category="int"), (1, 3)),
     ],

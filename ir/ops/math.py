@@ -305,6 +305,7 @@ heaviside = elementwise(
     lambda input, values: where(eq(input, 0), values, where(gt(input, 0), 1, 0)),
     reference=lambda input, values: np.where(input == 0, values, (input > 0).astype(input.dtype)),
     operands=("input", "values"),
+    dtypes="number",
     grad=None,
     doc="Step: 0 below 0, 1 above, and `values` at 0.",
 )

@@ -50,20 +50,13 @@ gcd = _whole("gcd", np.gcd, "Find the greatest common divisor of integers.")
 lcm = _whole("lcm", np.lcm, "Find the least common multiple of integers.")
 
 
-def _next_result(*types: Type) -> tuple:
-    dtype = result_dtype(*types)
-    if dtype.itemsize < 4 or not dtype.is_floating_point:
-        raise DTypeError(f"nextafter: takes float32 and float64, not {dtype.name}")
-    return dtype, dtype
-
-
 nextafter = elementwise(
     "nextafter",
     np.nextafter,
     reference=np.nextafter,
     operands=BOTH,
-    result=_next_result,
     dtypes="float",
+    movement=True,
     grad=(lambda g, input, other: where(eq(input, other), 0.0, g), zero),
     lower=_HOST,
     doc="Give the next float after `input` on the way to `other`.",

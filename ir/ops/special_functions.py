@@ -60,7 +60,7 @@ def _grad_i1e(g: Any, input: Any, out: Any) -> Any:
 
 i0 = _by_scipy(
     "i0", "i0", "Compute the modified Bessel function of the first kind, of order 0.",
-    grad=lambda g, input: g * special_i1(input), inplace=True, method=True, aliases=("special_i0",),
+    grad=lambda g, input: g * special_i1(input), inplace=True, method=True,
 )  # fmt: skip
 special_i0e = _by_scipy(
     "special_i0e", "i0e", "Compute i0(input) * exp(-|input|).",
@@ -112,16 +112,15 @@ def _gamma_density(g: Any, input: Any, other: Any) -> Any:
 igamma = _by_scipy(
     "igamma", "gammainc", "Compute the regularised lower incomplete gamma function of order `input`.",
     operands=("input", "other"), grad=(None, _gamma_density), inplace=True, method=True,
-    aliases=("special_gammainc",),
 )  # fmt: skip
 igammac = _by_scipy(
     "igammac", "gammaincc", "Compute the regularised upper incomplete gamma function of order `input`.",
     operands=("input", "other"), grad=(None, lambda g, input, other: -_gamma_density(g, input, other)),
-    inplace=True, method=True, aliases=("special_gammaincc",),
+    inplace=True, method=True,
 )  # fmt: skip
 
 
-@composite(method=False, aliases=("special_polygamma",))
+@composite(method=False)
 def polygamma(n, input):
     """Compute the n-th derivative of digamma.  Raises ArgumentValueError for a negative n."""
     if not isinstance(n, int) or n < 0:
@@ -132,7 +131,7 @@ def polygamma(n, input):
     return special_zeta(float(n + 1), input) * (factorial if n % 2 else -factorial)
 
 
-@composite(inplace=True, aliases=("special_multigammaln",))
+@composite(inplace=True)
 def mvlgamma(input, p):
     """Take the logarithm of the multivariate gamma function of dimension p: log pi * p(p-1)/4 + the sum of
     lgamma(input - k/2) for k < p.  Raises ArgumentValueError for p < 1.

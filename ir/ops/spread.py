@@ -19,7 +19,7 @@ from .compare import eq, ne, where
 from .create import zeros_like
 from .extremum import share
 from .math import exp, log
-from .reduce import Dims, count, keep, mean, not_empty, reduced, stages
+from .reduce import Dims, count, keep, mean, not_empty, reduced, stages, sum
 from .view import movedim, reshape
 
 _SPREAD = {"var": "variance", "std": "standard deviation"}
