@@ -179,7 +179,10 @@ def randint_like(input: Tensor, low, high=None, *, dtype=None, device=None, gene
     return randint(low, high, tuple(input.shape), dtype=dtype or input.dtype, **given)
 
 
-def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator=None, dtype=None, device=None) -> Tensor:
+def normal(
+    mean: Any, std: Any = 1.0, size: Any = None, *, generator=None, dtype=None, device=None, layout=None,
+    pin_memory=False, requires_grad=False,
+) -> Tensor:  # fmt: skip
     """Normal numbers of given mean and standard deviation: tensors, broadcast, or numbers with `size`."""
     if isinstance(std, Tensor) and bool((std < 0).any()) or not isinstance(std, Tensor) and std < 0:
         raise ArgumentValueError("normal: a standard deviation can't be negative")
@@ -188,7 +191,8 @@ def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator=None, dtype
         if not given:
             raise ArgumentError("normal(mean, std, size): size is needed where mean and std are numbers")
         size, dtype = tuple((mean + std).shape), dtype or given[0].dtype
-    return randn(tuple(size), dtype=dtype, device=device, generator=generator) * std + mean
+    drawn = randn(tuple(size), dtype=dtype, device=device, generator=generator, layout=layout) * std + mean
+    return drawn.requires_grad_() if requires_grad else drawn
 
 
 def bernoulli(input: Tensor, p: float | None = None, *, generator=None) -> Tensor:
@@ -369,7 +373,7 @@ for _name, _method in METHODS.items():
     setattr(Tensor, _name, refusing(_method))
 
 FUNCTIONS = {
-    f.__name__: refusing(f)
+    f.__name__: refusing(f, takes_out=True)
     for f in (
         rand, randn, randint, randperm, rand_like, randn_like, randint_like, normal, bernoulli, multinomial,
         poisson, binomial, _standard_gamma, _sample_dirichlet, dropout, manual_seed, seed, initial_seed,
