@@ -61,6 +61,10 @@ class GradError(LaminaError):
     """A gradient that cannot be had."""
 
 
+class TransformError(LaminaError):
+    """What a function transform can't do: a value asked for inside of vmap, a tensor that outlived it."""
+
+
 class StateError(LaminaError):
     """A saved state that does not fit the module or the optimizer it is loaded into."""
 
