@@ -15,7 +15,7 @@ from ..ir.errors import ArgumentError, ArgumentValueError, ShapeError, Transform
 from ..ir.op import REGISTRY, Op
 from . import modes
 from .autograd import vmap as offered
-from .batching import OTHERWISE, Call, listed, rule_for
+from .batching import Call, listed, otherwise, rule_for
 from .dispatch import named, run_general
 from .levels import Level, Transformed, kind_without
 from .tensor import Tensor
@@ -95,7 +95,7 @@ class Batch(Level):
             if found is None:
                 found = NotImplemented
             if found is NotImplemented:
-                logical = OTHERWISE.get(op.name)
+                logical = otherwise(op)
             else:
                 found = [self.wrap(y) for y in found]
         if logical is not None:

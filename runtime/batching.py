@@ -16,13 +16,14 @@ out.  The first of these that fits is taken:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import wraps
+from math import nan, prod
 from typing import Any
 
 from ..ir.lowering import Decomposition
 from ..ir.op import REGISTRY, Op
-from ..ir.types import Type
+from ..ir.types import Shape, Type
 from ..ir.views import MAPS, Chain, shapes_along
 from . import ops
 from .dispatch import run_general
@@ -125,6 +126,11 @@ def rule_for(op: Op, kinds: Sequence[Type | None]) -> Rule | None:
     return None
 
 
+def otherwise(op: Op) -> Callable | None:
+    """What stands for a rule that says NotImplemented: a function of the operands as they are."""
+    return OTHERWISE.get(op.name) or (op.lower.function if isinstance(op.lower, Decomposition) else None)
+
+
 def _decomposed(op: Op) -> Rule:
     return on_operands(op.lower.function)
 
@@ -153,6 +159,11 @@ def _masked_fill(call: Call) -> tuple:
     return listed(REGISTRY["where"](call.aligned(1, rank), inserted(value, rank), call.aligned(0, rank)))
 
 
+@rule("copy")
+def _copied(call: Call) -> tuple:
+    return call.run([call.full(0), call.aligned(1, call.ndim(0))])
+
+
 @rule("new_empty", "new_full", "new_ones", "new_zeros")
 def _made_like(call: Call) -> tuple:
     return call.run(call.values, size=(call.size, *call.attrs["size"]))
@@ -163,27 +174,31 @@ def _shifted(dims: Any) -> Any:
     return tuple(d + 1 for d in dims) if isinstance(dims, tuple) else dims + 1
 
 
-# attrs of a view -> those of the same view behind an axis of `size`
-_PREFIXES: dict[str, Callable[[dict, int], dict]] = {
-    "basic_index": lambda a, size: {"index": (("slice", 0, size, 1), *a["index"])},
-    "expand": lambda a, size: {"size": (size, *a["size"])},
-    "permute": lambda a, size: {"dims": (0, *_shifted(a["dims"]))},
-    "reshape": lambda a, size: {"shape": (size, *a["shape"])},
-    "view": lambda a, size: {"shape": (size, *a["shape"])},
-    **dict.fromkeys(("squeeze", "unsqueeze"), lambda a, size: {"dim": _shifted(a["dim"])}),
-    "transpose": lambda a, size: {"dim0": a["dim0"] + 1, "dim1": a["dim1"] + 1},
-    "diagonal": lambda a, size: a | {"dim1": a["dim1"] + 1, "dim2": a["dim2"] + 1},
-    "unfold": lambda a, size: a | {"dimension": a["dimension"] + 1},
+# attrs of a view of an operand of `shape` -> those of the same view behind an axis of `size`
+_PREFIXES: dict[str, Callable[[dict, int, Shape], dict]] = {
+    "as_strided": lambda a, size, shape: a
+    | {"size": (size, *a["size"]), "stride": (prod(shape), *a["stride"])},
+    "basic_index": lambda a, size, _: {"index": (("slice", 0, size, 1), *a["index"])},
+    "expand": lambda a, size, _: {"size": (size, *a["size"])},
+    "permute": lambda a, size, _: {"dims": (0, *_shifted(a["dims"]))},
+    "reshape": lambda a, size, _: {"shape": (size, *a["shape"])},
+    "view": lambda a, size, _: {"shape": (size, *a["shape"])},
+    **dict.fromkeys(("squeeze", "unsqueeze"), lambda a, size, _: {"dim": _shifted(a["dim"])}),
+    "transpose": lambda a, size, _: {"dim0": a["dim0"] + 1, "dim1": a["dim1"] + 1},
+    "diagonal": lambda a, size, _: a | {"dim1": a["dim1"] + 1, "dim2": a["dim2"] + 1},
+    "unfold": lambda a, size, _: a | {"dimension": a["dimension"] + 1},
 }
 
 
 def _view(call: Call) -> tuple:
     (x,), name = call.values, call.op.name
+    if name == "as_strided":  # of what one example is
+        x = x.contiguous()
     if name == "expand":
         x = inserted(x, len(call.attrs["size"]) - call.ndim(0))
     elif not call.ndim(0) and name in ("transpose", "unfold"):  # whose dim is one that a 0-d tensor lacks
         return (x,) if name == "transpose" else (REGISTRY["unsqueeze"](x, 1),)
-    return listed(run_general(call.op, (x,), call.attrs | _PREFIXES[name](call.attrs, call.size)))
+    return listed(run_general(call.op, (x,), call.attrs | _PREFIXES[name](call.attrs, call.size, call.kinds[0].shape)))
 
 
 def _prefixed_chain(chain: Chain, shape: tuple, size: int) -> Chain | None:
@@ -198,7 +213,7 @@ def _prefixed_chain(chain: Chain, shape: tuple, size: int) -> Chain | None:
         if name == "expand" and len(attrs["size"]) > len(before):
             middle = (size, *(1,) * (len(attrs["size"]) - len(before)), *before)
             found.append(("reshape", (("shape", middle),)))
-        found.append((name, tuple((attrs | _PREFIXES[name](attrs, size)).items())))
+        found.append((name, tuple((attrs | _PREFIXES[name](attrs, size, before)).items())))
     return tuple(found)
 
 
@@ -206,7 +221,7 @@ def _prefixed_chain(chain: Chain, shape: tuple, size: int) -> Chain | None:
 def _unview(call: Call) -> tuple | None:
     shape = call.attrs["shape"]
     chain = _prefixed_chain(call.attrs["chain"], shape, call.size)
-    return chain and call.run(call.values, shape=(call.size, *shape), chain=chain)
+    return None if chain is None else call.run(call.values, shape=(call.size, *shape), chain=chain)
 
 
 @rule("view_scatter")
@@ -262,7 +277,10 @@ def _constant_pad(call: Call) -> tuple:
 
 @rule("median_all")
 def _median_all(call: Call) -> tuple:
-    x = REGISTRY["reshape"](call.values[0], (call.size, call.kinds[0].size))
+    count = call.kinds[0].size
+    if not count:
+        return (REGISTRY["new_full"](call.values[0], (call.size,), nan),)
+    x = REGISTRY["reshape"](call.values[0], (call.size, count))
     return (run_general(REGISTRY["median_dim"], (x,), {"dim": 1, "keepdim": False})[0],)
 
 
@@ -279,7 +297,10 @@ def _norm(call: Call) -> Any:
     "linalg_svd", "gru_gates", "lstm_gates", "pick_at", "spread_at",
 )  # fmt: skip
 def _leading(call: Call) -> tuple:
-    return call.run(call.all_full())
+    found = call.run(call.all_full())
+    if call.attrs.get("mode") == "r":  # of QR, which then has an empty Q
+        found = (REGISTRY["new_zeros"](found[0], (call.size, 0)), *found[1:])
+    return found
 
 
 @rule("solve_matrix")
@@ -416,6 +437,22 @@ def _batch_norm(call: Call) -> Any:
     return (unfolded(out, 1, call.size), *(unfolded(s, 0, call.size) for s in statistics))
 
 
+@rule("softmax_cross_entropy_grad")
+def _cross_entropy_grad(call: Call) -> Any:
+    """More samples, each with the scale that its example's loss has."""
+    if call.batched[3] or not call.size:
+        return NotImplemented
+    g, input, target, weight, lse, total = (call.full(i) if i != 3 else call.values[3] for i in range(6))
+    attrs, kind = call.attrs, call.kinds[2]
+    if attrs["reduction"] != "none":
+        scale = g / total if attrs["reduction"] == "mean" else g
+        g = REGISTRY["expand"](REGISTRY["reshape"](scale, (call.size, *(1,) * kind.ndim)), tuple(target.shape))
+    if call.ndim(1) > 1:
+        g, input, target, lse = (folded(x, 0) for x in (g, input, target, lse))
+    (out,) = call.run([g, input, target, weight, lse, total[0]], reduction="none")
+    return (REGISTRY["reshape"](out, (call.size, *call.kinds[1].shape)),)
+
+
 # ---- indexing ----------------------------------------------------------------------------------------------
 def _spread(index: Any, like: Any, dim: int) -> Any:
     """An index of one dimension as one for each element of `like`, along `dim`."""
@@ -528,4 +565,4 @@ def _result_shape(call: Call) -> tuple:
     ).shape
 
 
-__all__ = ["OTHERWISE", "RULES", "Call", "listed", "replace", "rule_for"]
+__all__ = ["RULES", "Call", "listed", "otherwise", "rule_for"]

@@ -111,7 +111,7 @@ class Forward(Level):
         if linear_in(op, attrs):
             moved = {k: 0 if k == "value" else v for k, v in attrs.items()}
             given = [
-                t if t is not None or p is None or not p._meta.dtype.is_floating_point else zeros(p)
+                p if t is None and (p is None or not p._meta.dtype.is_floating_point) else zeros(p) if t is None else t
                 for p, t in zip(primals, tangents)
             ]
             outs = listed(run_general(op, primals, attrs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -190,8 +191,8 @@ def _searched(sorted_sequence: np.ndarray, input: np.ndarray, *, right: bool, ou
     if sorted_sequence.ndim == 1:
         found = np.asarray(np.searchsorted(sorted_sequence, input, side))
     else:
-        rows = sorted_sequence.reshape(-1, sorted_sequence.shape[-1])
-        values = input.reshape(len(rows), -1)
+        rows = sorted_sequence.reshape(prod(sorted_sequence.shape[:-1]), sorted_sequence.shape[-1])
+        values = input.reshape(len(rows), prod(input.shape[sorted_sequence.ndim - 1 :]))
         found = np.empty(values.shape, np.int64)
         for row, value, out in zip(rows, values, found, strict=True):
             out[...] = np.searchsorted(row, value, side)
