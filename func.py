@@ -1,6 +1,6 @@
 """Hand on the function transforms: gradients and Jacobians of functions, `vmap`, modules as functions."""
 
-from .nn.stateless import functional_call, stack_module_state
+from .nn.stateless import functional_call, replace_all_batch_norm_modules_, stack_module_state
 from .runtime.func import (
     functionalize,
     grad,
@@ -16,5 +16,5 @@ from .runtime.func import (
 
 __all__ = [
     "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp",
-    "linearize", "stack_module_state", "vjp", "vmap",
+    "linearize", "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ ROOT = __package__.rpartition(".")[0]  # lamina
 MODULES: dict[str, ModuleType] = {
     "_dynamo": compiler._dynamo,
     "amp": amp,
+    "autograd.forward_ad": autograd.forward_ad,
     "autograd.function": autograd,
     "autograd.functional": autograd.functional,
     "autograd.variable": autograd,

@@ -27,7 +27,6 @@ BUILT_ON_TORCH = (
     "pytorch_lightning", "functorch",
 )  # fmt: skip
 REMEDIES = {
-    "torch.func": "torch.autograd.functional has jacobian, hessian, vjp and jvp",
     "torch.distributions": "write the log-probability out, and draw with torch.normal, torch.multinomial",
     "torch.distributed": "run in one process",
     "torch.multiprocessing": "use Python's multiprocessing; tensors can be pickled",

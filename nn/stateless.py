@@ -11,7 +11,6 @@ from .module import Module
 from .norm import _BatchNorm
 
 
-
 def _slots(module: Module) -> dict[str, list[tuple[Any, str]]]:
     """Where each parameter and buffer stands: dictionaries of members and names there, several where shared."""
     found: dict[str, list[tuple[Any, str]]] = {}

@@ -394,6 +394,7 @@ def _plain(outputs, inputs, gradients, retain: bool | None, create: bool) -> lis
 
 def _through_levels(outputs, inputs, gradients, retain: bool | None, create: bool) -> list:
     """What arrives at inputs that function transforms may wrap."""
+    retain = retain or any(not level.axes for level in modes.local.levels)  # forward mode goes back twice
     given = [_cotangent(y, g) for y, g in zip(outputs, gradients, strict=len(outputs) == len(gradients))]
 
     def plain(ys: Sequence, xs: Sequence, gs: Sequence) -> list:

@@ -69,7 +69,7 @@ class Batch(Level):
 
     def gradients(self, outputs: Sequence, inputs: Sequence, cotangents: Sequence, grad: Callable) -> list:
         """Examples don't meet, so one gradient of all of them holds that of each."""
-        found = grad([y for y, in outputs], [x for x, in inputs], [c for c, in cotangents])
+        found = grad([y for (y,) in outputs], [x for (x,) in inputs], [c for (c,) in cotangents])
         return [None if g is None else (g,) for g in found]
 
     # ---- ops ----
@@ -130,9 +130,7 @@ class Batch(Level):
         call = self.call(op, operands, attrs, ())
         pairs = list(zip(call.values, call.batched))
         rows = [
-            listed(
-                run_general(op, tuple(REGISTRY["basic_index"](x, i) if b else x for x, b in pairs), attrs)
-            )
+            listed(run_general(op, tuple(REGISTRY["basic_index"](x, i) if b else x for x, b in pairs), attrs))
             for i in range(self.size)
         ]
         return [self.wrap(REGISTRY["stack"](column)) for column in zip(*rows, strict=True)]
@@ -196,7 +194,9 @@ def _sizes(func: Callable, leaves: list, dims: list) -> int:
             )
         sizes.append(x.shape[dim])
     if not sizes:
-        raise ArgumentValueError("vmap: there is nothing to map over, as all of in_dims is None, or there is no argument")
+        raise ArgumentValueError(
+            "vmap: there is nothing to map over, as all of in_dims is None, or there is no argument"
+        )
     if len(set(sizes)) > 1:
         raise ArgumentValueError(f"vmap: the sizes of the dims mapped over must be one, not {sizes}")
     return sizes[0]
@@ -223,7 +223,8 @@ def _taken_out(level: Batch, out: Any, out_dims: Any) -> Any:
     for y, dim in zip(leaves, dims, strict=True):
         if not isinstance(y, Tensor):
             raise ArgumentValueError(
-                f"vmap: the function must return tensors, and returned a {type(y).__name__}", f"returned: {y!r}"
+                f"vmap: the function must return tensors, and returned a {type(y).__name__}",
+                f"returned: {y!r}",
             )
         mine = isinstance(y, Batched) and y._level is level
         if dim is None:
@@ -265,14 +266,17 @@ def vmap(
         raise ArgumentError(f"vmap(func): func must be callable, not {type(func).__name__}")
     if randomness not in RANDOMNESS:
         raise ArgumentValueError(f"vmap(randomness): {randomness!r} is none of {', '.join(RANDOMNESS)}")
-    if chunk_size is not None and (isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1):
+    if chunk_size is not None and (
+        isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1
+    ):
         raise ArgumentValueError(f"vmap(chunk_size): must be a positive int or None, not {chunk_size!r}")
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
         prefix = tuple(in_dims) if isinstance(in_dims, list) else in_dims
         if isinstance(prefix, tuple) and len(prefix) != len(args):
             raise ArgumentValueError(
-                f"vmap(in_dims): there are {len(prefix)} for {len(args)} arguments", "one for each, or one int"
+                f"vmap(in_dims): there are {len(prefix)} for {len(args)} arguments",
+                "one for each, or one int",
             )
         if not isinstance(prefix, (int, tuple)):
             raise ArgumentValueError(f"vmap(in_dims): must be an int or a tuple, not {in_dims!r}")

@@ -176,8 +176,9 @@ def _shifted(dims: Any) -> Any:
 
 # attrs of a view of an operand of `shape` -> those of the same view behind an axis of `size`
 _PREFIXES: dict[str, Callable[[dict, int, Shape], dict]] = {
-    "as_strided": lambda a, size, shape: a
-    | {"size": (size, *a["size"]), "stride": (prod(shape), *a["stride"])},
+    "as_strided": lambda a, size, shape: (
+        a | {"size": (size, *a["size"]), "stride": (prod(shape), *a["stride"])}
+    ),
     "basic_index": lambda a, size, _: {"index": (("slice", 0, size, 1), *a["index"])},
     "expand": lambda a, size, _: {"size": (size, *a["size"])},
     "permute": lambda a, size, _: {"dims": (0, *_shifted(a["dims"]))},
@@ -198,7 +199,9 @@ def _view(call: Call) -> tuple:
         x = inserted(x, len(call.attrs["size"]) - call.ndim(0))
     elif not call.ndim(0) and name in ("transpose", "unfold"):  # whose dim is one that a 0-d tensor lacks
         return (x,) if name == "transpose" else (REGISTRY["unsqueeze"](x, 1),)
-    return listed(run_general(call.op, (x,), call.attrs | _PREFIXES[name](call.attrs, call.size, call.kinds[0].shape)))
+    return listed(
+        run_general(call.op, (x,), call.attrs | _PREFIXES[name](call.attrs, call.size, call.kinds[0].shape))
+    )
 
 
 def _prefixed_chain(chain: Chain, shape: tuple, size: int) -> Chain | None:
@@ -238,6 +241,17 @@ _PLAIN = frozenset((  # attrs that say nothing of a shape
 ))  # fmt: skip
 
 
+def _source(call: Call, i: int) -> Any:
+    """An operand with the axis; one that is 0-d where others are not is scatter's number for all places."""
+    x = call.values[i]
+    if x is None or not call.ndim(0) or call.ndim(i):
+        return call.full(i)
+    if not call.batched[i]:
+        return x
+    index = call.kinds[1]
+    return REGISTRY["expand"](inserted(x, index.ndim), (call.size, *index.shape))
+
+
 def _along_dims(call: Call) -> tuple:
     if call.attrs.get("dim", 0) is None:  # over all that there is
         count = call.kinds[0].size
@@ -245,7 +259,7 @@ def _along_dims(call: Call) -> tuple:
         found = call.run([REGISTRY["reshape"](x, (call.size, count))], dim=1, keepdim=False)
         return tuple(REGISTRY["reshape"](y, (call.size, *t.shape)) for y, t in zip(found, call.outs))
     name = "dim" if "dim" in call.attrs else "dims"
-    dims, given = call.attrs[name], call.all_full()
+    dims, given = call.attrs[name], [_source(call, i) for i in range(len(call.values))]
     flat = not call.ndim(0)  # of which PyTorch allows dim 0 all the same
     if flat:
         given = tuple(x if x is None else REGISTRY["unsqueeze"](x, 1) for x in given)
@@ -446,7 +460,9 @@ def _cross_entropy_grad(call: Call) -> Any:
     attrs, kind = call.attrs, call.kinds[2]
     if attrs["reduction"] != "none":
         scale = g / total if attrs["reduction"] == "mean" else g
-        g = REGISTRY["expand"](REGISTRY["reshape"](scale, (call.size, *(1,) * kind.ndim)), tuple(target.shape))
+        g = REGISTRY["expand"](
+            REGISTRY["reshape"](scale, (call.size, *(1,) * kind.ndim)), tuple(target.shape)
+        )
     if call.ndim(1) > 1:
         g, input, target, lse = (folded(x, 0) for x in (g, input, target, lse))
     (out,) = call.run([g, input, target, weight, lse, total[0]], reduction="none")
@@ -548,9 +564,7 @@ def _index(call: Call) -> tuple:
 def _unindex(call: Call) -> tuple:
     indices, dims, at, wanted = _places(call, 1)
     rank = len(call.attrs["shape"]) - len(call.attrs["dims"]) + _index_rank(call, 1)
-    x = REGISTRY["expand"](
-        inserted(call.full(0), rank - call.ndim(0)), (call.size, *_result_shape(call))
-    )
+    x = REGISTRY["expand"](inserted(call.full(0), rank - call.ndim(0)), (call.size, *_result_shape(call)))
     return call.run(
         [_moved(x, _index_rank(call, 1), wanted, at), *indices],
         dims=dims, shape=(call.size, *call.attrs["shape"]),
@@ -560,9 +574,11 @@ def _unindex(call: Call) -> tuple:
 def _result_shape(call: Call) -> tuple:
     """The shape that indexing with these indices gives."""
     like = call.kinds[0].with_shape(call.attrs["shape"])
-    return REGISTRY["index"].infer(
-        like, *call.kinds[1:], dims=call.attrs["dims"], shape=call.attrs["shape"]
-    ).shape
+    return (
+        REGISTRY["index"]
+        .infer(like, *call.kinds[1:], dims=call.attrs["dims"], shape=call.attrs["shape"])
+        .shape
+    )
 
 
 __all__ = ["RULES", "Call", "listed", "otherwise", "rule_for"]

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, GradError, ShapeError, TransformError
 from ..ir.op import REGISTRY, Op
 from . import modes
@@ -23,7 +25,7 @@ from .autograd import grad as walk_back
 from .batched import Batch
 from .batching import listed
 from .dispatch import named, run_general
-from .levels import Level, Transformed, insides, parts_at, unite_at
+from .levels import Level, Transformed, array_of, insides, parts_at, unite_at
 from .tensor import Tensor
 from .trees import flatten, unflatten
 
@@ -111,7 +113,11 @@ class Forward(Level):
         if linear_in(op, attrs):
             moved = {k: 0 if k == "value" else v for k, v in attrs.items()}
             given = [
-                p if t is None and (p is None or not p._meta.dtype.is_floating_point) else zeros(p) if t is None else t
+                p
+                if t is None and (p is None or not p._meta.dtype.is_floating_point)
+                else zeros(p)
+                if t is None
+                else t
                 for p, t in zip(primals, tangents)
             ]
             outs = listed(run_general(op, primals, attrs))
@@ -153,6 +159,8 @@ class Forward(Level):
                 total = term if total is None else total + term
         if total is None:
             return None
+        if any(t is not None and isinstance(total, Tensor) and shares(total, t) for t in tangents):
+            total = REGISTRY["clone"](total)  # the result may be written
         if not isinstance(total, Tensor):
             total = REGISTRY["full_like"](out, total)
         if total._meta.shape != out._meta.shape:
@@ -177,7 +185,11 @@ class Forward(Level):
                 us = [_own(zeros(y), own) for y in ys]
                 xs = [given[i] for i in at]
                 gs = walk_back(ys, xs, us, True, True, allow_unused=True)
-                ways = [(g, as_dtype(tangents[i], g)) for g, i in zip(gs, at) if g is not None and g._node is not None]
+                ways = [
+                    (g, as_dtype(tangents[i], g))
+                    for g, i in zip(gs, at)
+                    if g is not None and g._node is not None
+                ]
                 if ways:
                     gs, ts = zip(*ways, strict=True)
                     found = {
@@ -185,10 +197,7 @@ class Forward(Level):
                         for y, t in zip(ys, walk_back(gs, us, ts, True, followed, allow_unused=True))
                         if t is not None
                     }
-            pairs = [
-                (y if followed else without_history(y), found.get(id(y)))
-                for y in outs
-            ]
+            pairs = [(y if followed else without_history(y), found.get(id(y))) for y in outs]
         for x in own:
             for y in insides(x):
                 if y.is_leaf:
@@ -222,10 +231,8 @@ class Forward(Level):
 
 def tangent_is_own(x: Dual) -> bool:
     """Whether a tangent may be written: it is no expanded one."""
-    found = x._tangent
-    while isinstance(found, Transformed):
-        found = found._inside()
-    return 0 not in found._data.strides or found._data.size < 2
+    data = array_of(x._tangent)
+    return 0 not in data.strides or data.size < 2
 
 
 # Records that are linear in their floating operands together, though they compute.
@@ -244,6 +251,11 @@ def linear_in(op: Op, attrs: dict[str, Any]) -> bool:
     if op.name in ("ungather", "unindex"):
         return attrs["combine"] == "add"
     return op.name in LINEAR or (op.traits.movement and not op.traits.elementwise)
+
+
+def shares(x: Tensor, y: Tensor) -> bool:
+    """Whether two tensors may have memory in common."""
+    return np.may_share_memory(array_of(x), array_of(y))
 
 
 def zeros(x: Tensor) -> Tensor:
@@ -315,15 +327,21 @@ def check_tangent(name: str, x: Tensor, t: Tensor) -> None:
         raise DTypeError(f"{name}: a primal must be floating", f"primal: {x._meta}", "convert it: x.float()")
     if x._meta.shape != t._meta.shape:
         raise ShapeError(
-            f"{name}: a tangent must have the shape of its primal", f"primal: {x._meta}", f"tangent: {t._meta}"
+            f"{name}: a tangent must have the shape of its primal",
+            f"primal: {x._meta}",
+            f"tangent: {t._meta}",
         )
     if x._meta.dtype is not t._meta.dtype:
         raise DTypeError(
-            f"{name}: a tangent must have the dtype of its primal", f"primal: {x._meta}", f"tangent: {t._meta}"
+            f"{name}: a tangent must have the dtype of its primal",
+            f"primal: {x._meta}",
+            f"tangent: {t._meta}",
         )
 
 
-def jvp_of(func: Callable, primals: Any, tangents: Any, *, has_aux: bool = False, strict: bool = False) -> tuple:
+def jvp_of(
+    func: Callable, primals: Any, tangents: Any, *, has_aux: bool = False, strict: bool = False
+) -> tuple:
     """func(*primals) and its tangents, nested alike; see func.jvp."""
     shape, xs, ts = _checked(primals, tangents)
     with Forward() as level:
@@ -332,7 +350,9 @@ def jvp_of(func: Callable, primals: Any, tangents: Any, *, has_aux: bool = False
         aux = None
         if has_aux:
             if not isinstance(out, tuple) or len(out) != 2:
-                raise ArgumentValueError(f"jvp(has_aux=True): the function must return (output, aux), not {out!r}")
+                raise ArgumentValueError(
+                    f"jvp(has_aux=True): the function must return (output, aux), not {out!r}"
+                )
             out, aux = out
         out_shape, ys = flatten(out)
         pairs = []
@@ -341,7 +361,9 @@ def jvp_of(func: Callable, primals: Any, tangents: Any, *, has_aux: bool = False
                 raise ArgumentError(f"jvp: what func returns must be tensors, not {type(y).__name__}")
             pair = parts_at(level, y)
             if strict and pair[1] is None:
-                raise GradError("jvp(strict=True): an output does not depend on the primals", f"output: {y._meta}")
+                raise GradError(
+                    "jvp(strict=True): an output does not depend on the primals", f"output: {y._meta}"
+                )
             pairs.append(pair)
         aux_shape, extra = flatten(aux)
         extra = [parts_at(level, a)[0] if isinstance(a, Tensor) else a for a in extra]
@@ -372,7 +394,9 @@ def _level_by_hand(name: str, level: int | None) -> Forward:
 def enter_dual_level() -> int:
     """Open a level of forward mode; return its number, 0.  Raises TransformError where one is open."""
     if any(isinstance(level, Forward) and level.by_hand for level in modes.local.levels):
-        raise TransformError("enter_dual_level: a dual level is open already, and there is one", "use lamina.func.jvp")
+        raise TransformError(
+            "enter_dual_level: a dual level is open already, and there is one", "use lamina.func.jvp"
+        )
     Forward(by_hand=True).__enter__()
     return 0
 

@@ -21,6 +21,7 @@ from .batched import Batch, vmap
 from .forward import jvp_of
 from .graph import Leaf
 from .levels import Transformed, insides, parts_at, unite_at
+from .refusal import refusing_names
 from .tensor import Tensor
 from .trees import Shape, flatten, unflatten
 
@@ -170,7 +171,9 @@ def grad_and_value(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: 
                         "reduce it, or use vjp or jacrev",
                     )
                 if not out._meta.dtype.is_floating_point:
-                    raise GradError("grad(func): func must return a floating number", f"returned: {out._meta}")
+                    raise GradError(
+                        "grad(func): func must return a floating number", f"returned: {out._meta}"
+                    )
                 found = level.back([out], [REGISTRY["ones_like"](out.detach())], False)
                 out, aux = level.released(out), level.released(aux)
         finally:
@@ -207,8 +210,8 @@ def _named(made: Callable, func: Callable) -> Callable:
 def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
     """Compute func(*primals), and a function that takes cotangents, as the output is nested, to those of primals.
 
-    has_aux: func returns (output, aux), and a third is aux.  The function gives a tuple of one for each
-    primal, or the one.  Raises GradError, ShapeError.
+    has_aux: func returns (output, aux), and a third is aux.  The function gives a tuple with one for each
+    primal.  Raises GradError, ShapeError.
     """
     require_callable(func, "vjp")
     shape, leaves = flatten(primals)
@@ -243,7 +246,7 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
         with modes.enable_grad():
             level.outer = level.outer and modes.is_grad_enabled()
             found = unflatten(shape, level.back(ys, vs, retain_graph))
-        return found[0] if len(primals) == 1 else found
+        return found
 
     return (results[0], pullback, results[1]) if has_aux else (results[0], pullback)
 
@@ -317,8 +320,7 @@ def jacrev(
         ys, pullback, aux = vjp(flat, *leaves, has_aux=True)
 
         def row(*vs: Tensor) -> tuple:
-            found = pullback(vs)
-            return found if len(leaves) > 1 else (found,)
+            return pullback(vs)
 
         columns = _rows(row, _basis(ys), chunk_size, "same")
         cut = [_cut(column, ys) for column in columns]  # [leaf][output]
@@ -429,12 +431,10 @@ def linearize(func: Callable, *primals: Any) -> tuple[Any, Callable]:
         require_tensors(vs, "linearize: tangents", floating=False)
 
         def pulled(*cs: Tensor) -> tuple:
-            found = pullback(cs)
-            return found if len(leaves) > 1 else (found,)
+            return pullback(cs)
 
         _, transposed = vjp(pulled, *zeros)
-        found = transposed(tuple(vs))
-        return unflatten(structure[0], found if len(ys) > 1 else (found,))
+        return unflatten(structure[0], transposed(tuple(vs)))
 
     return unflatten(structure[0], ys), linear
 
@@ -457,6 +457,8 @@ def functionalize(func: Callable, *, remove: str = "mutations") -> Callable:
 
     return plain
 
+
+refusing_names(globals(), __name__)
 
 __all__ = [
     "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp", "vmap",

@@ -174,7 +174,9 @@ class Transformed(Tensor):
         )
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(level {self._level.depth + 1}, {self._meta}, inside {self._inside()!r})"
+        return (
+            f"{type(self).__name__}(level {self._level.depth + 1}, {self._meta}, inside {self._inside()!r})"
+        )
 
 
 def array_of(x: Tensor) -> np.ndarray:

@@ -124,9 +124,7 @@ def _leave(mine: dict[str, Any], entry: tuple | None) -> None:
 
 def special() -> bool:
     """Whether this thread is in any but the ordinary state."""
-    return (
-        not local.grad or local.inference or local.anomaly or local.hook is not None or bool(local.levels)
-    )
+    return not local.grad or local.inference or local.anomaly or local.hook is not None or bool(local.levels)
 
 
 def tell(kind: str, *what: Any) -> None:

@@ -81,8 +81,6 @@ _ELSEWHERE = {
     **dict.fromkeys(("sparse", "sparse_coo_tensor", "sparse_csr_tensor"), "Lamina's tensors are dense"),
     **dict.fromkeys(("distributed", "multiprocessing"), "Lamina runs in one process"),
     "distributions": "write the log-probability out, and draw with lamina.normal, multinomial and their kin",
-    "func": "lamina.autograd.functional has jacobian, hessian, vjp and jvp",
-    "vmap": "add a batch dimension: most ops take one",
 }
 
 

@@ -37,12 +37,22 @@ def check(name: str, most: int | None) -> None:
 
         primals = tuple(x for x, need in zip(plain, needs, strict=True) if need)
         _, tangents = jvp_of(one, primals, tuple(tensor_of(t) for t in ways if t is not None))
-        forward = [float(np.sum(c * t._data)) for c, t in zip(cotangents, tangents, strict=True) if c is not None]
-        backward = [float(np.sum(g * t)) for g, t in zip(back, ways, strict=True) if g is not None and t is not None]
-        sizes = [float(np.sum(np.abs(g * t))) for g, t in zip(back, ways, strict=True) if g is not None and t is not None]
+        forward = [
+            float(np.sum(c * t._data)) for c, t in zip(cotangents, tangents, strict=True) if c is not None
+        ]
+        backward = [
+            float(np.sum(g * t)) for g, t in zip(back, ways, strict=True) if g is not None and t is not None
+        ]
+        sizes = [
+            float(np.sum(np.abs(g * t)))
+            for g, t in zip(back, ways, strict=True)
+            if g is not None and t is not None
+        ]
         # both are sums of at most 10,000 terms of these sizes, each after some tens of roundings
         limit = 1e5 * np.finfo(np.float64).eps * max(sum(sizes), 1e-3)
-        assert abs(sum(forward) - sum(backward)) <= limit, f"{case}: {sum(forward)} forwards, {sum(backward)} back"
+        assert abs(sum(forward) - sum(backward)) <= limit, (
+            f"{case}: {sum(forward)} forwards, {sum(backward)} back"
+        )
 
 
 @pytest.mark.parametrize("name", OPS)

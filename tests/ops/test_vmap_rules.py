@@ -69,7 +69,11 @@ def check(case: Case, chosen: tuple[int, ...], last: bool) -> set[str]:
         warnings.simplefilter("always")
         found = vmap(one, tuple(d for x, d in zip(given, dims, strict=True) if x is not None))(*there)
     rows = [
-        listed(run_general(op, [x if x is None or i not in chosen else x[k] for i, x in enumerate(tensors)], case.attrs))
+        listed(
+            run_general(
+                op, [x if x is None or i not in chosen else x[k] for i, x in enumerate(tensors)], case.attrs
+            )
+        )
         for k in range(SIZE)
     ]
     for y, column in zip(found, zip(*rows, strict=True), strict=True):
