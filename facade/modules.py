@@ -25,6 +25,7 @@ _FAMILIES = (
 MODULES: dict[str, ModuleType] = {
     "_dynamo": compiler._dynamo,
     "amp": amp,
+    "autograd.forward_ad": autograd.forward_ad,
     "autograd.function": autograd,
     "autograd.functional": autograd.functional,
     "autograd.variable": autograd,

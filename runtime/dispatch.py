@@ -24,6 +24,7 @@ from ..ir.types import Device, Type, type_of
 from . import modes
 from .graph import Light, Port, Saving
 from .history import make_view, record
+from .levels import run_through
 from .places import USERS, here, spell
 from .plan import LIMIT, Plan, described, memo, remember
 from .refusal import given, told, writer_of_out
@@ -148,6 +149,10 @@ def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str,
 # ---- running -----------------------------------------------------------------------------------------------
 def run(op: Op, plan: Plan, operands: tuple) -> Any:
     """Execute a plan on tensors, with history, views and the thread's hook."""
+    if modes.CHANGED and modes.local.levels:
+        found = run_through(op, plan, operands)
+        if found is not NotImplemented:
+            return found
     try:
         arrays = plan.kernel(*[None if x is None else x._data for x in operands])
     except Exception as error:

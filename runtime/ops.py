@@ -101,8 +101,6 @@ _ELSEWHERE = {
     **dict.fromkeys(("complex32", "chalf"), "its complex numbers have parts of 32 or 64 bits: complex64"),
     **dict.fromkeys(("sparse", "sparse_coo_tensor", "sparse_csr_tensor"), "Lamina's tensors are dense"),
     **dict.fromkeys(("distributed", "multiprocessing"), "Lamina runs in one process"),
-    "func": "lamina.autograd.functional has jacobian, hessian, vjp and jvp",
-    "vmap": "add a batch dimension: most ops take one",
 }
 
 

@@ -14,6 +14,8 @@ from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
 from ..ir.op import REGISTRY
 from ..ir.ops.random import draws
 from ..ir.shapes import sizes_of
+from . import modes
+from .batched import drawn
 from .creation import as_tensor
 from .dispatch import bound, run_general
 from .generator import (
@@ -50,6 +52,16 @@ def draw(
     chosen = source(generator, name)
     before = () if operand is None else operand if isinstance(operand, tuple) else (operand,)
     operands, attrs = bound(op, (*before, chosen.reserve(0), *args), kwargs)
+    if modes.CHANGED and modes.local.levels:
+
+        def plain(name: str, attrs: dict[str, Any]) -> Tensor:
+            op = REGISTRY[name]
+            count = draws(op, chosen.reserve(0)._meta, **attrs)
+            return run_general(op, (chosen.reserve(count),), attrs)
+
+        found = drawn(name, operand, attrs, plain)
+        if found is not NotImplemented:
+            return found
     count = draws(op, *(x._meta for x in operands), **attrs)
     return run_general(op, (*before, chosen.reserve(count)), attrs)
 
