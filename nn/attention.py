@@ -15,7 +15,6 @@ from .dropout import Dropout
 from .linear import Linear
 from .module import Module
 from .norm import LayerNorm
-from .sdp_kernels import SDPBackend, sdpa_kernel
 
 
 class NonDynamicallyQuantizableLinear(Linear):

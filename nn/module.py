@@ -15,15 +15,9 @@ from ..runtime.refusal import refuse
 from . import hooks as hooking
 from . import state
 from .epoch import advance, hand_out
-from .hooks import Hook, RemovableHandle
 from .hooks import (
-    register_module_buffer_registration_hook,
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-    register_module_full_backward_hook,
-    register_module_full_backward_pre_hook,
-    register_module_module_registration_hook,
-    register_module_parameter_registration_hook,
+    Hook,
+    RemovableHandle,
 )
 from .members import Members, Owner, Plain, Tracked, fields, is_kept, set_fields
 from .parameter import Buffer

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..ir.errors import GradError, TransformError
+from ..ir.errors import TransformError
 from ..ir.op import REGISTRY, Op
 from ..ir.types import Type
 from . import modes

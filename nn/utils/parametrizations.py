@@ -105,9 +105,7 @@ class _Orthogonal(Module):
     def right_inverse(self, q: Tensor) -> Tensor:
         """What forward makes `q`, the nearest there is, from."""
         if tuple(q.shape) != tuple(self.shape):
-            raise ShapeError(
-                f"orthogonal: a matrix of shape {[*self.shape]} is wanted, not {[*q.shape]}"
-            )
+            raise ShapeError(f"orthogonal: a matrix of shape {[*self.shape]} is wanted, not {[*q.shape]}")
         wide = q.shape[-2] < q.shape[-1]
         q = q.mT if wide else q
         n, k = q.shape[-2:]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...ir.errors import ArgumentError, ArgumentValueError
-from ...runtime import Parameter, Tensor, ops
+from ...runtime import Tensor, ops
 from ..module import Module
 
 __all__ = [
