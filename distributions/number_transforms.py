@@ -684,9 +684,7 @@ class StackTransform(_Parts):
 
     def _parts(self, value):
         if value.shape[self.dim] != len(self.transforms):
-            raise ShapeError(
-                f"StackTransform: size {value.shape[self.dim]} is not {len(self.transforms)}"
-            )
+            raise ShapeError(f"StackTransform: size {value.shape[self.dim]} is not {len(self.transforms)}")
         return ops.unbind(value, self.dim)
 
     def _call(self, x):

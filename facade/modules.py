@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from .. import autograd, data, distributions, nn
+from .. import autograd, data, distributions, nn, optim
 from ..distributions import parameters
-from . import amp, backends, compiler, cuda, linalg, random, special, utils
+from . import amp, backends, compiler, cuda, fft, linalg, random, special, swa_utils, utils
 
 ROOT = __package__.rpartition(".")[0]  # lamina
 
@@ -25,6 +25,7 @@ _FAMILIES = (
 MODULES: dict[str, ModuleType] = {
     "_dynamo": compiler._dynamo,
     "amp": amp,
+    "autograd.forward_ad": autograd.forward_ad,
     "autograd.function": autograd,
     "autograd.functional": autograd.functional,
     "autograd.variable": autograd,
@@ -40,9 +41,11 @@ MODULES: dict[str, ModuleType] = {
     "distributions.relaxed_bernoulli": distributions.relaxed,
     "distributions.relaxed_categorical": distributions.relaxed,
     "distributions.utils": parameters,
+    "fft": fft,
     "linalg": linalg,
     "nn.modules": nn,
-    "nn.parameter": nn,
+    "nn.modules.module": nn.module,
+    "optim.swa_utils": swa_utils,
     "random": random,
     "special": special,
     "utils": utils,
@@ -62,3 +65,4 @@ def offer() -> None:
         parent, _, leaf = name.rpartition(".")
         if parent == "distributions" and not hasattr(distributions, leaf):
             setattr(distributions, leaf, module)
+    vars(optim).setdefault("swa_utils", swa_utils)  # it is of optim and nn, which don't know each other

@@ -28,7 +28,7 @@ WITHIN: set[weakref.ref[_Token]] = set()
 
 ORDINARY: dict[str, Any] = {
     "grad": True, "inference": False, "hook": None, "notice": None, "caller": None, "anomaly": False,
-    "within": None,
+    "within": None, "levels": (),
 }  # fmt: skip
 UNSERVED: Any = type("Unserved", (), {"__slots__": (), "__repr__": lambda self: "unserved"})()
 
@@ -52,6 +52,7 @@ class _Local(threading.local):
     (function, args, kwargs) in place of a function of the user's (see `call_user`).
     anomaly: every op notes its line, and backward looks for NaN.
     within: called with (module, args, kwargs) ahead of a module's own call, made if it answers UNSERVED.
+    levels: the open function transforms that wrap tensors, the innermost last (see levels.py).
     """
 
     grad = True
@@ -61,6 +62,7 @@ class _Local(threading.local):
     caller: Callable | None = None
     anomaly = False
     within: Any = None
+    levels: tuple = ()
 
     def __init__(self) -> None:
         self.base = {**ORDINARY}
@@ -122,7 +124,7 @@ def _leave(mine: dict[str, Any], entry: tuple | None) -> None:
 
 def special() -> bool:
     """Whether this thread is in any but the ordinary state."""
-    return not local.grad or local.inference or local.anomaly or local.hook is not None
+    return not local.grad or local.inference or local.anomaly or local.hook is not None or bool(local.levels)
 
 
 def tell(kind: str, *what: Any) -> None:
@@ -152,9 +154,16 @@ def call_user(function: Callable, *args: Any) -> Any:
     return function(*args)
 
 
+def call_user_with(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """`call_user` with keyword arguments."""
+    if CHANGED and local.caller is not None:
+        return local.caller(function, args, kwargs)
+    return function(*args, **kwargs)
+
+
 def is_recording() -> bool:
-    """Whether a hook hears this thread's ops: then everything is to be done by ops."""
-    return bool(CHANGED) and local.hook is not None
+    """Whether everything is to be done by ops: a hook hears them, or a transform says what they mean."""
+    return bool(CHANGED) and (local.hook is not None or bool(local.levels))
 
 
 def is_compiling() -> bool:

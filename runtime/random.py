@@ -14,6 +14,8 @@ from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
 from ..ir.op import REGISTRY
 from ..ir.ops.random import draws
 from ..ir.shapes import sizes_of
+from . import modes
+from .batched import drawn
 from .creation import as_tensor
 from .dispatch import bound, run_general
 from .generator import (
@@ -36,11 +38,30 @@ from .tensor import Tensor
 def draw(
     name: str, *args: Any, generator: Generator | None = None, operand: Any = None, **kwargs: Any
 ) -> Any:
-    """Run a random op with a fresh state operand; `operand`: the tensor, or tensors, before the state."""
+    """Run a random op with a fresh state operand; `operand`: the tensor, or tensors, before the state.
+
+    Of complex numbers both parts are drawn; those of normal ones have a variance of 1/2 each.
+    """
+    dtype = dtypes.as_dtype(kwargs.get("dtype"))
+    if dtype is not None and dtype.is_complex and name in ("random_uniform", "random_normal"):
+        (size,) = args
+        pairs = draw(name, (*size, 2), dtype=dtype.to_real(), generator=generator)
+        numbers = REGISTRY["view_as_complex"](pairs)
+        return numbers * 0.5**0.5 if name == "random_normal" else numbers  # of variance 1
     op = REGISTRY[name]
     chosen = source(generator, name)
     before = () if operand is None else operand if isinstance(operand, tuple) else (operand,)
     operands, attrs = bound(op, (*before, chosen.reserve(0), *args), kwargs)
+    if modes.CHANGED and modes.local.levels:
+
+        def plain(name: str, attrs: dict[str, Any]) -> Tensor:
+            op = REGISTRY[name]
+            count = draws(op, chosen.reserve(0)._meta, **attrs)
+            return run_general(op, (chosen.reserve(count),), attrs)
+
+        found = drawn(name, operand, attrs, plain)
+        if found is not NotImplemented:
+            return found
     count = draws(op, *(x._meta for x in operands), **attrs)
     return run_general(op, (*before, chosen.reserve(count)), attrs)
 
@@ -170,7 +191,10 @@ def randint_like(input: Tensor, low, high=None, *, dtype=None, device=None, gene
     return randint(low, high, tuple(input.shape), dtype=dtype or input.dtype, **given)
 
 
-def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator=None, dtype=None, device=None) -> Tensor:
+def normal(
+    mean: Any, std: Any = 1.0, size: Any = None, *, generator=None, dtype=None, device=None, layout=None,
+    pin_memory=False, requires_grad=False,
+) -> Tensor:  # fmt: skip
     """Normal numbers of given mean and standard deviation: tensors, broadcast, or numbers with `size`."""
     if isinstance(std, Tensor) and bool((std < 0).any()) or not isinstance(std, Tensor) and std < 0:
         raise ArgumentValueError("normal: a standard deviation can't be negative")
@@ -179,7 +203,8 @@ def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator=None, dtype
         if not given:
             raise ArgumentError("normal(mean, std, size): size is needed where mean and std are numbers")
         size, dtype = tuple((mean + std).shape), dtype or given[0].dtype
-    return randn(tuple(size), dtype=dtype, device=device, generator=generator) * std + mean
+    drawn = randn(tuple(size), dtype=dtype, device=device, generator=generator, layout=layout) * std + mean
+    return drawn.requires_grad_() if requires_grad else drawn
 
 
 def bernoulli(input: Tensor, p: float | None = None, *, generator=None) -> Tensor:
@@ -248,7 +273,7 @@ def dropout_by_words(input: Tensor, p: float, *, generator=None) -> Tensor:
 
 # ---- in place ----------------------------------------------------------------------------------------------
 def _floating(self: Tensor, name: str) -> DType:
-    if not self.dtype.is_floating_point:
+    if not self.dtype.is_floating_point and not (self.dtype.is_complex and name in ("normal_", "uniform_")):
         raise DTypeError(f"{name}: a floating tensor is needed", f"tensor: {self._meta}")
     return self.dtype
 
@@ -263,8 +288,9 @@ def uniform_(self: Tensor, from_: float = 0.0, to: float = 1.0, *, generator=Non
     if given or low > to:
         raise ArgumentValueError(f"uniform_(from, to): from must not be greater than to ({low} > {to})")
     dtype = _floating(self, "uniform_")
+    least = low * (1 + 1j) if dtype.is_complex else low  # both parts lie between the bounds
     return _fill(
-        self, draw("random_uniform", tuple(self.shape), dtype=dtype, generator=generator) * (to - low) + low
+        self, draw("random_uniform", tuple(self.shape), dtype=dtype, generator=generator) * (to - low) + least
     )
 
 
@@ -359,7 +385,7 @@ for _name, _method in METHODS.items():
     setattr(Tensor, _name, refusing(_method))
 
 FUNCTIONS = {
-    f.__name__: refusing(f)
+    f.__name__: refusing(f, takes_out=True)
     for f in (
         rand, randn, randint, randperm, rand_like, randn_like, randint_like, normal, bernoulli, multinomial,
         poisson, binomial, _standard_gamma, _sample_dirichlet, dropout, manual_seed, seed, initial_seed,
