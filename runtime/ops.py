@@ -89,8 +89,16 @@ _WITHIN = frozenset((
 ))  # fmt: skip
 
 
+# Names that PyTorch begins with an underscore, and libraries of distributions use.
+_AS_PYTORCH = frozenset((
+    "_assert_async", "_dirichlet_grad", "_sample_dirichlet", "_standard_gamma", "_standard_gamma_grad",
+))  # fmt: skip
+
+
 def is_offered(name: str) -> bool:
     """Whether a function is a name of the package itself: no operator of the machinery's, nor a room's."""
+    if name in _AS_PYTORCH:
+        return True
     if name.startswith(("_", "linalg_", "random_", "special_", "fft_")) or name in _WITHIN:
         return False
     return name not in REGISTRY or not REGISTRY[name].traits.mutates  # an optimizer's update
