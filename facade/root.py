@@ -122,10 +122,11 @@ def get_deterministic_debug_mode() -> int:
 
 
 __all__ = [
-    "alpha_dropout", "empty_permuted", "empty_strided", "feature_alpha_dropout", "get_deterministic_debug_mode",
-    "get_num_interop_threads", "has_lapack", "has_mkl", "has_openmp", "has_spectral", "is_anomaly_check_nan_enabled", "is_anomaly_enabled",
-    "is_same_size", "is_signed", "is_warn_always_enabled", "rrelu", "set_anomaly_enabled",
-    "set_deterministic_debug_mode", "set_flush_denormal", "set_num_interop_threads", "set_warn_always", "vander",
+    "alpha_dropout", "empty_permuted", "empty_strided", "feature_alpha_dropout",
+    "get_deterministic_debug_mode", "get_num_interop_threads", "has_lapack", "has_mkl", "has_openmp",
+    "has_spectral", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_same_size", "is_signed",
+    "is_warn_always_enabled", "rrelu", "set_anomaly_enabled", "set_deterministic_debug_mode",
+    "set_flush_denormal", "set_num_interop_threads", "set_warn_always", "vander",
 ]  # fmt: skip
 
 refusing_names(globals(), "lamina.facade.root")
