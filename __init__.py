@@ -9,6 +9,7 @@ from .facade.amp import autocast
 from .facade.compiler import _dynamo, compile
 from .facade.late import __getattr__  # the compiler, and ops entered later
 from .facade.names import *  # noqa: F403 - what PyTorch's module has besides ops
+from .facade.root import *  # noqa: F403 - and what is made of ops and modules
 from .facade.script import install_as_torch
 from .func import vmap
 from .ir.dtypes import DType as dtype

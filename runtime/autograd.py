@@ -227,7 +227,7 @@ def walk(
             check(e)
             try:
                 hs = step(e, g, create)
-                if anomaly:
+                if anomaly is True:
                     refuse_nan(e, hs)
             except Exception as error:
                 noted(error, e)
