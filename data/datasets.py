@@ -43,7 +43,7 @@ class IterableDataset(Dataset[T]):
         return ChainDataset([self, other])
 
 
-def samples_at(dataset: Any, keys: list) -> Sequence:
+def samples_at(dataset: Any, keys: list) -> Any:
     """The samples at some keys: asked for at once where the dataset can."""
     together = getattr(dataset, "__getitems__", None)
     return together(keys) if together else [dataset[key] for key in keys]
