@@ -162,6 +162,8 @@ class DistributedSampler(Sampler[int]):
             raise ArgumentValueError(
                 f"DistributedSampler(rank=…): must be an int in 0 … {num_replicas - 1}, not {rank!r}"
             )
+        if not isinstance(seed, int):
+            raise ArgumentError(f"DistributedSampler(seed=…): must be an int, not {type(seed).__name__}")
         self.dataset, self.num_replicas, self.rank, self.epoch = dataset, num_replicas, rank, 0
         self.shuffle, self.seed, self.drop_last = shuffle, seed, drop_last
 
@@ -192,6 +194,8 @@ class DistributedSampler(Sampler[int]):
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch comes next; without, each has the same order."""
+        if not isinstance(epoch, int):
+            raise ArgumentError(f"set_epoch(epoch): epoch must be an int, not {type(epoch).__name__}")
         self.epoch = epoch
 
 
