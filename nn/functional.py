@@ -85,9 +85,9 @@ from ..runtime.refusal import refusing, refusing_names
 from .bags import embedding, embedding_bag, one_hot
 from .ctc import ctc_loss
 from .images import affine_grid, grid_sample, interpolate, upsample
+from .linear_loss import linear_cross_entropy
 from .margins import multi_margin_loss, multilabel_margin_loss, triplet_margin_with_distance_loss
 from .multihead import multi_head_attention_forward, scaled_dot_product_attention
-from .linear_loss import linear_cross_entropy
 from .pools import (
     adaptive_max_pool1d,
     adaptive_max_pool1d_with_indices,
@@ -208,7 +208,7 @@ celu_, elu_, hardtanh_, leaky_relu_ = map(_in_place, (celu, elu, hardtanh, leaky
 relu_, rrelu_, selu_, threshold_ = map(_in_place, (relu, rrelu, selu, threshold))
 
 
-def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:  # noqa: F811
     """A convolution of [T, B, C_in] with a weight [K, C_in, C_out] -> [T + 2 pad - K + 1, B, C_out]."""
     return ops.conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, 1, pad).permute(2, 0, 1)
 

@@ -299,7 +299,9 @@ class _FractionalMaxPool(Module):
         if ratio is not None:
             ratio = tuple(ratio) if isinstance(ratio, (tuple, list)) else (ratio,) * n
             if len(ratio) != n or not all(isinstance(r, (int, float)) and 0 < r < 1 for r in ratio):
-                raise ArgumentValueError(f"{name}: output_ratio must lie between 0 and 1, not at {output_ratio}")
+                raise ArgumentValueError(
+                    f"{name}: output_ratio must lie between 0 and 1, not at {output_ratio}"
+                )
         self.output_ratio = ratio
 
     def forward(self, input: Tensor) -> Any:

@@ -39,7 +39,9 @@ def save(module: Module, destination: dict[str, Any], prefix: str, keep_vars: bo
             continue
         replaced = hook.function(module, destination, prefix, {})
         if replaced is not None and hook.kind == "save":
-            raise ArgumentError("a hook of register_state_dict_post_hook must return None: it changes the state")
+            raise ArgumentError(
+                "a hook of register_state_dict_post_hook must return None: it changes the state"
+            )
         destination = destination if replaced is None else replaced
     return destination
 

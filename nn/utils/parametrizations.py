@@ -105,9 +105,7 @@ class _Orthogonal(Module):
     def right_inverse(self, q: Tensor) -> Tensor:
         """What forward makes `q`, the nearest there is, from."""
         if tuple(q.shape) != tuple(self.shape):
-            raise ShapeError(
-                f"orthogonal: a matrix of shape {[*self.shape]} is wanted, not {[*q.shape]}"
-            )
+            raise ShapeError(f"orthogonal: a matrix of shape {[*self.shape]} is wanted, not {[*q.shape]}")
         wide = q.shape[-2] < q.shape[-1]
         q = q.mT if wide else q
         n, k = q.shape[-2:]
@@ -126,7 +124,7 @@ class _Orthogonal(Module):
             if _is_orthogonal(q):
                 base[..., :k] = q
         self.base = base
-        # The skew part of a diagonal is 0, and k reflections along the axes, each with a negative sign, are 1.
+        # The skew part of a diagonal is 0; k reflections along the axes, with a negative sign each, are 1.
         start = -ops.eye(n, k, dtype=q.dtype, device=q.device).expand(q.shape)
         return (start.mT if wide else start).contiguous()
 

@@ -14,7 +14,7 @@ __all__ = ["functional_call"]
 
 def _places(module: Module) -> dict[str, tuple[dict[str, Any], str]]:
     """Where each parameter and buffer stands, by dotted name; a module that is there twice has two names."""
-    found = {}
+    found: dict[str, tuple[dict[str, Any], str]] = {}
     for path, part in module.named_modules(remove_duplicate=False):
         for members in (part._parameters, part._buffers):
             for name, value in members.items():
