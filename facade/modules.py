@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from .. import autograd, data, nn
-from . import amp, backends, compiler, cuda, linalg, random, special, utils
+from .. import autograd, data, nn, optim
+from . import amp, backends, compiler, cuda, fft, linalg, random, special, swa_utils, utils
 
 ROOT = __package__.rpartition(".")[0]  # lamina
 
@@ -24,9 +24,11 @@ MODULES: dict[str, ModuleType] = {
     "compiler": compiler,
     "cuda": cuda,
     "cuda.amp": amp,
+    "fft": fft,
     "linalg": linalg,
     "nn.modules": nn,
     "nn.modules.module": nn.module,
+    "optim.swa_utils": swa_utils,
     "random": random,
     "special": special,
     "utils": utils,
@@ -42,3 +44,4 @@ def offer() -> None:
     """Let `import lamina.utils.data` find these modules: Python looks among the loaded ones first."""
     for name, module in MODULES.items():
         sys.modules.setdefault(f"{ROOT}.{name}", module)
+    vars(optim).setdefault("swa_utils", swa_utils)  # it is of optim and nn, which don't know each other

@@ -381,19 +381,19 @@ class Module(Plain):
         return self
 
     def to(self, *args: Any, **kwargs: Any) -> Module:
-        """Move to a device, or floating parameters and buffers to a dtype, in place.
+        """Move to a device, or floating and complex parameters and buffers to a dtype, in place.
 
         `to(float64)`, `to("cpu")`, `to(device, dtype)`, `to(tensor)`.  Raises DTypeError for a dtype
-        that is not floating.
+        that is neither floating nor complex.
         """
         device, dtype = _destination(args, kwargs)
-        if dtype is not None and not dtype.is_floating_point:
+        if dtype is not None and not dtype.inexact:
             raise DTypeError(
-                f"{type(self).__name__}.to(dtype): parameters are floating, which {dtype} is not"
+                f"{type(self).__name__}.to(dtype): parameters are floating or complex, which {dtype} is not"
             )
 
         def moved(x: Tensor) -> Tensor:
-            wanted = dtype if dtype is not None and x.is_floating_point() else x.dtype
+            wanted = dtype if dtype is not None and x.dtype.inexact else x.dtype
             return x.to(wanted) if device is None else x.to(device, wanted)
 
         return self._apply(moved)

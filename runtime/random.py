@@ -35,7 +35,16 @@ from .tensor import Tensor
 def draw(
     name: str, *args: Any, generator: Generator | None = None, operand: Tensor | None = None, **kwargs: Any
 ) -> Any:
-    """Run a random op with a fresh state operand; `operand` is what stands before the state, if anything."""
+    """Run a random op with a fresh state operand; `operand` is what stands before the state, if anything.
+
+    Of complex numbers both parts are drawn; those of normal ones have a variance of 1/2 each.
+    """
+    dtype = dtypes.as_dtype(kwargs.get("dtype"))
+    if dtype is not None and dtype.is_complex and name in ("random_uniform", "random_normal"):
+        (size,) = args
+        pairs = draw(name, (*size, 2), dtype=dtype.to_real(), generator=generator)
+        numbers = REGISTRY["view_as_complex"](pairs)
+        return numbers * 0.5**0.5 if name == "random_normal" else numbers  # of variance 1
     op = REGISTRY[name]
     chosen = source(generator, name)
     before = () if operand is None else (operand,)
@@ -218,7 +227,7 @@ def dropout_by_words(input: Tensor, p: float, *, generator=None) -> Tensor:
 
 # ---- in place ----------------------------------------------------------------------------------------------
 def _floating(self: Tensor, name: str) -> DType:
-    if not self.dtype.is_floating_point:
+    if not self.dtype.is_floating_point and not (self.dtype.is_complex and name in ("normal_", "uniform_")):
         raise DTypeError(f"{name}: a floating tensor is needed", f"tensor: {self._meta}")
     return self.dtype
 
@@ -233,8 +242,9 @@ def uniform_(self: Tensor, from_: float = 0.0, to: float = 1.0, *, generator=Non
     if given or low > to:
         raise ArgumentValueError(f"uniform_(from, to): from must not be greater than to ({low} > {to})")
     dtype = _floating(self, "uniform_")
+    least = low * (1 + 1j) if dtype.is_complex else low  # both parts lie between the bounds
     return _fill(
-        self, draw("random_uniform", tuple(self.shape), dtype=dtype, generator=generator) * (to - low) + low
+        self, draw("random_uniform", tuple(self.shape), dtype=dtype, generator=generator) * (to - low) + least
     )
 
 

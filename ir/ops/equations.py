@@ -13,6 +13,7 @@ from ..shapes import dim_of, reduced_shape
 from .arithmetic import abs, reciprocal
 from .cast import dtype_of
 from .compare import gt, where
+from .complex import conj, real
 from .decompose import linalg_eigh, linalg_qr, linalg_svd
 from .extremum import amax, amin
 from .linalg import linalg_cholesky, linalg_det, linalg_inv, linalg_slogdet, solve_matrix
@@ -21,7 +22,7 @@ from .matmul import chain_matmul, matmul
 from .rearrange import diag_embed, tril, triu
 from .reduce import sum
 from .spread import linalg_vector_norm
-from .view import movedim, reshape
+from .view import adjoint, movedim, reshape
 
 
 @composite(method=False)
@@ -37,7 +38,7 @@ def linalg_svdvals(A):
 
 
 class Svd(NamedTuple):
-    """What `svd` returns: input = U @ diag(S) @ V.mT."""
+    """What `svd` returns: input = U @ diag(S) @ V.mH."""
 
     U: Any
     S: Any
@@ -46,12 +47,12 @@ class Svd(NamedTuple):
 
 @composite()
 def svd(input, some=True):
-    """Factor matrices into U @ diag(S) @ V.mT: linalg_svd with V, not its transpose.
+    """Factor matrices into U @ diag(S) @ V.mH: linalg_svd with V, not its adjoint.
 
     some: leave out the columns that are not needed.
     """
     u, s, vh = linalg_svd(input, not some)
-    return Svd(u, s, vh.mT)
+    return Svd(u, s, adjoint(vh))
 
 
 @composite()
@@ -80,7 +81,7 @@ def slogdet(input):
 
 @composite()
 def cholesky(input, upper=False):
-    """Factor each symmetric positive-definite matrix into L @ L.mT: linalg_cholesky."""
+    """Factor each symmetric positive-definite matrix into L @ L.mH: linalg_cholesky."""
     return linalg_cholesky(input, upper=upper)
 
 
@@ -173,7 +174,7 @@ def linalg_pinv(A, rcond=None, *, atol=None, rtol=None, hermitian=False):
     u, s, vh = linalg_svd(A, False)
     counts = _counts(s, A.shape, atol, rcond if rtol is None else rtol)
     inverse = where(counts, reciprocal(where(counts, s, 1.0)), 0.0)
-    return matmul(vh.mT * inverse[..., None, :], u.mT)
+    return matmul(adjoint(vh) * inverse[..., None, :], adjoint(u))
 
 
 @composite()
@@ -209,7 +210,9 @@ def linalg_lstsq(A, B, rcond=None, *, driver=None):
     rest = matmul(A, solution) - B
     values = linalg_svdvals(A)
     rank = sum(_counts(values, A.shape, None, rcond), dim=-1)
-    residuals = sum(rest * rest, dim=-2) if A.shape[-2] > A.shape[-1] else reshape(rest[..., :0], (0,))
+    residuals = (
+        sum(real(conj(rest) * rest), dim=-2) if A.shape[-2] > A.shape[-1] else reshape(rest[..., :0], (0,))
+    )
     return LeastSquares(solution, residuals, rank, values)
 
 
@@ -233,8 +236,10 @@ def linalg_solve_triangular(A, B, *, upper, left=True, unitriangular=False):
 def cholesky_solve(input, L2, upper=False):
     """Solve A @ X = input, given A's Cholesky factor.  Shapes: [..., n, k], [..., n, n] -> [..., n, k]."""
     if upper:
-        return linalg_solve_triangular(L2, linalg_solve_triangular(L2.mT, input, upper=False), upper=True)
-    return linalg_solve_triangular(L2.mT, linalg_solve_triangular(L2, input, upper=False), upper=True)
+        return linalg_solve_triangular(
+            L2, linalg_solve_triangular(adjoint(L2), input, upper=False), upper=True
+        )
+    return linalg_solve_triangular(adjoint(L2), linalg_solve_triangular(L2, input, upper=False), upper=True)
 
 
 # ---- products
@@ -242,8 +247,8 @@ def cholesky_solve(input, L2, upper=False):
 
 @composite(method=False)
 def linalg_vecdot(x, y, *, dim=-1):
-    """Multiply vectors, which stand along `dim`.  Shapes: [..., n], [..., n] -> [...]."""
-    return sum(x * y, dim=dim)
+    """Multiply vectors along `dim`, the first conjugated.  Shapes: [..., n], [..., n] -> [...]."""
+    return sum(conj(x) * y, dim=dim)
 
 
 @composite(method=False)
