@@ -62,6 +62,7 @@ from ..runtime.ops import (
     normalize,
     pad,
     pairwise_distance,
+    pdist,
     pixel_shuffle,
     pixel_unshuffle,
     poisson_nll_loss,
@@ -84,7 +85,7 @@ from ..runtime.ops import im2col as unfold
 from ..runtime.refusal import refusing, refusing_names
 from .bags import embedding, embedding_bag, one_hot
 from .ctc import ctc_loss
-from .images import affine_grid, grid_sample, interpolate, upsample
+from .images import affine_grid, grid_sample, interpolate, upsample, upsample_bilinear, upsample_nearest
 from .linear_loss import linear_cross_entropy
 from .margins import multi_margin_loss, multilabel_margin_loss, triplet_margin_with_distance_loss
 from .multihead import multi_head_attention_forward, scaled_dot_product_attention

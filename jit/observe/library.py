@@ -113,6 +113,8 @@ class Library(CalledBack):
     # ---- ops and lifted numbers ----
     def _with_lifted(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """A function of tensors that is given lifted numbers: its Python is interpreted, down to the ops."""
+        if "out" in kwargs:
+            return UNSUPPORTED
         if function is _APPLY:
             return self._record(args[0], False, args[1:], kwargs)
         if function is _DROPOUT and len(args) == 2 and not kwargs:
