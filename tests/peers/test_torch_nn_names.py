@@ -19,7 +19,6 @@ ROOMS = {
         "factory_kwargs": MINE,
     },
     "nn.functional": {
-        **dict.fromkeys(("upsample_bilinear", "upsample_nearest"), OLD),
         **dict.fromkeys(("grouped_mm", "scaled_grouped_mm", "scaled_mm"), "for CUDA devices"),
         **dict.fromkeys(("ScalingType", "SwizzleType"), "for CUDA devices, arguments of scaled_mm"),
         **dict.fromkeys(("boolean_dispatch", "assert_int_or_pair"), MINE),
@@ -29,7 +28,6 @@ ROOMS = {
         **dict.fromkeys(("handle_torch_function", "has_torch_function"), MACHINERY),
         **dict.fromkeys(("has_torch_function_unary", "has_torch_function_variadic"), MACHINERY),
         **dict.fromkeys(("DType", "TYPE_CHECKING"), MACHINERY),
-        "pdist": "an operator that is not there yet",
     },
     "nn.init": dict.fromkeys(
         ("constant", "dirac", "eye", "kaiming_normal", "kaiming_uniform", "normal", "orthogonal", "sparse",
