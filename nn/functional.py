@@ -209,7 +209,7 @@ celu_, elu_, hardtanh_, leaky_relu_ = map(_in_place, (celu, elu, hardtanh, leaky
 relu_, rrelu_, selu_, threshold_ = map(_in_place, (relu, rrelu, selu, threshold))
 
 
-def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:  # noqa: F811
     """A convolution of [T, B, C_in] with a weight [K, C_in, C_out] -> [T + 2 pad - K + 1, B, C_out]."""
     return ops.conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, 1, pad).permute(2, 0, 1)
 

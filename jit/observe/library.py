@@ -262,14 +262,8 @@ class Library(CalledBack):
 
     def _loads_by_user(self, module: Module) -> bool:
         """Whether loading a state runs code of the user's."""
-        names = (
-            "load_state_dict",
-            "_load_from_state_dict",
-            "has_extra_state",
-            "set_extra_state",
-            "named_modules",
-            "hooks",
-        )
+        names = ("load_state_dict", "has_extra_state", "set_extra_state", "named_modules", "hooks")
+        names += ("_load_from_state_dict",)
         return any(
             any(not _of_library(type(each), name) for name in names)
             or any(runs_user_code(hook.function) for hook in each._state_hooks.values())
