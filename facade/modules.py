@@ -6,7 +6,7 @@ import sys
 from types import ModuleType
 
 from .. import autograd, data, nn, optim
-from . import amp, backends, compiler, cuda, linalg, random, special, swa_utils, utils
+from . import amp, backends, compiler, cpu, cuda, linalg, random, special, swa_utils, utils
 
 ROOT = __package__.rpartition(".")[0]  # lamina
 
@@ -22,8 +22,10 @@ MODULES: dict[str, ModuleType] = {
     "backends.cudnn": backends.cudnn,
     "backends.mps": backends.mps,
     "compiler": compiler,
+    "cpu": cpu,
+    "cpu.amp": cpu.amp,
     "cuda": cuda,
-    "cuda.amp": amp,
+    "cuda.amp": cuda.amp,
     "linalg": linalg,
     "nn.modules": nn,
     "nn.parameter": nn,

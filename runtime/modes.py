@@ -28,7 +28,7 @@ WITHIN: set[weakref.ref[_Token]] = set()
 
 ORDINARY: dict[str, Any] = {
     "grad": True, "inference": False, "hook": None, "notice": None, "caller": None, "anomaly": False,
-    "within": None,
+    "within": None, "autocast": None, "autocast_dtype": None,
 }  # fmt: skip
 UNSERVED: Any = type("Unserved", (), {"__slots__": (), "__repr__": lambda self: "unserved"})()
 
@@ -52,6 +52,8 @@ class _Local(threading.local):
     (function, args, kwargs) in place of a function of the user's (see `call_user`).
     anomaly: every op notes its line, and backward looks for NaN.
     within: called with (module, args, kwargs) ahead of a module's own call, made if it answers UNSERVED.
+    autocast: the low precision that products are computed in (autocasting.py), or None.
+    autocast_dtype: what blocks inside take for it unless they say another; None for bfloat16.
     """
 
     grad = True
@@ -61,6 +63,8 @@ class _Local(threading.local):
     caller: Callable | None = None
     anomaly = False
     within: Any = None
+    autocast: Any = None
+    autocast_dtype: Any = None
 
     def __init__(self) -> None:
         self.base = {**ORDINARY}
@@ -122,7 +126,10 @@ def _leave(mine: dict[str, Any], entry: tuple | None) -> None:
 
 def special() -> bool:
     """Whether this thread is in any but the ordinary state."""
-    return not local.grad or local.inference or local.anomaly or local.hook is not None
+    mine = local
+    return (
+        not mine.grad or mine.inference or mine.anomaly or mine.hook is not None or mine.autocast is not None
+    )
 
 
 def tell(kind: str, *what: Any) -> None:
