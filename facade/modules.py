@@ -33,6 +33,7 @@ MODULES: dict[str, ModuleType] = {
     "random": random,
     "special": special,
     "utils": utils,
+    "utils.checkpoint": utils.checkpoint,
     "utils.data": data,
     "utils.data.dataloader": data,
     "utils.data.dataset": data,

@@ -96,13 +96,13 @@ def test_blocks_nest_and_decorate_as_pytorchs_do():
         def product(x):
             return x @ x
 
-        with t.autocast("cpu", dtype=t.float16) as block:
+        with t.autocast("cpu", dtype=t.float16):
             seen += [(x @ x).dtype, t.is_autocast_enabled("cpu"), t.get_autocast_dtype("cpu")]
             with t.autocast("cpu", enabled=False):
                 seen += [(x @ x).dtype, t.is_autocast_enabled("cpu")]
                 with t.amp.autocast("cpu"):
                     seen.append((x @ x).dtype)
-            with block, pytest.raises(ZeroDivisionError):
+            with t.autocast("cpu", dtype=t.float16), pytest.raises(ZeroDivisionError):
                 seen.append((x @ x).dtype)
                 raise ZeroDivisionError
             seen.append((x @ x).dtype)
