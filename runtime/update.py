@@ -12,6 +12,7 @@ import numpy as np
 from ..ir.errors import InplaceError
 from ..ir.lowering import Decomposition
 from ..ir.op import Op
+from ..ir.ops.complex import pairs
 from . import modes
 from .changes import advance_contents
 from .history import storage_of
@@ -53,6 +54,10 @@ def apply_update(
     if modes.is_recording():  # what NumPy reads of a tensor here, Python never sees
         plain = {name: x._data.item() if isinstance(x, Tensor) else x for name, x in numbers.items()}
     arrays = [list(map(_DATA, column)) for column in columns]
+    if any(array.dtype.kind == "c" for array in arrays[1]):  # a number's parts are updated on their own
+        arrays = [
+            [pairs(array) if array.dtype.kind == "c" else array for array in column] for column in arrays
+        ]
     rows = zip(*arrays) if gathered is None else [gathered.row(*arrays[:2])]
     others = update_large(op, plain, rows)
     if others:

@@ -16,7 +16,7 @@ from ...ir.op import COMPOSITES, REGISTRY, Op
 from ...nn import Module
 from ...nn.epoch import advance
 from ...nn.members import fields
-from ...nn.module import observed_call
+from ...nn.module import EVERYWHERE, observed_call
 from ...optim.optimizer import Optimizer, closure_of
 from ...optim.schedule import warn_of_order
 from ...runtime import Tensor, creation, enable_grad, modes, ops, random
@@ -115,6 +115,8 @@ class Library(CalledBack):
     # ---- ops and lifted numbers ----
     def _with_lifted(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """A function of tensors that is given lifted numbers: its Python is interpreted, down to the ops."""
+        if "out" in kwargs:
+            return UNSUPPORTED
         if function is _APPLY:
             return self._record(args[0], False, args[1:], kwargs)
         if function is _DROPOUT and len(args) == 2 and not kwargs:
@@ -204,6 +206,8 @@ class Library(CalledBack):
             self._take(module)
             self._given(function, args[1])
             return self.result(function(*args, **kwargs))
+        if name == "__call__" and EVERYWHERE:
+            self.refuse("hooks of all modules are registered; register them with the modules")
         if name == "__call__" or name == "forward":
             return self._run_module(module, function, args, kwargs)
         if name == "__repr__" and self._is_whole(module):
@@ -260,7 +264,14 @@ class Library(CalledBack):
 
     def _loads_by_user(self, module: Module) -> bool:
         """Whether loading a state runs code of the user's."""
-        names = ("load_state_dict", "has_extra_state", "set_extra_state", "named_modules", "hooks")
+        names = (
+            "load_state_dict",
+            "_load_from_state_dict",
+            "has_extra_state",
+            "set_extra_state",
+            "named_modules",
+            "hooks",
+        )
         return any(
             any(not _of_library(type(each), name) for name in names)
             or any(runs_user_code(hook.function) for hook in each._state_hooks.values())

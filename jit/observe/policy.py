@@ -161,7 +161,7 @@ FUNCTION_ROOMS = ("nn/functional.py", "nn/bags.py", "nn/ctc.py", "nn/images.py",
                   "nn/multihead.py", "nn/pools.py", "nn/init.py", "nn/text.py", "nn/epoch.py",
                   "nn/members.py", "nn/utils/clip.py", "nn/utils/vector.py", "nn/utils/rnn.py")  # fmt: skip
 # Files whose functions run natively, and call those of the user's that they are given by `modes.call_user`.
-CALLING_ROOMS = ("runtime/derivatives.py",)
+CALLING_ROOMS = ("runtime/derivatives.py", "runtime/func.py", "runtime/batched.py", "runtime/forward.py")
 DENIED_ROOMS: dict[str, str] = {
     "data/": "hands out other data at each call; loop over it outside, and give the traced function a batch",
     "runtime/serialize.py": "reads or writes a file; do it outside of the traced function",
