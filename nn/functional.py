@@ -13,6 +13,7 @@ from typing import Any
 from ..ir.errors import ArgumentValueError
 from ..runtime import Tensor, ops
 from ..runtime import random as draws
+from ..runtime.autocasting import autocasting
 from ..runtime.ops import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -314,4 +315,7 @@ def feature_alpha_dropout(
     return _drop_to_limit(input, p, shape, inplace) if training and p else input
 
 
+for _name in ("scaled_dot_product_attention", "ctc_loss", "grid_sample", "max_pool3d", "multi_margin_loss",
+              "multilabel_margin_loss"):  # fmt: skip
+    globals()[_name] = refusing(autocasting(globals()[_name], _name), _name)
 refusing_names(globals(), "lamina.nn", spared=("relu",))

@@ -12,6 +12,7 @@ from typing import Any
 from ..ir import ops as _records  # noqa: F401 - importing them enters them into the registry
 from ..ir.errors import ArgumentError
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
+from .autocasting import autocasting
 from .dispatch import eager
 from .refusal import refusing
 from .tensor import Tensor
@@ -62,7 +63,8 @@ for _op in REGISTRY.values():
 on_entry.append(_offer)
 for _name, _composite in COMPOSITES.items():
     if _composite.public:
-        publish(refusing(_composite.function, _name, True), _name, *_composite.aliases)
+        _function = autocasting(_composite.function, _name)
+        publish(refusing(_function, _name, True), _name, *_composite.aliases)
 
 _choose = FUNCTIONS["where"]
 
