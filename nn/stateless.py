@@ -12,7 +12,7 @@ from .norm import _BatchNorm
 
 
 def _slots(module: Module) -> dict[str, list[tuple[Any, str]]]:
-    """Where each parameter and buffer stands: dictionaries of members and names there, several where shared."""
+    """Where each parameter and buffer stands: dictionaries of members, and names there."""
     found: dict[str, list[tuple[Any, str]]] = {}
     for prefix, part in module.named_modules(remove_duplicate=False):
         for members in (part._parameters, part._buffers):
@@ -145,7 +145,7 @@ def _stacked(name: str, dicts: Sequence[dict[str, Tensor]]) -> Tensor:
 
 
 def replace_all_batch_norm_modules_(root: Module) -> Module:
-    """Let every batch norm inside forget its running statistics, which vmap could not write; return `root`."""
+    """Let every batch norm inside forget its running statistics, which vmap can't write; return `root`."""
     for part in root.modules():
         if isinstance(part, _BatchNorm):
             part.running_mean = part.running_var = part.num_batches_tracked = None

@@ -1,7 +1,7 @@
 """vmap: functions of one example run on many at once.
 
-A batched tensor has the type of one example, and inside a tensor with the batch as its first axis.  batching.py
-says what ops make of it.
+A batched tensor has the type of one example, and inside a tensor with the batch as its first axis.
+batching.py says what ops make of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from . import modes
 from .autograd import vmap as offered
 from .batching import Call, listed, otherwise, rule_for
 from .dispatch import named, run_general
-from .levels import Level, Transformed, kind_without
+from .levels import Level, Transformed, kind_without, opened
 from .tensor import Tensor
 from .trees import flatten, spread, unflatten
 
@@ -58,7 +58,7 @@ class Batch(Level):
         made._storage = made._view = None
         return made
 
-    def split(self, x: Batched) -> tuple:
+    def split(self, x: Any) -> tuple:
         return (x._value,)
 
     def constant(self, x: Tensor) -> tuple:
@@ -67,7 +67,7 @@ class Batch(Level):
     def join(self, parts: Sequence) -> Tensor:
         return self.wrap(parts[0])
 
-    def gradients(self, outputs: Sequence, inputs: Sequence, cotangents: Sequence, grad: Callable) -> list:
+    def gradients(self, outputs: list, inputs: list, cotangents: list, grad: Callable) -> list:
         """Examples don't meet, so one gradient of all of them holds that of each."""
         found = grad([y for (y,) in outputs], [x for (x,) in inputs], [c for (c,) in cotangents])
         return [None if g is None else (g,) for g in found]
@@ -239,7 +239,7 @@ def _taken_out(level: Batch, out: Any, out_dims: Any) -> Any:
         rank = y.ndim + 1
         if not -rank <= dim < rank:
             raise ArgumentValueError(
-                f"vmap(out_dims): dim {dim} is out of range for a result of {rank} dimensions with the batch's",
+                f"vmap(out_dims): dim {dim} is out of range for results of {rank} dimensions with the batch",
                 f"result of one example: {y._meta}",
             )
         found.append(from_front(y._value if mine else level.constant(y)[0], dim % rank))
@@ -290,7 +290,7 @@ def vmap(
         count = len(leaves) - len(extra)
 
         def run(rows: list, size: int) -> Any:
-            with Batch(size, randomness) as level:
+            with opened(Batch(size, randomness)) as level:
                 given = [x if d is None else level.wrap(x) for x, d in zip(rows, dims)]
                 out = modes.call_user_with(
                     func, unflatten(shape, given[:count]), unflatten(named, given[count:])
@@ -324,7 +324,7 @@ offered.append(vmap)
 
 
 # ---- random numbers ----------------------------------------------------------------------------------------
-def drawn(name: str, operand: Tensor | None, attrs: dict[str, Any], draw: Callable[..., Tensor]) -> Any:
+def drawn(name: str, operand: Any, attrs: dict[str, Any], draw: Callable[..., Tensor]) -> Any:
     """What a random op does inside of vmap; NotImplemented where no vmap is open.
 
     draw(name, attrs): a plain draw.  Draws for an operand are made of draws of its shape.  Raises
@@ -335,8 +335,8 @@ def drawn(name: str, operand: Tensor | None, attrs: dict[str, Any], draw: Callab
         return NotImplemented
     if any(level.randomness == "error" for level in batches):
         raise TransformError(
-            f"{name.removeprefix('random_')}: draws random numbers inside of vmap, which was not told whether "
-            "each example gets its own",
+            f"{name.removeprefix('random_')}: draws random numbers inside of vmap, which was not "
+            "told whether each example gets its own",
             'pass randomness="different" or randomness="same" to vmap',
         )
     own = [level for level in batches if level.randomness == "different"]

@@ -13,6 +13,7 @@ primals or tangents have one, and both may be transformed further out.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from .autograd import grad as walk_back
 from .batched import Batch
 from .batching import listed
 from .dispatch import named, run_general
-from .levels import Level, Transformed, array_of, insides, parts_at, unite_at
+from .levels import Level, Transformed, array_of, insides, opened, parts_at, unite_at
 from .tensor import Tensor
 from .trees import flatten, unflatten
 
@@ -42,8 +43,8 @@ class Dual(Transformed):
     def _inside(self) -> Tensor:
         return self._primal
 
-    @property  # type: ignore[override]
-    def _data(self) -> Any:
+    @property
+    def _data(self) -> Any:  # type: ignore[override]
         """The value is there to be asked for."""
         return self._primal._data
 
@@ -64,7 +65,7 @@ class Forward(Level):
         made._storage = made._view = None
         return made
 
-    def split(self, x: Dual) -> tuple:
+    def split(self, x: Any) -> tuple:
         return x._primal, x._tangent
 
     def constant(self, x: Tensor) -> tuple:
@@ -76,7 +77,7 @@ class Forward(Level):
             return primal
         return self.wrap(zeros(tangent) if primal is None else primal, tangent)
 
-    def gradients(self, outputs: Sequence, inputs: Sequence, cotangents: Sequence, grad: Callable) -> list:
+    def gradients(self, outputs: list, inputs: list, cotangents: list, grad: Callable) -> list:
         """Of what is inside, and how these gradients change: those of the tangents, by symmetry."""
         xs = [x for x, _ in inputs]
         first = grad([y for y, _ in outputs], xs, [c for c, _ in cotangents])
@@ -344,7 +345,7 @@ def jvp_of(
 ) -> tuple:
     """func(*primals) and its tangents, nested alike; see func.jvp."""
     shape, xs, ts = _checked(primals, tangents)
-    with Forward() as level:
+    with opened(Forward()) as level:
         given = unflatten(shape, [level.wrap(x, t) for x, t in zip(xs, ts, strict=True)])
         out = modes.call_user_with(func, given, {})
         aux = None
@@ -382,6 +383,9 @@ class UnpackedDualTensor(NamedTuple):
     tangent: Tensor | None
 
 
+_OPEN = threading.local()  # .mode: the one that `enter_dual_level` opened, held until `exit_dual_level`
+
+
 def _level_by_hand(name: str, level: int | None) -> Forward:
     if level is not None and (isinstance(level, bool) or not isinstance(level, int)):
         raise ArgumentError(f"{name}(level): must be an int or None, not {type(level).__name__}")
@@ -397,13 +401,17 @@ def enter_dual_level() -> int:
         raise TransformError(
             "enter_dual_level: a dual level is open already, and there is one", "use lamina.func.jvp"
         )
-    Forward(by_hand=True).__enter__()
+    mode = opened(Forward(by_hand=True))
+    mode.__enter__()
+    _OPEN.mode = mode
     return 0
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
     """Close the level of forward mode; its tangents are gone.  Raises TransformError where none is open."""
-    _level_by_hand("exit_dual_level", level).__exit__()
+    _level_by_hand("exit_dual_level", level)
+    _OPEN.mode.__exit__()
+    del _OPEN.mode
 
 
 class dual_level:

@@ -1,4 +1,4 @@
-"""Function transforms: gradients, products with Jacobians, and whole Jacobians of functions of nested arguments.
+"""Function transforms: gradients, products with Jacobians, whole Jacobians, of functions of nested arguments.
 
 A derivative is a history like any other: `grad` hands the function tensors that ask for gradients, walks back
 from what it returns, and keeps the history of the walk where a tensor from outside asks for gradients too.
@@ -208,7 +208,7 @@ def _named(made: Callable, func: Callable) -> Callable:
 
 
 def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
-    """Compute func(*primals), and a function that takes cotangents, as the output is nested, to those of primals.
+    """Compute func(*primals), and a function from cotangents, nested as the output, to those of primals.
 
     has_aux: func returns (output, aux), and a third is aux.  The function gives a tuple with one for each
     primal.  Raises GradError, ShapeError.
@@ -343,10 +343,10 @@ def jacfwd(
     *,
     randomness: str = "error",
 ) -> Callable:
-    """Make a function that returns the Jacobian of `func` by forward mode: all its columns at once, by vmap.
+    """Make a function that returns the Jacobian of `func` by forward mode: all columns at once, by vmap.
 
-    randomness: as in vmap.  Shapes: output [...], argument [---] -> [..., ---], nested as the output and in it
-    as the argument.  Raises GradError.
+    randomness: as in vmap.  Shapes: output [...], argument [---] -> [..., ---], nested as the output
+    and in it as the argument.  Raises GradError.
     """
     require_callable(func, "jacfwd")
 
@@ -461,5 +461,6 @@ def functionalize(func: Callable, *, remove: str = "mutations") -> Callable:
 refusing_names(globals(), __name__)
 
 __all__ = [
-    "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp", "vmap",
+    "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp",
+    "vmap",
 ]  # fmt: skip

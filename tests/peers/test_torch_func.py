@@ -1,5 +1,7 @@
 """torch.func, torch.vmap and forward mode against PyTorch: one program, run with both libraries."""
 
+# ruff: noqa: E731 B023 - small functions under names, as users write them
+
 import warnings
 from types import SimpleNamespace
 
