@@ -26,6 +26,7 @@ from .autograd import grad as walk_back
 from .batched import Batch
 from .batching import listed
 from .dispatch import named, run_general
+from .function import Context, run_forward
 from .levels import Level, Transformed, array_of, insides, opened, parts_at, unite_at
 from .tensor import Tensor
 from .trees import flatten, unflatten
@@ -204,6 +205,22 @@ class Forward(Level):
                 if y.is_leaf:
                     y._node.kind = None
         return pairs
+
+    def apply(self, cls: Any, args: tuple) -> Any:
+        """A custom function, by its own `jvp`."""
+        if cls.jvp is None:
+            raise TransformError(
+                f"{cls.__name__}: a custom function does not say what becomes of tangents",
+                "give it a static method jvp(ctx, *tangents)",
+            )
+        pairs = [parts_at(self, x) if isinstance(x, Tensor) else (x, None) for x in args]
+        primals = tuple(p for p, _ in pairs)
+        outs, ctx = cls.apply(*primals), Context()
+        run_forward(cls, ctx, primals)
+        ctx._saved = ctx._forward or ctx._tensors
+        tangents = listed(modes.call_user(cls.jvp, ctx, *(t for _, t in pairs)))
+        found = [self.join(pair) for pair in zip(listed(outs), tangents, strict=True)]
+        return tuple(found) if isinstance(outs, tuple) else found[0]
 
     def write(self, op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
         x = operands[0]
@@ -395,33 +412,44 @@ def _level_by_hand(name: str, level: int | None) -> Forward:
     raise TransformError(f"{name}: no dual level is open", "with lamina.autograd.forward_ad.dual_level(): …")
 
 
+class dual_level(opened):
+    """A `with` block in which `make_dual` gives tensors tangents, and ops carry them along.
+
+    Raises TransformError inside of another: there is one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(Forward(by_hand=True))
+
+    def __enter__(self) -> int:
+        if any(isinstance(level, Forward) and level.by_hand for level in modes.local.levels):
+            raise TransformError(
+                "dual_level: a dual level is open already", "use lamina.func.jvp inside of it"
+            )
+        self._level = Forward(by_hand=True)
+        super().__enter__()
+        return 0
+
+
 def enter_dual_level() -> int:
-    """Open a level of forward mode; return its number, 0.  Raises TransformError where one is open."""
-    if any(isinstance(level, Forward) and level.by_hand for level in modes.local.levels):
-        raise TransformError(
-            "enter_dual_level: a dual level is open already, and there is one", "use lamina.func.jvp"
-        )
-    mode = opened(Forward(by_hand=True))
+    """Open a level of forward mode until `exit_dual_level`; return its number, 0.
+
+    Raises TransformError where one is open.
+    """
+    mode = dual_level()
     mode.__enter__()
     _OPEN.mode = mode
     return 0
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
-    """Close the level of forward mode; its tangents are gone.  Raises TransformError where none is open."""
+    """Close what `enter_dual_level` opened, tangents are gone.  Raises TransformError where none is open."""
     _level_by_hand("exit_dual_level", level)
-    _OPEN.mode.__exit__()
-    del _OPEN.mode
-
-
-class dual_level:
-    """A `with` block in which `make_dual` gives tensors tangents, and ops carry them along."""
-
-    def __enter__(self) -> int:
-        return enter_dual_level()
-
-    def __exit__(self, *_: object) -> None:
-        exit_dual_level()
+    mode = getattr(_OPEN, "mode", None)
+    if mode is None:
+        raise TransformError("exit_dual_level: the level is a block's, which ends it")
+    _OPEN.mode = None
+    mode.__exit__()
 
 
 def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:

@@ -56,6 +56,11 @@ def require_tensors(leaves: Sequence, what: str, floating: bool = True) -> None:
             raise GradError(f"{what} must be floating, not {x._meta}", "convert them: x.float()")
 
 
+def require_some(leaves: Sequence, what: str) -> None:
+    if not leaves:
+        raise ArgumentValueError(f"{what} must hold a tensor at least, and there is none")
+
+
 def with_aux(out: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
     """What is differentiated of a result, and what comes along."""
     if not has_aux:
@@ -143,6 +148,7 @@ def _replaced(args: tuple, places: tuple[int, ...], values: Sequence) -> tuple:
 def _split(args: tuple, places: tuple[int, ...], what: str) -> tuple[Shape, list[Tensor]]:
     shape, leaves = flatten(tuple(args[p] for p in places))
     require_tensors(leaves, what)
+    require_some(leaves, what)
     return shape, leaves
 
 
@@ -315,6 +321,7 @@ def jacrev(
             out, aux = with_aux(modes.call_user_with(func, given, kwargs), has_aux, "jacrev")
             structure[:], ys = [flatten(out)[0]], flatten(out)[1]
             require_tensors(ys, "jacrev: what func returns")
+            require_some(ys, "jacrev: what func returns")
             return tuple(ys), aux
 
         ys, pullback, aux = vjp(flat, *leaves, has_aux=True)

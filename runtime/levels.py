@@ -51,6 +51,10 @@ class Level:
         """The same for its in-place form."""
         raise NotImplementedError
 
+    def apply(self, cls: Any, args: tuple) -> Any:
+        """A custom function."""
+        raise NotImplementedError
+
     def split(self, x: Any) -> tuple:
         """What is inside of a tensor that this level wraps."""
         raise NotImplementedError
