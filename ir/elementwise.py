@@ -25,6 +25,7 @@ RESULTS: dict[str, Callable[..., tuple]] = {
 
 # The categories that `dtypes` of a record lets through, and how to come by one of them.
 TAKEN = {
+    "complex": ((), "convert an operand: x.cfloat()"),
     "all": (("bool", "int", "float"), ""),
     "float": (("float",), "convert an operand: x.float()"),
     "number": (("int", "float"), "convert an operand: x.int()"),
@@ -44,7 +45,9 @@ def elementwise(
     dtypes: str = "all",
     commutative: bool = False,
     inplace: bool = True,
+    movement: bool = False,
     lower: lowering.Lowering | None = None,
+    complex: str | None = None,
     **record: Any,
 ) -> Op:
     """Enter an elementwise op.
@@ -57,12 +60,16 @@ def elementwise(
                attrs: (dtype computed in, or one for each operand; dtype returned).
     grad       as in Op, or "derived" from the body, or None for an op that has none.
     dtypes     what the dtype computed in may be; others raise DTypeError.
+    complex    as in Op: whether it may be complex, too.
+    movement   halves stay halves: the op is about how numbers are written.
     lower      where one scalar body can't say it for every dtype.
 
     Operands that are None are left out of broadcasting and promotion.
     """
     rule = RESULTS[result] if isinstance(result, str) else result
     categories, remedy = TAKEN[dtypes]
+    if complex is not None:
+        categories = (*categories, "complex")
 
     def infer(*types: Type | None, **attrs: Any) -> Type:
         given = tuple(t for t in types if t is not None)
@@ -97,7 +104,8 @@ def elementwise(
         infer=infer,
         casts=casts,
         dtypes=dtypes,
+        complex=complex,
         lower=lower or lowering.pointwise(body),
-        traits=Traits(elementwise=True, commutative=commutative, inplace=inplace),
+        traits=Traits(elementwise=True, commutative=commutative, inplace=inplace, movement=movement),
         **({"samples": samples} | more | record),
     )

@@ -227,7 +227,7 @@ def walk(
             check(e)
             try:
                 hs = step(e, g, create)
-                if anomaly:
+                if anomaly is True:
                     refuse_nan(e, hs)
             except Exception as error:
                 noted(error, e)
@@ -265,6 +265,12 @@ def _seed(output: Tensor, gradient: Any) -> Any:
             "no operand of what made it did, or it was made under no_grad() or detached",
         )
     if gradient is None:
+        if output._meta.dtype.is_complex:
+            raise GradError(
+                "backward without a gradient can only start from a real number",
+                f"tensor: {output._meta}",
+                "take a real one of it (x.abs().sum()), or pass gradient=…",
+            )
         if output._meta.size != 1:
             raise GradError(
                 "backward without a gradient can only start from one element",
@@ -283,8 +289,14 @@ def _seed(output: Tensor, gradient: Any) -> Any:
             f"output: {output._meta}",
             f"gradient: {gradient._meta}",
         )
-    if not gradient._meta.dtype.is_floating_point:
-        raise DTypeError("the gradient must be floating", f"gradient: {gradient._meta}")
+    if not gradient._meta.dtype.inexact:
+        raise DTypeError("the gradient must be floating or complex", f"gradient: {gradient._meta}")
+    if gradient._meta.dtype.is_complex is not output._meta.dtype.is_complex:
+        raise DTypeError(
+            "the gradient of a complex output is complex, that of a real one real",
+            f"output: {output._meta}",
+            f"gradient: {gradient._meta}",
+        )
     return fit_tensor(gradient, output._meta)
 
 

@@ -27,13 +27,13 @@ from .history import make_view, record
 from .levels import run_through
 from .places import USERS, here, spell
 from .plan import LIMIT, Plan, described, memo, remember
-from .refusal import given, told
+from .refusal import given, told, writer_of_out
 from .return_types import return_type
 from .storage import Literal, Storage
 from .tensor import Tensor, tensor_of, wrap
 
 new = object.__new__
-NUMBERS = (bool, int, float, np.generic)
+NUMBERS = (bool, int, float, complex, np.generic)
 EAGER: dict[Op, Callable] = {}
 
 
@@ -61,7 +61,7 @@ def lift(kind: Type, value: Any) -> Tensor:
         raise ArgumentError(f"the number {value} does not fit into {dtype}") from None
     made = wrap(data, type_of(dtype, (), kind.device))
     made._storage = Literal()
-    if type(given) not in (bool, int, float):
+    if type(given) not in (bool, int, float, complex):
         made._storage.number = given
     if kept:
         if len(kind.scalars) >= 256:
@@ -211,7 +211,9 @@ def binary(op: Op) -> Callable:
     saves_none = wants == ((), ())
     crossed = wants == ((second,), (first,))  # each gradient looks at the other operand, as that of mul
 
-    def apply(input, other):
+    def apply(input, other, *, out=None):
+        if out is not None:
+            return writer_of_out[0](op.name, eager(op), (input, other), {}, out)
         if type(input) is not Tensor or type(other) is not Tensor:
             if type(other) in (float, int) and isinstance(input, Tensor):
                 known = input._meta.scalars.get(other)
@@ -230,25 +232,25 @@ def binary(op: Op) -> Callable:
         if modes.CHANGED and modes.special():
             return run(op, plan, (input, other))
         x, y = input._data, other._data
-        out = new(Tensor)
+        made = new(Tensor)
         try:
-            out._data = data = plan.kernel(x, y)
+            made._data = data = plan.kernel(x, y)
         except Exception as error:
             refuse(error, op, (input, other), {})
-        out._meta = plan.out
-        out._storage = out._view = out._edge = None
+        made._meta = plan.out
+        made._storage = made._view = made._edge = None
         a = input._edge if input._view is None else input._node
         b = other._edge if other._view is None else other._node
         if a is None and b is None:
-            return out
+            return made
         if not plan.flows:
-            record(plan, (input, other), (out,), (data,))
-            return out
+            record(plan, (input, other), (made,), (data,))
+            return made
         if saves_none:
-            n = out._edge = new(Light)
+            n = made._edge = new(Light)
             n.plan = plan
             n.edges = (a, b)
-            return out
+            return made
         if crossed:
             n = new(Saving)
             if a is not None:
@@ -268,15 +270,15 @@ def binary(op: Op) -> Callable:
                     s = input._storage = Storage()
                 n.saved, n.guards = (x, None), (s, s.version)
         else:
-            record(plan, (input, other), (out,), (data,))
-            return out
+            record(plan, (input, other), (made,), (data,))
+            return made
         n.plan = plan
         n.edges = (a, b)
         frame = _getframe(1)
         code = frame.f_code
         n.place = (code, frame.f_lasti) if code.co_filename in USERS else here(frame)
-        out._edge = n
-        return out
+        made._edge = n
+        return made
 
     return apply
 
@@ -287,7 +289,9 @@ def unary(op: Op) -> Callable:
     shorthand = len(op.rules) == 1 and op.rules[0] is not None
     saves_out, saves_in = op.saves == op.outputs, op.saves == op.operands
 
-    def apply(input):
+    def apply(input, *, out=None):
+        if out is not None:
+            return writer_of_out[0](op.name, eager(op), (input,), {}, out)
         if type(input) is not Tensor and not isinstance(input, Tensor):
             (input,) = lifted(op, (input,))
         m = input._meta
@@ -297,23 +301,23 @@ def unary(op: Op) -> Callable:
         if modes.CHANGED and modes.special():
             return run(op, plan, (input,))
         x = input._data
-        out = new(Tensor)
+        made = new(Tensor)
         try:
-            out._data = data = plan.kernel(x)
+            made._data = data = plan.kernel(x)
         except Exception as error:
             refuse(error, op, (input,), {})
-        out._meta = plan.out
-        out._storage = out._view = out._edge = None
+        made._meta = plan.out
+        made._storage = made._view = made._edge = None
         a = input._edge if input._view is None else input._node
         if a is None:
-            return out
+            return made
         if not shorthand or not plan.flows:
             if op.differentiable:
-                record(plan, (input,), (out,), (data,))
-            return out
+                record(plan, (input,), (made,), (data,))
+            return made
         if saves_out:
             n = new(Saving)
-            s = out._storage = Storage()
+            s = made._storage = Storage()
             n.saved, n.guards = (data,), (s, 0)
         elif saves_in:
             n = new(Saving)
@@ -322,15 +326,15 @@ def unary(op: Op) -> Callable:
                 s = input._storage = Storage()
             n.saved, n.guards = (x,), (s, s.version)
         else:
-            record(plan, (input,), (out,), (data,))
-            return out
+            record(plan, (input,), (made,), (data,))
+            return made
         n.plan = plan
         n.edges = (a,)
         frame = _getframe(1)
         code = frame.f_code
         n.place = (code, frame.f_lasti) if code.co_filename in USERS else here(frame)
-        out._edge = n
-        return out
+        made._edge = n
+        return made
 
     return apply
 
@@ -366,6 +370,8 @@ def shaped(op: Op) -> Callable:
             return miss(input, args, kwargs)
 
     def apply(input, *args, **kwargs):
+        if kwargs and "out" in kwargs:
+            return _leaving(op, (input, *args), kwargs)
         if type(input) is not Tensor and not isinstance(input, Tensor):
             (input,) = lifted(op, (input,))
         try:
@@ -410,6 +416,8 @@ def shaped(op: Op) -> Callable:
         return out
 
     def apply_saving(input, *args, **kwargs):
+        if kwargs and "out" in kwargs:
+            return _leaving(op, (input, *args), kwargs)
         if not isinstance(input, Tensor):
             (input,) = lifted(op, (input,))
         return run(op, find(input, args, kwargs), (input,))
@@ -485,7 +493,7 @@ def ternary(op: Op) -> Callable:
         c = None if third is None else third._edge if third._view is None else third._node
         if a is None and b is None and c is None:
             return out
-        if not saves_pair or b is None or not plan.out.dtype.is_floating_point:
+        if not saves_pair or b is None or not plan.out.dtype.inexact:
             record(plan, (input, second, third), (out,), (data,))
             return out
         s, t = input._storage, second._storage
@@ -505,6 +513,17 @@ def ternary(op: Op) -> Callable:
     saves_pair = op.vjp is not None and op.saves == op.operands[:2]  # as linear does
     optional = bool(op.optional)
     return apply
+
+
+def _leaving(op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A call with `out=`."""
+    rest = dict(kwargs)
+    out = rest.pop("out")
+    if out is None:
+        return eager(op)(*args, **rest)
+    if op.traits.view:
+        raise ArgumentError(f"{op.name}(out=…): a view is made, nothing written", f"out.copy_({op.name}(…))")
+    return writer_of_out[0](op.name, eager(op), args, rest, out)
 
 
 def general(op: Op) -> Callable:
@@ -531,6 +550,8 @@ def general(op: Op) -> Callable:
         return run(op, plan, operands)
 
     def apply(*args, **kwargs):
+        if kwargs and "out" in kwargs:
+            return _leaving(op, args, kwargs)
         key = tuple(
             [a._meta if isinstance(a, Tensor) else a if type(a) not in LOOSE else repr(a) for a in args]
         )
@@ -568,7 +589,7 @@ def _constant(key: Any) -> bool:
     """Whether an argument will always mean what it means now."""
     if isinstance(key, tuple):
         return all(_constant(item) for item in key)
-    return key is None or key is Ellipsis or isinstance(key, (int, float, str, DType, Device))
+    return key is None or key is Ellipsis or isinstance(key, (int, float, complex, str, DType, Device))
 
 
 def torch_names(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -591,7 +612,7 @@ def eager(op: Op) -> Callable:
 
 
 def _function(op: Op) -> Callable:
-    if op.variadic or op.traits.host or len(op.all_outputs) > 1:
+    if op.variadic or op.traits.host or len(op.all_outputs) > 1 or (op.traits.view and not op.attrs):
         return general(op)
     if len(op.operands) == 3 and not op.attrs and not op.traits.view:
         return ternary(op)

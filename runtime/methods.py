@@ -43,7 +43,9 @@ def apply_op(op: Op, args: tuple, kwargs: dict) -> Any:
 
 def _swapped(fast: Callable) -> Callable:
     def swapped(self, other):
-        if not isinstance(other, (int, float, np.generic, np.ndarray)):
+        if isinstance(other, Tensor):
+            return fast(other, self)
+        if not isinstance(other, (int, float, complex, np.generic, np.ndarray)):
             return NotImplemented
         return fast(lift(self._meta, other) if not isinstance(other, np.ndarray) else tensor_of(other), self)
 
@@ -54,7 +56,7 @@ def _guarded(fast: Callable) -> Callable:
     """An operator that leaves foreign operands to their own class."""
 
     def guarded(self, other):
-        if isinstance(other, (Tensor, int, float, np.generic, np.ndarray)):
+        if isinstance(other, (Tensor, int, float, complex, np.generic, np.ndarray)):
             return fast(self, other)
         return NotImplemented
 
@@ -68,12 +70,6 @@ ARITHMETIC = {
 }  # fmt: skip
 SIGNS = {"neg": "neg", "abs": "abs", "invert": "bitwise_not"}
 COMPARISONS = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
-
-
-# Functions written with ops that PyTorch has as name_ too; their results have the shape of the first operand.
-WRITTEN = (
-    "addbmm", "addmm", "addmv", "addr", "baddbmm", "clamp_max", "clamp_min", "masked_scatter", "nan_to_num",
-)  # fmt: skip
 
 
 def _install_operators() -> None:
@@ -90,7 +86,8 @@ def _install_operators() -> None:
     for spelled, name in SIGNS.items():
         setattr(Tensor, f"__{spelled}__", eager(REGISTRY[name]))
     Tensor.__matmul__ = operator(REGISTRY["matmul"])
-    Tensor.__rmatmul__ = lambda self, other: REGISTRY["matmul"](tensor_of(other), self)
+    Tensor.__rmatmul__ = _swapped(operator(REGISTRY["matmul"]))
+    Tensor.__rdiv__ = Tensor.__rtruediv__
 
 
 def _offer(op: Op) -> None:
@@ -111,12 +108,29 @@ def _install_methods() -> None:
         for spelled in (name, *composite.aliases):
             if composite.method and not hasattr(Tensor, spelled):
                 setattr(Tensor, spelled, function)
-    for name in WRITTEN:
-        setattr(Tensor, name + "_", refusing(_written(COMPOSITES[name].function, name), name + "_"))
+            if composite.inplace:
+                setattr(Tensor, spelled + "_", refusing(_written(composite.function, spelled), spelled + "_"))
+
+
+# In-place forms that PyTorch has as functions too.
+AS_FUNCTIONS = (
+    "abs_", "acos_", "acosh_", "addmv_", "arccos_", "arccosh_", "arcsin_", "arcsinh_", "arctan_", "arctanh_",
+    "as_strided_", "asin_", "asinh_", "atan_", "atanh_", "ceil_", "celu_", "clamp_", "clamp_max_",
+    "clamp_min_", "clip_", "cos_", "cosh_", "deg2rad_", "detach_", "erf_", "erfc_", "exp2_", "exp_", "expm1_",
+    "fill_", "fix_", "floor_", "frac_", "gcd_", "i0_", "index_put_", "lcm_", "ldexp_", "log10_", "log1p_",
+    "log2_", "log_", "logit_", "nan_to_num_", "neg_", "negative_", "rad2deg_", "reciprocal_", "relu_",
+    "round_", "rsqrt_", "selu_", "sigmoid_", "sin_", "sinc_", "sinh_", "sqrt_", "square_", "tan_", "tanh_",
+    "threshold_", "trunc_", "xlogy_", "zero_",
+)  # fmt: skip
+
+
+def _install_functions() -> None:
+    for name in AS_FUNCTIONS:
+        ops.publish(getattr(Tensor, name), name)
 
 
 def _install_views() -> None:
-    for name in ("squeeze", "unsqueeze", "t", "transpose", "swapaxes", "swapdims"):
+    for name in ("as_strided", "squeeze", "unsqueeze", "t", "transpose", "swapaxes", "swapdims"):
         setattr(Tensor, name + "_", refusing(reshaped_in_place(ops.FUNCTIONS[name], name + "_"), name + "_"))
 
 
@@ -159,7 +173,9 @@ def _getitem(self: Tensor, index: Any) -> Tensor:
 def _setitem(self: Tensor, index: Any, value: Any) -> None:
     """Write `value`, broadcast and cast, into part of the tensor."""
     if not isinstance(value, Tensor):
-        if isinstance(value, (int, float)):
+        if isinstance(value, (int, float, complex)):
+            if isinstance(value, complex) and not self._meta.dtype.is_complex:
+                raise ArgumentError(f"x[index] = value: {value} does not fit into {self._meta.dtype}")
             value = lift(self._meta, value)
         else:
             value = tensor_of(np.asarray(value, self._meta.dtype.numpy))
@@ -179,7 +195,7 @@ def _contains(self: Tensor, value: Any) -> bool:
 
 
 # ---- to Python and NumPy -----------------------------------------------------------------------------------
-def _item(self: Tensor) -> bool | int | float:
+def _item(self: Tensor) -> bool | int | float | complex:
     """The value of a tensor of one element, as a number.  Raises GradError (a RuntimeError) otherwise."""
     if self._data.size != 1:
         raise GradError(
@@ -191,10 +207,10 @@ def _item(self: Tensor) -> bool | int | float:
     return value
 
 
-def number_in(data: np.ndarray) -> bool | int | float:
+def number_in(data: np.ndarray) -> Any:
     """The one element of an array, as a number."""
     value = data.item()
-    return value if isinstance(value, (bool, int, float)) else float(value)  # as bfloat16's
+    return value if isinstance(value, (bool, int, float, complex)) else float(value)  # as bfloat16's
 
 
 def _tolist(self: Tensor) -> Any:
@@ -225,7 +241,14 @@ def _number(kind: type) -> Callable:
             raise ArgumentValueError(
                 f"{kind.__name__}(x): x has {self._data.size} elements, not one", f"x: {self._meta}"
             )
-        value = kind(number_in(self._data))
+        number = number_in(self._data)
+        if isinstance(number, complex) and kind is not complex:
+            if number.imag:
+                raise ArgumentValueError(
+                    f"{kind.__name__}(x): {number} is no real number", f"x: {self._meta}"
+                )
+            number = number.real
+        value = kind(number)
         if modes.CHANGED:
             modes.tell("escape", self, kind.__name__, value)
         return value
@@ -234,7 +257,7 @@ def _number(kind: type) -> Callable:
 
 
 def _index(self: Tensor) -> int:
-    if self._meta.dtype.is_floating_point or self._data.size != 1:
+    if self._meta.dtype.inexact or self._data.size != 1:
         raise ArgumentError(f"only an integer tensor of one element can be an index, not {self._meta}")
     value = int(number_in(self._data))
     if modes.CHANGED:
@@ -343,6 +366,11 @@ def _fill(self: Tensor, value: Any) -> Tensor:
 def _copy(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     """Write the values of `src`, broadcast and cast, into this tensor."""
     return write(REGISTRY["copy"], (self, src), {})
+
+
+def _write_part(part: Tensor, value: Any) -> None:
+    """Write the real or the imaginary parts: x.real = value."""
+    _setitem(part, (), value)
 
 
 def _written(function: Callable, name: str) -> Callable:
@@ -493,17 +521,23 @@ def install() -> None:
         "__lamina_op__": staticmethod(apply_op), "__pos__": lambda self: self,
         "__getitem__": _getitem, "__setitem__": _setitem, "__iter__": _iterate, "__contains__": _contains,
         "item": _item, "tolist": _tolist, "__bool__": _truth, "__int__": _number(int),
-        "__float__": _number(float), "__index__": _index, "numpy": _numpy, "__array__": _array, "to": _to,
+        "__float__": _number(float), "__complex__": _number(complex), "__index__": _index,
+        "numpy": _numpy, "__array__": _array, "to": _to,
         "type": _type, "zero_": _zero, "fill_": _fill, "copy_": _copy,
-        "fill_diagonal_": _fill_diagonal, "where": _where, "backward": _backward,
+        "fill_diagonal_": _fill_diagonal,
+        "polygamma": lambda self, n: ops.polygamma(n, self),
+        "polygamma_": lambda self, n: _copy(self, ops.polygamma(n, self)),
+        "where": _where, "backward": _backward,
         "register_hook": _register_hook, "retain_grad": _retain_grad,
         "register_post_accumulate_grad_hook": _register_after, "__deepcopy__": _deepcopy,
         "__reduce_ex__": _reduce, "cpu": _cpu, "cuda": _cuda,
         "retains_grad": property(lambda self: retained(self) is not None),
         "T": property(lambda self: ops.permute(self, tuple(range(self._meta.ndim))[::-1])),
         "mT": property(lambda self: ops.transpose(self, -2, -1)),
-        "mH": property(lambda self: ops.transpose(self, -2, -1)),
-        "H": property(lambda self: ops.t(self)),
+        "mH": property(lambda self: ops.adjoint(self)),
+        "H": property(lambda self: ops.conj(ops.t(self))),
+        "real": property(lambda self: ops.real(self), lambda self, value: _write_part(ops.real(self), value)),
+        "imag": property(lambda self: ops.imag(self), lambda self, value: _write_part(ops.imag(self), value)),
         "type_as": lambda self, other: _to(self, other._meta.dtype),
     }  # fmt: skip
     for name, method in named.items():
@@ -517,6 +551,7 @@ def install() -> None:
     _install_operators()
     _install_views()
     _install_methods()
+    _install_functions()
 
 
 install()

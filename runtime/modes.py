@@ -50,7 +50,7 @@ class _Local(threading.local):
     (op, attrs, operands, outputs) after each op, hidden outputs included: the one place where a recorder or a
     profiler listens.  notice: called with what else a recorder must hear (see `tell`).  caller: called with
     (function, args, kwargs) in place of a function of the user's (see `call_user`).
-    anomaly: every op notes its line, and backward looks for NaN.
+    anomaly: every op notes its line, and backward looks for NaN, unless it is LINES.
     within: called with (module, args, kwargs) ahead of a module's own call, made if it answers UNSERVED.
     levels: the open function transforms that wrap tensors, the innermost last (see levels.py).
     """
@@ -317,19 +317,36 @@ class inference_mode(_Mode):
         return inference_mode(self._changes["inference"])
 
 
+LINES = "lines"  # a way of detecting anomalies: without a look at gradients
+
+
 class detect_anomaly(_Mode):
     """Note the line of every op, and refuse a gradient that is NaN, naming the line it belongs to.
 
-    Costs about 140 ns an op and a look at every gradient.
+    Costs about 140 ns an op and a look at every gradient; without `check_nan` lines are noted alone.
     """
 
-    _changes = {"anomaly": True}
+    def __init__(self, check_nan: bool = True):
+        self._changes = {"anomaly": True if check_nan else LINES}
+
+    def clone(self) -> _Mode:
+        return detect_anomaly(self._changes["anomaly"] is True)
 
 
 class set_detect_anomaly(set_grad_enabled):
     """Detect anomalies or not, from here on, or for a `with` block.  See detect_anomaly."""
 
     _what = "anomaly"
+
+    def __init__(self, mode: bool, check_nan: bool = True):
+        super().__init__(mode)
+        if mode and not check_nan:
+            self._changes = {"anomaly": LINES}
+            update(**self._changes)
+
+    def clone(self) -> _Mode:
+        told = self._changes["anomaly"]
+        return set_detect_anomaly(bool(told), told is True)
 
 
 class within(_Mode):

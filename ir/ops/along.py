@@ -34,7 +34,7 @@ def _line(op: str, index: Type) -> None:
         raise ShapeError(f"{op}: index must have one dimension, not {index.ndim}")
 
 
-def _along(index: Any, dim: int, shape: tuple) -> Any:
+def along(index: Any, dim: int, shape: tuple) -> Any:
     """A list of places of `dim` as the index that `gather` and `scatter` take: a place for each element.
 
     These refuse negative places, as `index_select` and its kin do; `index_put` counts them from the end.
@@ -46,7 +46,7 @@ def _along(index: Any, dim: int, shape: tuple) -> Any:
 
 def _to_selected(g: Any, index: Any, dim: int, shape: tuple) -> Any:
     """Slices added up in zeros of `shape`: `index_select` transposed."""
-    places = _along(index, dim, shape)
+    places = along(index, dim, shape)
     return ungather(reshape(g, places.shape), places, dim, shape)
 
 
@@ -92,6 +92,7 @@ def _build_select(k: Any, input: Any, index: Any, *, dim: int) -> None:
 
 index_select = define(
     "index_select",
+    complex="analytic",
     bind=bind_index_select,
     infer=_infer_select,
     casts=lambda input, index, *, dim: (None, int64),
@@ -159,6 +160,7 @@ def bind_index_add(input, dim, index, source, *, alpha=1):
 
 index_add = define(
     "index_add",
+    complex="analytic",
     bind=bind_index_add,
     infer=_infer_add,
     casts=_source_casts,
@@ -207,20 +209,21 @@ def _copied(input: np.ndarray, index: np.ndarray, source: np.ndarray, *, dim: in
 
 
 def _replaced(input: Any, index: Any, source: Any, dim: int) -> Any:
-    places = _along(index, dim, input.shape)
+    places = along(index, dim, input.shape)
     source = reshape(source, places.shape) if source.ndim else source
     return scatter(input, dim, places, source)
 
 
 index_copy = define(
     "index_copy",
+    complex="analytic",
     bind=bind_index_copy,
     infer=_infer_written("index_copy"),
     casts=_source_casts,
     reference=_copied,
     write=_write_copy,
     grad=(
-        lambda g, index, dim: scatter(g, dim, _along(index, dim, g.shape), 0.0),
+        lambda g, index, dim: scatter(g, dim, along(index, dim, g.shape), 0.0),
         None,
         lambda g, index, source_type, dim: reshape(index_select(g, dim, index), source_type.shape),
     ),
@@ -269,6 +272,7 @@ def _filled(input: np.ndarray, index: np.ndarray, *, dim: int, value: Any) -> np
 
 index_fill = define(
     "index_fill",
+    complex="analytic",
     bind=bind_index_fill,
     infer=_infer_fill,
     casts=lambda input, index, **_: (None, int64),
@@ -343,6 +347,7 @@ def _build_embedding(k: Any, input: Any, weight: Any, *, padding_idx: int | None
 
 embedding = define(
     "embedding",
+    complex="analytic",
     bind=bind_embedding,
     infer=_infer_embedding,
     casts=lambda input, weight, *, padding_idx: (int64, None),

@@ -13,6 +13,8 @@ from ..shapes import dim_of, reduced_shape
 from .arithmetic import abs, reciprocal
 from .cast import dtype_of
 from .compare import gt, where
+from .complex import conj, real
+from .create import new_zeros, ones_like
 from .decompose import linalg_eigh, linalg_qr, linalg_svd
 from .extremum import amax, amin
 from .linalg import linalg_cholesky, linalg_det, linalg_inv, linalg_slogdet, solve_matrix
@@ -21,7 +23,8 @@ from .matmul import chain_matmul, matmul
 from .rearrange import diag_embed, tril, triu
 from .reduce import sum
 from .spread import linalg_vector_norm
-from .view import movedim, reshape
+from .view import adjoint, movedim, reshape
+from .windows import diagonal
 
 
 @composite(method=False)
@@ -37,7 +40,7 @@ def linalg_svdvals(A):
 
 
 class Svd(NamedTuple):
-    """What `svd` returns: input = U @ diag(S) @ V.mT."""
+    """What `svd` returns: input = U @ diag(S) @ V.mH."""
 
     U: Any
     S: Any
@@ -46,12 +49,12 @@ class Svd(NamedTuple):
 
 @composite()
 def svd(input, some=True):
-    """Factor matrices into U @ diag(S) @ V.mT: linalg_svd with V, not its transpose.
+    """Factor matrices into U @ diag(S) @ V.mH: linalg_svd with V, not its adjoint.
 
     some: leave out the columns that are not needed.
     """
     u, s, vh = linalg_svd(input, not some)
-    return Svd(u, s, vh.mT)
+    return Svd(u, s, adjoint(vh))
 
 
 @composite()
@@ -80,7 +83,7 @@ def slogdet(input):
 
 @composite()
 def cholesky(input, upper=False):
-    """Factor each symmetric positive-definite matrix into L @ L.mT: linalg_cholesky."""
+    """Factor each symmetric positive-definite matrix into L @ L.mH: linalg_cholesky."""
     return linalg_cholesky(input, upper=upper)
 
 
@@ -146,11 +149,16 @@ def linalg_norm(A, ord=None, dim=None, keepdim=False):
 
 def _counts(s: Any, shape: tuple, atol: Any, rtol: Any) -> Any:
     """Which singular values count: those above max(atol, rtol * the largest)."""
+    if not s.shape[-1]:
+        return gt(s, 0.0)
     if rtol is None:
-        resolution = np.finfo(dtype_of(s).compute.numpy).eps
-        rtol = 0.0 if atol else float(resolution) * max(shape[-2:])
+        resolution = float(np.finfo(dtype_of(s).compute.numpy).eps) * max(shape[-2:])
+        rtol = (
+            where(gt(atol, 0.0), 0.0, resolution) if hasattr(atol, "shape") else 0.0 if atol else resolution
+        )
+    rtol, atol = (x[..., None] if hasattr(x, "shape") else x or 0.0 for x in (rtol, atol))
     limit = amax(s, dim=-1, keepdim=True) * rtol
-    return gt(s, where(gt(limit, atol or 0.0), limit, atol or 0.0))
+    return gt(s, where(gt(limit, atol), limit, atol))
 
 
 @composite(method=False)
@@ -173,7 +181,7 @@ def linalg_pinv(A, rcond=None, *, atol=None, rtol=None, hermitian=False):
     u, s, vh = linalg_svd(A, False)
     counts = _counts(s, A.shape, atol, rcond if rtol is None else rtol)
     inverse = where(counts, reciprocal(where(counts, s, 1.0)), 0.0)
-    return matmul(vh.mT * inverse[..., None, :], u.mT)
+    return matmul(adjoint(vh) * inverse[..., None, :], adjoint(u))
 
 
 @composite()
@@ -196,7 +204,9 @@ def linalg_lstsq(A, B, rcond=None, *, driver=None):
     """Find the X of least norm that makes the squares of A @ X - B least.
 
     Returns (solution [..., n, k], residuals [..., k], rank [...], singular_values).  The residuals, sums of
-    squares, are empty where m <= n.  Shapes: [..., m, n], [..., m, k].  Raises ShapeError, DTypeError.
+    squares, are empty where m <= n.  The method is always the same, by singular values; `driver` says what is
+    returned: gelsy (as None) no residuals and no singular values, gels no rank besides.
+    Shapes: [..., m, n], [..., m, k].  Raises ShapeError, DTypeError.
     """
     if A.ndim < 2 or B.ndim < 2 or A.shape[-2] != B.shape[-2]:
         raise ShapeError(
@@ -205,12 +215,20 @@ def linalg_lstsq(A, B, rcond=None, *, driver=None):
             if B.ndim == 1
             else "transpose the one that lies wrong",
         )
+    driver = "gelsy" if driver is None else driver
+    if driver not in ("gels", "gelsy", "gelsd", "gelss"):
+        raise ArgumentValueError(f"linalg_lstsq: driver is gels, gelsy, gelsd or gelss, not {driver!r}")
     solution = matmul(linalg_pinv(A, rtol=rcond), B)
     rest = matmul(A, solution) - B
     values = linalg_svdvals(A)
     rank = sum(_counts(values, A.shape, None, rcond), dim=-1)
-    residuals = sum(rest * rest, dim=-2) if A.shape[-2] > A.shape[-1] else reshape(rest[..., :0], (0,))
-    return LeastSquares(solution, residuals, rank, values)
+    empty = new_zeros(values, (0,))
+    overdetermined = A.shape[-2] > A.shape[-1] and driver != "gelsy"
+    return LeastSquares(
+        solution, sum(real(conj(rest) * rest), dim=-2) if overdetermined else empty,
+        new_zeros(rank, (0,)) if driver == "gels" else rank,
+        values if driver in ("gelsd", "gelss") else empty,
+    )  # fmt: skip
 
 
 # ---- triangles
@@ -225,7 +243,7 @@ def linalg_solve_triangular(A, B, *, upper, left=True, unitriangular=False):
     above = 1 if unitriangular else 0
     triangle = triu(A, above) if upper else tril(A, -above)
     if unitriangular:
-        triangle = triangle + diag_embed(triangle[..., 0] * 0.0 + 1.0)
+        triangle = triangle + diag_embed(ones_like(diagonal(triangle, 0, -2, -1)))
     return solve_matrix(triangle, B) if left else solve_matrix(triangle.mT, B.mT).mT
 
 
@@ -233,8 +251,10 @@ def linalg_solve_triangular(A, B, *, upper, left=True, unitriangular=False):
 def cholesky_solve(input, L2, upper=False):
     """Solve A @ X = input, given A's Cholesky factor.  Shapes: [..., n, k], [..., n, n] -> [..., n, k]."""
     if upper:
-        return linalg_solve_triangular(L2, linalg_solve_triangular(L2.mT, input, upper=False), upper=True)
-    return linalg_solve_triangular(L2.mT, linalg_solve_triangular(L2, input, upper=False), upper=True)
+        return linalg_solve_triangular(
+            L2, linalg_solve_triangular(adjoint(L2), input, upper=False), upper=True
+        )
+    return linalg_solve_triangular(adjoint(L2), linalg_solve_triangular(L2, input, upper=False), upper=True)
 
 
 # ---- products
@@ -242,8 +262,8 @@ def cholesky_solve(input, L2, upper=False):
 
 @composite(method=False)
 def linalg_vecdot(x, y, *, dim=-1):
-    """Multiply vectors, which stand along `dim`.  Shapes: [..., n], [..., n] -> [...]."""
-    return sum(x * y, dim=dim)
+    """Multiply vectors along `dim`, the first conjugated.  Shapes: [..., n], [..., n] -> [...]."""
+    return sum(conj(x) * y, dim=dim)
 
 
 @composite(method=False)

@@ -44,7 +44,8 @@ def bind_gather(input, dim, index, *, sparse_grad=False):
 
 
 def _check_index(op: str, shape: Shape, index: Type, dim: int) -> None:
-    check_index_dtype(op, index)
+    if index.dtype.name != "uint8":  # which these take, and indexing doesn't: there it was a mask
+        check_index_dtype(op, index)
     if (index.ndim or 1) != (len(shape) or 1):
         raise ShapeError(f"{op}: index must have as many dimensions as input, {len(shape)}, not {index.ndim}")
     for d, (n, k) in enumerate(zip(shape, index.shape, strict=False)):
@@ -106,6 +107,7 @@ def _gather_samples() -> list[Sample]:
 
 gather = define(
     "gather",
+    complex="analytic",
     operands=("input", "index"),
     attrs=("dim",),
     bind=bind_gather,
@@ -178,6 +180,7 @@ def _infer_ungather(input: Type, index: Type, *, dim: int, shape: Shape, combine
 
 ungather = define(
     "ungather",
+    complex="analytic",
     operands=("input", "index"),
     attrs=("dim", "shape", "combine"),
     bind=bind_ungather,
@@ -276,6 +279,7 @@ def bind_scatter_add(input, dim, index, src):
 
 scatter_add = define(
     "scatter_add",
+    complex="analytic",
     operands=("input", "index", "src"),
     attrs=("dim",),
     bind=bind_scatter_add,
@@ -338,6 +342,7 @@ def _scattered(input: Any, index: Any, src: Any, *, dim: int, reduce: str | None
 
 scatter = define(
     "scatter",
+    complex="analytic",
     operands=("input", "index", "src"),
     attrs=("dim", "reduce"),
     bind=bind_scatter,

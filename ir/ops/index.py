@@ -20,6 +20,7 @@ from ..sample import Operand, Sample
 from ..shapes import broadcast_shapes
 from ..types import Shape, Type
 from ..views import row_major
+from .cast import dtype_of
 
 
 def picked(indices: Sequence) -> tuple[tuple[int, ...], tuple]:
@@ -110,7 +111,7 @@ def add_at(out: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
 
 def add_into(out: np.ndarray, values: np.ndarray, dims: tuple[int, ...], indices: tuple) -> None:
     """Add values, broadcast, to the places that indices pick, in place.  Halves are added up in float32."""
-    if out.dtype.kind not in "fiub" or out.dtype == np.float16 or not out.flags.c_contiguous:
+    if out.dtype.kind not in "fiubc" or out.dtype == np.float16 or not out.flags.c_contiguous:
         wide = np.float32 if out.dtype.itemsize == 2 and out.dtype.kind not in "iu" else out.dtype
         sums = np.array(out, wide, order="C")
         add_into(sums, values, dims, indices)
@@ -219,6 +220,7 @@ def _index_samples() -> list[Sample]:
 
 index = define(
     "index",
+    complex="analytic",
     operands=("input", "*indices"),
     attrs=("dims", "shape"),
     bind=bind_index,
@@ -287,6 +289,7 @@ def _unindex_sample(values: tuple, shape: tuple, picks: tuple) -> Sample:
 
 unindex = define(
     "unindex",
+    complex="analytic",
     operands=("input", "*indices"),
     attrs=("shape", "dims", "combine"),
     bind=bind_unindex,
@@ -302,12 +305,24 @@ unindex = define(
 )
 
 
+def _places_in(index: Any) -> Sequence:
+    """A mask as the indices of where it is true, one for each of its dimensions; others as they are."""
+    if index is None or dtype_of(index).category != "bool":
+        return (index,)
+    places = REGISTRY["argwhere"](index)
+    return [REGISTRY["basic_index"](places, (("slice", None, None, None), d)) for d in range(index.ndim)]
+
+
 def bind_index_put(input, indices, values, accumulate=False):
     """Replace the elements that index(input, indices) picks by `values`, or add to them (`accumulate`).
 
     The values are broadcast.  Where places repeat, the last one stays, or all are added.
     Raises DimError, ShapeError, DTypeError.
     """
+    if isinstance(indices, (tuple, list)) and any(
+        i is not None and dtype_of(i).category == "bool" for i in indices
+    ):
+        indices = [j for i in indices for j in _places_in(i)]
     tensors, dims = _operands("index_put", indices)
     if dims[-1] >= input.ndim:
         raise DimError(f"index_put: too many indices: {dims[-1] + 1} for {input.ndim} dimensions")
@@ -364,6 +379,7 @@ def _index_put_sample(values: tuple, shape: tuple, picks: tuple) -> Sample:
 
 index_put = define(
     "index_put",
+    complex="analytic",
     operands=("input", "values", "*indices"),
     attrs=("dims", "accumulate"),
     bind=bind_index_put,

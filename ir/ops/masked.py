@@ -40,6 +40,7 @@ def _write_masked_fill(input: np.ndarray, mask: np.ndarray, value: np.ndarray) -
 
 masked_fill = define(
     "masked_fill",
+    complex="analytic",
     doc="""Replace the elements where `mask` is true by one value.  Shapes: [...], [...] broadcast -> [...].
 
     Raises DTypeError for a mask that is not bool, ShapeError.
@@ -69,6 +70,7 @@ masked_fill = define(
 
 argwhere = define(
     "argwhere",
+    complex="analytic",
     doc="Give the places of the elements that are not zero, a row each.  Shapes: [...] -> int64[k, ndim].",
     operands=("input",),
     attrs=(),
@@ -98,7 +100,7 @@ def masked_select(input, mask):
     return pick(reshape(expand(input, shape), (-1,)), (reshape(places, (-1,)),))
 
 
-@composite()
+@composite(inplace=True)
 def masked_scatter(input, mask, source):
     """Replace the elements where `mask` is true by those of `source`, in order.
 
@@ -167,9 +169,9 @@ def bind_searchsorted(sorted_sequence, input, *, out_int32=False, right=False, s
     [..., n], [..., k] -> int64[..., k] row by row.  Raises ShapeError, ArgumentValueError.
     """
     if sorter is not None:
-        raise ArgumentValueError(
-            "searchsorted(sorter) is not supported", "gather the sequence in order first"
-        )
+        if sorter.shape != sorted_sequence.shape:
+            raise ShapeError("searchsorted: sorter must have the shape of sorted_sequence")
+        sorted_sequence = REGISTRY["gather"](sorted_sequence, -1, sorter)
     if side not in (None, "left", "right") or (side == "left" and right):
         raise ArgumentValueError(f"searchsorted: side={side!r} with right={right}")
     return (sorted_sequence, input), {"right": right or side == "right", "out_int32": bool(out_int32)}
@@ -192,7 +194,7 @@ def _searched(sorted_sequence: np.ndarray, input: np.ndarray, *, right: bool, ou
         found = np.asarray(np.searchsorted(sorted_sequence, input, side))
     else:
         rows = sorted_sequence.reshape(prod(sorted_sequence.shape[:-1]), sorted_sequence.shape[-1])
-        values = input.reshape(len(rows), prod(input.shape[sorted_sequence.ndim - 1 :]))
+        values = input.reshape(len(rows), input.shape[-1])
         found = np.empty(values.shape, np.int64)
         for row, value, out in zip(rows, values, found, strict=True):
             out[...] = np.searchsorted(row, value, side)

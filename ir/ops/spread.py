@@ -9,17 +9,18 @@ import numpy as np
 
 from .. import lowering
 from ..dtypes import DType
-from ..errors import ArgumentError, ArgumentValueError, DTypeError
-from ..op import composite, define
+from ..errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
+from ..op import REGISTRY, composite, define
 from ..sample import Operand, Sample, sample
 from ..shapes import dims_of, float_dtype
 from ..types import Shape, Type
-from .arithmetic import abs, sign, sqrt
+from .arithmetic import abs, sgn, sqrt
 from .compare import eq, ne, where
 from .create import zeros_like
 from .extremum import share
 from .math import exp, log
-from .reduce import Dims, count, keep, mean, not_empty, reduced, stages
+from .reduce import Dims, count, keep, mean, not_empty, reduced, stages, sum
+from .view import movedim, reshape
 
 _SPREAD = {"var": "variance", "std": "standard deviation"}
 
@@ -56,9 +57,14 @@ def _spread_samples() -> list[Sample]:
 
 
 def _infer_spread(input: Type, *, dim: Dims, correction: float, keepdim: bool) -> Type:
-    if not input.dtype.is_floating_point:
+    if not input.dtype.inexact:
         raise DTypeError(f"var, std: {input.dtype} can't hold them", "convert first: x.float()")
-    return reduced(input, dim, keepdim)
+    return reduced(input, dim, keepdim, input.dtype.to_real())
+
+
+def _squared(x: Any) -> Any:
+    """|x|^2, as real numbers."""
+    return x.real * x.real + x.imag * x.imag if x.dtype.kind == "c" else x * x
 
 
 def _freedom(shape: Shape, dim: Dims, correction: float) -> Any:
@@ -70,7 +76,7 @@ def _freedom(shape: Shape, dim: Dims, correction: float) -> Any:
 def _var(input: Any, *, dim: Dims, correction: float, keepdim: bool) -> Any:
     center = np.add.reduce(input, axis=dim, keepdims=True) / count(input.shape, dim)
     distance = input - center
-    return np.add.reduce(distance * distance, axis=dim, keepdims=keepdim) / _freedom(
+    return np.add.reduce(_squared(distance), axis=dim, keepdims=keepdim) / _freedom(
         input.shape, dim, correction
     )
 
@@ -83,6 +89,7 @@ def _build_var(k: Any, input: Any, *, dim: Dims, correction: float, keepdim: boo
 
 var = define(
     "var",
+    complex="stated",
     bind=_spread("var"),
     infer=_infer_spread,
     reference=_var,
@@ -112,6 +119,7 @@ def _grad_std(
 
 std = define(
     "std",
+    complex="stated",
     bind=_spread("std"),
     infer=_infer_spread,
     reference=lambda input, *, dim, correction, keepdim: np.sqrt(
@@ -158,7 +166,7 @@ def _bind_logsumexp(input, dim, keepdim=False):
 
 
 def _logsumexp(input: Any, *, dim: Dims, keepdim: bool) -> Any:
-    high = np.maximum.reduce(input, axis=dim, keepdims=True, initial=-inf)
+    high = np.maximum.reduce(input.real, axis=dim, keepdims=True, initial=-inf)
     high = np.where(np.isinf(high), 0.0, high)  # inf - inf would be NaN
     total = np.log(np.add.reduce(np.exp(input - high), axis=dim, keepdims=keepdim))
     return total + high.reshape(total.shape)
@@ -173,6 +181,7 @@ def _build_logsumexp(k: Any, input: Any, *, dim: Dims, keepdim: bool) -> None:
 
 logsumexp = define(
     "logsumexp",
+    complex="analytic",
     bind=_bind_logsumexp,
     infer=lambda input, *, dim, keepdim: reduced(input, dim, keepdim, float_dtype(input)),
     casts=lambda input, **_: (float_dtype(input),),
@@ -203,19 +212,19 @@ def _bind_vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
 
 
 def _infer_vector_norm(x: Type, *, ord: float, dim: Dims, keepdim: bool, dtype: DType | None) -> Type:
-    if not (dtype or x.dtype).is_floating_point:
+    if not (dtype or x.dtype).inexact:
         raise DTypeError(
             f"linalg_vector_norm: {dtype or x.dtype} can't hold a norm", "convert first: x.float()"
         )
     if ord < 0 or ord == inf:
         not_empty("linalg_vector_norm", x.shape, dim)
-    return reduced(x, dim, keepdim, dtype)
+    return reduced(x, dim, keepdim, (dtype or x.dtype).to_real())
 
 
 def _vector_norm(x: Any, *, ord: float, dim: Dims, keepdim: bool, dtype: DType | None) -> Any:
     x = x if dtype is None else x.astype(dtype.compute.numpy)
     if ord == 2:
-        return np.sqrt(np.add.reduce(x * x, axis=dim, keepdims=keepdim))
+        return np.sqrt(np.add.reduce(_squared(x), axis=dim, keepdims=keepdim))
     size = np.abs(x)
     if ord in (inf, -inf):
         return (np.maximum if ord > 0 else np.minimum).reduce(size, axis=dim, keepdims=keepdim)
@@ -245,18 +254,19 @@ def _grad_vector_norm(g: Any, x: Any, out: Any, x_type: Type, ord: float, dim: D
     if ord == 0:
         return zeros_like(x)
     if ord == 1:
-        return g * sign(x)
+        return g * sgn(x)
     if ord == 2:
         return x * ratio_or_zero(g, out)
     if ord in (inf, -inf):
-        return sign(x) * share(g, abs(x), out, dim)
+        return sgn(x) * share(g, abs(x), out, dim)
     kept = ne(x, 0.0) if ord < 2 else ne(out, 0.0)
     ratio = where(kept, abs(x), 1.0) / where(ne(out, 0.0), out, 1.0)
-    return where(kept, g * sign(x) * ratio ** (ord - 1), 0.0)
+    return where(kept, g * sgn(x) * ratio ** (ord - 1), 0.0)
 
 
 linalg_vector_norm = define(
     "linalg_vector_norm",
+    complex="stated",
     bind=_bind_vector_norm,
     infer=_infer_vector_norm,
     casts=lambda x, *, dtype, **_: (dtype,),
@@ -276,11 +286,23 @@ linalg_vector_norm = define(
 )  # fmt: skip
 
 
+def _matrices(input: Any, dim: Any) -> Any:
+    """The operand with the two dimensions that matrices stand in at its end.  Raises ShapeError."""
+    if input.ndim < 2 or (dim is None and input.ndim != 2) or (dim is not None and len(dim) != 2):
+        raise ShapeError("norm('nuc'): takes a matrix, or two dimensions by dim")
+    return input if dim is None else movedim(input, tuple(dim), (-2, -1))
+
+
 @composite()
 def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
     """Compute the `p`-norm over `dim`, as of one vector ("fro" and None: 2).  See linalg_vector_norm."""
     if p == "nuc":
-        raise ArgumentValueError("norm: takes vector norms only; the nuclear norm is one of matrices")
+        values = REGISTRY["linalg_svd"](_matrices(input, dim), False)[1]
+        found = sum(values, -1)
+        if not keepdim:
+            return found
+        pair = range(input.ndim) if dim is None else [d % input.ndim for d in dim]
+        return reshape(found, [1 if d in pair else n for d, n in enumerate(input.shape)])
     return linalg_vector_norm(input, 2 if p in ("fro", None) else p, dim, keepdim, dtype=dtype)
 
 

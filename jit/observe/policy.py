@@ -152,7 +152,8 @@ DENIED_BUILTINS: dict[str, str] = {
 # ---- Lamina's own ----
 # Files whose Python is interpreted as a user's is, because it calls what the user hands it.
 INTERPRETED_ROOMS = (
-    "nn/", "optim/lr_scheduler.py", "data/collate.py", "data/datasets.py", "facade/amp.py",
+    "nn/", "optim/lr_scheduler.py", "optim/schedule.py", "optim/cycles.py", "data/collate.py",
+    "data/datasets.py", "facade/amp.py",
     "jit/observe/sinks.py", "jit/observe/copies.py",  # what stands in place of the standard library's
 )  # fmt: skip
 # Of these the functions, unlike the methods of modules, are functions of tensors.
