@@ -78,7 +78,7 @@ class Module(Plain):
         raise ArgumentError(f"{type(self).__name__} can't be called: its class defines no forward()")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if modes.WITHIN and (answer := modes.local.within) is not None:
+        if modes.WITHIN and (answer := modes.local.within) is not None and not modes.local.levels:
             answered = answer(self, args, kwargs)
             if answered is not modes.UNSERVED:
                 return answered

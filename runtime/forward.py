@@ -13,6 +13,7 @@ primals or tangents have one, and both may be transformed further out.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -25,7 +26,8 @@ from .autograd import grad as walk_back
 from .batched import Batch
 from .batching import listed
 from .dispatch import named, run_general
-from .levels import Level, Transformed, array_of, insides, parts_at, unite_at
+from .function import Context, run_forward
+from .levels import Level, Transformed, array_of, insides, opened, parts_at, unite_at
 from .tensor import Tensor
 from .trees import flatten, unflatten
 
@@ -42,8 +44,8 @@ class Dual(Transformed):
     def _inside(self) -> Tensor:
         return self._primal
 
-    @property  # type: ignore[override]
-    def _data(self) -> Any:
+    @property
+    def _data(self) -> Any:  # type: ignore[override]
         """The value is there to be asked for."""
         return self._primal._data
 
@@ -64,7 +66,7 @@ class Forward(Level):
         made._storage = made._view = None
         return made
 
-    def split(self, x: Dual) -> tuple:
+    def split(self, x: Any) -> tuple:
         return x._primal, x._tangent
 
     def constant(self, x: Tensor) -> tuple:
@@ -76,7 +78,7 @@ class Forward(Level):
             return primal
         return self.wrap(zeros(tangent) if primal is None else primal, tangent)
 
-    def gradients(self, outputs: Sequence, inputs: Sequence, cotangents: Sequence, grad: Callable) -> list:
+    def gradients(self, outputs: list, inputs: list, cotangents: list, grad: Callable) -> list:
         """Of what is inside, and how these gradients change: those of the tangents, by symmetry."""
         xs = [x for x, _ in inputs]
         first = grad([y for y, _ in outputs], xs, [c for c, _ in cotangents])
@@ -203,6 +205,22 @@ class Forward(Level):
                 if y.is_leaf:
                     y._node.kind = None
         return pairs
+
+    def apply(self, cls: Any, args: tuple) -> Any:
+        """A custom function, by its own `jvp`."""
+        if cls.jvp is None:
+            raise TransformError(
+                f"{cls.__name__}: a custom function does not say what becomes of tangents",
+                "give it a static method jvp(ctx, *tangents)",
+            )
+        pairs = [parts_at(self, x) if isinstance(x, Tensor) else (x, None) for x in args]
+        primals = tuple(p for p, _ in pairs)
+        outs, ctx = cls.apply(*primals), Context()
+        run_forward(cls, ctx, primals)
+        ctx._saved = ctx._forward or ctx._tensors
+        tangents = listed(modes.call_user(cls.jvp, ctx, *(t for _, t in pairs)))
+        found = [self.join(pair) for pair in zip(listed(outs), tangents, strict=True)]
+        return tuple(found) if isinstance(outs, tuple) else found[0]
 
     def write(self, op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
         x = operands[0]
@@ -344,7 +362,7 @@ def jvp_of(
 ) -> tuple:
     """func(*primals) and its tangents, nested alike; see func.jvp."""
     shape, xs, ts = _checked(primals, tangents)
-    with Forward() as level:
+    with opened(Forward()) as level:
         given = unflatten(shape, [level.wrap(x, t) for x, t in zip(xs, ts, strict=True)])
         out = modes.call_user_with(func, given, {})
         aux = None
@@ -382,6 +400,9 @@ class UnpackedDualTensor(NamedTuple):
     tangent: Tensor | None
 
 
+_OPEN = threading.local()  # .mode: the one that `enter_dual_level` opened, held until `exit_dual_level`
+
+
 def _level_by_hand(name: str, level: int | None) -> Forward:
     if level is not None and (isinstance(level, bool) or not isinstance(level, int)):
         raise ArgumentError(f"{name}(level): must be an int or None, not {type(level).__name__}")
@@ -391,29 +412,44 @@ def _level_by_hand(name: str, level: int | None) -> Forward:
     raise TransformError(f"{name}: no dual level is open", "with lamina.autograd.forward_ad.dual_level(): …")
 
 
+class dual_level(opened):
+    """A `with` block in which `make_dual` gives tensors tangents, and ops carry them along.
+
+    Raises TransformError inside of another: there is one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(Forward(by_hand=True))
+
+    def __enter__(self) -> int:
+        if any(isinstance(level, Forward) and level.by_hand for level in modes.local.levels):
+            raise TransformError(
+                "dual_level: a dual level is open already", "use lamina.func.jvp inside of it"
+            )
+        self._level = Forward(by_hand=True)
+        super().__enter__()
+        return 0
+
+
 def enter_dual_level() -> int:
-    """Open a level of forward mode; return its number, 0.  Raises TransformError where one is open."""
-    if any(isinstance(level, Forward) and level.by_hand for level in modes.local.levels):
-        raise TransformError(
-            "enter_dual_level: a dual level is open already, and there is one", "use lamina.func.jvp"
-        )
-    Forward(by_hand=True).__enter__()
+    """Open a level of forward mode until `exit_dual_level`; return its number, 0.
+
+    Raises TransformError where one is open.
+    """
+    mode = dual_level()
+    mode.__enter__()
+    _OPEN.mode = mode
     return 0
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
-    """Close the level of forward mode; its tangents are gone.  Raises TransformError where none is open."""
-    _level_by_hand("exit_dual_level", level).__exit__()
-
-
-class dual_level:
-    """A `with` block in which `make_dual` gives tensors tangents, and ops carry them along."""
-
-    def __enter__(self) -> int:
-        return enter_dual_level()
-
-    def __exit__(self, *_: object) -> None:
-        exit_dual_level()
+    """Close what `enter_dual_level` opened, tangents are gone.  Raises TransformError where none is open."""
+    _level_by_hand("exit_dual_level", level)
+    mode = getattr(_OPEN, "mode", None)
+    if mode is None:
+        raise TransformError("exit_dual_level: the level is a block's, which ends it")
+    _OPEN.mode = None
+    mode.__exit__()
 
 
 def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:

@@ -77,7 +77,9 @@ class Library(CalledBack):
         if handler is not None:
             return handler(self, function, args, kwargs)
         if wraps_user(function):
-            return self.user(function, args, kwargs)
+            if not calls_back(function):
+                return self.user(function, args, kwargs)
+            self.read_function(function)  # what a transform of a function gave: it calls that one back
         if self.numbers.about and any(type(x) in LIFTED for x in (*args, *kwargs.values())):
             found = self._with_lifted(function, args, kwargs)
             if found is not UNSUPPORTED:

@@ -25,6 +25,8 @@ def managers():
 REVIEWED = {
     ("runtime/modes.py", "_Mode"): "tests/runtime/test_interrupts.py",
     ("runtime/modes.py", "set_grad_enabled"): "tests/runtime/test_interrupts.py",
+    ("runtime/levels.py", "opened"): "tests/runtime/test_interrupts.py",
+    ("runtime/forward.py", "dual_level"): "tests/runtime/test_interrupts.py",
     ("ir/dims.py", "conditions"): "tests/runtime/test_interrupts.py",
     ("ir/graph.py", "Builder"): "tests/runtime/test_interrupts.py",
     (

@@ -1,4 +1,4 @@
-"""Tangents of every record against its gradients: <c, J t> = <J' c, t>, for all differentiable operands at once."""
+"""Tangents of every record against its gradients: <c, J t> = <J' c, t>, for all operands at once."""
 
 import numpy as np
 import pytest
