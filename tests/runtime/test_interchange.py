@@ -146,8 +146,7 @@ def test_what_is_refused():
         lamina.ones(2).__dlpack__(dl_device=(2, 0))
     with pytest.raises(ArgumentError, match="takes an object with __dlpack__, not list"):
         lamina.from_dlpack([1.0])
-    with pytest.raises(DTypeError, match="complex"):
-        lamina.from_dlpack(np.ones(2, np.complex64))
+    assert lamina.from_dlpack(np.ones(2, np.complex64)).dtype is lamina.complex64
 
     class Elsewhere:
         def __dlpack__(self, **_):
