@@ -117,6 +117,10 @@ WITHOUT: dict[str, str] = {
     "batch_norm_train": "PyTorch's also updates the running statistics; the composite batch_norm is compared",
     "linear_recurrence": "PyTorch has no such scan",
     **dict.fromkeys(("linalg_eigh", "linalg_qr", "linalg_svd"), _SIGNS),
+    **dict.fromkeys(
+        ("ldl_parts", "ldl_solved", "pivoted_order", "indefinite_minor", "pseudo_inverse"),
+        "part of functions that test_torch_operators.py compares",
+    ),
     "pick_at": _INNER,
     "softmax_cross_entropy_grad": _INNER,
     "spread_at": _INNER,
@@ -188,6 +192,8 @@ def counterpart(op: Op) -> Callable | None:
         return None
     if op.name.startswith("linalg_"):
         return getattr(torch.linalg, op.name.removeprefix("linalg_"))
+    if op.name.startswith("special_"):
+        return getattr(torch.special, op.name.removeprefix("special_"))
     for place in (functional, torch, torch.special, torch.linalg, torch.Tensor):
         if hasattr(place, op.name):
             return getattr(place, op.name)
