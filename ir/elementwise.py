@@ -45,6 +45,7 @@ def elementwise(
     commutative: bool = False,
     inplace: bool = True,
     movement: bool = False,
+    refuses: bool = False,
     lower: lowering.Lowering | None = None,
     **record: Any,
 ) -> Op:
@@ -59,6 +60,7 @@ def elementwise(
     grad       as in Op, or "derived" from the body, or None for an op that has none.
     dtypes     what the dtype computed in may be; others raise DTypeError.
     movement   halves stay halves: the op is about how numbers are written.
+    refuses    there are values of its operands that it raises an error for.
     lower      where one scalar body can't say it for every dtype.
 
     Operands that are None are left out of broadcasting and promotion.
@@ -100,6 +102,8 @@ def elementwise(
         casts=casts,
         dtypes=dtypes,
         lower=lower or lowering.pointwise(body),
-        traits=Traits(elementwise=True, commutative=commutative, inplace=inplace, movement=movement),
+        traits=Traits(
+            elementwise=True, commutative=commutative, inplace=inplace, movement=movement, refuses=refuses
+        ),
         **({"samples": samples} | more | record),
     )
