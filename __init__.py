@@ -3,16 +3,20 @@
 The public face hands names on and defines nothing: ops stand in ir/ops, what runs them in runtime.
 """
 
-from . import autograd, data, nn, optim, runtime
-from .facade import amp, backends, compiler, cuda, linalg, random, special, utils
+from . import autograd, data, distributions, func, nn, optim, runtime
+from .facade import amp, backends, compiler, cuda, fft, linalg, random, special, utils
 from .facade.amp import autocast
 from .facade.compiler import _dynamo, compile
 from .facade.late import __getattr__  # the compiler, and ops entered later
 from .facade.names import *  # noqa: F403 - what PyTorch's module has besides ops
+from .facade.root import *  # noqa: F403 - and what is made of ops and modules
 from .facade.script import install_as_torch
+from .func import vmap
 from .ir.dtypes import DType as dtype
 from .ir.dtypes import (
     bfloat16,
+    complex64,
+    complex128,
     float16,
     float32,
     float64,
@@ -37,6 +41,7 @@ from .ir.errors import (
     KernelError,
     LaminaError,
     ShapeError,
+    TransformError,
 )
 from .ir.types import Device as device
 from .ir.version import __version__
@@ -44,4 +49,5 @@ from .runtime import *  # noqa: F403 - every op, by its record's name
 
 # The dtypes' short names.  Last, as the ops' methods of these names came with the star.
 float, double, half = float32, float64, float16
+cfloat, cdouble = complex64, complex128
 short, int, long, bool = int16, int32, int64, _bool

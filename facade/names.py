@@ -25,10 +25,15 @@ contiguous_format, preserve_format, channels_last = "contiguous_format", "preser
 
 # ---- limits of dtypes --------------------------------------------------------------------------------------
 class finfo:
-    """The limits of a floating dtype, the default one unless given.  Raises ArgumentError for others."""
+    """The limits of a floating dtype, the default one unless given.  Raises ArgumentError for others.
+
+    Of a complex dtype they are those of its parts.
+    """
 
     def __init__(self, dtype: DType | None = None):
         dtype = dtype or dtypes.default_dtype()
+        if isinstance(dtype, DType):
+            dtype = dtype.to_real()
         if not isinstance(dtype, DType) or not dtype.is_floating_point:
             raise ArgumentError(
                 f"finfo(dtype): a floating dtype is needed, not {dtype!r}", "see iinfo for integers"
@@ -67,7 +72,7 @@ def is_floating_point(input: Tensor) -> bool:
 
 
 def is_complex(input: Tensor) -> bool:
-    """Whether the elements are complex: never."""
+    """Whether the elements are complex."""
     return input.is_complex()
 
 
@@ -113,7 +118,8 @@ def result_type(tensor1: Any, tensor2: Any) -> DType:
 
 
 def can_cast(from_: DType, to: DType) -> bool:
-    """Whether an in-place result of dtype `from_` may be written into `to`: bool < integer < float."""
+    """Whether an in-place result of dtype `from_` may be written into `to`: bool < integer < float <
+    complex."""
     return dtypes.category_at_least(to, from_.category)
 
 

@@ -12,17 +12,18 @@ from typing import Any
 import ml_dtypes  # a C extension of 2 MB, as NumPy itself has no bfloat16
 import numpy as np
 
-from .errors import ArgumentError
+from .errors import ArgumentError, DTypeError
 
 
 class DType:
     """An element type.  There is exactly one object for each, so `is` compares them."""
 
-    __slots__ = ("name", "short", "numpy", "category", "itemsize", "compute")
+    __slots__ = ("name", "short", "numpy", "category", "itemsize", "compute", "inexact")
 
     def __init__(self, name: str, short: str, numpy: np.dtype, category: str):
         self.name, self.short, self.numpy, self.category = name, short, numpy, category
         self.itemsize = numpy.itemsize
+        self.inexact = category in ("float", "complex")  # stands for real or complex numbers: has gradients
         # Halves are storage types: sums and products of them are taken in float32, and rounded once after.
         self.compute = self
 
@@ -32,12 +33,24 @@ class DType:
 
     @property
     def is_complex(self) -> bool:
-        """Always False: Lamina has no complex types.  Here because scripts ask."""
-        return False
+        return self.category == "complex"
 
     @property
     def is_signed(self) -> bool:
         return self.name not in ("bool", "uint8")
+
+    def to_real(self) -> DType:
+        """The element type of a complex type's parts; any other type itself."""
+        return _PARTS.get(self, self)
+
+    def to_complex(self) -> DType:
+        """The complex type whose parts hold this one; complex64 for halves, as there is none of 32 bits.
+
+        Raises DTypeError for integers and bools.
+        """
+        if not self.inexact:
+            raise DTypeError(f"to_complex(): {self.name} has no complex type", "convert first: x.float()")
+        return self if self.is_complex else complex128 if self is float64 else complex64
 
     def __repr__(self) -> str:
         return f"lamina.{self.name}"
@@ -56,16 +69,21 @@ int16 = DType("int16", "i16", np.dtype(np.int16), "int")
 int8 = DType("int8", "i8", np.dtype(np.int8), "int")
 uint8 = DType("uint8", "u8", np.dtype(np.uint8), "int")
 bool_ = DType("bool", "bool", np.dtype(np.bool_), "bool")
+complex128 = DType("complex128", "c128", np.dtype(np.complex128), "complex")
+complex64 = DType("complex64", "c64", np.dtype(np.complex64), "complex")
 float16.compute = bfloat16.compute = float32
+_PARTS = {complex128: float64, complex64: float32}
 
-ALL = (float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8, bool_)
+ALL = (float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8, bool_)  # what kernels know
 FLOATS = (float64, float32, float16, bfloat16)
 INTEGERS = (int64, int32, int16, int8, uint8)
+COMPLEX = (complex128, complex64)
+EVERY = ALL + COMPLEX  # what tensors hold
 
-NAMES = frozenset(d.name for d in ALL)
-_by_name = {d.name: d for d in ALL} | {d.short: d for d in ALL}
-_by_numpy = {d.numpy: d for d in ALL}
-_RANK = {"bool": 0, "int": 1, "float": 2}
+NAMES = frozenset(d.name for d in EVERY)
+_by_name = {d.name: d for d in EVERY} | {d.short: d for d in EVERY}
+_by_numpy = {d.numpy: d for d in EVERY}
+_RANK = {"bool": 0, "int": 1, "float": 2, "complex": 3}
 
 
 def dtype_named(name: str) -> DType:
@@ -74,11 +92,11 @@ def dtype_named(name: str) -> DType:
 
 
 def from_numpy_dtype(dtype: np.dtype) -> DType | None:
-    """The element type that NumPy's `dtype` stores; None where Lamina has none (complex, strings)."""
+    """The element type that NumPy's `dtype` stores; None where Lamina has none (objects, strings)."""
     return _by_numpy.get(dtype) or _by_numpy.get(dtype.newbyteorder("="))
 
 
-_PYTHONS: dict[Any, DType] = {bool: bool_, int: int64, float: float64}
+_PYTHONS: dict[Any, DType] = {bool: bool_, int: int64, float: float64, complex: complex128}
 
 
 def as_dtype(x: Any) -> DType | None:
@@ -86,8 +104,10 @@ def as_dtype(x: Any) -> DType | None:
     return x if isinstance(x, DType) else _PYTHONS.get(x) if isinstance(x, type) else None
 
 
-def of_scalar(value: bool | int | float) -> DType:
+def of_scalar(value: bool | int | float | complex) -> DType:
     """The element type a Python number takes where no tensor says otherwise."""
+    if isinstance(value, complex):
+        return default_dtype().to_complex()
     return bool_ if isinstance(value, bool) else int64 if isinstance(value, int) else default_dtype()
 
 
@@ -114,12 +134,14 @@ def set_default_dtype(dtype: DType) -> None:
 def promote(a: DType, b: DType) -> DType:
     """The element type that holds both.
 
-    Categories win over widths (int64 with float16 is float16); uint8 with a signed type takes the next wider
-    signed one; float16 with bfloat16 is float32.
+    Categories win over widths (int64 with float16 is float16), but float64 with complex64 is complex128;
+    uint8 with a signed type takes the next wider signed one; float16 with bfloat16 is float32.
     """
     if a is b:
         return a
     if a.category != b.category:
+        if float64 in (a, b) and complex64 in (a, b):
+            return complex128
         return a if _RANK[a.category] > _RANK[b.category] else b
     if a.category == "float":
         return float32 if {a, b} == {float16, bfloat16} else a if a.itemsize > b.itemsize else b
@@ -130,5 +152,5 @@ def promote(a: DType, b: DType) -> DType:
 
 
 def category_at_least(dtype: DType, category: str) -> bool:
-    """Whether `dtype` stands at or above `category` in bool < int < float."""
+    """Whether `dtype` stands at or above `category` in bool < int < float < complex."""
     return _RANK[dtype.category] >= _RANK[category]

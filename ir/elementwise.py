@@ -25,6 +25,7 @@ RESULTS: dict[str, Callable[..., tuple]] = {
 
 # The categories that `dtypes` of a record lets through, and how to come by one of them.
 TAKEN = {
+    "complex": ((), "convert an operand: x.cfloat()"),
     "all": (("bool", "int", "float"), ""),
     "float": (("float",), "convert an operand: x.float()"),
     "number": (("int", "float"), "convert an operand: x.int()"),
@@ -47,6 +48,7 @@ def elementwise(
     movement: bool = False,
     refuses: bool = False,
     lower: lowering.Lowering | None = None,
+    complex: str | None = None,
     **record: Any,
 ) -> Op:
     """Enter an elementwise op.
@@ -59,6 +61,7 @@ def elementwise(
                attrs: (dtype computed in, or one for each operand; dtype returned).
     grad       as in Op, or "derived" from the body, or None for an op that has none.
     dtypes     what the dtype computed in may be; others raise DTypeError.
+    complex    as in Op: whether it may be complex, too.
     movement   halves stay halves: the op is about how numbers are written.
     refuses    there are values of its operands that it raises an error for.
     lower      where one scalar body can't say it for every dtype.
@@ -67,6 +70,8 @@ def elementwise(
     """
     rule = RESULTS[result] if isinstance(result, str) else result
     categories, remedy = TAKEN[dtypes]
+    if complex is not None:
+        categories = (*categories, "complex")
 
     def infer(*types: Type | None, **attrs: Any) -> Type:
         given = tuple(t for t in types if t is not None)
@@ -101,6 +106,7 @@ def elementwise(
         infer=infer,
         casts=casts,
         dtypes=dtypes,
+        complex=complex,
         lower=lower or lowering.pointwise(body),
         traits=Traits(
             elementwise=True, commutative=commutative, inplace=inplace, movement=movement, refuses=refuses

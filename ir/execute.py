@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import GraphError, LaminaError
+from .errors import DTypeError, GraphError, LaminaError
 from .op import Op
 from .types import Type
 
@@ -30,6 +30,8 @@ def executor(
     It is the record's reference itself wherever that is known to need nothing done to its operands and
     result.
     """
+    if op.complex is None:
+        refuse_complex(op, types)
     inferred = op.infer(*types, **attrs)
     outs = inferred if isinstance(inferred, tuple) else (inferred,)
     conversions = operand_dtypes(op, types, attrs)
@@ -45,6 +47,13 @@ def executor(
     elif not _returns(op, types, conversions, outs[0]):
         run = _checked(run, outs[0].dtype.numpy, len(types))
     return run, outs
+
+
+def refuse_complex(op: Op, types: tuple[Type | None, ...]) -> None:
+    """Raise DTypeError for a complex operand of an op that takes none."""
+    odd = next((t for t in types if t is not None and t.dtype.is_complex), None)
+    if odd is not None:
+        raise DTypeError(f"{op.name}: does not take {odd.dtype.name}", "take its parts: x.real, x.imag")
 
 
 def run_reference(

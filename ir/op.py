@@ -96,14 +96,19 @@ class Op:
                 test checks, and return an ndarray of the operand's own shape and dtype: it is not fitted.
     inapplicable  which standard sizes and layouts its samples leave out, and why: {"0-d": "needs a dim"}.
     method      whether it is also a method of tensors.  aliases: further public names.
-    dtypes      the dtypes it takes: "all", "float", "number" (not bool), "int" (and bool).
+    dtypes      the real dtypes it takes: "all", "float", "number" (not bool), "int" (and bool); "complex"
+                where complex numbers go in or come out in any case.
+    complex     whether complex operands are taken, too, and what the gradient is then; None: they are
+                refused.  "analytic": the rules are those of an analytic function or of none, as for real
+                numbers, and cotangents are conjugated on their way in and out.  "stated": the rules
+                themselves give PyTorch's dL/da + i dL/db for an operand a + ib.
     """
 
     # __dict__ holds a record's own __doc__, which a class with a docstring has no slot for.
     __slots__ = (
         "name", "operands", "optional", "variadic", "attrs", "outputs", "hidden", "bind", "plain", "infer",
         "reference", "casts", "rules", "vjp", "saves", "lower", "traits", "write", "rows", "quick",
-        "quick_grad", "samples", "inapplicable", "method", "aliases", "dtypes", "__dict__",
+        "quick_grad", "samples", "inapplicable", "method", "aliases", "dtypes", "complex", "__dict__",
     )  # fmt: skip
 
     def __init__(
@@ -127,6 +132,7 @@ class Op:
         traits: Traits = Traits(),
         inapplicable: dict[str, str] | None = None,
         dtypes: str = "all",
+        complex: str | None = None,
         write: Callable | None = None,
         rows: Callable[[tuple], Callable] | None = None,
         quick: Callable[[tuple, dict], Callable | None] | None = None,
@@ -148,6 +154,7 @@ class Op:
         self.traits, self.samples, self.method = traits, samples, method
         self.inapplicable = inapplicable or {}
         self.dtypes, self.write, self.rows, self.aliases = dtypes, write, rows, aliases
+        self.complex = complex
         self.quick, self.quick_grad = quick, quick_grad
         self.__doc__ = doc or self.bind.__doc__
         if grad is not None and vjp is not None:

@@ -65,19 +65,25 @@ def result_dtype(*types: Type) -> DType:
         found = sized or scalar
         assert found is not None, "an op without operands has no promoted dtype"
         return found
-    return sized if category_at_least(sized, scalar.category) else promote(sized, scalar)
+    if category_at_least(sized, scalar.category):
+        return sized
+    # Of floats with dimensions the width stays, that of what is 0-d only counts beside integers.
+    return sized.to_complex() if sized.is_floating_point else promote(sized, scalar)
 
 
-def scalar_dtype(dtype: DType, value: bool | int | float) -> DType:
+def scalar_dtype(dtype: DType, value: bool | int | float | complex) -> DType:
     """The dtype of a Python number beside a tensor of `dtype`: that one, unless its category is too low.
 
-    i64 with 2.5 is the default float, bool with 2 is i64, f16 with any number stays f16.
+    i64 with 2.5 is the default float, bool with 2 is i64, f16 with any real number stays f16; f64 with 1j is
+    c128.
     """
     own = of_scalar(value)
-    return dtype if category_at_least(dtype, own.category) else own
+    if category_at_least(dtype, own.category):
+        return dtype
+    return dtype.to_complex() if dtype.is_floating_point else own
 
 
-def number_dtype(value: bool | int | float, *beside: Type) -> DType:
+def number_dtype(value: bool | int | float | complex, *beside: Type) -> DType:
     """The dtype in which a Python number is held beside operands of these types.
 
     That of `scalar_dtype`; but float32 beside halves, which are computed in float32: 0.999 would be 1 in
@@ -91,7 +97,7 @@ def number_dtype(value: bool | int | float, *beside: Type) -> DType:
 def float_dtype(*types: Type) -> DType:
     """The promoted dtype, or the default floating one where that is an integer or bool."""
     dtype = result_dtype(*types)
-    return dtype if dtype.is_floating_point else default_dtype()
+    return dtype if dtype.inexact else default_dtype()
 
 
 def common_device(op: str, *types: Type | None) -> Device:

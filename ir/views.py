@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import lowering
+from .dtypes import DType
 from .op import REGISTRY, Op, Traits, define
 from .types import Shape, Type
 
@@ -25,22 +26,33 @@ class Map:
     shape(input shape, **attrs) -> the output's shape; raises the errors a user sees.
     places(axes, input shape, **attrs) -> one index of the operand per dimension, of the output's axes.
     overlaps: several places of the output may be one element of the operand.
+    dtype: the operand's dtype -> the output's, where these differ (parts of complex numbers).
     """
 
     shape: Callable[..., Shape]
     places: Callable[..., tuple]
     overlaps: bool = False
+    dtype: Callable[[DType], DType] | None = None
 
 
 MAPS: dict[str, Map] = {}
 
 
-def view_op(name: str, *, shape: Callable, places: Callable, overlaps: bool = False, **record: Any) -> Op:
+def view_op(
+    name: str,
+    *,
+    shape: Callable,
+    places: Callable,
+    overlaps: bool = False,
+    dtype: Callable | None = None,
+    **record: Any,
+) -> Op:
     """Enter a view by its index map; type, kernel and traits follow from that."""
-    MAPS[name] = Map(shape, places, overlaps)
+    MAPS[name] = Map(shape, places, overlaps, dtype)
 
     def infer(input: Type, **attrs: Any) -> Type:
-        return input.with_shape(shape(input.shape, **attrs))
+        found = input.with_shape(shape(input.shape, **attrs))
+        return found if dtype is None else found.with_dtype(dtype(input.dtype))
 
     def build(k: Any, input: Any, **attrs: Any) -> None:
         axes = k.parallel(*shape(input.shape, **attrs))
@@ -49,7 +61,14 @@ def view_op(name: str, *, shape: Callable, places: Callable, overlaps: bool = Fa
     return define(
         name,
         infer=infer,
-        **({"lower": lowering.kernel(build), "traits": Traits(view=True, movement=True)} | record),
+        **(
+            {
+                "lower": lowering.kernel(build),
+                "traits": Traits(view=True, movement=True),
+                "complex": "analytic",
+            }
+            | record
+        ),
     )
 
 
@@ -74,6 +93,14 @@ def shapes_along(shape: Shape, chain: Chain) -> list[Shape]:
     for name, attrs in chain:
         found.append(MAPS[name].shape(found[-1], **dict(attrs)))
     return found
+
+
+def dtype_along(dtype: DType, chain: Chain) -> DType:
+    """The dtype of what a chain selects of an operand of `dtype`."""
+    for name, _ in chain:
+        change = MAPS[name].dtype
+        dtype = dtype if change is None else change(dtype)
+    return dtype
 
 
 def places_in(axes: tuple, shape: Shape, chain: Chain) -> tuple:

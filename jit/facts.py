@@ -83,7 +83,7 @@ def shown(value: Any) -> str:
     if value is absent:
         return "nothing"
     kind = type(value)
-    if issubclass(kind, Tensor):
+    if issubclass(kind, Tensor) and kind._meta is Tensor._meta:  # others have no shape yet
         return f"{value._meta}" if kind is Tensor else f"{kind.__name__} {value._meta}"
     if issubclass(kind, type):
         return f"class {type.__dict__['__qualname__'].__get__(value)}"

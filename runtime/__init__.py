@@ -7,7 +7,7 @@ import warnings as _warnings
 
 import numpy as _numpy
 
-from . import interchange, memory, methods, modes, ops, out, printing, random, refusal, ufuncs
+from . import interchange, memory, methods, modes, ops, out, printing, random, refusal, signal, ufuncs
 from .autograd import backward, grad
 from .creation import as_tensor, asarray, from_numpy, frombuffer, is_tensor, scalar_tensor, tensor
 from .function import Function
@@ -39,7 +39,7 @@ _warnings.filterwarnings("error", category=_numpy.exceptions.ComplexWarning, mod
 memory.keep_freed_blocks()
 
 refusal.refusing_names(globals(), "lamina.runtime")
-globals().update(ops.FUNCTIONS | random.FUNCTIONS)
+globals().update(ops.FUNCTIONS | random.FUNCTIONS | signal.FUNCTIONS)
 refusal.refusing_methods(
     (Generator, fork_rng), "manual_seed", "set_state", "set_offset", "reserve", "__enter__"
 )
@@ -50,4 +50,4 @@ __all__ = [
     "is_grad_enabled", "is_inference_mode_enabled", "is_tensor", "load", "no_grad", "save", "scalar_tensor",
     "set_grad_enabled", "set_num_threads", "set_printoptions", "tensor",
 ]  # fmt: skip
-__all__ += list(ops.FUNCTIONS | random.FUNCTIONS)
+__all__ += list(filter(ops.is_offered, ops.FUNCTIONS | random.FUNCTIONS | signal.FUNCTIONS))

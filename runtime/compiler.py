@@ -4,7 +4,8 @@ Generating machine code takes 25 ms a kernel, and llvmlite lets one thread of a 
 where much is to be compiled, processes that know LLVM alone (helper.py) take texts from one end of a queue as
 soon as they are written, while this process writes the next and then takes what is left from the other end.
 ResNet-18, 33 modules, two cores of a Zen 5: 1.1 s of this process's own time alone, 0.68 s with one helper.
-A helper that has no core of its own only costs (10 %), so a busy machine gets none.
+A helper that has no core of its own only costs (10 %), so one begins only where a core has nothing to do at
+that moment.  (A load average won't do: this process's own last minute is in it.)
 
 LLVM ends the process that runs out of memory.  So where little is left, all is compiled in helpers.
 """
@@ -24,7 +25,7 @@ from ..passes.llvm.binding import OPTIMISATION, emit_object, identity
 from ..passes.llvm.headroom import ShortError
 from ..passes.llvm.target import Target
 
-HELPERS = 3  # at most: as many as there are other cores with nothing to do
+HELPERS = 3  # at most
 # Lines of text that are to be compiled before a helper is worth its start of 60 ms: at some 20 per ms
 WORTH_A_HELPER = 2_000
 
@@ -52,7 +53,7 @@ class Compiler:
         self._other: subprocess.Popen | None = None  # compiles what this process has no memory for
         self._threads: list[threading.Thread] = []
         self._come = threading.Semaphore(0)  # counts what was added for the helpers; and at the end, the end
-        self._most = _other_cores() if helpers is None else helpers
+        self._most, self._asks = (HELPERS, True) if helpers is None else (helpers, False)
 
     def add(self, text: str) -> None:
         """Have a text compiled, sooner or later."""
@@ -69,8 +70,10 @@ class Compiler:
         self._waiting.append((name, text))
         self._lines += text.count("\n")
         self._come.release()
-        if self._lines > WORTH_A_HELPER * (len(self._processes) + 1) and len(self._processes) < self._most:
-            self._begin()
+        begun = len(self._processes)
+        if self._lines > WORTH_A_HELPER * (begun + 1) and begun < self._most:
+            if not self._asks or a_core_is_idle():
+                self._begin()
 
     def objects(self) -> tuple[bytes, ...]:
         """The objects of all texts, in the order of `add`.  Raises KernelError for a text LLVM refuses."""
@@ -188,12 +191,18 @@ def _has_python() -> bool:
     return bool(sys.executable) and not getattr(sys, "frozen", False)
 
 
-def _other_cores() -> int:
-    """How many helpers would have a core of their own."""
+def a_core_is_idle(told: str = "/proc/loadavg") -> bool:
+    """Whether a core that this process may use has nothing to do now, as far as that file tells."""
     if not _has_python():
-        return 0
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return max(0, min(cores - 1 - round(os.getloadavg()[0]), HELPERS))
+        return False
+    if sys.platform != "linux":
+        return os.getloadavg()[0] + 1 <= (os.cpu_count() or 1)
+    try:
+        with open(told) as file:
+            running = int(file.read().split()[3].split("/")[0])  # on all cores, this thread among them
+    except (OSError, ValueError, IndexError):
+        return False
+    return len(os.sched_getaffinity(0)) > 1 and running < (os.cpu_count() or 1)
 
 
 def _send(process: subprocess.Popen, text: str) -> None:

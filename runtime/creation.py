@@ -30,7 +30,7 @@ def _array(name: str, data: Any, dtype: DType | None) -> np.ndarray:
         array = np.array(plain)
     except ValueError:
         raise ArgumentValueError(f"{name}(data): the rows of the nested sequence differ in length") from None
-    known = array.dtype.kind in "biufV" or dtypes.from_numpy_dtype(array.dtype) is not None
+    known = array.dtype.kind in "biufcV" or dtypes.from_numpy_dtype(array.dtype) is not None
     if array.dtype.kind == "O" and all(isinstance(x, int) for x in array.flat):  # beyond 64 bits
         _check_fit(name, array, dtype if dtype is not None and dtype.category == "int" else dtypes.int64)
     if not known or array.dtype.kind == "O":
@@ -38,9 +38,16 @@ def _array(name: str, data: Any, dtype: DType | None) -> np.ndarray:
     typed = isinstance(_first(data), (np.ndarray, np.generic, Tensor))
     if dtype is None and not typed and (array.dtype == np.float64 or not array.size):
         dtype = dtypes.default_dtype()  # Python floats, wherever they stand; or nothing
+    if dtype is None and not typed and array.dtype == np.complex128:
+        dtype = dtypes.default_dtype().to_complex()
+    if array.dtype.kind == "c" and dtype is not None and not dtype.is_complex and not typed:
+        raise ArgumentError(f"{name}(data): complex numbers don't fit into {dtype}", "x.real takes a part")
     if not typed and array.size and (dtype or dtypes.int64).category == "int":
         _check_fit(name, array, dtype or dtypes.int64)
-    return array if dtype is None else array.astype(dtype.numpy)
+    if dtype is None:
+        return array
+    parted = array.dtype.kind == "c" and dtype.category in ("int", "float")
+    return (array.real if parted else array).astype(dtype.numpy)
 
 
 def _first(data: Any) -> Any:
@@ -71,7 +78,7 @@ def _plain(data: Any) -> Any:
 
 def _odd(data: Any) -> str:
     while isinstance(data, (list, tuple)) and data:
-        data = next((x for x in data if not isinstance(x, (int, float))), data[0])
+        data = next((x for x in data if not isinstance(x, (int, float, complex))), data[0])
     return type(data).__name__
 
 

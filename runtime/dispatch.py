@@ -24,6 +24,7 @@ from ..ir.types import Device, Type, type_of
 from . import modes
 from .graph import Light, Port, Saving
 from .history import make_view, record
+from .levels import run_through
 from .places import USERS, here, spell
 from .plan import LIMIT, Plan, described, memo, remember
 from .refusal import given, told, writer_of_out
@@ -32,7 +33,7 @@ from .storage import Literal, Storage
 from .tensor import Tensor, tensor_of, wrap
 
 new = object.__new__
-NUMBERS = (bool, int, float, np.generic)
+NUMBERS = (bool, int, float, complex, np.generic)
 EAGER: dict[Op, Callable] = {}
 
 
@@ -60,7 +61,7 @@ def lift(kind: Type, value: Any) -> Tensor:
         raise ArgumentError(f"the number {value} does not fit into {dtype}") from None
     made = wrap(data, type_of(dtype, (), kind.device))
     made._storage = Literal()
-    if type(given) not in (bool, int, float):
+    if type(given) not in (bool, int, float, complex):
         made._storage.number = given
     if kept:
         if len(kind.scalars) >= 256:
@@ -148,6 +149,10 @@ def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str,
 # ---- running -----------------------------------------------------------------------------------------------
 def run(op: Op, plan: Plan, operands: tuple) -> Any:
     """Execute a plan on tensors, with history, views and the thread's hook."""
+    if modes.CHANGED and modes.local.levels:
+        found = run_through(op, plan, operands)
+        if found is not NotImplemented:
+            return found
     try:
         arrays = plan.kernel(*[None if x is None else x._data for x in operands])
     except Exception as error:
@@ -488,7 +493,7 @@ def ternary(op: Op) -> Callable:
         c = None if third is None else third._edge if third._view is None else third._node
         if a is None and b is None and c is None:
             return out
-        if not saves_pair or b is None or not plan.out.dtype.is_floating_point:
+        if not saves_pair or b is None or not plan.out.dtype.inexact:
             record(plan, (input, second, third), (out,), (data,))
             return out
         s, t = input._storage, second._storage
@@ -584,7 +589,7 @@ def _constant(key: Any) -> bool:
     """Whether an argument will always mean what it means now."""
     if isinstance(key, tuple):
         return all(_constant(item) for item in key)
-    return key is None or key is Ellipsis or isinstance(key, (int, float, str, DType, Device))
+    return key is None or key is Ellipsis or isinstance(key, (int, float, complex, str, DType, Device))
 
 
 def torch_names(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -607,7 +612,7 @@ def eager(op: Op) -> Callable:
 
 
 def _function(op: Op) -> Callable:
-    if op.variadic or op.traits.host or len(op.all_outputs) > 1:
+    if op.variadic or op.traits.host or len(op.all_outputs) > 1 or (op.traits.view and not op.attrs):
         return general(op)
     if len(op.operands) == 3 and not op.attrs and not op.traits.view:
         return ternary(op)

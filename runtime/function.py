@@ -71,7 +71,7 @@ class _Call(Plan):
         self.attrs: dict = {}
         self.small, self.rules, self.quick, self.raw_vjp, self.gradients = False, None, None, None, None
         self.unused = (None,) * (len(outs) - 1)
-        self.floats = tuple(t.dtype.is_floating_point for t in types)
+        self.floats = tuple(t.dtype.inexact for t in types)
 
 
 class Function:
@@ -196,7 +196,7 @@ def _record(
     n.place, n.hooks = here(), None
     originals = [i for i, o in zip(ids, outputs) if isinstance(o, Tensor)]
     for k, (x, original) in enumerate(zip(tensors, originals)):
-        if x._meta.dtype.is_floating_point and original not in ctx._without:
+        if x._meta.dtype.inexact and original not in ctx._without:
             edge = n if len(tensors) == 1 else Port(n, k)
             if original in dirty:
                 rebase(x, edge)

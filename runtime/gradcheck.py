@@ -21,21 +21,26 @@ class GradcheckError(GradError):
 def _outputs(function: Callable, inputs: Sequence[Any]) -> list[Tensor]:
     result = function(*inputs)
     outputs = result if isinstance(result, (tuple, list)) else (result,)
-    return [y for y in outputs if isinstance(y, Tensor) and y.dtype.is_floating_point]
+    return [y for y in outputs if isinstance(y, Tensor) and y.dtype.inexact]
+
+
+def _reals(array: np.ndarray) -> np.ndarray:
+    """The real numbers that an array consists of, in one dimension: of complex ones both parts, in turn."""
+    return np.ascontiguousarray(array).reshape(-1).view(array.real.dtype).astype(np.float64)
 
 
 def _numerical(function: Callable, inputs: Sequence[Any], x: Tensor, eps: float) -> list[np.ndarray]:
-    """d output / d x by central differences: a matrix [elements of x, elements of the output] per output."""
+    """d output / d x by central differences: a matrix [reals of x, reals of the output] per output."""
     columns: list[list[np.ndarray]] = []
-    flat = x._data.reshape(-1) if x._data.flags.c_contiguous else None
-    if flat is None:
+    if not x._data.flags.c_contiguous:
         raise GradError("gradcheck: inputs must be contiguous", "use x.contiguous()")
+    flat = x._data.reshape(-1).view(np.float64)
     for i in range(flat.size):
         kept = flat[i]
         flat[i] = kept + eps
-        above = [y._data.astype(np.float64).ravel() for y in _outputs(function, inputs)]
+        above = [_reals(y._data) for y in _outputs(function, inputs)]
         flat[i] = kept - eps
-        below = [y._data.astype(np.float64).ravel() for y in _outputs(function, inputs)]
+        below = [_reals(y._data) for y in _outputs(function, inputs)]
         flat[i] = kept
         columns.append([(a - b) / (2 * eps) for a, b in zip(above, below, strict=True)])
     count = len(columns[0]) if columns else len(_outputs(function, inputs))
@@ -46,7 +51,7 @@ def gradcheck(
     func: Callable, inputs: Any, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3,
     raise_exception: bool = True, nondet_tol: float = 0.0, check_undefined_grad: bool = True, **ignored: Any,
 ) -> bool:  # fmt: skip
-    """Whether the gradients of `func` at float64 `inputs` agree with central differences.
+    """Whether the gradients of `func` at float64 or complex128 `inputs` agree with central differences.
 
     Raises GradcheckError (or returns False) naming the input, the output and both matrices where they don't.
     """
@@ -55,26 +60,28 @@ def gradcheck(
     if not wanted:
         raise GradError("gradcheck: no input requires gradients", "pass tensors made with requires_grad=True")
     for x in wanted:
-        if x.dtype is not dtypes.float64:
+        if x.dtype not in (dtypes.float64, dtypes.complex128):
             raise GradError(
-                f"gradcheck: inputs must be float64, not {x.dtype}", "differences of float32 are noise"
+                f"gradcheck: inputs must be float64 or complex128, not {x.dtype}",
+                "differences of float32 are noise",
             )
     outputs = _outputs(func, inputs)
     for number, x in enumerate(wanted):
         numerical = _numerical(func, inputs, x, eps)
         for k, y in enumerate(outputs):
             rows = []
-            for j in range(y.numel()):
+            count, across = _reals(x._data).size, _reals(y._data).size
+            for j in range(across):
                 if y._node is None:
-                    rows.append(np.zeros(x.numel()))
+                    rows.append(np.zeros(count))
                     continue
-                seed = np.zeros(y.numel())
+                seed = np.zeros(across, y._data.real.dtype)
                 seed[j] = 1.0
-                cotangent = wrap(seed.reshape(y._meta.shape), y._meta)
+                cotangent = wrap(seed.view(y._data.dtype).reshape(y._meta.shape), y._meta)
                 (g,) = grad(y, x, cotangent, retain_graph=True, allow_unused=True)
-                rows.append(np.zeros(x.numel()) if g is None else g._data.astype(np.float64).ravel())
-            analytical = np.array(rows).T.reshape(x.numel(), y.numel())
-            want = numerical[k].reshape(x.numel(), y.numel())
+                rows.append(np.zeros(count) if g is None else _reals(g._data))
+            analytical = np.array(rows).T.reshape(count, across)
+            want = numerical[k].reshape(count, across)
             if not np.allclose(analytical, want, rtol, atol, equal_nan=True):
                 if not raise_exception:
                     return False
@@ -86,6 +93,14 @@ def gradcheck(
     return True
 
 
+def _drawn(generator: np.random.Generator, y: Tensor) -> Tensor:
+    """Normal numbers of the shape of `y`, in float64 or complex128."""
+    found = generator.standard_normal(y._meta.shape)
+    return tensor(
+        found + 1j * generator.standard_normal(y._meta.shape) if y._meta.dtype.is_complex else found
+    )
+
+
 def gradgradcheck(
     func: Callable, inputs: Any, grad_outputs: Any = None, *, eps: float = 1e-6, atol: float = 1e-5,
     rtol: float = 1e-3, raise_exception: bool = True, **ignored: Any,
@@ -95,7 +110,7 @@ def gradgradcheck(
     outputs = [y for y in _outputs(func, inputs) if y.requires_grad]
     if grad_outputs is None:
         generator = np.random.default_rng(0)
-        grad_outputs = [tensor(generator.standard_normal(y._meta.shape), requires_grad=True) for y in outputs]
+        grad_outputs = [_drawn(generator, y).requires_grad_() for y in outputs]
     cotangents = (grad_outputs,) if isinstance(grad_outputs, Tensor) else tuple(grad_outputs)
     count = len(inputs)
 

@@ -32,7 +32,7 @@ def record(plan: Plan, operands: tuple, outputs: tuple, arrays: tuple) -> None:
         outputs[0]._edge = n  # an edge to a node itself leads to its first output
     else:
         for k, out in enumerate(outputs):
-            if out._meta.dtype.category == "float":
+            if out._meta.dtype.inexact:
                 out._edge = Port(n, k)
 
 

@@ -45,7 +45,7 @@ def _swapped(fast: Callable) -> Callable:
     def swapped(self, other):
         if isinstance(other, Tensor):
             return fast(other, self)
-        if not isinstance(other, (int, float, np.generic, np.ndarray)):
+        if not isinstance(other, (int, float, complex, np.generic, np.ndarray)):
             return NotImplemented
         return fast(lift(self._meta, other) if not isinstance(other, np.ndarray) else tensor_of(other), self)
 
@@ -56,7 +56,7 @@ def _guarded(fast: Callable) -> Callable:
     """An operator that leaves foreign operands to their own class."""
 
     def guarded(self, other):
-        if isinstance(other, (Tensor, int, float, np.generic, np.ndarray)):
+        if isinstance(other, (Tensor, int, float, complex, np.generic, np.ndarray)):
             return fast(self, other)
         return NotImplemented
 
@@ -173,7 +173,9 @@ def _getitem(self: Tensor, index: Any) -> Tensor:
 def _setitem(self: Tensor, index: Any, value: Any) -> None:
     """Write `value`, broadcast and cast, into part of the tensor."""
     if not isinstance(value, Tensor):
-        if isinstance(value, (int, float)):
+        if isinstance(value, (int, float, complex)):
+            if isinstance(value, complex) and not self._meta.dtype.is_complex:
+                raise ArgumentError(f"x[index] = value: {value} does not fit into {self._meta.dtype}")
             value = lift(self._meta, value)
         else:
             value = tensor_of(np.asarray(value, self._meta.dtype.numpy))
@@ -193,7 +195,7 @@ def _contains(self: Tensor, value: Any) -> bool:
 
 
 # ---- to Python and NumPy -----------------------------------------------------------------------------------
-def _item(self: Tensor) -> bool | int | float:
+def _item(self: Tensor) -> bool | int | float | complex:
     """The value of a tensor of one element, as a number.  Raises GradError (a RuntimeError) otherwise."""
     if self._data.size != 1:
         raise GradError(
@@ -205,10 +207,10 @@ def _item(self: Tensor) -> bool | int | float:
     return value
 
 
-def number_in(data: np.ndarray) -> bool | int | float:
+def number_in(data: np.ndarray) -> Any:
     """The one element of an array, as a number."""
     value = data.item()
-    return value if isinstance(value, (bool, int, float)) else float(value)  # as bfloat16's
+    return value if isinstance(value, (bool, int, float, complex)) else float(value)  # as bfloat16's
 
 
 def _tolist(self: Tensor) -> Any:
@@ -239,7 +241,14 @@ def _number(kind: type) -> Callable:
             raise ArgumentValueError(
                 f"{kind.__name__}(x): x has {self._data.size} elements, not one", f"x: {self._meta}"
             )
-        value = kind(number_in(self._data))
+        number = number_in(self._data)
+        if isinstance(number, complex) and kind is not complex:
+            if number.imag:
+                raise ArgumentValueError(
+                    f"{kind.__name__}(x): {number} is no real number", f"x: {self._meta}"
+                )
+            number = number.real
+        value = kind(number)
         if modes.CHANGED:
             modes.tell("escape", self, kind.__name__, value)
         return value
@@ -248,7 +257,7 @@ def _number(kind: type) -> Callable:
 
 
 def _index(self: Tensor) -> int:
-    if self._meta.dtype.is_floating_point or self._data.size != 1:
+    if self._meta.dtype.inexact or self._data.size != 1:
         raise ArgumentError(f"only an integer tensor of one element can be an index, not {self._meta}")
     value = int(number_in(self._data))
     if modes.CHANGED:
@@ -357,6 +366,11 @@ def _fill(self: Tensor, value: Any) -> Tensor:
 def _copy(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     """Write the values of `src`, broadcast and cast, into this tensor."""
     return write(REGISTRY["copy"], (self, src), {})
+
+
+def _write_part(part: Tensor, value: Any) -> None:
+    """Write the real or the imaginary parts: x.real = value."""
+    _setitem(part, (), value)
 
 
 def _written(function: Callable, name: str) -> Callable:
@@ -507,7 +521,8 @@ def install() -> None:
         "__lamina_op__": staticmethod(apply_op), "__pos__": lambda self: self,
         "__getitem__": _getitem, "__setitem__": _setitem, "__iter__": _iterate, "__contains__": _contains,
         "item": _item, "tolist": _tolist, "__bool__": _truth, "__int__": _number(int),
-        "__float__": _number(float), "__index__": _index, "numpy": _numpy, "__array__": _array, "to": _to,
+        "__float__": _number(float), "__complex__": _number(complex), "__index__": _index,
+        "numpy": _numpy, "__array__": _array, "to": _to,
         "type": _type, "zero_": _zero, "fill_": _fill, "copy_": _copy,
         "fill_diagonal_": _fill_diagonal,
         "polygamma": lambda self, n: ops.polygamma(n, self),
@@ -519,8 +534,10 @@ def install() -> None:
         "retains_grad": property(lambda self: retained(self) is not None),
         "T": property(lambda self: ops.permute(self, tuple(range(self._meta.ndim))[::-1])),
         "mT": property(lambda self: ops.transpose(self, -2, -1)),
-        "mH": property(lambda self: ops.transpose(self, -2, -1)),
-        "H": property(lambda self: ops.t(self)),
+        "mH": property(lambda self: ops.adjoint(self)),
+        "H": property(lambda self: ops.conj(ops.t(self))),
+        "real": property(lambda self: ops.real(self), lambda self, value: _write_part(ops.real(self), value)),
+        "imag": property(lambda self: ops.imag(self), lambda self, value: _write_part(ops.imag(self), value)),
         "type_as": lambda self, other: _to(self, other._meta.dtype),
     }  # fmt: skip
     for name, method in named.items():

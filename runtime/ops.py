@@ -77,22 +77,36 @@ def _where(condition: Any, input: Any = None, other: Any = None) -> Any:
 
 publish(refusing(_where, "where", True), "where")
 
+# Functions of operators that only the machinery uses, and of what is a method alone in PyTorch.
+_WITHIN = frozenset((
+    "avg_pool_grad", "basic_index", "batch_norm_eval", "batch_norm_train", "binary_cross_entropy_elements",
+    "cast", "col2im", "constant_pad", "contiguous", "conv_input_grad", "conv_weight_grad", "copy", "expand",
+    "expand_as", "getitem", "gru_gates", "im2col", "index", "linear_recurrence", "lstm_gates", "max_dim",
+    "median_all", "median_dim", "min_dim", "new_empty", "new_full", "new_ones", "new_zeros", "pick_at",
+    "repeat", "reshape_as", "setitem_", "slice", "softmax_cross_entropy", "softmax_cross_entropy_grad",
+    "solve_matrix", "spread_at", "trigamma", "trunc_divide", "ungather", "unindex", "unique_parts",
+    "unview", "view", "view_as", "view_scatter",
+))  # fmt: skip
+
+
+def is_offered(name: str) -> bool:
+    """Whether a function is a name of the package itself: no operator of the machinery's, nor a room's."""
+    if name.startswith(("_", "linalg_", "random_", "special_", "fft_")) or name in _WITHIN:
+        return False
+    return name not in REGISTRY or not REGISTRY[name].traits.mutates  # an optimizer's update
+
+
 # What scripts reach for that is not here, and what does instead.
-_COMPLEX = "Lamina has no complex numbers; NumPy has them"
 _ELSEWHERE = {
-    **dict.fromkeys(("complex", "complex32", "complex64", "complex128", "cfloat", "cdouble"), _COMPLEX),
-    **dict.fromkeys(("polar", "view_as_complex", "view_as_real", "stft", "istft", "fft"), _COMPLEX),
+    **dict.fromkeys(("complex32", "chalf"), "its complex numbers have parts of 32 or 64 bits: complex64"),
     **dict.fromkeys(("sparse", "sparse_coo_tensor", "sparse_csr_tensor"), "Lamina's tensors are dense"),
     **dict.fromkeys(("distributed", "multiprocessing"), "Lamina runs in one process"),
-    "distributions": "write the log-probability out, and draw with lamina.normal, multinomial and their kin",
-    "func": "lamina.autograd.functional has jacobian, hessian, vjp and jvp",
-    "vmap": "add a batch dimension: most ops take one",
 }
 
 
 def __getattr__(name: str) -> Callable:
-    """An op's function.  Raises AttributeError."""
-    if name in FUNCTIONS:
+    """A function that the package offers.  Raises AttributeError."""
+    if name in FUNCTIONS and is_offered(name):
         return FUNCTIONS[name]
     if name in _ELSEWHERE:
         raise AttributeError(f"Lamina has no {name}\n  {_ELSEWHERE[name]}", name=name)

@@ -15,7 +15,7 @@ import numpy as np
 from ..ir.dtypes import on_default_change
 from ..ir.errors import DeviceError, LaminaError
 from ..ir.execute import executor
-from ..ir.op import Op, Rule
+from ..ir.op import REGISTRY, Op, Rule
 from ..ir.shapes import fitting
 from ..ir.types import Type
 from .kernels import Gradients, choose, choose_backward
@@ -32,15 +32,16 @@ class Plan:
     small: gradients may be taken on plain arrays.  rules: per operand f(cotangent, saved), or None, where the
     record has the shorthand.  sources: for each of `op.saves`, (is it an operand, its position).  floats: per
     operand, whether a gradient can flow to it; flows: to all of them.  recipes: per pattern of needs, what to
-    save.  quick: the rules where backward may take the short way, on plain arrays; what they return fits the
-    operands.  raw_vjp: the same for the general form, not fitted; unused: the cotangents of all outputs but
-    the first.  simple: there is one visible output, which is no view.  link: what a view made by this plan
-    is, as a chain of one.  gradients: what may compute all of them at once, on arrays that are not small.
+    save.  vjp: the general form, on tensors.  quick: the rules where backward may take the short way, on plain
+    arrays; what they return fits the operands.  raw_vjp: the same for the general form, not fitted; unused:
+    the cotangents of all outputs but the first.  simple: there is one visible output, which is no view.
+    link: what a view made by this plan is, as a chain of one.  gradients: what may compute all of them at
+    once, on arrays that are not small.
     """
 
     __slots__ = (
         "op", "attrs", "types", "outs", "out", "kernel", "small", "rules", "sources", "floats", "flows",
-        "recipes", "link", "quick", "simple", "raw_vjp", "unused", "gradients",
+        "recipes", "link", "quick", "simple", "raw_vjp", "vjp", "unused", "gradients",
     )  # fmt: skip
 
     foreign = False  # a custom function's stand-in for a plan says True: its backward is the user's code
@@ -60,6 +61,7 @@ class Plan:
     quick: tuple[Any, ...] | None
     simple: bool
     raw_vjp: Callable | None
+    vjp: Callable | None
     unused: tuple[None, ...]
     gradients: Gradients | None
 
@@ -71,9 +73,9 @@ class Plan:
             raise DeviceError(f"{op.name}: there is no device {self.out.device} here", "use device='cpu'")
         self.kernel = choose(op, types, attrs, self.outs, reference)
         everyone = [t for t in (*types, *self.outs) if t is not None]
-        floats = [t.dtype for t in everyone if t.dtype.is_floating_point]
+        floats = [t.dtype for t in everyone if t.dtype.inexact]
         self.small = not op.traits.host and (
-            all(t.small or (not t.dtype.is_floating_point and t.size <= 16_384) for t in everyone)
+            all(t.small or (not t.dtype.inexact and t.size <= 16_384) for t in everyone)
             and all(d is floats[0] for d in floats)
         )
         self.sources = tuple(
@@ -82,6 +84,9 @@ class Plan:
         )
         both = (*types, *self.outs)
         self.rules = tuple(r and _compiled(r, op.saves, attrs, both) for r in op.rules) if op.rules else None
+        self.vjp = op.vjp
+        if op.complex == "analytic" and any(t.dtype.is_complex for t in everyone):
+            self._conjugate()
         visible = len(self.outs) - len(op.hidden)
         self.simple = visible == 1 and not op.traits.view and not op.traits.host
         self.unused = (None,) * (len(self.outs) - 1)
@@ -92,18 +97,28 @@ class Plan:
             if self.quick is None and self.rules is not None:
                 fits = op.traits.elementwise and self.out.ndim > 0 and all(t is self.out for t in types)
                 self.quick = self.rules if fits else tuple(map(_fitted, self.rules, types))
-        reals = any(t.dtype.is_floating_point for t in self.outs[:visible])  # a cast to integers ends history
+        inexact = any(t.dtype.inexact for t in self.outs[:visible])  # a cast to integers ends history
         self.floats = tuple(
-            reals
-            and t is not None
-            and t.dtype.is_floating_point
-            and op.differentiates(min(i, len(op.operands) - 1))
+            inexact and t is not None and t.dtype.inexact and op.differentiates(min(i, len(op.operands) - 1))
             for i, t in enumerate(types)
         )
         self.flows, self.recipes = all(self.floats), {}
         found = op.differentiable and not self.small
         self.gradients = choose_backward(op, types, attrs, self.outs) if found else None
         self.link = ((op.name, tuple(attrs.items())),)
+
+    def _conjugate(self) -> None:
+        """Make the rules of an analytic function those of PyTorch's convention, dL/da + i dL/db.
+
+        That is g times conj(f'), where a rule gives g * f': so conj(conj(g) * f').  A rule that looks at the
+        cotangent alone, and at no complex number, is the same without.
+        """
+        fixed = not any(isinstance(x, complex) for x in self.attrs.values())
+        if self.rules is not None:
+            pairs = zip(self.op.rules, self.rules, strict=True)
+            self.rules = tuple(f and (f if fixed and not r.arrays else _conjugating(f)) for r, f in pairs)
+        elif self.vjp is not None and (self.op.saves or not fixed):
+            self.vjp = _conjugating_vjp(self.vjp)
 
     def recipe(self, needs: tuple[bool, ...]) -> tuple | bool:
         """What to save where these operands want a gradient: (kind, position) per entry of `op.saves`.
@@ -148,6 +163,22 @@ def fit_array(h: Any, kind: Type) -> np.ndarray:
     if h.dtype is not kind.dtype.numpy:
         h = h.astype(kind.dtype.numpy)
     return h
+
+
+def conjugate(x: Any) -> Any:
+    """The conjugate of a cotangent (of None, or of a real one: itself)."""
+    return REGISTRY["conj_physical"](x) if x is not None and x.dtype.is_complex else x
+
+
+def _conjugating(rule: Callable) -> Callable:
+    return lambda g, saved: conjugate(rule(conjugate(g), saved))
+
+
+def _conjugating_vjp(vjp: Callable) -> Callable:
+    def conjugated(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
+        return tuple(map(conjugate, vjp(saved, tuple(map(conjugate, cotangents)), attrs, needs)))
+
+    return conjugated
 
 
 def _fitted(rule: Callable | None, kind: Type | None) -> Callable | None:

@@ -141,10 +141,22 @@ def _widened(data: np.ndarray) -> np.ndarray:
     return data.astype(np.float32) if data.dtype.itemsize == 2 and data.dtype.kind not in "iu" else data
 
 
+def _of_both(shown: np.ndarray, options: Options) -> tuple[Callable[[Any], str], int]:
+    """`_formatter` of complex numbers: real parts line up among themselves, and so do imaginary ones."""
+    (first, wide), (second, wider) = _formatter(shown.real, options), _formatter(shown.imag, options)
+
+    def written(value: complex) -> str:
+        imaginary = second(value.imag).lstrip() + "j"
+        return first(value.real) + ("" if imaginary[0] in "+-" else "+") + imaginary
+
+    return written, wide + wider + 1
+
+
 def _values(data: np.ndarray, indent: int, options: Options) -> str:
     data = _widened(data)
     cut = data.size > options.threshold
-    write, width = _formatter(_edges(data, options.edgeitems) if cut else data, options)
+    formatter = _of_both if data.dtype.kind == "c" else _formatter
+    write, width = formatter(_edges(data, options.edgeitems) if cut else data, options)
     if not data.ndim:
         return write(data.item())
     return _rows(data, indent, write, width, options.edgeitems if cut else None, options.linewidth)
@@ -175,7 +187,8 @@ def spelled(x: Tensor, past: str | None = "") -> str:
         if kind.ndim != 1:
             notes.append(f"size={kind.shape}")
     else:
-        values, plain = _values(x._data, len(prefix), options), (default, dtypes.int64, dtypes.bool_)
+        plain = (default, default.to_complex(), dtypes.int64, dtypes.bool_)
+        values = _values(x._data, len(prefix), options)
         if not options.edgeitems:
             notes.append(f"size={kind.shape}")
     if kind.dtype not in plain:

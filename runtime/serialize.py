@@ -25,6 +25,7 @@ from ..ir import dtypes, lazy
 from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, DTypeError, LaminaError
 from ..ir.files import NotRegularError, open_regular
+from ..ir.ops.complex import pairs as parted
 from ..ir.own_files import replacing
 from ..ir.types import Device
 from . import modes
@@ -33,9 +34,9 @@ from .tensor import Parameter, Size, Tensor, tensor_of, wrap
 
 Target = str | os.PathLike | IO[bytes]
 
-DTYPES = {
-    d.short.upper(): d for d in dtypes.ALL
-}  # safetensors' names are ours in capitals: F32, BF16, U8, BOOL
+# safetensors' names are ours in capitals: F32, BF16, U8, BOOL.  It has none for complex128, which is
+# stored as pairs of F64.
+DTYPES = {d.short.upper(): d for d in dtypes.EVERY if d is not dtypes.complex128}
 STRUCTURE, CHECKSUM = "lamina", "lamina.crc32"
 ENDING = b"\t\r\n"  # of a header with these: white space that means nothing, and stays where they are damaged
 FOREIGN = {
@@ -71,14 +72,21 @@ class _Writer:
             return value
         if isinstance(value, float):
             return float(value) if math.isfinite(value) else {"float": repr(float(value))}
+        if kind is complex:
+            return {"complex": [self.write(value.real, path), self.write(value.imag, path)]}
         if isinstance(value, Tensor):
-            made: dict[str, Any] = {"tensor": self._entry(value._data, path)}
+            wide = value._meta.dtype is dtypes.complex128
+            made: dict[str, Any] = {"tensor": self._entry(parted(value._data) if wide else value._data, path)}
+            if wide:
+                made["pairs"] = True
             if isinstance(value, Parameter):
                 made["parameter"] = value.requires_grad
             elif value.requires_grad:
                 made["requires_grad"] = True
             return made
         if kind is np.ndarray and dtypes.from_numpy_dtype(value.dtype) is not None:
+            if value.dtype == np.complex128:
+                return {"pairs_array": self._entry(parted(value), path)}
             return {"array": self._entry(value, path)}
         if kind is DType:
             return {"dtype": value.name}
@@ -148,6 +156,8 @@ class _Reader:
             "dtype": dtypes.dtype_named,
             "device": Device,
             "array": lambda name: self._entries[name],
+            "pairs_array": lambda name: _of_pairs(self._entries[name]),
+            "complex": lambda parts: complex(*self._items(parts)),
         }
 
     def read(self, found: Any) -> Any:
@@ -179,19 +189,30 @@ class _Reader:
         return items
 
     def _tensor(
-        self, tensor: str, parameter: bool | None = None, requires_grad: bool | None = None
+        self,
+        tensor: str,
+        parameter: bool | None = None,
+        requires_grad: bool | None = None,
+        pairs: bool | None = None,
     ) -> Tensor:
-        if not {type(parameter), type(requires_grad)} <= {bool, type(None)}:
+        if not {type(parameter), type(requires_grad), type(pairs)} <= {bool, type(None)}:
             raise TypeError("flags")
         first = self._used.get(tensor)
         if first is None:
-            made = self._used[tensor] = tensor_of(self._entries[tensor])
+            array = self._entries[tensor]
+            made = self._used[tensor] = tensor_of(_of_pairs(array) if pairs else array)
         else:
             made = wrap(first._data, first._meta)
             made._storage = first.detach()._storage  # what was shared is shared again
         if parameter is not None:
             return Parameter(made, parameter)
         return made.requires_grad_() if requires_grad else made
+
+
+def _of_pairs(array: np.ndarray) -> np.ndarray:
+    if array.dtype != np.float64 or not array.ndim or array.shape[-1] != 2:
+        raise ValueError("pairs")
+    return array.view(np.complex128)[..., 0]
 
 
 def _is_key(key: Any) -> bool:

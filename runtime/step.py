@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.dtypes import ALL, float64
+from ..ir.dtypes import EVERY, float64
 from ..ir.errors import ArgumentError, GradError, InplaceError, ShapeError
 from ..ir.locks import fork_safe_lock
 from ..ir.op import REGISTRY
@@ -153,7 +153,7 @@ def unpack(n: Node, create: bool) -> tuple:
         else:
             kind, hidden = plan.outs[at], at >= len(plan.op.outputs)
             edge = None
-            if create and kind.dtype.is_floating_point:
+            if create and kind.dtype.inexact:
                 edge = n if at == 0 and len(plan.op.outputs) == 1 else Port(n, at)
             found.append(_rebuilt(value, kind, edge, None if hidden else next(stores)))
     return tuple(found)
@@ -174,7 +174,7 @@ def as_tensor(g: Any) -> Any:
     return wrap(g, type_of(from_dtype, g.shape))
 
 
-_kinds = {d.numpy: d for d in ALL}
+_kinds = {d.numpy: d for d in EVERY}
 
 
 def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
@@ -207,7 +207,8 @@ def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
     if plan.rules is not None:
         hs = [rule(gs[0], saved) if need else None for rule, need in zip(plan.rules, needs, strict=True)]
     else:
-        hs = plan.op.vjp(saved, tuple(gs), plan.attrs, tuple(needs))
+        assert plan.vjp is not None, f"{plan.op.name} has no gradient"
+        hs = plan.vjp(saved, tuple(gs), plan.attrs, tuple(needs))
     return [
         fit_tensor(as_tensor(h), t) if need and h is not None else None
         for h, t, need in zip(hs, types, needs, strict=True)

@@ -177,7 +177,7 @@ class Tensor:
         return self._meta.dtype.is_floating_point
 
     def is_complex(self) -> bool:
-        return False
+        return self._meta.dtype.is_complex
 
     def is_signed(self) -> bool:
         return self._meta.dtype.is_signed
@@ -212,8 +212,10 @@ class Tensor:
         node = self._node
         if requires_grad:
             if node is None:
-                if not self._meta.dtype.is_floating_point:
-                    raise GradError(f"only floating tensors can require gradients, not {self._meta}")
+                if not self._meta.dtype.inexact:
+                    raise GradError(
+                        f"only floating and complex tensors can require gradients, not {self._meta}"
+                    )
                 node = self._node = getattr(self, "_resting", None) or leaf(self)
                 node.kind = self._meta
         elif type(node) is Leaf:
@@ -268,6 +270,10 @@ class Tensor:
                 if self._node is None and node.grad is not value:
                     modes.tell("once", "the gradient was changed of a tensor that asks for none any more")
             node.grad = value
+        elif (kept := retained(self)) is not None:
+            if modes.CHANGED:
+                self._tell_of_gradient(kept.grad)
+            kept.grad = value
         elif value is not None:
             raise GradError("only a leaf that requires grad holds a gradient", f"tensor: {self._meta}")
 
@@ -442,11 +448,11 @@ def wrap(data: np.ndarray, kind: Type) -> Tensor:
 def tensor_of(data: Any) -> Tensor:
     """A tensor around an array (not copied) or a number.  Raises DTypeError for unknown element types."""
     array = np.asarray(data)
-    if type(data) is float:
-        array = array.astype(dtypes.default_dtype().numpy)
+    if type(data) is float or type(data) is complex:
+        array = array.astype(dtypes.of_scalar(data).numpy)
     dtype = from_numpy_dtype(array.dtype)
     if dtype is None:
-        known = ", ".join(d.name for d in dtypes.ALL)
+        known = ", ".join(d.name for d in dtypes.EVERY)
         raise DTypeError(f"no tensor holds NumPy's {array.dtype}", f"convert it to one of: {known}")
     if array.dtype != dtype.numpy:
         array = array.astype(dtype.numpy)  # the other byte order

@@ -275,6 +275,7 @@ silu = elementwise(
     samples=_samples(),
     grad=_silu_grad,
     doc="Compute input * sigmoid(input), also called swish.",
+    complex="analytic",
 )
 
 
@@ -357,6 +358,7 @@ tanhshrink = elementwise(
     ),  # near 0 the difference cancels, and float32 has few digits left
     grad=lambda g, input: g * square(tanh(input)),
     doc="Compute input - tanh(input).",
+    complex="analytic",
 )
 
 # --- piecewise linear ---------------------------------------------------------------------------------------

@@ -92,6 +92,7 @@ def _build_select(k: Any, input: Any, index: Any, *, dim: int) -> None:
 
 index_select = define(
     "index_select",
+    complex="analytic",
     bind=bind_index_select,
     infer=_infer_select,
     casts=lambda input, index, *, dim: (None, int64),
@@ -159,6 +160,7 @@ def bind_index_add(input, dim, index, source, *, alpha=1):
 
 index_add = define(
     "index_add",
+    complex="analytic",
     bind=bind_index_add,
     infer=_infer_add,
     casts=_source_casts,
@@ -214,6 +216,7 @@ def _replaced(input: Any, index: Any, source: Any, dim: int) -> Any:
 
 index_copy = define(
     "index_copy",
+    complex="analytic",
     bind=bind_index_copy,
     infer=_infer_written("index_copy"),
     casts=_source_casts,
@@ -269,6 +272,7 @@ def _filled(input: np.ndarray, index: np.ndarray, *, dim: int, value: Any) -> np
 
 index_fill = define(
     "index_fill",
+    complex="analytic",
     bind=bind_index_fill,
     infer=_infer_fill,
     casts=lambda input, index, **_: (None, int64),
@@ -343,6 +347,7 @@ def _build_embedding(k: Any, input: Any, weight: Any, *, padding_idx: int | None
 
 embedding = define(
     "embedding",
+    complex="analytic",
     bind=bind_embedding,
     infer=_infer_embedding,
     casts=lambda input, weight, *, padding_idx: (int64, None),

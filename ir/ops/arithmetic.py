@@ -14,8 +14,10 @@ from ..op import REGISTRY, composite
 from ..sample import Operand, Sample, binary_samples, unary_samples
 from ..shapes import result_dtype
 from ..types import Type
-from .cast import dtype_of
+from .cast import dtype_of, type_as
 from .compare import eq, logical_and, logical_or, ne, where
+from .complex import is_complex_valued, magnitude, sgn
+from .complex import real as _real
 from .create import zeros_like
 
 BOTH = ("input", "other")
@@ -55,6 +57,7 @@ add = elementwise(
     commutative=True,
     quick_grad=_quick_grad_add,
     grad=(lambda g: g, lambda g: g),
+    complex="analytic",
 )
 
 
@@ -81,6 +84,7 @@ sub = elementwise(
     dtypes="number",
     aliases=("subtract",),
     grad=(lambda g: g, lambda g: -g),
+    complex="analytic",
 )
 
 
@@ -106,6 +110,7 @@ mul = elementwise(
     quick_grad=_quick_grad_mul,
     grad=(lambda g, other: g * other, lambda g, input: g * input),
     doc="Multiply, with broadcasting and type promotion.  bool * bool is `and`.",
+    complex="analytic",
 )
 
 _quotient = elementwise(
@@ -117,6 +122,7 @@ _quotient = elementwise(
     samples=_NOT_ZERO,
     grad=(lambda g, other: g / other, lambda g, input, other: -g * (input / other) / other),
     doc="Divide, with broadcasting; integers are divided as the default float.",
+    complex="analytic",
 )
 
 
@@ -242,6 +248,7 @@ addcmul = elementwise(
         lambda g, tensor1, value: g * tensor1 * value,
     ),
     samples=lambda: [*_three(), *_three(value=2)[-2:]],
+    complex="analytic",
 )
 
 addcdiv = elementwise(
@@ -257,6 +264,7 @@ addcdiv = elementwise(
         lambda g, tensor1, tensor2, value: g * tensor1 * -value / (tensor2 * tensor2),
     ),
     samples=lambda: [*_three((0.5, 3.0)), *_three((0.5, 3.0), value=-0.5)[-2:]],
+    complex="analytic",
 )
 
 lerp = elementwise(
@@ -274,6 +282,7 @@ lerp = elementwise(
     ),
     samples=lambda: _three(),
     doc="Interpolate linearly: input + weight * (end - input).  The three broadcast.",
+    complex="analytic",
 )
 
 
@@ -287,6 +296,7 @@ neg = elementwise(
     aliases=("negative",),
     grad=lambda g: -g,
     doc="Negate.  Raises DTypeError for bools.",
+    complex="analytic",
 )
 
 
@@ -309,7 +319,6 @@ sign = elementwise(
     reference=lambda input: (
         np.where(input != input, 0, np.sign(input)) if input.dtype.kind == "f" else _sign(input)
     ),
-    aliases=("sgn",),
     samples=unary_samples(away_from=(0.0,)),
     grad=zero,
     doc="Give -1, 0 or 1 by the sign; 0 for NaN, as in PyTorch.",
@@ -321,9 +330,11 @@ abs = elementwise(
     reference=np.absolute,
     dtypes="number",
     aliases=("absolute",),
+    result=magnitude,
     samples=unary_samples(away_from=(0.0,)),
-    grad=lambda g, input: g * sign(input),
+    grad=lambda g, input: g * (sgn if is_complex_valued(input) else sign)(input),
     doc="Take the absolute value.  The gradient at 0 is 0.",
+    complex="stated",
 )
 
 _POSITIVE = unary_samples(low=0.2, high=3.0)
@@ -335,6 +346,7 @@ reciprocal = elementwise(
     samples=_POSITIVE,
     grad=lambda g, out: -g * out * out,
     doc="Compute 1 / input.  Integers give the default float.",
+    complex="analytic",
 )
 
 
@@ -351,6 +363,7 @@ square = elementwise(
     result=_squared,
     grad=lambda g, input: g * input * 2,
     doc="Multiply with itself.",
+    complex="analytic",
 )
 
 sqrt = elementwise(
@@ -361,6 +374,7 @@ sqrt = elementwise(
     samples=_POSITIVE,
     grad=lambda g, out: g / (out * 2),
     doc="Take the square root.  Negative numbers give NaN; integers give the default float.",
+    complex="analytic",
 )
 
 rsqrt = elementwise(
@@ -371,6 +385,7 @@ rsqrt = elementwise(
     samples=_POSITIVE,
     grad=lambda g, out: g * (out * out * out) * -0.5,
     doc="Compute 1 / sqrt(input).  Integers give the default float.",
+    complex="analytic",
 )
 
 
@@ -421,12 +436,15 @@ pow = elementwise(
     grad=(
         lambda g, input, exponent: where(eq(exponent, 0), 0.0, g * (exponent * input ** (exponent - 1))),
         lambda g, input, exponent, out: where(
-            logical_and(eq(input, 0), exponent >= 0), 0.0, g * (out * REGISTRY["log"](input))
+            logical_and(eq(input, 0), _real(exponent) >= 0),
+            0.0,
+            g * (out * REGISTRY["log"](type_as(input, out) if is_complex_valued(out) else input)),
         ),
     ),
     doc="Raise to a power, with broadcasting and type promotion.  Integers stay integers, and "
     "a tensor of negative powers of them holds 0 but for 1 and -1; one negative number raises "
     "ArgumentValueError.",
+    complex="analytic",
 )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from .. import dtypes, lowering
 from ..dtypes import DType, from_numpy_dtype
 from ..errors import ArgumentError, ArgumentValueError, DTypeError
@@ -19,7 +21,7 @@ def bind_cast(input, *, dtype):
 
     Floats become integers by dropping the fraction (NaN, inf and what is out of range become no promised
     number), anything but 0 becomes True, a float of fewer bits is rounded to even, an integer of fewer
-    bits wraps.
+    bits wraps.  Of complex numbers real types keep the real part.
     """
     found = dtypes.as_dtype(dtype)
     if found is None:
@@ -44,11 +46,18 @@ def _cast_samples() -> list[Sample]:
     return made + [sample((5,), dtype=d, differentiable=False) for d in kinds]
 
 
+def _cast(input: np.ndarray, *, dtype: DType) -> np.ndarray:
+    if input.dtype.kind == "c" and dtype.category in ("int", "float"):
+        input = input.real
+    return input.astype(dtype.numpy)
+
+
 cast = define(
     "cast",
+    complex="analytic",
     bind=bind_cast,
     infer=lambda input, *, dtype: input.with_dtype(dtype),
-    reference=lambda input, *, dtype: input.astype(dtype.numpy),
+    reference=_cast,
     grad=lambda g: g,  # whoever applies the rule casts the cotangent to the operand's dtype
     lower=lowering.kernel(lambda k, input, *, dtype: _copy(k, input)),
     traits=COPY,
@@ -81,6 +90,7 @@ def bind_clone(input, *, memory_format=None):
 
 clone = define(
     "clone",
+    complex="analytic",
     bind=bind_clone,
     infer=lambda input, *, order: input,
     reference=lambda input, *, order: input.copy(order),
@@ -131,6 +141,8 @@ for _name, _dtype in (
     ("char", dtypes.int8),
     ("byte", dtypes.uint8),
     ("bool", dtypes.bool_),
+    ("cfloat", dtypes.complex64),
+    ("cdouble", dtypes.complex128),
 ):
     _conversion(_name, _dtype)
 

@@ -23,7 +23,12 @@ _ODDITIES = unary_samples(low=-3.0, high=3.0)
 
 
 def _comparison(
-    name: str, ufunc: np.ufunc, aliases: tuple[str, ...], sign: str, commutative: bool = False
+    name: str,
+    ufunc: np.ufunc,
+    aliases: tuple[str, ...],
+    sign: str,
+    commutative: bool = False,
+    complex: str | None = None,
 ) -> Op:
     return elementwise(
         name,
@@ -33,6 +38,7 @@ def _comparison(
         result="bool",
         grad=None,
         commutative=commutative,
+        complex=complex,
         aliases=aliases,
         samples=_EQUALS,
         doc=f"Tell where input {sign} other, elementwise with broadcasting, as bool.  Comparing NaN gives "
@@ -40,8 +46,8 @@ def _comparison(
     )
 
 
-eq = _comparison("eq", np.equal, (), "==", commutative=True)
-ne = _comparison("ne", np.not_equal, ("not_equal",), "!=", commutative=True)
+eq = _comparison("eq", np.equal, (), "==", commutative=True, complex="analytic")
+ne = _comparison("ne", np.not_equal, ("not_equal",), "!=", commutative=True, complex="analytic")
 lt = _comparison("lt", np.less, ("less",), "<")
 le = _comparison("le", np.less_equal, ("less_equal",), "<=")
 gt = _comparison("gt", np.greater, ("greater",), ">")
@@ -57,6 +63,7 @@ def _logical(name: str, ufunc: np.ufunc, word: str) -> Op:
         result="logic",
         grad=None,
         commutative=True,
+        complex="analytic",
         samples=_EQUALS,
         doc=f"Combine the truth of two tensors by {name[8:]}, elementwise with broadcasting.  Whatever "
         f"isn't 0 is true.",
@@ -73,6 +80,7 @@ logical_not = elementwise(
     result="logic",
     grad=None,
     doc="Tell where the input is 0 (or False).",
+    complex="analytic",
 )
 
 
@@ -81,16 +89,18 @@ def _in_float(t: Type, **_: Any) -> tuple[DType, DType]:
     return float_dtype(t), bool_
 
 
-def _classified(name: str, ufunc: np.ufunc, body: Any, what: str) -> Op:
+def _classified(name: str, ufunc: np.ufunc, body: Any, what: str, complex: str | None = None) -> Op:
     return elementwise(
         name, body, reference=ufunc, result=_in_float, grad=None, inplace=False, samples=_ODDITIES,
-        doc=f"Tell where the input is {what}.",
+        complex=complex, doc=f"Tell where the input is {what}.",
     )  # fmt: skip
 
 
-isnan = _classified("isnan", np.isnan, "isnan", "NaN")
-isinf = _classified("isinf", np.isinf, lambda input: eq(abs(input), inf), "inf or -inf")
-isfinite = _classified("isfinite", np.isfinite, lambda input: lt(abs(input), inf), "neither inf nor NaN")
+isnan = _classified("isnan", np.isnan, "isnan", "NaN", "analytic")
+isinf = _classified("isinf", np.isinf, lambda input: eq(abs(input), inf), "inf or -inf", "analytic")
+isfinite = _classified(
+    "isfinite", np.isfinite, lambda input: lt(abs(input), inf), "neither inf nor NaN", "analytic"
+)
 isposinf = _classified("isposinf", np.isposinf, lambda input: eq(input, inf), "inf")
 isneginf = _classified("isneginf", np.isneginf, lambda input: eq(input, -inf), "-inf")
 signbit = _classified(
@@ -163,6 +173,7 @@ where = elementwise(
     doc="Take `input` where `condition` (bool) is true and `other` elsewhere.  The three broadcast; either "
     "value may "
     "be a number.  No gradient flows to the value not taken.  Raises DTypeError.",
+    complex="analytic",
 )
 
 

@@ -218,7 +218,7 @@ def build_conv_weight_grad(k, g, input, *, size, stride, padding, dilation, grou
 
 def conv_dtype(call: str, **types: Type | None) -> Any:
     dtype = matrix_dtype(call, **types)
-    if not dtype.is_floating_point:
+    if not dtype.inexact:
         raise DTypeError(f"{call}: a floating dtype is needed, not {dtype.name}", "cast with .float()")
     return dtype
 
@@ -309,6 +309,7 @@ def make_conv(n: int) -> Op:
         infer=infer_conv(op, n),
         reference=conv_reference,
         optional=("bias",),
+        complex="analytic",
         vjp=vjp_conv,
         saves=("input", "weight"),
         lower=lowering.kernel(build_conv),
@@ -397,6 +398,7 @@ def grad_sample(g: tuple, other: tuple, size: tuple, stride=1, padding=0, dilati
 
 conv_input_grad = define(
     "conv_input_grad",
+    complex="analytic",
     bind=bind_conv_input_grad,
     infer=infer_conv_input_grad,
     reference=conv_input_grad_reference,
@@ -417,6 +419,7 @@ conv_input_grad = define(
 
 conv_weight_grad = define(
     "conv_weight_grad",
+    complex="analytic",
     bind=bind_conv_weight_grad,
     infer=infer_conv_weight_grad,
     reference=conv_weight_grad_reference,

@@ -25,19 +25,25 @@ def _copied_type(input: Type, src: Type) -> Type:
     return input
 
 
+def _real_part(src: np.ndarray, input: np.ndarray) -> np.ndarray:
+    """What of `src` is written into `input`: of complex numbers into real ones their real parts."""
+    return src.real if src.dtype.kind == "c" and input.dtype.kind not in "cb" else src
+
+
 copy = define(
     "copy",
+    complex="analytic",
     doc="""The values of `src`, broadcast to the shape and cast to the dtype of `input`.
 
     Shapes: [...], any that broadcasts to it -> [...].  Raises ShapeError.
     """,
     operands=("input", "src"),
     attrs=(),
-    reference=lambda input, src: np.array(np.broadcast_to(src, input.shape), input.dtype),
+    reference=lambda input, src: np.array(np.broadcast_to(_real_part(src, input), input.shape), input.dtype),
     infer=_copied_type,
-    casts=lambda input, src: (input.dtype, input.dtype),
+    casts=lambda input, src: (input.dtype, src.dtype if src.dtype.is_complex else input.dtype),
     grad=(lambda g: zeros_like(g), lambda g: g),  # zeros, so that what is written over keeps its history
-    write=lambda input, src: np.copyto(input, src, casting="unsafe"),
+    write=lambda input, src: np.copyto(input, _real_part(src, input), casting="unsafe"),
     lower=lowering.pointwise(lambda input, src: src),
     traits=_WRITES,
     method=False,
@@ -52,7 +58,7 @@ def _bind_fill(input: Any, value: Any) -> tuple:
     """Every element replaced by the number `value`.  Shapes: [...] -> [...].  Raises ArgumentError."""
     if hasattr(value, "item"):
         value = value.item()
-    if not isinstance(value, (bool, int, float)):
+    if not isinstance(value, (bool, int, float, complex)):
         raise ArgumentError(f"fill_(value): value must be a number, not {type(value).__name__}")
     return (input,), {"value": value}
 
@@ -67,6 +73,7 @@ def _build_fill(k: Any, input: Any, *, value: bool | int | float) -> None:
 
 fill = define(
     "fill",
+    complex="analytic",
     bind=_bind_fill,
     reference=lambda input, *, value: np.full(input.shape, np.asarray(value).astype(input.dtype)),
     infer=lambda input, *, value: input,

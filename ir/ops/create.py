@@ -17,7 +17,7 @@ from ..sample import Operand, Sample, sample, unary_samples
 from ..shapes import sizes_of
 from ..types import CPU, Device, Type, type_of
 
-Number = bool | int | float
+Number = bool | int | float | complex
 
 
 def _dtype(op: str, dtype: Any) -> DType:
@@ -41,11 +41,12 @@ def _sizes(op: str, sizes: tuple) -> tuple:
     return found
 
 
-def _number(op: str, name: str, value: Any) -> Number:
+def _number(op: str, name: str, value: Any, also_complex: bool = False) -> Any:
     """A Python number.  NumPy's are taken as Python's."""
-    if isinstance(value, (bool, int, float)):
+    kinds, codes = ((bool, int, float, complex), "buifc") if also_complex else ((bool, int, float), "buif")
+    if isinstance(value, kinds):
         return value
-    if isinstance(value, np.generic) and value.dtype.kind in "buif":
+    if isinstance(value, np.generic) and value.dtype.kind in codes:
         return value.item()
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # a tensor, whose value is read
         return value.item()
@@ -54,7 +55,9 @@ def _number(op: str, name: str, value: Any) -> Number:
 
 def _fits(op: str, value: Number, dtype: DType) -> None:
     """Raise ArgumentValueError for a number too large for an integer type; one below 0 wraps if unsigned."""
-    if dtype.category == "int":
+    if isinstance(value, complex) and not dtype.is_complex:
+        raise ArgumentValueError(f"{op}: {value} does not fit into {dtype.name}")
+    if dtype.category == "int" and not isinstance(value, complex):
         limits = np.iinfo(dtype.numpy)
         if not min(limits.min, -limits.max) <= value <= limits.max:
             raise ArgumentValueError(f"{op}: {value} does not fit into {dtype.name}")
@@ -120,7 +123,7 @@ empty = _constant(
 
 def bind_full(size, fill_value, *, dtype=None, device=None):
     """Make a tensor filled with one number, whose kind decides the dtype unless it is given."""
-    value = _number("full", "fill_value", fill_value)
+    value = _number("full", "fill_value", fill_value, also_complex=True)
     sizes = _sizes("full", tuple(size) if isinstance(size, (tuple, list)) else (size,))
     made = of_scalar(value) if dtype is None else _dtype("full", dtype)
     _fits("full", value, made)
@@ -173,8 +176,8 @@ def bind_arange(start, end=None, step=1, *, dtype=None, device=None):
         dtype = of_scalar(0) if whole else default_dtype()
     else:
         dtype = _dtype("arange", dtype)
-    if dtype.category == "bool":
-        raise DTypeError("arange: does not make bool")
+    if dtype.category in ("bool", "complex"):
+        raise DTypeError(f"arange: does not make {dtype.name}")
     if dtype.category == "int":
         start, end, step = int(start), int(end), int(step)
         if step == 0:
@@ -342,6 +345,7 @@ def _like(name: str, value: Number, make: Callable) -> Op:
 
     return define(
         name,
+        complex="analytic",
         operands=("input",),
         attrs=("dtype", "device"),
         bind=bind,
@@ -365,12 +369,13 @@ def bind_full_like(input, fill_value, *, dtype=None, device=None):
 
     Raises ArgumentValueError for a number that does not fit the dtype.
     """
-    value = _number("full_like", "fill_value", fill_value)
+    value = _number("full_like", "fill_value", fill_value, also_complex=True)
     return (input,), {"fill_value": value} | _like_attrs("full_like", dtype, device)
 
 
 full_like = define(
     "full_like",
+    complex="analytic",
     bind=bind_full_like,
     infer=lambda input, *, fill_value, dtype, device: _like_type(
         input, input.shape, dtype, device, "full_like", fill_value
@@ -400,6 +405,7 @@ def _new(name: str, value: Number, make: Callable) -> Op:
 
     return define(
         name,
+        complex="analytic",
         operands=("input",),
         attrs=("size", "dtype", "device"),
         bind=bind,
@@ -423,12 +429,13 @@ def bind_new_full(input, size, fill_value, *, dtype=None, device=None):
     Raises ShapeError for negative sizes, ArgumentValueError for a number that does not fit the dtype.
     """
     sizes = _sizes("new_full", tuple(size) if isinstance(size, (tuple, list)) else (size,))
-    value = _number("new_full", "fill_value", fill_value)
+    value = _number("new_full", "fill_value", fill_value, also_complex=True)
     return (input,), {"size": sizes, "fill_value": value} | _like_attrs("new_full", dtype, device)
 
 
 new_full = define(
     "new_full",
+    complex="analytic",
     bind=bind_new_full,
     infer=lambda input, *, size, fill_value, dtype, device: _like_type(
         input, size, dtype, device, "new_full", fill_value

@@ -15,12 +15,15 @@ from ..op import Traits, define
 from ..sample import sample
 from ..types import Type
 from .arithmetic import reciprocal
+from .cast import type_as
+from .complex import imag, is_complex_valued
 from .create import ones_like
 from .join import cat
 from .linalg import LAPACK, SQUARE, check_square, factored, solve_matrix
 from .norm import sum_of
 from .rearrange import diag_embed, tril
-from .view import narrow
+from .view import adjoint, narrow
+from .windows import diagonal
 
 _APART = SQUARE | {"broadcast": "rows or columns that are equal have no vectors of their own"}
 
@@ -29,7 +32,7 @@ def check_matrix(op: str, input: Type) -> None:
     """Raise ShapeError, DTypeError unless it is a floating matrix, or a batch of them."""
     if input.ndim < 2:
         raise ShapeError(f"{op}: input must be [..., m, n], not {list(input.shape)}")
-    if not input.dtype.is_floating_point:
+    if not input.dtype.inexact:
         raise DTypeError(f"{op}: a floating dtype is needed, not {input.dtype.name}", "cast with .float()")
 
 
@@ -42,9 +45,9 @@ def _gaps(values: Any, unit: Any) -> Any:
 
 
 def bind_eigh(A, UPLO="L"):
-    """Find eigenvalues, in ascending order, and orthonormal eigenvectors of symmetric matrices.
+    """Find eigenvalues, in ascending order, and orthonormal eigenvectors of symmetric (Hermitian) matrices.
 
-    A = V @ diag(L) @ V.mT.  Of the two halves of A the mean counts, whatever `UPLO` says.
+    A = V @ diag(L) @ V.mH.  Of the two halves of A the mean counts, whatever `UPLO` says.
     Shapes: [..., n, n] -> eigenvalues [..., n], eigenvectors [..., n, n].  Raises ShapeError, DTypeError.
     """
     if UPLO not in ("L", "U"):
@@ -54,7 +57,7 @@ def bind_eigh(A, UPLO="L"):
 
 def infer_eigh(A: Type) -> tuple[Type, Type]:
     check_square("linalg_eigh(A)", A, "A")
-    return A.with_shape(A.shape[:-1]), A
+    return A.with_shape(A.shape[:-1]).with_dtype(A.dtype.to_real()), A
 
 
 def vjp_eigh(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
@@ -63,17 +66,18 @@ def vjp_eigh(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tupl
     inner = None if to_values is None else diag_embed(to_values)
     if to_vectors is not None:
         unit = diag_embed(ones_like(values))
-        inner = sum_of(inner, (vectors.mT @ to_vectors) * _gaps(values, unit))
+        inner = sum_of(inner, (adjoint(vectors) @ to_vectors) * _gaps(values, unit))
     if inner is None:
         return (None,)
-    g = vectors @ inner @ vectors.mT
-    return ((g + g.mT) * 0.5,)
+    g = vectors @ type_as(inner, vectors) @ adjoint(vectors)
+    return ((g + adjoint(g)) * 0.5,)
 
 
 linalg_eigh = define(
     "linalg_eigh",
+    complex="stated",
     bind=bind_eigh,
-    reference=lambda A: tuple(factored("linalg_eigh", np.linalg.eigh, (A + A.mT) * 0.5)),
+    reference=lambda A: tuple(factored("linalg_eigh", np.linalg.eigh, (A + A.mT.conj()) * 0.5)),
     infer=infer_eigh,
     outputs=("eigenvalues", "eigenvectors"),
     vjp=vjp_eigh,
@@ -131,17 +135,19 @@ def vjp_qr(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
     if right is None:
         to_x = _through_qr(q, left, to_q, to_left)
         return (_beside(to_x, beside * 0.0),)
-    return (_beside(_through_qr(q, left, sum_of(to_q, beside @ right.mT), to_left), q @ right),)
+    return (_beside(_through_qr(q, left, sum_of(to_q, beside @ adjoint(right)), to_left), q @ right),)
 
 
 def _through_qr(q: Any, r: Any, to_q: Any, to_r: Any) -> Any:
     if to_q is None and to_r is None:
         return None
-    inner = None if to_r is None else r @ to_r.mT
+    inner = None if to_r is None else r @ adjoint(to_r)
     if to_q is not None:
-        inner = sum_of(inner, -(to_q.mT @ q))
-    mirrored = q @ (tril(inner) + tril(inner, -1).mT)
-    return solve_matrix(r, sum_of(to_q, mirrored).mT).mT
+        inner = sum_of(inner, -(adjoint(to_q) @ q))
+    if is_complex_valued(inner):  # the diagonal of R stays real
+        inner = inner - diag_embed(imag(diagonal(inner, 0, -2, -1)) * 1j)
+    mirrored = q @ (tril(inner) + adjoint(tril(inner, -1)))
+    return adjoint(solve_matrix(r, adjoint(sum_of(to_q, mirrored))))
 
 
 def _beside(left: Any, right: Any) -> Any:
@@ -150,6 +156,7 @@ def _beside(left: Any, right: Any) -> Any:
 
 linalg_qr = define(
     "linalg_qr",
+    complex="stated",
     bind=bind_qr,
     reference=reference_qr,
     infer=infer_qr,
@@ -189,7 +196,8 @@ def infer_svd(A: Type, *, full_matrices: bool) -> tuple[Type, Type, Type]:
     *batch, m, n = A.shape
     k = min(m, n)
     left, right = ((m, m), (n, n)) if full_matrices else ((m, k), (k, n))
-    return A.with_shape((*batch, *left)), A.with_shape((*batch, k)), A.with_shape((*batch, *right))
+    values = A.with_shape((*batch, k)).with_dtype(A.dtype.to_real())
+    return A.with_shape((*batch, *left)), values, A.with_shape((*batch, *right))
 
 
 def vjp_svd(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
@@ -207,21 +215,24 @@ def vjp_svd(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple
     outer = None
     unit, square = diag_embed(ones_like(s)), s * s
     if to_u is not None:
-        turned = u.mT @ to_u
-        inner = sum_of(inner, (turned - turned.mT) * _gaps(square, unit) * s[..., None, :])
+        turned = adjoint(u) @ to_u
+        inner = sum_of(inner, (turned - adjoint(turned)) * _gaps(square, unit) * s[..., None, :])
+        if is_complex_valued(turned):  # what turns a column of U turns the row of Vh along with it
+            inner = inner + diag_embed(imag(diagonal(turned, 0, -2, -1)) * 1j * reciprocal(s))
         if m > k:
             outer = ((to_u - u @ turned) * reciprocal(s)[..., None, :]) @ vh
     if to_vh is not None:
-        turned = vh @ to_vh.mT
-        inner = sum_of(inner, s[..., :, None] * ((turned - turned.mT) * _gaps(square, unit)))
+        turned = vh @ adjoint(to_vh)
+        inner = sum_of(inner, s[..., :, None] * ((turned - adjoint(turned)) * _gaps(square, unit)))
         if n > k:
-            beyond = u @ (reciprocal(s)[..., :, None] * (to_vh - turned.mT @ vh))
+            beyond = u @ (reciprocal(s)[..., :, None] * (to_vh - adjoint(turned) @ vh))
             outer = sum_of(outer, beyond)
-    return (None if inner is None else sum_of(u @ inner @ vh, outer),)
+    return (None if inner is None else sum_of(u @ type_as(inner, u) @ vh, outer),)
 
 
 linalg_svd = define(
     "linalg_svd",
+    complex="stated",
     bind=bind_svd,
     reference=lambda A, *, full_matrices: tuple(factored("linalg_svd", np.linalg.svd, A, full_matrices)),
     infer=infer_svd,

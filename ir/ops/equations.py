@@ -13,9 +13,10 @@ from ..op import composite, define
 from ..sample import Operand, sample
 from ..shapes import dim_of, reduced_shape
 from ..types import Type
-from .arithmetic import abs
+from .arithmetic import abs, reciprocal
 from .cast import cast, dtype_of
 from .compare import gt, where
+from .complex import conj, real
 from .create import new_zeros, ones_like
 from .decompose import check_matrix, linalg_eigh, linalg_qr, linalg_svd
 from .extremum import amax, amin
@@ -25,7 +26,7 @@ from .matmul import chain_matmul, matmul
 from .rearrange import diag_embed, tril, triu
 from .reduce import sum
 from .spread import linalg_vector_norm
-from .view import movedim, reshape
+from .view import adjoint, movedim, reshape
 from .windows import diagonal
 
 
@@ -42,7 +43,7 @@ def linalg_svdvals(A):
 
 
 class Svd(NamedTuple):
-    """What `svd` returns: input = U @ diag(S) @ V.mT."""
+    """What `svd` returns: input = U @ diag(S) @ V.mH."""
 
     U: Any
     S: Any
@@ -51,12 +52,12 @@ class Svd(NamedTuple):
 
 @composite()
 def svd(input, some=True):
-    """Factor matrices into U @ diag(S) @ V.mT: linalg_svd with V, not its transpose.
+    """Factor matrices into U @ diag(S) @ V.mH: linalg_svd with V, not its adjoint.
 
     some: leave out the columns that are not needed.
     """
     u, s, vh = linalg_svd(input, not some)
-    return Svd(u, s, vh.mT)
+    return Svd(u, s, adjoint(vh))
 
 
 @composite()
@@ -85,7 +86,7 @@ def slogdet(input):
 
 @composite()
 def cholesky(input, upper=False):
-    """Factor each symmetric positive-definite matrix into L @ L.mT: linalg_cholesky."""
+    """Factor each symmetric positive-definite matrix into L @ L.mH: linalg_cholesky."""
     return linalg_cholesky(input, upper=upper)
 
 
@@ -218,10 +219,12 @@ def linalg_pinv(A, rcond=None, *, atol=None, rtol=None, hermitian=False):
 
     Singular values up to max(atol, rtol * the largest) count as 0.  Shapes: [..., m, n] -> [..., n, m].
     """
-    values = linalg_svdvals(A)
-    return pseudo_inverse(
-        A, cast(_counts(values, A.shape, atol, rcond if rtol is None else rtol), dtype=bool_)
-    )
+    counts = _counts(linalg_svdvals(A), A.shape, atol, rcond if rtol is None else rtol)
+    if dtype_of(A).category != "complex":
+        return pseudo_inverse(A, cast(counts, dtype=bool_))
+    u, s, vh = linalg_svd(A, False)
+    inverse = where(counts, reciprocal(where(counts, s, 1.0)), 0.0)
+    return matmul(adjoint(vh) * inverse[..., None, :], adjoint(u))
 
 
 @composite()
@@ -263,9 +266,10 @@ def linalg_lstsq(A, B, rcond=None, *, driver=None):
     values = linalg_svdvals(A)
     rank = sum(_counts(values, A.shape, None, rcond), dim=-1)
     empty = new_zeros(values, (0,))
-    residuals = sum(rest * rest, dim=-2) if A.shape[-2] > A.shape[-1] and driver != "gelsy" else empty
+    overdetermined = A.shape[-2] > A.shape[-1] and driver != "gelsy"
     return LeastSquares(
-        solution, residuals, new_zeros(rank, (0,)) if driver == "gels" else rank,
+        solution, sum(real(conj(rest) * rest), dim=-2) if overdetermined else empty,
+        new_zeros(rank, (0,)) if driver == "gels" else rank,
         values if driver in ("gelsd", "gelss") else empty,
     )  # fmt: skip
 
@@ -290,8 +294,10 @@ def linalg_solve_triangular(A, B, *, upper, left=True, unitriangular=False):
 def cholesky_solve(input, L2, upper=False):
     """Solve A @ X = input, given A's Cholesky factor.  Shapes: [..., n, k], [..., n, n] -> [..., n, k]."""
     if upper:
-        return linalg_solve_triangular(L2, linalg_solve_triangular(L2.mT, input, upper=False), upper=True)
-    return linalg_solve_triangular(L2.mT, linalg_solve_triangular(L2, input, upper=False), upper=True)
+        return linalg_solve_triangular(
+            L2, linalg_solve_triangular(adjoint(L2), input, upper=False), upper=True
+        )
+    return linalg_solve_triangular(adjoint(L2), linalg_solve_triangular(L2, input, upper=False), upper=True)
 
 
 # ---- products
@@ -299,8 +305,8 @@ def cholesky_solve(input, L2, upper=False):
 
 @composite(method=False)
 def linalg_vecdot(x, y, *, dim=-1):
-    """Multiply vectors, which stand along `dim`.  Shapes: [..., n], [..., n] -> [...]."""
-    return sum(x * y, dim=dim)
+    """Multiply vectors along `dim`, the first conjugated.  Shapes: [..., n], [..., n] -> [...]."""
+    return sum(conj(x) * y, dim=dim)
 
 
 @composite(method=False)

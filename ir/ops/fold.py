@@ -74,6 +74,7 @@ def grad_im2col(g, input_type, kernel, stride, padding, dilation):
 
 im2col = define(
     "im2col",
+    complex="analytic",
     operands=("input",),
     attrs=WINDOW,
     bind=bind_im2col,
@@ -153,6 +154,7 @@ def grad_col2im(g, kernel, stride, padding, dilation):
 
 col2im = define(
     "col2im",
+    complex="analytic",
     operands=("input",),
     attrs=("size", *WINDOW),
     bind=bind_col2im,

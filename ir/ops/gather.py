@@ -107,6 +107,7 @@ def _gather_samples() -> list[Sample]:
 
 gather = define(
     "gather",
+    complex="analytic",
     operands=("input", "index"),
     attrs=("dim",),
     bind=bind_gather,
@@ -179,6 +180,7 @@ def _infer_ungather(input: Type, index: Type, *, dim: int, shape: Shape, combine
 
 ungather = define(
     "ungather",
+    complex="analytic",
     operands=("input", "index"),
     attrs=("dim", "shape", "combine"),
     bind=bind_ungather,
@@ -277,6 +279,7 @@ def bind_scatter_add(input, dim, index, src):
 
 scatter_add = define(
     "scatter_add",
+    complex="analytic",
     operands=("input", "index", "src"),
     attrs=("dim",),
     bind=bind_scatter_add,
@@ -339,6 +342,7 @@ def _scattered(input: Any, index: Any, src: Any, *, dim: int, reduce: str | None
 
 scatter = define(
     "scatter",
+    complex="analytic",
     operands=("input", "index", "src"),
     attrs=("dim", "reduce"),
     bind=bind_scatter,

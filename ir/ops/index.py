@@ -113,7 +113,7 @@ def add_at(out: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
 
 def add_into(out: np.ndarray, values: np.ndarray, dims: tuple[int, ...], indices: tuple) -> None:
     """Add values, broadcast, to the places that indices pick, in place.  Halves are added up in float32."""
-    if out.dtype.kind not in "fiub" or out.dtype == np.float16 or not out.flags.c_contiguous:
+    if out.dtype.kind not in "fiubc" or out.dtype == np.float16 or not out.flags.c_contiguous:
         wide = np.float32 if out.dtype.itemsize == 2 and out.dtype.kind not in "iu" else out.dtype
         sums = np.array(out, wide, order="C")
         add_into(sums, values, dims, indices)
@@ -222,6 +222,7 @@ def _index_samples() -> list[Sample]:
 
 index = define(
     "index",
+    complex="analytic",
     operands=("input", "*indices"),
     attrs=("dims", "shape"),
     bind=bind_index,
@@ -290,6 +291,7 @@ def _unindex_sample(values: tuple, shape: tuple, picks: tuple) -> Sample:
 
 unindex = define(
     "unindex",
+    complex="analytic",
     operands=("input", "*indices"),
     attrs=("shape", "dims", "combine"),
     bind=bind_unindex,
@@ -379,6 +381,7 @@ def _index_put_sample(values: tuple, shape: tuple, picks: tuple) -> Sample:
 
 index_put = define(
     "index_put",
+    complex="analytic",
     operands=("input", "values", "*indices"),
     attrs=("dims", "accumulate"),
     bind=bind_index_put,

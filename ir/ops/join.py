@@ -99,6 +99,7 @@ def _joined(tensors: Sequence[np.ndarray], dim: int) -> np.ndarray:
 
 cat = define(
     "cat",
+    complex="analytic",
     operands=("*tensors",),
     attrs=("dim", "sizes"),
     bind=bind_cat,
@@ -154,6 +155,7 @@ def _build_stack(k: Any, *tensors: Any, dim: int) -> None:
 
 stack = define(
     "stack",
+    complex="analytic",
     operands=("*tensors",),
     attrs=("dim",),
     bind=bind_stack,
@@ -315,6 +317,7 @@ def _build_constant_pad(k: Any, input: Any, *, pads: tuple, value: Any) -> None:
 
 constant_pad = define(
     "constant_pad",
+    complex="analytic",
     bind=bind_constant_pad,
     infer=lambda input, *, pads, value: input.with_shape(_padded_shape(input.shape, pads)),
     reference=_constant_pad,

@@ -14,9 +14,11 @@ from ..op import Traits, composite, define
 from ..sample import Operand, sample
 from ..shapes import broadcast_shapes, common_device
 from ..types import Type, type_of
+from .complex import conj, imag, is_complex_valued
 from .create import ones_like
 from .matmul import matmul, matrix_dtype
 from .rearrange import diag_embed, tril
+from .view import adjoint
 from .windows import diagonal
 
 LAPACK = lowering.extern("LAPACK is a library of the host")
@@ -33,7 +35,7 @@ def check_square(op: str, input: Type, name: str = "input") -> None:
     """Raise ShapeError, DTypeError unless it is a square floating matrix, or a batch of them."""
     if input.ndim < 2 or not same(input.shape[-1], input.shape[-2]):
         raise ShapeError(f"{op}: {name} must be [..., n, n], not {list(input.shape)}")
-    if not input.dtype.is_floating_point:
+    if not input.dtype.inexact:
         raise DTypeError(f"{op}: a floating dtype is needed, not {input.dtype.name}", "cast with .float()")
 
 
@@ -60,6 +62,7 @@ def infer_inv(input: Type) -> Type:
 
 linalg_inv = define(
     "linalg_inv",
+    complex="analytic",
     reference=lambda input: factored("linalg_inv", np.linalg.inv, input),
     infer=infer_inv,
     grad=lambda g, out: -(out.mT @ g @ out.mT),
@@ -81,6 +84,7 @@ def infer_det(input: Type) -> Type:
 
 linalg_det = define(
     "linalg_det",
+    complex="analytic",
     reference=lambda input: np.asarray(np.linalg.det(input)),
     infer=infer_det,
     grad=lambda g, input, out: spread(g * out) * linalg_inv(input).mT,
@@ -96,21 +100,27 @@ linalg_det = define(
 
 def infer_slogdet(input: Type) -> tuple[Type, Type]:
     check_square("linalg_slogdet(input)", input)
-    return (input.with_shape(input.shape[:-2]),) * 2
+    sign = input.with_shape(input.shape[:-2])
+    return sign, sign.with_dtype(sign.dtype.to_real())
 
 
 def vjp_slogdet(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
-    (input,), (_, g) = saved, cotangents
-    return (None if g is None else spread(g) * linalg_inv(input).mT,)
+    """d log|det| + i d arg(det) is the trace of A^-1 dA; by the latter the sign turns, if it is complex."""
+    (input, sign), (to_sign, g) = saved, cotangents
+    if is_complex_valued(sign) and to_sign is not None:
+        turned = imag(conj(sign) * to_sign) * 1j
+        g = turned if g is None else g + turned
+    return (None if g is None else spread(g) * adjoint(linalg_inv(input)),)
 
 
 linalg_slogdet = define(
     "linalg_slogdet",
+    complex="stated",
     reference=lambda input: tuple(np.asarray(x) for x in np.linalg.slogdet(input)),
     infer=infer_slogdet,
     outputs=("sign", "logabsdet"),
     vjp=vjp_slogdet,
-    saves=("input",),
+    saves=("input", "sign"),
     lower=LAPACK,
     samples=lambda: [sample((0, 0)), sample((1, 1)), sample((2, 2)), sample((2, 3, 3))],
     inapplicable=SQUARE,
@@ -135,6 +145,7 @@ def infer_solve(A: Type, B: Type) -> Type:
 
 solve_matrix = define(
     "solve_matrix",
+    complex="analytic",
     reference=lambda A, B: factored("linalg_solve", np.linalg.solve, A, B),
     infer=infer_solve,
     grad=(
@@ -174,9 +185,9 @@ def linalg_solve(A, B, *, left=True):
 
 
 def bind_cholesky(input, *, upper=False):
-    """Factor each symmetric positive-definite matrix into L @ L.mT, L lower triangular.
+    """Factor each symmetric (Hermitian) positive-definite matrix into L @ L.mH, L lower triangular.
 
-    upper: into U.mT @ U instead.  Of the two halves of the matrix the mean counts.
+    upper: into U.mH @ U instead.  Of the two halves of the matrix the mean counts.
     Shapes: [..., n, n] -> the same.  Raises ShapeError, ArgumentValueError if not positive-definite.
     """
     return (input,), {"upper": bool(upper)}
@@ -188,21 +199,22 @@ def infer_cholesky(input: Type, *, upper: bool) -> Type:
 
 
 def cholesky_reference(input, *, upper):
-    low = factored("linalg_cholesky", np.linalg.cholesky, (input + input.mT) * 0.5)
-    return np.ascontiguousarray(low.mT) if upper else low
+    low = factored("linalg_cholesky", np.linalg.cholesky, (input + input.mT.conj()) * 0.5)
+    return np.ascontiguousarray(low.mT.conj()) if upper else low
 
 
 def grad_cholesky(g, out, upper):
     """Source: Murray, Differentiation of the Cholesky decomposition, 2016, eq. 10."""
-    low, g = (out.mT, g.mT) if upper else (out, g)
-    middle = low.mT @ g
+    low, g = (adjoint(out), adjoint(g)) if upper else (out, g)
+    middle = adjoint(low) @ g
     middle = tril(middle) - diag_embed(diagonal(middle, 0, -2, -1)) * 0.5
-    half = solve_matrix(low.mT, solve_matrix(low.mT, middle.mT).mT)
-    return (half + half.mT) * 0.5
+    half = solve_matrix(adjoint(low), adjoint(solve_matrix(adjoint(low), adjoint(middle))))
+    return (half + adjoint(half)) * 0.5
 
 
 linalg_cholesky = define(
     "linalg_cholesky",
+    complex="stated",
     bind=bind_cholesky,
     reference=cholesky_reference,
     infer=infer_cholesky,

@@ -276,7 +276,7 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
     """
     losses = exp(target) * (target - input) if log_target else xlogy(target, target) - target * input
     if reduction == "batchmean" and size_average is None and reduce is None:
-        return sum(losses) / input.shape[0]
+        return sum(losses) / input.shape[0] if input.ndim else losses
     return _reduced("kl_div", losses, reduction_of("kl_div", size_average, reduce, reduction))
 
 

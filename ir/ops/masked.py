@@ -40,6 +40,7 @@ def _write_masked_fill(input: np.ndarray, mask: np.ndarray, value: np.ndarray) -
 
 masked_fill = define(
     "masked_fill",
+    complex="analytic",
     doc="""Replace the elements where `mask` is true by one value.  Shapes: [...], [...] broadcast -> [...].
 
     Raises DTypeError for a mask that is not bool, ShapeError.
@@ -69,6 +70,7 @@ masked_fill = define(
 
 argwhere = define(
     "argwhere",
+    complex="analytic",
     doc="Give the places of the elements that are not zero, a row each.  Shapes: [...] -> int64[k, ndim].",
     operands=("input",),
     attrs=(),

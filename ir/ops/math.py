@@ -16,6 +16,7 @@ from ..op import Op
 from ..sample import Operand, binary_samples, sample, unary_samples
 from .arithmetic import BOTH, fmax, fmin, maximum, rsqrt, sqrt, zero
 from .compare import eq, gt, le, logical_and, logical_or, lt, ne, where
+from .complex import is_complex_valued
 
 _LN2, _LN10 = number_log(2.0), number_log(10.0)
 _ANY = {"low": -2.0, "high": 2.0}
@@ -31,6 +32,7 @@ def _function(
     domain: dict[str, float],
     doc: str,
     aliases: tuple[str, ...] = (),
+    complex: str | None = "analytic",
 ) -> Op:
     """Enter a function that is one word of the kernel form.  Integers give the default float."""
     return elementwise(
@@ -41,6 +43,7 @@ def _function(
         grad=grad,
         samples=unary_samples(**domain),
         aliases=aliases,
+        complex=complex,
         doc=f"{doc}  Integers give the default float.",
     )
 
@@ -99,10 +102,18 @@ tanh = _function("tanh", np.tanh, lambda g, out: g * (1.0 - out * out), _ANY, "T
 asinh = _function(
     "asinh", np.arcsinh, lambda g, input: g * rsqrt(input * input + 1.0), _ANY, "Invert sinh.", ("arcsinh",)
 )
+
+
+def _slope_of_acosh(input: Any) -> Any:
+    if is_complex_valued(input):  # in one root, the left half of the plane would have the other sign
+        return rsqrt(input - 1.0) * rsqrt(input + 1.0)
+    return rsqrt(input * input - 1.0)
+
+
 acosh = _function(
     "acosh",
     np.arccosh,
-    lambda g, input: g * rsqrt(input * input - 1.0),
+    lambda g, input: g * _slope_of_acosh(input),
     {"low": 1.2, "high": 3.0},
     "Invert cosh.",
     ("arccosh",),
@@ -140,6 +151,7 @@ sinc = elementwise(
     result="float",
     samples=unary_samples(low=0.2, high=2.0),
     doc="Compute sin(pi * input) / (pi * input), which is 1 at 0.",
+    complex="analytic",
 )
 
 # --- sigmoids and errors ------------------------------------------------------------------------------------
@@ -193,10 +205,11 @@ erf = _function(
     lambda g, input: g * exp(-(input * input)) * (2 / number_root(pi)),
     _ANY,
     "Compute the error function.",
+    complex=None,
 )
 erfc = _function(
     "erfc", special.erfc, lambda g, input: g * exp(-(input * input)) * (-2 / number_root(pi)), _ANY,
-    "Compute 1 - erf(input), exactly in the tail.",
+    "Compute 1 - erf(input), exactly in the tail.", complex=None,
 )  # fmt: skip
 erfinv = _function(
     "erfinv",
@@ -204,6 +217,7 @@ erfinv = _function(
     lambda g, out: g * exp(out * out) * (number_root(pi) / 2),
     _INSIDE,
     "Invert the error function.",
+    complex=None,
 )
 
 # --- of two numbers -----------------------------------------------------------------------------------------
@@ -273,12 +287,22 @@ def _logaddexp_body(input: Any, other: Any) -> Any:
     return where(infinite, input, maximum(input, other) + log1p(exp(-abs(input - other))))
 
 
+def logaddexp_of(input: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """np.logaddexp, of complex numbers too: from the one whose exponential is the longer."""
+    if input.dtype.kind != "c":
+        return np.logaddexp(input, other)
+    first = input.real >= other.real
+    great, small = np.where(first, input, other), np.where(first, other, input)
+    return np.where((great == small) & np.isinf(great), great, great + np.log1p(np.exp(small - great)))
+
+
 logaddexp = elementwise(
     "logaddexp",
     _logaddexp_body,
-    reference=np.logaddexp,
+    reference=logaddexp_of,
     operands=BOTH,
     dtypes="float",
+    complex="analytic",
     commutative=True,
     grad=(
         lambda g, input, other: g * sigmoid(input - other),

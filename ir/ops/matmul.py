@@ -16,6 +16,7 @@ from ..shapes import broadcast_shapes, common_device
 from ..types import Shape, Type, type_of
 from .cast import dtype_of
 from .compare import logical_and, logical_or
+from .complex import conj
 from .reduce import sum
 from .view import permute, reshape
 from .windows import diagonal
@@ -33,7 +34,7 @@ def matrix_dtype(call: str, **types: Type | None) -> Any:
         other = given[name].dtype
         if other is not dtype:
             # A weight stays what it is, and floats don't become integers.
-            keeps = dtype.is_floating_point and not other.is_floating_point
+            keeps = dtype.inexact and not other.inexact
             raise DTypeError(
                 f"{call}: the dtypes of {first} and {name} must be equal ({dtype.name} and {other.name})",
                 f"cast one: {name}.to({dtype!r})" if keeps else f"cast one: {first}.to({other!r})",
@@ -155,6 +156,7 @@ def build_matmul(k, a, b):
 
 matmul = define(
     "matmul",
+    complex="analytic",
     operands=("a", "b"),
     attrs=(),
     bind=bind_matmul,
@@ -296,6 +298,7 @@ def _quick_grad_linear(types, attrs):
 
 linear = define(
     "linear",
+    complex="analytic",
     bind=bind_linear,
     infer=infer_linear,
     reference=linear_reference,
@@ -359,11 +362,18 @@ def mv(input, vec):
     return matmul(input, vec)
 
 
-@composite(aliases=("vdot",))
+@composite()
 def dot(input, tensor):
     """Add up the products of two vectors' elements.  Shapes: [k], [k] -> [].  Raises ShapeError."""
     need_dims("dot(input, tensor)", input=(input, 1), tensor=(tensor, 1))
     return matmul(input, tensor)
+
+
+@composite()
+def vdot(input, other):
+    """Add up the products of two vectors' elements, the first ones conjugated.  Shapes: [k], [k] -> []."""
+    need_dims("vdot(input, other)", input=(input, 1), other=(other, 1))
+    return matmul(conj(input), other)
 
 
 @composite()

@@ -92,6 +92,7 @@ def build_spread_at(k, input, indices, *, size, add):
 
 spread_at = define(
     "spread_at",
+    complex="analytic",
     bind=bind_spread_at,
     infer=infer_spread_at,
     reference=spread_at_reference,
@@ -144,6 +145,7 @@ def build_pick_at(k, input, indices, *, dims, add):
 
 pick_at = define(
     "pick_at",
+    complex="analytic",
     bind=bind_pick_at,
     infer=infer_pick_at,
     reference=pick_at_reference,

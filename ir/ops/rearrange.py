@@ -40,6 +40,7 @@ def _build_flip(k: Any, input: Any, *, dims: tuple[int, ...]) -> None:
 
 flip = define(
     "flip",
+    complex="analytic",
     bind=bind_flip,
     infer=lambda input, *, dims: input,
     reference=_flipped,
@@ -135,6 +136,7 @@ def _triangle(name: str, keep: str, words: str) -> Any:
 
     return define(
         name,
+        complex="analytic",
         bind=bind,
         infer=lambda input, *, diagonal: input,
         reference=reference,

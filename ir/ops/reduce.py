@@ -87,7 +87,7 @@ def _bind_sum(input, dim=None, keepdim=False, *, dtype=None):
 
 
 def _sum_dtype(t: Type, dtype: DType | None) -> DType:
-    return dtype or (t.dtype if t.dtype.is_floating_point else int64)
+    return dtype or (t.dtype if t.dtype.inexact else int64)
 
 
 def _infer_sum(input: Type, *, dim: Dims, keepdim: bool, dtype: DType | None) -> Type:
@@ -131,6 +131,7 @@ def _quick_grad_sum(types, attrs):
 
 sum = define(
     "sum",
+    complex="analytic",
     bind=_bind_sum,
     infer=_infer_sum,
     casts=_cast_sum,
@@ -156,7 +157,7 @@ def _bind_mean(input, dim=None, keepdim=False, *, dtype=None):
 
 
 def _infer_mean(input: Type, *, dim: Dims, keepdim: bool, dtype: DType | None) -> Type:
-    if not (dtype or input.dtype).is_floating_point:
+    if not (dtype or input.dtype).inexact:
         raise DTypeError(f"mean: {dtype or input.dtype} can't hold a mean", "give dtype=lamina.float32")
     return reduced(input, dim, keepdim, dtype)
 
@@ -173,6 +174,7 @@ def _build_mean(k: Any, input: Any, *, dim: Dims, keepdim: bool, dtype: DType | 
 
 mean = define(
     "mean",
+    complex="analytic",
     bind=_bind_mean,
     infer=_infer_mean,
     casts=lambda input, *, dtype, **_: (dtype,),
@@ -232,6 +234,7 @@ def _prod_samples() -> list[Sample]:
 
 prod = define(
     "prod",
+    complex="analytic",
     bind=_bind_prod,
     infer=_infer_sum,
     casts=_cast_sum,
@@ -268,6 +271,7 @@ def _truth(name: str, ufunc: np.ufunc):
             input, dim, keepdim, uint8 if input.dtype is uint8 else bool_
         ),
         reference=reference,
+        complex="analytic",
         lower=lowering.kernel(build),
         samples=reduction_samples,
         doc=f"""Tell whether {name} of the elements over `dim` (an int, several, or None: all) differ from 0.

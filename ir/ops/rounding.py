@@ -9,11 +9,12 @@ import numpy as np
 from ..dtypes import bfloat16, float16, float32, float64
 from ..elementwise import elementwise
 from ..kernel import scalar
-from ..op import composite
+from ..op import REGISTRY, composite
 from ..sample import sample, unary_samples
 from .arithmetic import zero
 from .cast import dtype_of
 from .compare import isnan, isneginf, isposinf, where
+from .complex import imag, real
 
 _BETWEEN = unary_samples(low=-2.0, high=2.0, away_from=(-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0))
 
@@ -94,6 +95,9 @@ GREATEST = {d: float(np.finfo(d.numpy).max) for d in (float64, float32, float16)
 def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
     """Replace NaN by `nan` and the infinities by `posinf` and `neginf`, the dtype's extremes if None."""
     dtype = dtype_of(input)
+    if dtype.is_complex:
+        parts = (nan_to_num(part, nan, posinf, neginf) for part in (real(input), imag(input)))
+        return REGISTRY["complex"](*parts)
     if not dtype.is_floating_point:
         return input
     high = GREATEST[dtype] if posinf is None else posinf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from math import inf
 from typing import Any
 
@@ -20,7 +21,7 @@ from .compare import eq, ne, where
 from .create import ones_like, zeros_like
 from .extremum import to_index
 from .join import cat
-from .math import exp, log1p
+from .math import exp, log1p, logaddexp_of
 from .rearrange import flip
 from .view import narrow
 
@@ -69,7 +70,7 @@ def bind_cumprod(input, dim, *, dtype=None):
 
 
 def _dtype(input: Type, dtype: DType | None) -> DType:
-    return dtype or (input.dtype if input.dtype.is_floating_point else int64)
+    return dtype or (input.dtype if input.dtype.inexact else int64)
 
 
 def _running(name: str, ufunc: np.ufunc, word: str, bind: Any, grad: Any, samples: Any):
@@ -92,6 +93,7 @@ def _running(name: str, ufunc: np.ufunc, word: str, bind: Any, grad: Any, sample
         infer=lambda input, *, dim, dtype: input.with_dtype(_dtype(input, dtype)),
         casts=lambda input, *, dim, dtype: (_dtype(input, dtype),),
         reference=reference,
+        complex="analytic",
         grad=grad,
         lower=lowering.kernel(build),
         traits=Traits(inplace=True),
@@ -133,7 +135,7 @@ def bind_linear_recurrence(decay, input, dim=-1):
 
 
 def _infer_recurrence(decay: Type, input: Type, *, dim: int) -> Type:
-    if not result_dtype(decay, input).is_floating_point:
+    if not result_dtype(decay, input).inexact:
         raise DTypeError(
             "linear_recurrence(decay, input): takes floating operands", "convert first: x.float()"
         )
@@ -189,6 +191,7 @@ def _grad_recurrence(g: Any, decay: Any, input_type: Type, dim: int) -> Any:
 
 linear_recurrence = define(
     "linear_recurrence",
+    complex="analytic",
     bind=bind_linear_recurrence,
     infer=_infer_recurrence,
     casts=lambda decay, input, *, dim: (result_dtype(decay, input),) * 2,
@@ -231,7 +234,7 @@ def _running_extremum(name: str, ufunc: np.ufunc, better: np.ufunc, adjective: s
         def step(state: tuple) -> tuple:
             best, found = state
             beats = value >= best if name == "cummax" else value <= best
-            if dtype.is_floating_point:
+            if dtype.inexact:
                 beats = (beats & eq(best, best)) | ne(value, value)  # NaN != NaN: it wins and stays
             return where(beats, value, best), where(beats, place, found)
 
@@ -296,14 +299,23 @@ def _grad_logcumsumexp(g: Any, input: Any, out: Any, input_type: Type, dim: int)
     return exp(input - out) * _backwards(g, decay, size, dim)
 
 
+def _logcumsumexp(input: np.ndarray, *, dim: int) -> np.ndarray:
+    if not input.ndim or not input.size:
+        return np.array(input)
+    if input.dtype.kind != "c":
+        return np.logaddexp.accumulate(input, axis=dim)
+    lines = np.moveaxis(input, dim, 0)
+    steps = accumulate(lines, logaddexp_of)
+    return np.moveaxis(np.array(list(steps)), 0, dim)
+
+
 logcumsumexp = define(
     "logcumsumexp",
     bind=bind_logcumsumexp,
     infer=lambda input, *, dim: input.with_dtype(float_dtype(input)),
     casts=lambda input, *, dim: (float_dtype(input),),
-    reference=lambda input, *, dim: (
-        np.logaddexp.accumulate(input, axis=dim) if input.ndim else np.array(input)
-    ),
+    reference=_logcumsumexp,
+    complex="analytic",
     grad=_grad_logcumsumexp,
     lower=lowering.kernel(_build_logcumsumexp),
     samples=_scan_samples(),

@@ -14,7 +14,7 @@ from ..op import REGISTRY, composite, define
 from ..sample import Operand, Sample, sample
 from ..shapes import dims_of, float_dtype
 from ..types import Shape, Type
-from .arithmetic import abs, sign, sqrt
+from .arithmetic import abs, sgn, sqrt
 from .compare import eq, ne, where
 from .create import zeros_like
 from .extremum import share
@@ -57,9 +57,14 @@ def _spread_samples() -> list[Sample]:
 
 
 def _infer_spread(input: Type, *, dim: Dims, correction: float, keepdim: bool) -> Type:
-    if not input.dtype.is_floating_point:
+    if not input.dtype.inexact:
         raise DTypeError(f"var, std: {input.dtype} can't hold them", "convert first: x.float()")
-    return reduced(input, dim, keepdim)
+    return reduced(input, dim, keepdim, input.dtype.to_real())
+
+
+def _squared(x: Any) -> Any:
+    """|x|^2, as real numbers."""
+    return x.real * x.real + x.imag * x.imag if x.dtype.kind == "c" else x * x
 
 
 def _freedom(shape: Shape, dim: Dims, correction: float) -> Any:
@@ -71,7 +76,7 @@ def _freedom(shape: Shape, dim: Dims, correction: float) -> Any:
 def _var(input: Any, *, dim: Dims, correction: float, keepdim: bool) -> Any:
     center = np.add.reduce(input, axis=dim, keepdims=True) / count(input.shape, dim)
     distance = input - center
-    return np.add.reduce(distance * distance, axis=dim, keepdims=keepdim) / _freedom(
+    return np.add.reduce(_squared(distance), axis=dim, keepdims=keepdim) / _freedom(
         input.shape, dim, correction
     )
 
@@ -84,6 +89,7 @@ def _build_var(k: Any, input: Any, *, dim: Dims, correction: float, keepdim: boo
 
 var = define(
     "var",
+    complex="stated",
     bind=_spread("var"),
     infer=_infer_spread,
     reference=_var,
@@ -113,6 +119,7 @@ def _grad_std(
 
 std = define(
     "std",
+    complex="stated",
     bind=_spread("std"),
     infer=_infer_spread,
     reference=lambda input, *, dim, correction, keepdim: np.sqrt(
@@ -159,7 +166,7 @@ def _bind_logsumexp(input, dim, keepdim=False):
 
 
 def _logsumexp(input: Any, *, dim: Dims, keepdim: bool) -> Any:
-    high = np.maximum.reduce(input, axis=dim, keepdims=True, initial=-inf)
+    high = np.maximum.reduce(input.real, axis=dim, keepdims=True, initial=-inf)
     high = np.where(np.isinf(high), 0.0, high)  # inf - inf would be NaN
     total = np.log(np.add.reduce(np.exp(input - high), axis=dim, keepdims=keepdim))
     return total + high.reshape(total.shape)
@@ -174,6 +181,7 @@ def _build_logsumexp(k: Any, input: Any, *, dim: Dims, keepdim: bool) -> None:
 
 logsumexp = define(
     "logsumexp",
+    complex="analytic",
     bind=_bind_logsumexp,
     infer=lambda input, *, dim, keepdim: reduced(input, dim, keepdim, float_dtype(input)),
     casts=lambda input, **_: (float_dtype(input),),
@@ -204,19 +212,19 @@ def _bind_vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
 
 
 def _infer_vector_norm(x: Type, *, ord: float, dim: Dims, keepdim: bool, dtype: DType | None) -> Type:
-    if not (dtype or x.dtype).is_floating_point:
+    if not (dtype or x.dtype).inexact:
         raise DTypeError(
             f"linalg_vector_norm: {dtype or x.dtype} can't hold a norm", "convert first: x.float()"
         )
     if ord < 0 or ord == inf:
         not_empty("linalg_vector_norm", x.shape, dim)
-    return reduced(x, dim, keepdim, dtype)
+    return reduced(x, dim, keepdim, (dtype or x.dtype).to_real())
 
 
 def _vector_norm(x: Any, *, ord: float, dim: Dims, keepdim: bool, dtype: DType | None) -> Any:
     x = x if dtype is None else x.astype(dtype.compute.numpy)
     if ord == 2:
-        return np.sqrt(np.add.reduce(x * x, axis=dim, keepdims=keepdim))
+        return np.sqrt(np.add.reduce(_squared(x), axis=dim, keepdims=keepdim))
     size = np.abs(x)
     if ord in (inf, -inf):
         return (np.maximum if ord > 0 else np.minimum).reduce(size, axis=dim, keepdims=keepdim)
@@ -246,18 +254,19 @@ def _grad_vector_norm(g: Any, x: Any, out: Any, x_type: Type, ord: float, dim: D
     if ord == 0:
         return zeros_like(x)
     if ord == 1:
-        return g * sign(x)
+        return g * sgn(x)
     if ord == 2:
         return x * ratio_or_zero(g, out)
     if ord in (inf, -inf):
-        return sign(x) * share(g, abs(x), out, dim)
+        return sgn(x) * share(g, abs(x), out, dim)
     kept = ne(x, 0.0) if ord < 2 else ne(out, 0.0)
     ratio = where(kept, abs(x), 1.0) / where(ne(out, 0.0), out, 1.0)
-    return where(kept, g * sign(x) * ratio ** (ord - 1), 0.0)
+    return where(kept, g * sgn(x) * ratio ** (ord - 1), 0.0)
 
 
 linalg_vector_norm = define(
     "linalg_vector_norm",
+    complex="stated",
     bind=_bind_vector_norm,
     infer=_infer_vector_norm,
     casts=lambda x, *, dtype, **_: (dtype,),

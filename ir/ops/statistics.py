@@ -8,13 +8,14 @@ import numpy as np
 
 from ..dtypes import int64
 from ..errors import ArgumentValueError, DTypeError, ShapeError
-from ..op import composite, define
+from ..op import REGISTRY, composite, define
 from ..sample import Operand, Sample
 from ..shapes import dim_of
 from ..types import Type
 from .arithmetic import clamp, clamp_min, sqrt
 from .cast import cast, dtype_of
 from .compare import eq, ge, isnan, le, logical_and, logical_not, where
+from .complex import conj, imag, is_complex_valued, real
 from .create import new_full, new_zeros, ones_like
 from .extremum import amax, amin
 from .gather import gather, scatter_add
@@ -185,7 +186,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
         lost = correction if aweights is None else correction * sum(weights * aweights) / total
         left = clamp_min(total - lost, 0)
     distance = x - sum(x * weighed, dim=1, keepdim=True) / total
-    products = matmul(distance * weighed, distance.mT) / left
+    products = matmul(distance * weighed, conj(distance).mT) / left
     return products if input.ndim == 2 and input.shape[0] != 1 else reshape(products, ())
 
 
@@ -198,5 +199,8 @@ def corrcoef(input):
     products = cov(input)
     if not products.ndim:
         return products / products
-    length = sqrt(diagonal(products))
-    return clamp(products / length[:, None] / length[None, :], -1, 1)
+    length = sqrt(real(diagonal(products)))
+    found = products / length[:, None] / length[None, :]
+    if is_complex_valued(found):
+        return REGISTRY["complex"](clamp(real(found), -1, 1), clamp(imag(found), -1, 1))
+    return clamp(found, -1, 1)

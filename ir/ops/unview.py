@@ -12,10 +12,10 @@ from ..dims import same
 from ..dtypes import bool_
 from ..errors import ShapeError
 from ..indices import whole
-from ..op import REGISTRY, Traits, define
+from ..op import COMPOSITES, REGISTRY, Traits, define
 from ..sample import sample
 from ..types import Shape, Type
-from ..views import BY_VALUE, MAPS, Chain, places_in, replay, shapes_along, step
+from ..views import BY_VALUE, MAPS, Chain, dtype_along, places_in, replay, shapes_along, step
 
 # The transpose of a chain of views, and a write through one
 
@@ -84,6 +84,7 @@ _SQUARE = (step("view", shape=(3, 11)), step("basic_index", index=(whole(3), ("s
 
 unview = define(
     "unview",
+    complex="analytic",
     bind=bind_unview,
     infer=_infer_unview,
     reference=_unview,
@@ -132,14 +133,21 @@ def _scattered(base: Any, value: Any, *, chain: Chain) -> Any:
     return REGISTRY["where"](inside, unview(value, base.shape, chain), base)
 
 
+def _zeros(g: Any, kind: Type) -> Any:
+    """What is written over: of a complex base it may be parts, which are real."""
+    zeros = REGISTRY["new_zeros"](g, kind.shape)
+    return zeros if kind.dtype.is_complex else COMPOSITES["real"].function(zeros)
+
+
 view_scatter = define(
     "view_scatter",
+    complex="analytic",
     bind=bind_view_scatter,
     infer=_infer_view_scatter,
-    casts=lambda base, value, *, chain: (None, base.dtype),
+    casts=lambda base, value, *, chain: (None, dtype_along(base.dtype, chain)),
     reference=_view_scatter,
     grad=(
-        lambda g, value_type, chain: view_scatter(g, REGISTRY["new_zeros"](g, value_type.shape), chain),
+        lambda g, value_type, chain: view_scatter(g, _zeros(g, value_type), chain),
         lambda g, chain: replay(g, chain),
     ),
     lower=lowering.decomposition(_scattered),

@@ -17,6 +17,7 @@ from ..sample import sample
 from ..shapes import dim_of, dims_of, filled_in, sizes_of
 from ..types import Shape
 from ..views import flat_place, place_in, row_major, step, view_op
+from .complex import conj
 from .unview import unview
 
 # Same elements, other shape
@@ -226,8 +227,8 @@ def t(input):
 
 @composite()
 def adjoint(input):
-    """Transpose the last two dimensions (elements are real)."""
-    return transpose(input, -2, -1)
+    """Transpose the last two dimensions, and conjugate."""
+    return conj(transpose(input, -2, -1))
 
 
 @composite(aliases=("moveaxis",))

@@ -224,6 +224,9 @@ class Facts:
         if not of_lamina(type(x)):
             self.refuse(f"{why.text} is of a class of the user's own that derives from Tensor")
             return
+        if type(x)._meta is not Tensor._meta:
+            self.refuse(f"{why.text} has no shape yet: the first call of its module makes it")
+            return
         if self.is_known(x):
             self.check(f"{expression} is not {self.source(x)}", self._alias(expression, x, why), late)
         elif captured and self.numbers.lift.get(why.slot, 0) < WEIGHTS:

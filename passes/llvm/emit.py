@@ -43,12 +43,13 @@ class Emitter(Results):
     """Writes the function of one kernel."""
 
     # ---- stages
-    def stages(self, points: list[Point]) -> None:
+    def stages(self, points: list[Point], numbers: range | None = None) -> None:
+        """The stages at some points; numbers: which of them."""
         done: set[int] = set()
-        for number, stage in enumerate(self.kernel.stages):
+        for number in numbers or range(len(self.kernel.stages)):
             if number in done:
                 continue
-            match stage:
+            match stage := self.kernel.stages[number]:
                 case Store():
                     self.over(stage.axes, points, [], _effect(partial(self.store, stage)), stage=stage)
                 case Reduce():

@@ -301,14 +301,20 @@ class _Main:
         self.lines.append(f"  %v{self.count} = {value}")
         return f"%v{self.count}"
 
-    def pointer(self, place: Place) -> str:
-        """Loaded where it is needed: held in registers, thousands of them would only be spilled."""
+    def pointer(self, place: Place, loaded: dict[int, str] | None = None) -> str:
+        """Loaded where it is needed: held in registers, thousands of them would only be spilled.
+
+        loaded: the entries of the table that the same step has loaded.
+        """
         program = self.plan.program
         slot = _slot(place, len(program.params), len(program.results))
-        found = self.name(f"load ptr, ptr {self.name(f'getelementptr ptr, ptr %table, i64 {slot}')}, align 8")
+        loaded = {} if loaded is None else loaded
+        if slot not in loaded:
+            at = self.name(f"getelementptr ptr, ptr %table, i64 {slot}")
+            loaded[slot] = self.name(f"load ptr, ptr {at}, align 8")
         if place.start:
-            return self.name(f"getelementptr i8, ptr {found}, i64 {place.start}")
-        return found
+            return self.name(f"getelementptr i8, ptr {loaded[slot]}, i64 {place.start}")
+        return loaded[slot]
 
     def copy(self, moves: tuple[Move, ...]) -> None:
         for move in moves:
@@ -349,9 +355,10 @@ class _Main:
         if self.plan.fences:
             self.note(step.name)
         inputs, outputs = self.plan.arguments(step)
-        values = [f"ptr {self.pointer(place)}" for place in (*inputs, *outputs) if place is not None]
         scratch = self.plan.scratch.get(step)
-        values.append(f"ptr {self.pointer(scratch[0])}" if scratch else "ptr null")
+        loaded: dict[int, str] = {}
+        values = [f"ptr {self.pointer(place, loaded)}" for place in (*inputs, *outputs) if place is not None]
+        values.append(f"ptr {self.pointer(scratch[0], loaded)}" if scratch else "ptr null")
         values += [f"i64 {value}" for value in symbols]
         self.width = max(self.width, len(values))
         for n, value in enumerate(values):

@@ -13,8 +13,8 @@ from functools import cached_property, lru_cache
 from math import prod
 
 from ...ir.errors import KernelError
-from ...ir.kernel.form import Buffer, Kernel, Reduce
-from ...ir.kernel.scalar import Expr, Read
+from ...ir.kernel.form import Buffer, Fold, Kernel, Reduce
+from ...ir.kernel.scalar import Expr, Read, ref
 from ...ir.kernel.types import NUMPY
 from ..collapse import collapsed
 from .code import Code, Phase
@@ -22,13 +22,17 @@ from .cost import nanoseconds
 from .emit import Emitter
 from .entry import entry
 from .lane_sums import lane_sums
-from .schedule import Schedule, runs_once, units
+from .schedule import Schedule, instructions, runs_once, units
 from .target import Target
 from .writer import ELEMENTS, Point, Value
 
 # Vectors of sums that a tile may hold: without and with the 32 registers of AVX-512.  A few more and LLVM's
 # scheduler runs out of them: 13 rows x 2 vectors reach 150 GF/s on Zen 5 where 12 x 2 reach 245.
 REGISTERS = (12, 24)
+
+# Instructions after a tile's sums, from which on they are written once, in a loop over its rows: for 12 rows
+# and the random numbers of dropout LLVM takes 370 ms, and 35 where they are in a loop that runs as fast.
+LONG_TILE = 400
 
 
 @dataclass(frozen=True)
@@ -220,6 +224,50 @@ class Tiles(Emitter):
             self.end = self.ranges.of(base)[1] + columns
             self.stages([p | {column: (base, full)} for p in points])
             self.mask = None
+
+    def stages(self, points: list[Point], numbers: range | None = None) -> None:
+        """What is long after the sums is written once, in a loop over the tile's rows."""
+        row, every = self.how.row, self.kernel.stages
+        first = 1 + max(n for n, stage in enumerate(every) if isinstance(stage, Reduce))
+        after = every[first:]
+        length = instructions(self.kernel, after, self.schedule.keep)
+        rows = [*dict.fromkeys(point[row] for point in points)] if row else []
+        if len(rows) < 2 or length * len(points) <= LONG_TILE or any(isinstance(s, Fold) for s in every):
+            super().stages(points, numbers)
+            return
+        assert row is not None
+        super().stages(points, range(first))
+        wide = [point for point in points if point[row] == rows[0]]
+        arrays = {s.name: self.held(s, points) for s in every if isinstance(s, Reduce)}
+        for stage in after:
+            self.hoist(stage, frozenset((row,)), wide)
+
+        def body(index: str, carried: list[Value]) -> list[Value]:
+            at = self.sum(rows[0][0], index)
+            here = [point | {row: (at, 0)} for point in wide]
+            begin = self.times(index, len(wide) * self.lanes)
+            for name, (array, one) in arrays.items():
+                places = [
+                    self.address(ELEMENTS[one.dtype], array, begin, k * self.lanes) for k in range(len(wide))
+                ]
+                sums = [
+                    self.ssa(f"load {one.type}, ptr {at}, align 64", one.dtype, one.lanes) for at in places
+                ]
+                self.bind(name, here, sums)
+            super(Tiles, self).stages(here, range(first, len(every)))
+            return carried
+
+        self.loop("0", str(len(rows)), 1, [], body)
+
+    def held(self, stage: Reduce, points: list[Point]) -> tuple[str, Value]:
+        """Sums stored in an array on the stack, row by row: its name, and one of them."""
+        values = [self.splat(self.emit(ref(stage.name, ()), point)) for point in points]
+        element, length = ELEMENTS[values[0].dtype], len(points) * self.lanes
+        key = stage.name, element, length
+        array, *_ = self.scratch.setdefault(key, (f"%{stage.name}.sums{len(self.scratch)}", element, length))
+        for k, value in enumerate(values):
+            self.line(f"store {value}, ptr {self.address(element, array, '0', k * self.lanes)}, align 64")
+        return array, values[0]
 
     def load(self, access: Read, point: Point) -> Value:
         """A vector of the packed factor: whole, since panels are padded."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...ir.errors import KernelError
@@ -191,7 +191,13 @@ _LONG = 12  # instructions
 
 def is_long(kernel: Kernel, stage: Stage, keep: frozenset[str]) -> bool:
     """Whether one step of a stage is many instructions, those of the Locals that are not kept included."""
-    total, waiting, seen = 0, list(stage.exprs), set()
+    return instructions(kernel, (stage,), keep) > _LONG
+
+
+def instructions(kernel: Kernel, stages: Sequence[Stage], keep: frozenset[str]) -> int:
+    """Roughly what one step of some stages takes, each Local that they need and is not kept counted once."""
+    total, seen = 0, set()
+    waiting = [expr for stage in stages for expr in stage.exprs]
     while waiting:
         for expr in walk(waiting.pop()):
             if isinstance(expr, Op):
@@ -199,7 +205,7 @@ def is_long(kernel: Kernel, stage: Stage, keep: frozenset[str]) -> bool:
             elif isinstance(expr, Ref) and expr.name not in keep | seen and expr.name in kernel.locals:
                 seen.add(expr.name)
                 waiting.append(kernel.locals[expr.name].value)
-    return total > _LONG
+    return total
 
 
 def transposed_axis(kernel: Kernel, schedule: Schedule, target: Target) -> str | None:

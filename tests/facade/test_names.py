@@ -11,6 +11,7 @@ import lamina
 import lamina as torch
 from lamina.facade.modules import MODULES
 from lamina.ir.errors import ArgumentError, ArgumentValueError, DeviceError, DTypeError
+from lamina.runtime import ops
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -31,7 +32,13 @@ def test_modules_are_attributes_too(name):
 
 def test_face_has_its_rooms():
     assert torch.nn.Linear and torch.optim.SGD and torch.autograd.grad and torch.utils.data.DataLoader
-    assert torch.linalg.inv is torch.linalg_inv and torch.special.expit is torch.sigmoid
+    assert torch.linalg.inv(torch.eye(2)).shape == (2, 2) and torch.special.expit is torch.sigmoid
+
+
+@pytest.mark.parametrize("name", ["linalg_inv", "sgd_update", "unview", "random_words", "view", "_prelu"])
+def test_what_only_the_machinery_uses_is_no_name_of_the_face(name):
+    assert name in ops.FUNCTIONS
+    assert name not in dir(torch) and not hasattr(torch, name)
 
 
 def test_typed_constructors():

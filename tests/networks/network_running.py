@@ -39,9 +39,13 @@ ILL = 0.02  # of the largest number: where roundings reach so far, nothing is co
 
 @dataclass
 class Run:
-    """What a run showed: arrays by name, in order, and what the trace counted."""
+    """What a run showed: arrays by name, in order, and what the trace counted.
+
+    left_of: the largest number that one which is seen was left of, as of all logits a loss near 0.
+    """
 
     seen: dict[str, np.ndarray] = field(default_factory=dict)
+    left_of: dict[str, float] = field(default_factory=dict)
     kinds: dict[str, tuple] = field(default_factory=dict)
     served: int = 0
     wanted: int = 0
@@ -138,6 +142,8 @@ def training(description: Description, dtype: str, noise: Noise, decorate: Calla
     for call in range(STEPS):
         loss, y = function(argument(description, call, dtype, noise))
         made.see(f"loss of step {call}", loss)
+        if of_classes(description, shape):  # log(sum(exp(y))) less one of them
+            made.left_of[f"loss of step {call}"] = 1.0 + float(y.abs().max())
         made.see(f"output of step {call}", y)
         for name, p in model.named_parameters():
             made.see(f"{name} after step {call}", p)
@@ -148,12 +154,17 @@ def training(description: Description, dtype: str, noise: Noise, decorate: Calla
     note(made, function, 2)
 
 
+def of_classes(description: Description, shape: Shape) -> bool:
+    """Whether its outputs are taken as the logits of classes."""
+    return description["loss"] == "classes" and shape[1] > 1
+
+
 def loss_for(description: Description, dtype: str, shape: Shape) -> Callable:
     """What is made of outputs of a shape."""
     how = description["loss"]
     if how == "mean":
         return lambda y: y.square().mean()
-    if how == "classes" and shape[1] > 1:
+    if of_classes(description, shape):
         labels = lamina.arange(math.prod(shape) // shape[1]).reshape(shape[0], *shape[2:]) % shape[1]
         return lambda y: nn.functional.cross_entropy(y, labels)
     numbers = random_like(description, shape, dtype)
@@ -207,7 +218,7 @@ def worst_of(exact: Run, rounded: list[Run], traced: Run, dtype: str) -> tuple[f
         right = right.astype(np.float64)
         if not right.size:
             continue
-        size = float(np.abs(right).max())
+        size = max(float(np.abs(right).max()), exact.left_of.get(name, 0.0))
         reach = max(float(np.abs(r.seen[name].astype(np.float64) - right).max()) for r in rounded)
         if not reach <= max(ILL * size, 1e-6):
             continue

@@ -1,5 +1,6 @@
 """Compiling beside helper processes gives the same objects, whatever becomes of the helpers."""
 
+import os
 import subprocess
 import sys
 import time
@@ -29,7 +30,7 @@ def eager(monkeypatch):
     monkeypatch.setattr(module, "WORTH_A_HELPER", 0)
 
 
-def compile_all(given: list[str], helpers: int = 2, cache: Cache | None = None, pause: float = 0.0):
+def compile_all(given: list[str], helpers: int | None = 2, cache: Cache | None = None, pause: float = 0.0):
     with Compiler(host_target(), cache or Cache(None), helpers) as compiler:
         for text in given:
             compiler.add(text)
@@ -55,6 +56,28 @@ def test_helpers_do_some_of_the_work(eager, monkeypatch):
         if len(here) < 4:
             return
     pytest.fail("the helpers did nothing")
+
+
+def test_a_helper_begins_only_where_a_core_is_idle(eager, monkeypatch):
+    for idle in (False, True):
+        monkeypatch.setattr(module, "a_core_is_idle", lambda idle=idle: idle)
+        compiler, _ = compile_all(texts(4), None)
+        assert bool(compiler._processes) == idle
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_what_runs_now_counts_and_not_what_ran(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    told = tmp_path / "loadavg"
+    for text, idle in (
+        ("8.00 7.00 6.00 1/99 5", True),
+        ("0.00 0.00 0.00 2/99 5", False),
+        ("?", False),
+    ):
+        told.write_text(text)
+        assert module.a_core_is_idle(str(told)) == idle
+    assert not module.a_core_is_idle(str(tmp_path / "none"))
 
 
 def test_one_text_twice_is_compiled_once():

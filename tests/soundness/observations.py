@@ -167,26 +167,36 @@ def differing(a: Any, b: Any, where: str = "", equal: Callable[[Any, Any], bool]
 
     equal: of two plain values of one type, or arrays, whether they count as equal; `within` unless given.
     """
-    equal = equal or within
-    if isinstance(a, Array) and isinstance(b, Array):
-        if a.what != b.what:
-            return f"{where}: {a.what} became {b.what}"
-        if a.memory != b.memory:
-            return f"{where}: shares memory with tensors {a.memory}, became {b.memory}"
-        return None if equal(a.values, b.values) else f"{where}: {a.values} became {b.values}"
-    if type(a) is not type(b):
-        return f"{where}: {a!r} became {b!r}"
-    if isinstance(a, dict):
-        if a.keys() != b.keys():
-            return f"{where}: {list(a)} became {list(b)}"
-        pairs = [(f"{where}.{k}", a[k], b[k]) for k in a]
-    elif isinstance(a, (tuple, list)):
+    found = _differing(a, b, equal or within)
+    return None if found is None else where + found
+
+
+def _differing(a: Any, b: Any, equal: Callable[[Any, Any], bool]) -> str | None:
+    """What follows the place that both are looked at from; what is one object for both is not gone into."""
+    kind = type(a)
+    if kind is not type(b):
+        return f": {a!r} became {b!r}"
+    if kind is tuple or kind is list:
         if len(a) != len(b):
-            return f"{where}: {a!r} became {b!r}"
-        pairs = [(f"{where}[{i}]", x, y) for i, (x, y) in enumerate(zip(a, b))]
-    else:
-        return None if equal(a, b) else f"{where}: {a!r} became {b!r}"
-    return next((found for here, x, y in pairs if (found := differing(x, y, here, equal))), None)
+            return f": {a!r} became {b!r}"
+        for i, x in enumerate(a):
+            if x is not b[i] and (found := _differing(x, b[i], equal)) is not None:
+                return f"[{i}]{found}"
+        return None
+    if kind is dict:
+        if a.keys() != b.keys():
+            return f": {list(a)} became {list(b)}"
+        for k, x in a.items():
+            if x is not b[k] and (found := _differing(x, b[k], equal)) is not None:
+                return f".{k}{found}"
+        return None
+    if kind is Array:
+        if a.what != b.what:
+            return f": {a.what} became {b.what}"
+        if a.memory != b.memory:
+            return f": shares memory with tensors {a.memory}, became {b.memory}"
+        return None if equal(a.values, b.values) else f": {a.values} became {b.values}"
+    return None if equal(a, b) else f": {a!r} became {b!r}"
 
 
 def within(a: Any, b: Any, chained: int = 0) -> bool:

@@ -1,0 +1,69 @@
+"""What is long after a tile's sums is a loop over its rows: the same numbers in less text."""
+
+import math
+
+import pytest
+
+import lamina
+from lamina import jit
+from lamina.jit import backend
+from lamina.nn import functional as F
+from lamina.passes.llvm import matmul as module
+
+
+def long(x, w, b):
+    y = F.linear(x, w, b)
+    return F.gelu(lamina.tanh(lamina.exp(y) * b)) + x[..., :1]
+
+
+def dropped(x, w, b):
+    return F.dropout(F.linear(x, w, b), 0.4) * lamina.sigmoid(b)
+
+
+def two_results(x, w, b):
+    y = F.linear(x, w, b)
+    return lamina.erf(y).sin(), y
+
+
+def compiled(function, arguments, longest, monkeypatch):
+    """What compiled code gives, and its kernels' text, where so many instructions are long."""
+    monkeypatch.setattr(module, "LONG_TILE", longest)
+    module._panels.cache_clear()
+    backend.forget()
+    traced = jit.trace(function)
+    with lamina.no_grad():
+        for _ in range(3):
+            lamina.manual_seed(3)
+            found = traced(*arguments)
+    assert traced.counts()["served"], traced.explain()
+    text = "\n".join(code.source() for code in backend._known.values())
+    return found if isinstance(found, tuple) else (found,), text
+
+
+@pytest.mark.parametrize("function", [long, dropped, two_results])
+@pytest.mark.parametrize(
+    ("dtype", "rows", "outs"),
+    [
+        (lamina.float32, 40, 64),
+        (lamina.float32, 37, 50),
+        (lamina.float32, 13, 7),
+        (lamina.float32, (2, 3, 9), 33),
+        (lamina.float64, 37, 33),
+        (lamina.bfloat16, 37, 50),
+    ],
+)
+def test_a_loop_over_the_rows_gives_the_same_bits(function, dtype, rows, outs, monkeypatch):
+    shape = (*rows, 24) if isinstance(rows, tuple) else (rows, 24)
+    arguments = (
+        lamina.randn(shape, dtype=dtype),
+        lamina.randn((outs, 24), dtype=dtype),
+        lamina.randn(outs, dtype=dtype),
+    )
+    looped, short = compiled(function, arguments, 0, monkeypatch)
+    plain, long_text = compiled(function, arguments, math.inf, monkeypatch)
+    for one, other in zip(looped, plain, strict=True):
+        assert one.dtype is other.dtype and one.shape == other.shape
+        assert one.numpy().tobytes() == other.numpy().tobytes()
+    assert ".sums" not in long_text
+    if function is not two_results and rows in (40, 37):  # one kernel, of several rows to a tile
+        assert ".sums" in short and len(short) < 0.7 * len(long_text)
