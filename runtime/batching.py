@@ -306,7 +306,8 @@ def _norm(call: Call) -> Any:
 # ---- what stands in front is a batch already ---------------------------------------------------------------
 @rule(
     "tril", "triu", "linalg_cholesky", "linalg_det", "linalg_inv", "linalg_slogdet", "linalg_eigh",
-    "linalg_qr", "linalg_svd", "gru_gates", "lstm_gates", "pick_at", "spread_at",
+    "linalg_qr", "linalg_svd", "linalg_lu_factor", "linalg_matrix_exp", "pseudo_inverse", "geqrf", "ldl_parts",
+    "indefinite_minor", "pivoted_order", "gru_gates", "lstm_gates", "pick_at", "spread_at",
 )  # fmt: skip
 def _leading(call: Call) -> tuple:
     found = call.run(call.all_full())
@@ -319,6 +320,12 @@ def _leading(call: Call) -> tuple:
 def _solve(call: Call) -> tuple:
     rank = max(call.ndim(0), call.ndim(1))
     return call.run([call.aligned(0, rank), call.aligned(1, rank)])
+
+
+@rule("ldl_solved")
+def _solve_factored(call: Call) -> tuple:
+    rank = max(call.ndim(0), call.ndim(1) + 1, call.ndim(2))
+    return call.run([call.aligned(0, rank), call.aligned(1, rank - 1), call.aligned(2, rank)])
 
 
 @rule("searchsorted")
