@@ -10,7 +10,7 @@ import pytest
 
 import lamina
 from lamina.ir import dtypes
-from lamina.ir.errors import ArgumentError, DeviceError, DTypeError, GradError, InplaceError
+from lamina.ir.errors import ArgumentError, DeviceError, GradError, InplaceError
 from lamina.runtime.history import storage_of
 from lamina.runtime.interchange import ExportError
 
