@@ -76,6 +76,7 @@ class _Call(Plan):
         self.op, self.types, self.outs, self.sources = op, types, outs, sources
         self.attrs: dict = {}
         self.small, self.rules, self.quick, self.raw_vjp, self.gradients = False, None, None, None, None
+        self.vjp = op.vjp
         self.unused = (None,) * (len(outs) - 1)
         self.floats = tuple(t.dtype.inexact for t in types)
 
