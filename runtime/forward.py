@@ -101,7 +101,7 @@ class Forward(Level):
         attrs = plan.attrs
         if op.name.startswith("new_") or op.name.endswith("_like"):
             (made,) = listed(run_general(op, primals, attrs))
-            return self.wrap(made, zeros(made)) if made._meta.dtype.is_floating_point else made
+            return self.wrap(made, zeros(made)) if made._meta.dtype.inexact else made
         if not op.differentiable:
             return run_general(op, primals, attrs)
         found = self._pairs(op, primals, tangents, attrs, plan)
@@ -115,11 +115,7 @@ class Forward(Level):
         if linear_in(op, attrs):
             moved = {k: 0 if k == "value" else v for k, v in attrs.items()}
             given = [
-                p
-                if t is None and (p is None or not p._meta.dtype.is_floating_point)
-                else zeros(p)
-                if t is None
-                else t
+                p if t is None and (p is None or not p._meta.dtype.inexact) else zeros(p) if t is None else t
                 for p, t in zip(primals, tangents)
             ]
             outs = listed(run_general(op, primals, attrs))
@@ -137,14 +133,15 @@ class Forward(Level):
                         term = run_general(op, (zeros(primals[0]), primals[1], t), attrs)
                     total = term if total is None else total + term
             return [(out, total)]
-        if op.traits.elementwise and len(op.all_outputs) == 1:
+        kinds = [t for t in (*plan.types, *plan.outs) if t is not None]
+        if op.traits.elementwise and len(op.all_outputs) == 1 and not any(t.dtype.is_complex for t in kinds):
             out = run_general(op, primals, attrs)
             return [(out, self._diagonal(op, primals, tangents, attrs, plan, out))]
         return self._twice_backward(op, primals, tangents, attrs)
 
     def _diagonal(self, op: Op, primals: tuple, tangents: tuple, attrs: dict, plan: Any, out: Tensor) -> Any:
         """The tangent of an elementwise op by its own gradient rules."""
-        if not out._meta.dtype.is_floating_point:
+        if not out._meta.dtype.inexact:
             return None
         by_name = dict(zip(op.operands, primals, strict=True)) | {op.outputs[0]: out}
         saved = tuple(by_name[name] for name in op.saves)
@@ -341,8 +338,10 @@ def _checked(primals: Any, tangents: Any) -> tuple:
 
 def check_tangent(name: str, x: Tensor, t: Tensor) -> None:
     """Refuse a tangent that is not of the primal's shape and dtype.  Raises ShapeError, DTypeError."""
-    if not x._meta.dtype.is_floating_point:
-        raise DTypeError(f"{name}: a primal must be floating", f"primal: {x._meta}", "convert it: x.float()")
+    if not x._meta.dtype.inexact:
+        raise DTypeError(
+            f"{name}: a primal must be floating or complex", f"primal: {x._meta}", "convert it: x.float()"
+        )
     if x._meta.shape != t._meta.shape:
         raise ShapeError(
             f"{name}: a tangent must have the shape of its primal",

@@ -52,8 +52,8 @@ def require_tensors(leaves: Sequence, what: str, floating: bool = True) -> None:
     for x in leaves:
         if not isinstance(x, Tensor):
             raise ArgumentError(f"{what} must be tensors, nested at will, not {type(x).__name__}")
-        if floating and not x._meta.dtype.is_floating_point:
-            raise GradError(f"{what} must be floating, not {x._meta}", "convert them: x.float()")
+        if floating and not x._meta.dtype.inexact:
+            raise GradError(f"{what} must be floating or complex, not {x._meta}", "convert them: x.float()")
 
 
 def require_some(leaves: Sequence, what: str) -> None:

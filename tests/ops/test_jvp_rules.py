@@ -10,7 +10,7 @@ from lamina.runtime.dispatch import run_general
 from lamina.runtime.forward import jvp_of
 from lamina.runtime.tensor import tensor_of
 
-OPS = sorted(name for name, op in REGISTRY.items() if op.differentiable)
+OPS = sorted(name for name, op in REGISTRY.items() if op.differentiable and op.dtypes != "complex")
 
 
 def listed(x):

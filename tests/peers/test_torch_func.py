@@ -427,6 +427,30 @@ def mapped_algebra(T, F):
     ]  # fmt: skip
 
 
+@case
+def complex_numbers(T, F):
+    z, w = T.complex(data(T, 4, 3), data(T, 4, 3, seed=1)), T.complex(data(T, 3, seed=2), data(T, 3, seed=3))
+    parts = [
+        F.vmap(lambda a: (a * w).sum())(z),
+        F.vmap(lambda a: (a.real, a.imag, T.view_as_real(a), a.abs(), a.conj()))(z),
+        F.vmap(T.complex, (0, None))(z.real, w.imag),
+        F.vmap(lambda a: T.fft.fft(a))(z),
+        F.vmap(lambda a: T.fft.irfft(T.fft.rfft(a)))(data(T, 4, 6)),
+        F.vmap(lambda a: T.fft.fft2(a), 1)(T.complex(data(T, 3, 4, 5), data(T, 3, 4, 5, seed=1))),
+    ]
+    f = lambda a: (a * a.conj() * w).abs().sum() + a.exp().real.sum()
+    t = T.complex(data(T, 3, seed=5), data(T, 3, seed=6))
+    return [
+        [T.view_as_real(p.resolve_conj()) if p.is_complex() else p for p in (x if isinstance(x, tuple) else (x,))]
+        for x in parts
+    ], [
+        T.view_as_real(F.grad(f)(w).resolve_conj()),
+        T.view_as_real(F.vmap(F.grad(f))(z).resolve_conj()),
+        F.jvp(f, (w,), (t,)),
+        [T.view_as_real(y.resolve_conj()) for y in F.jvp(lambda a: T.fft.fft(a) * a.conj(), (w,), (t,))],
+    ]
+
+
 # ---- together
 @case
 def gradients_of_each_example(T, F):
