@@ -309,13 +309,9 @@ def _norm(call: Call) -> Any:
 # ---- what stands in front is a batch already ---------------------------------------------------------------
 @rule(
     "tril", "triu", "linalg_cholesky", "linalg_det", "linalg_inv", "linalg_slogdet", "linalg_eigh",
-<<<<<<< HEAD
-    "linalg_qr", "linalg_svd", "linalg_lu_factor", "linalg_matrix_exp", "pseudo_inverse", "geqrf", "ldl_parts",
-    "indefinite_minor", "pivoted_order", "gru_gates", "lstm_gates", "pick_at", "spread_at",
-=======
-    "linalg_qr", "linalg_svd", "linalg_eig", "linalg_lu_factor", "linalg_matrix_exp", "geqrf", "ldl_parts",
-    "indefinite_minor", "pivoted_order", "real", "imag", "view_as_real", "view_as_complex", "gru_gates", "lstm_gates", "pick_at", "spread_at",
->>>>>>> 5c7324d638b170ec56b31b2d81859d82bf99c63c
+    "linalg_qr", "linalg_svd", "linalg_eig", "linalg_lu_factor", "linalg_matrix_exp", "pseudo_inverse",
+    "geqrf", "ldl_parts", "indefinite_minor", "pivoted_order", "real", "imag", "view_as_real",
+    "view_as_complex", "gru_gates", "lstm_gates", "pick_at", "spread_at",
 )  # fmt: skip
 def _leading(call: Call) -> tuple:
     found = call.run(call.all_full())
@@ -331,16 +327,9 @@ def _solve(call: Call) -> tuple:
 
 
 @rule("ldl_solved")
-<<<<<<< HEAD
 def _solve_factored(call: Call) -> tuple:
     rank = max(call.ndim(0), call.ndim(1) + 1, call.ndim(2))
     return call.run([call.aligned(0, rank), call.aligned(1, rank - 1), call.aligned(2, rank)])
-=======
-def _ldl_solved(call: Call) -> tuple:
-    rank = max(call.ndim(0), call.ndim(2))
-    ranks = (rank, rank - 1, rank)
-    return call.run([inserted(call.full(i), r - call.ndim(i)) for i, r in enumerate(ranks)])
->>>>>>> 5c7324d638b170ec56b31b2d81859d82bf99c63c
 
 
 @rule("searchsorted")
