@@ -62,7 +62,7 @@ def _tell_broadcast(op: str, input: Any, target: Any) -> None:
 
 
 def _frames_of_ours() -> int:
-    """How many frames of the package's own stand between the user's line and who calls this, counted from 1."""
+    """How many frames of the package stand between the user's line and here, the caller's among them."""
     frame, count = sys._getframe(1), 0
     while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == __name__.split(".")[0]:
         frame, count = frame.f_back, count + 1
