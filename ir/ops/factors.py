@@ -11,7 +11,7 @@ from ..dims import same
 from ..dtypes import int32, int64
 from ..errors import ArgumentValueError, DTypeError, ShapeError
 from ..lazy import load
-from ..op import composite, define
+from ..op import Traits, composite, define
 from ..sample import Operand, sample
 from ..shapes import broadcast_shapes
 from ..types import Type
@@ -165,6 +165,7 @@ pivoted_order = define(
     reference=reference_order,
     infer=infer_order,
     lower=lowering.extern("exchanges one after the other"),
+    traits=Traits(refuses=True),
     samples=lambda: [
         sample(Operand((2,), 1, 3, category="int"), size=2),
         sample(Operand((2, 3), 1, 4, category="int"), size=3),
@@ -459,7 +460,27 @@ def infer_ldl_solve(LD: Type, pivots: Type, B: Type) -> Type:
     return B.with_shape((*batch, *B.shape[-2:]))
 
 
+def _check_ldl_pivots(pivots: np.ndarray, n: int) -> None:
+    """Raise ArgumentValueError unless LAPACK finds the rows that pivots name: it does not look, and writes.
+
+    One from 1 to n stands for a block of 1; a block of 2 has two negative ones, from -n to -1.
+    """
+    for line in pivots.reshape(-1, n).tolist() if n else ():
+        at = 0
+        while at < n:
+            pair = line[at] < 0
+            block = line[at : at + 1 + pair]
+            if len(block) != 1 + pair or not all(1 <= (-p if pair else p) <= n for p in block):
+                raise ArgumentValueError(
+                    f"linalg_ldl_solve: the pivots {line} are not those of {n} rows, counted from 1, "
+                    "those of a block of two negative",
+                    "pass what linalg_ldl_factor returned",
+                )
+            at += len(block)
+
+
 def reference_ldl_solve(LD: np.ndarray, pivots: np.ndarray, B: np.ndarray) -> np.ndarray:
+    _check_ldl_pivots(pivots, LD.shape[-1])
     batch = np.broadcast_shapes(LD.shape[:-2], pivots.shape[:-1], B.shape[:-2])
     if not (LD.size and B.size):
         return np.zeros((*batch, *B.shape[-2:]), B.dtype)
@@ -475,6 +496,7 @@ ldl_solved = define(
     infer=infer_ldl_solve,
     grad=(None, None, lambda g, LD, pivots: ldl_solved(LD, pivots, g)),
     lower=LAPACK,
+    traits=Traits(refuses=True),
     samples=lambda: [
         sample((0, 0), Operand((0,), 1, 2, category="int"), (0, 2)),
         sample(Operand((2, 2), 1.0, 2.0), Operand((2,), 1, 2, category="int"), (2, 3)),

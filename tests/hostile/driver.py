@@ -15,6 +15,7 @@ are faults.  Input number i of a seed is always the same, whatever ran before: `
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import gc
 import importlib
@@ -138,6 +139,13 @@ def _bound(memory: int) -> None:
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # which ends the process, even inside of C code
 
 
+def _load_libraries() -> None:
+    """Load what ops load at their first call: its own start aborts where memory is short."""
+    for name in ("scipy.special", "scipy.linalg"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
 def _child(name: str, made: Kind, seed: int, start: int, stop: int, place: mmap.mmap, out: int) -> None:
     """Read the inputs from start to stop, with the number of each in `place`; write what came of them."""
     warnings.simplefilter("error")
@@ -220,6 +228,7 @@ def run(
 
     tell: called with the totals whenever they have grown.
     """
+    _load_libraries()
     totals = totals or Totals()
     begun, before = time.monotonic(), totals.seconds
     ready: dict[int, tuple[int, dict, list]] = {}  # batches that ended before an earlier one
