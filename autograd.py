@@ -1,4 +1,4 @@
-"""Hand on what differentiates: `backward`, `grad`, custom functions, checks of gradients, modes, forward mode."""
+"""Hand on what differentiates: `backward`, `grad`, custom functions, checks, modes, forward mode."""
 
 from .runtime import (
     Function,

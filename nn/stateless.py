@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..ir.errors import ArgumentError, ArgumentValueError, StateError
@@ -12,7 +12,7 @@ from .norm import _BatchNorm
 
 
 def _slots(module: Module) -> dict[str, list[tuple[Any, str]]]:
-    """Where each parameter and buffer stands: dictionaries of members and names there, several where shared."""
+    """Where each parameter and buffer stands: dictionaries of members, and names there."""
     found: dict[str, list[tuple[Any, str]]] = {}
     for prefix, part in module.named_modules(remove_duplicate=False):
         for members in (part._parameters, part._buffers):
@@ -58,6 +58,8 @@ def functional_call(
     """
     if not isinstance(module, Module):
         raise ArgumentError(f"functional_call(module): must be a Module, not {type(module).__name__}")
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise ArgumentError(f"functional_call(kwargs): must be a dict, not {type(kwargs).__name__}")
     values = _merged(parameter_and_buffer_dicts)
     slots = _slots(module)
     missing, unknown = sorted(slots.keys() - values.keys()), sorted(values.keys() - slots.keys())
@@ -114,6 +116,8 @@ def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Tensor], dic
     Parameters are leaves that ask for gradients as those of the models do.  Raises ArgumentValueError where
     the modules are not alike.
     """
+    if not isinstance(models, Iterable):
+        raise ArgumentError(f"stack_module_state(models): takes modules, not {type(models).__name__}")
     models = list(models)
     if not models:
         raise ArgumentValueError("stack_module_state(models): takes at least one module")
@@ -145,7 +149,9 @@ def _stacked(name: str, dicts: Sequence[dict[str, Tensor]]) -> Tensor:
 
 
 def replace_all_batch_norm_modules_(root: Module) -> Module:
-    """Let every batch norm inside forget its running statistics, which vmap could not write; return `root`."""
+    """Let every batch norm inside forget its running statistics, which vmap can't write; return `root`."""
+    if not isinstance(root, Module):
+        raise ArgumentError(f"replace_all_batch_norm_modules_: takes a Module, not {type(root).__name__}")
     for part in root.modules():
         if isinstance(part, _BatchNorm):
             part.running_mean = part.running_var = part.num_batches_tracked = None

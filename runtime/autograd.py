@@ -437,7 +437,8 @@ def _batched_grad(outputs, inputs, gradients, retain, create, allow_unused, mate
     given = [None] * len(outputs) if gradients is None else [*_listed(gradients)]
     if len(given) != len(outputs) or not any(isinstance(g, Tensor) for g in given):
         raise ArgumentError(
-            f"grad(is_grads_batched=True): {len(outputs)} outputs need as many batches of gradients in grad_outputs"
+            f"grad(is_grads_batched=True): {len(outputs)} outputs need as many batches of gradients",
+            "pass them as grad_outputs",
         )
     got: list[bool] = []
 

@@ -1,14 +1,14 @@
 """vmap: functions of one example run on many at once.
 
-A batched tensor has the type of one example, and inside a tensor with the batch as its first axis.  batching.py
-says what ops make of it.
+A batched tensor has the type of one example, and inside a tensor with the batch as its first axis.
+batching.py says what ops make of it.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..ir.dtypes import float64
 from ..ir.errors import ArgumentError, ArgumentValueError, ShapeError, TransformError
@@ -17,7 +17,8 @@ from . import modes
 from .autograd import vmap as offered
 from .batching import Call, listed, otherwise, rule_for
 from .dispatch import named, run_general
-from .levels import Level, Transformed, kind_without
+from .function import Context, Function, run_forward
+from .levels import Level, Transformed, kind_without, opened
 from .tensor import Tensor
 from .trees import flatten, spread, unflatten
 
@@ -33,6 +34,13 @@ class Batched(Transformed):
 
     def _inside(self) -> Tensor:
         return self._value
+
+
+class VmapInfo(NamedTuple):
+    """What a custom function's `vmap` is told."""
+
+    batch_size: int
+    randomness: str
 
 
 class Batch(Level):
@@ -58,7 +66,7 @@ class Batch(Level):
         made._storage = made._view = None
         return made
 
-    def split(self, x: Batched) -> tuple:
+    def split(self, x: Any) -> tuple:
         return (x._value,)
 
     def constant(self, x: Tensor) -> tuple:
@@ -67,7 +75,7 @@ class Batch(Level):
     def join(self, parts: Sequence) -> Tensor:
         return self.wrap(parts[0])
 
-    def gradients(self, outputs: Sequence, inputs: Sequence, cotangents: Sequence, grad: Callable) -> list:
+    def gradients(self, outputs: list, inputs: list, cotangents: list, grad: Callable) -> list:
         """Examples don't meet, so one gradient of all of them holds that of each."""
         found = grad([y for (y,) in outputs], [x for (x,) in inputs], [c for (c,) in cotangents])
         return [None if g is None else (g,) for g in found]
@@ -135,6 +143,27 @@ class Batch(Level):
         ]
         return [self.wrap(REGISTRY["stack"](column)) for column in zip(*rows, strict=True)]
 
+    def apply(self, cls: Any, args: tuple) -> Any:
+        """A custom function, by its own `vmap`, or by running what it does to one example on all."""
+        batched = tuple(isinstance(x, Batched) and x._level is self for x in args)
+        values = tuple(x._value if b else x for x, b in zip(args, batched))
+        if cls.vmap is not None:
+            info = VmapInfo(self.size, self.randomness)
+            dims = tuple(0 if b else None for b in batched)
+            out, out_dims = modes.call_user(cls.vmap, info, dims, *values)
+            shape, leaves = flatten(out)
+            places = spread(out_dims, out, f"{cls.__name__}.vmap: out_dims")
+            return unflatten(
+                shape, [y if d is None else self.wrap(to_front(y, d)) for y, d in zip(leaves, places)]
+            )
+        if not cls.generate_vmap_rule:
+            raise TransformError(
+                f"{cls.__name__}: a custom function does not say what it does inside of vmap",
+                "give it generate_vmap_rule = True, or a static method vmap(info, in_dims, *args)",
+            )
+        found = _mapped(cls, self, batched).apply(*values)
+        return tuple(map(self.wrap, found)) if isinstance(found, tuple) else self.wrap(found)
+
     def write(self, op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
         x = operands[0]
         if not (isinstance(x, Batched) and x._level is self):
@@ -162,6 +191,48 @@ class Batch(Level):
             raise ShapeError(f"copy_: {call.kinds[1]} does not fit into {call.kinds[0]}")
         x._value.copy_(call.aligned(1, call.ndim(0)))
         return x
+
+
+def _mapped(cls: Any, level: Batch, batched: tuple[bool, ...]) -> Any:
+    """A custom function of all examples, by its forward and backward of one."""
+
+    class Mapped(Function):
+        """`forward` and `backward` inside of a vmap each."""
+
+        @staticmethod
+        def forward(ctx: Any, *args: Any) -> Any:
+            with opened(Batch(level.size, level.randomness)) as inner:
+                ctx.inner = Context()
+                ctx.inner.needs_input_grad = ctx.needs_input_grad
+                given = tuple(inner.wrap(x) if b else x for x, b in zip(args, batched))
+                found = run_forward(cls, ctx.inner, given)
+                kept = ctx.inner._tensors
+                ctx.saved_batched = [isinstance(x, Batched) for x in kept]
+                ctx.save_for_backward(*(x._value if isinstance(x, Batched) else x for x in kept))
+                outs = [y._value if isinstance(y, Batched) else level.constant(y)[0] for y in listed(found)]
+                ctx.single = not isinstance(found, tuple)
+                return outs[0] if ctx.single else tuple(outs)
+
+        @staticmethod
+        def backward(ctx: Any, *cotangents: Any) -> Any:
+            with opened(Batch(level.size, level.randomness)) as inner:
+                pairs = zip(ctx.saved_tensors, ctx.saved_batched, strict=True)
+                ctx.inner._saved = tuple(inner.wrap(x) if b else x for x, b in pairs)
+                given = [g if g is None else inner.wrap(g) for g in cotangents]
+                found = listed(modes.call_user(cls.backward, ctx.inner, *given))
+                results = []
+                for g, b in zip(found, batched):
+                    if isinstance(g, Batched):
+                        g = g._value if b else g._value.sum(0)  # one gradient for all examples
+                    elif g is not None and b:
+                        g = level.constant(g)[0]
+                    elif g is not None:
+                        g = g * level.size
+                    results.append(g)
+                return tuple(results)
+
+    Mapped.__name__ = Mapped.__qualname__ = cls.__name__
+    return Mapped
 
 
 def _require_fit(op: Op, x: Tensor, found: Tensor) -> None:
@@ -239,7 +310,7 @@ def _taken_out(level: Batch, out: Any, out_dims: Any) -> Any:
         rank = y.ndim + 1
         if not -rank <= dim < rank:
             raise ArgumentValueError(
-                f"vmap(out_dims): dim {dim} is out of range for a result of {rank} dimensions with the batch's",
+                f"vmap(out_dims): dim {dim} is out of range for results of {rank} dimensions with the batch",
                 f"result of one example: {y._meta}",
             )
         found.append(from_front(y._value if mine else level.constant(y)[0], dim % rank))
@@ -290,7 +361,7 @@ def vmap(
         count = len(leaves) - len(extra)
 
         def run(rows: list, size: int) -> Any:
-            with Batch(size, randomness) as level:
+            with opened(Batch(size, randomness)) as level:
                 given = [x if d is None else level.wrap(x) for x, d in zip(rows, dims)]
                 out = modes.call_user_with(
                     func, unflatten(shape, given[:count]), unflatten(named, given[count:])
@@ -324,7 +395,7 @@ offered.append(vmap)
 
 
 # ---- random numbers ----------------------------------------------------------------------------------------
-def drawn(name: str, operand: Tensor | None, attrs: dict[str, Any], draw: Callable[..., Tensor]) -> Any:
+def drawn(name: str, operand: Any, attrs: dict[str, Any], draw: Callable[..., Tensor]) -> Any:
     """What a random op does inside of vmap; NotImplemented where no vmap is open.
 
     draw(name, attrs): a plain draw.  Draws for an operand are made of draws of its shape.  Raises
@@ -335,8 +406,8 @@ def drawn(name: str, operand: Tensor | None, attrs: dict[str, Any], draw: Callab
         return NotImplemented
     if any(level.randomness == "error" for level in batches):
         raise TransformError(
-            f"{name.removeprefix('random_')}: draws random numbers inside of vmap, which was not told whether "
-            "each example gets its own",
+            f"{name.removeprefix('random_')}: draws random numbers inside of vmap, which was not "
+            "told whether each example gets its own",
             'pass randomness="different" or randomness="same" to vmap',
         )
     own = [level for level in batches if level.randomness == "different"]

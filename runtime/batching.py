@@ -1,4 +1,4 @@
-"""What becomes of an op where operands carry a batch axis in front: rules, by trait wherever that says enough.
+"""What becomes of an op where operands carry a batch axis in front: rules, by trait where that says enough.
 
 A rule takes a `Call` and returns the op's visible outputs with the batch axis in front.  It calls ordinary
 ops on what is inside, so it needs no gradient of its own, and works on operands that are transformed further
@@ -96,9 +96,7 @@ def inserted(x: Tensor, count: int) -> Tensor:
 
 
 def on_operands(function: Callable) -> Rule:
-    """A rule that is said without batch axes: function(*operands, **attrs), of operands as the user's code sees
-    them.
-    """
+    """A rule said without batch axes: function(*operands, **attrs), of operands as the user sees them."""
 
     @wraps(function)
     def apply(call: Call) -> Any:
@@ -122,7 +120,7 @@ def rule_for(op: Op, kinds: Sequence[Type | None]) -> Rule | None:
     if not op.variadic and not _DIMS.isdisjoint(op.attrs) and set(op.attrs) <= _DIMS | _PLAIN:
         return _along_dims
     if isinstance(op.lower, Decomposition):
-        return _decomposed(op)
+        return _decomposed(op.lower)
     return None
 
 
@@ -131,8 +129,8 @@ def otherwise(op: Op) -> Callable | None:
     return OTHERWISE.get(op.name) or (op.lower.function if isinstance(op.lower, Decomposition) else None)
 
 
-def _decomposed(op: Op) -> Rule:
-    return on_operands(op.lower.function)
+def _decomposed(lowering: Decomposition) -> Rule:
+    return on_operands(lowering.function)
 
 
 # ---- elementwise -------------------------------------------------------------------------------------------
@@ -269,6 +267,9 @@ def _along_dims(call: Call) -> tuple:
     return found
 
 
+RULES.update(dict.fromkeys(("fft_c2c", "fft_c2r", "fft_r2c"), _along_dims))
+
+
 @rule("ungather")
 def _ungather(call: Call) -> tuple:
     given, shape = call.all_full(), call.attrs["shape"]
@@ -307,9 +308,10 @@ def _norm(call: Call) -> Any:
 
 # ---- what stands in front is a batch already ---------------------------------------------------------------
 @rule(
-    "tril", "triu", "linalg_cholesky", "linalg_det", "linalg_inv", "linalg_slogdet", "linalg_eigh", "linalg_qr",
-    "linalg_svd", "linalg_lu_factor", "linalg_matrix_exp", "pseudo_inverse", "geqrf", "ldl_parts",
-    "indefinite_minor", "pivoted_order", "gru_gates", "lstm_gates", "pick_at", "spread_at",
+    "tril", "triu", "linalg_cholesky", "linalg_det", "linalg_inv", "linalg_slogdet", "linalg_eigh",
+    "linalg_qr", "linalg_svd", "linalg_eig", "linalg_lu_factor", "linalg_matrix_exp", "pseudo_inverse",
+    "geqrf", "ldl_parts", "indefinite_minor", "pivoted_order", "real", "imag", "view_as_real",
+    "view_as_complex", "gru_gates", "lstm_gates", "pick_at", "spread_at",
 )  # fmt: skip
 def _leading(call: Call) -> tuple:
     found = call.run(call.all_full())

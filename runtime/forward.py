@@ -13,6 +13,7 @@ primals or tangents have one, and both may be transformed further out.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -25,7 +26,8 @@ from .autograd import grad as walk_back
 from .batched import Batch
 from .batching import listed
 from .dispatch import named, run_general
-from .levels import Level, Transformed, array_of, insides, parts_at, unite_at
+from .function import Context, run_forward
+from .levels import Level, Transformed, array_of, insides, opened, parts_at, unite_at
 from .tensor import Tensor
 from .trees import flatten, unflatten
 
@@ -42,8 +44,8 @@ class Dual(Transformed):
     def _inside(self) -> Tensor:
         return self._primal
 
-    @property  # type: ignore[override]
-    def _data(self) -> Any:
+    @property
+    def _data(self) -> Any:  # type: ignore[override]
         """The value is there to be asked for."""
         return self._primal._data
 
@@ -64,7 +66,7 @@ class Forward(Level):
         made._storage = made._view = None
         return made
 
-    def split(self, x: Dual) -> tuple:
+    def split(self, x: Any) -> tuple:
         return x._primal, x._tangent
 
     def constant(self, x: Tensor) -> tuple:
@@ -76,7 +78,7 @@ class Forward(Level):
             return primal
         return self.wrap(zeros(tangent) if primal is None else primal, tangent)
 
-    def gradients(self, outputs: Sequence, inputs: Sequence, cotangents: Sequence, grad: Callable) -> list:
+    def gradients(self, outputs: list, inputs: list, cotangents: list, grad: Callable) -> list:
         """Of what is inside, and how these gradients change: those of the tangents, by symmetry."""
         xs = [x for x, _ in inputs]
         first = grad([y for y, _ in outputs], xs, [c for c, _ in cotangents])
@@ -99,7 +101,7 @@ class Forward(Level):
         attrs = plan.attrs
         if op.name.startswith("new_") or op.name.endswith("_like"):
             (made,) = listed(run_general(op, primals, attrs))
-            return self.wrap(made, zeros(made)) if made._meta.dtype.is_floating_point else made
+            return self.wrap(made, zeros(made)) if made._meta.dtype.inexact else made
         if not op.differentiable:
             return run_general(op, primals, attrs)
         found = self._pairs(op, primals, tangents, attrs, plan)
@@ -113,11 +115,7 @@ class Forward(Level):
         if linear_in(op, attrs):
             moved = {k: 0 if k == "value" else v for k, v in attrs.items()}
             given = [
-                p
-                if t is None and (p is None or not p._meta.dtype.is_floating_point)
-                else zeros(p)
-                if t is None
-                else t
+                p if t is None and (p is None or not p._meta.dtype.inexact) else zeros(p) if t is None else t
                 for p, t in zip(primals, tangents)
             ]
             outs = listed(run_general(op, primals, attrs))
@@ -135,14 +133,15 @@ class Forward(Level):
                         term = run_general(op, (zeros(primals[0]), primals[1], t), attrs)
                     total = term if total is None else total + term
             return [(out, total)]
-        if op.traits.elementwise and len(op.all_outputs) == 1:
+        kinds = [t for t in (*plan.types, *plan.outs) if t is not None]
+        if op.traits.elementwise and len(op.all_outputs) == 1 and not any(t.dtype.is_complex for t in kinds):
             out = run_general(op, primals, attrs)
             return [(out, self._diagonal(op, primals, tangents, attrs, plan, out))]
         return self._twice_backward(op, primals, tangents, attrs)
 
     def _diagonal(self, op: Op, primals: tuple, tangents: tuple, attrs: dict, plan: Any, out: Tensor) -> Any:
         """The tangent of an elementwise op by its own gradient rules."""
-        if not out._meta.dtype.is_floating_point:
+        if not out._meta.dtype.inexact:
             return None
         by_name = dict(zip(op.operands, primals, strict=True)) | {op.outputs[0]: out}
         saved = tuple(by_name[name] for name in op.saves)
@@ -203,6 +202,22 @@ class Forward(Level):
                 if y.is_leaf:
                     y._node.kind = None
         return pairs
+
+    def apply(self, cls: Any, args: tuple) -> Any:
+        """A custom function, by its own `jvp`."""
+        if cls.jvp is None:
+            raise TransformError(
+                f"{cls.__name__}: a custom function does not say what becomes of tangents",
+                "give it a static method jvp(ctx, *tangents)",
+            )
+        pairs = [parts_at(self, x) if isinstance(x, Tensor) else (x, None) for x in args]
+        primals = tuple(p for p, _ in pairs)
+        outs, ctx = cls.apply(*primals), Context()
+        run_forward(cls, ctx, primals)
+        ctx._saved = ctx._forward or ctx._tensors
+        tangents = listed(modes.call_user(cls.jvp, ctx, *(t for _, t in pairs)))
+        found = [self.join(pair) for pair in zip(listed(outs), tangents, strict=True)]
+        return tuple(found) if isinstance(outs, tuple) else found[0]
 
     def write(self, op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
         x = operands[0]
@@ -323,8 +338,10 @@ def _checked(primals: Any, tangents: Any) -> tuple:
 
 def check_tangent(name: str, x: Tensor, t: Tensor) -> None:
     """Refuse a tangent that is not of the primal's shape and dtype.  Raises ShapeError, DTypeError."""
-    if not x._meta.dtype.is_floating_point:
-        raise DTypeError(f"{name}: a primal must be floating", f"primal: {x._meta}", "convert it: x.float()")
+    if not x._meta.dtype.inexact:
+        raise DTypeError(
+            f"{name}: a primal must be floating or complex", f"primal: {x._meta}", "convert it: x.float()"
+        )
     if x._meta.shape != t._meta.shape:
         raise ShapeError(
             f"{name}: a tangent must have the shape of its primal",
@@ -344,7 +361,7 @@ def jvp_of(
 ) -> tuple:
     """func(*primals) and its tangents, nested alike; see func.jvp."""
     shape, xs, ts = _checked(primals, tangents)
-    with Forward() as level:
+    with opened(Forward()) as level:
         given = unflatten(shape, [level.wrap(x, t) for x, t in zip(xs, ts, strict=True)])
         out = modes.call_user_with(func, given, {})
         aux = None
@@ -382,6 +399,9 @@ class UnpackedDualTensor(NamedTuple):
     tangent: Tensor | None
 
 
+_OPEN = threading.local()  # .mode: the one that `enter_dual_level` opened, held until `exit_dual_level`
+
+
 def _level_by_hand(name: str, level: int | None) -> Forward:
     if level is not None and (isinstance(level, bool) or not isinstance(level, int)):
         raise ArgumentError(f"{name}(level): must be an int or None, not {type(level).__name__}")
@@ -391,29 +411,44 @@ def _level_by_hand(name: str, level: int | None) -> Forward:
     raise TransformError(f"{name}: no dual level is open", "with lamina.autograd.forward_ad.dual_level(): …")
 
 
+class dual_level(opened):
+    """A `with` block in which `make_dual` gives tensors tangents, and ops carry them along.
+
+    Raises TransformError inside of another: there is one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(Forward(by_hand=True))
+
+    def __enter__(self) -> int:
+        if any(isinstance(level, Forward) and level.by_hand for level in modes.local.levels):
+            raise TransformError(
+                "dual_level: a dual level is open already", "use lamina.func.jvp inside of it"
+            )
+        self._level = Forward(by_hand=True)
+        super().__enter__()
+        return 0
+
+
 def enter_dual_level() -> int:
-    """Open a level of forward mode; return its number, 0.  Raises TransformError where one is open."""
-    if any(isinstance(level, Forward) and level.by_hand for level in modes.local.levels):
-        raise TransformError(
-            "enter_dual_level: a dual level is open already, and there is one", "use lamina.func.jvp"
-        )
-    Forward(by_hand=True).__enter__()
+    """Open a level of forward mode until `exit_dual_level`; return its number, 0.
+
+    Raises TransformError where one is open.
+    """
+    mode = dual_level()
+    mode.__enter__()
+    _OPEN.mode = mode
     return 0
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
-    """Close the level of forward mode; its tangents are gone.  Raises TransformError where none is open."""
-    _level_by_hand("exit_dual_level", level).__exit__()
-
-
-class dual_level:
-    """A `with` block in which `make_dual` gives tensors tangents, and ops carry them along."""
-
-    def __enter__(self) -> int:
-        return enter_dual_level()
-
-    def __exit__(self, *_: object) -> None:
-        exit_dual_level()
+    """Close what `enter_dual_level` opened, tangents are gone.  Raises TransformError where none is open."""
+    _level_by_hand("exit_dual_level", level)
+    mode = getattr(_OPEN, "mode", None)
+    if mode is None:
+        raise TransformError("exit_dual_level: the level is a block's, which ends it")
+    _OPEN.mode = None
+    mode.__exit__()
 
 
 def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Function transforms: gradients, products with Jacobians, and whole Jacobians of functions of nested arguments.
+"""Function transforms: gradients, products with Jacobians, whole Jacobians, of functions of nested arguments.
 
 A derivative is a history like any other: `grad` hands the function tensors that ask for gradients, walks back
 from what it returns, and keeps the history of the walk where a tensor from outside asks for gradients too.
@@ -52,8 +52,13 @@ def require_tensors(leaves: Sequence, what: str, floating: bool = True) -> None:
     for x in leaves:
         if not isinstance(x, Tensor):
             raise ArgumentError(f"{what} must be tensors, nested at will, not {type(x).__name__}")
-        if floating and not x._meta.dtype.is_floating_point:
-            raise GradError(f"{what} must be floating, not {x._meta}", "convert them: x.float()")
+        if floating and not x._meta.dtype.inexact:
+            raise GradError(f"{what} must be floating or complex, not {x._meta}", "convert them: x.float()")
+
+
+def require_some(leaves: Sequence, what: str) -> None:
+    if not leaves:
+        raise ArgumentValueError(f"{what} must hold a tensor at least, and there is none")
 
 
 def with_aux(out: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
@@ -143,6 +148,7 @@ def _replaced(args: tuple, places: tuple[int, ...], values: Sequence) -> tuple:
 def _split(args: tuple, places: tuple[int, ...], what: str) -> tuple[Shape, list[Tensor]]:
     shape, leaves = flatten(tuple(args[p] for p in places))
     require_tensors(leaves, what)
+    require_some(leaves, what)
     return shape, leaves
 
 
@@ -208,7 +214,7 @@ def _named(made: Callable, func: Callable) -> Callable:
 
 
 def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
-    """Compute func(*primals), and a function that takes cotangents, as the output is nested, to those of primals.
+    """Compute func(*primals), and a function from cotangents, nested as the output, to those of primals.
 
     has_aux: func returns (output, aux), and a third is aux.  The function gives a tuple with one for each
     primal.  Raises GradError, ShapeError.
@@ -315,6 +321,7 @@ def jacrev(
             out, aux = with_aux(modes.call_user_with(func, given, kwargs), has_aux, "jacrev")
             structure[:], ys = [flatten(out)[0]], flatten(out)[1]
             require_tensors(ys, "jacrev: what func returns")
+            require_some(ys, "jacrev: what func returns")
             return tuple(ys), aux
 
         ys, pullback, aux = vjp(flat, *leaves, has_aux=True)
@@ -343,10 +350,10 @@ def jacfwd(
     *,
     randomness: str = "error",
 ) -> Callable:
-    """Make a function that returns the Jacobian of `func` by forward mode: all its columns at once, by vmap.
+    """Make a function that returns the Jacobian of `func` by forward mode: all columns at once, by vmap.
 
-    randomness: as in vmap.  Shapes: output [...], argument [---] -> [..., ---], nested as the output and in it
-    as the argument.  Raises GradError.
+    randomness: as in vmap.  Shapes: output [...], argument [---] -> [..., ---], nested as the output
+    and in it as the argument.  Raises GradError.
     """
     require_callable(func, "jacfwd")
 
@@ -461,5 +468,6 @@ def functionalize(func: Callable, *, remove: str = "mutations") -> Callable:
 refusing_names(globals(), __name__)
 
 __all__ = [
-    "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp", "vmap",
+    "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp",
+    "vmap",
 ]  # fmt: skip

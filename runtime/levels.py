@@ -6,7 +6,7 @@ business of the innermost level that wraps one of its operands, which does it by
 inside.  That may be transformed itself, by a level further out, or have a history: so transforms compose with
 each other, with autograd and with recording.
 
-    run(op, [x at level 2, y at level 1, z])  ->  rule of level 2 on [inside of x, y, z]  ->  rule of level 1 …
+    run(op, [x at level 2, y at level 1, z])  ->  level 2 on [inside of x, y, z]  ->  level 1 …
 
 Histories are those of the innermost tensors.  A gradient of transformed tensors is one of what is inside:
 `gradients` takes the levels apart, outermost last.
@@ -29,8 +29,8 @@ from .tensor import Tensor
 new = object.__new__
 
 
-class Level(modes._Mode):
-    """One open transform: a mode, for the length of a `with` block.
+class Level:
+    """One open transform; `with opened(level)` opens it.
 
     depth: how many are open around it.  closed: its block has ended; what it wraps is of no use any more.
     axes: how many axes stand in front inside of what it wraps.
@@ -38,19 +38,9 @@ class Level(modes._Mode):
 
     what = "a transform"
     axes = 0
+    remedies: tuple[str, ...] = ()
     depth: int
     closed = False
-
-    def __enter__(self) -> Level:  # type: ignore[override]
-        outer = modes.local.levels
-        self.depth = len(outer)
-        self._changes = {"levels": (*outer, self)}
-        super().__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.closed = True
-        super().__exit__(*error)
 
     # ---- what each kind of level says ----
     def run(self, op: Op, plan: Any, operands: tuple) -> Any:
@@ -61,7 +51,11 @@ class Level(modes._Mode):
         """The same for its in-place form."""
         raise NotImplementedError
 
-    def split(self, x: Transformed) -> tuple:
+    def apply(self, cls: Any, args: tuple) -> Any:
+        """A custom function."""
+        raise NotImplementedError
+
+    def split(self, x: Any) -> tuple:
         """What is inside of a tensor that this level wraps."""
         raise NotImplementedError
 
@@ -73,9 +67,27 @@ class Level(modes._Mode):
         """The inverse of `split`."""
         raise NotImplementedError
 
-    def gradients(self, outputs: Sequence, inputs: Sequence, cotangents: Sequence, grad: Callable) -> list:
+    def gradients(self, outputs: list, inputs: list, cotangents: list, grad: Callable) -> list:
         """The gradients of split outputs by split inputs, split; `grad` is that of the parts."""
         raise NotImplementedError
+
+
+class opened(modes._Mode):
+    """A level's time, a `with` block.  Apart from the level, which tensors hold: an interrupt ends it too."""
+
+    def __init__(self, level: Level):
+        self._level = level
+
+    def __enter__(self) -> Any:
+        outer = modes.local.levels
+        self._level.depth = len(outer)
+        self._changes = {"levels": (*outer, self._level)}
+        super().__enter__()
+        return self._level
+
+    def __exit__(self, *error: object) -> None:
+        self._level.closed = True
+        super().__exit__(*error)
 
 
 class Transformed(Tensor):
@@ -91,8 +103,8 @@ class Transformed(Tensor):
     def _inside(self) -> Tensor:
         raise NotImplementedError
 
-    @property  # type: ignore[override]
-    def _data(self) -> NoReturn:
+    @property
+    def _data(self) -> Any:  # type: ignore[override]
         raise self._refusal()
 
     def _refusal(self) -> TransformError:
@@ -104,19 +116,13 @@ class Transformed(Tensor):
                 "return it from the function",
             )
         return TransformError(
-            f"the values of a tensor were asked for inside of {level.what}, by item(), numpy(), print or `if`",
+            f"the values of a tensor were asked for inside of {level.what}: by item(), numpy() or `if`",
             f"tensor: {self._meta}",
             *level.remedies,
         )
 
-    remedies: tuple[str, ...] = ()
-
-    @property  # type: ignore[override]
-    def _edge(self) -> Edge | None:
-        return self._inside()._node
-
-    @property  # type: ignore[override]
-    def _node(self) -> Edge | None:
+    @property
+    def _edge(self) -> Edge | None:  # type: ignore[override]
         return self._inside()._node
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
@@ -138,7 +144,7 @@ class Transformed(Tensor):
         """The shape, or its entry `dim`."""
         return self.shape if dim is None else self._meta.shape[self._dim("size", dim)]
 
-    def __len__(self) -> int:
+    def __len__(self) -> Any:
         if not self._meta.ndim:
             return super().__len__()
         return self._meta.shape[0]
@@ -149,7 +155,8 @@ class Transformed(Tensor):
 
     def stride(self, dim: int | None = None) -> Any:
         """Steps between neighbours of each dimension (or of `dim`), in elements, inside."""
-        found = self._inside().stride()[self._level.axes :]
+        found: Any = self._inside().stride()
+        found = found[self._level.axes :]
         return found if dim is None else found[self._dim("stride", dim)]
 
     @property
@@ -177,6 +184,15 @@ class Transformed(Tensor):
         return (
             f"{type(self).__name__}(level {self._level.depth + 1}, {self._meta}, inside {self._inside()!r})"
         )
+
+
+def has_values(x: Tensor) -> bool:
+    """Whether a tensor has values that Python may look at: not inside of vmap, where there are many."""
+    while isinstance(x, Transformed):
+        if x._level.axes:
+            return False
+        x = x._inside()
+    return True
 
 
 def array_of(x: Tensor) -> np.ndarray:
@@ -262,8 +278,8 @@ def gradients(outputs: Sequence, inputs: Sequence, cotangents: Sequence, grad: C
     level = innermost((*outputs, *inputs))
     if level is None:
         return grad(outputs, inputs, cotangents)
-    split = [[parts_at(level, x) for x in given] for given in (outputs, inputs, cotangents)]
-    found = level.gradients(*split, lambda *given: gradients(*given, grad))
+    ys, xs, cs = ([parts_at(level, x) for x in given] for given in (outputs, inputs, cotangents))
+    found = level.gradients(ys, xs, cs, lambda ys, xs, cs: gradients(ys, xs, cs, grad))
     return [None if parts is None else unite_at(level, parts) for parts in found]
 
 

@@ -30,6 +30,7 @@ from .generator import (
     source,
 )
 from .inplace import write
+from .levels import has_values
 from .methods import require_cpu
 from .refusal import refusing
 from .tensor import Tensor
@@ -196,7 +197,13 @@ def normal(
     pin_memory=False, requires_grad=False,
 ) -> Tensor:  # fmt: skip
     """Normal numbers of given mean and standard deviation: tensors, broadcast, or numbers with `size`."""
-    if isinstance(std, Tensor) and bool((std < 0).any()) or not isinstance(std, Tensor) and std < 0:
+    if (
+        isinstance(std, Tensor)
+        and has_values(std)
+        and bool((std < 0).any())
+        or not isinstance(std, Tensor)
+        and std < 0
+    ):
         raise ArgumentValueError("normal: a standard deviation can't be negative")
     if size is None:
         given = [x for x in (mean, std) if isinstance(x, Tensor)]
@@ -213,7 +220,7 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator=None) -> Tenso
         raise ArgumentError(f"bernoulli(input): takes a tensor of probabilities, not {type(input).__name__}")
     if p is not None:
         return empty_of(input).bernoulli_(p, generator=generator)
-    if not bool(((input >= 0) & (input <= 1)).all()):
+    if has_values(input) and not bool(((input >= 0) & (input <= 1)).all()):
         raise ArgumentValueError("bernoulli: probabilities must lie in [0, 1]")
     return draw("random_bernoulli", generator=generator, operand=input)
 

@@ -1,5 +1,7 @@
 """torch.func, torch.vmap and forward mode against PyTorch: one program, run with both libraries."""
 
+# ruff: noqa: E731 B023 - small functions under names, as users write them
+
 import warnings
 from types import SimpleNamespace
 
@@ -145,6 +147,67 @@ def custom_function(T, F):
             return g * 3 * x * x
 
     return F.grad(lambda x: Cube.apply(x).sum())(data(T, 3))
+
+
+def cubes(T):
+    class Cube(T.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x, w):
+            return x * x * x * w
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+            ctx.save_for_forward(*inputs)
+
+        @staticmethod
+        def backward(ctx, g):
+            x, w = ctx.saved_tensors
+            return g * 3 * x * x * w, g * x**3
+
+        @staticmethod
+        def jvp(ctx, t, u):
+            x, w = ctx.saved_tensors
+            return t * 3 * x * x * w + u * x**3
+
+    return Cube.apply
+
+
+@case
+def custom_function_mapped(T, F):
+    cube = cubes(T)
+    x, w = data(T, 4, 3), data(T, 3, seed=1)
+    return (
+        F.vmap(cube, (0, None))(x, w),
+        F.vmap(F.grad(lambda a, b: cube(a, b).sum(), (0, 1)), (0, None))(x, w),
+        F.grad(lambda b: F.vmap(cube, (0, None))(x, b).sum())(w),
+    )
+
+
+@case
+def custom_function_with_its_own_vmap(T, F):
+    class Sum(T.autograd.Function):
+        @staticmethod
+        def forward(x):
+            return x.sum()
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def vmap(info, in_dims, x):
+            return x.movedim(in_dims[0], 0).reshape(info.batch_size, -1).sum(1) * 10, 0
+
+    return F.vmap(Sum.apply, 1)(data(T, 4, 3))
+
+
+@case
+def custom_function_forward(T, F):
+    cube = cubes(T)
+    return F.jvp(cube, (data(T, 3), data(T, 3, seed=1)), (data(T, 3, seed=2), data(T, 3, seed=3)))
 
 
 # ---- Jacobians
@@ -362,6 +425,30 @@ def mapped_algebra(T, F):
         F.vmap(lambda x, v: x @ v, (None, 0))(a[0], data(T, 5, 3)),
         F.vmap(lambda x, v: v @ x, (0, None))(a, data(T, 3)),
     ]  # fmt: skip
+
+
+@case
+def complex_numbers(T, F):
+    z, w = T.complex(data(T, 4, 3), data(T, 4, 3, seed=1)), T.complex(data(T, 3, seed=2), data(T, 3, seed=3))
+    parts = [
+        F.vmap(lambda a: (a * w).sum())(z),
+        F.vmap(lambda a: (a.real, a.imag, T.view_as_real(a), a.abs(), a.conj()))(z),
+        F.vmap(T.complex, (0, None))(z.real, w.imag),
+        F.vmap(lambda a: T.fft.fft(a))(z),
+        F.vmap(lambda a: T.fft.irfft(T.fft.rfft(a)))(data(T, 4, 6)),
+        F.vmap(lambda a: T.fft.fft2(a), 1)(T.complex(data(T, 3, 4, 5), data(T, 3, 4, 5, seed=1))),
+    ]
+    f = lambda a: (a * a.conj() * w).abs().sum() + a.exp().real.sum()
+    t = T.complex(data(T, 3, seed=5), data(T, 3, seed=6))
+    return [
+        [T.view_as_real(p.resolve_conj()) if p.is_complex() else p for p in (x if isinstance(x, tuple) else (x,))]
+        for x in parts
+    ], [
+        T.view_as_real(F.grad(f)(w).resolve_conj()),
+        T.view_as_real(F.vmap(F.grad(f))(z).resolve_conj()),
+        F.jvp(f, (w,), (t,)),
+        [T.view_as_real(y.resolve_conj()) for y in F.jvp(lambda a: T.fft.fft(a) * a.conj(), (w,), (t,))],
+    ]
 
 
 # ---- together
