@@ -555,6 +555,7 @@ def general(op: Op) -> Callable:
         found = all(x is None or at is not None for x, at in zip(operands, places, strict=True))
         tensors = [id(x) for _, x in given if isinstance(x, Tensor)]
         told_apart = len(set(tensors)) == len(tensors)  # of one tensor given twice, only one place is found
+        told_apart = told_apart and set(tensors) <= {id(x) for x in operands}  # others are read: linspace's
         if found and told_apart and all(isinstance(x, Tensor) or _constant(x) for _, x in given):
             if len(calls) >= LIMIT:
                 calls.clear()

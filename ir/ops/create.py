@@ -237,9 +237,12 @@ def _spaced(op: str, start: Any, end: Any, steps: Any, dtype: DType | None, devi
         raise ArgumentValueError(f"{op}: steps must be an int and not negative, not {steps!r}")
     if dtype is not None and _dtype(op, dtype).category == "bool":
         raise DTypeError(f"{op}: does not make bool")
+    ends = float(_number(op, "start", start)), float(_number(op, "end", end))
+    if dtype is not None and dtype.category == "int" and all(-(2**63) < x < 2**63 for x in ends):
+        ends = float(int(ends[0])), float(int(ends[1]))  # in the dtype first, as PyTorch has it
     return {
-        "start": float(_number(op, "start", start)),
-        "end": float(_number(op, "end", end)),
+        "start": ends[0],
+        "end": ends[1],
         "size": (steps,),
         "dtype": default_dtype() if dtype is None else dtype,
         "device": _device(device),

@@ -361,3 +361,8 @@ def test_arrays_and_read_only_memory():
     with pytest.raises(DTypeError, match="other byte order"):
         lamina.from_numpy(np.arange(3.0).astype(">f8"))
     assert lamina.tensor(np.arange(3.0).astype(">f8")).tolist() == [0.0, 1.0, 2.0]
+
+
+def test_a_tensor_whose_value_is_read_is_read_at_each_call():
+    ends = [lamina.linspace(0, lamina.tensor(float(k)), 2)[1].item() for k in (1, 2, 3)]
+    assert ends == [1.0, 2.0, 3.0]
