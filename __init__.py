@@ -3,13 +3,15 @@
 The public face hands names on and defines nothing: ops stand in ir/ops, what runs them in runtime.
 """
 
-from . import autograd, data, nn, optim, runtime
-from .facade import amp, backends, compiler, cuda, fft, linalg, random, special, utils
-from .facade.amp import autocast
+from . import autograd, data, distributions, func, nn, optim, runtime
+from .facade import amp, backends, compiler, cpu, cuda, fft, linalg, random, special, utils
+from .facade.amp import autocast, get_autocast_dtype, is_autocast_enabled
 from .facade.compiler import _dynamo, compile
 from .facade.late import __getattr__  # the compiler, and ops entered later
 from .facade.names import *  # noqa: F403 - what PyTorch's module has besides ops
+from .facade.root import *  # noqa: F403 - and what is made of ops and modules
 from .facade.script import install_as_torch
+from .func import vmap
 from .ir.dtypes import DType as dtype
 from .ir.dtypes import (
     bfloat16,
@@ -39,6 +41,7 @@ from .ir.errors import (
     KernelError,
     LaminaError,
     ShapeError,
+    TransformError,
 )
 from .ir.types import Device as device
 from .ir.version import __version__

@@ -1,4 +1,4 @@
-"""The command line: `python -m lamina run script.py`, `demo`, `info`, `export --loader file`."""
+"""The command line: `python -m lamina run script.py`, `demo`, `info`, `names`, `export --loader file`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from .demo import main as demo
-from .facade import info, script
+from .facade import info, offered, script
 from .ir.version import __version__
 from .jit.artifact import write_loader
 
@@ -21,6 +21,11 @@ def main(argv: list[str] | None = None) -> int:
     running.add_argument("args", nargs=argparse.REMAINDER, help="what the script finds in sys.argv")
     commands.add_parser("demo", help="train a network on handwritten digits", add_help=False)
     commands.add_parser("info", help="print versions and what this machine is")
+    naming = commands.add_parser("names", help="tell whether names of PyTorch's are offered, and why not")
+    naming.add_argument(
+        "names", nargs="*", help="torch.stft, torch.nn, ...; all of PyTorch's modules unless given"
+    )
+    naming.add_argument("--page", action="store_true", help="the whole list, as Markdown")
     exporting = commands.add_parser("export", help="write what runs exported models where NumPy is alone")
     about = "where lamina_model.py, a module that needs NumPy alone, is written to"
     exporting.add_argument("--loader", metavar="path", required=True, help=about)
@@ -30,6 +35,10 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(given)
     if options.command == "run":
         return script.run(options.script, options.args)
+    if options.command == "names":
+        asked = options.names or list(offered.pytorch_names())
+        print(offered.page().rstrip() if options.page else "\n".join(map(offered.told, asked)))
+        return 0
     if options.command == "export":
         print(write_loader(options.loader))
         return 0

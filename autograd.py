@@ -1,4 +1,4 @@
-"""Hand on what differentiates: `backward`, `grad`, custom functions, checks of gradients, gradient modes."""
+"""Hand on what differentiates: `backward`, `grad`, custom functions, checks, modes, forward mode."""
 
 from .runtime import (
     Function,
@@ -13,6 +13,7 @@ from .runtime import (
     set_grad_enabled,
 )
 from .runtime import derivatives as functional
+from .runtime import forward as forward_ad
 from .runtime.creation import Variable
 from .runtime.modes import set_detect_anomaly
 
@@ -22,6 +23,7 @@ __all__ = [
     "backward",
     "detect_anomaly",
     "enable_grad",
+    "forward_ad",
     "functional",
     "grad",
     "gradcheck",

@@ -5,15 +5,27 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from .. import autograd, data, nn
-from . import amp, backends, compiler, cuda, fft, linalg, random, special, utils
+from .. import autograd, data, distributions, nn, optim
+from ..distributions import parameters
+from . import amp, backends, compiler, cpu, cuda, fft, linalg, random, special, swa_utils, utils
 
 ROOT = __package__.rpartition(".")[0]  # lamina
+
+# PyTorch has a module for each family; here they stand together.
+_FAMILIES = (
+    "bernoulli", "beta", "binomial", "cauchy", "chi2", "continuous_bernoulli", "dirichlet", "exp_family",
+    "exponential", "fishersnedecor", "gamma", "generalized_pareto", "geometric", "gumbel", "half_cauchy",
+    "half_normal", "independent", "inverse_gamma", "kumaraswamy", "laplace", "lkj_cholesky", "log_normal",
+    "logistic_normal", "lowrank_multivariate_normal", "mixture_same_family", "multinomial",
+    "multivariate_normal", "negative_binomial", "normal", "one_hot_categorical", "pareto", "poisson",
+    "studentT", "transformed_distribution", "uniform", "von_mises", "weibull", "wishart",
+)  # fmt: skip
 
 # As PyTorch spells them, below `torch`.
 MODULES: dict[str, ModuleType] = {
     "_dynamo": compiler._dynamo,
     "amp": amp,
+    "autograd.forward_ad": autograd.forward_ad,
     "autograd.function": autograd,
     "autograd.functional": autograd.functional,
     "autograd.variable": autograd,
@@ -22,18 +34,28 @@ MODULES: dict[str, ModuleType] = {
     "backends.cudnn": backends.cudnn,
     "backends.mps": backends.mps,
     "compiler": compiler,
+    "cpu": cpu,
+    "cpu.amp": cpu.amp,
     "cuda": cuda,
-    "cuda.amp": amp,
+    "cuda.amp": cuda.amp,
+    "distributions": distributions,
+    **{f"distributions.{family}": distributions for family in _FAMILIES},
+    "distributions.relaxed_bernoulli": distributions.relaxed,
+    "distributions.relaxed_categorical": distributions.relaxed,
+    "distributions.utils": parameters,
     "fft": fft,
     "linalg": linalg,
     "nn.modules": nn,
-    "nn.parameter": nn,
+    "nn.modules.module": nn.module,
+    "optim.swa_utils": swa_utils,
     "random": random,
     "special": special,
     "utils": utils,
+    "utils.checkpoint": utils.checkpoint,
     "utils.data": data,
     "utils.data.dataloader": data,
     "utils.data.dataset": data,
+    "utils.data.distributed": data,
     "utils.data.sampler": data,
     "utils.dlpack": utils.dlpack,
 }
@@ -43,3 +65,7 @@ def offer() -> None:
     """Let `import lamina.utils.data` find these modules: Python looks among the loaded ones first."""
     for name, module in MODULES.items():
         sys.modules.setdefault(f"{ROOT}.{name}", module)
+        parent, _, leaf = name.rpartition(".")
+        if parent == "distributions" and not hasattr(distributions, leaf):
+            setattr(distributions, leaf, module)
+    vars(optim).setdefault("swa_utils", swa_utils)  # it is of optim and nn, which don't know each other

@@ -93,7 +93,11 @@ def is_nonzero(input: Tensor) -> bool:
 
 def broadcast_shapes(*shapes: Any) -> Size:
     """The shape that tensors of these shapes broadcast to.  Raises ShapeError."""
-    return Size(common_shape("broadcast_shapes", *((s,) if isinstance(s, int) else tuple(s) for s in shapes)))
+    return Size(
+        common_shape(
+            "broadcast_shapes", *(tuple(s) if isinstance(s, (tuple, list)) else (s,) for s in shapes)
+        )
+    )
 
 
 def detach(input: Tensor) -> Tensor:

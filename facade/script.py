@@ -27,11 +27,8 @@ BUILT_ON_TORCH = (
     "pytorch_lightning", "functorch",
 )  # fmt: skip
 REMEDIES = {
-    "torch.func": "torch.autograd.functional has jacobian, hessian, vjp and jvp",
-    "torch.distributions": "write the log-probability out, and draw with torch.normal, torch.multinomial",
     "torch.distributed": "run in one process",
     "torch.multiprocessing": "use Python's multiprocessing; tensors can be pickled",
-    "torch.fft": "Lamina has no complex numbers; numpy.fft works on x.numpy()",
     "torch.onnx": "save the parameters with torch.save, a safetensors file",
 }
 

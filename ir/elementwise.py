@@ -45,6 +45,8 @@ def elementwise(
     dtypes: str = "all",
     commutative: bool = False,
     inplace: bool = True,
+    movement: bool = False,
+    refuses: bool = False,
     lower: lowering.Lowering | None = None,
     complex: str | None = None,
     **record: Any,
@@ -60,6 +62,8 @@ def elementwise(
     grad       as in Op, or "derived" from the body, or None for an op that has none.
     dtypes     what the dtype computed in may be; others raise DTypeError.
     complex    as in Op: whether it may be complex, too.
+    movement   halves stay halves: the op is about how numbers are written.
+    refuses    there are values of its operands that it raises an error for.
     lower      where one scalar body can't say it for every dtype.
 
     Operands that are None are left out of broadcasting and promotion.
@@ -104,6 +108,8 @@ def elementwise(
         dtypes=dtypes,
         complex=complex,
         lower=lower or lowering.pointwise(body),
-        traits=Traits(elementwise=True, commutative=commutative, inplace=inplace),
+        traits=Traits(
+            elementwise=True, commutative=commutative, inplace=inplace, movement=movement, refuses=refuses
+        ),
         **({"samples": samples} | more | record),
     )

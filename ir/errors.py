@@ -61,6 +61,14 @@ class GradError(LaminaError):
     """A gradient that cannot be had."""
 
 
+class MissingError(LaminaError, NotImplementedError):
+    """What a class does not offer: a distribution no cumulative function, a pair no divergence."""
+
+
+class TransformError(LaminaError):
+    """What a function transform can't do: a value asked for inside of vmap, a tensor that outlived it."""
+
+
 class StateError(LaminaError):
     """A saved state that does not fit the module or the optimizer it is loaded into."""
 

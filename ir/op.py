@@ -318,24 +318,26 @@ class Composite:
     """A function written with ops, for every kind of operand: no record, no kernel of its own.
 
     public, method: whether it is a function of the package, a method of tensors (`x.float()` is no function).
+    inplace: whether there is a method `name_` besides, which writes the result into the first operand.
     """
 
     function: Callable
     method: bool
     aliases: tuple[str, ...]
     public: bool = True
+    inplace: bool = False
 
 
 COMPOSITES: dict[str, Composite] = {}
 
 
 def composite(
-    *, method: bool = True, aliases: tuple[str, ...] = (), public: bool = True
+    *, method: bool = True, aliases: tuple[str, ...] = (), public: bool = True, inplace: bool = False
 ) -> Callable[[Callable], Callable]:
     """Enter a function written with ops into the functions of the package and the methods of tensors."""
 
     def enter(function: Callable) -> Callable:
-        COMPOSITES[function.__name__] = Composite(function, method, aliases, public)
+        COMPOSITES[function.__name__] = Composite(function, method, aliases, public, inplace)
         return function
 
     return enter

@@ -25,11 +25,13 @@ def philox(seed: int, offset: int, count: int) -> np.ndarray:
     for start in range(0, count, _BLOCK):
         counters = np.arange(min(_BLOCK, count - start), dtype=np.uint64)
         counters += np.uint64((offset + start) & _MASK)
-        zero = np.zeros_like(counters)
-        philox_rounds(
-            seed, (counters & _LOW, counters >> _HALF, zero, zero.copy()), out[start : start + _BLOCK]
-        )
+        _of_counters(seed, counters, out[start : start + _BLOCK])
     return out
+
+
+def _of_counters(seed: int, counters: np.ndarray, out: np.ndarray) -> None:
+    zero = np.zeros_like(counters)
+    philox_rounds(seed, (counters & _LOW, counters >> _HALF, zero, zero.copy()), out)
 
 
 def philox_rounds(seed: int, counter: tuple, out: np.ndarray) -> None:
@@ -77,3 +79,13 @@ def words(state: np.ndarray, count: int) -> np.ndarray:
     if start + counters <= _KEPT:
         return _kept(seed, block)[start : start + counters].reshape(-1)[:count]
     return philox(seed, offset, counters).reshape(-1)[:count]
+
+
+def words_at(state: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """The words of single counters of the draw at `state`.  Shapes: int64[n] -> uint32[n, 4]."""
+    out = np.empty((len(numbers), 4), np.uint32)
+    for start in range(0, len(numbers), _BLOCK):
+        counters = numbers[start : start + _BLOCK].astype(np.uint64)
+        counters += np.uint64(int(state[1]) & _MASK)
+        _of_counters(int(state[0]), counters, out[start : start + _BLOCK])
+    return out

@@ -308,6 +308,7 @@ class _Step(Plan):
             doc="Run a traced forward.",
         )
         self.attrs: dict = {}
+        self.vjp = self.op.vjp
         self.small, self.rules, self.quick, self.raw_vjp, self.gradients = True, None, None, None, None
         self.vjp = self.op.vjp
         self.unused = (None,) * (len(outs) - 1)

@@ -7,6 +7,7 @@ from typing import Any
 from ..ir.dtypes import int64
 from ..ir.errors import ArgumentValueError, DTypeError, ShapeError
 from ..runtime import Function, Tensor, no_grad, ops
+from ..runtime.levels import has_values
 from ..runtime.modes import unheard
 
 
@@ -25,12 +26,14 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         return ops.zeros(*tensor.shape, num_classes, dtype=int64)
     if num_classes == -1:
         num_classes = int(tensor.max()) + 1
-    with unheard():
-        least, most = int(tensor.min()), int(tensor.max())
-    if least < 0 or most >= num_classes:
-        raise ArgumentValueError(
-            f"one_hot(tensor): class {least if least < 0 else most} is not between 0 and {num_classes - 1}"
-        )
+    if has_values(tensor):
+        with unheard():
+            least, most = int(tensor.min()), int(tensor.max())
+        if least < 0 or most >= num_classes:
+            raise ArgumentValueError(
+                f"one_hot(tensor): class {least if least < 0 else most} is not between 0 and "
+                f"{num_classes - 1}"
+            )
     classes = ops.arange(num_classes)
     return ops.eq(_inside(tensor, classes).unsqueeze(-1), classes).to(int64)
 

@@ -5,9 +5,15 @@ Most are the ops themselves.  The others say what an op does not: `inplace`, `tr
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
 from ..ir.errors import ArgumentValueError
 from ..runtime import Tensor, ops
 from ..runtime import random as draws
+from ..runtime.autocasting import autocasting
 from ..runtime.ops import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -57,6 +63,7 @@ from ..runtime.ops import (
     normalize,
     pad,
     pairwise_distance,
+    pdist,
     pixel_shuffle,
     pixel_unshuffle,
     poisson_nll_loss,
@@ -79,16 +86,27 @@ from ..runtime.ops import im2col as unfold
 from ..runtime.refusal import refusing, refusing_names
 from .bags import embedding, embedding_bag, one_hot
 from .ctc import ctc_loss
-from .images import affine_grid, grid_sample, interpolate, upsample
+from .images import affine_grid, grid_sample, interpolate, upsample, upsample_bilinear, upsample_nearest
+from .linear_loss import linear_cross_entropy
 from .margins import multi_margin_loss, multilabel_margin_loss, triplet_margin_with_distance_loss
 from .multihead import multi_head_attention_forward, scaled_dot_product_attention
 from .pools import (
     adaptive_max_pool1d,
+    adaptive_max_pool1d_with_indices,
     adaptive_max_pool2d,
+    adaptive_max_pool2d_with_indices,
     adaptive_max_pool3d,
+    adaptive_max_pool3d_with_indices,
+    fractional_max_pool2d,
+    fractional_max_pool2d_with_indices,
+    fractional_max_pool3d,
+    fractional_max_pool3d_with_indices,
     max_pool1d,
+    max_pool1d_with_indices,
     max_pool2d,
+    max_pool2d_with_indices,
     max_pool3d,
+    max_pool3d_with_indices,
 )
 
 
@@ -173,6 +191,31 @@ def rrelu(
     slope = ops.empty_like(input).detach().uniform_(lower, upper)
     out = ops.where(input >= 0, input, input * slope)
     return input.copy_(out) if inplace else out
+
+
+def _in_place(function: Callable) -> Callable:
+    """The form of a nonlinearity that writes its result over the input."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Tensor:
+        return function(**{**signature.bind(*args, **kwargs).arguments, "inplace": True})
+
+    signature = inspect.signature(function)
+    run.__name__ = run.__qualname__ = f"{function.__name__}_"
+    run.__doc__ = f"As `{function.__name__}`, written over the input."
+    return run
+
+
+celu_, elu_, hardtanh_, leaky_relu_ = map(_in_place, (celu, elu, hardtanh, leaky_relu))
+relu_, rrelu_, selu_, threshold_ = map(_in_place, (relu, rrelu, selu, threshold))
+
+
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:  # noqa: F811
+    """A convolution of [T, B, C_in] with a weight [K, C_in, C_out] -> [T + 2 pad - K + 1, B, C_out]."""
+    return ops.conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, 1, pad).permute(2, 0, 1)
+
+
+native_channel_shuffle = channel_shuffle
 
 
 def gumbel_softmax(
@@ -272,4 +315,7 @@ def feature_alpha_dropout(
     return _drop_to_limit(input, p, shape, inplace) if training and p else input
 
 
+for _name in ("scaled_dot_product_attention", "ctc_loss", "grid_sample", "max_pool3d", "multi_margin_loss",
+              "multilabel_margin_loss"):  # fmt: skip
+    globals()[_name] = refusing(autocasting(globals()[_name], _name), _name)
 refusing_names(globals(), "lamina.nn", spared=("relu",))

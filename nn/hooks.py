@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..ir.errors import ArgumentError
 from ..runtime import Tensor
 from ..runtime.function import Function
+from .members import Tracked
 
 if TYPE_CHECKING:
     from .module import Module
@@ -54,6 +55,105 @@ def add(hooks: dict[int, Hook], hook: Hook, prepend: bool = False) -> RemovableH
     hooks[handle.id] = hook
     hooks.update(others)
     return handle
+
+
+class Everywhere(Tracked):
+    """The hooks of all modules' calls, ahead of their own.
+
+    changed: told whether there are any, so that calls need not ask as long as there are none.
+    """
+
+    __slots__ = ("changed",)
+    changed: Callable[[bool], None]
+
+    def _put(self, key: Any, value: Any) -> None:
+        super()._put(key, value)
+        self.changed(True)
+
+    def _dropped(self, key: Any) -> None:
+        super()._dropped(key)
+        self.changed(bool(self))
+
+
+EVERYWHERE = Everywhere()
+# Those called when a parameter, a buffer or a child is registered with any module.
+_REGISTERED: dict[int, Hook] = Tracked()
+
+
+def registered(kind: str, module: Module, name: str, value: Any) -> Any:
+    """What is registered in the end, after the hooks for that kind have seen it."""
+    for hook in [*_REGISTERED.values()] if _REGISTERED else ():
+        if hook.kind == kind and (replaced := hook.function(module, name, value)) is not None:
+            value = replaced
+    return value
+
+
+def register_module_forward_pre_hook(hook: Callable) -> RemovableHandle:
+    """Call `hook(module, args)` before every module's forward, ahead of the module's own hooks."""
+    return add(EVERYWHERE, Hook("forward_pre", hook))
+
+
+def register_module_forward_hook(
+    hook: Callable, *, with_kwargs: bool = False, always_call: bool = False
+) -> RemovableHandle:
+    """Call `hook(module, args, output)` after every module's forward, ahead of the module's own hooks."""
+    return add(EVERYWHERE, Hook("forward", hook, with_kwargs, always_call))
+
+
+def register_module_full_backward_hook(hook: Callable) -> RemovableHandle:
+    """Call `hook(module, grad_input, grad_output)` for every module, ahead of the module's own hooks."""
+    return add(EVERYWHERE, Hook("backward", hook))
+
+
+def register_module_full_backward_pre_hook(hook: Callable) -> RemovableHandle:
+    """Call `hook(module, grad_output)` for every module, ahead of the module's own hooks."""
+    return add(EVERYWHERE, Hook("backward_pre", hook))
+
+
+def register_module_parameter_registration_hook(hook: Callable) -> RemovableHandle:
+    """Call `hook(module, name, param)` when a parameter is registered; what it returns takes its place."""
+    return add(_REGISTERED, Hook("parameter", hook))
+
+
+def register_module_buffer_registration_hook(hook: Callable) -> RemovableHandle:
+    """Call `hook(module, name, buffer)` when a buffer is registered; what it returns takes its place."""
+    return add(_REGISTERED, Hook("buffer", hook))
+
+
+def register_module_module_registration_hook(hook: Callable) -> RemovableHandle:
+    """Call `hook(module, name, child)` when a child is registered; what it returns takes its place."""
+    return add(_REGISTERED, Hook("module", hook))
+
+
+class Shown(MutableMapping):
+    """One kind of a module's hooks, as PyTorch shows it: functions by the ids of their handles."""
+
+    def __init__(self, hooks: dict[int, Hook], kind: str):
+        self.hooks, self.kind = hooks, kind
+
+    def __getitem__(self, key: int) -> Callable:
+        if key not in [*self]:
+            raise KeyError(key)
+        return self.hooks[key].function
+
+    def __setitem__(self, key: int, function: Callable) -> None:
+        self.hooks[key] = Hook(self.kind, function)
+
+    def __delitem__(self, key: int) -> None:
+        if key not in [*self]:
+            raise KeyError(key)
+        del self.hooks[key]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([key for key, hook in self.hooks.items() if hook.kind == self.kind])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def shown(kind: str) -> property:
+    """The attribute of modules that shows one kind of their hooks."""
+    return property(lambda module: Shown(module._call_hooks, kind))
 
 
 def call(module: Module, args: tuple, kwargs: dict[str, Any]) -> Any:

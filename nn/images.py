@@ -143,6 +143,16 @@ def upsample(
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
+def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """The older name of `interpolate` with mode "nearest"."""
+    return interpolate(input, size, scale_factor)
+
+
+def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """The older name of `interpolate` with mode "bilinear" and aligned corners."""
+    return interpolate(input, size, scale_factor, "bilinear", True)
+
+
 def affine_grid(theta: Tensor, size: Any, align_corners: bool | None = None) -> Tensor:
     """The places, for `grid_sample`, at which an affine map takes the pixels of an output of `size`.
 
@@ -177,9 +187,13 @@ def _reflected(at: Tensor, low: float, high: float) -> Tensor:
     return ops.where(away > span, 2 * span - away, away) + low
 
 
-def _places(at: Tensor, size: int, padding_mode: str, align: bool) -> Tensor:
-    """Coordinates from -1 to 1 as places in the input, moved inside as `padding_mode` says."""
-    x = (at + 1) * ((size - 1) / 2) if align else ((at + 1) * size - 1) * 0.5
+def _unscaled(at: Tensor, size: int, align: bool) -> Tensor:
+    """Coordinates from -1 to 1 as places in the input."""
+    return (at + 1) * ((size - 1) / 2) if align else ((at + 1) * size - 1) * 0.5
+
+
+def _inside(x: Tensor, size: int, padding_mode: str, align: bool) -> Tensor:
+    """Places moved inside as `padding_mode` says."""
     if padding_mode == "reflection":
         x = _reflected(x, 0.0, size - 1.0) if align else _reflected(x, -0.5, size - 0.5)
     return x if padding_mode == "zeros" else x.clamp(0, size - 1)
@@ -195,13 +209,15 @@ def grid_sample(
     """Read an image at places between -1 and 1, x before y, as seen from its centre.
 
     Shapes: [N, C, H, W], [N, h, w, 2] -> [N, C, h, w]; with a depth [N, C, D, H, W], [N, d, h, w, 3].
-    mode: "bilinear" or "nearest".  padding_mode, for places outside: "zeros", "border" or "reflection".
+    mode: "bilinear", "nearest", or for images "bicubic".
+    padding_mode, for places outside: "zeros", "border" or "reflection".
     Raises ShapeError, ArgumentValueError.
     """
     n = input.ndim - 2
-    if mode not in ("bilinear", "nearest") or padding_mode not in ("zeros", "border", "reflection"):
+    known = ("bilinear", "nearest", "bicubic") if n == 2 else ("bilinear", "nearest")
+    if mode not in known or padding_mode not in ("zeros", "border", "reflection"):
         raise ArgumentValueError(
-            f"grid_sample: mode is 'bilinear' or 'nearest', padding_mode 'zeros', 'border' or 'reflection', "
+            f"grid_sample: mode is one of {known}, padding_mode 'zeros', 'border' or 'reflection', "
             f"not {mode!r} and {padding_mode!r}"
         )
     if n not in (2, 3) or grid.ndim != n + 2 or grid.shape[-1] != n or grid.shape[0] != input.shape[0]:
@@ -215,9 +231,17 @@ def grid_sample(
     flat = input.reshape(batch, channels, -1)
     corners: list[tuple[Any, Any]] = [(None, None)]  # (place in the flattened image, weight)
     for d, size in enumerate(sizes):
-        at = _places(grid[..., n - 1 - d].reshape(batch, 1, count), size, padding_mode, bool(align_corners))
+        align = bool(align_corners)
+        at = _unscaled(grid[..., n - 1 - d].reshape(batch, 1, count), size, align)
+        at = at if mode == "bicubic" else _inside(at, size, padding_mode, align)
         base = (at.round() if mode == "nearest" else at.floor()).detach()
-        taps = [(base, None)] if mode == "nearest" else [(base, 1.0 - (at - base)), (base + 1.0, at - base)]
+        if mode == "bicubic":  # each of its places is moved inside for itself
+            weights = enumerate(_cubic_weights(at - base))
+            taps = [(_inside(base + (k - 1.0), size, padding_mode, align), w) for k, w in weights]
+        elif mode == "nearest":
+            taps = [(base, None)]
+        else:
+            taps = [(base, 1.0 - (at - base)), (base + 1.0, at - base)]
         found = []
         for index, weight in taps:
             inside = ((index >= 0) & (index <= size - 1)).to(input.dtype)

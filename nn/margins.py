@@ -30,6 +30,9 @@ def multi_margin_loss(
     if p not in (1, 2):
         raise ArgumentValueError(f"multi_margin_loss(p): p must be 1 or 2, not {p}")
     reduction = reduction_of("multi_margin_loss", size_average, reduce, reduction)
+    if input.ndim < 2 and target.numel() == 1:  # one row: its loss is 0-d
+        rows = input.reshape(1, -1), target.reshape(1)
+        return multi_margin_loss(*rows, p, margin, weight, reduction=reduction).reshape(())
     if target.ndim != input.ndim - 1 or target.shape != input.shape[:-1]:
         raise ShapeError(
             "multi_margin_loss: the target has one class for each row of scores",
@@ -63,6 +66,8 @@ def multilabel_margin_loss(
             f"input: {input._meta}",
             f"target: {target._meta}",
         )
+    if input.ndim == 0:
+        return multilabel_margin_loss(input.reshape(1), target.reshape(1), reduction=reduction)
     counts = ops.cumsum((target == -1).to(target.dtype), -1) == 0  # labels before the first -1
     places = ops.where(counts, target, 0)
     shares = counts.to(input.dtype)

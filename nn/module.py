@@ -8,18 +8,28 @@ from functools import partial
 from typing import Any
 
 from ..ir.dtypes import DType, as_dtype, bfloat16, float16, float32, float64
-from ..ir.errors import ArgumentError, DTypeError
+from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DTypeError
 from ..ir.types import Device
-from ..runtime import Parameter, Tensor, modes
+from ..runtime import Parameter, Tensor, modes, ops
 from ..runtime.refusal import refuse
 from . import hooks as hooking
 from . import state
 from .epoch import advance, hand_out
 from .hooks import Hook, RemovableHandle
 from .members import Members, Owner, Plain, Tracked, fields, is_kept, set_fields
+from .parameter import Buffer, is_lazy
 from .text import framed, indented
 
 MEMBERS = ("_parameters", "_buffers", "_modules")
+EVERYWHERE = hooking.EVERYWHERE
+# Offered here too, where PyTorch has them.
+register_module_buffer_registration_hook = hooking.register_module_buffer_registration_hook
+register_module_forward_hook = hooking.register_module_forward_hook
+register_module_forward_pre_hook = hooking.register_module_forward_pre_hook
+register_module_full_backward_hook = hooking.register_module_full_backward_hook
+register_module_full_backward_pre_hook = hooking.register_module_full_backward_pre_hook
+register_module_module_registration_hook = hooking.register_module_module_registration_hook
+register_module_parameter_registration_hook = hooking.register_module_parameter_registration_hook
 
 
 class Module(Plain):
@@ -43,14 +53,24 @@ class Module(Plain):
     _state_hooks: dict[int, Hook]
     # Keys that a state may lack without an error.
     _optional_state: tuple[str, ...] = ()
+    _version: int = 1
+    # Whether `__init__` hands its arguments on to the next class: for classes with other bases beside Module.
+    call_super_init: bool = False
 
-    def __init__(self) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if (args or kwargs) and not self.call_super_init:
+            raise ArgumentError(
+                f"{type(self).__name__}: Module.__init__() takes no arguments; "
+                f"{len(args) + len(kwargs)} were given"
+            )
         own = fields(self)
         own["training"] = True
         for name in MEMBERS:
             own[name] = Members().belong(self)
         own["_non_persistent_buffers_set"] = set()
         own["_call_hooks"], own["_state_hooks"] = Tracked(), Tracked()
+        if self.call_super_init:
+            super().__init__(*args, **kwargs)
 
     # ---- running ----
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -58,7 +78,7 @@ class Module(Plain):
         raise ArgumentError(f"{type(self).__name__} can't be called: its class defines no forward()")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if modes.WITHIN and (answer := modes.local.within) is not None:
+        if modes.WITHIN and (answer := modes.local.within) is not None and not modes.local.levels:
             answered = answer(self, args, kwargs)
             if answered is not modes.UNSERVED:
                 return answered
@@ -104,7 +124,12 @@ class Module(Plain):
             return
         if isinstance(value, Module):
             self._make_room("modules", self._modules, name)
-            self._modules[name] = value
+            self._modules[name] = hooking.registered("module", self, name, value)
+            return
+        if isinstance(value, Buffer):
+            persistent = value.persistent
+            self._make_room("buffers", self._buffers, name)
+            self.register_buffer(name, value, persistent)
             return
         if self._parameters:
             if name in self._parameters:
@@ -190,14 +215,14 @@ class Module(Plain):
                     f"a parameter can't be the result of a computation: {name!r}",
                     "make a new Parameter(x.detach()), or compute x in forward()",
                 )
-        self._parameters[name] = param
+        self._parameters[name] = hooking.registered("parameter", self, name, param)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Add a tensor that is state but no parameter; the state dict has those that are persistent."""
         self._check_name("buffer", self._buffers, name)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise ArgumentError(f"a buffer must be a tensor or None, not {type(tensor).__name__}: {name!r}")
-        self._buffers[name] = tensor
+        self._buffers[name] = hooking.registered("buffer", self, name, tensor)
         (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(
             name
         )
@@ -214,7 +239,7 @@ class Module(Plain):
         self._check_name("module", self._modules, name)
         if module is not None and not isinstance(module, Module):
             raise no_child(module, name)
-        self._modules[name] = module
+        self._modules[name] = hooking.registered("module", self, name, module)
 
     # ---- what is inside ----
     def named_modules(
@@ -293,6 +318,24 @@ class Module(Plain):
             found = inside
         return found
 
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Put a module at a dotted path.  strict: one must be there already.
+
+        Raises AttributeError where the path leads nowhere, ArgumentValueError, ArgumentError.
+        """
+        path, _, name = target.rpartition(".") if isinstance(target, str) else ("", "", "")
+        if not name:
+            raise ArgumentValueError(f"set_submodule(target): the path of a child is wanted, not {target!r}")
+        if not isinstance(module, Module):
+            raise no_child(module, target)
+        parent = self.get_submodule(path)
+        here = getattr(parent, name, None)
+        if here is None if strict else False:
+            raise AttributeError(f"{type(parent).__name__} has no module {name!r}, asked for by {target!r}")
+        if here is not None and not isinstance(here, Module):
+            raise AttributeError(f"{type(parent).__name__}.{name} is no module, but a {type(here).__name__}")
+        setattr(parent, name, module)
+
     def get_parameter(self, target: str) -> Parameter:
         """The parameter at a dotted path.  Raises AttributeError."""
         return self._get_member("parameter", target)
@@ -330,7 +373,9 @@ class Module(Plain):
                     if grad is not None:
                         param.grad = fn(grad)
             for name, buffer in list(module._buffers.items()):
-                if buffer is not None:
+                if is_lazy(buffer):
+                    buffer.data = fn(buffer.data)
+                elif buffer is not None:
                     module._buffers[name] = fn(buffer)
         advance()
         return self
@@ -373,6 +418,20 @@ class Module(Plain):
         """Convert floating parameters and buffers to bfloat16, in place."""
         return self.to(bfloat16)
 
+    def to_empty(self, *, device: Any, recurse: bool = True) -> Module:
+        """Give parameters and buffers, in place, new memory on a device; what it holds is left open."""
+        return self._apply(lambda x: ops.empty(x.shape, dtype=x.dtype, device=device or x.device), recurse)
+
+    def share_memory(self) -> Module:
+        """Refuse: tensors here can't be moved into memory that several processes write.
+
+        Raises DeviceError.
+        """
+        raise DeviceError(
+            f"{type(self).__name__}.share_memory(): Lamina's tensors can't move into shared memory",
+            "hand state_dict() to the other process, and back what it changed",
+        )
+
     def cpu(self) -> Module:
         """Move to the CPU, in place."""
         return self.to("cpu")
@@ -413,8 +472,10 @@ class Module(Plain):
     # ---- hooks ----
     def hooks(self, kind: str) -> list[Hook]:
         """The hooks of one kind, in the order in which they are called."""
-        every = self._call_hooks if kind.startswith(("forward", "backward")) else self._state_hooks
-        return [hook for hook in every.values() if hook.kind == kind]
+        if not kind.startswith(("forward", "backward")):
+            return [hook for hook in self._state_hooks.values() if hook.kind == kind]
+        found = [hook for hook in self._call_hooks.values() if hook.kind == kind]
+        return [hook for hook in EVERYWHERE.values() if hook.kind == kind] + found if EVERYWHERE else found
 
     def register_forward_pre_hook(
         self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
@@ -455,6 +516,10 @@ class Module(Plain):
         """Call `hook(module, state_dict, prefix, metadata)` with the state taken, which it may change."""
         return hooking.add(self._state_hooks, Hook("save", hook))
 
+    def _register_state_dict_hook(self, hook: Callable) -> RemovableHandle:
+        """As `register_state_dict_post_hook`; what the hook returns, unless None, takes the state's place."""
+        return hooking.add(self._state_hooks, Hook("save_replacing", hook))
+
     def register_load_state_dict_pre_hook(self, hook: Callable) -> RemovableHandle:
         """Call a hook before loading; it may change the state_dict, which is a copy, and the lists.
 
@@ -488,6 +553,21 @@ class Module(Plain):
             destination[slot.key] = value if keep_vars else value.detach()
         if self.has_extra_state():
             destination[prefix + state.EXTRA] = self.get_extra_state()
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        local_metadata: Mapping[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Load this module's own state, without its children's; a subclass may change the state before."""
+        state.load_own(
+            self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
@@ -535,6 +615,10 @@ class Module(Plain):
         return framed(self._get_name(), self.extra_repr(), lines)
 
 
+for _kind in ("forward", "forward_pre", "backward", "backward_pre"):
+    setattr(Module, f"_{_kind}_hooks", hooking.shown(_kind))
+
+
 def observed_call(self: Module, *args: Any, **kwargs: Any) -> Any:
     """What `Module.__call__` does by itself: the form of it that a recorder follows."""
     try:
@@ -543,6 +627,26 @@ def observed_call(self: Module, *args: Any, **kwargs: Any) -> Any:
         return self.forward(*args, **kwargs)
     except Exception as error:
         refuse(error, type(self).__name__, self.forward, args, kwargs)
+
+
+def _called_with_every_hook(self: Module, *args: Any, **kwargs: Any) -> Any:
+    """What a module's call is while there are hooks of all modules."""
+    try:
+        return hooking.call(self, args, kwargs)
+    except Exception as error:
+        refuse(error, type(self).__name__, self.forward, args, kwargs)
+
+
+_called_with_every_hook.__name__ = "__call__"
+_PLAIN_CALL = Module.__call__
+
+
+def _follow_hooks(some: bool) -> None:
+    Module.__call__ = _called_with_every_hook if some else _PLAIN_CALL  # type: ignore[method-assign]
+    advance()
+
+
+EVERYWHERE.changed = _follow_hooks
 
 
 def no_child(given: Any, name: str) -> ArgumentError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ir.errors import ArgumentValueError
 from ..ir.shapes import pair
 from ..runtime import Tensor
 from . import functional as F
@@ -272,3 +273,55 @@ class AdaptiveMaxPool3d(_AdaptiveMax):
     """
 
     function = staticmethod(F.adaptive_max_pool3d)
+
+
+class _FractionalMaxPool(Module):
+    function: Any
+    sizes: int
+
+    def __init__(
+        self,
+        kernel_size: Any,
+        output_size: Any = None,
+        output_ratio: Any = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ):
+        super().__init__()
+        name, n = type(self).__name__, self.sizes
+        if (output_size is None) == (output_ratio is None):
+            raise ArgumentValueError(f"{name}: one of output_size and output_ratio must be given")
+        self.kernel_size = pair(name, "kernel_size", kernel_size, n)
+        self.return_indices = return_indices
+        self.register_buffer("_random_samples", _random_samples)
+        self.output_size = None if output_size is None else pair(name, "output_size", output_size, n)
+        ratio = output_ratio
+        if ratio is not None:
+            ratio = tuple(ratio) if isinstance(ratio, (tuple, list)) else (ratio,) * n
+            if len(ratio) != n or not all(isinstance(r, (int, float)) and 0 < r < 1 for r in ratio):
+                raise ArgumentValueError(
+                    f"{name}: output_ratio must lie between 0 and 1, not at {output_ratio}"
+                )
+        self.output_ratio = ratio
+
+    def forward(self, input: Tensor) -> Any:
+        return self.function(
+            input,
+            self.kernel_size,
+            self.output_size,
+            self.output_ratio,
+            self.return_indices,
+            _random_samples=self._random_samples,
+        )
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """The greatest of windows at places drawn at random.  Shapes: [N, C, H, W] -> [N, C, *output_size]."""
+
+    sizes, function = 2, staticmethod(F.fractional_max_pool2d)
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """The greatest of windows at places drawn at random.  Shapes: [N, C, D, H, W] -> [N, C, *output_size]."""
+
+    sizes, function = 3, staticmethod(F.fractional_max_pool3d)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..ir.errors import ArgumentError, StateError
 from ..runtime import Parameter, Tensor, no_grad
+from .parameter import is_lazy
 
 if TYPE_CHECKING:
     from .module import Module
@@ -33,8 +34,15 @@ def save(module: Module, destination: dict[str, Any], prefix: str, keep_vars: bo
     for name, child in module._modules.items():
         if child is not None:
             child.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
-    for hook in module.hooks("save"):
-        hook.function(module, destination, prefix, {})
+    for hook in [*module._state_hooks.values()]:
+        if hook.kind not in ("save", "save_replacing"):
+            continue
+        replaced = hook.function(module, destination, prefix, {})
+        if replaced is not None and hook.kind == "save":
+            raise ArgumentError(
+                "a hook of register_state_dict_post_hook must return None: it changes the state"
+            )
+        destination = destination if replaced is None else replaced
     return destination
 
 
@@ -49,6 +57,8 @@ class Slot(NamedTuple):
     def fill(self, value: Tensor, assign: bool) -> None:
         """Copy the value into the tensor that stands here; or let it take that tensor's place."""
         here = self.members[self.name]
+        if is_lazy(here):  # and so is the value, and there is nothing to copy
+            return
         if not assign:
             here.copy_(value)
         elif isinstance(here, Parameter):
@@ -66,47 +76,93 @@ def slots(module: Module, prefix: str) -> Iterator[Slot]:
                 yield Slot(prefix + name, members, name, name in module._optional_state)
 
 
-def load(module: Module, state: Mapping[str, Any], strict: bool, assign: bool) -> IncompatibleKeys:
+class Loading(OrderedDict):
+    """A state that is being loaded, and what of it goes where: nothing is copied before all is checked."""
+
+    def __init__(self, state: Mapping[str, Any]):
+        super().__init__(state)
+        self.found: list[tuple[Slot, Any]] = []
+        self.extras: list[tuple[Module, Any]] = []
+        self.expected: set[str] = set()
+        self.reached = True  # `load_own` was called for the module at hand
+        self.metadata: Mapping[str, Any] = getattr(state, "_metadata", None) or {}
+
+    def copy_all(self, assign: bool) -> None:
+        """Put everything in its place."""
+        with no_grad():
+            for place, value in self.found:
+                place.fill(value, assign)
+        for part, value in self.extras:
+            part.set_extra_state(value)
+
+
+def load_own(
+    module: Module,
+    state_dict: Mapping[str, Any],
+    prefix: str,
+    metadata: Mapping[str, Any],
+    strict: bool,
+    missing: list[str],
+    unexpected: list[str],
+    wrong: list[str],
+) -> None:
+    """Check a module's own part of a state, and copy it, at once unless the state is a Loading."""
+    state = state_dict if isinstance(state_dict, Loading) else Loading(state_dict)
+    state.reached = True
+    for hook in module.hooks("load_pre"):
+        arguments = (state, prefix, metadata, strict, missing, unexpected, wrong)
+        hook.function(*((module, *arguments) if hook.with_module else arguments))
+    for place in slots(module, prefix):
+        state.expected.add(place.key)
+        if place.key not in state:
+            missing += [] if place.optional else [place.key]
+            continue
+        here, value = place.members[place.name], state[place.key]
+        if not isinstance(value, Tensor):
+            wrong.append(f"{place.key}: the state holds no tensor but a {type(value).__name__}")
+        elif is_lazy(here) != is_lazy(value):
+            wrong.append(f"{place.key}: the state's has no shape yet; call its module before saving")
+        elif not is_lazy(here) and here.shape != value.shape:
+            wrong.append(f"{place.key}: the module has {here._meta}, the state {value._meta}")
+        else:
+            state.found.append((place, value))
+    if module.has_extra_state():
+        key = prefix + EXTRA
+        state.expected.add(key)
+        if key in state:
+            state.extras.append((module, state[key]))
+        else:
+            missing.append(key)
+    if state is not state_dict and not wrong:
+        state.copy_all(False)
+
+
+def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bool) -> IncompatibleKeys:
     """Check the whole state against the whole module, then copy.
 
     Raises StateError, and then copies nothing.
     """
-    if not isinstance(state, Mapping):
-        raise ArgumentError(f"load_state_dict(state_dict): a mapping is wanted, not {type(state).__name__}")
-    state = OrderedDict(state)
+    if not isinstance(state_dict, Mapping):
+        raise ArgumentError(
+            f"load_state_dict(state_dict): a mapping is wanted, not {type(state_dict).__name__}"
+        )
+    state = Loading(state_dict)
     missing: list[str] = []
     unexpected: list[str] = []
     wrong: list[str] = []
-    places: list[Slot] = []
-    extras: list[tuple[str, Module]] = []
     named = list(module.named_modules(remove_duplicate=False))
     for path, part in named:
         prefix = path + "." if path else ""
-        for hook in part.hooks("load_pre"):
-            arguments = (state, prefix, {}, strict, missing, unexpected, wrong)
-            hook.function(*((part, *arguments) if hook.with_module else arguments))
-        places += slots(part, prefix)
-        if part.has_extra_state():
-            extras.append((prefix + EXTRA, part))
-    found = [place for place in places if place.key in state]
-    missing += [place.key for place in places if place.key not in state and not place.optional]
-    missing += [key for key, _ in extras if key not in state]
-    expected = {place.key for place in places} | {key for key, _ in extras}
-    unexpected += [key for key in state if key not in expected]
-    for place in found:
-        here, value = place.members[place.name], state[place.key]
-        if not isinstance(value, Tensor):
-            wrong.append(f"{place.key}: the state holds no tensor but a {type(value).__name__}")
-        elif here.shape != value.shape:
-            wrong.append(f"{place.key}: the module has {here._meta}, the state {value._meta}")
+        metadata = state.metadata.get(path, {})
+        state.reached = False
+        part._load_from_state_dict(state, prefix, metadata, strict, missing, unexpected, wrong)
+        if not state.reached:  # a class of the user's that loads by itself, and whose keys only it knows
+            own = (key for key in state if key.startswith(prefix))
+            state.expected |= {k for k in own if k[len(prefix) :].partition(".")[0] not in part._modules}
+    unexpected += [key for key in state if key not in state.expected]
     if wrong or (strict and (missing or unexpected)):
         raise misfit(module, missing if strict else [], unexpected if strict else [], wrong)
-    with no_grad():
-        for place in found:
-            place.fill(state[place.key], assign)
-    for key, part in extras:
-        if key in state:
-            part.set_extra_state(state[key])
+    state.copy_all(assign)
     result = IncompatibleKeys(missing, unexpected)
     for _, part in reversed(named):
         for hook in part.hooks("load"):

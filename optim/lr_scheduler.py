@@ -3,126 +3,43 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..ir.errors import ArgumentError, ArgumentValueError
-from ..runtime import Tensor
+from .cycles import CyclicLR, OneCycleLR
 from .optimizer import Optimizer
+from .schedule import Curve, LRScheduler, attributes, begin, current, for_each_group, scaled, set_rate
 
-
-def set_rate(group: dict[str, Any], rate: float) -> None:
-    """Give a group its learning rate; one that is a tensor stays that tensor, as a trace may hold it."""
-    if isinstance(group["lr"], Tensor):
-        group["lr"].fill_(rate)
-    else:
-        group["lr"] = rate
-
-
-class LRScheduler:
-    """Sets the learning rates of an optimizer's groups once an epoch.
-
-    A subclass says in `get_lr` what they are after `last_epoch` calls of `step()`. `base_lrs` are the rates
-    that the groups began with (kept in the groups as "initial_lr").
-    """
-
-    def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
-        if not isinstance(optimizer, Optimizer):
-            raise ArgumentError(f"a schedule needs an optimizer, not {type(optimizer).__name__}")
-        self.optimizer = optimizer
-        for i, group in enumerate(optimizer.param_groups):
-            if last_epoch == -1:
-                group.setdefault("initial_lr", float(group["lr"]))
-            elif "initial_lr" not in group:
-                raise ArgumentValueError(
-                    f"group {i} has no 'initial_lr', needed by a schedule resumed at epoch {last_epoch}"
-                )
-        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
-        self.last_epoch = last_epoch
-        self.step()
-
-    def get_lr(self) -> list[float]:
-        """The learning rate of each group at `last_epoch`."""
-        raise ArgumentError(f"{type(self).__name__} does not define get_lr")
-
-    def get_last_lr(self) -> list[float]:
-        """The rates that the last `step()` set."""
-        return self._last_lr
-
-    def step(self, epoch: int | None = None) -> None:
-        """Go to the next epoch (or to `epoch`) and set its rates."""
-        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
-        self._set(self.get_lr())
-
-    def _set(self, rates: Sequence[float]) -> None:
-        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-            set_rate(group, rate)
-        self._last_lr = current(self.optimizer)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimizer and what can't be saved (functions)."""
-        kept = {k: v for k, v in self.__dict__.items() if k != "optimizer" and not callable(v)}
-        return {k: v for k, v in kept.items() if not _functions(v)}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
-        self.__dict__.update(state_dict)
-
-
-def current(optimizer: Optimizer) -> list[float]:
-    """The groups' rates as they stand."""
-    return [float(group["lr"]) for group in optimizer.param_groups]
-
-
-def _functions(value: Any) -> bool:
-    return isinstance(value, list) and any(callable(v) for v in value)
-
-
-def _scaled(scheduler: LRScheduler, factor: float) -> list[float]:
-    return [base * factor for base in scheduler.base_lrs]
-
-
-class Curve(LRScheduler):
-    """A schedule in closed form that composes: where others change the rates too, it moves in proportion.
-
-    What it scales is the rate's distance from `eta_min`. While nobody else writes the rates, they are exactly
-    what `get_lr` says.
-    """
-
-    eta_min = 0.0
-
-    def step(self, epoch: int | None = None) -> None:
-        """Go to the next epoch, in proportion; or to `epoch`, whatever the rates are."""
-        if epoch is not None:
-            return super().step(epoch)
-        before = self.get_lr() if self.last_epoch >= 0 else self.base_lrs
-        self.last_epoch += 1
-        moved = zip(current(self.optimizer), before, self.get_lr(), strict=True)
-        return self._set([self._follow(*each) for each in moved])
-
-    def _follow(self, now: float, before: float, after: float) -> float:
-        if now == before:
-            return after
-        if before == self.eta_min:  # no proportion to it
-            return now + (after - before)
-        return self.eta_min + (now - self.eta_min) * (after - self.eta_min) / (before - self.eta_min)
+__all__ = [
+    "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR",
+    "ExponentialLR", "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR",
+    "PolynomialLR", "ReduceLROnPlateau", "SequentialLR", "StepLR",
+]  # fmt: skip
 
 
 class LambdaLR(LRScheduler):
     """lr = base * lr_lambda(epoch); one function, or one for each group."""
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Callable | Sequence[Callable], last_epoch: int = -1):
-        self.lr_lambdas = _for_each_group(optimizer, "lr_lambda", lr_lambda)
+        self.lr_lambdas = for_each_group(optimizer, "lr_lambda", lr_lambda)
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self):
         return [base * f(self.last_epoch) for base, f in zip(self.base_lrs, self.lr_lambdas, strict=True)]
 
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the optimizer; of functions that are objects, their attributes."""
+        return {**super().state_dict(), "lr_lambdas": [attributes(f) for f in self.lr_lambdas]}
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned; the functions stay."""
+        """Take over what `state_dict` returned; functions stay, objects get their attributes."""
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "lr_lambdas"})
+        for own, saved in zip(self.lr_lambdas, state_dict.get("lr_lambdas", ()), strict=False):
+            if saved is not None:
+                own.__dict__.update(saved)
 
 
 class MultiplicativeLR(LambdaLR):
@@ -135,15 +52,6 @@ class MultiplicativeLR(LambdaLR):
         return [rate * f(self.last_epoch) for rate, f in rates]
 
 
-def _for_each_group(optimizer: Optimizer, name: str, given: Any) -> list:
-    """A setting of each group: a list of them, or one for all. Raises ArgumentValueError."""
-    count = len(optimizer.param_groups)
-    found = list(given) if isinstance(given, (list, tuple)) else [given] * count
-    if len(found) != count:
-        raise ArgumentValueError(f"{name}: there are {count} parameter groups and {len(found)} values")
-    return found
-
-
 class StepLR(Curve):
     """lr = base * gamma ** (epoch // step_size)."""
 
@@ -154,7 +62,7 @@ class StepLR(Curve):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self):
-        return _scaled(self, self.gamma ** (self.last_epoch // self.step_size))
+        return scaled(self, self.gamma ** (self.last_epoch // self.step_size))
 
 
 class MultiStepLR(Curve):
@@ -168,7 +76,7 @@ class MultiStepLR(Curve):
 
     def get_lr(self):
         reached = bisect_right(sorted(self.milestones.elements()), self.last_epoch)
-        return _scaled(self, self.gamma**reached)
+        return scaled(self, self.gamma**reached)
 
 
 class ConstantLR(Curve):
@@ -181,7 +89,7 @@ class ConstantLR(Curve):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self):
-        return _scaled(self, self.factor if self.last_epoch < self.total_iters else 1.0)
+        return scaled(self, self.factor if self.last_epoch < self.total_iters else 1.0)
 
 
 class LinearLR(Curve):
@@ -198,7 +106,7 @@ class LinearLR(Curve):
 
     def get_lr(self):
         done = min(self.last_epoch, self.total_iters) / self.total_iters
-        return _scaled(self, self.start_factor + (self.end_factor - self.start_factor) * done)
+        return scaled(self, self.start_factor + (self.end_factor - self.start_factor) * done)
 
 
 class ExponentialLR(Curve):
@@ -209,7 +117,7 @@ class ExponentialLR(Curve):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self):
-        return _scaled(self, self.gamma**self.last_epoch)
+        return scaled(self, self.gamma**self.last_epoch)
 
 
 class PolynomialLR(Curve):
@@ -220,7 +128,7 @@ class PolynomialLR(Curve):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self):
-        return _scaled(self, (1 - min(self.last_epoch, self.total_iters) / self.total_iters) ** self.power)
+        return scaled(self, (1 - min(self.last_epoch, self.total_iters) / self.total_iters) ** self.power)
 
 
 class CosineAnnealingLR(Curve):
@@ -253,96 +161,54 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self.T_0, self.T_mult, self.eta_min = T_0, T_mult, eta_min
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self):
+    @property
+    def T_cur(self) -> float:
+        """How many epochs ago the last restart was."""
+        return self._period()[0]
+
+    @property
+    def T_i(self) -> int:
+        """How many epochs the current period has."""
+        return self._period()[1]
+
+    def _period(self) -> tuple[float, int]:
         length, into = self.T_0, float(self.last_epoch)
         while into >= length:
             into -= length
             length *= self.T_mult
             if self.T_mult == 1:
                 into %= length
+        return into, length
+
+    def step(self, epoch: float | None = None) -> None:
+        """Go to the next epoch, or to `epoch`, which may be a fraction, and set its rates."""
+        if epoch is not None and not epoch >= 0:
+            raise ArgumentValueError(f"step: an epoch is not negative: {epoch}")
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch  # type: ignore[assignment]
+        self._set(self.get_lr())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the optimizer."""
+        into, length = self._period()
+        return {
+            **super().state_dict(),
+            "T_cur": into,
+            "T_i": length,
+            "last_epoch": math.floor(self.last_epoch),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        super().load_state_dict({k: v for k, v in state_dict.items() if k not in ("T_cur", "T_i")})
+        self.last_epoch += state_dict.get("T_cur", 0) % 1
+
+    def get_lr(self):
+        into, length = self._period()
         share = (1 + math.cos(math.pi * into / length)) / 2
         return [self.eta_min + (base - self.eta_min) * share for base in self.base_lrs]
 
 
-class OneCycleLR(LRScheduler):
-    """lr rises from max_lr / div_factor to max_lr in the first part of the steps, then falls far below.
-
-    pct_start: that part. Momentum (or Adam's first beta) goes the other way, from max_momentum to
-    base_momentum and back, unless cycle_momentum=False. three_phase: lr falls as steeply as it rose, and only
-    then far below. Raises ArgumentError where the length is not given, ArgumentValueError for a step beyond
-    the cycle. Source: Smith and Topin, Super-convergence, 2018.
-    """
-
-    def __init__(
-        self, optimizer: Optimizer, max_lr: float | Sequence[float], total_steps: int | None = None,
-        epochs: int | None = None, steps_per_epoch: int | None = None, pct_start: float = 0.3,
-        anneal_strategy: str = "cos", cycle_momentum: bool = True,
-        base_momentum: float | Sequence[float] = 0.85, max_momentum: float | Sequence[float] = 0.95,
-        div_factor: float = 25.0, final_div_factor: float = 1e4, three_phase: bool = False,
-        last_epoch: int = -1,
-    ):  # fmt: skip
-        if total_steps is None:
-            if epochs is None or steps_per_epoch is None:
-                raise ArgumentError("OneCycleLR: give total_steps, or both epochs and steps_per_epoch")
-            total_steps = epochs * steps_per_epoch
-        if total_steps <= 0:
-            raise ArgumentValueError(f"OneCycleLR: the number of steps must be positive, not {total_steps}")
-        if not 0 <= pct_start <= 1:
-            raise ArgumentValueError(f"OneCycleLR: pct_start must lie in [0, 1], not {pct_start}")
-        if anneal_strategy not in ("cos", "linear"):
-            raise ArgumentValueError(f"anneal_strategy must be 'cos' or 'linear', not {anneal_strategy!r}")
-        self.momentum_name = "betas" if "betas" in optimizer.defaults else "momentum"
-        if cycle_momentum and self.momentum_name not in optimizer.defaults:
-            raise ArgumentValueError(
-                "OneCycleLR: the optimizer has no momentum to cycle", "pass cycle_momentum=False"
-            )
-        self.total_steps, self.anneal_strategy = total_steps, anneal_strategy
-        self.cycle_momentum = cycle_momentum
-        top, last = pct_start * total_steps - 1, total_steps - 1
-        self.ends = [top, 2 * top, last] if three_phase else [top, last]
-        self.levels = []
-        for high in _for_each_group(optimizer, "max_lr", max_lr):
-            first = high / div_factor
-            self.levels.append((first, high, *([first] * three_phase), first / final_div_factor))
-        self.momenta = [
-            (high, low, high, *([high] * three_phase))
-            for low, high in zip(
-                _for_each_group(optimizer, "base_momentum", base_momentum),
-                _for_each_group(optimizer, "max_momentum", max_momentum),
-                strict=True,
-            )
-        ]
-        if last_epoch == -1:
-            for group, levels in zip(optimizer.param_groups, self.levels, strict=True):
-                group["initial_lr"] = levels[0]
-        super().__init__(optimizer, last_epoch)
-
-    def get_lr(self):
-        if self.last_epoch > self.total_steps:  # loops step after their last batch too
-            raise ArgumentValueError(f"OneCycleLR: step {self.last_epoch} of a cycle of {self.total_steps}")
-        return [self._at(levels) for levels in self.levels]
-
-    def step(self, epoch: int | None = None) -> None:
-        """Go to the next step, and set its rates and momenta."""
-        super().step(epoch)
-        for group, levels in zip(self.optimizer.param_groups, self.momenta, strict=True):
-            if self.cycle_momentum and self.momentum_name == "betas":
-                group["betas"] = (self._at(levels), *group["betas"][1:])
-            elif self.cycle_momentum:
-                group["momentum"] = self._at(levels)
-
-    def _at(self, levels: Sequence[float]) -> float:
-        """Where the phases lead from one level to the next, the value at `last_epoch`."""
-        phase = min(bisect_left(self.ends, self.last_epoch), len(self.ends) - 1)
-        start, end = ([0, *self.ends])[phase : phase + 2]
-        share = (self.last_epoch - start) / (end - start)
-        low, high = levels[phase : phase + 2]
-        if self.anneal_strategy == "linear":
-            return low + (high - low) * share
-        return high + (low - high) * (1 + math.cos(math.pi * share)) / 2
-
-
-class ChainedScheduler:
+class ChainedScheduler(LRScheduler):
     """Several schedules of one optimizer, which all step together."""
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None):
@@ -355,23 +221,22 @@ class ChainedScheduler:
                 raise ArgumentValueError(f"ChainedScheduler: schedule {i} is of another optimizer")
         self._last_lr = current(self.optimizer)
 
-    def get_last_lr(self) -> list[float]:
-        """The rates that the last `step()` set."""
-        return self._last_lr
-
-    def step(self) -> None:
+    def step(self, epoch: int | None = None) -> None:
         """Let each schedule step, in order."""
+        if epoch is not None:
+            raise ArgumentError("ChainedScheduler.step() takes no epoch")
         for scheduler in self._schedulers:
             scheduler.step()
         self._last_lr = current(self.optimizer)
 
     def state_dict(self) -> dict[str, Any]:
         """The state of each schedule."""
-        return {"schedulers": [s.state_dict() for s in self._schedulers]}
+        return {"_last_lr": self._last_lr, "_schedulers": [s.state_dict() for s in self._schedulers]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over what `state_dict` returned."""
-        for scheduler, state in zip(self._schedulers, state_dict["schedulers"], strict=True):
+        self._last_lr = state_dict["_last_lr"]
+        for scheduler, state in zip(self._schedulers, state_dict["_schedulers"], strict=True):
             scheduler.load_state_dict(state)
 
 
@@ -382,6 +247,8 @@ class SequentialLR(LRScheduler):
         self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int],
         last_epoch: int = -1,
     ):  # fmt: skip
+        if any(isinstance(each, ReduceLROnPlateau) for each in schedulers):
+            raise ArgumentValueError("SequentialLR: it has no metric for a ReduceLROnPlateau")
         if len(milestones) != len(schedulers) - 1:
             raise ArgumentValueError(f"{len(schedulers)} schedules need {len(schedulers) - 1} milestones")
         self._schedulers, self._milestones = list(schedulers), list(milestones)
@@ -391,7 +258,7 @@ class SequentialLR(LRScheduler):
         self.optimizer, self.last_epoch = optimizer, last_epoch + 1
         for group in optimizer.param_groups:
             set_rate(group, group["initial_lr"])  # each schedule has set the rates that it begins with
-        self._schedulers[0].step(0)
+        begin(self._schedulers[0])
         self._last_lr = current(self.optimizer)
 
     def step(self, epoch: int | None = None) -> None:
@@ -399,24 +266,25 @@ class SequentialLR(LRScheduler):
         self.last_epoch += 1
         turn = bisect_right(self._milestones, self.last_epoch)
         if turn and self._milestones[turn - 1] == self.last_epoch:
-            self._schedulers[turn].step(0)
+            begin(self._schedulers[turn])
         else:
             self._schedulers[turn].step()
         self._last_lr = current(self.optimizer)
 
     def state_dict(self) -> dict[str, Any]:
         """The epoch, the milestones, and the state of each schedule."""
-        inner = [s.state_dict() for s in self._schedulers]
-        return {"last_epoch": self.last_epoch, "milestones": self._milestones, "schedulers": inner}
+        own = {"_milestones": self._milestones, "last_epoch": self.last_epoch, "_last_lr": self._last_lr}
+        return {**own, "_schedulers": [s.state_dict() for s in self._schedulers]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over what `state_dict` returned."""
-        self.last_epoch, self._milestones = state_dict["last_epoch"], state_dict["milestones"]
-        for scheduler, state in zip(self._schedulers, state_dict["schedulers"], strict=True):
+        self.last_epoch, self._milestones = state_dict["last_epoch"], state_dict["_milestones"]
+        self._last_lr = state_dict["_last_lr"]
+        for scheduler, state in zip(self._schedulers, state_dict["_schedulers"], strict=True):
             scheduler.load_state_dict(state)
 
 
-class ReduceLROnPlateau:
+class ReduceLROnPlateau(LRScheduler):
     """Multiplies the rates by `factor` when a metric has not improved for more than `patience` epochs."""
 
     def __init__(
@@ -433,9 +301,11 @@ class ReduceLROnPlateau:
         self.optimizer, self.mode, self.factor, self.patience = optimizer, mode, factor, patience
         self.threshold, self.threshold_mode = threshold, threshold_mode
         self.cooldown, self.eps = cooldown, eps
-        self.min_lrs = _for_each_group(optimizer, "min_lr", min_lr)
-        self.best = math.inf if mode == "min" else -math.inf
-        self.cooldown_counter = self.num_bad_epochs = self.last_epoch = 0
+        self.min_lrs = for_each_group(optimizer, "min_lr", min_lr)
+        self.default_min_lr = None if isinstance(min_lr, (list, tuple)) else min_lr
+        self.mode_worse = math.inf if mode == "min" else -math.inf
+        self.best, self.last_epoch = self.mode_worse, 0
+        self.cooldown_counter = self.num_bad_epochs = 0
         self._last_lr = current(optimizer)
 
     def is_better(self, metric: float, best: float) -> bool:
@@ -446,7 +316,12 @@ class ReduceLROnPlateau:
         margin = self.threshold * (best if self.threshold_mode == "rel" else 1.0)
         return sign * metric < sign * (best - sign * margin)
 
-    def step(self, metrics: Any, epoch: int | None = None) -> None:
+    @property
+    def in_cooldown(self) -> bool:
+        """Whether the rates were reduced just now, and bad epochs are not counted."""
+        return self.cooldown_counter > 0
+
+    def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
         """Take note of an epoch's metric, a number or a tensor of one element."""
         metric = float(metrics)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
@@ -466,14 +341,9 @@ class ReduceLROnPlateau:
             self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
         self._last_lr = current(self.optimizer)
 
-    def get_last_lr(self) -> list[float]:
-        """The groups' rates."""
-        return self._last_lr
-
     def state_dict(self) -> dict[str, Any]:
         """Everything but the optimizer."""
         return {k: v for k, v in self.__dict__.items() if k != "optimizer"}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
-        self.__dict__.update(state_dict)
+
+_LRScheduler = LRScheduler  # as older programs spell it

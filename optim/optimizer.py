@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
@@ -13,11 +14,10 @@ from ..ir.op import Op
 from ..runtime import Tensor, enable_grad, modes, no_grad, ops, tensor
 from ..runtime.graph import Leaf
 from ..runtime.methods import Handle
-from ..runtime.update import apply_update
+from ..runtime.update import apply_update, update_with_history
 from .flat import Flat, flat_for
 
-# Switches of PyTorch's that choose among its implementations; Lamina has one, which is always multi-tensor.
-HINTS = {"foreach": None, "fused": None, "capturable": False, "differentiable": False}
+REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "<required parameter>"})()
 
 
 def require(holds: bool, argument: str, value: Any) -> None:
@@ -32,13 +32,22 @@ class Optimizer:
     params: an iterable of parameters, or of dicts with "params" and hyper-parameters of that group.
     A rule subclasses it, and states its update record (`update`), the hyper-parameters that record takes
     (`numbers`), the names of its states (`states`), and whether it counts its steps (`counts`).
+
+    PyTorch's switches among its implementations (foreach, fused, capturable) are kept in the groups and mean
+    nothing: Lamina has one, which is always multi-tensor.  With differentiable=True a step is ops with a
+    history; parameters must then be no leaves that ask for gradients.
     """
 
     update: Op
     counts = True
     takes_step = True  # whether the count is an operand of the record
+    alike = True  # whether each element is updated by itself, so that small parameters may be joined
+    counters: dict[
+        str, float | str
+    ] = {}  # 0-d states beside the count: what they begin with, or whose number
 
     def __init__(self, params: Iterable, defaults: dict[str, Any]):
+        check_settings(defaults)
         if isinstance(params, Tensor):
             raise ArgumentError(
                 "params must be an iterable of tensors or of dicts, not one tensor", "pass [tensor]"
@@ -48,16 +57,14 @@ class Optimizer:
             raise ArgumentError(
                 f"params must be an iterable of tensors or of dicts, not {type(params).__name__}", *remedy
             )
-        for name, value in HINTS.items():
-            defaults.setdefault(name, value)
-        if defaults["differentiable"]:
-            raise ArgumentError("differentiable=True is not supported", "write the update with ops instead")
         self.defaults = defaults
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
         self._flats: list[Flat] = []
         self._before: list[Callable] = []
         self._after: list[Callable] = []
+        self._of_states: dict[str, list[Callable]] = {}
+        self._repeated = self._opt_called = False
         groups = list(params)
         if not groups:
             raise ArgumentValueError(
@@ -103,15 +110,23 @@ class Optimizer:
         for p in params:
             if not isinstance(p, Tensor):
                 raise ArgumentError(f"an optimizer updates tensors, not {type(p).__name__}")
-            if not p.is_leaf:
+            if not (p.is_leaf or p.retains_grad or self.defaults.get("differentiable")):
                 raise ArgumentValueError(
                     "an optimizer updates leaves only", f"tensor: {p._meta} of {p.grad_fn}"
                 )
+        if len({id(p) for p in params}) < len(params):
+            self._repeated = True
+            warnings.warn("a parameter group holds a parameter twice, and updates it twice", stacklevel=3)
         known = {id(p) for group in self.param_groups for p in group["params"]}
-        if len({id(p) for p in params}) < len(params) or known & {id(p) for p in params}:
-            raise ArgumentValueError("a parameter appears more than once in an optimizer")
+        if known & {id(p) for p in params}:
+            raise ArgumentValueError("some parameters appear in more than one parameter group")
+        if self.param_groups and bool(names) is not ("param_names" in self.param_groups[0]):
+            raise ArgumentValueError("either all parameter groups come with names, or none")
         named = {"param_names": names} if names else {}
         settings = {k: v for k, v in param_group.items() if k != "params"}
+        missing = [k for k, v in self.defaults.items() if v is REQUIRED and k not in settings]
+        if missing:
+            raise ArgumentValueError(f"a parameter group has no {missing[0]}, which has no default")
         self.param_groups.append({"params": params, **named, **self.defaults, **settings})
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -134,23 +149,36 @@ class Optimizer:
         """Update every parameter that has a gradient. `closure` recomputes the loss, which is returned."""
         if modes.CHANGED:
             modes.tell("gradients")
+        self._opt_called = True
         for hook in self._before:
-            hook(self, (closure,), {})
+            closure = closure_of(hook(self, (self,) if closure is None else (self, closure), {}), closure)
         loss = None
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            self._step_group(group)
+        self._step_groups()
         for hook in self._after:
-            hook(self, (closure,), {})
+            hook(self, (self,) if closure is None else (self, closure), {})
         return loss
 
+    def _step_groups(self) -> None:
+        for group in self.param_groups:
+            if not self._repeated:
+                self._step_group(group)
+                continue
+            for p in group["params"]:
+                self._step_group({**group, "params": [p]})
+
     def _step_group(self, group: dict[str, Any]) -> None:
-        names = self.states(group)
+        self._step_part(group, group["params"], self.states(group), self.numbers(group))
+
+    def _step_part(
+        self, group: dict[str, Any], members: list[Tensor], names: tuple[str, ...], numbers: dict[str, Any]
+    ) -> None:
+        """Update some parameters of a group, which have these states, with these numbers and flags."""
         for flat in self._flats:
-            columns = flat.columns(group["params"], self.state, names)
-            if columns is not None and self._step_flat(flat, columns, group):
+            columns = flat.columns(members, self.state, names)
+            if columns is not None and self._step_flat(flat, columns, group, numbers):
                 return
         # Parameters that have taken the same number of steps share one step tensor, and are updated together.
         buckets: dict[int, tuple[Tensor | None, list[tuple]]] = {}
@@ -161,7 +189,7 @@ class Optimizer:
             buckets[0] = (None, rows)
         pick: Any = itemgetter(*names) if names else None
         several = len(names) > 1
-        for p in group["params"]:
+        for p in members:
             edge = p._edge
             grad = edge.grad if type(edge) is Leaf else p.grad
             if grad is None:
@@ -187,45 +215,68 @@ class Optimizer:
         if fresh:
             if modes.CHANGED:
                 modes.tell("once", f"{type(self).__name__} made the states of its parameters")
-            step = tensor(0.0) if counts else None
-            flat = flat_for(fresh, names)
+            counted = self._first_counters(group) if counts else {}
+            flat = flat_for(fresh, names) if self.alike and not group.get("differentiable") else None
             if flat is not None:
                 self._flats = [f for f in self._flats if f.params[0] in states][-31:] + [flat]
             for number, p in enumerate(fresh):
                 state = states[p]
-                state.update({"step": step} if counts else {})
+                state.update(counted)
                 for place, name in enumerate(names):
                     value = self.initial(name, group, p)
                     state[name] = value if flat is None else flat.initial(place, number, value)
                 first.append((p.grad, p, *[state[name] for name in names]))
-            buckets[-1] = (step, first)
-        numbers = self.numbers(group)
+            buckets[-1] = (counted.get("step"), first)
         for step, rows in buckets.values():
             if not rows:
                 continue
-            params = [row[1] for row in rows]
-            if self.takes_step:
-                # Where nothing is counted, all that a rule asks is whether this is the first step.
-                later = pick is not None and rows is not first
-                numbers["step"] = self._counted(step, params) if counts else 2 if later else 1
-            elif counts:
-                self._counted(step, params)
+            later = pick is not None and rows is not first
             flat = next((f for f in self._flats if f.params[0] is rows[0][1] and f.covers(rows)), None)
-            apply_update(self.update, tuple(zip(*rows, strict=True)), numbers, flat, (self, group))
+            self._update(group, tuple(zip(*rows, strict=True)), numbers, step, later, flat)
 
-    def _step_flat(self, flat: Flat, columns: tuple, group: dict[str, Any]) -> bool:
-        """Update a whole group that is gathered already; False where its parameters differ in their steps."""
-        numbers = self.numbers(group)
+    def _update(
+        self, group: dict[str, Any], columns: tuple, numbers: dict[str, Any], step: Tensor | None,
+        later: bool, flat: Flat | None,
+    ) -> None:  # fmt: skip
+        """Update parameters that have taken as many steps; later: they have states from an earlier one."""
+        if step is not None:
+            step = self._counted(step, columns[1])
+        if (
+            self.takes_step
+        ):  # where nothing is counted, all that a rule asks is whether this is the first step
+            numbers["step"] = (2 if later else 1) if step is None else step
+        if not self.counters:
+            self._apply(self.update, columns, numbers, group, flat)
+            return
+        state = self.state[columns[1][0]]
+        for op, over in self.with_counters(state):
+            named = {*op.operands, *op.attrs}
+            given = {k: v for k, v in {**numbers, **state, "step": step}.items() if k in named}
+            self._apply(op, over or columns, given, group, flat if over is None else None)
+
+    def with_counters(self, state: dict[str, Any]) -> Iterable[tuple[Op, tuple | None]]:
+        """The records of a step in order, and the columns of those that write the counters among `state`."""
+        return [(self.update, None)]
+
+    def _apply(self, op: Op, columns: tuple, numbers: dict, group: dict, flat: Flat | None) -> None:
+        if group.get("differentiable"):
+            update_with_history(op, columns, numbers)
+        else:
+            apply_update(op, columns, numbers, flat, (self, group))
+
+    def _first_counters(self, group: dict[str, Any]) -> dict[str, Tensor]:
+        begin = {k: group[v] if isinstance(v, str) else v for k, v in self.counters.items()}
+        return {"step": tensor(0.0), **{name: tensor(float(value)) for name, value in begin.items()}}
+
+    def _step_flat(self, flat: Flat, columns: tuple, group: dict[str, Any], numbers: dict[str, Any]) -> bool:
+        """Update parameters that are gathered already; False where they differ in their steps."""
+        step = None
         if self.counts:
             steps = [self.state[p]["step"] for p in columns[1]]
-            if any(step is not steps[0] for step in steps):
+            step = steps[0]
+            if any(other is not step for other in steps):
                 return False
-            step = self._counted(steps[0], columns[1])
-            if self.takes_step:
-                numbers["step"] = step
-        elif self.takes_step:
-            numbers["step"] = 2  # not the first, which found no states
-        apply_update(self.update, columns, numbers, flat, (self, group))
+        self._update(group, columns, numbers, step, True, flat)
         return True
 
     def _counted(self, step: Tensor, params: Sequence[Tensor]) -> Tensor:
@@ -234,15 +285,18 @@ class Optimizer:
         if count < len(states) and count < sum(s.get("step") is step for s in states):
             if modes.CHANGED:
                 modes.tell("once", f"{type(self).__name__} gave some parameters a step count of their own")
-            step = step.clone()
+            own = {name: self.state[params[0]][name].clone() for name in ("step", *self.counters)}
+            step = own["step"]
             for p in params:
-                self.state[p]["step"] = step
+                self.state[p].update(own)
         with no_grad():
             return step.add_(1.0)
 
     # ---- saving and loading ----
     def state_dict(self) -> dict[str, Any]:
         """States and hyper-parameters, in PyTorch's form: parameters are numbered in the groups' order."""
+        for hook in self._hooks("state_dict_pre"):
+            hook(self)
         numbers: dict[int, int] = {}
         groups = []
         for group in self.param_groups:
@@ -250,13 +304,27 @@ class Optimizer:
                 numbers.setdefault(id(p), len(numbers))
             rest = {k: v for k, v in group.items() if k != "params"}
             groups.append({**rest, "params": [numbers[id(p)] for p in group["params"]]})
-        return {"state": {numbers[id(p)]: dict(s) for p, s in self.state.items()}, "param_groups": groups}
+        states: dict[Any, dict[str, Any]] = {}
+        given: set[int] = set()
+        for p, s in self.state.items():  # counters that several share are each one's own in PyTorch
+            shared = [k for k in ("step", *self.counters) if isinstance(s.get(k), Tensor)]
+            own = {k: s[k].clone() for k in shared if id(s[k]) in given}
+            given.update(id(s[k]) for k in shared)
+            states[numbers.get(id(p), p)] = {**s, **own}
+        saved: Any = {"state": states, "param_groups": groups}
+        for hook in self._hooks("state_dict_post"):
+            found = hook(self, saved)
+            saved = saved if found is None else found
+        return saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over what `state_dict` returned.
 
         Raises ArgumentValueError, ShapeError; then nothing is changed.
         """
+        for hook in self._hooks("load_pre"):
+            found = hook(self, dict(state_dict))
+            state_dict = state_dict if found is None else found
         lacking = {"state", "param_groups"} - set(state_dict)
         if lacking:
             names = " and no ".join(sorted(lacking))
@@ -272,36 +340,57 @@ class Optimizer:
         order = [p for group in self.param_groups for p in group["params"]]
         numbered = dict(zip((n for g in groups for n in g["params"]), order, strict=True))
         state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
-        steps: dict[float, Tensor] = {}
+        shared: dict[tuple, dict[str, Tensor]] = {}
         for number, values in state_dict["state"].items():
             p = numbered.get(number)
             if p is None:
                 raise ArgumentValueError(f"load_state_dict: there is no parameter {number}")
             for name, value in values.items():
-                if isinstance(value, Tensor) and name != "step":
-                    if value.shape != p.shape:
-                        raise ShapeError(
-                            f"load_state_dict: {name} of parameter {number} must have the parameter's shape",
-                            f"parameter: {p._meta}",
-                            f"{name}: {value._meta}",
-                        )
-                    value = value.detach().to(p.dtype).clone()
-                elif name == "step":
-                    value = steps.setdefault(float(value), tensor(float(value)))
-                state[p][name] = value
+                if self.alike and isinstance(value, Tensor) and value.ndim and value.shape != p.shape:
+                    raise ShapeError(
+                        f"load_state_dict: {name} of parameter {number} must have the parameter's shape",
+                        f"parameter: {p._meta}",
+                        f"{name}: {value._meta}",
+                    )
+                state[p][name] = loaded(value, p)
+            if self.counts and "step" in values:  # those that stand at one point share their counters again
+                at = tuple(float(values[name]) for name in ("step", *self.counters) if name in values)
+                found = {"step": tensor(at[0]), **{k: state[p][k] for k in self.counters if k in values}}
+                state[p].update(shared.setdefault((*at, p.dtype), found))
         self.state = state
         for group, saved in zip(self.param_groups, groups, strict=True):
             group.update({k: copy.deepcopy(v) for k, v in saved.items() if k != "params"})
 
+        for hook in self._hooks("load_post"):
+            hook(self)
+
+    # ---- hooks ----
+    def _hooks(self, when: str) -> list[Callable]:
+        return list(self._of_states.get(when, ()))
+
     def register_step_pre_hook(self, hook: Callable) -> Handle:
-        """Call `hook(optimizer, args, kwargs)` before each step."""
-        self._before.append(hook)
-        return Handle(self._before, hook)
+        """Call `hook(optimizer, args, kwargs)` before each step; what it returns replaces the arguments."""
+        return hung(self._before, hook)
 
     def register_step_post_hook(self, hook: Callable) -> Handle:
         """Call `hook(optimizer, args, kwargs)` after each step."""
-        self._after.append(hook)
-        return Handle(self._after, hook)
+        return hung(self._after, hook)
+
+    def register_state_dict_pre_hook(self, hook: Callable, prepend: bool = False) -> Handle:
+        """Call `hook(optimizer)` before each `state_dict()`."""
+        return hung(self._of_states.setdefault("state_dict_pre", []), hook, prepend)
+
+    def register_state_dict_post_hook(self, hook: Callable, prepend: bool = False) -> Handle:
+        """Call `hook(optimizer, state_dict)` after each `state_dict()`; what it returns takes its place."""
+        return hung(self._of_states.setdefault("state_dict_post", []), hook, prepend)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable, prepend: bool = False) -> Handle:
+        """Call `hook(optimizer, state_dict)` before loading; what it returns is loaded in its place."""
+        return hung(self._of_states.setdefault("load_pre", []), hook, prepend)
+
+    def register_load_state_dict_post_hook(self, hook: Callable, prepend: bool = False) -> Handle:
+        """Call `hook(optimizer)` after each `load_state_dict()`."""
+        return hung(self._of_states.setdefault("load_post", []), hook, prepend)
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
@@ -309,3 +398,49 @@ class Optimizer:
             lines.append(f"Parameter Group {i}")
             lines += [f"    {k}: {v}" for k, v in sorted(group.items()) if k != "params"]
         return "\n".join([*lines, ")"])
+
+
+# ---- what rules and steps share
+def check_settings(defaults: dict[str, Any]) -> None:
+    """Refuse settings that exclude each other, and tensors of more than one element for numbers."""
+    if defaults.get("fused") and (defaults.get("foreach") or defaults.get("differentiable")):
+        raise GradError("fused=True excludes foreach=True and differentiable=True")
+    betas: Any = defaults.get("betas")
+    told = isinstance(betas, (tuple, list)) and len(betas) == 2
+    named = {"lr": defaults.get("lr"), **({"betas[0]": betas[0], "betas[1]": betas[1]} if told else {})}
+    tensors = {name: value for name, value in named.items() if isinstance(value, Tensor)}
+    for name, value in tensors.items():
+        if value.numel() != 1:
+            raise ArgumentValueError(f"{name} must have one element, not the shape {list(value.shape)}")
+        if defaults.get("foreach") and not defaults.get("capturable"):
+            raise ArgumentValueError(f"{name} as a tensor with foreach=True needs capturable=True")
+    if told and len(tensors.keys() - {"lr"}) == 1:
+        raise ArgumentValueError("betas must be either both numbers or both tensors")
+
+
+def closure_of(returned: Any, closure: Any) -> Any:
+    """The closure of a step, where a hook before it has returned other arguments. Raises GradError."""
+    if returned is None:
+        return closure
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        raise GradError("a hook before a step must return None or (args, kwargs)")
+    args, kwargs = returned
+    return kwargs.get("closure", args[1] if len(args) > 1 else None)
+
+
+def loaded(value: Any, p: Tensor) -> Any:
+    """A copy of a saved state's value, its floating tensors in the dtype of the parameter they are of."""
+    if isinstance(value, Tensor):
+        copied = value.detach().clone()
+        return copied.to(p.dtype) if value.is_floating_point() and p.is_floating_point() else copied
+    if isinstance(value, dict):
+        return {k: loaded(v, p) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([loaded(v, p) for v in value])
+    return copy.deepcopy(value)
+
+
+def hung(hooks: list[Callable], hook: Callable, prepend: bool = False) -> Handle:
+    """Add a hook, at the front if asked for."""
+    hooks.insert(0 if prepend else len(hooks), hook)
+    return Handle(hooks, hook)

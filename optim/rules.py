@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..ir.errors import ArgumentError, ArgumentValueError
+from ..ir.errors import ArgumentValueError
 from ..ir.op import REGISTRY
 from ..runtime import Tensor, ops
 from .optimizer import Optimizer, require
@@ -13,10 +13,27 @@ from .optimizer import Optimizer, require
 Rate = float | Tensor
 
 
-def _common(lr: Rate, eps: float | None, weight_decay: float) -> None:
-    require(float(lr) >= 0.0, "learning rate", lr)
+def common(lr: Rate, eps: float | None, weight_decay: float | Tensor) -> None:
+    """Refuse what no rule takes."""
+    require(isinstance(lr, Tensor) or float(lr) >= 0.0, "learning rate", lr)
     require(eps is None or eps >= 0.0, "epsilon value", eps)
-    require(weight_decay >= 0.0, "weight_decay value", weight_decay)
+    require(float(weight_decay) >= 0.0, "weight_decay value", weight_decay)
+
+
+def check_betas(betas: Any) -> None:
+    """Refuse shares of a mean that leave nothing for what is new."""
+    for i, beta in enumerate(betas):
+        require(0.0 <= float(beta) < 1.0, f"beta parameter at index {i}", beta)
+
+
+def settings(given: dict[str, Any]) -> dict[str, Any]:
+    """The hyper-parameters among the arguments of a constructor."""
+    return {name: x for name, x in given.items() if name not in ("self", "params", "__class__")}
+
+
+def picked(group: dict[str, Any], *names: str) -> dict[str, Any]:
+    """These numbers of a group."""
+    return {name: group[name] for name in names}
 
 
 class SGD(Optimizer):
@@ -30,23 +47,20 @@ class SGD(Optimizer):
 
     def __init__(
         self, params: Iterable, lr: Rate = 1e-3, momentum: float = 0, dampening: float = 0,
-        weight_decay: float = 0, nesterov: bool = False, *, maximize: bool = False, **hints: Any,
+        weight_decay: float = 0, nesterov: bool = False, *, maximize: bool = False,
+        foreach: bool | None = None, differentiable: bool = False, fused: bool | None = None,
     ):  # fmt: skip
-        _common(lr, None, weight_decay)
+        common(lr, None, weight_decay)
         require(momentum >= 0.0, "momentum value", momentum)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ArgumentValueError("Nesterov momentum requires a momentum and zero dampening")
-        super().__init__(
-            params,
-            dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov,
-                 maximize=maximize, **_hints(hints)),
-        )  # fmt: skip
+        super().__init__(params, settings(locals()))
 
     def states(self, group):
         return ("momentum_buffer",) if group["momentum"] else ()
 
     def numbers(self, group):
-        return _picked(group, "lr", "weight_decay", "momentum", "dampening", "nesterov", "maximize")
+        return picked(group, "lr", "weight_decay", "momentum", "dampening", "nesterov", "maximize")
 
 
 class Adam(Optimizer):
@@ -56,21 +70,16 @@ class Adam(Optimizer):
     """
 
     update = REGISTRY["adam_update"]
-    decoupled = False
 
     def __init__(
         self, params: Iterable, lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0, amsgrad: bool = False, *, maximize: bool = False,
-        decoupled_weight_decay: bool = False, **hints: Any,
+        weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None,
+        maximize: bool = False, capturable: bool = False, differentiable: bool = False,
+        fused: bool | None = None, decoupled_weight_decay: bool = False,
     ):  # fmt: skip
-        _common(lr, eps, weight_decay)
-        for i, beta in enumerate(betas):
-            require(0.0 <= float(beta) < 1.0, f"beta parameter at index {i}", beta)
-        super().__init__(
-            params,
-            dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize,
-                 decoupled_weight_decay=self.decoupled or decoupled_weight_decay, **_hints(hints)),
-        )  # fmt: skip
+        common(lr, eps, weight_decay)
+        check_betas(betas)
+        super().__init__(params, settings(locals()))
 
     def states(self, group):
         return ("exp_avg", "exp_avg_sq") + (("max_exp_avg_sq",) if group["amsgrad"] else ())
@@ -90,13 +99,13 @@ class AdamW(Adam):
     Source: Loshchilov and Hutter, Decoupled weight decay regularization, 2019.
     """
 
-    decoupled = True
-
     def __init__(
         self, params: Iterable, lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False, **hints: Any,
+        weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,
+        foreach: bool | None = None, capturable: bool = False, differentiable: bool = False,
+        fused: bool | None = None,
     ):  # fmt: skip
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, **hints)
+        super().__init__(params, **settings(locals()), decoupled_weight_decay=True)
 
 
 class Adamax(Optimizer):
@@ -109,22 +118,19 @@ class Adamax(Optimizer):
 
     def __init__(
         self, params: Iterable, lr: Rate = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0, *, maximize: bool = False, **hints: Any,
+        weight_decay: float = 0, foreach: bool | None = None, *, maximize: bool = False,
+        differentiable: bool = False, capturable: bool = False,
     ):  # fmt: skip
-        _common(lr, eps, weight_decay)
-        for i, beta in enumerate(betas):
-            require(0.0 <= float(beta) < 1.0, f"beta parameter at index {i}", beta)
-        super().__init__(
-            params,
-            dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize, **_hints(hints)),
-        )
+        common(lr, eps, weight_decay)
+        check_betas(betas)
+        super().__init__(params, settings(locals()))
 
     def states(self, group):
         return ("exp_avg", "exp_inf")
 
     def numbers(self, group):
         beta1, beta2 = group["betas"]
-        return {"beta1": beta1, "beta2": beta2, **_picked(group, "lr", "eps", "weight_decay", "maximize")}
+        return {"beta1": beta1, "beta2": beta2, **picked(group, "lr", "eps", "weight_decay", "maximize")}
 
 
 class RMSprop(Optimizer):
@@ -139,24 +145,20 @@ class RMSprop(Optimizer):
 
     def __init__(
         self, params: Iterable, lr: Rate = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
-        weight_decay: float = 0, momentum: float = 0, centered: bool = False, *, maximize: bool = False,
-        **hints: Any,
+        weight_decay: float = 0, momentum: float = 0, centered: bool = False, capturable: bool = False,
+        foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
     ):  # fmt: skip
-        _common(lr, eps, weight_decay)
+        common(lr, eps, weight_decay)
         require(momentum >= 0.0, "momentum value", momentum)
         require(alpha >= 0.0, "alpha value", alpha)
-        super().__init__(
-            params,
-            dict(lr=lr, momentum=momentum, alpha=alpha, eps=eps, centered=centered, weight_decay=weight_decay,
-                 maximize=maximize, **_hints(hints)),
-        )  # fmt: skip
+        super().__init__(params, settings(locals()))
 
     def states(self, group):
         centered = ("grad_avg",) if group["centered"] else ()
         return ("square_avg", *centered, *(("momentum_buffer",) if group["momentum"] else ()))
 
     def numbers(self, group):
-        return _picked(group, "lr", "alpha", "eps", "weight_decay", "momentum", "centered", "maximize")
+        return picked(group, "lr", "alpha", "eps", "weight_decay", "momentum", "centered", "maximize")
 
 
 class Adagrad(Optimizer):
@@ -169,16 +171,13 @@ class Adagrad(Optimizer):
 
     def __init__(
         self, params: Iterable, lr: Rate = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
-        initial_accumulator_value: float = 0, eps: float = 1e-10, *, maximize: bool = False, **hints: Any,
+        initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *,
+        maximize: bool = False, differentiable: bool = False, fused: bool | None = None,
     ):  # fmt: skip
-        _common(lr, eps, weight_decay)
+        common(lr, eps, weight_decay)
         require(lr_decay >= 0.0, "lr_decay value", lr_decay)
         require(initial_accumulator_value >= 0.0, "initial_accumulator_value", initial_accumulator_value)
-        super().__init__(
-            params,
-            dict(lr=lr, lr_decay=lr_decay, eps=eps, weight_decay=weight_decay,
-                 initial_accumulator_value=initial_accumulator_value, maximize=maximize, **_hints(hints)),
-        )  # fmt: skip
+        super().__init__(params, settings(locals()))
 
     def states(self, group):
         return ("sum",)
@@ -187,7 +186,7 @@ class Adagrad(Optimizer):
         return ops.full_like(p.detach(), float(group["initial_accumulator_value"]))
 
     def numbers(self, group):
-        return _picked(group, "lr", "lr_decay", "eps", "weight_decay", "maximize")
+        return picked(group, "lr", "lr_decay", "eps", "weight_decay", "maximize")
 
 
 class Adadelta(Optimizer):
@@ -198,29 +197,15 @@ class Adadelta(Optimizer):
 
     def __init__(
         self, params: Iterable, lr: Rate = 1.0, rho: float = 0.9, eps: float = 1e-6,
-        weight_decay: float = 0, *, maximize: bool = False, **hints: Any,
+        weight_decay: float = 0, foreach: bool | None = None, *, capturable: bool = False,
+        maximize: bool = False, differentiable: bool = False,
     ):  # fmt: skip
-        _common(lr, eps, weight_decay)
+        common(lr, eps, weight_decay)
         require(0.0 <= rho <= 1.0, "rho value", rho)
-        super().__init__(
-            params,
-            dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize, **_hints(hints)),
-        )
+        super().__init__(params, settings(locals()))
 
     def states(self, group):
         return ("square_avg", "acc_delta")
 
     def numbers(self, group):
-        return _picked(group, "lr", "rho", "eps", "weight_decay", "maximize")
-
-
-def _picked(group: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: group[name] for name in names}
-
-
-def _hints(hints: dict[str, Any]) -> dict[str, Any]:
-    """PyTorch's switches between implementations, kept so that they show in the groups."""
-    unknown = hints.keys() - {"foreach", "fused", "capturable", "differentiable"}
-    if unknown:
-        raise ArgumentError(f"unknown arguments: {', '.join(sorted(unknown))}")
-    return hints
+        return picked(group, "lr", "rho", "eps", "weight_decay", "maximize")

@@ -7,7 +7,7 @@ import warnings as _warnings
 
 import numpy as _numpy
 
-from . import interchange, memory, methods, modes, ops, printing, random, refusal, signal, ufuncs
+from . import interchange, memory, methods, modes, ops, out, printing, random, refusal, signal, ufuncs
 from .autograd import backward, grad
 from .creation import as_tensor, asarray, from_numpy, frombuffer, is_tensor, scalar_tensor, tensor
 from .function import Function

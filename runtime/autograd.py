@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from ..ir.errors import ArgumentError, DTypeError, GradError, ShapeError
+from ..ir.op import REGISTRY
 from . import modes
 from .graph import Edge, Leaf, Port
+from .levels import gradients as gradients_through
 from .plan import fit_array
 from .step import (
     HELD,
@@ -225,7 +227,7 @@ def walk(
             check(e)
             try:
                 hs = step(e, g, create)
-                if anomaly:
+                if anomaly is True:
                     refuse_nan(e, hs)
             except Exception as error:
                 noted(error, e)
@@ -269,7 +271,7 @@ def _seed(output: Tensor, gradient: Any) -> Any:
                 f"tensor: {output._meta}",
                 "take a real one of it (x.abs().sum()), or pass gradient=…",
             )
-        if output._data.size != 1:
+        if output._meta.size != 1:
             raise GradError(
                 "backward without a gradient can only start from one element",
                 f"tensor: {output._meta}",
@@ -358,23 +360,25 @@ def grad(
     """The gradients of `outputs` with respect to `inputs`, without touching any `.grad`.
 
     allow_unused: return None for an input that the outputs do not depend on, in place of raising.
+    is_grads_batched: grad_outputs have a dim in front, and so have the gradients: one for each, by vmap.
     Raises GradError, ShapeError, InplaceError.
     """
-    if is_grads_batched:
-        raise ArgumentError(
-            "grad(is_grads_batched=True) is not supported", "call grad once for each cotangent"
-        )
     outputs, inputs = _listed(outputs), _listed(inputs)
+    if is_grads_batched:
+        return _batched_grad(
+            outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
+        )
     gradients = _listed(grad_outputs) if grad_outputs is not None else (None,) * len(outputs)
     for x in inputs:
         if not isinstance(x, Tensor) or x._node is None:
             shown = x._meta if isinstance(x, Tensor) else type(x).__name__
             raise GradError("grad(outputs, inputs): an input does not require gradients", f"input: {shown}")
-    targets = {x._node for x in inputs}
-    found = _run(outputs, gradients, retain=retain_graph, create=create_graph, targets=targets, leaves=False)
+    if modes.CHANGED and modes.local.levels:
+        every = _through_levels(outputs, inputs, gradients, retain_graph, create_graph)
+    else:
+        every = _plain(outputs, inputs, gradients, retain_graph, create_graph)
     results = []
-    for i, x in enumerate(inputs):
-        g = found.get(x._node)
+    for i, (x, g) in enumerate(zip(inputs, every, strict=True)):
         if g is None and materialize_grads:
             # under create_graph to be differentiated like the others, though to nothing
             zeros = np.zeros(x._meta.shape, x._meta.dtype.numpy)
@@ -391,6 +395,62 @@ def grad(
             g = g.copy()
         results.append(as_tensor(g))
     return tuple(results)
+
+
+def _plain(outputs, inputs, gradients, retain: bool | None, create: bool) -> list:
+    """What arrives at inputs that no transform wraps."""
+    targets = {x._node for x in inputs}
+    found = _run(outputs, gradients, retain=retain, create=create, targets=targets, leaves=False)
+    return [found.get(x._node) for x in inputs]
+
+
+def _through_levels(outputs, inputs, gradients, retain: bool | None, create: bool) -> list:
+    """What arrives at inputs that function transforms may wrap."""
+    retain = retain or any(not level.axes for level in modes.local.levels)  # forward mode goes back twice
+    given = [_cotangent(y, g) for y, g in zip(outputs, gradients, strict=len(outputs) == len(gradients))]
+
+    def plain(ys: Sequence, xs: Sequence, gs: Sequence) -> list:
+        kept = [(y, g) for y, g in zip(ys, gs, strict=True) if g is not None and y._node is not None]
+        reached = [x for x in xs if x._node is not None]
+        if not kept or not reached:
+            return [None] * len(xs)
+        ys, gs = zip(*kept, strict=True)
+        found = dict(zip(map(id, reached), _plain(ys, reached, gs, retain, create), strict=True))
+        return [as_tensor(found.get(id(x))) for x in xs]
+
+    return gradients_through(outputs, inputs, given, plain)
+
+
+def _cotangent(output: Any, gradient: Any) -> Any:
+    """The cotangent to start with, as a tensor: ones where none is given."""
+    if gradient is None and isinstance(output, Tensor) and output.numel() == 1 and output._node is not None:
+        return REGISTRY["ones_like"](output.detach())
+    _seed(output, gradient)
+    return fit_tensor(gradient, output._meta)
+
+
+vmap: list[Any] = []  # batched.py's, which is built on this module
+
+
+def _batched_grad(outputs, inputs, gradients, retain, create, allow_unused, materialize) -> tuple:
+    """`grad` for each of the cotangents that stand along the first dim of those given."""
+    given = [None] * len(outputs) if gradients is None else [*_listed(gradients)]
+    if len(given) != len(outputs) or not any(isinstance(g, Tensor) for g in given):
+        raise ArgumentError(
+            f"grad(is_grads_batched=True): {len(outputs)} outputs need as many batches of gradients",
+            "pass them as grad_outputs",
+        )
+    got: list[bool] = []
+
+    def one(*row: Tensor) -> list:
+        each = iter(row)
+        cotangents = [None if g is None else next(each) for g in given]
+        found = grad(outputs, inputs, cotangents, retain, create, True, allow_unused, False, materialize)
+        got[:] = [g is not None for g in found]
+        return [g for g in found if g is not None]
+
+    found = iter(vmap[0](one)(*(g for g in given if g is not None)))
+    return tuple(next(found) if there else None for there in got)
 
 
 __all__ = ["backward", "grad"]

@@ -149,9 +149,12 @@ def frombuffer(
     return made.requires_grad_() if requires_grad else made
 
 
-def scalar_tensor(value: int | float | bool, *, dtype: DType | None = None) -> Tensor:
-    """A 0-d tensor holding a number."""
-    return tensor(value, dtype=dtype or dtypes.default_dtype())
+def scalar_tensor(
+    s: int | float | bool, *, dtype: DType | None = None, layout: Any = None, device: Any = None,
+    pin_memory: bool = False, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """A 0-d tensor holding a number, of the default dtype where none is given."""
+    return tensor(s, dtype=dtype or dtypes.default_dtype(), device=device, requires_grad=requires_grad)
 
 
 def is_tensor(x: Any) -> bool:

@@ -22,11 +22,13 @@ from ..ir.op import Op
 from ..ir.shapes import number_dtype, result_dtype
 from ..ir.types import Device, Type, type_of
 from . import modes
+from .autocasting import recast
 from .graph import Light, Port, Saving
 from .history import make_view, record
+from .levels import run_through
 from .places import USERS, here, spell
 from .plan import LIMIT, Plan, described, memo, remember
-from .refusal import given, told
+from .refusal import given, told, writer_of_out
 from .return_types import return_type
 from .storage import Literal, Storage
 from .tensor import Tensor, tensor_of, wrap
@@ -148,6 +150,14 @@ def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str,
 # ---- running -----------------------------------------------------------------------------------------------
 def run(op: Op, plan: Plan, operands: tuple) -> Any:
     """Execute a plan on tensors, with history, views and the thread's hook."""
+    if modes.CHANGED and modes.local.autocast is not None:
+        cast = recast(op.name, operands)
+        if cast is not operands:
+            return run_general(op, cast, plan.attrs)
+    if modes.CHANGED and modes.local.levels:
+        found = run_through(op, plan, operands)
+        if found is not NotImplemented:
+            return found
     try:
         arrays = plan.kernel(*[None if x is None else x._data for x in operands])
     except Exception as error:
@@ -206,7 +216,9 @@ def binary(op: Op) -> Callable:
     saves_none = wants == ((), ())
     crossed = wants == ((second,), (first,))  # each gradient looks at the other operand, as that of mul
 
-    def apply(input, other):
+    def apply(input, other, *, out=None):
+        if out is not None:
+            return writer_of_out[0](op.name, eager(op), (input, other), {}, out)
         if type(input) is not Tensor or type(other) is not Tensor:
             if type(other) in (float, int) and isinstance(input, Tensor):
                 known = input._meta.scalars.get(other)
@@ -221,29 +233,31 @@ def binary(op: Op) -> Callable:
         else:
             plan = mixed.get((m, p))
             if plan is None:
+                if modes.CHANGED and modes.local.autocast is not None:  # they may differ until they are cast
+                    return run_general(op, (input, other), {})
                 plan = remember(mixed, (m, p), plan_for(op, (input, other), {}))
         if modes.CHANGED and modes.special():
             return run(op, plan, (input, other))
         x, y = input._data, other._data
-        out = new(Tensor)
+        made = new(Tensor)
         try:
-            out._data = data = plan.kernel(x, y)
+            made._data = data = plan.kernel(x, y)
         except Exception as error:
             refuse(error, op, (input, other), {})
-        out._meta = plan.out
-        out._storage = out._view = out._edge = None
+        made._meta = plan.out
+        made._storage = made._view = made._edge = None
         a = input._edge if input._view is None else input._node
         b = other._edge if other._view is None else other._node
         if a is None and b is None:
-            return out
+            return made
         if not plan.flows:
-            record(plan, (input, other), (out,), (data,))
-            return out
+            record(plan, (input, other), (made,), (data,))
+            return made
         if saves_none:
-            n = out._edge = new(Light)
+            n = made._edge = new(Light)
             n.plan = plan
             n.edges = (a, b)
-            return out
+            return made
         if crossed:
             n = new(Saving)
             if a is not None:
@@ -263,15 +277,15 @@ def binary(op: Op) -> Callable:
                     s = input._storage = Storage()
                 n.saved, n.guards = (x, None), (s, s.version)
         else:
-            record(plan, (input, other), (out,), (data,))
-            return out
+            record(plan, (input, other), (made,), (data,))
+            return made
         n.plan = plan
         n.edges = (a, b)
         frame = _getframe(1)
         code = frame.f_code
         n.place = (code, frame.f_lasti) if code.co_filename in USERS else here(frame)
-        out._edge = n
-        return out
+        made._edge = n
+        return made
 
     return apply
 
@@ -282,7 +296,9 @@ def unary(op: Op) -> Callable:
     shorthand = len(op.rules) == 1 and op.rules[0] is not None
     saves_out, saves_in = op.saves == op.outputs, op.saves == op.operands
 
-    def apply(input):
+    def apply(input, *, out=None):
+        if out is not None:
+            return writer_of_out[0](op.name, eager(op), (input,), {}, out)
         if type(input) is not Tensor and not isinstance(input, Tensor):
             (input,) = lifted(op, (input,))
         m = input._meta
@@ -292,23 +308,23 @@ def unary(op: Op) -> Callable:
         if modes.CHANGED and modes.special():
             return run(op, plan, (input,))
         x = input._data
-        out = new(Tensor)
+        made = new(Tensor)
         try:
-            out._data = data = plan.kernel(x)
+            made._data = data = plan.kernel(x)
         except Exception as error:
             refuse(error, op, (input,), {})
-        out._meta = plan.out
-        out._storage = out._view = out._edge = None
+        made._meta = plan.out
+        made._storage = made._view = made._edge = None
         a = input._edge if input._view is None else input._node
         if a is None:
-            return out
+            return made
         if not shorthand or not plan.flows:
             if op.differentiable:
-                record(plan, (input,), (out,), (data,))
-            return out
+                record(plan, (input,), (made,), (data,))
+            return made
         if saves_out:
             n = new(Saving)
-            s = out._storage = Storage()
+            s = made._storage = Storage()
             n.saved, n.guards = (data,), (s, 0)
         elif saves_in:
             n = new(Saving)
@@ -317,15 +333,15 @@ def unary(op: Op) -> Callable:
                 s = input._storage = Storage()
             n.saved, n.guards = (x,), (s, s.version)
         else:
-            record(plan, (input,), (out,), (data,))
-            return out
+            record(plan, (input,), (made,), (data,))
+            return made
         n.plan = plan
         n.edges = (a,)
         frame = _getframe(1)
         code = frame.f_code
         n.place = (code, frame.f_lasti) if code.co_filename in USERS else here(frame)
-        out._edge = n
-        return out
+        made._edge = n
+        return made
 
     return apply
 
@@ -361,6 +377,8 @@ def shaped(op: Op) -> Callable:
             return miss(input, args, kwargs)
 
     def apply(input, *args, **kwargs):
+        if kwargs and "out" in kwargs:
+            return _leaving(op, (input, *args), kwargs)
         if type(input) is not Tensor and not isinstance(input, Tensor):
             (input,) = lifted(op, (input,))
         try:
@@ -405,6 +423,8 @@ def shaped(op: Op) -> Callable:
         return out
 
     def apply_saving(input, *args, **kwargs):
+        if kwargs and "out" in kwargs:
+            return _leaving(op, (input, *args), kwargs)
         if not isinstance(input, Tensor):
             (input,) = lifted(op, (input,))
         return run(op, find(input, args, kwargs), (input,))
@@ -417,6 +437,8 @@ def run_general(op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
     """Run an op that is bound already."""
     if not all([isinstance(x, Tensor) for x in operands]):  # noqa: C419 - a list is quicker
         operands = lifted(op, operands)
+    if modes.CHANGED and modes.local.autocast is not None:
+        operands = recast(op.name, operands)
     return run(op, known_plan(op, tuple(operands), attrs), tuple(operands))
 
 
@@ -464,6 +486,8 @@ def ternary(op: Op) -> Callable:
             return spelled_out(input, second, third, kwargs)
         plan = plans.get(key)
         if plan is None:
+            if modes.CHANGED and modes.local.autocast is not None:
+                return run_general(op, (input, second, third), {})
             plan = remember(plans, key, plan_for(op, (input, second, third), {}))
         if modes.CHANGED and modes.special():
             return run(op, plan, (input, second, third))
@@ -502,6 +526,17 @@ def ternary(op: Op) -> Callable:
     return apply
 
 
+def _leaving(op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A call with `out=`."""
+    rest = dict(kwargs)
+    out = rest.pop("out")
+    if out is None:
+        return eager(op)(*args, **rest)
+    if op.traits.view:
+        raise ArgumentError(f"{op.name}(out=…): a view is made, nothing written", f"out.copy_({op.name}(…))")
+    return writer_of_out[0](op.name, eager(op), args, rest, out)
+
+
 def general(op: Op) -> Callable:
     """A function of any operands and arguments.  The memo is keyed by operands' types and arguments."""
     calls: dict[tuple, tuple[Plan, tuple | None]] = memo()
@@ -509,6 +544,8 @@ def general(op: Op) -> Callable:
 
     def miss(key, args, kwargs):
         operands, attrs = bound(op, args, kwargs)
+        if modes.CHANGED and modes.local.autocast is not None:
+            return run_general(op, operands, attrs)
         if not exact or op.variadic or not all(x is None or isinstance(x, Tensor) for x in operands):
             return run_general(op, operands, attrs)
         plan = plan_for(op, operands, attrs)
@@ -526,6 +563,8 @@ def general(op: Op) -> Callable:
         return run(op, plan, operands)
 
     def apply(*args, **kwargs):
+        if kwargs and "out" in kwargs:
+            return _leaving(op, args, kwargs)
         key = tuple(
             [a._meta if isinstance(a, Tensor) else a if type(a) not in LOOSE else repr(a) for a in args]
         )

@@ -14,6 +14,7 @@ from . import modes
 from .graph import Node, Port
 from .history import storage_of
 from .inplace import check_writable, rebase
+from .levels import innermost
 from .places import here
 from .plan import Plan
 from .tensor import Tensor, wrap
@@ -26,6 +27,7 @@ class Context:
 
     def __init__(self) -> None:
         self._tensors: tuple = ()
+        self._forward: tuple = ()
         self._saved: tuple = ()
         self._without: set[int] = set()
         self._dirty: tuple = ()
@@ -40,6 +42,10 @@ class Context:
                     f"save_for_backward: takes tensors, not {type(x).__name__}", "set an attribute of ctx"
                 )
         self._tensors = tensors
+
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
+        """Keep tensors for `jvp`."""
+        self._forward = tensors
 
     @property
     def saved_tensors(self) -> tuple:
@@ -69,6 +75,7 @@ class _Call(Plan):
     def __init__(self, op: Op, types: tuple, outs: tuple, sources: tuple):
         self.op, self.types, self.outs, self.sources = op, types, outs, sources
         self.attrs: dict = {}
+        self.vjp = op.vjp
         self.small, self.rules, self.quick, self.raw_vjp, self.gradients = False, None, None, None, None
         self.vjp = op.vjp
         self.unused = (None,) * (len(outs) - 1)
@@ -84,6 +91,9 @@ class Function:
     """
 
     setup_context: Callable | None = None  # (ctx, inputs, output); with it, forward does not take ctx
+    vmap: Callable | None = None  # (info, in_dims, *args) -> (output, out_dims): forward of many
+    generate_vmap_rule = False  # vmap by running forward and backward of one example on all
+    jvp: Callable | None = None  # (ctx, *tangents) -> those of the outputs
 
     @staticmethod
     def forward(ctx: Context, *args: Any, **kwargs: Any) -> Any:
@@ -96,16 +106,15 @@ class Function:
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """Run forward, and note how to run backward."""
+        if modes.CHANGED and modes.local.levels:
+            level = innermost(args)
+            if level is not None:
+                return level.apply(cls, args)
         ctx = Context()
         tensors = [(i, x) for i, x in enumerate(args) if isinstance(x, Tensor)]
         wanted = modes.is_grad_enabled() and any(x._node is not None for _, x in tensors)
         ctx.needs_input_grad = tuple(isinstance(x, Tensor) and x._node is not None for x in args)
-        with modes.no_grad():
-            if cls.setup_context is None:
-                result = modes.call_user(cls.forward, ctx, *args)
-            else:
-                result = modes.call_user(cls.forward, *args)
-                modes.call_user(cls.setup_context, ctx, args, result)
+        result = run_forward(cls, ctx, args)
         outputs = result if isinstance(result, tuple) else (result,)
         for x in ctx._dirty:
             check_writable(x, cls.__name__, wanted)
@@ -203,6 +212,16 @@ def _record(
                 rebase(x, edge)
             else:
                 x._edge, x._view = edge, None  # a view of an operand, too, has this history and no other
+
+
+def run_forward(cls: type[Function], ctx: Context, args: tuple) -> Any:
+    """`forward` and `setup_context`, without history."""
+    with modes.no_grad():
+        if cls.setup_context is None:
+            return modes.call_user(cls.forward, ctx, *args)
+        result = modes.call_user(cls.forward, *args)
+        modes.call_user(cls.setup_context, ctx, args, result)
+        return result
 
 
 def _zeros(kind: Any) -> Tensor:

@@ -21,6 +21,7 @@ from .changes import advance_objects
 from .dispatch import bound, describe, lifted, plan_for, refuse
 from .graph import Edge, Leaf, Node, Port
 from .history import node_of, storage_of
+from .levels import write_through
 from .places import here
 from .plan import OUTPUT
 from .tensor import Tensor, derivation, keep_retained, wrap
@@ -63,6 +64,10 @@ def _overlaps(data: np.ndarray) -> bool:
 def write(op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
     """Run `op` and leave its result in its first operand.  Raises InplaceError, ShapeError, DTypeError."""
     operands = lifted(op, operands)
+    if modes.CHANGED and modes.local.levels:
+        found = write_through(op, operands, attrs)
+        if found is not NotImplemented:
+            return found
     x = operands[0]
     name = op.name + "_"
     gradients = not modes.CHANGED or modes.is_grad_enabled()

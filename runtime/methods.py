@@ -43,6 +43,8 @@ def apply_op(op: Op, args: tuple, kwargs: dict) -> Any:
 
 def _swapped(fast: Callable) -> Callable:
     def swapped(self, other):
+        if isinstance(other, Tensor):
+            return fast(other, self)
         if not isinstance(other, (int, float, complex, np.generic, np.ndarray)):
             return NotImplemented
         return fast(lift(self._meta, other) if not isinstance(other, np.ndarray) else tensor_of(other), self)
@@ -70,12 +72,6 @@ SIGNS = {"neg": "neg", "abs": "abs", "invert": "bitwise_not"}
 COMPARISONS = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
 
 
-# Functions written with ops that PyTorch has as name_ too; their results have the shape of the first operand.
-WRITTEN = (
-    "addbmm", "addmm", "addmv", "addr", "baddbmm", "clamp_max", "clamp_min", "masked_scatter", "nan_to_num",
-)  # fmt: skip
-
-
 def _install_operators() -> None:
     for spelled, name in ARITHMETIC.items():
         op = REGISTRY[name]
@@ -90,7 +86,8 @@ def _install_operators() -> None:
     for spelled, name in SIGNS.items():
         setattr(Tensor, f"__{spelled}__", eager(REGISTRY[name]))
     Tensor.__matmul__ = operator(REGISTRY["matmul"])
-    Tensor.__rmatmul__ = lambda self, other: REGISTRY["matmul"](tensor_of(other), self)
+    Tensor.__rmatmul__ = _swapped(operator(REGISTRY["matmul"]))
+    Tensor.__rdiv__ = Tensor.__rtruediv__
 
 
 def _offer(op: Op) -> None:
@@ -111,12 +108,29 @@ def _install_methods() -> None:
         for spelled in (name, *composite.aliases):
             if composite.method and not hasattr(Tensor, spelled):
                 setattr(Tensor, spelled, function)
-    for name in WRITTEN:
-        setattr(Tensor, name + "_", refusing(_written(COMPOSITES[name].function, name), name + "_"))
+            if composite.inplace:
+                setattr(Tensor, spelled + "_", refusing(_written(composite.function, spelled), spelled + "_"))
+
+
+# In-place forms that PyTorch has as functions too.
+AS_FUNCTIONS = (
+    "abs_", "acos_", "acosh_", "addmv_", "arccos_", "arccosh_", "arcsin_", "arcsinh_", "arctan_", "arctanh_",
+    "as_strided_", "asin_", "asinh_", "atan_", "atanh_", "ceil_", "celu_", "clamp_", "clamp_max_",
+    "clamp_min_", "clip_", "cos_", "cosh_", "deg2rad_", "detach_", "erf_", "erfc_", "exp2_", "exp_", "expm1_",
+    "fill_", "fix_", "floor_", "frac_", "gcd_", "i0_", "index_put_", "lcm_", "ldexp_", "log10_", "log1p_",
+    "log2_", "log_", "logit_", "nan_to_num_", "neg_", "negative_", "rad2deg_", "reciprocal_", "relu_",
+    "round_", "rsqrt_", "selu_", "sigmoid_", "sin_", "sinc_", "sinh_", "sqrt_", "square_", "tan_", "tanh_",
+    "threshold_", "trunc_", "xlogy_", "zero_",
+)  # fmt: skip
+
+
+def _install_functions() -> None:
+    for name in AS_FUNCTIONS:
+        ops.publish(getattr(Tensor, name), name)
 
 
 def _install_views() -> None:
-    for name in ("squeeze", "unsqueeze", "t", "transpose", "swapaxes", "swapdims"):
+    for name in ("as_strided", "squeeze", "unsqueeze", "t", "transpose", "swapaxes", "swapdims"):
         setattr(Tensor, name + "_", refusing(reshaped_in_place(ops.FUNCTIONS[name], name + "_"), name + "_"))
 
 
@@ -510,7 +524,10 @@ def install() -> None:
         "__float__": _number(float), "__complex__": _number(complex), "__index__": _index,
         "numpy": _numpy, "__array__": _array, "to": _to,
         "type": _type, "zero_": _zero, "fill_": _fill, "copy_": _copy,
-        "fill_diagonal_": _fill_diagonal, "where": _where, "backward": _backward,
+        "fill_diagonal_": _fill_diagonal,
+        "polygamma": lambda self, n: ops.polygamma(n, self),
+        "polygamma_": lambda self, n: _copy(self, ops.polygamma(n, self)),
+        "where": _where, "backward": _backward,
         "register_hook": _register_hook, "retain_grad": _retain_grad,
         "register_post_accumulate_grad_hook": _register_after, "__deepcopy__": _deepcopy,
         "__reduce_ex__": _reduce, "cpu": _cpu, "cuda": _cuda,
@@ -534,6 +551,7 @@ def install() -> None:
     _install_operators()
     _install_views()
     _install_methods()
+    _install_functions()
 
 
 install()

@@ -28,7 +28,7 @@ WITHIN: set[weakref.ref[_Token]] = set()
 
 ORDINARY: dict[str, Any] = {
     "grad": True, "inference": False, "hook": None, "notice": None, "caller": None, "anomaly": False,
-    "within": None,
+    "within": None, "levels": (), "autocast": None, "autocast_dtype": None,
 }  # fmt: skip
 UNSERVED: Any = type("Unserved", (), {"__slots__": (), "__repr__": lambda self: "unserved"})()
 
@@ -50,8 +50,11 @@ class _Local(threading.local):
     (op, attrs, operands, outputs) after each op, hidden outputs included: the one place where a recorder or a
     profiler listens.  notice: called with what else a recorder must hear (see `tell`).  caller: called with
     (function, args, kwargs) in place of a function of the user's (see `call_user`).
-    anomaly: every op notes its line, and backward looks for NaN.
+    anomaly: every op notes its line, and backward looks for NaN, unless it is LINES.
     within: called with (module, args, kwargs) ahead of a module's own call, made if it answers UNSERVED.
+    autocast: the low precision that products are computed in (autocasting.py), or None.
+    autocast_dtype: what blocks inside take for it unless they say another; None for bfloat16.
+    levels: the open function transforms that wrap tensors, the innermost last (see levels.py).
     """
 
     grad = True
@@ -61,6 +64,9 @@ class _Local(threading.local):
     caller: Callable | None = None
     anomaly = False
     within: Any = None
+    autocast: Any = None
+    autocast_dtype: Any = None
+    levels: tuple = ()
 
     def __init__(self) -> None:
         self.base = {**ORDINARY}
@@ -122,7 +128,9 @@ def _leave(mine: dict[str, Any], entry: tuple | None) -> None:
 
 def special() -> bool:
     """Whether this thread is in any but the ordinary state."""
-    return not local.grad or local.inference or local.anomaly or local.hook is not None
+    mine = local
+    plain = mine.grad and not mine.inference and not mine.anomaly and mine.hook is None
+    return not plain or bool(mine.levels) or mine.autocast is not None
 
 
 def tell(kind: str, *what: Any) -> None:
@@ -152,9 +160,16 @@ def call_user(function: Callable, *args: Any) -> Any:
     return function(*args)
 
 
+def call_user_with(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """`call_user` with keyword arguments."""
+    if CHANGED and local.caller is not None:
+        return local.caller(function, args, kwargs)
+    return function(*args, **kwargs)
+
+
 def is_recording() -> bool:
-    """Whether a hook hears this thread's ops: then everything is to be done by ops."""
-    return bool(CHANGED) and local.hook is not None
+    """Whether everything is to be done by ops: a hook hears them, or a transform says what they mean."""
+    return bool(CHANGED) and (local.hook is not None or bool(local.levels))
 
 
 def is_compiling() -> bool:
@@ -308,19 +323,36 @@ class inference_mode(_Mode):
         return inference_mode(self._changes["inference"])
 
 
+LINES = "lines"  # a way of detecting anomalies: without a look at gradients
+
+
 class detect_anomaly(_Mode):
     """Note the line of every op, and refuse a gradient that is NaN, naming the line it belongs to.
 
-    Costs about 140 ns an op and a look at every gradient.
+    Costs about 140 ns an op and a look at every gradient; without `check_nan` lines are noted alone.
     """
 
-    _changes = {"anomaly": True}
+    def __init__(self, check_nan: bool = True):
+        self._changes = {"anomaly": True if check_nan else LINES}
+
+    def clone(self) -> _Mode:
+        return detect_anomaly(self._changes["anomaly"] is True)
 
 
 class set_detect_anomaly(set_grad_enabled):
     """Detect anomalies or not, from here on, or for a `with` block.  See detect_anomaly."""
 
     _what = "anomaly"
+
+    def __init__(self, mode: bool, check_nan: bool = True):
+        super().__init__(mode)
+        if mode and not check_nan:
+            self._changes = {"anomaly": LINES}
+            update(**self._changes)
+
+    def clone(self) -> _Mode:
+        told = self._changes["anomaly"]
+        return set_detect_anomaly(bool(told), told is True)
 
 
 class within(_Mode):

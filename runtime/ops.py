@@ -12,15 +12,16 @@ from typing import Any
 from ..ir import ops as _records  # noqa: F401 - importing them enters them into the registry
 from ..ir.errors import ArgumentError
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
+from .autocasting import autocasting
 from .dispatch import eager
 from .refusal import refusing
+from .tensor import Tensor
 
 # What PyTorch's factories take besides the record's own arguments, and the only values Lamina has for them.
 _IGNORED = {
     "layout": (None, "strided"),
     "pin_memory": (False,),
     "memory_format": (None, "contiguous_format", "preserve_format"),
-    "out": (None,),
 }
 
 
@@ -33,6 +34,9 @@ def _factory(op: Op) -> Callable:
         for name, allowed in _IGNORED.items():
             if name in kwargs and kwargs.pop(name) not in allowed:
                 raise ArgumentError(f"{op.name}({name}=…) is not supported")
+        out = kwargs.get("out")
+        if isinstance(out, Tensor) and kwargs.get("dtype") is None and "dtype" in op.attrs:
+            kwargs["dtype"] = out.dtype
         made = run(*args, **kwargs)
         return made.requires_grad_() if requires_grad else made
 
@@ -42,7 +46,8 @@ def _factory(op: Op) -> Callable:
 FUNCTIONS: dict[str, Callable] = {}
 
 
-def _publish(function: Callable, *names: str) -> None:
+def publish(function: Callable, *names: str) -> None:
+    """Offer a function under these names."""
     FUNCTIONS.update(dict.fromkeys(names, function))
     globals().update(dict.fromkeys(names, function))  # ops.relu without the detour over __getattr__
 
@@ -50,7 +55,7 @@ def _publish(function: Callable, *names: str) -> None:
 def _offer(op: Op) -> None:
     makes = op.traits.creation or "device" in op.attrs  # a place to make something at: zeros_like and its kin
     function = _factory(op) if makes else eager(op)
-    _publish(function, op.name, *op.aliases)
+    publish(function, op.name, *op.aliases)
 
 
 for _op in REGISTRY.values():
@@ -58,7 +63,8 @@ for _op in REGISTRY.values():
 on_entry.append(_offer)
 for _name, _composite in COMPOSITES.items():
     if _composite.public:
-        _publish(refusing(_composite.function, _name), _name, *_composite.aliases)
+        _function = autocasting(_composite.function, _name)
+        publish(refusing(_function, _name, True), _name, *_composite.aliases)
 
 _choose = FUNCTIONS["where"]
 
@@ -71,22 +77,31 @@ def _where(condition: Any, input: Any = None, other: Any = None) -> Any:
     return _choose(condition, input, other)
 
 
-_publish(refusing(_where, "where"), "where")
+publish(refusing(_where, "where", True), "where")
 
 # Functions of operators that only the machinery uses, and of what is a method alone in PyTorch.
 _WITHIN = frozenset((
     "avg_pool_grad", "basic_index", "batch_norm_eval", "batch_norm_train", "binary_cross_entropy_elements",
     "cast", "col2im", "constant_pad", "contiguous", "conv_input_grad", "conv_weight_grad", "copy", "expand",
-    "expand_as", "getitem", "gru_gates", "im2col", "index", "linear_recurrence", "lstm_gates", "max_dim",
-    "median_all", "median_dim", "min_dim", "new_empty", "new_full", "new_ones", "new_zeros", "pick_at",
-    "repeat", "reshape_as", "setitem_", "slice", "softmax_cross_entropy", "softmax_cross_entropy_grad",
-    "solve_matrix", "spread_at", "trigamma", "trunc_divide", "ungather", "unindex", "unique_parts",
-    "unview", "view", "view_as", "view_scatter",
+    "expand_as", "getitem", "gru_gates", "im2col", "indefinite_minor", "index", "ldl_parts", "ldl_solved",
+    "linear_recurrence", "lstm_gates", "max_dim", "median_all", "median_dim", "min_dim", "new_empty",
+    "new_full", "new_ones", "new_zeros", "pick_at", "pivoted_order", "pseudo_inverse", "repeat",
+    "reshape_as", "setitem_", "slice", "softmax_cross_entropy", "softmax_cross_entropy_grad", "solve_matrix",
+    "spread_at", "trigamma", "trunc_divide", "ungather", "unindex", "unique_parts", "unview", "view",
+    "view_as", "view_scatter",
+))  # fmt: skip
+
+
+# Names that PyTorch begins with an underscore, and libraries of distributions use.
+_AS_PYTORCH = frozenset((
+    "_assert_async", "_dirichlet_grad", "_sample_dirichlet", "_standard_gamma", "_standard_gamma_grad",
 ))  # fmt: skip
 
 
 def is_offered(name: str) -> bool:
     """Whether a function is a name of the package itself: no operator of the machinery's, nor a room's."""
+    if name in _AS_PYTORCH:
+        return True
     if name.startswith(("_", "linalg_", "random_", "special_", "fft_")) or name in _WITHIN:
         return False
     return name not in REGISTRY or not REGISTRY[name].traits.mutates  # an optimizer's update
@@ -97,9 +112,6 @@ _ELSEWHERE = {
     **dict.fromkeys(("complex32", "chalf"), "its complex numbers have parts of 32 or 64 bits: complex64"),
     **dict.fromkeys(("sparse", "sparse_coo_tensor", "sparse_csr_tensor"), "Lamina's tensors are dense"),
     **dict.fromkeys(("distributed", "multiprocessing"), "Lamina runs in one process"),
-    "distributions": "write the log-probability out, and draw with lamina.normal, multinomial and their kin",
-    "func": "lamina.autograd.functional has jacobian, hessian, vjp and jvp",
-    "vmap": "add a batch dimension: most ops take one",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
 from ..ir.op import REGISTRY
 from ..ir.ops.random import draws
 from ..ir.shapes import sizes_of
+from . import modes
+from .batched import drawn
 from .creation import as_tensor
 from .dispatch import bound, run_general
 from .generator import (
@@ -27,15 +30,16 @@ from .generator import (
     source,
 )
 from .inplace import write
+from .levels import has_values
 from .methods import require_cpu
 from .refusal import refusing
 from .tensor import Tensor
 
 
 def draw(
-    name: str, *args: Any, generator: Generator | None = None, operand: Tensor | None = None, **kwargs: Any
+    name: str, *args: Any, generator: Generator | None = None, operand: Any = None, **kwargs: Any
 ) -> Any:
-    """Run a random op with a fresh state operand; `operand` is what stands before the state, if anything.
+    """Run a random op with a fresh state operand; `operand`: the tensor, or tensors, before the state.
 
     Of complex numbers both parts are drawn; those of normal ones have a variance of 1/2 each.
     """
@@ -47,8 +51,18 @@ def draw(
         return numbers * 0.5**0.5 if name == "random_normal" else numbers  # of variance 1
     op = REGISTRY[name]
     chosen = source(generator, name)
-    before = () if operand is None else (operand,)
+    before = () if operand is None else operand if isinstance(operand, tuple) else (operand,)
     operands, attrs = bound(op, (*before, chosen.reserve(0), *args), kwargs)
+    if modes.CHANGED and modes.local.levels:
+
+        def plain(name: str, attrs: dict[str, Any]) -> Tensor:
+            op = REGISTRY[name]
+            count = draws(op, chosen.reserve(0)._meta, **attrs)
+            return run_general(op, (chosen.reserve(count),), attrs)
+
+        found = drawn(name, operand, attrs, plain)
+        if found is not NotImplemented:
+            return found
     count = draws(op, *(x._meta for x in operands), **attrs)
     return run_general(op, (*before, chosen.reserve(count)), attrs)
 
@@ -178,16 +192,26 @@ def randint_like(input: Tensor, low, high=None, *, dtype=None, device=None, gene
     return randint(low, high, tuple(input.shape), dtype=dtype or input.dtype, **given)
 
 
-def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator=None, dtype=None, device=None) -> Tensor:
+def normal(
+    mean: Any, std: Any = 1.0, size: Any = None, *, generator=None, dtype=None, device=None, layout=None,
+    pin_memory=False, requires_grad=False,
+) -> Tensor:  # fmt: skip
     """Normal numbers of given mean and standard deviation: tensors, broadcast, or numbers with `size`."""
-    if isinstance(std, Tensor) and bool((std < 0).any()) or not isinstance(std, Tensor) and std < 0:
+    if (
+        isinstance(std, Tensor)
+        and has_values(std)
+        and bool((std < 0).any())
+        or not isinstance(std, Tensor)
+        and std < 0
+    ):
         raise ArgumentValueError("normal: a standard deviation can't be negative")
     if size is None:
         given = [x for x in (mean, std) if isinstance(x, Tensor)]
         if not given:
             raise ArgumentError("normal(mean, std, size): size is needed where mean and std are numbers")
         size, dtype = tuple((mean + std).shape), dtype or given[0].dtype
-    return randn(tuple(size), dtype=dtype, device=device, generator=generator) * std + mean
+    drawn = randn(tuple(size), dtype=dtype, device=device, generator=generator, layout=layout) * std + mean
+    return drawn.requires_grad_() if requires_grad else drawn
 
 
 def bernoulli(input: Tensor, p: float | None = None, *, generator=None) -> Tensor:
@@ -196,7 +220,7 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator=None) -> Tenso
         raise ArgumentError(f"bernoulli(input): takes a tensor of probabilities, not {type(input).__name__}")
     if p is not None:
         return empty_of(input).bernoulli_(p, generator=generator)
-    if not bool(((input >= 0) & (input <= 1)).all()):
+    if has_values(input) and not bool(((input >= 0) & (input <= 1)).all()):
         raise ArgumentValueError("bernoulli: probabilities must lie in [0, 1]")
     return draw("random_bernoulli", generator=generator, operand=input)
 
@@ -209,6 +233,35 @@ def empty_of(input: Tensor) -> Tensor:
 def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator=None) -> Tensor:
     """Places of the last dimension, drawn in proportion to its weights.  Shapes: [m, n] -> int64[m, k]."""
     return draw("random_multinomial", num_samples, replacement, generator=generator, operand=as_tensor(input))
+
+
+def _floats(name: str, **operands: Any) -> tuple[Tensor, ...]:
+    """The operands, if they are floating tensors.  Raises ArgumentError, DTypeError."""
+    for said, x in operands.items():
+        if not isinstance(x, Tensor):
+            raise ArgumentError(f"{name}: {said} must be a tensor, not {type(x).__name__}")
+        _floating(x, name)
+    return tuple(operands.values())
+
+
+def poisson(input: Tensor, generator=None) -> Tensor:
+    """Counts from Poisson distributions whose rates are `input`; its gradient is zero."""
+    return draw("random_poisson", generator=generator, operand=_floats("poisson", input=input))
+
+
+def binomial(count: Tensor, prob: Tensor, generator=None) -> Tensor:
+    """How many of `count` trials succeed, each with the probability `prob`.  Shapes: broadcast."""
+    return draw("random_binomial", generator=generator, operand=_floats("binomial", count=count, prob=prob))
+
+
+def _standard_gamma(input: Tensor, generator=None) -> Tensor:
+    """Draws from the gamma distribution of rate 1, differentiable by their concentrations `input`."""
+    return draw("random_gamma", generator=generator, operand=_floats("_standard_gamma", input=input))
+
+
+def _sample_dirichlet(input: Tensor, generator=None) -> Tensor:
+    """Draws from Dirichlet distributions, differentiable by their concentrations.  Shapes: [..., n]."""
+    return draw("random_dirichlet", generator=generator, operand=_floats("_sample_dirichlet", input=input))
 
 
 def dropout(input: Tensor, p: float = 0.5, train: bool = True, *, generator=None) -> Tensor:
@@ -277,6 +330,23 @@ def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator=
     return _fill(self, REGISTRY["exp"](made * std + mean))
 
 
+def cauchy_(self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator=None) -> Tensor:
+    """Fill with Cauchy numbers about `median`."""
+    if sigma <= 0:
+        raise ArgumentValueError(f"cauchy_: sigma must be greater than 0, not {sigma}")
+    dtype = _floating(self, "cauchy_")
+    made = draw("random_uniform", tuple(self.shape), dtype=dtypes.float64, generator=generator)
+    return _fill(self, (REGISTRY["tan"]((made - 0.5) * math.pi) * sigma + median).to(dtype))
+
+
+def geometric_(self: Tensor, p: float, *, generator=None) -> Tensor:
+    """Fill with the number of trials up to the first success, each of probability p: 1, 2, ..."""
+    if not 0.0 < p < 1.0:
+        raise ArgumentValueError(f"geometric_: p must lie between 0 and 1, not {p}")
+    made = draw("random_exponential", tuple(self.shape), dtype=dtypes.float64, generator=generator)
+    return _fill(self, REGISTRY["ceil"](made * (-1.0 / math.log1p(-p))).clamp(1.0).to(self.dtype))
+
+
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator=None) -> Tensor:
     """Fill with ones with probability p (a number or a tensor of them), and zeros."""
     if isinstance(p, Tensor):
@@ -313,16 +383,20 @@ def random_(
 
 METHODS = {
     f.__name__: f
-    for f in (uniform_, normal_, exponential_, log_normal_, bernoulli_, random_, bernoulli, multinomial)
-}
+    for f in (
+        uniform_, normal_, exponential_, log_normal_, cauchy_, geometric_, bernoulli_, random_, bernoulli,
+        multinomial,
+    )
+}  # fmt: skip
 for _name, _method in METHODS.items():
     setattr(Tensor, _name, refusing(_method))
 
 FUNCTIONS = {
-    f.__name__: refusing(f)
+    f.__name__: refusing(f, takes_out=True)
     for f in (
         rand, randn, randint, randperm, rand_like, randn_like, randint_like, normal, bernoulli, multinomial,
-        dropout, manual_seed, seed, initial_seed, get_rng_state, set_rng_state,
+        poisson, binomial, _standard_gamma, _sample_dirichlet, dropout, manual_seed, seed, initial_seed,
+        get_rng_state, set_rng_state,
     )
 }  # fmt: skip
 

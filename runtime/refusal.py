@@ -127,15 +127,25 @@ def given(function: Callable, args: tuple, kwargs: dict) -> dict[str, Any]:
     return found
 
 
-def refusing(function: Callable, call: str | None = None) -> Callable:
+# out.py's: into(name, function, args, kwargs, out) calls a function and leaves its results in tensors.
+writer_of_out: list[Callable] = []
+
+
+def refusing(function: Callable, call: str | None = None, takes_out: bool = False) -> Callable:
     """The function, whose inner failures are errors that name it and its arguments.
 
     call: the name; without, the function's, and for a constructor that of the object's class.
+    takes_out: it has `out=` besides its own arguments.
     """
     name = call or function.__name__
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if takes_out and "out" in kwargs:
+            out = kwargs.pop("out")
+            if out is not None:
+                # Not by `wrapper`: who looks through closures for code of the user's would go in circles.
+                return writer_of_out[0](name, refusing(function, name), args, kwargs, out)
         try:
             return function(*args, **kwargs)
         except Exception as error:

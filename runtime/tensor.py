@@ -270,6 +270,10 @@ class Tensor:
                 if self._node is None and node.grad is not value:
                     modes.tell("once", "the gradient was changed of a tensor that asks for none any more")
             node.grad = value
+        elif (kept := retained(self)) is not None:
+            if modes.CHANGED:
+                self._tell_of_gradient(kept.grad)
+            kept.grad = value
         elif value is not None:
             raise GradError("only a leaf that requires grad holds a gradient", f"tensor: {self._meta}")
 

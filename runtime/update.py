@@ -10,12 +10,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..ir.errors import InplaceError
+from ..ir.lowering import Decomposition
 from ..ir.op import Op
 from ..ir.ops.complex import pairs
 from . import modes
 from .changes import advance_contents
 from .history import storage_of
 from .kernels import update_large
+from .modes import enable_grad
 from .places import here
 from .tensor import Tensor, tensor_of
 
@@ -78,3 +80,23 @@ def apply_update(
         scalars = dict(zip(op.operands[:-1], read))
         modes.tell("numbers", scalars, *source)
         modes.local.hook(op, attrs | {"inplace": True}, read, (*params, *chain(*states)))
+
+
+def update_with_history(op: Op, columns: Sequence[tuple[Tensor, ...]], numbers: dict[str, Any]) -> None:
+    """Run an update record as ops that autograd follows, and write the results into what it updates.
+
+    Raises InplaceError where that is a leaf that asks for its gradient.
+    """
+    if modes.CHANGED:
+        modes.tell("refuse", "an optimizer's step is to be differentiated; take it outside of the function")
+    grads, params, *states = columns
+    operands, attrs = op.bind(params, grads, *states, **numbers)
+    count = len(op.operands) - 1
+    scalars = [x.item() if isinstance(x, Tensor) and not x.requires_grad else x for x in operands[:count]]
+    scalars = [float(x) if isinstance(x, int) else x for x in scalars]
+    assert isinstance(op.lower, Decomposition), f"{op.name} is no update"
+    with enable_grad():
+        tensors = [x.clone() for x in operands[count:]]  # what is saved of them is not written below
+        updated = op.lower.function(*scalars, *tensors, **attrs)
+        for x, new in zip(chain(params, *states), updated, strict=True):
+            x.copy_(new)

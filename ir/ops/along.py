@@ -34,7 +34,7 @@ def _line(op: str, index: Type) -> None:
         raise ShapeError(f"{op}: index must have one dimension, not {index.ndim}")
 
 
-def _along(index: Any, dim: int, shape: tuple) -> Any:
+def along(index: Any, dim: int, shape: tuple) -> Any:
     """A list of places of `dim` as the index that `gather` and `scatter` take: a place for each element.
 
     These refuse negative places, as `index_select` and its kin do; `index_put` counts them from the end.
@@ -46,7 +46,7 @@ def _along(index: Any, dim: int, shape: tuple) -> Any:
 
 def _to_selected(g: Any, index: Any, dim: int, shape: tuple) -> Any:
     """Slices added up in zeros of `shape`: `index_select` transposed."""
-    places = _along(index, dim, shape)
+    places = along(index, dim, shape)
     return ungather(reshape(g, places.shape), places, dim, shape)
 
 
@@ -209,7 +209,7 @@ def _copied(input: np.ndarray, index: np.ndarray, source: np.ndarray, *, dim: in
 
 
 def _replaced(input: Any, index: Any, source: Any, dim: int) -> Any:
-    places = _along(index, dim, input.shape)
+    places = along(index, dim, input.shape)
     source = reshape(source, places.shape) if source.ndim else source
     return scatter(input, dim, places, source)
 
@@ -223,7 +223,7 @@ index_copy = define(
     reference=_copied,
     write=_write_copy,
     grad=(
-        lambda g, index, dim: scatter(g, dim, _along(index, dim, g.shape), 0.0),
+        lambda g, index, dim: scatter(g, dim, along(index, dim, g.shape), 0.0),
         None,
         lambda g, index, source_type, dim: reshape(index_select(g, dim, index), source_type.shape),
     ),

@@ -126,7 +126,7 @@ _quotient = elementwise(
 )
 
 
-@composite(aliases=("divide", "true_divide"))
+@composite(aliases=("divide", "true_divide"), inplace=True)
 def div(input, other, *, rounding_mode=None):
     """Divide, with broadcasting and type promotion.
 
@@ -570,13 +570,13 @@ clamp = elementwise(
 )
 
 
-@composite()
+@composite(inplace=True)
 def clamp_min(input, min):
     """Limit from below: clamp(input, min)."""
-    return clamp(input, min)
+    return maximum(input, min) if dtype_of(input).category == "bool" else clamp(input, min)
 
 
-@composite()
+@composite(inplace=True)
 def clamp_max(input, max):
     """Limit from above: clamp(input, None, max)."""
-    return clamp(input, None, max)
+    return minimum(input, max) if dtype_of(input).category == "bool" else clamp(input, None, max)

@@ -122,7 +122,7 @@ def dtype_of(value: Any) -> DType:
 def _conversion(name: str, dtype: DType) -> Callable:
     """Enter a method such as `x.float()`."""
 
-    def convert(input: Any) -> Any:
+    def convert(input: Any, memory_format: Any = None) -> Any:
         return input if dtype_of(input) is dtype else cast(input, dtype=dtype)
 
     convert.__name__ = convert.__qualname__ = name

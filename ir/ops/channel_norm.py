@@ -233,6 +233,8 @@ def batch_norm(
             "train on more than one value a channel, or call eval()",
         )
     out, center, variance = batch_norm_train(input, weight, bias, eps)
+    if same(n, 0):  # nothing was seen
+        return out
     if running_mean is not None:
         running_mean.mul_(1 - momentum).add_(center.detach(), alpha=momentum)
     if running_var is not None:

@@ -25,6 +25,7 @@ from ..sample import sample
 from ..shapes import common_device, pair
 from ..types import Type, type_of
 from .compare import eq, where
+from .join import constant_pad
 from .matmul import matrix_dtype
 from .reduce import sum
 from .sliding import SAMPLE_SIZES, Window, padded, positive
@@ -441,13 +442,24 @@ conv_weight_grad = define(
 # ---- transposed
 
 
+def _beyond(input: Any, weight: Any, window: Window, extra: tuple, attrs: dict) -> Any:
+    """Output that reaches further than a window's stride: that without padding, cut off and filled up."""
+    every = zip(input.shape[-len(extra) :], *window, strict=True)
+    size = tuple((i - 1) * s + d * (r - 1) + 1 for i, r, s, _, d in every)
+    none = ((0, 0),) * len(extra)
+    full = conv_input_grad(input, weight, size=size, **{**attrs, "padding": none})
+    pads = tuple((-p, e - p) for (p, _), e in zip(attrs["padding"], extra, strict=True))
+    return constant_pad(full, ((0, 0),) * (input.ndim - len(extra)) + pads, 0)
+
+
 def transposed(op, n, input, weight, bias, stride, padding, output_padding, groups, dilation):
     """A convolution's input gradient with sizes of its own, and a bias."""
     attrs = conv_attrs(op, n, None, stride, padding, dilation, groups)
     extra = pair(op, "output_padding", output_padding, n)
-    if any(not 0 <= e < s for e, s in zip(extra, attrs["stride"], strict=True)):
+    reach = list(map(max, attrs["stride"], attrs["dilation"]))
+    if any(not 0 <= e < s for e, s in zip(extra, reach, strict=True)):
         raise ArgumentValueError(
-            f"{op}: output_padding must be at least 0 and smaller than stride ({extra} and {attrs['stride']})"
+            f"{op}: output_padding lies below stride or dilation, and not below 0 ({extra} and {reach})"
         )
     ranks = weight.ndim == n + 2 and input.ndim in (n + 1, n + 2)
     if not ranks or not same(input.shape[-n - 1], weight.shape[0]):
@@ -465,7 +477,10 @@ def transposed(op, n, input, weight, bias, stride, padding, output_padding, grou
             f"{op}: padding leaves nothing of the output: its sizes would be {list(size)}",
             "each is (input - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1",
         )
-    out = conv_input_grad(input, weight, size=size, **attrs)
+    if any(e >= s for e, s in zip(extra, attrs["stride"], strict=True)):
+        out = _beyond(input, weight, window, extra, attrs)
+    else:
+        out = conv_input_grad(input, weight, size=size, **attrs)
     return out if bias is None else out + reshape(bias, (-1, *(1,) * n))
 
 

@@ -48,6 +48,8 @@ def _number(op: str, name: str, value: Any, also_complex: bool = False) -> Any:
         return value
     if isinstance(value, np.generic) and value.dtype.kind in codes:
         return value.item()
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # a tensor, whose value is read
+        return value.item()
     raise ArgumentError(f"{op}: {name} must be a number, not {type(value).__name__}")
 
 

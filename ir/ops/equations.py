@@ -7,22 +7,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..dtypes import bool_
 from ..errors import ArgumentValueError, ShapeError
-from ..op import composite
+from ..op import composite, define
+from ..sample import Operand, sample
 from ..shapes import dim_of, reduced_shape
+from ..types import Type
 from .arithmetic import abs, reciprocal
-from .cast import dtype_of
+from .cast import cast, dtype_of
 from .compare import gt, where
 from .complex import conj, real
-from .decompose import linalg_eigh, linalg_qr, linalg_svd
+from .create import new_zeros, ones_like
+from .decompose import check_matrix, linalg_eigh, linalg_qr, linalg_svd
 from .extremum import amax, amin
-from .linalg import linalg_cholesky, linalg_det, linalg_inv, linalg_slogdet, solve_matrix
+from .linalg import LAPACK, SQUARE, linalg_cholesky, linalg_det, linalg_inv, linalg_slogdet, solve_matrix
 from .math import log
 from .matmul import chain_matmul, matmul
 from .rearrange import diag_embed, tril, triu
 from .reduce import sum
 from .spread import linalg_vector_norm
 from .view import adjoint, movedim, reshape
+from .windows import diagonal
 
 
 @composite(method=False)
@@ -147,11 +152,16 @@ def linalg_norm(A, ord=None, dim=None, keepdim=False):
 
 def _counts(s: Any, shape: tuple, atol: Any, rtol: Any) -> Any:
     """Which singular values count: those above max(atol, rtol * the largest)."""
+    if not s.shape[-1]:
+        return gt(s, 0.0)
     if rtol is None:
-        resolution = np.finfo(dtype_of(s).compute.numpy).eps
-        rtol = 0.0 if atol else float(resolution) * max(shape[-2:])
+        resolution = float(np.finfo(dtype_of(s).compute.numpy).eps) * max(shape[-2:])
+        rtol = (
+            where(gt(atol, 0.0), 0.0, resolution) if hasattr(atol, "shape") else 0.0 if atol else resolution
+        )
+    rtol, atol = (x[..., None] if hasattr(x, "shape") else x or 0.0 for x in (rtol, atol))
     limit = amax(s, dim=-1, keepdim=True) * rtol
-    return gt(s, where(gt(limit, atol or 0.0), limit, atol or 0.0))
+    return gt(s, where(gt(limit, atol), limit, atol))
 
 
 @composite(method=False)
@@ -165,14 +175,54 @@ def linalg_matrix_rank(A, tol=None, *, atol=None, rtol=None, hermitian=False):
     return sum(_counts(s, A.shape, tol if atol is None else atol, rtol), dim=-1)
 
 
+def infer_pseudo_inverse(A: Type, counts: Type) -> Type:
+    check_matrix("linalg_pinv(A)", A)
+    return A.with_shape((*A.shape[:-2], A.shape[-1], A.shape[-2]))
+
+
+def reference_pseudo_inverse(A: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    u, s, vh = np.linalg.svd(A, full_matrices=False)
+    inverse = np.where(counts, 1 / np.where(counts, s, 1), 0).astype(A.dtype)
+    return (vh.mT * inverse[..., None, :]) @ u.mT
+
+
+def grad_pseudo_inverse(g: Any, A: Any, out: Any) -> Any:
+    """Source: Golub and Pereyra, The differentiation of pseudo-inverses, 1973, eq. 4.12, transposed."""
+    turned = g.mT
+    left = turned - matmul(A, matmul(out, turned))
+    right = turned - matmul(matmul(turned, out), A)
+    there = matmul(out.mT, matmul(g, out.mT))
+    return matmul(matmul(left, out), out.mT) + matmul(out.mT, matmul(out, right)) - there
+
+
+pseudo_inverse = define(
+    "pseudo_inverse",
+    reference=reference_pseudo_inverse,
+    infer=infer_pseudo_inverse,
+    grad=(grad_pseudo_inverse, None),
+    lower=LAPACK,
+    samples=lambda: [
+        sample((0, 0), Operand((0,), category="bool"), differentiable=False),
+        sample((2, 3, 2), Operand((2, 2), category="bool"), differentiable=False),
+        sample((2, 3), Operand((2,), category="bool"), differentiable=False),
+    ],
+    inapplicable=SQUARE,
+    dtypes="float",
+    method=False,
+    doc="Invert matrices as far as they can be, where `counts` tells which singular values are not 0.",
+)
+
+
 @composite(method=False)
 def linalg_pinv(A, rcond=None, *, atol=None, rtol=None, hermitian=False):
     """Invert matrices as far as they can be (Moore-Penrose); `rcond` is an older name of rtol.
 
     Singular values up to max(atol, rtol * the largest) count as 0.  Shapes: [..., m, n] -> [..., n, m].
     """
+    counts = _counts(linalg_svdvals(A), A.shape, atol, rcond if rtol is None else rtol)
+    if dtype_of(A).category != "complex":
+        return pseudo_inverse(A, cast(counts, dtype=bool_))
     u, s, vh = linalg_svd(A, False)
-    counts = _counts(s, A.shape, atol, rcond if rtol is None else rtol)
     inverse = where(counts, reciprocal(where(counts, s, 1.0)), 0.0)
     return matmul(adjoint(vh) * inverse[..., None, :], adjoint(u))
 
@@ -197,7 +247,9 @@ def linalg_lstsq(A, B, rcond=None, *, driver=None):
     """Find the X of least norm that makes the squares of A @ X - B least.
 
     Returns (solution [..., n, k], residuals [..., k], rank [...], singular_values).  The residuals, sums of
-    squares, are empty where m <= n.  Shapes: [..., m, n], [..., m, k].  Raises ShapeError, DTypeError.
+    squares, are empty where m <= n.  The method is always the same, by singular values; `driver` says what is
+    returned: gelsy (as None) no residuals and no singular values, gels no rank besides.
+    Shapes: [..., m, n], [..., m, k].  Raises ShapeError, DTypeError.
     """
     if A.ndim < 2 or B.ndim < 2 or A.shape[-2] != B.shape[-2]:
         raise ShapeError(
@@ -206,14 +258,20 @@ def linalg_lstsq(A, B, rcond=None, *, driver=None):
             if B.ndim == 1
             else "transpose the one that lies wrong",
         )
+    driver = "gelsy" if driver is None else driver
+    if driver not in ("gels", "gelsy", "gelsd", "gelss"):
+        raise ArgumentValueError(f"linalg_lstsq: driver is gels, gelsy, gelsd or gelss, not {driver!r}")
     solution = matmul(linalg_pinv(A, rtol=rcond), B)
     rest = matmul(A, solution) - B
     values = linalg_svdvals(A)
     rank = sum(_counts(values, A.shape, None, rcond), dim=-1)
-    residuals = (
-        sum(real(conj(rest) * rest), dim=-2) if A.shape[-2] > A.shape[-1] else reshape(rest[..., :0], (0,))
-    )
-    return LeastSquares(solution, residuals, rank, values)
+    empty = new_zeros(values, (0,))
+    overdetermined = A.shape[-2] > A.shape[-1] and driver != "gelsy"
+    return LeastSquares(
+        solution, sum(real(conj(rest) * rest), dim=-2) if overdetermined else empty,
+        new_zeros(rank, (0,)) if driver == "gels" else rank,
+        values if driver in ("gelsd", "gelss") else empty,
+    )  # fmt: skip
 
 
 # ---- triangles
@@ -228,7 +286,7 @@ def linalg_solve_triangular(A, B, *, upper, left=True, unitriangular=False):
     above = 1 if unitriangular else 0
     triangle = triu(A, above) if upper else tril(A, -above)
     if unitriangular:
-        triangle = triangle + diag_embed(triangle[..., 0] * 0.0 + 1.0)
+        triangle = triangle + diag_embed(ones_like(diagonal(triangle, 0, -2, -1)))
     return solve_matrix(triangle, B) if left else solve_matrix(triangle.mT, B.mT).mT
 
 

@@ -6,9 +6,7 @@ from math import nan, pi
 from typing import Any
 
 from ..elementwise import elementwise
-from ..errors import ArgumentValueError
 from ..kernel import special
-from ..op import composite
 from ..sample import unary_samples
 from .arithmetic import square
 from .compare import eq, lt, where
@@ -86,11 +84,3 @@ lgamma = elementwise(
     samples=unary_samples(low=2.2, high=4.0),
     doc="Compute the logarithm of |gamma(input)|; inf at 0 and the negative integers.",
 )
-
-
-@composite()
-def polygamma(n, input):
-    """Compute the n-th derivative of digamma, for n = 0 and 1.  Raises ArgumentValueError for others."""
-    if n not in (0, 1):
-        raise ArgumentValueError(f"polygamma(n, input): n must be 0 or 1, not {n!r}")
-    return trigamma(input) if n else digamma(input)

@@ -44,7 +44,8 @@ def bind_gather(input, dim, index, *, sparse_grad=False):
 
 
 def _check_index(op: str, shape: Shape, index: Type, dim: int) -> None:
-    check_index_dtype(op, index)
+    if index.dtype.name != "uint8":  # which these take, and indexing doesn't: there it was a mask
+        check_index_dtype(op, index)
     if (index.ndim or 1) != (len(shape) or 1):
         raise ShapeError(f"{op}: index must have as many dimensions as input, {len(shape)}, not {index.ndim}")
     for d, (n, k) in enumerate(zip(shape, index.shape, strict=False)):

@@ -20,6 +20,7 @@ from ..sample import Operand, Sample
 from ..shapes import broadcast_shapes
 from ..types import Shape, Type
 from ..views import row_major
+from .cast import dtype_of
 
 
 def picked(indices: Sequence) -> tuple[tuple[int, ...], tuple]:
@@ -53,6 +54,8 @@ def out_of_range(op: str, index: np.ndarray, dim: int, n: int, least: int) -> Di
 def check_places(op: str, index: np.ndarray, dim: int, n: int) -> None:
     """Refuse places outside of [0, n).  Raises DimError."""
     # as unsigned numbers negative ones are the largest, so that one reduction finds both
+    if index.dtype != np.int64:  # a gradient rule on plain arrays meets them as they were given
+        index = index.astype(np.int64)
     if index.size and np.maximum.reduce(index.view(np.uint64), None) >= n:
         raise out_of_range(op, index, dim, n, 0)
 
@@ -304,12 +307,24 @@ unindex = define(
 )
 
 
+def _places_in(index: Any) -> Sequence:
+    """A mask as the indices of where it is true, one for each of its dimensions; others as they are."""
+    if index is None or dtype_of(index).category != "bool":
+        return (index,)
+    places = REGISTRY["argwhere"](index)
+    return [REGISTRY["basic_index"](places, (("slice", None, None, None), d)) for d in range(index.ndim)]
+
+
 def bind_index_put(input, indices, values, accumulate=False):
     """Replace the elements that index(input, indices) picks by `values`, or add to them (`accumulate`).
 
     The values are broadcast.  Where places repeat, the last one stays, or all are added.
     Raises DimError, ShapeError, DTypeError.
     """
+    if isinstance(indices, (tuple, list)) and any(
+        i is not None and dtype_of(i).category == "bool" for i in indices
+    ):
+        indices = [j for i in indices for j in _places_in(i)]
     tensors, dims = _operands("index_put", indices)
     if dims[-1] >= input.ndim:
         raise DimError(f"index_put: too many indices: {dims[-1] + 1} for {input.ndim} dimensions")

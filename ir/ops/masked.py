@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,7 @@ def masked_select(input, mask):
     return pick(reshape(expand(input, shape), (-1,)), (reshape(places, (-1,)),))
 
 
-@composite()
+@composite(inplace=True)
 def masked_scatter(input, mask, source):
     """Replace the elements where `mask` is true by those of `source`, in order.
 
@@ -168,9 +169,9 @@ def bind_searchsorted(sorted_sequence, input, *, out_int32=False, right=False, s
     [..., n], [..., k] -> int64[..., k] row by row.  Raises ShapeError, ArgumentValueError.
     """
     if sorter is not None:
-        raise ArgumentValueError(
-            "searchsorted(sorter) is not supported", "gather the sequence in order first"
-        )
+        if sorter.shape != sorted_sequence.shape:
+            raise ShapeError("searchsorted: sorter must have the shape of sorted_sequence")
+        sorted_sequence = REGISTRY["gather"](sorted_sequence, -1, sorter)
     if side not in (None, "left", "right") or (side == "left" and right):
         raise ArgumentValueError(f"searchsorted: side={side!r} with right={right}")
     return (sorted_sequence, input), {"right": right or side == "right", "out_int32": bool(out_int32)}
@@ -192,8 +193,8 @@ def _searched(sorted_sequence: np.ndarray, input: np.ndarray, *, right: bool, ou
     if sorted_sequence.ndim == 1:
         found = np.asarray(np.searchsorted(sorted_sequence, input, side))
     else:
-        rows = sorted_sequence.reshape(-1, sorted_sequence.shape[-1])
-        values = input.reshape(len(rows), -1)
+        rows = sorted_sequence.reshape(prod(sorted_sequence.shape[:-1]), sorted_sequence.shape[-1])
+        values = input.reshape(len(rows), input.shape[-1])
         found = np.empty(values.shape, np.int64)
         for row, value, out in zip(rows, values, found, strict=True):
             out[...] = np.searchsorted(row, value, side)

@@ -14,6 +14,8 @@ from ..op import composite, define
 from ..sample import sample
 from ..shapes import broadcast_shapes, common_device
 from ..types import Shape, Type, type_of
+from .cast import dtype_of
+from .compare import logical_and, logical_or
 from .complex import conj
 from .reduce import sum
 from .view import permute, reshape
@@ -391,37 +393,45 @@ def outer(input, vec2):
 
 def scaled_sum(input: Any, beta: float, product: Any, alpha: float) -> Any:
     """beta * input + alpha * product.  `beta` 0 leaves `input` out, so that its NaNs don't count."""
+    category = dtype_of(input).category
+    if category == "bool":
+        scaled = logical_and(product, bool(alpha))
+        return logical_or(logical_and(input, bool(beta)), scaled) if beta else scaled
+    if (
+        category == "int" and dtype_of(product).category == "int"
+    ):  # as PyTorch: numbers in the operands' dtype
+        beta, alpha = int(beta), int(alpha)
     scaled = product if alpha == 1 else product * alpha
     if beta == 0:
         return scaled
     return (input if beta == 1 else input * beta) + scaled
 
 
-@composite()
+@composite(inplace=True)
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """Add a product: beta * input + alpha * mat1 @ mat2.  Shapes: [m, n], [m, k], [k, n] -> [m, n]."""
     return scaled_sum(input, beta, mm(mat1, mat2), alpha)
 
 
-@composite()
+@composite(inplace=True)
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     """Add a product with a vector: beta * input + alpha * mat @ vec.  Shapes: [m], [m, k], [k] -> [m]."""
     return scaled_sum(input, beta, mv(mat, vec), alpha)
 
 
-@composite()
+@composite(inplace=True)
 def addr(input, vec1, vec2, *, beta=1, alpha=1):
     """Add an outer product: beta * input + alpha * outer(vec1, vec2).  Shapes: [m, n], [m], [n] -> [m, n]."""
     return scaled_sum(input, beta, outer(vec1, vec2), alpha)
 
 
-@composite()
+@composite(inplace=True)
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """Add products: beta * input + alpha * batch1 @ batch2.  Shapes: [b, m, n], [b, m, k], [b, k, n]."""
     return scaled_sum(input, beta, bmm(batch1, batch2), alpha)
 
 
-@composite()
+@composite(inplace=True)
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """Add a sum of products: beta * input + alpha * (batch1 @ batch2).sum(0).  Shapes: [m, n], 3-D, 3-D."""
     return scaled_sum(input, beta, sum(bmm(batch1, batch2), dim=0), alpha)
@@ -492,6 +502,9 @@ def tensordot(a, b, dims=2):
     else:
         over_a, over_b = ([d % x.ndim for d in ds] for x, ds in zip((a, b), map(as_list, dims), strict=True))
     for d, e in zip(over_a, over_b, strict=True):
+        if 1 in (a.shape[d], b.shape[e]):  # what broadcasts is added up first
+            a = sum(a, dim=d, keepdim=True) if b.shape[e] == 1 else a
+            b = sum(b, dim=e, keepdim=True) if a.shape[d] == 1 else b
         if not same(a.shape[d], b.shape[e]):
             raise ShapeError(
                 f"tensordot(a, b): dimension {d} of a must equal {e} of b ({a.shape[d]} != {b.shape[e]})"

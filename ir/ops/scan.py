@@ -12,7 +12,7 @@ from .. import lowering
 from ..dtypes import DType, bool_, int64, uint8
 from ..errors import DTypeError, ShapeError
 from ..kernel.types import greatest, least
-from ..op import define
+from ..op import Traits, define
 from ..sample import Operand, Sample, sample
 from ..shapes import common_device, dim_of, float_dtype, result_dtype
 from ..types import Shape, Type, type_of
@@ -96,6 +96,7 @@ def _running(name: str, ufunc: np.ufunc, word: str, bind: Any, grad: Any, sample
         complex="analytic",
         grad=grad,
         lower=lowering.kernel(build),
+        traits=Traits(inplace=True),
         samples=samples,
     )
 

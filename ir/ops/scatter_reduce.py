@@ -12,6 +12,7 @@ from ..op import REGISTRY, Traits, define
 from ..sample import Operand, Sample
 from ..shapes import dim_of
 from ..types import Type
+from .cast import dtype_of
 from .gather import (
     combine_at,
     cropped,
@@ -43,8 +44,8 @@ def bind_scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
 
 
 def _infer(input: Type, index: Type, src: Type, *, dim: int, reduce: str, include_self: bool) -> Type:
-    if reduce == "mean" and not input.dtype.is_floating_point:
-        raise DTypeError(f"scatter_reduce: a mean needs a floating type, not {input.dtype.name}")
+    if reduce == "mean" and input.dtype.category == "bool":
+        raise DTypeError("scatter_reduce: bools have no mean", "convert them first: x.int()")
     return infer_scatter("scatter_reduce")(input, index, src, dim=dim)
 
 
@@ -59,7 +60,8 @@ def _reduced(
     combine_at(out, places, lined(src)[tuple(np.s_[:n] for n in index.shape)], combine)
     if reduce == "mean":
         counts = np.bincount(places, minlength=out.size).reshape(out.shape) + int(include_self)
-        out /= np.maximum(counts, 1)
+        divide = np.floor_divide if out.dtype.kind in "iu" else np.true_divide  # PyTorch's rounds down
+        divide(out, np.maximum(counts, 1), out=out, casting="unsafe")
     return out
 
 
@@ -118,7 +120,10 @@ def _decomposed(input: Any, index: Any, src: Any, *, dim: int, reduce: str, incl
         met = REGISTRY[join](input, met)
     else:
         met = REGISTRY["where"](ungather(ones, index, dim, input.shape, "set") != 0, met, input)
-    return met / _counts(ones, input, dim, index, include_self) if reduce == "mean" else met
+    if reduce != "mean":
+        return met
+    counts = _counts(ones, input, dim, index, include_self)
+    return met / counts if dtype_of(input).is_floating_point else REGISTRY["floor_divide"](met, counts)
 
 
 def _samples() -> list[Sample]:

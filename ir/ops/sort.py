@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,8 +14,13 @@ from ..op import composite, define
 from ..sample import Operand, Sample
 from ..shapes import dim_of, reduced_shape
 from ..types import Type
+from .arithmetic import floor_divide
+from .cast import dtype_of
+from .compare import gt, isnan, logical_not, where
 from .extremum import share, to_index
-from .reduce import not_empty
+from .gather import gather
+from .reduce import not_empty, sum
+from .view import reshape, squeeze
 
 EXTERN = lowering.extern("sorting is a library routine of the host")
 
@@ -282,3 +287,33 @@ def median(input, dim=None, keepdim=False):
     Raises DimError, DTypeError for bools.
     """
     return median_all(input) if dim is None else median_dim(input, dim, keepdim)
+
+
+class Median(NamedTuple):
+    """What `nanmedian` returns along a dimension."""
+
+    values: Any
+    indices: Any
+
+
+@composite()
+def nanmedian(input, dim=None, keepdim=False):
+    """Find the lower median of what is not NaN: of all elements, or along `dim` as (values, indices).
+
+    Of nothing but NaN it is NaN.  The gradient goes to where the values came from.  Raises DimError.
+    """
+    if not dtype_of(input).is_floating_point:
+        return median(input, dim, keepdim)
+    line = reshape(input, (-1,)) if dim is None or not input.ndim else input
+    at = 0 if dim is None else dim_of("nanmedian", dim, input.ndim)
+    if not line.shape[at]:
+        return median(input, dim, keepdim)
+    _, order = sort(line, at)
+    known = sum(logical_not(isnan(line)), at, True)
+    middle = floor_divide(where(gt(known, 0), known - 1, 0), 2)
+    places = gather(order, at, middle)
+    values = gather(line, at, places)
+    if dim is None or not input.ndim:
+        values, places = reshape(values, ()), reshape(places, ())
+        return values if dim is None else Median(values, places)
+    return Median(values, places) if keepdim else Median(squeeze(values, at), squeeze(places, at))

@@ -9,8 +9,8 @@ import numpy as np
 
 from .. import lowering
 from ..dtypes import DType
-from ..errors import ArgumentError, ArgumentValueError, DTypeError
-from ..op import composite, define
+from ..errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
+from ..op import REGISTRY, composite, define
 from ..sample import Operand, Sample, sample
 from ..shapes import dims_of, float_dtype
 from ..types import Shape, Type
@@ -19,7 +19,8 @@ from .compare import eq, ne, where
 from .create import zeros_like
 from .extremum import share
 from .math import exp, log
-from .reduce import Dims, count, keep, mean, not_empty, reduced, stages
+from .reduce import Dims, count, keep, mean, not_empty, reduced, stages, sum
+from .view import movedim, reshape
 
 _SPREAD = {"var": "variance", "std": "standard deviation"}
 
@@ -285,11 +286,23 @@ linalg_vector_norm = define(
 )  # fmt: skip
 
 
+def _matrices(input: Any, dim: Any) -> Any:
+    """The operand with the two dimensions that matrices stand in at its end.  Raises ShapeError."""
+    if input.ndim < 2 or (dim is None and input.ndim != 2) or (dim is not None and len(dim) != 2):
+        raise ShapeError("norm('nuc'): takes a matrix, or two dimensions by dim")
+    return input if dim is None else movedim(input, tuple(dim), (-2, -1))
+
+
 @composite()
 def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
     """Compute the `p`-norm over `dim`, as of one vector ("fro" and None: 2).  See linalg_vector_norm."""
     if p == "nuc":
-        raise ArgumentValueError("norm: takes vector norms only; the nuclear norm is one of matrices")
+        values = REGISTRY["linalg_svd"](_matrices(input, dim), False)[1]
+        found = sum(values, -1)
+        if not keepdim:
+            return found
+        pair = range(input.ndim) if dim is None else [d % input.ndim for d in dim]
+        return reshape(found, [1 if d in pair else n for d, n in enumerate(input.shape)])
     return linalg_vector_norm(input, 2 if p in ("fro", None) else p, dim, keepdim, dtype=dtype)
 
 

@@ -21,11 +21,13 @@ from typing import Any
 import numpy as np
 
 from .. import lowering
+from ..dtypes import float64
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..op import Op, Traits, define
 from ..sample import Operand, Sample
 from ..types import Type
 from .arithmetic import abs, maximum, sqrt
+from .cast import cast
 
 # Elements of a block: the ten or so arrays that a rule touches then stay in the second-level cache.
 BLOCK = 32_768
@@ -37,20 +39,27 @@ def update(
     rule: Callable,
     *,
     numbers: dict[str, float | None],
-    flags: dict[str, bool] | None = None,
+    flags: dict[str, Any] | None = None,
     states: tuple[str, ...],
+    whole: bool = False,
+    wide: tuple[str, ...] = (),
     held: Callable[..., tuple[str, ...]] | None = None,
     quick: Callable[..., Callable | None] | None = None,
+    samples: Callable[[], Iterable[Sample]] | None = None,
+    inapplicable: dict[str, str] | None = None,
     doc: str,
 ) -> Op:
     """Enter an update rule.
 
     rule: (**numbers, **flags) -> step, where step(g, p, *states) -> (p, *states), for one tensor.
     numbers: the scalar operands with their defaults (None: required); a default of 0 makes one optional.
-    flags: its booleans with their defaults.  states: the names of the state lists; held: which of them there
-    are, from the numbers that are None and the flags (all of them without it).  quick: like `rule`, but its
-    step writes the arrays itself, in fewer NumPy calls; its numbers are 0-d arrays of the tensors' dtype.
-    None where it does not know the numbers and flags.
+    flags: its booleans, counts and names with their defaults.  whole: the rule sees whole tensors, as it sums
+    over them, and its states may be of other shapes.  wide: numbers that are float32 tensors of the
+    optimizer's own, and are computed with in float64 in graphs too.  states: the names of the state lists;
+    held: which of them there are, from the numbers that are None and the flags (all of them without it).
+    quick: like `rule`, but its step writes the arrays itself, in fewer NumPy calls; its numbers are 0-d
+    arrays of the tensors' dtype.  None where it does not know the numbers and flags.
+    samples, inapplicable: its own, where those for all won't do.
     """
     flags = flags or {}
     optional = tuple(n for n, default in numbers.items() if default == 0)
@@ -71,7 +80,7 @@ def update(
         return (*scalars, *tensors), {"count": len(params), **attrs}
 
     @lru_cache(64)  # an optimizer asks with the same numbers at each step
-    def bound(items: tuple) -> tuple[tuple, dict[str, bool], tuple[str, ...]]:
+    def bound(items: tuple) -> tuple[tuple, dict[str, Any], tuple[str, ...]]:
         """The scalar operands, the flags and the names of the states, of the keyword arguments."""
         given = dict(items)
         if unknown := given.keys() - numbers.keys() - flags.keys():
@@ -83,7 +92,7 @@ def update(
                 raise ArgumentError(f"{name}: {number} must be given")
             left_out = number in optional and isinstance(value, (int, float)) and value == 0
             scalars.append(None if left_out else value)
-        attrs = {flag: bool(given.get(flag, default)) for flag, default in flags.items()}
+        attrs = {flag: type(default)(given.get(flag, default)) for flag, default in flags.items()}
         return tuple(scalars), attrs, held_states(scalars, attrs)
 
     def held_states(scalars, attrs) -> tuple[str, ...]:
@@ -92,7 +101,7 @@ def update(
     def infer(*types: Type, count: int, **attrs: Any) -> tuple[Type, ...]:
         grads, rest = types[len(numbers) : len(numbers) + count], types[len(numbers) + count :]
         for i, t in enumerate(rest):
-            if t.shape != grads[i % count].shape:
+            if t.shape != grads[i % count].shape and (i < count or not whole):
                 raise ShapeError(
                     f"{name}: a gradient and what it updates must have one shape "
                     f"({list(grads[i % count].shape)} and {list(t.shape)})"
@@ -109,6 +118,9 @@ def update(
 
     def decomposition(*operands, count, **attrs):
         scalars, each = split(operands, count)
+        for i, number in enumerate(numbers):
+            if number in wide and not isinstance(scalars[i], float):
+                scalars[i] = cast(scalars[i], dtype=float64)
         step = rule(*scalars, **attrs)
         return tuple(new for group in zip(*(step(*one) for one in each), strict=True) for new in group)
 
@@ -116,7 +128,7 @@ def update(
         scalars, tensors = map(plain, operands[: len(numbers)]), operands[len(numbers) :]
         return decomposition(*scalars, *tensors, count=count, **attrs)
 
-    def writing(scalars: Sequence, attrs: dict[str, bool]) -> Callable:
+    def writing(scalars: Sequence, attrs: dict[str, Any]) -> Callable:
         """What writes rows of arrays (gradient, parameter, states...) with these numbers and flags."""
         values = [plain(x) for x in scalars]
         step = rule(*values, **attrs)
@@ -132,7 +144,9 @@ def update(
                     if quick is not None and dtype.kind == "f" and dtype.itemsize > 2:
                         fast = quick(dtype, *values, **attrs)
                     steps[dtype] = fast
-                if fast is None:
+                if whole:
+                    one_block(step, row)
+                elif fast is None:
                     in_blocks(step, *row)
                 elif not p.ndim:  # 0-d results are no arrays
                     fast(*[x.reshape(1) for x in row])
@@ -161,8 +175,8 @@ def update(
         groups = (tensors[i : i + count] for i in range(0, len(tensors), count or 1))
         writing(scalars, attrs)(zip(*groups, strict=True))
 
-    def samples():
-        yield from update_samples(numbers, flags, held_states)
+    def own_samples():
+        yield from samples() if samples else update_samples(numbers, flags, held_states)
 
     bind.__doc__ = doc
     return define(
@@ -178,8 +192,8 @@ def update(
         rows=rows,
         lower=lowering.decomposition(decomposition),
         traits=Traits(mutates=("params", *states)),
-        samples=samples,
-        inapplicable={"broadcast": "a gradient has the shape of its parameter"},
+        samples=own_samples,
+        inapplicable={"broadcast": "a gradient has the shape of its parameter"} | (inapplicable or {}),
         dtypes="float",
         method=False,
     )

@@ -51,7 +51,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
     dim = dim_of("diff", dim, input.ndim)
     if n < 0:
         raise ShapeError(f"diff(input, n): n can't be negative: {n}")
-    parts = [x for x in (prepend, input, append) if x is not None]
+    parts = [x for x in (prepend, input, append) if x is not None] if n else [input]
     x = cat(parts, dim) if len(parts) > 1 else input
     for _ in range(n):
         size = x.shape[dim]

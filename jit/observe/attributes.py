@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...nn import Module
+from ...nn import Buffer, Module
 from ...nn.epoch import advance
 from ...nn.members import fields
 from ...runtime import Parameter, Tensor
@@ -238,7 +238,7 @@ class Attributes(Lookups):
         if self.is_fresh(o) or self.refused:
             setattr(o, name, self.plain(value))
             return
-        registers = issubclass(type(value), (Parameter, Module))
+        registers = issubclass(type(value), (Parameter, Module, Buffer))
         members = self._members(o, name)
         held = self.class_attribute(type(o), name)
         if (

@@ -72,6 +72,7 @@ class Binding(Facts):
     # What the layers above give.
     enter: Callable[..., Any]  # interpret a Python function; UNSUPPORTED where that can't be done
     user: Callable[..., Any]
+    read_function: Callable[..., None]
     users: Callable[[], Iterator[Any]]  # the frames that a plain run would have
     import_name: Callable[..., Any]
     call: Callable[..., Any]

@@ -77,7 +77,8 @@ class Calls(Library):
         if is_vouched(function):
             return self._vouched(function, args, kwargs)
         if kind is Function:
-            return self._python(unwrapped(function), args, kwargs)
+            # What `refusing` stands around knows nothing of out=.
+            return self._python(function if "out" in kwargs else unwrapped(function), args, kwargs)
         if issubclass(kind, type):
             return self.instantiate(function, args, kwargs)
         if kind in _C_CALLABLES or issubclass(kind, Builtin):
@@ -154,6 +155,19 @@ class Calls(Library):
     def user(self, function: types.FunctionType, args: tuple | list, kwargs: Any) -> Any:
         """Interpret a function, and note what calling it reads of the function itself."""
         code = function.__code__
+        self.read_function(function)
+        if code.co_flags & ASYNCHRONOUS:
+            why = f"{function.__qualname__} is a coroutine, which others run"
+            return self.natively(why, function, args, kwargs)
+        answer = self.enter(function, args, kwargs)
+        if answer is UNSUPPORTED:
+            why = f"{function.__qualname__} has code that can't be interpreted"
+            return self.natively(why, function, args, kwargs)
+        return answer
+
+    def read_function(self, function: types.FunctionType) -> None:
+        """Note what calling a function reads of the function itself."""
+        code = function.__code__
         if not self.is_fresh(function):
             self.source(function)
             self.fact(function, "attr", "__code__", "{o}.__code__", code)
@@ -174,14 +188,6 @@ class Calls(Library):
             if not self.captured(function):
                 self.fact(function, "attr", "__globals__", "{o}.__globals__", function.__globals__)
             self.name_globals(function.__globals__)
-        if code.co_flags & ASYNCHRONOUS:
-            why = f"{function.__qualname__} is a coroutine, which others run"
-            return self.natively(why, function, args, kwargs)
-        answer = self.enter(function, args, kwargs)
-        if answer is UNSUPPORTED:
-            why = f"{function.__qualname__} has code that can't be interpreted"
-            return self.natively(why, function, args, kwargs)
-        return answer
 
     def _vouched(self, function: Any, args: tuple, kwargs: Any) -> Any:
         """Call what the user vouches for: a function of its arguments."""

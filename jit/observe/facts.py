@@ -18,6 +18,7 @@ import numpy as np
 
 from ...nn import Module
 from ...nn.members import Members, Tracked
+from ...nn.parameter import is_lazy
 from ...optim.optimizer import Optimizer
 from ...runtime import Generator, Tensor
 from ..facts import absent, shown
@@ -223,6 +224,9 @@ class Facts:
     def _tensor(self, expression: str, x: Tensor, captured: bool, why: Reason, late: bool) -> None:
         if not of_lamina(type(x)):
             self.refuse(f"{why.text} is of a class of the user's own that derives from Tensor")
+            return
+        if is_lazy(x):
+            self.refuse(f"{why.text} has no shape yet: the first call of its module makes it")
             return
         if self.is_known(x):
             self.check(f"{expression} is not {self.source(x)}", self._alias(expression, x, why), late)

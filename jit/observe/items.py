@@ -240,6 +240,8 @@ class Items(Contents):
             return
         if issubclass(type(o), Tracked) and not self.is_fresh(o):
             self.refuse("a module's own dictionary was written; assign to the module's attribute")
+            o[k] = raw(value)  # by its own method, which the instance dictionary follows
+            return
         setter = self.special(o, "__setitem__")
         if type(setter) is Function and not self.refused:
             self.call(setter, (o, k, value))
@@ -315,6 +317,8 @@ class Items(Contents):
             return
         if issubclass(type(o), Tracked) and not self.is_fresh(o):
             self.refuse("a module's own dictionary was written; delete the module's attribute")
+            del o[k]
+            return
         deleter = self.special(o, "__delitem__")
         if type(deleter) is Function and not self.refused:
             self.call(deleter, (o, k))

@@ -16,8 +16,9 @@ from ...ir.op import COMPOSITES, REGISTRY, Op
 from ...nn import Module
 from ...nn.epoch import advance
 from ...nn.members import fields
-from ...nn.module import observed_call
-from ...optim.optimizer import Optimizer
+from ...nn.module import EVERYWHERE, observed_call
+from ...optim.optimizer import Optimizer, closure_of
+from ...optim.schedule import warn_of_order
 from ...runtime import Tensor, creation, enable_grad, modes, ops, random
 from ...runtime.dispatch import EAGER, run_general, torch_names
 from ...runtime.inplace import write
@@ -46,21 +47,24 @@ def native_step(optimizer: Optimizer) -> None:
     """Update the parameters: the middle of `Optimizer.step`."""
     if modes.CHANGED:
         modes.tell("gradients")
-    for group in optimizer.param_groups:
-        optimizer._step_group(group)
+    optimizer._opt_called = True
+    optimizer._step_groups()
 
 
 def observed_step(optimizer: Optimizer, closure: Callable | None = None) -> Any:
     """`Optimizer.step` in a form whose hooks and closure are interpreted."""
     for hook in optimizer._before:
-        hook(optimizer, (closure,), {})
+        given = (optimizer,) if closure is None else (optimizer, closure)
+        returned = hook(optimizer, given, {})
+        if returned is not None:
+            closure = closure_of(returned, closure)
     loss = None
     if closure is not None:
         with enable_grad():
             loss = closure()
     native_step(optimizer)
     for hook in optimizer._after:
-        hook(optimizer, (closure,), {})
+        hook(optimizer, (optimizer,) if closure is None else (optimizer, closure), {})
     return loss
 
 
@@ -73,7 +77,9 @@ class Library(CalledBack):
         if handler is not None:
             return handler(self, function, args, kwargs)
         if wraps_user(function):
-            return self.user(function, args, kwargs)
+            if not calls_back(function):
+                return self.user(function, args, kwargs)
+            self.read_function(function)  # what a transform of a function gave: it calls that one back
         if self.numbers.about and any(type(x) in LIFTED for x in (*args, *kwargs.values())):
             found = self._with_lifted(function, args, kwargs)
             if found is not UNSUPPORTED:
@@ -111,6 +117,8 @@ class Library(CalledBack):
     # ---- ops and lifted numbers ----
     def _with_lifted(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """A function of tensors that is given lifted numbers: its Python is interpreted, down to the ops."""
+        if "out" in kwargs:
+            return UNSUPPORTED
         if function is _APPLY:
             return self._record(args[0], False, args[1:], kwargs)
         if function is _DROPOUT and len(args) == 2 and not kwargs:
@@ -200,6 +208,8 @@ class Library(CalledBack):
             self._take(module)
             self._given(function, args[1])
             return self.result(function(*args, **kwargs))
+        if name == "__call__" and EVERYWHERE:
+            self.refuse("hooks of all modules are registered; register them with the modules")
         if name == "__call__" or name == "forward":
             return self._run_module(module, function, args, kwargs)
         if name == "__repr__" and self._is_whole(module):
@@ -257,6 +267,7 @@ class Library(CalledBack):
     def _loads_by_user(self, module: Module) -> bool:
         """Whether loading a state runs code of the user's."""
         names = ("load_state_dict", "has_extra_state", "set_extra_state", "named_modules", "hooks")
+        names += ("_load_from_state_dict",)
         return any(
             any(not _of_library(type(each), name) for name in names)
             or any(runs_user_code(hook.function) for hook in each._state_hooks.values())
@@ -319,7 +330,8 @@ class Library(CalledBack):
             for value in vars(optimizer).values():
                 self.made_inside(value)
             return None
-        own = [n for n in ("_step_group", "numbers", "states", "initial", "_counted", "_step_flat")
+        own = [n for n in ("_step_groups", "_step_group", "_step_part", "_step_flat", "_update", "_apply",
+                           "numbers", "states", "initial", "with_counters", "_counted", "_first_counters")
                if not _of_library(type(optimizer), n)]  # fmt: skip
         if own:
             return self.natively(f"{type(optimizer).__name__}.{own[0]}() is called from inside the framework",
@@ -328,7 +340,8 @@ class Library(CalledBack):
             closure = args[1] if len(args) > 1 else kwargs.get("closure")
             if function is not _STEP:
                 if closure is not None:
-                    return self.natively("an optimizer that calls its closure from inside the framework",
+                    return self.natively("an optimizer calls its closure as often as its results ask; "
+                                         "trace the closure, or what it calls",
                                          function, args, kwargs)  # fmt: skip
                 return self._natively_with(optimizer, function, args, kwargs)
             if closure is not None or optimizer._before or optimizer._after:
@@ -451,7 +464,9 @@ def _records(count: int) -> dict[Callable, tuple[Op, bool]]:
 
 _APPLY = Op.__call__
 _DROPOUT = unwrapped(random.dropout)
-_COMPOSITES = frozenset(composite.function for composite in COMPOSITES.values())
+_COMPOSITES = frozenset(
+    unwrapped(ops.FUNCTIONS.get(name, composite.function)) for name, composite in COMPOSITES.items()
+)
 _INIT, _CALL = unwrapped(_OWN["__init__"]), _OWN["__call__"]
 _STEP = unwrapped(Optimizer.__dict__["step"])
 _HANDLERS: dict[Any, Callable] = {
@@ -459,6 +474,8 @@ _HANDLERS: dict[Any, Callable] = {
     _OWN["__delattr__"]: lambda self, function, args, kwargs: self._delete_of_module(*args),
     advance: Library._advance,
     native_step: Library._native_step,
+    # What it finds of an optimizer stays so, and a run in which it warns is not kept.
+    warn_of_order: lambda self, function, args, kwargs: function(*args),
     unwrapped(vars(Tensor)["item"]): Library._item,
     unwrapped(vars(Tensor)["numpy"]): Library._numpy,
     unwrapped(creation.tensor): Library._tensor_of_number,

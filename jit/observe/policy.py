@@ -152,7 +152,8 @@ DENIED_BUILTINS: dict[str, str] = {
 # ---- Lamina's own ----
 # Files whose Python is interpreted as a user's is, because it calls what the user hands it.
 INTERPRETED_ROOMS = (
-    "nn/", "optim/lr_scheduler.py", "data/collate.py", "data/datasets.py", "facade/amp.py",
+    "nn/", "optim/lr_scheduler.py", "optim/schedule.py", "optim/cycles.py", "data/collate.py",
+    "data/datasets.py", "facade/amp.py",
     "jit/observe/sinks.py", "jit/observe/copies.py",  # what stands in place of the standard library's
 )  # fmt: skip
 # Of these the functions, unlike the methods of modules, are functions of tensors.
@@ -160,7 +161,7 @@ FUNCTION_ROOMS = ("nn/functional.py", "nn/bags.py", "nn/ctc.py", "nn/images.py",
                   "nn/multihead.py", "nn/pools.py", "nn/init.py", "nn/text.py", "nn/epoch.py",
                   "nn/members.py", "nn/utils/clip.py", "nn/utils/vector.py", "nn/utils/rnn.py")  # fmt: skip
 # Files whose functions run natively, and call those of the user's that they are given by `modes.call_user`.
-CALLING_ROOMS = ("runtime/derivatives.py",)
+CALLING_ROOMS = ("runtime/derivatives.py", "runtime/func.py", "runtime/batched.py", "runtime/forward.py")
 DENIED_ROOMS: dict[str, str] = {
     "data/": "hands out other data at each call; loop over it outside, and give the traced function a batch",
     "runtime/serialize.py": "reads or writes a file; do it outside of the traced function",

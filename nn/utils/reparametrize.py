@@ -52,6 +52,14 @@ def _detach(module: Module, name: str, kind: type[_Computed], rest: tuple[str, .
     raise ArgumentValueError(f"{type(module).__name__}.{name} is not computed")
 
 
+def norm_but(v: Tensor, dim: int | None) -> Tensor:
+    """The norm of each slice along `dim`, the other dimensions kept as 1; of all of it for None or -1."""
+    if dim is None or dim == -1:
+        return ops.linalg_vector_norm(v)
+    others = tuple(d for d in range(v.ndim) if d != dim % v.ndim)
+    return ops.linalg_vector_norm(v, 2, others, True) if others else v.abs()
+
+
 class WeightNorm(_Computed):
     """weight = g v / |v|, with norms over all dimensions but `dim`; over all of them for None."""
 
@@ -59,16 +67,9 @@ class WeightNorm(_Computed):
         super().__init__(name)
         self.dim = dim
 
-    def norm(self, v: Tensor) -> Tensor:
-        """The norm of each slice along `dim`, with the other dimensions kept as 1."""
-        if self.dim is None:
-            return ops.linalg_vector_norm(v)
-        others = tuple(d for d in range(v.ndim) if d != self.dim % v.ndim)
-        return ops.linalg_vector_norm(v, 2, others, True) if others else v.abs()
-
     def compute(self, module: Any) -> Tensor:
         v = getattr(module, self.name + "_v")
-        return v * (getattr(module, self.name + "_g") / self.norm(v))
+        return v * (getattr(module, self.name + "_g") / norm_but(v, self.dim))
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
@@ -78,7 +79,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     """
     hook = WeightNorm(name, None if dim == -1 else dim)
     weight = getattr(module, name).detach()
-    parts = {name + "_g": Parameter(hook.norm(weight)), name + "_v": Parameter(weight)}
+    parts = {name + "_g": Parameter(norm_but(weight, hook.dim)), name + "_v": Parameter(weight)}
     _attach(module, hook, parts, {})
     return module
 

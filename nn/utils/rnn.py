@@ -2,30 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ...ir.dtypes import int64
+from ...ir.dtypes import DType, float16, float32, float64, int8, int16, int32, int64, uint8
 from ...ir.errors import ArgumentError, ArgumentValueError
 from ...runtime import Tensor, ops, tensor
 
 
-class PackedSequence(NamedTuple):
-    """Sequences without padding, step by step: `data` holds all first elements, then all second ones, ...
-
-    batch_sizes: how many sequences reach each step (int64, never growing).  sorted_indices: the order,
-    longest first, in which the sequences stand; unsorted_indices: the way back; None where they were sorted
-    already.
-    """
+class PackedSequence_(NamedTuple):
+    """What a PackedSequence holds."""
 
     data: Tensor
     batch_sizes: Tensor
     sorted_indices: Tensor | None = None
     unsorted_indices: Tensor | None = None
 
+
+class PackedSequence(PackedSequence_):
+    """Sequences without padding, step by step: `data` holds all first elements, then all second ones, ...
+
+    batch_sizes: how many sequences reach each step (int64, never growing).  sorted_indices: the order,
+    longest first, in which the sequences stand; unsorted_indices: the way back; None where they were sorted
+    already.  Where one of them is given, the other follows from it.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        data: Tensor,
+        batch_sizes: Tensor | None = None,
+        sorted_indices: Tensor | None = None,
+        unsorted_indices: Tensor | None = None,
+    ):
+        if isinstance(data, tuple) and batch_sizes is None:
+            data, batch_sizes = data
+        if not isinstance(data, Tensor) or not isinstance(batch_sizes, Tensor):
+            raise ArgumentError("PackedSequence(data, batch_sizes): two tensors are wanted")
+        if unsorted_indices is None:
+            unsorted_indices = invert_permutation(sorted_indices)
+        return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
+
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
         """The same with `data` on another device or of another dtype."""
-        return self._replace(data=self.data.to(*args, **kwargs))
+        moved = self.data.to(*args, **kwargs)
+        return self if moved is self.data else self._replace(data=moved)
+
+    def cpu(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        """The same on the CPU."""
+        return self.to("cpu", *args, **kwargs)
+
+    def cuda(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        """Refuse: there is no such device.  Raises DeviceError."""
+        return self.to("cuda", *args, **kwargs)
+
+    def pin_memory(self) -> PackedSequence:
+        """The same: there is no device to copy to."""
+        return self
+
+    def is_pinned(self) -> bool:
+        """Whether `data` is in memory that a device can copy from: never."""
+        return False
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether `data` is on a CUDA device: never."""
+        return False
+
+
+def _converted(dtype: DType) -> Callable:
+    """The method that converts `data` to a dtype."""
+
+    def convert(self: PackedSequence) -> PackedSequence:
+        return self.to(dtype)
+
+    convert.__doc__ = f"The same with `data` in {dtype.name}."
+    return convert
+
+
+for _name, _dtype in {
+    "byte": uint8, "char": int8, "double": float64, "float": float32, "half": float16, "int": int32,
+    "long": int64, "short": int16,
+}.items():  # fmt: skip
+    setattr(PackedSequence, _name, _converted(_dtype))
+
+
+def invert_permutation(permutation: Tensor | None) -> Tensor | None:
+    """The permutation that undoes one; None of None."""
+    if permutation is None:
+        return None
+    return ops.empty_like(permutation).scatter_(0, permutation, ops.arange(permutation.numel()))
 
 
 def pack_padded_sequence(

@@ -16,6 +16,11 @@ RULES = {
     "RMSprop": {"centered": True, "momentum": 0.5},
     "Adagrad": {"lr": 0.1, "lr_decay": 0.1},
     "Adadelta": {"lr": 0.5},
+    "NAdam": {"lr": 0.1},
+    "RAdam": {"lr": 0.1, "betas": (0.5, 0.9)},
+    "ASGD": {"lr": 0.1, "lambd": 0.1, "t0": 2},
+    "Rprop": {},
+    "Adafactor": {"lr": 0.5},
 }
 
 
@@ -272,8 +277,8 @@ def test_loading_what_does_not_fit_changes_nothing():
         (lambda p: optim.SGD([]), ValueError, "an empty list of parameters"),
         (lambda p: optim.SGD([3.0]), TypeError, "updates tensors, not float"),
         (lambda p: optim.SGD([p * 2]), ValueError, "leaves only"),
-        (lambda p: optim.SGD([p, p]), ValueError, "more than once"),
-        (lambda p: optim.SGD([{"params": [p]}, {"params": [p]}]), ValueError, "more than once"),
+        (lambda p: optim.SGD([p, p]), UserWarning, "holds a parameter twice"),
+        (lambda p: optim.SGD([{"params": [p]}, {"params": [p]}]), ValueError, "in more than one"),
         (lambda p: optim.SGD([{"params": {p}}]), TypeError, "an order that stays; a set has none"),
         (lambda p: optim.SGD([{"lr": 0.1}]), ValueError, "must have the key 'params'"),
         (lambda p: optim.SGD([{"params": [p]}, p]), TypeError, "must be a dict, not Parameter"),
@@ -286,8 +291,12 @@ def test_loading_what_does_not_fit_changes_nothing():
         (lambda p: optim.Adadelta([p], rho=1.5), ValueError, "invalid rho value: 1.5"),
         (lambda p: optim.Adagrad([p], lr_decay=-1.0), ValueError, "invalid lr_decay value: -1.0"),
         (lambda p: optim.RMSprop([p], alpha=-1.0), ValueError, "invalid alpha value: -1.0"),
-        (lambda p: optim.Adam([p], differentiable=True), TypeError, "differentiable=True is not supported"),
-        (lambda p: optim.Adam([p], rate=1.0), TypeError, "unknown arguments: rate"),
+        (lambda p: optim.Adam([p], fused=True, foreach=True), RuntimeError, "fused=True excludes"),
+        (lambda p: optim.Adam([p], lr=lamina.ones(2)), ValueError, "lr must have one element"),
+        (lambda p: optim.Adam([p], rate=1.0), TypeError, "unexpected keyword argument 'rate'"),
+        (lambda p: optim.Muon([p]), ValueError, "Muon updates matrices only"),
+        (lambda p: optim.LBFGS([{"params": p}, {"params": parameter()}]), ValueError, "one param"),
+        (lambda p: optim.LBFGS([p]).step(None), TypeError, "the closure must be callable"),
     ],
 )  # fmt: skip
 def test_refusals(make, kind, says):
@@ -311,3 +320,93 @@ def test_read_only_memory_is_refused_before_anything_is_written():
     with pytest.raises(lamina.InplaceError, match="read-only"):
         optimizer.step()
     assert a.tolist() == [1.0, -2.0]
+
+
+def test_sparse_adam_says_that_gradients_are_dense():
+    p = parameter()
+    optimizer = optim.SparseAdam([p])
+    optimizer.step()
+    p.grad = lamina.ones(2)
+    with pytest.raises(RuntimeError, match="SparseAdam does not support dense gradients"):
+        optimizer.step()
+
+
+# ---- what PyTorch has besides
+def test_a_parameter_given_twice_steps_twice():
+    p = parameter(1.0)
+    with pytest.warns(UserWarning, match="twice"):
+        optimizer = optim.SGD([p, p], lr=0.25)
+    p.grad = lamina.ones(1)
+    optimizer.step()
+    assert p.item() == 0.5
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_differentiable_step_is_the_same_step_and_has_gradients(name):
+    def stepped(differentiable):
+        p = lamina.tensor([1.0, -2.0], dtype=lamina.float64, requires_grad=True)
+        moved = p.clone() if differentiable else p
+        moved.retain_grad()
+        more = {"differentiable": True} if differentiable else {}
+        optimizer = getattr(optim, name)([moved], **RULES[name], **more)
+        for _ in range(3):
+            optimizer.zero_grad()
+            (moved * moved * 2).sum().backward(create_graph=differentiable)
+            optimizer.step()
+        return p, moved
+
+    if name == "Adafactor":  # which has no such switch
+        return
+    (_, plain), (p, moved) = stepped(False), stepped(True)
+    assert np.allclose(
+        plain.detach().numpy(), moved.detach().numpy(), rtol=1e-12
+    )  # 3 steps of some 30 roundings
+    p.grad = None
+    moved.sum().backward()
+    assert moved.grad_fn is not None and (p.grad != 0).all()
+
+
+def test_hooks_of_states_may_replace_them():
+    optimizer, seen = optim.SGD([parameter()], lr=0.1), []
+    optimizer.register_state_dict_pre_hook(lambda o: seen.append("before saving"))
+    optimizer.register_state_dict_post_hook(lambda o, state: {**state, "more": 1})
+    last = optimizer.register_load_state_dict_pre_hook(lambda o, state: seen.append(state["more"]))
+    optimizer.register_load_state_dict_pre_hook(
+        lambda o, state: {**state, "more": state["more"] + 1}, prepend=True
+    )
+    optimizer.register_load_state_dict_post_hook(lambda o: seen.append("loaded"))
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert seen == ["before saving", 2, "loaded"]
+    last.remove()
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert seen[3:] == ["before saving", "loaded"]
+
+
+def test_a_hook_before_a_step_may_replace_the_closure():
+    p = parameter(1.0)
+    optimizer = optim.SGD([p])
+    optimizer.register_step_pre_hook(lambda o, args, kwargs: ((o, lambda: 7.0), {}))
+    assert optimizer.step() == 7.0
+    optimizer.register_step_pre_hook(lambda o, args, kwargs: 3)
+    with pytest.raises(RuntimeError, match=r"must return None or \(args, kwargs\)"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_lbfgs_finds_the_valley_of_rosenbrocks_function(search):
+    p = parameter(-1.5, 2.0)
+    optimizer = optim.LBFGS(
+        [p], line_search_fn=search, lr=1.0 if search else 1e-3, max_iter=50 if search else 400
+    )
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (1 - p[0]) ** 2 + 100 * (p[1] - p[0] ** 2) ** 2
+        loss.backward()
+        return loss
+
+    first = optimizer.step(closure)
+    assert first.item() == pytest.approx(12.5)
+    for _ in range(3):
+        optimizer.step(closure)
+    assert closure().item() < (1e-8 if search else 7)

@@ -14,7 +14,9 @@ EPOCHS = 13
 
 def optimizer(*rates, **kwargs):
     groups = [{"params": [lamina.zeros(1, requires_grad=True)], "lr": rate} for rate in rates or (0.5,)]
-    return optim.SGD(groups, momentum=0.9, **kwargs)
+    made = optim.SGD(groups, momentum=0.9, **kwargs)
+    made.step()  # or schedules warn that they are ahead
+    return made
 
 
 def run(schedule, epochs=EPOCHS):
@@ -77,6 +79,7 @@ def test_states_can_be_written_as_text():
     state = json.loads(json.dumps(schedule.state_dict()))
     assert state == {
         "T_max": 5, "eta_min": 0.125, "base_lrs": [0.5], "last_epoch": 3, "_last_lr": schedule.get_last_lr(),
+        "_step_count": 4, "_is_initial": False, "_get_lr_called_within_step": False,
     }  # fmt: skip
 
 
@@ -165,6 +168,8 @@ def test_plateau_waits_cools_down_and_stops_at_the_least():
         (lambda o: lr_scheduler.LambdaLR(o, [abs, abs]), "there are 1 parameter groups and 2 values"),
         (lambda o: lr_scheduler.LinearLR(o, start_factor=0.0), "LinearLR: factors must lie in"),
         (lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 0), "T_0 must be a positive int, not 0"),
+        (lambda o: lr_scheduler.CyclicLR(o, 0.1, 0.2, mode="square"), "no known mode.* 'square'"),
+        (lambda o: lr_scheduler.CyclicLR(o, 0.1, 0.2, 0), "a cycle has steps up, not 0"),
         (lambda o: lr_scheduler.OneCycleLR(o, 0.1), "give total_steps, or both epochs and steps_per_epoch"),
         (
             lambda o: lr_scheduler.OneCycleLR(o, 0.1, 5, anneal_strategy="x"),
@@ -199,3 +204,40 @@ def test_one_cycle_needs_a_momentum_to_cycle():
     with pytest.raises(ValueError, match="no momentum to cycle\n  pass cycle_momentum=False"):
         lr_scheduler.OneCycleLR(held, 0.1, 5)
     lr_scheduler.OneCycleLR(held, 0.1, 5, cycle_momentum=False)
+
+
+def test_cycles_go_up_and_down_and_the_momentum_the_other_way():
+    held = optimizer()
+    schedule = lr_scheduler.CyclicLR(held, 0.25, 0.75, 2, 4, base_momentum=0.5, max_momentum=1.0)
+    assert [r for (r,) in run(schedule, 8)] == [
+        pytest.approx(r) for r in (0.25, 0.5, 0.75, 0.625, 0.5, 0.375, 0.25, 0.5, 0.75)
+    ]
+    assert held.param_groups[0]["momentum"] == pytest.approx(0.5)
+    halved = lr_scheduler.CyclicLR(optimizer(), 0.0, 1.0, 1, mode="triangular2", cycle_momentum=False)
+    assert [r for (r,) in run(halved, 4)] == [0.0, 1.0, 0.0, 0.5, 0.0]
+
+
+def test_a_schedule_ahead_of_its_optimizer_warns_once():
+    held = optim.SGD([lamina.zeros(1, requires_grad=True)])
+    schedule = lr_scheduler.StepLR(held, 2)
+    with pytest.warns(UserWarning, match="Detected call of"):
+        schedule.step()
+    schedule.step()
+    with pytest.warns(UserWarning, match="The epoch parameter"):
+        schedule.step(7)
+    assert schedule.last_epoch == 7
+
+
+def test_objects_in_place_of_functions_are_saved():
+    class Scale:
+        power = 1
+
+        def __call__(self, epoch):
+            return 0.5 ** (self.power * epoch)
+
+    scale = Scale()
+    scale.power = 2
+    first = lr_scheduler.LambdaLR(optimizer(), [scale])
+    second = lr_scheduler.LambdaLR(optimizer(), [Scale()])
+    second.load_state_dict(first.state_dict())
+    assert second.lr_lambdas[0].power == 2

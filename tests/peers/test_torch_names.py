@@ -6,6 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is the peer here: pip install lamina[peers]")
 
+import public_names  # noqa: E402
+
 import lamina  # noqa: E402
 from lamina.ir import dtypes  # noqa: E402
 from lamina.runtime import ops  # noqa: E402
@@ -15,6 +17,10 @@ def test_functions_have_pytorchs_names():
     offered = [name for name in ops.FUNCTIONS if ops.is_offered(name)]
     known = {*dir(torch), *dir(torch.nn.functional)}
     assert len(offered) > 300 and not {*offered} - known
+
+
+def test_the_list_of_names_is_that_of_this_version():
+    assert public_names.text() == public_names.FILE.read_text()
 
 
 @pytest.mark.parametrize("dtype", dtypes.FLOATS, ids=str)

@@ -1,5 +1,7 @@
 """Compare every optimizer's trajectory and every schedule's rates with PyTorch's."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -155,6 +157,11 @@ SCHEDULES = [
     [("CosineAnnealingLR", {"T_max": 30, "eta_min": 0.003})],
     [("CosineAnnealingWarmRestarts", {"T_0": 5})],
     [("CosineAnnealingWarmRestarts", {"T_0": 3, "T_mult": 2, "eta_min": 0.01})],
+    [("CyclicLR", {"base_lr": 0.1, "max_lr": 0.5, "step_size_up": 4, "step_size_down": 7})],
+    [("CyclicLR", {"base_lr": [0.1, 0.2], "max_lr": [0.5, 0.6], "step_size_up": 3, "mode": "triangular2"})],
+    [("CyclicLR", {"base_lr": 0.1, "max_lr": 0.5, "step_size_up": 5, "mode": "exp_range", "gamma": 0.9})],
+    [("CyclicLR", {"base_lr": 0.1, "max_lr": 0.5, "step_size_up": 5, "scale_fn": lambda x: 0.8 ** (x * 0.1),
+                   "scale_mode": "iterations", "cycle_momentum": False})],
     [("OneCycleLR", {"max_lr": 0.5, "total_steps": 30})],
     [("OneCycleLR", {"max_lr": [0.5, 0.2], "epochs": 6, "steps_per_epoch": 5, "anneal_strategy": "linear"})],
     [("OneCycleLR", {"max_lr": 0.5, "total_steps": 30, "three_phase": True, "base_momentum": 0.7})],
@@ -209,6 +216,26 @@ def test_rates_are_pytorchs(schedules, make):
             theirs.step()
         same_rates(*pair)
         assert mine.get_last_lr() == [group["lr"] for group in pair[0].param_groups]
+    # Each goes on from what the other has saved.
+    pair = both(make)
+    again = [
+        [getattr(module.lr_scheduler, name)(optimizer, **kwargs) for name, kwargs in schedules]
+        for module, optimizer in zip((optim, torch.optim), pair, strict=True)
+    ]
+    for optimizer, peer in zip(pair, (running[1][0].optimizer, running[0][0].optimizer), strict=True):
+        optimizer.load_state_dict(copy.deepcopy(peer.state_dict()))
+    for ours, theirs, mine, peer in zip(*running, *again, strict=True):
+        assert (
+            theirs.state_dict().keys() - {"_schedule_phases", "_anneal_func_type"} <= ours.state_dict().keys()
+        )
+        mine.load_state_dict(copy.deepcopy(theirs.state_dict()))
+        peer.load_state_dict(copy.deepcopy(ours.state_dict()))
+    same_rates(*pair)
+    if schedules[0][0] != "OneCycleLR":  # which is over
+        for mine, peer in zip(*again, strict=True):
+            mine.step()
+            peer.step()
+        same_rates(*pair)
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step", "ignore:The epoch parameter")
@@ -283,3 +310,58 @@ def test_plateaus_are_pytorchs(kwargs):
             theirs.best, theirs.num_bad_epochs, theirs.cooldown_counter,
         )  # fmt: skip
     assert pair[0].param_groups[0]["lr"] < 0.3  # the rates did fall
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
+@pytest.mark.parametrize(
+    "kwargs",
+    [{}, {"anneal_epochs": 4, "anneal_strategy": "linear"}, {"anneal_epochs": 0}, {"swa_lr": [0.2, 0.3]}],
+)
+def test_averagings_schedule_is_pytorchs(kwargs):
+    pair = both()
+    kwargs = {"swa_lr": 0.05, **kwargs}
+    running = [
+        (module.lr_scheduler.ExponentialLR(o, 0.9), module.swa_utils.SWALR(o, **kwargs))
+        for module, o in zip((optim, torch.optim), pair, strict=True)
+    ]
+    for _ in range(14):
+        same_rates(*pair)
+        for schedules in running:
+            for schedule in schedules:
+                schedule.step()
+    assert running[1][1].state_dict().keys() == running[0][1].state_dict().keys()
+
+
+AVERAGES = {
+    "mean": lambda of: {},
+    "one by one": lambda of: {"avg_fn": of.get_ema_avg_fn(0.7)},
+    "lists": lambda of: {"multi_avg_fn": of.get_ema_multi_avg_fn(0.7)},
+    "buffers": lambda of: {"multi_avg_fn": of.get_ema_multi_avg_fn(0.7), "use_buffers": True},
+    "mean one by one": lambda of: {"avg_fn": of.get_swa_avg_fn()},
+}
+
+
+@pytest.mark.parametrize("name", AVERAGES)
+def test_averaged_models_are_pytorchs(name):
+    sides = []
+    for t, tensor in ((lamina, lamina.tensor), (torch, torch.tensor)):
+        draw = np.random.default_rng(3)
+        model = t.nn.Sequential(t.nn.Linear(3, 4), t.nn.BatchNorm1d(4))
+        averaged = t.optim.swa_utils.AveragedModel(model, **AVERAGES[name](t.optim.swa_utils))
+        for _ in range(4):
+            for p in model.parameters():
+                p.data.copy_(tensor(draw.normal(size=tuple(p.shape)).astype("f")))
+            model(tensor(draw.normal(size=(5, 3)).astype("f")))
+            averaged.update_parameters(model)
+        batches = [tensor(draw.normal(size=(5, 3)).astype("f")) for _ in range(3)]
+        before = {k: x.numpy().copy() for k, x in averaged.state_dict().items()}
+        t.optim.swa_utils.update_bn([(x, 0) for x in batches], averaged)
+        assert averaged.training and model[1].momentum == 0.1
+        after = {k: x.numpy() for k, x in averaged.state_dict().items()}
+        sides.append((before, after, averaged(batches[0]).detach().numpy()))
+    for mine, theirs in zip(sides[0][:2], sides[1][:2], strict=True):
+        assert mine.keys() == theirs.keys()
+        for key, x in theirs.items():
+            # four averages of 4 roundings each, and means over 15 rows, of values below 4
+            assert mine[key].dtype == x.dtype and np.allclose(mine[key], x, rtol=0, atol=4 * 40 * 1.2e-7), key
+    assert np.allclose(sides[0][2], sides[1][2], rtol=0, atol=1e-4)  # norms divide by spreads of about 1/10

@@ -10,9 +10,9 @@ import lamina
 from lamina import autograd, jit, nn
 from lamina.facade.amp import autocast
 from lamina.ir import dims, graph, open_blocks
-from lamina.runtime import generator, modes
+from lamina.runtime import batched, forward, generator, levels, modes
 
-FILES = {module.__file__ for module in (modes, dims, graph, open_blocks)}
+FILES = {module.__file__ for module in (modes, dims, graph, open_blocks, levels, forward)}
 # Of a block of a lock's: Python runs no handler between its end and the lock's release, but this test would.
 CODES = {
     function.__code__ for name, function in vars(generator.fork_rng).items() if hasattr(function, "__code__")
@@ -48,6 +48,7 @@ BLOCKS = {
     "Builder": lambda: graph.Builder("b"),
     "fork_rng": generator.fork_rng,
     "autocast": lambda: autocast("cuda", enabled=False),
+    "opened": lambda: levels.opened(batched.Batch(2, "error")),
 }
 
 
@@ -75,6 +76,16 @@ def test_an_interrupted_block_is_over(name, outside):
         for number in at_each_step(block, inside if name != "autocast" else lambda code: True):
             assert state() == before, number
     assert state()[0] == modes.ORDINARY and not modes.CHANGED
+
+
+def test_an_interrupted_dual_level_is_over():
+    def block():
+        with forward.dual_level():
+            pass
+
+    before = state()
+    for number in at_each_step(block, inside):
+        assert state() == before, number
 
 
 @pytest.mark.parametrize("name", ["no_grad", "inference_mode", "detect_anomaly"])

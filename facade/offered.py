@@ -1,0 +1,153 @@
+"""Which of PyTorch's public names Lamina offers, and why not the others: a page, and an answer for one name.
+
+pytorch_names.txt holds PyTorch's names; whether one is offered is found by looking, never written down.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import re
+import textwrap
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+ROOT = __package__.rpartition(".")[0]  # lamina
+NAMES = Path(__file__).with_name("pytorch_names.txt")
+WIDTH = 118
+
+# Why a name is not there: the first that fits its whole path.
+REASONS = (
+    (
+        r"(.*\.)?(quantize|fake_quantize|q_|int_repr|dequantize|fused_moving|choose_qparams|quantized|is_quantized"
+        r"|qscheme|qint|quint|empty_quantized|fbgemm).*",
+        "tensors of quantised integers are not built",
+    ),
+    (
+        r"(.*\.)?(cudnn|miopen|mkldnn|hip|mps|xpu|ipu|vulkan|to_mkldnn|xnnpack).*",
+        "a library of PyTorch's, not of Lamina's",
+    ),
+    (r".*(Sym(Int|Float|Bool)|sym_\w+)", "symbolic sizes are torch.compile's; `jit.trace` has its own"),
+    (r".*_copy", "a view that copies: x.clone() of the view"),
+    (
+        r"\w*Storage|Tensor\.(\w*storage\w*|set_)",
+        "Lamina shows no storages: views and x.numpy() share memory",
+    ),
+    (
+        r"(.*\.)?(sparse|nested|to_sparse|coalesce|is_coalesced|col_indices|crow_indices|ccol_indices|row_indices"
+        r"|values|indices|hspmm|smm|sspaddmm|dsmm|hsmm|spmm|resize_as_sparse|as_nested|nested_tensor).*",
+        "sparse and nested tensors are not built yet",
+    ),
+    (
+        r"Tensor\.(cuda|xpu|ipu|hpu|mtia|is_(cuda|xpu|ipu|hpu|mtia|xla|vulkan|mps|maia|mkldnn|meta|nested))",
+        "eager runs on the CPU; compiled programs run on a GPU by their target",
+    ),
+    (
+        r"(fork|wait|import_ir_module\w*|parse_\w+|merge_type\w+|unify_type\w+|\w*vitals\w*|get_\w*module"
+        r"|init_num_threads|prepare_multiprocessing\w*|layout|memory_format)",
+        "the inside of PyTorch's own compiler",
+    ),
+    (r"(Stream|Event|AcceleratorError|OutOfMemoryError)", "eager runs on the CPU"),
+    (r"(.*\.)?(float8|float4|int[1-7]|uint[1-7]|bits)\w*", "no such elements in kernels"),
+)
+OTHERWISE = "not built yet"
+
+
+@cache
+def pytorch_names() -> dict[str, tuple[str, ...]]:
+    """PyTorch's public names by where they stand: "torch.nn.functional"."""
+    found: dict[str, tuple[str, ...]] = {}
+    space = ""
+    for line in NAMES.read_text().splitlines():
+        if line.endswith(":"):
+            space = line[:-1]
+            found[space] = ()
+        elif line.startswith("  "):
+            found[space] += tuple(line.split())
+    return found
+
+
+def looked_up(path: str) -> Any:
+    """What stands at "torch.nn.functional.relu" here.  Raises AttributeError."""
+    parts = path.split(".")[1:]
+    found: Any = importlib.import_module(ROOT)
+    for number, part in enumerate(parts):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            try:
+                found = importlib.import_module(".".join([ROOT, *parts[: number + 1]]))
+            except ImportError:
+                raise AttributeError(f"Lamina has no {path}") from None
+    return found
+
+
+def is_there(path: str) -> bool:
+    """Whether Lamina offers a name of PyTorch's."""
+    try:
+        looked_up(path)
+    except AttributeError:
+        return False
+    return True
+
+
+def reason(path: str) -> str:
+    """Why it does not."""
+    name = path.removeprefix("torch.")
+    return next((why for pattern, why in REASONS if re.fullmatch(pattern, name)), OTHERWISE)
+
+
+def told(path: str) -> str:
+    """What there is to say of one name: "torch.stft"."""
+    path = path if path.split(".")[0] == "torch" else f"torch.{path}"
+    space, _, name = path.rpartition(".")
+    here = ROOT + path.removeprefix("torch")
+    if path in pytorch_names():
+        names = pytorch_names()[path]
+        offered = [name for name in names if is_there(f"{path}.{name}")]
+        return f"{path}: {len(offered)} of {len(names)} names are offered, as {here}"
+    if is_there(path):
+        lines = (getattr(looked_up(path), "__doc__", None) or "").strip().splitlines()
+        return "\n  ".join([f"{path} is offered, as {here}", *lines[:1]])
+    if name in pytorch_names().get(space, ()):
+        return f"{path} is not offered: {reason(path)}"
+    every = [f"{where}.{each}" for where, names in pytorch_names().items() for each in names]
+    near = [each for each in every if each.endswith(f".{name}")] or difflib.get_close_matches(path, every, 3)
+    return f"{path} is no public name of PyTorch's" + (f"; it has {', '.join(near[:3])}" if near else "")
+
+
+def page() -> str:
+    """The page of names, as Markdown."""
+    total = offered = 0
+    parts = []
+    for space, names in pytorch_names().items():
+        there = [name for name in names if is_there(f"{space}.{name}")]
+        missing = sorted((reason(f"{space}.{name}"), name) for name in names if name not in there)
+        total, offered = total + len(names), offered + len(there)
+        parts += ["", f"## {space}", "", f"{len(there)} of {len(names)}.", ""]
+        parts += _wrapped(there) if there else []
+        for why, group in groupby(missing, key=lambda pair: pair[0]):
+            parts += ["", f"Not offered, {why}:", "", *_wrapped([name for _, name in group])]
+    version = NAMES.read_text().splitlines()[0].split(":")[0].removeprefix("# Public names of ")
+    head = [
+        "# What is offered",
+        "",
+        *textwrap.wrap(
+            f"{offered} of the {total} public names of {version} are here. "
+            "This page is written by `python -m lamina names --page`, which looks each of them up; "
+            "`python -m lamina names torch.stft` tells of one.",
+            WIDTH,
+        ),
+    ]
+    own = [name for name in dir(importlib.import_module(ROOT)) if not name.startswith("_")]
+    beyond = [name for name in own if name not in pytorch_names()["torch"]]
+    parts += ["", "## Names of lamina alone", ""]
+    parts += ["Functions of `nn.functional` and rooms of the package among them.", "", *_wrapped(beyond)]
+    return "\n".join([*head, *parts, ""])
+
+
+def _wrapped(names: list[str]) -> list[str]:
+    text = " ".join(f"`{name}`" for name in names)
+    return textwrap.wrap(text, WIDTH, break_on_hyphens=False, break_long_words=False)

@@ -1,0 +1,132 @@
+"""Functions and switches of PyTorch's module that are made of others, for the scripts that ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..ir.errors import ArgumentValueError, ShapeError
+from ..nn.functional import alpha_dropout, feature_alpha_dropout, rrelu
+from ..runtime import Tensor, modes, ops
+from ..runtime.modes import set_detect_anomaly as set_anomaly_enabled
+from ..runtime.refusal import refusing_names
+from .names import are_deterministic_algorithms_enabled, use_deterministic_algorithms
+
+has_lapack, has_mkl, has_openmp, has_spectral = True, False, False, True
+
+
+# ---- questions ---------------------------------------------------------------------------------------------
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same shape."""
+    return input.shape == other.shape
+
+
+def is_signed(input: Tensor) -> bool:
+    """Whether the dtype has negative numbers."""
+    return input.dtype.is_signed
+
+
+def is_anomaly_enabled() -> bool:
+    """Whether backward looks for NaN, as `detect_anomaly` has it."""
+    return bool(modes.local.anomaly)
+
+
+def is_anomaly_check_nan_enabled() -> bool:
+    """Whether that look is taken at all: see detect_anomaly's `check_nan`."""
+    return modes.local.anomaly in (False, True)
+
+
+# ---- tensors -----------------------------------------------------------------------------------------------
+def empty_strided(size: Sequence[int], stride: Sequence[int], **kwargs: Any) -> Tensor:
+    """Make a tensor of these sizes and strides, in elements.  Raises ShapeError."""
+    if len(size) != len(stride):
+        raise ShapeError(
+            f"empty_strided(size, stride): {len(size)} sizes need as many strides, not {len(stride)}"
+        )
+    reach = 0 if 0 in size else 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    grad = kwargs.pop("requires_grad", False)
+    made = ops.as_strided(ops.empty(reach, **kwargs), tuple(size), tuple(stride)).detach()
+    return made.requires_grad_() if grad else made
+
+
+def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **kwargs: Any) -> Tensor:
+    """Make a tensor whose dimensions lie in memory in this order, outermost first.  Raises ShapeError."""
+    if sorted(physical_layout) != list(range(len(size))):
+        raise ShapeError(
+            f"empty_permuted(size, physical_layout): {list(physical_layout)} is no order of the {len(size)} "
+            "dimensions"
+        )
+    strides, step = [0] * len(size), 1
+    for dim in reversed(physical_layout):
+        strides[dim], step = step, step * max(1, size[dim])
+    return empty_strided(size, strides, **kwargs)
+
+
+def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
+    """Compute the powers of a vector's numbers, a row for each: from N - 1 down to 0, or from 0 up."""
+    if x.ndim != 1:
+        raise ShapeError(f"vander(x): a vector is needed, not {x._meta}")
+    rising = x.unsqueeze(1) ** ops.arange(len(x) if N is None else N)
+    return rising if increasing else rising.flip(1)
+
+
+# ---- switches ----------------------------------------------------------------------------------------------
+_told: dict[str, Any] = {"warn_always": False, "interop": 1}
+
+
+def set_warn_always(b: bool) -> None:
+    """Have each warning shown each time, which here Python's own filters decide."""
+    _told["warn_always"] = bool(b)
+
+
+def is_warn_always_enabled() -> bool:
+    """What `set_warn_always` was told last."""
+    return _told["warn_always"]
+
+
+def set_num_interop_threads(number: int) -> None:
+    """Choose how many ops run at a time, which here is one.  Raises ArgumentValueError."""
+    if not isinstance(number, int) or number < 1:
+        raise ArgumentValueError(
+            f"set_num_interop_threads(number): a positive number is needed, not {number!r}"
+        )
+    _told["interop"] = number
+
+
+def get_num_interop_threads() -> int:
+    """What `set_num_interop_threads` was told last."""
+    return _told["interop"]
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """Have denormal numbers computed as 0, which Lamina never does: returns False, as it has no effect."""
+    return False
+
+
+_DEBUG_MODES = ("default", "warn", "error")
+
+
+def set_deterministic_debug_mode(debug_mode: int | str) -> None:
+    """As `use_deterministic_algorithms`: 0 or "default" is off, 1 or "warn" and 2 or "error" are on."""
+    known = [*_DEBUG_MODES, *range(len(_DEBUG_MODES))]
+    if debug_mode not in known:
+        raise ArgumentValueError(
+            f"set_deterministic_debug_mode(debug_mode): {debug_mode!r} is none of {known}"
+        )
+    use_deterministic_algorithms(debug_mode not in ("default", 0))
+
+
+def get_deterministic_debug_mode() -> int:
+    """0 where deterministic algorithms are not asked for, else 2."""
+    return 2 if are_deterministic_algorithms_enabled() else 0
+
+
+__all__ = [
+    "alpha_dropout", "empty_permuted", "empty_strided", "feature_alpha_dropout",
+    "get_deterministic_debug_mode", "get_num_interop_threads", "has_lapack", "has_mkl", "has_openmp",
+    "has_spectral", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_same_size", "is_signed",
+    "is_warn_always_enabled", "rrelu", "set_anomaly_enabled", "set_deterministic_debug_mode",
+    "set_flush_denormal", "set_num_interop_threads", "set_warn_always", "vander",
+]  # fmt: skip
+
+refusing_names(globals(), "lamina.facade.root")

@@ -1,0 +1,162 @@
+"""Modules as functions of their parameters and buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..ir.errors import ArgumentError, ArgumentValueError, StateError
+from ..runtime import Tensor, ops
+from .module import Module
+from .norm import _BatchNorm
+
+
+def _slots(module: Module) -> dict[str, list[tuple[Any, str]]]:
+    """Where each parameter and buffer stands: dictionaries of members, and names there."""
+    found: dict[str, list[tuple[Any, str]]] = {}
+    for prefix, part in module.named_modules(remove_duplicate=False):
+        for members in (part._parameters, part._buffers):
+            for name, value in members.items():
+                if value is not None:
+                    found.setdefault(f"{prefix}.{name}" if prefix else name, []).append((members, name))
+    return found
+
+
+def _merged(given: Any) -> dict[str, Tensor]:
+    """One dictionary of several.  Raises ArgumentError, ArgumentValueError."""
+    parts = given if isinstance(given, (tuple, list)) else (given,)
+    found: dict[str, Tensor] = {}
+    for part in parts:
+        if not isinstance(part, Mapping):
+            raise ArgumentError(
+                f"functional_call: parameters and buffers must be a dict or a sequence of dicts, "
+                f"not {type(part).__name__}"
+            )
+        for name, value in part.items():
+            if not isinstance(value, Tensor):
+                raise ArgumentError(f"functional_call: {name!r} must be a tensor, not {type(value).__name__}")
+            if name in found:
+                raise ArgumentValueError(f"functional_call: {name!r} is given twice")
+            found[name] = value
+    return found
+
+
+def functional_call(
+    module: Module,
+    parameter_and_buffer_dicts: Any,
+    args: Any = None,
+    kwargs: dict[str, Any] | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
+    """Call a module with other parameters and buffers, by their names; the module is left as it was.
+
+    tie_weights: a tensor that stands under several names is replaced under all.  strict: refuse names that
+    the module lacks, and ask for all it has.  Buffers that the module assigns anew are put into the
+    dictionaries.  Raises ArgumentError, StateError.
+    """
+    if not isinstance(module, Module):
+        raise ArgumentError(f"functional_call(module): must be a Module, not {type(module).__name__}")
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise ArgumentError(f"functional_call(kwargs): must be a dict, not {type(kwargs).__name__}")
+    values = _merged(parameter_and_buffer_dicts)
+    slots = _slots(module)
+    missing, unknown = sorted(slots.keys() - values.keys()), sorted(values.keys() - slots.keys())
+    if unknown or (strict and missing):
+        if strict:
+            raise StateError(
+                f"functional_call(strict=True): the names are not those of {type(module).__name__}",
+                *([f"unexpected: {', '.join(unknown)}"] if unknown else []),
+                *([f"missing: {', '.join(missing)}"] if missing else []),
+            )
+        values = {name: value for name, value in values.items() if name in slots}
+    given: dict[str, Tensor] = dict(values)
+    if tie_weights:
+        shared: dict[int, list[str]] = {}
+        for name, places in slots.items():
+            members, key = places[0]
+            shared.setdefault(id(members[key]), []).append(name)
+        for names in shared.values():
+            told = {id(values[n]): n for n in names if n in values}
+            if len(told) > 1:
+                raise ArgumentValueError(
+                    f"functional_call: {' and '.join(told.values())} are one tensor, and got two",
+                    "tie_weights=False lets them differ",
+                )
+            for name in names if told else ():
+                given[name] = values[next(iter(told.values()))]
+    before = []
+    try:
+        for name, value in given.items():
+            for members, key in slots[name]:
+                before.append((members, key, members[key]))
+                members[key] = value
+        arguments = args if isinstance(args, tuple) else () if args is None else (args,)
+        return module(*arguments, **(kwargs or {}))
+    finally:
+        for name in values:
+            members, key = slots[name][0]
+            now = members.get(key)
+            if now is not None and now is not given[name]:
+                _put_back(parameter_and_buffer_dicts, name, now)
+        for members, key, value in reversed(before):
+            members[key] = value
+
+
+def _put_back(given: Any, name: str, value: Tensor) -> None:
+    for part in given if isinstance(given, (tuple, list)) else (given,):
+        if name in part and isinstance(part, dict):
+            part[name] = value
+
+
+def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The parameters of modules of one class, stacked by name, and their buffers, for vmap over the models.
+
+    Parameters are leaves that ask for gradients as those of the models do.  Raises ArgumentValueError where
+    the modules are not alike.
+    """
+    if not isinstance(models, Iterable):
+        raise ArgumentError(f"stack_module_state(models): takes modules, not {type(models).__name__}")
+    models = list(models)
+    if not models:
+        raise ArgumentValueError("stack_module_state(models): takes at least one module")
+    for model in models:
+        if not isinstance(model, Module):
+            raise ArgumentError(f"stack_module_state(models): must be modules, not {type(model).__name__}")
+        if type(model) is not type(models[0]):
+            raise ArgumentValueError(
+                "stack_module_state(models): all must be of one class, "
+                f"not {type(models[0]).__name__} and {type(model).__name__}"
+            )
+        if model.training is not models[0].training:
+            raise ArgumentValueError("stack_module_state(models): all must be in training, or none")
+    both = ([dict(m.named_parameters()) for m in models], [dict(m.named_buffers()) for m in models])
+    parameters, buffers = ({name: _stacked(name, dicts) for name in dicts[0]} for dicts in both)
+    return parameters, buffers
+
+
+def _stacked(name: str, dicts: Sequence[dict[str, Tensor]]) -> Tensor:
+    try:
+        rows = [d[name] for d in dicts]
+    except KeyError:
+        raise ArgumentValueError(f"stack_module_state(models): not all have {name}") from None
+    wanted = {x.requires_grad for x in rows}
+    if len(wanted) > 1:
+        raise ArgumentValueError(f"stack_module_state(models): {name} asks for gradients in some only")
+    made = ops.stack([x.detach() for x in rows])
+    return made.requires_grad_(wanted.pop())
+
+
+def replace_all_batch_norm_modules_(root: Module) -> Module:
+    """Let every batch norm inside forget its running statistics, which vmap can't write; return `root`."""
+    if not isinstance(root, Module):
+        raise ArgumentError(f"replace_all_batch_norm_modules_: takes a Module, not {type(root).__name__}")
+    for part in root.modules():
+        if isinstance(part, _BatchNorm):
+            part.running_mean = part.running_var = part.num_batches_tracked = None
+            part.track_running_stats = False
+    return root
+
+
+__all__ = ["functional_call", "replace_all_batch_norm_modules_", "stack_module_state"]

@@ -1,0 +1,126 @@
+"""`out=`: results written into tensors that the caller gave, by one rule for every function.
+
+The function runs as ever, and what it returns is copied over: cast where the category allows it, resized
+where the shape is another.  No history goes into or out of it, so a call that wants gradients is refused.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..ir.dtypes import category_at_least
+from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, GradError
+from ..ir.op import REGISTRY
+from ..ir.types import type_of
+from . import modes
+from .changes import advance_objects
+from .history import storage_of
+from .inplace import check_writable, write
+from .ops import publish
+from .places import here
+from .refusal import refusing, writer_of_out
+from .storage import Storage
+from .tensor import Tensor
+
+
+def into(name: str, function: Callable, args: tuple, kwargs: dict[str, Any], out: Any) -> Any:
+    """Call the function and leave its results in `out`: a tensor, or for several results a sequence of them.
+
+    Raises GradError where a gradient would be wanted, DTypeError where a result can't be cast, ArgumentError.
+    """
+    targets = tuple(out) if isinstance(out, (tuple, list)) else (out,)
+    for target in targets:
+        if not isinstance(target, Tensor):
+            raise ArgumentError(f"{name}(out=…): takes tensors, not {type(target).__name__}")
+    if (not modes.CHANGED or modes.is_grad_enabled()) and any(map(_wants, (args, kwargs.values(), targets))):
+        raise GradError(
+            f"{name}(out=…): results that are written into a tensor have no gradient, and one is wanted",
+            f"write y = {name}(…), or call it under no_grad()",
+        )
+    with modes.no_grad():
+        returned = function(*args, **kwargs)
+        results = returned if isinstance(returned, tuple) else (returned,)
+        if len(results) != len(targets) or isinstance(out, (tuple, list)) != isinstance(returned, tuple):
+            raise ArgumentError(f"{name}(out=…): takes {len(results)} tensors, not {len(targets)}")
+        for target, result in zip(targets, results, strict=True):
+            _leave(name, target, result)
+    if not isinstance(returned, tuple):
+        return out
+    return type(returned)(*targets) if hasattr(returned, "_fields") else targets
+
+
+def _wants(values: Iterable[Any]) -> bool:
+    """Whether a tensor among these, or in lists of theirs, requires gradients."""
+    return any(
+        x.requires_grad if isinstance(x, Tensor) else isinstance(x, (tuple, list)) and _wants(x)
+        for x in values
+    )
+
+
+def _leave(name: str, target: Tensor, result: Tensor) -> None:
+    if not category_at_least(target._meta.dtype, result._meta.dtype.category):
+        raise DTypeError(
+            f"{name}(out=…): a result of {result._meta.dtype} can't be written into {target._meta.dtype}",
+            f"out: {target._meta}",
+        )
+    if target._meta.shape != result._meta.shape:
+        if target._data.size:
+            warnings.warn(
+                f"{name}(out=…): a tensor of shape {list(target._meta.shape)} was resized to "
+                f"{list(result._meta.shape)}; give one that is empty, or has that shape",
+                UserWarning,
+                stacklevel=5,
+            )
+        resize(target, result._meta.shape)
+    write(REGISTRY["copy"], (target, result), {})
+
+
+def resize(x: Tensor, shape: tuple[int, ...]) -> None:
+    """Give a tensor another shape in place: its elements in order, as far as there are any, then others.
+
+    It leaves the memory that it shared with views.  Raises InplaceError for a tensor with history.
+    """
+    check_writable(x, "resize_", x._node is not None)
+    if modes.CHANGED:
+        modes.tell("refuse", "a tensor was resized in place")
+    if x._meta.shape == shape:
+        return
+    data = np.zeros(shape, x._data.dtype)
+    kept = min(x._data.size, prod(shape))
+    data.reshape(-1)[:kept] = x._data.reshape(-1)[:kept]
+    storage_of(x).written(("resize_", here()))
+    x._data, x._meta = data, type_of(x._meta.dtype, shape, x._meta.device)
+    x._view, x._storage = None, Storage()
+    advance_objects()
+
+
+def checked_sizes(sizes: tuple, name: str) -> tuple[int, ...]:
+    """The sizes in a call spelled f(2, 3) or f((2, 3)).  Raises ArgumentValueError."""
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = tuple(sizes[0])
+    if not all(isinstance(n, int) and n >= 0 for n in sizes):
+        raise ArgumentValueError(f"{name}: sizes must be ints, none negative, not {list(sizes)!r}")
+    return tuple(sizes)
+
+
+def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
+    """Give this tensor another shape: its elements in order, as far as there are any, then zeros."""
+    resize(self, checked_sizes(sizes, "resize_"))
+    return self
+
+
+def resize_as_(self: Tensor, the_template: Tensor, memory_format: Any = None) -> Tensor:
+    """Give this tensor the shape of another: see resize_."""
+    resize(self, the_template._meta.shape)
+    return self
+
+
+writer_of_out.append(into)
+for _method in (resize_, resize_as_):
+    setattr(Tensor, _method.__name__, refusing(_method))
+publish(refusing(resize_as_), "resize_as_")

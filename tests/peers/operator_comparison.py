@@ -1,0 +1,465 @@
+"""Compares Lamina with PyTorch on the samples of PyTorch's operator database, entry by entry.
+
+`examined(entry, count)` gives an outcome for each form (function, method, in place, out=) of an entry, over
+float32, float64, int64 and bool: "agrees", "differs", "absent", "raises" or "not testable".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import operator_forms as forms
+import torch
+from operator_forms import Absent, Unsayable, argument, copied, flat
+
+import lamina
+from lamina.runtime.tensor import Tensor
+
+DTYPES = (torch.float32, torch.float64, torch.int64, torch.bool)
+FORMS = ("function", "method", "in place", "out=")
+ORDER = (
+    "absent",
+    "raises",
+    "differs",
+    "agrees",
+    "not testable",
+)  # the first that a sample shows is the form's
+UNDEFINED = re.compile(r"^(new_)?empty(_|$)|resize_(as_)?$|^nn.functional.rrelu|permuted")
+LEFT_OUT = {
+    "sparse": "sparse tensors", "to_sparse": "sparse tensors", "masked.": "torch.masked is a prototype",
+    "complex": "makes complex numbers", "polar": "makes complex numbers", "fft.": "makes complex numbers",
+    "stft": "makes complex numbers", "istft": "takes complex numbers", "chalf": "makes complex numbers",
+    "cfloat": "makes complex numbers", "cdouble": "makes complex numbers",
+    "view_as_complex": "makes complex numbers", "linalg.eig": "makes complex numbers",
+    "linalg.eigvals": "makes complex numbers",
+    "_": "private", "ops.": "an operator of PyTorch's dispatcher, behind its public functions",
+}  # fmt: skip
+KEPT = ("__getitem__", "__radd__", "__rmul__", "__rsub__", "__rdiv__", "__rpow__", "__rmod__", "__rmatmul__",
+        "__rand__", "__ror__", "__rxor__")  # fmt: skip
+
+
+def reason_left_out(entry: Any) -> str | None:
+    """Why an entry is none of this comparison's."""
+    if entry.name in KEPT:
+        return None
+    for name, reason in LEFT_OUT.items():
+        if (
+            entry.name.startswith(name)
+            if name.endswith((".", "_")) or name == "sparse"
+            else entry.name == name
+        ):
+            return reason
+    return None
+
+
+@dataclass
+class Outcome:
+    """What became of the samples of one form of an entry; notes: of the first of each kind, what happened."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def add(self, kind: str, note: str = "") -> None:
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        self.notes.setdefault(kind, note)
+
+    @property
+    def kind(self) -> str:
+        return next((kind for kind in ORDER if kind in self.counts), "not testable")
+
+    @property
+    def note(self) -> str:
+        if not self.counts:
+            return "PyTorch has no sample of it in these dtypes"
+        return self.notes.get(self.kind, "")
+
+
+class Differs(Exception):
+    """A result is not PyTorch's; says how."""
+
+
+# ---- how near a result must be
+def near(x: Any, y: Any, allowed: Callable[[], Any], terms: int, what: str) -> None:
+    """Raise Differs unless a result of Lamina's is PyTorch's.
+
+    Floats differ by what rounding does to sums of `terms` products in another order: terms * eps of the
+    largest.  Where that is not enough, `allowed` tells how much the result moves if every operand moves by
+    its last bit: a result that an algorithm without fault may give lies within a few times of that.
+    """
+    if not isinstance(y, torch.Tensor):
+        if isinstance(x, Tensor):
+            raise Differs(f"{what}: a tensor, PyTorch's is {y!r}")
+        y = str(y).removeprefix("torch.") if isinstance(y, torch.dtype) else y
+        x = x.name if hasattr(x, "itemsize") and hasattr(x, "name") else x
+        if isinstance(y, float):
+            same = np.allclose(x, y, rtol=1e-6, equal_nan=True)
+        else:
+            same = tuple(x) == tuple(y) if isinstance(y, torch.Size) else x == y
+        if not same:
+            raise Differs(f"{what}: {x!r}, PyTorch's is {y!r}")
+        return
+    if not isinstance(x, Tensor):
+        raise Differs(f"{what}: {type(x).__name__}, PyTorch's is a tensor")
+    if y.layout is not torch.strided or y.is_complex():
+        raise Unsayable("the result is complex or sparse")
+    if x.dtype.name != str(y.dtype).removeprefix("torch."):
+        raise Differs(f"{what}: of {x.dtype.name}, PyTorch's is of {y.dtype}")
+    if tuple(x.shape) != tuple(y.shape):
+        raise Differs(f"{what}: of shape {list(x.shape)}, PyTorch's is of {list(y.shape)}")
+    a, b = x.detach()._data, y.detach()
+    if y.dtype is torch.bfloat16:
+        a, b = a.astype(np.float32), b.float()
+    b = b.numpy(force=True)
+    if b.dtype.kind not in "f":
+        if not np.array_equal(a, b):
+            raise Differs(f"{what}: other values")
+        return
+    eps = float(torch.finfo(y.dtype).eps)
+    finite = np.abs(b[np.isfinite(b)].astype(np.float64))
+    with np.errstate(all="ignore"):
+        error = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a.astype(np.float64) - b))
+    # Gradients are sums of products with cotangents near 1, which may cancel.
+    least = 1.0 if what.startswith("gradient") else 1e-30 if y.dtype is torch.float64 else 1e-10
+    limit = (64 + terms) * eps * np.max(finite, initial=least)
+    if (error <= limit).all():
+        return
+    moved = allowed()
+    if moved is not None and moved.shape == error.shape:
+        if (error <= limit + 64 * np.max(moved[np.isfinite(moved)], initial=0.0)).all():
+            return
+    worst = np.unravel_index(np.argmax(np.where(np.isnan(error), np.inf, error)), error.shape)
+    raise Differs(f"{what}: {a[worst]!r}, PyTorch's is {b[worst]!r}")
+
+
+def nudged(x: Any, sign: Any) -> Any:
+    """The arguments with floats moved by a last bit."""
+    if isinstance(x, torch.Tensor) and x.is_floating_point():
+        wiggle = 1 + torch.finfo(x.dtype).eps * sign(x.shape).to(x.dtype)
+        return (x.detach() * wiggle).requires_grad_(x.requires_grad)
+    if isinstance(x, (list, tuple)) and not isinstance(x, torch.Size):
+        return type(x)([nudged(item, sign) for item in x]) if not hasattr(x, "_fields") else x
+    if isinstance(x, dict):
+        return {key: nudged(value, sign) for key, value in x.items()}
+    return x
+
+
+def sensitivity(call: Callable[[Any], list], arguments: Any, place: int, result: Any) -> np.ndarray | None:
+    """How far PyTorch's result moves where every operand moves by its last bit, at most of three ways."""
+    generator = torch.Generator().manual_seed(0)
+    base = result.detach().double().numpy(force=True)
+    moved = np.zeros(base.shape)
+    for _ in range(3):
+        try:
+            other = call(nudged(arguments, lambda s: torch.randint(-1, 2, s, generator=generator)))[place]
+            other = other.detach().double().numpy()
+            with np.errstate(all="ignore"):
+                moved = np.maximum(moved, np.nan_to_num(np.abs(other - base), nan=0.0, posinf=0.0))
+        except Exception:
+            return None
+    return moved
+
+
+# ---- one sample
+CHOOSING = ("kthvalue", "topk", "sort", "argsort", "msort")
+
+
+@dataclass
+class Case:
+    """One sample of an entry, as PyTorch calls it."""
+
+    entry: Any
+    sample: Any
+    random: bool
+
+    @property
+    def arguments(self) -> tuple:
+        return (self.sample.input, self.sample.args, self.sample.kwargs)
+
+    @property
+    def ties(self) -> bool:
+        """Whether which of equal elements is meant is left open, and there may be such."""
+        input = self.sample.input
+        return self.entry.name in CHOOSING and not input.is_floating_point()
+
+    def terms(self) -> int:
+        return sum(x.numel() for x in flat(self.arguments) if isinstance(x, torch.Tensor))
+
+
+def compared(case: Case, theirs: Callable, ours: Callable, gradients: bool) -> None:
+    """Call both with the sample and compare what they return, and their gradients."""
+
+    def call(arguments: Any, process: bool = False) -> list:
+        input, args, kwargs = arguments
+        found = theirs(input, *args, **kwargs)
+        return flat(case.sample.output_process_fn_grad(found) if process else found)
+
+    theirs_given = copied(case.arguments)
+    try:
+        wanted = call(theirs_given)
+    except Exception as error:
+        raise Unsayable(f"PyTorch raises {type(error).__name__}") from None
+    given = argument(case.arguments)
+    input, args, kwargs = given
+    got = ours(input, *args, **kwargs)
+    found = flat(got)
+    if len(found) != len(wanted):
+        raise Differs(f"{len(found)} results, PyTorch gives {len(wanted)}")
+    process = case.sample.output_process_fn_grad
+    mine = (
+        forms.rewritten(process)
+        if getattr(process, "__module__", "").startswith("torch.testing")
+        else process
+    )
+    terms = case.terms()
+    try:
+        for n, (x, y) in enumerate(zip(found, wanted)):
+            if case.random or (n and case.ties) or (case.ties and case.entry.name == "argsort"):
+                alike(x, y)
+            else:
+                near(x, y, lambda n=n, y=y: sensitivity(call, case.arguments, n, y), terms, f"result {n}")
+    except Differs:
+        # What is only determined up to a sign or a basis (eigenvectors) is compared by what is determined.
+        if not _chooses(process):
+            raise
+        settled = [call(copied(case.arguments), True), flat(mine(got))]
+        for n, (y, x) in enumerate(zip(*settled)):
+            near(x, y, lambda n=n, y=y: sensitivity(lambda a: call(a, True), case.arguments, n, y), terms,
+                 f"result {n}")  # fmt: skip
+    if gradients and not case.random:
+        compare_gradients(case, call(theirs_given, True), theirs_given, flat(mine(got)), given, call)
+
+
+def _chooses(process: Any) -> bool:
+    return (
+        getattr(process, "__module__", "").startswith("torch.testing")
+        and process.__code__.co_code != (lambda x: x).__code__.co_code
+    )
+
+
+def alike(x: Any, y: Any) -> None:
+    """Random results agree by dtype and shape."""
+    if isinstance(y, torch.Tensor):
+        if not isinstance(x, Tensor) or x.dtype.name != str(y.dtype).removeprefix("torch."):
+            raise Differs(f"of {getattr(x, 'dtype', type(x))}, PyTorch's is of {y.dtype}")
+        if tuple(x.shape) != tuple(y.shape):
+            raise Differs(f"of shape {list(x.shape)}, PyTorch's is of {list(y.shape)}")
+
+
+def torch_gradients(ends: list, starts: list) -> list:
+    ends = [y for y in ends if isinstance(y, torch.Tensor) and y.requires_grad]
+    weights = [_weight(y) for y in ends]
+    return list(torch.autograd.grad(ends, starts, weights, allow_unused=True))
+
+
+def _weight(y: Any) -> Any:
+    values = np.random.default_rng(y.numel()).uniform(0.5, 1.5, tuple(y.shape))
+    return torch.from_numpy(np.asarray(values)).to(y.dtype)
+
+
+def wanting(x: Any, kind: type) -> list:
+    return [t for t in flat(x) if isinstance(t, kind) and t.requires_grad]
+
+
+def compare_gradients(case: Case, wanted: list, their: Any, found: list, mine: Any, call: Callable) -> None:
+    """Raise Differs unless the gradients of the sample's tensors are PyTorch's."""
+    starts = wanting(their, torch.Tensor)
+    ends = [n for n, y in enumerate(wanted) if isinstance(y, torch.Tensor) and y.requires_grad]
+    if not starts or not ends:
+        return
+    try:
+        expected = torch_gradients(wanted, starts)
+    except RuntimeError:
+        return  # PyTorch has no gradient there
+    own = wanting(mine, Tensor)
+    outputs = [(found[n], _weight(wanted[n])) for n in ends]
+    followed = [(x, argument(w)) for x, w in outputs if x.requires_grad]
+    gradients: list = [None] * len(own)
+    if followed:
+        xs, seeds = zip(*followed)
+        gradients = lamina.autograd.grad(xs, own, seeds, allow_unused=True)
+    if len(own) != len(starts):
+        raise Differs("other operands want gradients")
+
+    def again(arguments: Any) -> list:
+        return torch_gradients(call(arguments, True), wanting(arguments, torch.Tensor))
+
+    for n, (g, h) in enumerate(zip(gradients, expected)):
+        if g is None or h is None:
+            filled = g if h is None else h
+            if filled is not None and bool((filled != 0).any()):
+                raise Differs(f"gradient {n}: {'none' if g is None else 'one'}, unlike PyTorch's")
+            continue
+        near(g, h, lambda n=n, h=h: sensitivity(again, case.arguments, n, h), case.terms(), f"gradient {n}")
+
+
+# ---- forms
+def in_place(case: Case, theirs: Callable, ours: Callable) -> None:
+    """The tensor that is written is the one returned, and holds what PyTorch's does."""
+
+    def write(function: Callable, written: list) -> Callable:
+        def apply(input: Any, *args: Any, **kwargs: Any) -> Any:
+            target = input.detach().clone()
+            written[:] = [target, function(target, *args, **kwargs)]
+            return target
+
+        return apply
+
+    mine: list = []
+    compared(Case(case.entry, _plain(case.sample), case.random), write(theirs, []), write(ours, mine), False)
+    if mine[1] is not mine[0]:
+        raise Differs("what is returned is not the tensor written")
+
+
+def into_out(case: Case, theirs: Callable, ours: Callable) -> None:
+    """out=: right ones are written, empty ones resized; the result is what was given."""
+    sample = _plain(case.sample)
+    shapes: list = []
+
+    def apply(function: Callable, empty: bool, mine: bool) -> Callable:
+        def call(input: Any, *args: Any, **kwargs: Any) -> Any:
+            if not mine:
+                shapes[:] = [function(input, *args, **kwargs)]
+            results = flat(shapes[0])
+            if not all(isinstance(r, torch.Tensor) for r in results):
+                raise Unsayable("not all results are tensors")
+            outs = [torch.zeros((0,) if empty else r.shape, dtype=r.dtype) for r in results]
+            outs = [argument(o) for o in outs] if mine else outs
+            single = isinstance(shapes[0], torch.Tensor)
+            given = outs[0] if single else tuple(outs)
+            found = function(input, *args, **kwargs, out=given)
+            if any(a is not b for a, b in zip(flat(found), outs, strict=True)):
+                raise Differs("what is returned is not what out= gave")
+            return outs
+
+        return call
+
+    for empty in (False, True):
+        plain = Case(case.entry, sample, case.random)
+        compared(plain, apply(theirs, empty, False), apply(ours, empty, True), False)
+
+
+def _plain(sample: Any) -> Any:
+    """The sample without gradients."""
+    with torch.no_grad():
+        made = type(sample)(
+            _held(sample.input), args=_held(tuple(sample.args)), kwargs=_held(dict(sample.kwargs))
+        )
+    return made
+
+
+def _held(x: Any) -> Any:
+    if isinstance(x, torch.Tensor):
+        return x.detach()
+    if isinstance(x, (list, tuple)) and not isinstance(x, torch.Size) and not hasattr(x, "_fields"):
+        return type(x)([_held(item) for item in x])
+    return {k: _held(v) for k, v in x.items()} if isinstance(x, dict) else x
+
+
+def samples(entry: Any, dtype: torch.dtype, count: int | None, seed: int) -> Iterator[Any]:
+    """Some samples of an entry, other ones for another seed."""
+    torch.manual_seed(0)
+    np.random.seed(0)
+    gradients = dtype is torch.float64 and entry.supports_autograd
+    made = list(entry.sample_inputs("cpu", dtype, requires_grad=gradients))
+    if count is not None and len(made) > count:
+        step = len(made) / count
+        made = [made[int(n * step + seed % max(int(step), 1))] for n in range(count)]
+    return iter(made)
+
+
+def _ours(entry: Any, form: str) -> tuple[Callable, Callable] | None:
+    """PyTorch's and Lamina's function for a form; None where PyTorch has none."""
+    if form in ("function", "out="):
+        if form == "out=" and not entry.supports_out:
+            return None
+        return entry.op, forms.translated(entry.op, entry.name)
+    theirs = entry.method_variant if form == "method" else entry.inplace_variant
+    if theirs is None:
+        return None
+    return theirs, forms.translated(theirs, getattr(theirs, "__name__", entry.name))
+
+
+def examined(entry: Any, count: int | None = None, seed: int = 0) -> dict[str, Outcome]:
+    """The outcome of each form that an entry has.  count: of samples for each dtype; None: all."""
+    outcomes: dict[str, Outcome] = {}
+    reason = reason_left_out(entry)
+    if reason:
+        outcomes["function"] = Outcome()
+        outcomes["function"].add("not testable", reason)
+        return outcomes
+    pairs: dict[str, tuple[Callable, Callable]] = {}
+    for form in FORMS:
+        try:
+            pair = _ours(entry, form)
+        except Absent as absent:
+            outcomes[form] = Outcome()
+            outcomes[form].add("absent", str(absent))
+        except Unsayable as why:
+            outcomes[form] = Outcome()
+            outcomes[form].add("not testable", str(why))
+        else:
+            if pair is not None:
+                pairs[form] = pair
+                outcomes[form] = Outcome()
+    if not pairs:
+        return outcomes
+    random = "wrapper_set_seed" in getattr(getattr(entry.op, "__code__", None), "co_names", ())
+    random = random or bool(UNDEFINED.search(entry.name))
+    with quiet():
+        for dtype in DTYPES:
+            if not entry.supports_dtype(dtype, "cpu"):
+                continue
+            try:
+                drawn = list(samples(entry, dtype, count, seed))
+            except Exception as error:
+                outcomes["function"].add("not testable", f"no samples: {type(error).__name__}")
+                continue
+            for number, sample in enumerate(drawn):
+                case = Case(entry, sample, random)
+                for form, (theirs, ours) in pairs.items():
+                    if form == "out=" and number >= 3:
+                        continue
+                    if form == "in place" and not isinstance(sample.input, torch.Tensor):
+                        continue
+                    tried(outcomes[form], f"{dtype} #{number}", case, form, theirs, ours)
+    return outcomes
+
+
+def tried(outcome: Outcome, what: str, case: Case, form: str, theirs: Callable, ours: Callable) -> None:
+    what = what.removeprefix("torch.")
+    try:
+        if form == "in place":
+            in_place(case, theirs, ours)
+        elif form == "out=":
+            into_out(case, theirs, ours)
+        else:
+            compared(case, theirs, ours, form == "function")
+    except Unsayable as why:
+        outcome.add("not testable", f"{what}: {why}")
+    except Absent as why:
+        outcome.add("absent", str(why))
+    except Differs as why:
+        outcome.add("differs", f"{what}: {why}")
+    except AttributeError as error:
+        outcome.add("absent" if "lamina" in str(error) else "raises", f"{what}: {_first(error)}")
+    except Exception as error:
+        outcome.add("raises", f"{what}: {_first(error)}")
+    else:
+        outcome.add("agrees")
+
+
+def _first(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:160]
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        yield
