@@ -19,6 +19,7 @@ from .loader import DataLoader
 from .pool import WorkerError
 from .samplers import (
     BatchSampler,
+    DistributedSampler,
     RandomSampler,
     Sampler,
     SequentialSampler,
@@ -31,8 +32,8 @@ _refusal.refusing_methods(list(globals().values()))
 _refusal.refusing_names(globals(), "lamina.data")
 
 __all__ = [
-    "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "IterableDataset",
-    "RandomSampler", "Sampler", "SequentialSampler", "StackDataset", "Subset", "SubsetRandomSampler",
-    "TensorDataset", "WeightedRandomSampler", "WorkerError", "WorkerInfo", "default_collate",
-    "default_convert", "get_worker_info", "random_split",
+    "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler",
+    "IterableDataset", "RandomSampler", "Sampler", "SequentialSampler", "StackDataset", "Subset",
+    "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "WorkerError", "WorkerInfo",
+    "default_collate", "default_convert", "get_worker_info", "random_split",
 ]  # fmt: skip

@@ -43,6 +43,12 @@ class IterableDataset(Dataset[T]):
         return ChainDataset([self, other])
 
 
+def samples_at(dataset: Any, keys: list) -> Any:
+    """The samples at some keys: asked for at once where the dataset can."""
+    together = getattr(dataset, "__getitems__", None)
+    return together(keys) if together else [dataset[key] for key in keys]
+
+
 class TensorDataset(Dataset[tuple[Tensor, ...]]):
     """Rows of tensors: sample i is the tuple of `tensor[i]`.
 
@@ -85,6 +91,19 @@ class StackDataset(Dataset):
         if isinstance(self.datasets, dict):
             return {name: d[index] for name, d in self.datasets.items()}
         return tuple(d[index] for d in self.datasets)
+
+    def __getitems__(self, indices: list[int]) -> list:
+        named = self.datasets if isinstance(self.datasets, dict) else dict(enumerate(self.datasets))
+        columns = {name: samples_at(d, indices) for name, d in named.items()}
+        for name, column in columns.items():
+            if len(column) != len(indices):
+                raise ArgumentValueError(
+                    f"StackDataset: dataset {name!r} gave {len(column)} samples for {len(indices)} keys"
+                )
+        rows = zip(*columns.values(), strict=True)
+        if isinstance(self.datasets, dict):
+            return [dict(zip(named, row, strict=True)) for row in rows]
+        return list(rows)
 
     def __len__(self) -> int:
         return self._length
@@ -147,9 +166,7 @@ class Subset(Dataset[T]):
         return self.dataset[self.indices[index]]
 
     def __getitems__(self, indices: list[int]) -> list:
-        wanted = [self.indices[i] for i in indices]
-        together = getattr(self.dataset, "__getitems__", None)
-        return together(wanted) if together else [self.dataset[i] for i in wanted]
+        return samples_at(self.dataset, [self.indices[i] for i in indices])
 
     def __len__(self) -> int:
         return len(self.indices)

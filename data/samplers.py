@@ -140,6 +140,65 @@ class WeightedRandomSampler(Sampler[int]):
         return self.num_samples
 
 
+class DistributedSampler(Sampler[int]):
+    """The share of indices that the process `rank` of `num_replicas` takes: every num_replicas-th one.
+
+    shuffle: in an order that follows from `seed` and the epoch that `set_epoch` says, the same in all
+    processes.  All shares are of one length: some indices come twice, or with `drop_last` some not at all.
+    """
+
+    def __init__(
+        self, dataset: Any, num_replicas: int | None = None, rank: int | None = None, shuffle: bool = True,
+        seed: int = 0, drop_last: bool = False,
+    ):  # fmt: skip
+        require_method("DistributedSampler(dataset=…)", dataset, "__len__")
+        if num_replicas is None or rank is None:
+            raise ArgumentValueError(
+                "DistributedSampler: there is no process group to ask for num_replicas and rank",
+                "pass both: how many processes share the dataset, and which of them this is",
+            )
+        require_count("DistributedSampler(num_replicas=…)", num_replicas)
+        if not isinstance(rank, int) or not 0 <= rank < num_replicas:
+            raise ArgumentValueError(
+                f"DistributedSampler(rank=…): must be an int in 0 … {num_replicas - 1}, not {rank!r}"
+            )
+        if not isinstance(seed, int):
+            raise ArgumentError(f"DistributedSampler(seed=…): must be an int, not {type(seed).__name__}")
+        self.dataset, self.num_replicas, self.rank, self.epoch = dataset, num_replicas, rank, 0
+        self.shuffle, self.seed, self.drop_last = shuffle, seed, drop_last
+
+    @property
+    def num_samples(self) -> int:
+        """How many indices a process takes."""
+        share = len(self.dataset) / self.num_replicas
+        return math.floor(share) if self.drop_last else math.ceil(share)
+
+    @property
+    def total_size(self) -> int:
+        """How many indices all processes take together."""
+        return self.num_samples * self.num_replicas
+
+    def __iter__(self):
+        size = len(self.dataset)
+        if self.shuffle:
+            generator = Generator().manual_seed(self.seed + self.epoch)
+            order = randperm(size, generator=generator).tolist()
+        else:
+            order = list(range(size))
+        while order and len(order) < self.total_size:
+            order += order[: self.total_size - len(order)]
+        return iter(order[self.rank : self.total_size : self.num_replicas])
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch comes next; without, each has the same order."""
+        if not isinstance(epoch, int):
+            raise ArgumentError(f"set_epoch(epoch): epoch must be an int, not {type(epoch).__name__}")
+        self.epoch = epoch
+
+
 class BatchSampler(Sampler[list[int]]):
     """Lists of `batch_size` keys of another sampler; `drop_last` leaves out a last one that is shorter."""
 

@@ -20,7 +20,7 @@ from ..ir.errors import ArgumentError
 from ..runtime import modes
 from ..runtime.random import manual_seed
 from ..runtime.threads import set_num_threads
-from .datasets import Dataset, IterableDataset
+from .datasets import Dataset, IterableDataset, samples_at
 from .sharing import Writer
 
 
@@ -55,8 +55,7 @@ class Fetch:
             return self._next(key)
         if not self.batched:
             return self.collate(self.dataset[key])
-        together = getattr(self.dataset, "__getitems__", None)
-        return self.collate(together(key) if together else [self.dataset[k] for k in key])
+        return self.collate(samples_at(self.dataset, key))
 
     def _next(self, count: int) -> Any:
         samples = list(islice(self.stream, count if self.batched else 1))

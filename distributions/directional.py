@@ -29,7 +29,7 @@ class VonMises(Distribution):
             self._validate_sample(value)
         k = self.concentration
         # exp(-k) I0(k), so that a great k stays finite
-        return k * ((value - self.loc).cos() - 1) - math.log(2 * pi) - ops.i0e(k).log()
+        return k * ((value - self.loc).cos() - 1) - math.log(2 * pi) - ops.special_i0e(k).log()
 
     def sample(self, sample_shape=()):
         with no_grad():
@@ -49,4 +49,4 @@ class VonMises(Distribution):
     @property
     def variance(self):
         """The circular variance."""
-        return 1 - ops.i1e(self.concentration) / ops.i0e(self.concentration)
+        return 1 - ops.special_i1e(self.concentration) / ops.special_i0e(self.concentration)

@@ -121,7 +121,7 @@ class Gamma(ExponentialFamily):
     def cdf(self, value):
         if self._validate_args:
             self._validate_sample(value)
-        return ops.gammainc(self.concentration, self.rate * value)
+        return ops.igamma(self.concentration, self.rate * value)
 
     def entropy(self):
         a = self.concentration

@@ -45,7 +45,8 @@ def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
             )
     dtype = default_dtype() if first is None else first.dtype
     made = [v if isinstance(v, Tensor) else tensor(v, dtype=dtype) for v in values]
-    return ops.broadcast_tensors(*made)
+    shape = made[0].shape
+    return tuple(made) if all(x.shape == shape for x in made) else ops.broadcast_tensors(*made)
 
 
 class lazy_property:

@@ -1,87 +1,307 @@
-"""Answer `torch.amp` and `torch.cuda.amp` as PyTorch does without CUDA: mixed precision turns itself off."""
+"""Mixed precision under PyTorch's names: `autocast`, custom functions in it, and GradScaler, for the CPU.
+
+For "cuda", which is not there, they warn and do nothing, as PyTorch's do without it.
+"""
 
 from __future__ import annotations
 
 import functools
 import warnings
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
-from ..ir.errors import DeviceError
-from ..runtime import Tensor
+import numpy as np
+
+from ..ir.dtypes import DType, bfloat16, float16
+from ..ir.errors import ArgumentError, ArgumentValueError, GradError
+from ..runtime import Tensor, modes, no_grad, tensor
+from ..runtime.autocasting import cast_to
+
+DEVICES = ("cpu", "cuda")
+_FAST = {"cpu": bfloat16, "cuda": float16}  # unless a block says another
 
 
-class autocast:
-    """Would choose a dtype for each op.  For "cuda" it warns and does nothing.
+def _need_device(device_type: Any) -> None:
+    if not isinstance(device_type, str):
+        raise ArgumentValueError(f"device_type must be a str, not {type(device_type).__name__}")
+    if device_type not in DEVICES:
+        raise GradError(f"autocast: {device_type!r:.60} is no device type; those are {', '.join(DEVICES)}")
 
-    Raises DeviceError where it is enabled for the CPU.
+
+class autocast(modes._Mode):
+    """Choose a dtype for each op: a `with` block, or a decorator.
+
+    device_type: "cpu"; for "cuda" it warns and does nothing.  dtype: bfloat16 (by default) or float16 for
+    what loses little in it, such as products; losses stay in float32 (runtime/autocasting.py lists both).
+    cache_enabled is taken and means nothing: a weight is cast at each use.  Raises ArgumentValueError,
+    GradError for what is no device type.
     """
 
     def __init__(
-        self,
-        device_type: str = "cuda",
-        dtype: Any = None,
-        enabled: bool = True,
+        self, device_type: str, dtype: DType | None = None, enabled: bool = True,
         cache_enabled: bool | None = None,
-    ):
-        if enabled and device_type == "cpu":
-            raise DeviceError(
-                "autocast('cpu'): Lamina does not choose dtypes by itself",
-                "cast the model: model.to(lamina.bfloat16), or pass enabled=False",
-            )
-        if enabled:
+    ):  # fmt: skip
+        _need_device(device_type)
+        self.device, self.fast_dtype = device_type, dtype or get_autocast_dtype(device_type)
+        if not isinstance(self.fast_dtype, DType):
+            raise ArgumentError(f"autocast: dtype must be a lamina dtype, not {type(dtype).__name__}")
+        self._cache_enabled = True if cache_enabled is None else cache_enabled
+        self._enabled = bool(enabled)
+        if self._enabled and device_type != "cpu":
             warnings.warn(
                 f"autocast({device_type!r}) does nothing: there is no such device here", stacklevel=2
             )
+            self._enabled = False
+        elif self._enabled and self.fast_dtype not in (bfloat16, float16):
+            warnings.warn(
+                f"autocast('cpu') does nothing: it knows bfloat16 and float16, not {self.fast_dtype.name}",
+                stacklevel=2,
+            )
+            self._enabled = False
+        self._changes = {}
+        if device_type == "cpu":
+            other = None if self.fast_dtype is bfloat16 else self.fast_dtype
+            self._changes = {"autocast": self.fast_dtype if self._enabled else None, "autocast_dtype": other}
 
-    def __enter__(self) -> autocast:
+    def __enter__(self) -> autocast:  # type: ignore[override]
+        super().__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Leave the block; there is nothing to undo."""
+    def clone(self) -> autocast:
+        """A fresh one that says the same, and does not warn again."""
+        made = object.__new__(autocast)
+        vars(made).update({k: v for k, v in vars(self).items() if k != "_mine"})
+        return made
 
-    def __call__(self, function: Callable) -> Callable:
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with self:
-                return function(*args, **kwargs)
 
-        return call
+def is_autocast_available(device_type: str) -> bool:
+    """Whether autocast knows a device type."""
+    if not isinstance(device_type, str):
+        raise ArgumentError(f"device_type must be a str, not {type(device_type).__name__}")
+    return device_type in DEVICES
+
+
+def is_autocast_enabled(device_type: str = "cuda") -> bool:
+    """Whether this thread is inside of an enabled autocast block for a device type."""
+    _need_device(device_type)
+    return device_type == "cpu" and modes.local.autocast is not None
+
+
+def get_autocast_dtype(device_type: str) -> DType:
+    """The low precision of the block that this thread is in, or else what a block would have."""
+    _need_device(device_type)
+    return (modes.local.autocast_dtype if device_type == "cpu" else None) or _FAST[device_type]
+
+
+def custom_fwd(
+    fwd: Callable | None = None, *, device_type: str = "cuda", cast_inputs: DType | None = None
+) -> Callable:
+    """Decorate the `forward` of a custom function that is used inside of autocast.
+
+    cast_inputs: the dtype that its floating arguments get there, and then it runs without autocast.
+    """
+    _need_device(device_type)
+    if fwd is None:
+        return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
+
+    @functools.wraps(fwd)
+    def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+        ctx._dtype, inside = get_autocast_dtype(device_type), is_autocast_enabled(device_type)
+        ctx._fwd_used_autocast = inside and cast_inputs is None
+        if cast_inputs is None or not inside:
+            return fwd(ctx, *args, **kwargs)
+        args, kwargs = cast_to(args, cast_inputs), {k: cast_to(v, cast_inputs) for k, v in kwargs.items()}
+        with autocast(device_type, enabled=False):
+            return fwd(ctx, *args, **kwargs)
+
+    return forward
+
+
+def custom_bwd(bwd: Callable | None = None, *, device_type: str = "cuda") -> Callable:
+    """Decorate the `backward` of a custom function: it runs under autocast where its forward did."""
+    _need_device(device_type)
+    if bwd is None:
+        return functools.partial(custom_bwd, device_type=device_type)
+
+    @functools.wraps(bwd)
+    def backward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+        with autocast(device_type, dtype=ctx._dtype, enabled=ctx._fwd_used_autocast):
+            return bwd(ctx, *args, **kwargs)
+
+    return backward
 
 
 class GradScaler:
-    """Would scale the loss so that float16 gradients don't vanish.  Without CUDA it hands everything through.
+    """Scales the loss so that gradients in float16 don't vanish, and skips steps in which they overflow.
 
-    Enabled, it warns and disables itself.
+    The scale grows by `growth_factor` after `growth_interval` steps without an infinite or NaN gradient, and
+    shrinks by `backoff_factor` after one with.  For "cuda" it warns and disables itself.
+    Raises ArgumentValueError for factors that don't grow or shrink.
     """
 
-    def __init__(self, device: str = "cuda", init_scale: float = 2.0**16, enabled: bool = True, **_: Any):
-        if enabled:
+    def __init__(
+        self, device: str = "cuda", init_scale: float = 2.0**16, growth_factor: float = 2.0,
+        backoff_factor: float = 0.5, growth_interval: int = 2000, enabled: bool = True,
+    ):  # fmt: skip
+        self._device, self._enabled = device, enabled
+        if enabled and device != "cpu":
             warnings.warn("GradScaler does nothing: there is no CUDA device here", stacklevel=2)
+            self._enabled = False
+        if self._enabled and not (growth_factor > 1.0 and backoff_factor < 1.0):
+            raise ArgumentValueError(
+                "GradScaler: growth_factor must be above 1 and backoff_factor below it",
+                f"they are {growth_factor} and {backoff_factor}",
+            )
+        self._growth_factor, self._backoff_factor = growth_factor, backoff_factor
+        self._growth_interval, self._growth_tracker = growth_interval, 0
+        self._scale = tensor(float(init_scale))
+        self._found: dict[
+            int, bool
+        ] = {}  # by optimizer, since the last update: whether a gradient overflowed
+        self._stepped: set[int] = set()
 
     def is_enabled(self) -> bool:
-        return False
+        """Whether it scales at all."""
+        return self._enabled
 
-    def get_scale(self) -> float:
-        return 1.0
-
-    def scale(self, outputs: Tensor) -> Tensor:
-        """The loss, as it is."""
-        return outputs
+    def scale(self, outputs: Any) -> Any:
+        """A tensor, or each of those in lists and tuples, times the scale."""
+        if not self._enabled:
+            return outputs
+        if isinstance(outputs, Tensor):
+            return outputs * self._scale
+        if isinstance(outputs, (list, tuple)):
+            return type(outputs)([self.scale(x) for x in outputs])
+        raise ArgumentValueError(f"GradScaler.scale: outputs must be tensors, not {type(outputs).__name__}")
 
     def unscale_(self, optimizer: Any) -> None:
-        """Leave the gradients as they are."""
+        """Divide the gradients of an optimizer's parameters by the scale, once between updates.
+
+        Raises GradError the second time, ArgumentValueError for gradients in float16.
+        """
+        if not self._enabled:
+            return
+        if id(optimizer) in self._stepped:
+            raise GradError("GradScaler: unscale_() is called after step()")
+        if id(optimizer) in self._found:
+            raise GradError("GradScaler: unscale_() was called on this optimizer since the last update()")
+        overflowed, grads = False, []
+        for group in optimizer.param_groups:
+            grads += [p.grad for p in group["params"] if p.grad is not None]
+        if any(g.dtype is float16 for g in grads):
+            raise ArgumentValueError(
+                "GradScaler: gradients in float16 can't be unscaled", "keep the parameters in float32"
+            )
+        with no_grad():
+            inverse = 1.0 / self._scale.double()
+            for g in grads:
+                overflowed = overflowed or not bool(g.isfinite().all())
+                g.mul_(inverse.to(g.dtype))
+        if grads:
+            self._found[id(optimizer)] = overflowed
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Take the optimizer's step."""
-        return optimizer.step(*args, **kwargs)
+        """Take the optimizer's step, with gradients unscaled, unless one is infinite or NaN.
 
-    def update(self, new_scale: float | None = None) -> None:
-        """Leave the scale as it is."""
+        Raises GradError for a closure, for a second step before `update`, and where there are no gradients.
+        """
+        if not self._enabled:
+            return optimizer.step(*args, **kwargs)
+        if "closure" in kwargs or args:
+            raise GradError("GradScaler: a step with a closure is not supported")
+        if id(optimizer) in self._stepped:
+            raise GradError("GradScaler: step() was called since the last update()")
+        if id(optimizer) not in self._found:
+            self.unscale_(optimizer)
+        if id(optimizer) not in self._found:
+            raise GradError("GradScaler: no parameter of this optimizer has a gradient")
+        self._stepped.add(id(optimizer))
+        return None if self._found[id(optimizer)] else optimizer.step()
+
+    def update(self, new_scale: float | Tensor | None = None) -> None:
+        """Set the scale of the next step, by what this one's gradients were, or to `new_scale`."""
+        if not self._enabled:
+            return
+        with no_grad():
+            if new_scale is not None:
+                self._scale.fill_(float(new_scale))
+            elif not self._found:
+                raise GradError("GradScaler: update() comes after step() or unscale_()")
+            elif any(self._found.values()):
+                self._scale.mul_(self._backoff_factor)
+                self._growth_tracker = 0
+            else:
+                self._growth_tracker += 1
+                if self._growth_tracker == self._growth_interval:
+                    if np.isfinite(np.float32(self._scale.item()) * np.float32(self._growth_factor)):
+                        self._scale.mul_(self._growth_factor)
+                    self._growth_tracker = 0
+        self._found.clear()
+        self._stepped.clear()
+
+    def get_scale(self) -> float:
+        """The scale, 1 where it is disabled."""
+        return self._scale.item() if self._enabled else 1.0
+
+    def get_growth_factor(self) -> float:
+        """What the scale grows by."""
+        return self._growth_factor
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        """Say what the scale grows by."""
+        self._growth_factor = new_factor
+
+    def get_backoff_factor(self) -> float:
+        """What the scale shrinks by."""
+        return self._backoff_factor
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        """Say what the scale shrinks by."""
+        self._backoff_factor = new_factor
+
+    def get_growth_interval(self) -> int:
+        """After how many steps the scale grows."""
+        return self._growth_interval
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        """Say after how many steps the scale grows."""
+        self._growth_interval = new_interval
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing, as a disabled scaler has no state."""
-        return {}
+        """The scale and what changes it; nothing where it is disabled."""
+        if not self._enabled:
+            return {}
+        return {
+            "scale": self.get_scale(), "growth_factor": self._growth_factor,
+            "backoff_factor": self._backoff_factor, "growth_interval": self._growth_interval,
+            "_growth_tracker": self._growth_tracker,
+        }  # fmt: skip
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take nothing."""
+        """Take over what `state_dict` returned. Raises GradError for the state of a disabled one."""
+        if not self._enabled:
+            return
+        if not state_dict:
+            raise GradError("GradScaler: the state is empty, as that of a disabled one")
+        self._scale = tensor(float(state_dict["scale"]))
+        self._growth_factor, self._backoff_factor = state_dict["growth_factor"], state_dict["backoff_factor"]
+        self._growth_interval = state_dict["growth_interval"]
+        self._growth_tracker = int(state_dict["_growth_tracker"])
+
+
+def _of_device(device: str) -> ModuleType:
+    """PyTorch's older spelling: `torch.cuda.amp.autocast(enabled=True)`."""
+
+    def block(enabled: bool = True, dtype: DType | None = None, cache_enabled: bool = True) -> autocast:
+        """`amp.autocast` of this device."""
+        return autocast(device, dtype, enabled, cache_enabled)
+
+    block.__name__ = "autocast"
+    made = ModuleType(f"{__package__.rpartition('.')[0]}.{device}.amp", f"Mixed precision on {device}.")
+    vars(made).update(autocast=block, GradScaler=functools.partial(GradScaler, device))
+    return made
+
+
+of_cpu, of_cuda = _of_device("cpu"), _of_device("cuda")
+vars(of_cuda).update(custom_fwd=custom_fwd, custom_bwd=custom_bwd)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from ..ir.errors import DeviceError
-from . import amp
+from .amp import of_cuda as amp
 
 __all__ = ["amp"]
 

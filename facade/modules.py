@@ -7,7 +7,7 @@ from types import ModuleType
 
 from .. import autograd, data, distributions, nn, optim
 from ..distributions import parameters
-from . import amp, backends, compiler, cuda, fft, linalg, random, special, swa_utils, utils
+from . import amp, backends, compiler, cpu, cuda, fft, linalg, random, special, swa_utils, utils
 
 ROOT = __package__.rpartition(".")[0]  # lamina
 
@@ -34,8 +34,10 @@ MODULES: dict[str, ModuleType] = {
     "backends.cudnn": backends.cudnn,
     "backends.mps": backends.mps,
     "compiler": compiler,
+    "cpu": cpu,
+    "cpu.amp": cpu.amp,
     "cuda": cuda,
-    "cuda.amp": amp,
+    "cuda.amp": cuda.amp,
     "distributions": distributions,
     **{f"distributions.{family}": distributions for family in _FAMILIES},
     "distributions.relaxed_bernoulli": distributions.relaxed,
@@ -49,9 +51,11 @@ MODULES: dict[str, ModuleType] = {
     "random": random,
     "special": special,
     "utils": utils,
+    "utils.checkpoint": utils.checkpoint,
     "utils.data": data,
     "utils.data.dataloader": data,
     "utils.data.dataset": data,
+    "utils.data.distributed": data,
     "utils.data.sampler": data,
     "utils.dlpack": utils.dlpack,
 }

@@ -3,7 +3,7 @@
 from types import ModuleType
 
 from .. import data
-from ..runtime import Tensor, from_dlpack
+from ..runtime import Tensor, checkpointing, from_dlpack
 from ..runtime.interchange import export
 
 
@@ -15,4 +15,11 @@ def to_dlpack(tensor: Tensor) -> object:
 dlpack = ModuleType("lamina.utils.dlpack", "Share memory through DLPack.")
 vars(dlpack).update(from_dlpack=from_dlpack, to_dlpack=to_dlpack)
 
-__all__ = ["data", "dlpack"]
+checkpoint = ModuleType("lamina.utils.checkpoint", "Run parts of a forward again in backward.")
+vars(checkpoint).update(
+    checkpoint=checkpointing.checkpoint,
+    checkpoint_sequential=checkpointing.checkpoint_sequential,
+    noop_context_fn=checkpointing.noop_context_fn,
+)
+
+__all__ = ["checkpoint", "data", "dlpack"]

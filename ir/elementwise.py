@@ -46,6 +46,7 @@ def elementwise(
     commutative: bool = False,
     inplace: bool = True,
     movement: bool = False,
+    refuses: bool = False,
     lower: lowering.Lowering | None = None,
     complex: str | None = None,
     **record: Any,
@@ -62,6 +63,7 @@ def elementwise(
     dtypes     what the dtype computed in may be; others raise DTypeError.
     complex    as in Op: whether it may be complex, too.
     movement   halves stay halves: the op is about how numbers are written.
+    refuses    there are values of its operands that it raises an error for.
     lower      where one scalar body can't say it for every dtype.
 
     Operands that are None are left out of broadcasting and promotion.
@@ -106,6 +108,8 @@ def elementwise(
         dtypes=dtypes,
         complex=complex,
         lower=lower or lowering.pointwise(body),
-        traits=Traits(elementwise=True, commutative=commutative, inplace=inplace, movement=movement),
+        traits=Traits(
+            elementwise=True, commutative=commutative, inplace=inplace, movement=movement, refuses=refuses
+        ),
         **({"samples": samples} | more | record),
     )

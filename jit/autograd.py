@@ -308,6 +308,7 @@ class _Step(Plan):
             doc="Run a traced forward.",
         )
         self.attrs: dict = {}
+        self.vjp = self.op.vjp
         self.small, self.rules, self.quick, self.raw_vjp, self.gradients = True, None, None, None, None
         self.unused = (None,) * (len(outs) - 1)
         self.floats = tuple(t.dtype.is_floating_point for t in self.types)

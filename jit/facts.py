@@ -8,6 +8,7 @@ from typing import Any
 
 from ..ir.dtypes import DType
 from ..ir.types import Device, Type
+from ..nn.parameter import is_lazy
 from ..runtime import Size, Tensor
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), range, slice)
@@ -83,7 +84,7 @@ def shown(value: Any) -> str:
     if value is absent:
         return "nothing"
     kind = type(value)
-    if issubclass(kind, Tensor) and kind._meta is Tensor._meta:  # others have no shape yet
+    if issubclass(kind, Tensor) and not is_lazy(value):
         return f"{value._meta}" if kind is Tensor else f"{kind.__name__} {value._meta}"
     if issubclass(kind, type):
         return f"class {type.__dict__['__qualname__'].__get__(value)}"

@@ -135,7 +135,8 @@ class TracedFunction:
             return function(*args, **kwargs) if kwargs else function(*args)
         local = modes.local
         if modes.CHANGED:
-            if local.hook is not None or local.anomaly:
+            casts = local.autocast is not None or local.autocast_dtype is not None
+            if local.hook is not None or local.anomaly or casts:
                 if local.within is not None and local.within.active:  # the hook's recording was refused
                     with modes.unheard():
                         return self(*args, **kwargs)
@@ -850,7 +851,8 @@ def _restored(kind: type[TracedFunction], function: Callable, options: dict[str,
 
 def _modes() -> tuple:
     local = modes.local
-    return local.grad, local.inference, local.anomaly, default_dtype()
+    casts = local.autocast, local.autocast_dtype
+    return local.grad, local.inference, local.anomaly, *casts, default_dtype()
 
 
 def _differentiable(recording: Recording, tensors: dict[Any, Any], target: Target) -> Any:

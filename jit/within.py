@@ -179,7 +179,12 @@ class Answers:
     def active(self) -> bool:
         """Whether anything is answered for now."""
         local = modes.local
-        if local.hook is not self._hook or local.anomaly or self._depth > MOST_DEEP:
+        if (
+            local.hook is not self._hook
+            or local.anomaly
+            or local.autocast is not None
+            or self._depth > MOST_DEEP
+        ):
             return False
         return self._recorder is None or self._recorder.reason is not None
 

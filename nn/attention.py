@@ -9,7 +9,7 @@ from typing import Any
 from ..ir.errors import ArgumentError, ArgumentValueError
 from ..runtime import Parameter, Tensor, ops
 from . import functional as F
-from . import init
+from . import init, sdp_kernels
 from .containers import ModuleList
 from .dropout import Dropout
 from .linear import Linear
@@ -130,6 +130,8 @@ class MultiheadAttention(Module):
         )
         return (output.transpose(0, 1) if swapped else output), weights
 
+
+SDPBackend, sdpa_kernel = sdp_kernels.SDPBackend, sdp_kernels.sdpa_kernel  # PyTorch has them here
 
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
 

@@ -35,7 +35,7 @@ class _Numbered(Module):
         return found[_at(self, index, len(found))][1]
 
     def _part(self, items: list[tuple[str, Any]]) -> Any:
-        return type(self)([child for _, child in items])  # type: ignore[call-arg]
+        return type(self)([child for _, child in items])
 
     def __setitem__(self, index: Any, module: Module) -> None:
         names = list(self._modules)

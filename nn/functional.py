@@ -13,6 +13,7 @@ from typing import Any
 from ..ir.errors import ArgumentValueError
 from ..runtime import Tensor, ops
 from ..runtime import random as draws
+from ..runtime.autocasting import autocasting
 from ..runtime.ops import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -209,7 +210,7 @@ celu_, elu_, hardtanh_, leaky_relu_ = map(_in_place, (celu, elu, hardtanh, leaky
 relu_, rrelu_, selu_, threshold_ = map(_in_place, (relu, rrelu, selu, threshold))
 
 
-def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:  # noqa: F811
     """A convolution of [T, B, C_in] with a weight [K, C_in, C_out] -> [T + 2 pad - K + 1, B, C_out]."""
     return ops.conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, 1, pad).permute(2, 0, 1)
 
@@ -314,4 +315,7 @@ def feature_alpha_dropout(
     return _drop_to_limit(input, p, shape, inplace) if training and p else input
 
 
+for _name in ("scaled_dot_product_attention", "ctc_loss", "grid_sample", "max_pool3d", "multi_margin_loss",
+              "multilabel_margin_loss"):  # fmt: skip
+    globals()[_name] = refusing(autocasting(globals()[_name], _name), _name)
 refusing_names(globals(), "lamina.nn", spared=("relu",))

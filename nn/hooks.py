@@ -148,7 +148,7 @@ class Shown(MutableMapping):
         return iter([key for key, hook in self.hooks.items() if hook.kind == self.kind])
 
     def __len__(self) -> int:
-        return len([*self])
+        return sum(1 for _ in self)
 
 
 def shown(kind: str) -> property:

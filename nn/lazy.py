@@ -88,7 +88,7 @@ class LazyLinear(LazyModuleMixin, Linear):
     def _is_known(self) -> bool:
         return self.in_features != 0
 
-    def initialize_parameters(self, input: Tensor) -> None:  # type: ignore[override]
+    def initialize_parameters(self, input: Tensor) -> None:
         """Take `in_features` from the last dimension."""
         if self.has_uninitialized_params():
             with no_grad():
@@ -239,7 +239,7 @@ class _LazyNorm(LazyModuleMixin):
         if not self.has_uninitialized_params():
             super().reset_running_stats()  # type: ignore[misc]
 
-    def initialize_parameters(self: Any, input: Tensor) -> None:  # type: ignore[override]
+    def initialize_parameters(self: Any, input: Tensor) -> None:
         """Take `num_features` from the second dimension."""
         if self.has_uninitialized_params():
             self.num_features = input.shape[1]

@@ -15,16 +15,21 @@ from ..runtime.refusal import refuse
 from . import hooks as hooking
 from . import state
 from .epoch import advance, hand_out
-from .hooks import (
-    Hook,
-    RemovableHandle,
-)
+from .hooks import Hook, RemovableHandle
 from .members import Members, Owner, Plain, Tracked, fields, is_kept, set_fields
-from .parameter import Buffer
+from .parameter import Buffer, is_lazy
 from .text import framed, indented
 
 MEMBERS = ("_parameters", "_buffers", "_modules")
 EVERYWHERE = hooking.EVERYWHERE
+# Offered here too, where PyTorch has them.
+register_module_buffer_registration_hook = hooking.register_module_buffer_registration_hook
+register_module_forward_hook = hooking.register_module_forward_hook
+register_module_forward_pre_hook = hooking.register_module_forward_pre_hook
+register_module_full_backward_hook = hooking.register_module_full_backward_hook
+register_module_full_backward_pre_hook = hooking.register_module_full_backward_pre_hook
+register_module_module_registration_hook = hooking.register_module_module_registration_hook
+register_module_parameter_registration_hook = hooking.register_module_parameter_registration_hook
 
 
 class Module(Plain):
@@ -368,7 +373,9 @@ class Module(Plain):
                     if grad is not None:
                         param.grad = fn(grad)
             for name, buffer in list(module._buffers.items()):
-                if buffer is not None:
+                if is_lazy(buffer):
+                    buffer.data = fn(buffer.data)
+                elif buffer is not None:
                     module._buffers[name] = fn(buffer)
         advance()
         return self

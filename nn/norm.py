@@ -370,7 +370,8 @@ class SyncBatchNorm(_BatchNorm):
 class CrossMapLRN2d(Module):
     """Divide by (k + alpha / size * sum of squares over neighbouring channels) ** beta.
 
-    Shapes: [N, C, H, W] -> the same.  The channels summed are an odd number, size or size - 1.
+    Shapes: [N, C, H, W] -> the same.  The channels summed are an odd number, size or size - 1, and, as in
+    PyTorch, the first one again wherever the window has left it behind.
     """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1):
@@ -378,8 +379,17 @@ class CrossMapLRN2d(Module):
         self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
 
     def forward(self, input: Tensor) -> Tensor:
-        window = self.size - (self.size % 2 == 0)
-        return F.local_response_norm(input, window, self.alpha * window / self.size, self.beta, self.k)
+        if input.ndim != 4:
+            raise ShapeError(
+                f"CrossMapLRN2d takes an input of 4 dimensions, not {input.ndim}", f"input: {input._meta}"
+            )
+        reach, channels = (self.size - 1) // 2, input.shape[1]
+        squares = input * input
+        sums = F.pad(squares, (0, 0, 0, 0, reach, reach)).unfold(1, 2 * reach + 1, 1).sum(-1)
+        if channels > reach + 1:
+            first = squares[:, :1].expand(-1, channels - reach - 1, -1, -1)
+            sums = sums + F.pad(first, (0, 0, 0, 0, reach + 1, 0))
+        return input * (self.k + self.alpha / self.size * sums) ** -self.beta
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

@@ -19,6 +19,7 @@ class Buffer(Tensor):
     """
 
     __slots__ = ("persistent",)
+    persistent: bool
 
     def __new__(cls, data: Tensor | None = None, *, persistent: bool = True):
         data = ops.empty(0) if data is None else data

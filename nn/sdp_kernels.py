@@ -35,7 +35,7 @@ def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[None]:
         raise ArgumentError("sdpa_kernel(backends): an SDPBackend, or a list of them, is wanted")
     if not any(each in _ON_CPU for each in given):
         raise DeviceError(
-            f"sdpa_kernel: {', '.join(each.name for each in given) or 'no kernel'}: there is none such on a CPU",
+            f"sdpa_kernel: {', '.join(each.name for each in given) or 'no kernel'}: a CPU has none such",
             "permit SDPBackend.MATH",
         )
     yield

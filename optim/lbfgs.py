@@ -77,7 +77,8 @@ class LBFGS(Optimizer):
         if _largest(grad) <= group["tolerance_grad"]:
             return first
         rate = float(lr)
-        d, t, dirs, steps, ro, scale, before, loss_before = [state.get(name) for name in KEPT]
+        kept: Any = [state.get(name) for name in KEPT]
+        d, t, dirs, steps, ro, scale, before, loss_before = kept
         for iteration in range(1, group["max_iter"] + 1):
             state["n_iter"] += 1
             if state["n_iter"] == 1:

@@ -399,7 +399,7 @@ def check_settings(defaults: dict[str, Any]) -> None:
     """Refuse settings that exclude each other, and tensors of more than one element for numbers."""
     if defaults.get("fused") and (defaults.get("foreach") or defaults.get("differentiable")):
         raise GradError("fused=True excludes foreach=True and differentiable=True")
-    betas = defaults.get("betas")
+    betas: Any = defaults.get("betas")
     told = isinstance(betas, (tuple, list)) and len(betas) == 2
     named = {"lr": defaults.get("lr"), **({"betas[0]": betas[0], "betas[1]": betas[1]} if told else {})}
     tensors = {name: value for name, value in named.items() if isinstance(value, Tensor)}

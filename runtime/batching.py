@@ -309,8 +309,9 @@ def _norm(call: Call) -> Any:
 # ---- what stands in front is a batch already ---------------------------------------------------------------
 @rule(
     "tril", "triu", "linalg_cholesky", "linalg_det", "linalg_inv", "linalg_slogdet", "linalg_eigh",
-    "linalg_qr", "linalg_svd", "linalg_eig", "linalg_lu_factor", "linalg_matrix_exp", "geqrf", "ldl_parts",
-    "indefinite_minor", "pivoted_order", "real", "imag", "view_as_real", "view_as_complex", "gru_gates", "lstm_gates", "pick_at", "spread_at",
+    "linalg_qr", "linalg_svd", "linalg_eig", "linalg_lu_factor", "linalg_matrix_exp", "pseudo_inverse",
+    "geqrf", "ldl_parts", "indefinite_minor", "pivoted_order", "real", "imag", "view_as_real",
+    "view_as_complex", "gru_gates", "lstm_gates", "pick_at", "spread_at",
 )  # fmt: skip
 def _leading(call: Call) -> tuple:
     found = call.run(call.all_full())

@@ -22,6 +22,7 @@ from ..ir.op import Op
 from ..ir.shapes import number_dtype, result_dtype
 from ..ir.types import Device, Type, type_of
 from . import modes
+from .autocasting import recast
 from .graph import Light, Port, Saving
 from .history import make_view, record
 from .levels import run_through
@@ -149,6 +150,10 @@ def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str,
 # ---- running -----------------------------------------------------------------------------------------------
 def run(op: Op, plan: Plan, operands: tuple) -> Any:
     """Execute a plan on tensors, with history, views and the thread's hook."""
+    if modes.CHANGED and modes.local.autocast is not None:
+        cast = recast(op.name, operands)
+        if cast is not operands:
+            return run_general(op, cast, plan.attrs)
     if modes.CHANGED and modes.local.levels:
         found = run_through(op, plan, operands)
         if found is not NotImplemented:
@@ -228,6 +233,8 @@ def binary(op: Op) -> Callable:
         else:
             plan = mixed.get((m, p))
             if plan is None:
+                if modes.CHANGED and modes.local.autocast is not None:  # they may differ until they are cast
+                    return run_general(op, (input, other), {})
                 plan = remember(mixed, (m, p), plan_for(op, (input, other), {}))
         if modes.CHANGED and modes.special():
             return run(op, plan, (input, other))
@@ -430,6 +437,8 @@ def run_general(op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
     """Run an op that is bound already."""
     if not all([isinstance(x, Tensor) for x in operands]):  # noqa: C419 - a list is quicker
         operands = lifted(op, operands)
+    if modes.CHANGED and modes.local.autocast is not None:
+        operands = recast(op.name, operands)
     return run(op, known_plan(op, tuple(operands), attrs), tuple(operands))
 
 
@@ -477,6 +486,8 @@ def ternary(op: Op) -> Callable:
             return spelled_out(input, second, third, kwargs)
         plan = plans.get(key)
         if plan is None:
+            if modes.CHANGED and modes.local.autocast is not None:
+                return run_general(op, (input, second, third), {})
             plan = remember(plans, key, plan_for(op, (input, second, third), {}))
         if modes.CHANGED and modes.special():
             return run(op, plan, (input, second, third))
@@ -533,6 +544,8 @@ def general(op: Op) -> Callable:
 
     def miss(key, args, kwargs):
         operands, attrs = bound(op, args, kwargs)
+        if modes.CHANGED and modes.local.autocast is not None:
+            return run_general(op, operands, attrs)
         if not exact or op.variadic or not all(x is None or isinstance(x, Tensor) for x in operands):
             return run_general(op, operands, attrs)
         plan = plan_for(op, operands, attrs)

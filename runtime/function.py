@@ -75,8 +75,8 @@ class _Call(Plan):
     def __init__(self, op: Op, types: tuple, outs: tuple, sources: tuple):
         self.op, self.types, self.outs, self.sources = op, types, outs, sources
         self.attrs: dict = {}
-        self.small, self.rules, self.quick, self.raw_vjp, self.gradients = False, None, None, None, None
         self.vjp = op.vjp
+        self.small, self.rules, self.quick, self.raw_vjp, self.gradients = False, None, None, None, None
         self.unused = (None,) * (len(outs) - 1)
         self.floats = tuple(t.dtype.inexact for t in types)
 

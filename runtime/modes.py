@@ -28,7 +28,7 @@ WITHIN: set[weakref.ref[_Token]] = set()
 
 ORDINARY: dict[str, Any] = {
     "grad": True, "inference": False, "hook": None, "notice": None, "caller": None, "anomaly": False,
-    "within": None, "levels": (),
+    "within": None, "levels": (), "autocast": None, "autocast_dtype": None,
 }  # fmt: skip
 UNSERVED: Any = type("Unserved", (), {"__slots__": (), "__repr__": lambda self: "unserved"})()
 
@@ -52,6 +52,8 @@ class _Local(threading.local):
     (function, args, kwargs) in place of a function of the user's (see `call_user`).
     anomaly: every op notes its line, and backward looks for NaN, unless it is LINES.
     within: called with (module, args, kwargs) ahead of a module's own call, made if it answers UNSERVED.
+    autocast: the low precision that products are computed in (autocasting.py), or None.
+    autocast_dtype: what blocks inside take for it unless they say another; None for bfloat16.
     levels: the open function transforms that wrap tensors, the innermost last (see levels.py).
     """
 
@@ -62,6 +64,8 @@ class _Local(threading.local):
     caller: Callable | None = None
     anomaly = False
     within: Any = None
+    autocast: Any = None
+    autocast_dtype: Any = None
     levels: tuple = ()
 
     def __init__(self) -> None:
@@ -124,7 +128,9 @@ def _leave(mine: dict[str, Any], entry: tuple | None) -> None:
 
 def special() -> bool:
     """Whether this thread is in any but the ordinary state."""
-    return not local.grad or local.inference or local.anomaly or local.hook is not None or bool(local.levels)
+    mine = local
+    plain = mine.grad and not mine.inference and not mine.anomaly and mine.hook is None
+    return not plain or bool(mine.levels) or mine.autocast is not None
 
 
 def tell(kind: str, *what: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from ..ir import ops as _records  # noqa: F401 - importing them enters them into the registry
 from ..ir.errors import ArgumentError
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
+from .autocasting import autocasting
 from .dispatch import eager
 from .refusal import refusing
 from .tensor import Tensor
@@ -62,7 +63,8 @@ for _op in REGISTRY.values():
 on_entry.append(_offer)
 for _name, _composite in COMPOSITES.items():
     if _composite.public:
-        publish(refusing(_composite.function, _name, True), _name, *_composite.aliases)
+        _function = autocasting(_composite.function, _name)
+        publish(refusing(_function, _name, True), _name, *_composite.aliases)
 
 _choose = FUNCTIONS["where"]
 
@@ -81,16 +83,25 @@ publish(refusing(_where, "where", True), "where")
 _WITHIN = frozenset((
     "avg_pool_grad", "basic_index", "batch_norm_eval", "batch_norm_train", "binary_cross_entropy_elements",
     "cast", "col2im", "constant_pad", "contiguous", "conv_input_grad", "conv_weight_grad", "copy", "expand",
-    "expand_as", "getitem", "gru_gates", "im2col", "index", "linear_recurrence", "lstm_gates", "max_dim",
-    "median_all", "median_dim", "min_dim", "new_empty", "new_full", "new_ones", "new_zeros", "pick_at",
-    "repeat", "reshape_as", "setitem_", "slice", "softmax_cross_entropy", "softmax_cross_entropy_grad",
-    "solve_matrix", "spread_at", "trigamma", "trunc_divide", "ungather", "unindex", "unique_parts",
-    "unview", "view", "view_as", "view_scatter",
+    "expand_as", "getitem", "gru_gates", "im2col", "indefinite_minor", "index", "ldl_parts", "ldl_solved",
+    "linear_recurrence", "lstm_gates", "max_dim", "median_all", "median_dim", "min_dim", "new_empty",
+    "new_full", "new_ones", "new_zeros", "pick_at", "pivoted_order", "pseudo_inverse", "repeat",
+    "reshape_as", "setitem_", "slice", "softmax_cross_entropy", "softmax_cross_entropy_grad", "solve_matrix",
+    "spread_at", "trigamma", "trunc_divide", "ungather", "unindex", "unique_parts", "unview", "view",
+    "view_as", "view_scatter",
+))  # fmt: skip
+
+
+# Names that PyTorch begins with an underscore, and libraries of distributions use.
+_AS_PYTORCH = frozenset((
+    "_assert_async", "_dirichlet_grad", "_sample_dirichlet", "_standard_gamma", "_standard_gamma_grad",
 ))  # fmt: skip
 
 
 def is_offered(name: str) -> bool:
     """Whether a function is a name of the package itself: no operator of the machinery's, nor a room's."""
+    if name in _AS_PYTORCH:
+        return True
     if name.startswith(("_", "linalg_", "random_", "special_", "fft_")) or name in _WITHIN:
         return False
     return name not in REGISTRY or not REGISTRY[name].traits.mutates  # an optimizer's update

@@ -27,7 +27,7 @@ OPERATORS = {
     np.not_equal: ("__ne__", "__ne__"),
 }  # fmt: skip
 # The others that have an op, where NumPy's name is not the op's.
-RENAMED = {"conjugate": "positive", "fabs": "abs", "power": "pow", "invert": "bitwise_not"}
+RENAMED = {"conjugate": "conj", "fabs": "abs", "power": "pow", "invert": "bitwise_not"}
 
 
 def _array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:

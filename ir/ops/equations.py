@@ -7,17 +7,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..dtypes import bool_
 from ..errors import ArgumentValueError, ShapeError
-from ..op import composite
+from ..op import composite, define
+from ..sample import Operand, sample
 from ..shapes import dim_of, reduced_shape
+from ..types import Type
 from .arithmetic import abs, reciprocal
-from .cast import dtype_of
+from .cast import cast, dtype_of
 from .compare import gt, where
 from .complex import conj, real
 from .create import new_zeros, ones_like
-from .decompose import linalg_eigh, linalg_qr, linalg_svd
+from .decompose import check_matrix, linalg_eigh, linalg_qr, linalg_svd
 from .extremum import amax, amin
-from .linalg import linalg_cholesky, linalg_det, linalg_inv, linalg_slogdet, solve_matrix
+from .linalg import LAPACK, SQUARE, linalg_cholesky, linalg_det, linalg_inv, linalg_slogdet, solve_matrix
 from .math import log
 from .matmul import chain_matmul, matmul
 from .rearrange import diag_embed, tril, triu
@@ -172,14 +175,54 @@ def linalg_matrix_rank(A, tol=None, *, atol=None, rtol=None, hermitian=False):
     return sum(_counts(s, A.shape, tol if atol is None else atol, rtol), dim=-1)
 
 
+def infer_pseudo_inverse(A: Type, counts: Type) -> Type:
+    check_matrix("linalg_pinv(A)", A)
+    return A.with_shape((*A.shape[:-2], A.shape[-1], A.shape[-2]))
+
+
+def reference_pseudo_inverse(A: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    u, s, vh = np.linalg.svd(A, full_matrices=False)
+    inverse = np.where(counts, 1 / np.where(counts, s, 1), 0).astype(A.dtype)
+    return (vh.mT * inverse[..., None, :]) @ u.mT
+
+
+def grad_pseudo_inverse(g: Any, A: Any, out: Any) -> Any:
+    """Source: Golub and Pereyra, The differentiation of pseudo-inverses, 1973, eq. 4.12, transposed."""
+    turned = g.mT
+    left = turned - matmul(A, matmul(out, turned))
+    right = turned - matmul(matmul(turned, out), A)
+    there = matmul(out.mT, matmul(g, out.mT))
+    return matmul(matmul(left, out), out.mT) + matmul(out.mT, matmul(out, right)) - there
+
+
+pseudo_inverse = define(
+    "pseudo_inverse",
+    reference=reference_pseudo_inverse,
+    infer=infer_pseudo_inverse,
+    grad=(grad_pseudo_inverse, None),
+    lower=LAPACK,
+    samples=lambda: [
+        sample((0, 0), Operand((0,), category="bool"), differentiable=False),
+        sample((2, 3, 2), Operand((2, 2), category="bool"), differentiable=False),
+        sample((2, 3), Operand((2,), category="bool"), differentiable=False),
+    ],
+    inapplicable=SQUARE,
+    dtypes="float",
+    method=False,
+    doc="Invert matrices as far as they can be, where `counts` tells which singular values are not 0.",
+)
+
+
 @composite(method=False)
 def linalg_pinv(A, rcond=None, *, atol=None, rtol=None, hermitian=False):
     """Invert matrices as far as they can be (Moore-Penrose); `rcond` is an older name of rtol.
 
     Singular values up to max(atol, rtol * the largest) count as 0.  Shapes: [..., m, n] -> [..., n, m].
     """
+    counts = _counts(linalg_svdvals(A), A.shape, atol, rcond if rtol is None else rtol)
+    if dtype_of(A).category != "complex":
+        return pseudo_inverse(A, cast(counts, dtype=bool_))
     u, s, vh = linalg_svd(A, False)
-    counts = _counts(s, A.shape, atol, rcond if rtol is None else rtol)
     inverse = where(counts, reciprocal(where(counts, s, 1.0)), 0.0)
     return matmul(adjoint(vh) * inverse[..., None, :], adjoint(u))
 

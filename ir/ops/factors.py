@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import lowering
+from ..dims import same
 from ..dtypes import int32, int64
 from ..errors import ArgumentValueError, DTypeError, ShapeError
 from ..lazy import load
@@ -447,20 +448,24 @@ def linalg_ldl_factor_ex(A, *, hermitian=False, check_errors=False):
 
 def infer_ldl_solve(LD: Type, pivots: Type, B: Type) -> Type:
     check_square("linalg_ldl_solve(LD)", LD, "LD")
-    if B.ndim < 2 or B.shape[-2] != LD.shape[-1] or pivots.shape != LD.shape[:-1] or B.dtype is not LD.dtype:
+    n = LD.shape[-1]
+    fits = B.ndim > 1 and pivots.ndim and same(B.shape[-2], n) and same(pivots.shape[-1], n)
+    if not fits or B.dtype is not LD.dtype or pivots.dtype.category != "int":
         raise ShapeError(
-            f"linalg_ldl_solve: LD [..., n, n], pivots [..., n], B [..., n, k], not {LD}, {pivots}, {B}"
-        )
-    return B.with_shape((*broadcast_shapes("linalg_ldl_solve", LD.shape[:-2], B.shape[:-2]), *B.shape[-2:]))
+            "linalg_ldl_solve: takes LD [..., n, n], int32 pivots [..., n] and B [..., n, k] of LD's dtype",
+            f"LD: {LD}", f"pivots: {pivots}", f"B: {B}",
+        )  # fmt: skip
+    batch = broadcast_shapes("linalg_ldl_solve", LD.shape[:-2], pivots.shape[:-1], B.shape[:-2])
+    return B.with_shape((*batch, *B.shape[-2:]))
 
 
 def reference_ldl_solve(LD: np.ndarray, pivots: np.ndarray, B: np.ndarray) -> np.ndarray:
-    batch = np.broadcast_shapes(LD.shape[:-2], B.shape[:-2])
+    batch = np.broadcast_shapes(LD.shape[:-2], pivots.shape[:-1], B.shape[:-2])
     if not (LD.size and B.size):
         return np.zeros((*batch, *B.shape[-2:]), B.dtype)
     sytrs = load("scipy.linalg", "scipy").get_lapack_funcs("sytrs", (LD, B))
-    data, swaps, right = (np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (LD, pivots[..., None, :], B))
-    (out,) = each_matrix(lambda a, p, b: (sytrs(a, p[0], b, lower=1)[0],), data, swaps, right)
+    given = (np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (LD, pivots[..., None, :], B))
+    (out,) = each_matrix(lambda a, p, b: (sytrs(a, p[0], b, lower=1)[0],), *given)
     return np.ascontiguousarray(out)
 
 

@@ -43,8 +43,11 @@ def bind_fft_c2c(input, dim, scale="none", forward=True):
 
 
 def _c2c(input: np.ndarray, *, dim: tuple, scale: str, forward: bool) -> np.ndarray:
-    function = np.fft.fftn if forward else np.fft.ifftn
-    return function(input, axes=dim, norm=_of_numpy(scale, forward)) if dim else input
+    """One dimension after the other: np.fft.fftn does no more, and takes 50 us to begin."""
+    function, norm = np.fft.fft if forward else np.fft.ifft, _of_numpy(scale, forward)
+    for d in reversed(dim):
+        input = function(input, axis=d, norm=norm)
+    return input
 
 
 fft_c2c = define(
@@ -90,11 +93,16 @@ def _grad_r2c(g: Any, input_type: Type, dim: tuple, scale: str) -> Any:
     return real(fft_c2c(_resized(g, at, g.shape[at] + missing), dim, scale, False))
 
 
+def _r2c(input: np.ndarray, *, dim: tuple, scale: str) -> np.ndarray:
+    half = np.fft.rfft(input, axis=dim[-1], norm=_of_numpy(scale, True))
+    return _c2c(half, dim=dim[:-1], scale=scale, forward=True)
+
+
 fft_r2c = define(
     "fft_r2c",
     bind=bind_fft_r2c,
     infer=_infer_r2c,
-    reference=lambda input, *, dim, scale: np.fft.rfftn(input, axes=dim, norm=_of_numpy(scale, True)),
+    reference=_r2c,
     dtypes="complex",
     complex="stated",
     grad=_grad_r2c,
@@ -123,8 +131,8 @@ def _infer_c2r(input: Type, *, dim: tuple, size: int, scale: str) -> Type:
 
 
 def _c2r(input: np.ndarray, *, dim: tuple, size: int, scale: str) -> np.ndarray:
-    sizes = [*(input.shape[d] for d in dim[:-1]), size]
-    return np.fft.irfftn(input, sizes, dim, _of_numpy(scale, False))
+    input = _c2c(input, dim=dim[:-1], scale=scale, forward=False)
+    return np.fft.irfft(input, size, dim[-1], _of_numpy(scale, False))
 
 
 def _grad_c2r(g: Any, dim: tuple, size: int, scale: str) -> Any:

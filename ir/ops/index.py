@@ -54,6 +54,8 @@ def out_of_range(op: str, index: np.ndarray, dim: int, n: int, least: int) -> Di
 def check_places(op: str, index: np.ndarray, dim: int, n: int) -> None:
     """Refuse places outside of [0, n).  Raises DimError."""
     # as unsigned numbers negative ones are the largest, so that one reduction finds both
+    if index.dtype != np.int64:  # a gradient rule on plain arrays meets them as they were given
+        index = index.astype(np.int64)
     if index.size and np.maximum.reduce(index.view(np.uint64), None) >= n:
         raise out_of_range(op, index, dim, n, 0)
 

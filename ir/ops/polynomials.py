@@ -94,6 +94,7 @@ def _polynomial(name: str, family: Family) -> Op:
         lower=lowering.extern("as many steps as the largest value of an operand says"),
         samples=binary_samples({"low": -1.0, "high": 1.0}, {"low": 0.0, "high": 5.0}),
         inplace=False,
+        refuses=True,
         method=False,
         doc=f"Evaluate the {family.words} of degree n (without its fraction), 0 for a negative n.",
     )

@@ -18,6 +18,7 @@ import numpy as np
 
 from ...nn import Module
 from ...nn.members import Members, Tracked
+from ...nn.parameter import is_lazy
 from ...optim.optimizer import Optimizer
 from ...runtime import Generator, Tensor
 from ..facts import absent, shown
@@ -224,7 +225,7 @@ class Facts:
         if not of_lamina(type(x)):
             self.refuse(f"{why.text} is of a class of the user's own that derives from Tensor")
             return
-        if type(x)._meta is not Tensor._meta:
+        if is_lazy(x):
             self.refuse(f"{why.text} has no shape yet: the first call of its module makes it")
             return
         if self.is_known(x):

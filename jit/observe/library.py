@@ -55,7 +55,9 @@ def observed_step(optimizer: Optimizer, closure: Callable | None = None) -> Any:
     """`Optimizer.step` in a form whose hooks and closure are interpreted."""
     for hook in optimizer._before:
         given = (optimizer,) if closure is None else (optimizer, closure)
-        closure = closure_of(hook(optimizer, given, {}), closure)
+        returned = hook(optimizer, given, {})
+        if returned is not None:
+            closure = closure_of(returned, closure)
     loss = None
     if closure is not None:
         with enable_grad():
@@ -264,14 +266,8 @@ class Library(CalledBack):
 
     def _loads_by_user(self, module: Module) -> bool:
         """Whether loading a state runs code of the user's."""
-        names = (
-            "load_state_dict",
-            "_load_from_state_dict",
-            "has_extra_state",
-            "set_extra_state",
-            "named_modules",
-            "hooks",
-        )
+        names = ("load_state_dict", "has_extra_state", "set_extra_state", "named_modules", "hooks")
+        names += ("_load_from_state_dict",)
         return any(
             any(not _of_library(type(each), name) for name in names)
             or any(runs_user_code(hook.function) for hook in each._state_hooks.values())
@@ -468,7 +464,9 @@ def _records(count: int) -> dict[Callable, tuple[Op, bool]]:
 
 _APPLY = Op.__call__
 _DROPOUT = unwrapped(random.dropout)
-_COMPOSITES = frozenset(composite.function for composite in COMPOSITES.values())
+_COMPOSITES = frozenset(
+    unwrapped(ops.FUNCTIONS.get(name, composite.function)) for name, composite in COMPOSITES.items()
+)
 _INIT, _CALL = unwrapped(_OWN["__init__"]), _OWN["__call__"]
 _STEP = unwrapped(Optimizer.__dict__["step"])
 _HANDLERS: dict[Any, Callable] = {

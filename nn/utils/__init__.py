@@ -1,4 +1,4 @@
-"""Help with gradients, parameters as vectors, computed and pruned weights, and sequences of different lengths."""
+"""Help with gradients, parameters as vectors, computed and pruned weights, sequences of any length."""
 
 if not __name__.startswith("lamina."):  # found in the repository's root: a second copy under another name
     raise ImportError(f"{__name__} is a folder of Lamina's repository: write import lamina.nn.utils")

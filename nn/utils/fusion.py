@@ -37,7 +37,7 @@ def fuse_conv_bn_weights(
     weight = (conv_w * scale.reshape(shape)).to(dtype)
     return (
         Parameter(weight.detach(), conv_w.requires_grad),
-        Parameter(shift.to(dtype).detach(), conv_w.requires_grad if conv_b is None else conv_b.requires_grad),
+        Parameter(shift.to(dtype).detach(), conv_b is not None and conv_b.requires_grad),
     )
 
 

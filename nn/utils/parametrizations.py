@@ -124,7 +124,7 @@ class _Orthogonal(Module):
             if _is_orthogonal(q):
                 base[..., :k] = q
         self.base = base
-        # The skew part of a diagonal is 0, and k reflections along the axes, each with a negative sign, are 1.
+        # The skew part of a diagonal is 0; k reflections along the axes, with a negative sign each, are 1.
         start = -ops.eye(n, k, dtype=q.dtype, device=q.device).expand(q.shape)
         return (start.mT if wide else start).contiguous()
 

@@ -26,9 +26,9 @@ def cached() -> Iterator[None]:
     """Within the block, compute each parametrized tensor once, at its first reading."""
     global _values
     before = _values
-    if before is None:
-        _values = {}
-    try:
+    try:  # an interrupt comes in a call or where it yields, so within this or before anything changed
+        if before is None:
+            _values = {}
         yield
     finally:
         _values = before
@@ -100,7 +100,7 @@ class ParametrizationList(ModuleList):
             for module in reversed(self):
                 if not hasattr(module, "right_inverse"):
                     raise ArgumentError(
-                        f"{type(module).__name__} has no right_inverse(value), so the tensor can't be assigned",
+                        f"{type(module).__name__} has no right_inverse(value): the tensor can't be assigned",
                         "define it on the parametrization",
                     )
                 new = module.right_inverse(new)

@@ -1,4 +1,4 @@
-"""Pruning: masks over parameters, made at random or by size, kept as buffers and multiplied before forward."""
+"""Pruning: masks over parameters, at random or by size, kept as buffers and multiplied before forward."""
 
 from __future__ import annotations
 
@@ -134,15 +134,14 @@ class PruningContainer(BasePruningMethod):
 
     def add_pruning_method(self, method: Any) -> None:
         """Add a method for the same parameter.  Raises ArgumentError, ArgumentValueError."""
-        if not isinstance(method, BasePruningMethod) and method is not None:
+        if not isinstance(method, BasePruningMethod):
             raise ArgumentError(f"PruningContainer: {type(method).__name__} is no BasePruningMethod")
         name = getattr(self, "_tensor_name", None)
-        if method is not None and name is not None and name != method._tensor_name:
+        if name is not None and name != method._tensor_name:
             raise ArgumentValueError(
                 f"PruningContainer: it prunes {name!r}, and the method {method._tensor_name!r}"
             )
-        if method is not None:
-            self._tensor_name = method._tensor_name
+        self._tensor_name = method._tensor_name
         self._pruning_methods += (method,)
 
     def __len__(self) -> int:
@@ -419,7 +418,10 @@ def global_unstructured(
 
 
 def remove(module: Module, name: str) -> Module:
-    """Make a pruned tensor the parameter again, zeros and all; return the module.  Raises ArgumentValueError."""
+    """Make a pruned tensor the parameter again, zeros and all; return the module.
+
+    Raises ArgumentValueError where it is not pruned.
+    """
     method = _method(module, name)
     if method is None:
         raise ArgumentValueError(f"{type(module).__name__}.{name} is not pruned")

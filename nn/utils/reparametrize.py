@@ -53,7 +53,7 @@ def _detach(module: Module, name: str, kind: type[_Computed], rest: tuple[str, .
 
 
 def norm_but(v: Tensor, dim: int | None) -> Tensor:
-    """The norm of each slice along `dim`, with the other dimensions kept as 1; of all of it for None or -1."""
+    """The norm of each slice along `dim`, the other dimensions kept as 1; of all of it for None or -1."""
     if dim is None or dim == -1:
         return ops.linalg_vector_norm(v)
     others = tuple(d for d in range(v.ndim) if d != dim % v.ndim)

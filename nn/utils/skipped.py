@@ -13,7 +13,7 @@ __all__ = ["skip_init"]
 
 
 def skip_init(module_cls: type[Module], *args: Any, **kwargs: Any) -> Any:
-    """A module of a class that takes `device`, whose parameters may hold anything; no random numbers are used.
+    """A module of a class that takes `device`, whose parameters may hold anything; nothing is drawn.
 
     Raises ArgumentError for no class of modules, ArgumentValueError for one that takes no device.
     """

@@ -116,3 +116,20 @@ def test_random_split_refuses_what_does_not_add_up():
 def test_abstract_datasets_say_what_is_missing(use):
     with pytest.raises(TypeError, match=r"does not define __(getitem|iter)__"):
         use()
+
+
+def test_stacked_datasets_are_asked_at_once_where_they_can_be():
+    class Together(Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            raise AssertionError("one by one")
+
+        def __getitems__(self, indices):
+            return [-i for i in indices]
+
+    numbers = TensorDataset(lamina.arange(4))
+    assert StackDataset(Together(), Together()).__getitems__([1, 3]) == [(-1, -1), (-3, -3)]
+    rows = StackDataset(a=Together(), b=numbers).__getitems__([2])
+    assert rows[0]["a"] == -2 and rows[0]["b"][0] == 2

@@ -7,12 +7,14 @@ import pytest
 import lamina
 from lamina.data import (
     BatchSampler,
+    DistributedSampler,
     RandomSampler,
     Sampler,
     SequentialSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+from lamina.ir.errors import ArgumentValueError
 
 
 def seeded(seed=3):
@@ -95,3 +97,36 @@ def test_batches_keep_or_drop_the_rest():
 def test_samplers_refuse(make, says):
     with pytest.raises((ValueError, TypeError), match=says):
         make()
+
+
+# ---- shares of processes
+def test_distributed_shares_cover_the_dataset():
+    for size in (10, 12, 3):
+        for drop_last in (False, True):
+            shares = [
+                list(DistributedSampler(range(size), 4, rank, shuffle=False, drop_last=drop_last))
+                for rank in range(4)
+            ]
+            length = size // 4 if drop_last else -(-size // 4)
+            assert [len(s) for s in shares] == [length] * 4
+            taken = [i for row in zip(*shares, strict=True) for i in row]
+            assert taken == [i % size for i in range(4 * length)]
+
+
+def test_distributed_order_follows_from_seed_and_epoch():
+    samplers = [DistributedSampler(range(8), 2, rank, seed=5) for rank in range(2)]
+    first = [list(s) for s in samplers]
+    assert sorted(first[0] + first[1]) == list(range(8)) and [list(s) for s in samplers] == first
+    for s in samplers:
+        s.set_epoch(1)
+    later = [list(s) for s in samplers]
+    assert sorted(later[0] + later[1]) == list(range(8)) and later != first
+    assert len(samplers[0]) == samplers[0].num_samples == 4 and samplers[0].total_size == 8
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"num_replicas": 2}, {"num_replicas": 2, "rank": 2}, {"num_replicas": 0, "rank": 0}]
+)
+def test_distributed_refusals(given):
+    with pytest.raises(ArgumentValueError, match="DistributedSampler"):
+        DistributedSampler(range(4), **given)

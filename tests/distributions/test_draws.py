@@ -98,7 +98,7 @@ def test_correlations_are_correlations():
     factor = D.LKJCholesky(4, 2.0).sample((N,)).double()
     matrix = (factor @ factor.mT).numpy()
     np.testing.assert_allclose(matrix.diagonal(axis1=1, axis2=2), 1.0, atol=1e-6)
-    # An element of a 4 x 4 matrix of concentration 2 is 2 Beta(3, 3) - 1 (Lewandowski et al. 2009, section 3).
+    # An element of a 4 x 4 matrix of concentration 2 is 2 Beta(3, 3) - 1 (Lewandowski et al. 2009).
     assert abs(matrix[:, 0, 1].var() - 1 / 7) < 0.02 and abs(matrix[:, 2, 3].var() - 1 / 7) < 0.02
 
 

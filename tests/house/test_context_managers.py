@@ -39,6 +39,8 @@ REVIEWED = {
     ("runtime/triton_compiler.py", "Compiler"): "entering changes nothing; helpers end with their input",
     ("runtime/methods.py", "Handle"): "entering changes nothing; the hook was hung before",
     ("nn/hooks.py", "RemovableHandle"): "entering changes nothing; the hook was hung before",
+    ("nn/utils/parametrize.py", "cached"): "an interrupt comes where it yields, within its try",
+    ("nn/sdp_kernels.py", "sdpa_kernel"): "there is no state",
     ("runtime/cuda/executable.py", "_named"): "there is no state",
     ("passes/llvm/ranges.py", "given"): "the state of an emitter, which an interrupt ends",
     ("ir/kernel/text.py", "_at"): "there is no state",

@@ -29,7 +29,7 @@ NOT_SOURCE = shutil.ignore_patterns(
 
 SMOKE = """
 import lamina
-import lamina.data, lamina.jit, lamina.nn, lamina.optim
+import lamina.data, lamina.distributions, lamina.jit, lamina.nn, lamina.optim
 x = lamina.tensor([1.0, 2.0, 3.0], requires_grad=True)
 (x * x).sum().backward()
 assert x.grad.tolist() == [2.0, 4.0, 6.0], x.grad

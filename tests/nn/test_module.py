@@ -181,7 +181,7 @@ def test_to_keeps_parameters_and_converts_gradients():
     block.zero_grad()
     block(lamina.ones(1, 2)).sum().backward()
     assert weight.grad.dtype is lamina.float32
-    with pytest.raises(DTypeError, match="parameters are floating, which lamina.int64 is not"):
+    with pytest.raises(DTypeError, match="parameters are floating or complex, which lamina.int64 is not"):
         block.to(lamina.int64)
     with pytest.raises(ArgumentError, match="takes device, dtype or tensor, got nothing"):
         block.to()

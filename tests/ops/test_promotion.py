@@ -86,7 +86,10 @@ def accepts(op, dtype):
     return True
 
 
-NOT_PROMOTING = {"copy": "what is written takes the dtype of where it is written"}
+NOT_PROMOTING = {
+    "copy": "what is written takes the dtype of where it is written",
+    "complex": "the parts of a number have one dtype",
+}
 BINARY = [
     op.name
     for op in REGISTRY.values()

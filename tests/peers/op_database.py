@@ -17,15 +17,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
 from operator_comparison import FORMS, ORDER, Outcome, examined
+from operator_differences import EXPECTED, expected, title
 from torch.testing._internal.common_methods_invocations import op_db
 
 import lamina
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "operators.md"
-
-
-def title(entry: Any) -> str:
-    return f"{entry.name}:{entry.variant_test_name}" if entry.variant_test_name else entry.name
 
 
 def whole(outcomes: dict[str, Outcome]) -> str:
@@ -88,12 +85,16 @@ def main() -> None:
         finally:
             signal.alarm(0)
         found[title(entry)] = outcomes
-        bad = {form: o for form, o in outcomes.items() if o.kind not in ("agrees", "not testable")}
+        bad = {form: o for form, o in outcomes.items() if o.kind in ("absent", "raises", "differs")}
         shown = "; ".join(
-            f"{form}: {o.kind} {o.counts.get(o.kind)}/{sum(o.counts.values())} {o.note}"
+            f"{form}: {o.kind} {o.counts[o.kind]} of {sum(o.counts.values())}"
+            f"{'' if expected(title(entry), form) else ', NOT LISTED'}: {o.note}"
             for form, o in bad.items()
         )
         print(f"{time.monotonic() - began:6.0f} s  {title(entry)}: {whole(outcomes)}  {shown}", flush=True)
+        agreeing = [form for form in EXPECTED.get(title(entry), ()) if form not in bad]
+        if agreeing and options.samples is None:
+            print(f"          {title(entry)}: listed and agrees: {', '.join(agreeing)}")
     text = table(found)
     print(text.split("| entry |")[0])
     if options.write:

@@ -181,9 +181,9 @@ def check_by_draws(first, second):
     p, q = (getattr(mine, n)(**a) for n, a in zip((first, second), given, strict=True))
     lamina.manual_seed(0)
     x = p.sample((20_000,))
-    terms = (p.log_prob(x) - q.log_prob(x)).numpy()
+    terms = (p.log_prob(x) - q.log_prob(x)).detach().numpy()
     error = terms.std(0) / 20_000**0.5
-    assert (abs(mine.kl_divergence(p, q).numpy() - terms.mean(0)) <= 5 * error).all()
+    assert (abs(mine.kl_divergence(p, q).detach().numpy() - terms.mean(0)) <= 5 * error).all()
 
 
 def outcome_of_pair(module, names, numbers):
@@ -321,9 +321,9 @@ def test_constraints_check_and_print_alike():
         made = [m(*given) if given else m for m in made]
         assert repr(made[0]) == repr(made[1])
         assert (made[0].event_dim, made[0].is_discrete) == (made[1].event_dim, made[1].is_discrete)
-        assert made[0].check(lamina.tensor(value)).tolist() == made[1].check(torch.tensor(value)).tolist(), (
-            each
-        )
+        for one in value:  # alone: of a batch with one that isn't symmetric PyTorch looks no further
+            ours, peers = made[0].check(lamina.tensor(one)), made[1].check(torch.tensor(one))
+            assert ours.tolist() == peers.tolist(), (each, one)
 
 
 def test_names():

@@ -441,7 +441,10 @@ def complex_numbers(T, F):
     f = lambda a: (a * a.conj() * w).abs().sum() + a.exp().real.sum()
     t = T.complex(data(T, 3, seed=5), data(T, 3, seed=6))
     return [
-        [T.view_as_real(p.resolve_conj()) if p.is_complex() else p for p in (x if isinstance(x, tuple) else (x,))]
+        [
+            T.view_as_real(p.resolve_conj()) if p.is_complex() else p
+            for p in (x if isinstance(x, tuple) else (x,))
+        ]
         for x in parts
     ], [
         T.view_as_real(F.grad(f)(w).resolve_conj()),

@@ -51,7 +51,8 @@ def ours(x: Any) -> Any:
     if isinstance(x, torch.nn.TransformerEncoderLayer):
         return nn.TransformerEncoderLayer(
             x.linear1.in_features, x.self_attn.num_heads, x.linear1.out_features, x.dropout.p,
-            ours(x.activation), x.norm1.eps, x.self_attn.batch_first, x.norm_first, x.linear1.bias is not None,
+            ours(x.activation), x.norm1.eps, x.self_attn.batch_first, x.norm_first,
+            x.linear1.bias is not None,
         )  # fmt: skip
     if isinstance(x, torch.nn.LinearCrossEntropyOptions):
         return nn.LinearCrossEntropyOptions(**dataclasses.asdict(x))

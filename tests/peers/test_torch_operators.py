@@ -18,7 +18,7 @@ from operator_comparison import FORMS, Outcome, examined, reason_left_out  # noq
 from operator_differences import EXPECTED, expected, title  # noqa: E402
 from operator_forms import Absent, Unsayable, named, translated  # noqa: E402
 
-SHARE = 12  # entries are dealt to so many days; a day's take half a minute
+SHARE = 24  # entries are dealt to so many days; a day's take half a minute
 SAMPLES = 3  # of each entry and dtype
 BAD = ("absent", "raises", "differs")
 
@@ -57,9 +57,13 @@ def test_what_is_listed_is_an_entry_and_a_form(entries):
         assert all(len(reason) > 10 for reason in forms.values()), f"{name}: say why"
 
 
+def is_absent(forms: dict[str, str]) -> bool:
+    return forms.get("function", "").startswith("absent")
+
+
 def test_what_is_listed_as_absent_is(entries):
     for name, forms in EXPECTED.items():
-        if not forms.get("function", "").startswith("absent"):
+        if not is_absent(forms) or name not in drawn([name], 3):
             continue
         entry = entries[name]
         try:
@@ -71,9 +75,7 @@ def test_what_is_listed_as_absent_is(entries):
 
 
 def test_what_is_listed_still_differs(entries):
-    listed = [
-        name for name, forms in EXPECTED.items() if not any(r.startswith("absent") for r in forms.values())
-    ]
+    listed = [name for name, forms in EXPECTED.items() if not is_absent(forms)]
     for name in drawn(listed, 6)[:6]:
         outcomes = examined(entries[name])
         for form in EXPECTED[name]:
@@ -84,11 +86,8 @@ def test_a_planted_difference_is_seen(entries, monkeypatch):
     import lamina
 
     monkeypatch.setattr(lamina, "sinh", lamina.cosh)
-    monkeypatch.setattr(lamina, "amin", lambda *a, **k: lamina.ops.amin(*a, **k).double())
     found = examined(entries["sinh"], 1)["function"]
     assert found.kind == "differs" and "PyTorch's is" in found.note
-    monkeypatch.delattr(lamina, "fmax")
-    assert examined(entries["fmax"], 1)["function"].kind in ("absent", "agrees")
 
 
 def test_the_worst_sample_is_the_outcome():

@@ -190,9 +190,9 @@ TEXTS = {
   tensor 1: f32[4]""",
     ),
     "complex numbers": (
-        lambda: lamina.complex64,
-        """Lamina has no complex64
-  Lamina has no complex numbers; NumPy has them""",
+        lambda: lamina.complex32,
+        """Lamina has no complex32
+  its complex numbers have parts of 32 or 64 bits: complex64""",
     ),
     "a transform": (
         lambda: lamina.vmap(linear),

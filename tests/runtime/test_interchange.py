@@ -10,7 +10,7 @@ import pytest
 
 import lamina
 from lamina.ir import dtypes
-from lamina.ir.errors import ArgumentError, DeviceError, DTypeError, GradError, InplaceError
+from lamina.ir.errors import ArgumentError, DeviceError, GradError, InplaceError
 from lamina.runtime.history import storage_of
 from lamina.runtime.interchange import ExportError
 
@@ -146,8 +146,7 @@ def test_what_is_refused():
         lamina.ones(2).__dlpack__(dl_device=(2, 0))
     with pytest.raises(ArgumentError, match="takes an object with __dlpack__, not list"):
         lamina.from_dlpack([1.0])
-    with pytest.raises(DTypeError, match="complex"):
-        lamina.from_dlpack(np.ones(2, np.complex64))
+    assert lamina.from_dlpack(np.ones(2, np.complex64)).dtype is lamina.complex64
 
     class Elsewhere:
         def __dlpack__(self, **_):

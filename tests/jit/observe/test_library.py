@@ -329,6 +329,7 @@ def test_an_optimizer_of_the_users_is_interpreted():
 
 def test_a_scheduler_is_interpreted():
     optimizer = lamina.optim.SGD(Net().parameters(), lr=0.5)
+    optimizer.step()
     scheduler = StepLR(optimizer, 1, gamma=0.5)
     watching = recorded(lambda x: (scheduler.step(), scheduler.get_last_lr())[1], X)
     assert (watching.refused, watching.result_of_run) == (None, [0.25])

@@ -1,0 +1,92 @@
+"""Every public name of torch.nn's modules is there, or stands in a table with a reason."""
+
+import types
+import warnings
+from importlib import import_module
+
+import pytest
+
+import lamina
+
+torch = pytest.importorskip("torch", reason="compares with torch: pip install 'lamina[peers]'")
+
+MACHINERY = "PyTorch's own machinery, imported there for its own use"
+OLD = "deprecated in PyTorch"
+MINE = "a part of how PyTorch is built, that nobody calls"
+ROOMS = {
+    "nn": {
+        "Container": OLD,
+        "factory_kwargs": MINE,
+    },
+    "nn.functional": {
+        **dict.fromkeys(("grouped_mm", "scaled_grouped_mm", "scaled_mm"), "for CUDA devices"),
+        **dict.fromkeys(("ScalingType", "SwizzleType"), "for CUDA devices, arguments of scaled_mm"),
+        **dict.fromkeys(("boolean_dispatch", "assert_int_or_pair"), MINE),
+        **dict.fromkeys(("BroadcastingList1", "BroadcastingList2", "BroadcastingList3"), MINE),
+        **dict.fromkeys(("GRID_SAMPLE_INTERPOLATION_MODES", "GRID_SAMPLE_PADDING_MODES"), MINE),
+        **dict.fromkeys(("reproducibility_notes", "sparse_support_notes", "tf32_notes"), MINE),
+        **dict.fromkeys(("handle_torch_function", "has_torch_function"), MACHINERY),
+        **dict.fromkeys(("has_torch_function_unary", "has_torch_function_variadic"), MACHINERY),
+        **dict.fromkeys(("DType", "TYPE_CHECKING"), MACHINERY),
+    },
+    "nn.init": dict.fromkeys(
+        ("constant", "dirac", "eye", "kaiming_normal", "kaiming_uniform", "normal", "orthogonal", "sparse",
+         "uniform", "xavier_normal", "xavier_uniform"), OLD,
+    ),
+    "nn.parameter": {"UninitializedTensorMixin": MINE},
+    "nn.attention": {
+        **dict.fromkeys(
+            ("SDPAParams", "can_use_efficient_attention", "can_use_flash_attention"), "for CUDA devices"
+        ),
+        "WARN_FOR_UNFUSED_KERNELS": "for CUDA devices",
+        **dict.fromkeys(
+            ("activate_flash_attention_impl", "current_flash_attention_impl", "list_flash_attention_impls",
+             "register_flash_attention_impl", "restore_flash_attention_impl"), "for CUDA devices",
+        ),
+    },
+    "nn.utils": {"clip_grad_norm": OLD},
+    "nn.utils.rnn": dict.fromkeys(("bind", "copy_method_params"), MINE),
+    "nn.utils.parametrize": dict.fromkeys(
+        ("OpaqueBase", "get_swap_module_params_on_conversion", "is_opaque_reference_type",
+         "is_traceable_wrapper_subclass"), MACHINERY,
+    ),
+    "nn.utils.parametrizations": {},
+    "nn.utils.prune": {},
+    "nn.utils.stateless": {"NamedMemberAccessor": MACHINERY},
+    "nn.utils.fusion": dict.fromkeys(("ConvT", "LinearT"), MACHINERY),
+}  # fmt: skip
+# Attributes of a module that are PyTorch's way of doing it, or for devices that are not there.
+OF_MODULES = {
+    "T_destination", "_backward_pre_hooks_with_kwargs", "_call_impl", "_compiled_call_impl",
+    "_forward_hooks_always_called", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs",
+    "_get_backward_hooks", "_get_backward_pre_hooks", "_is_full_backward_hook",
+    "_load_state_dict_post_hooks", "_load_state_dict_pre_hooks", "_maybe_warn_non_full_backward_hook",
+    "_replicate_for_data_parallel", "_slow_forward", "_state_dict_hooks", "_state_dict_pre_hooks",
+    "_wrapped_call_impl", "dump_patches", "ipu", "mtia", "xpu",
+}  # fmt: skip
+
+
+def named(module):
+    """The public names that stand for something of PyTorch's: no modules, no types of typing's."""
+    home = ("torch", "lamina", "builtins", None)
+    for name in dir(module):
+        value = getattr(module, name)
+        if name.startswith("_") or isinstance(value, types.ModuleType):
+            continue
+        if (getattr(value, "__module__", None) or "torch").split(".")[0] in home:
+            yield name
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_names_are_those_of_torch(room):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = import_module(f"torch.{room}")
+    mine = import_module(f"lamina.{room}")
+    lacking = {name for name in named(theirs) if not hasattr(mine, name)}
+    assert lacking == set(ROOMS[room])
+
+
+def test_attributes_of_modules_are_those_of_torch():
+    mine, theirs = lamina.nn.Module(), torch.nn.Module()
+    assert {name for name in dir(theirs) if not hasattr(mine, name)} <= OF_MODULES
