@@ -304,7 +304,13 @@ class Optimizer:
                 numbers.setdefault(id(p), len(numbers))
             rest = {k: v for k, v in group.items() if k != "params"}
             groups.append({**rest, "params": [numbers[id(p)] for p in group["params"]]})
-        states = {numbers.get(id(p), p): dict(s) for p, s in self.state.items()}
+        states: dict[Any, dict[str, Any]] = {}
+        given: set[int] = set()
+        for p, s in self.state.items():  # counters that several share are each one's own in PyTorch
+            shared = [k for k in ("step", *self.counters) if isinstance(s.get(k), Tensor)]
+            own = {k: s[k].clone() for k in shared if id(s[k]) in given}
+            given.update(id(s[k]) for k in shared)
+            states[numbers.get(id(p), p)] = {**s, **own}
         saved: Any = {"state": states, "param_groups": groups}
         for hook in self._hooks("state_dict_post"):
             found = hook(self, saved)

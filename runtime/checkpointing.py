@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ir.errors import ArgumentValueError, GradError
 from . import modes
 from .autograd import grad, reachable
 from .function import Function
-from .generator import get_rng_state, set_rng_state
+from .generator import fork_rng, get_rng_state, set_rng_state
 from .graph import Leaf
 from .tensor import Tensor
 
@@ -109,8 +109,11 @@ def checkpoint(
         cut = [x.detach().requires_grad_() for x in saved[: len(given)]]
         places = {id(x): y for x, y in zip(given, cut, strict=True)}
         own_args, own_kwargs = replaced((args, kwargs), places)
-        with drawn_from(state), modes.enable_grad(), casting, second:
-            made = function(*own_args, **own_kwargs)
+        with fork_rng() if state is not None else contextlib.nullcontext():
+            if state is not None:
+                set_rng_state(state)
+            with modes.enable_grad(), casting, second:
+                made = function(*own_args, **own_kwargs)
         return [x for x in tensors_in(made) if x._node is not None], [*cut, *leaves]
 
     made = _Checkpoint.apply(again, tuple(outputs), *given, *leaves)
@@ -142,20 +145,6 @@ def checkpoint_sequential(
     for start in range(0, size * (segments - 1), size):
         input = checkpoint(part(start, start + size), input, use_reentrant=use_reentrant, **kwargs)
     return part(size * (segments - 1), len(functions))(input)
-
-
-@contextlib.contextmanager
-def drawn_from(state: Tensor | None) -> Iterator[None]:
-    """Let the default generator go on from a state for a while; None: from where it is."""
-    if state is None:
-        yield
-        return
-    now = get_rng_state()
-    set_rng_state(state)
-    try:
-        yield
-    finally:
-        set_rng_state(now)
 
 
 def tensors_in(value: Any) -> list[Tensor]:

@@ -87,7 +87,7 @@ def _install_operators() -> None:
         setattr(Tensor, f"__{spelled}__", eager(REGISTRY[name]))
     Tensor.__matmul__ = operator(REGISTRY["matmul"])
     Tensor.__rmatmul__ = _swapped(operator(REGISTRY["matmul"]))
-    Tensor.__rdiv__ = Tensor.__rtruediv__
+    setattr(Tensor, "__rdiv__", Tensor.__rtruediv__)  # noqa: B010 - which mypy does not find
 
 
 def _offer(op: Op) -> None:

@@ -32,9 +32,9 @@ class Plan:
     small: gradients may be taken on plain arrays.  rules: per operand f(cotangent, saved), or None, where the
     record has the shorthand.  sources: for each of `op.saves`, (is it an operand, its position).  floats: per
     operand, whether a gradient can flow to it; flows: to all of them.  recipes: per pattern of needs, what to
-    save.  vjp: the general form, on tensors.  quick: the rules where backward may take the short way, on plain
-    arrays; what they return fits the operands.  raw_vjp: the same for the general form, not fitted; unused:
-    the cotangents of all outputs but the first.  simple: there is one visible output, which is no view.
+    save.  vjp: the general form, on tensors.  quick: the rules where backward may take the short way, on
+    plain arrays; what they return fits the operands.  raw_vjp: the same for the general form, not fitted;
+    unused: the cotangents of all outputs but the first.  simple: there is one visible output, no view.
     link: what a view made by this plan is, as a chain of one.  gradients: what may compute all of them at
     once, on arrays that are not small.
     """

@@ -17,7 +17,7 @@ from ..dtypes import DType, float32, float64
 from ..elementwise import elementwise
 from ..errors import DTypeError, ShapeError
 from ..op import REGISTRY, Traits, composite, define
-from ..sample import binary_samples, unary_samples
+from ..sample import binary_samples, sample, unary_samples
 from ..shapes import broadcast_shapes, common_device, float_dtype, result_dtype
 from ..types import Shape, Type, type_of
 from ..views import view_op
@@ -39,7 +39,7 @@ def is_complex_valued(x: Any) -> bool:
 
 conj_physical = elementwise(
     "conj_physical",
-    lambda input: input * 1,
+    lambda input: input,
     reference=np.conjugate,
     complex="stated",
     grad=lambda g: conj(g),
@@ -195,7 +195,7 @@ view_as_complex = view_op(
     grad=lambda g: view_as_real(g),
     lower=_KERNELS_ARE_REAL,
     method=False,
-    samples=lambda: [],
+    samples=lambda: [sample((2,)), sample((0, 2)), sample((3, 17, 2))],
     doc="View pairs of real and imaginary parts as complex numbers.  Shapes: [..., 2] -> [...].  "
     "Raises ShapeError where the strides don't allow it, DTypeError.",
 )

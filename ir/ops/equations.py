@@ -150,6 +150,11 @@ def linalg_norm(A, ord=None, dim=None, keepdim=False):
 # ---- rank, pseudo-inverse, least squares
 
 
+def _beside_rows(bound: Any) -> Any:
+    """A bound for each matrix as one for each of its values."""
+    return bound[..., None] if hasattr(bound, "shape") else bound or 0.0
+
+
 def _counts(s: Any, shape: tuple, atol: Any, rtol: Any) -> Any:
     """Which singular values count: those above max(atol, rtol * the largest)."""
     if not s.shape[-1]:
@@ -159,7 +164,7 @@ def _counts(s: Any, shape: tuple, atol: Any, rtol: Any) -> Any:
         rtol = (
             where(gt(atol, 0.0), 0.0, resolution) if hasattr(atol, "shape") else 0.0 if atol else resolution
         )
-    rtol, atol = (x[..., None] if hasattr(x, "shape") else x or 0.0 for x in (rtol, atol))
+    rtol, atol = map(_beside_rows, (rtol, atol))
     limit = amax(s, dim=-1, keepdim=True) * rtol
     return gt(s, where(gt(limit, atol), limit, atol))
 

@@ -77,10 +77,6 @@ def bind_fft_r2c(input, dim, scale="none"):
 
 
 def _infer_r2c(input: Type, *, dim: tuple, scale: str) -> Type:
-    if input.dtype.is_complex:
-        raise DTypeError(
-            f"fft of real numbers: does not take {input.dtype.name}", "fft takes complex numbers"
-        )
     at = dim[-1]
     shape = (*input.shape[:at], input.shape[at] // 2 + 1, *input.shape[at + 1 :])
     return input.with_shape(shape).with_dtype(input.dtype.to_complex())
@@ -104,7 +100,6 @@ fft_r2c = define(
     infer=_infer_r2c,
     reference=_r2c,
     dtypes="complex",
-    complex="stated",
     grad=_grad_r2c,
     lower=_POCKETFFT,
     method=False,

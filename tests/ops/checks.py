@@ -50,7 +50,9 @@ def taken(op: Op, among: Sequence[DType] = FURTHER) -> tuple[DType, ...]:
 
 
 def first_dtype(op: Op) -> DType:
-    """float64 where the record takes it, else int64."""
+    """float64 where the record takes it, else int64; complex64 where it takes only that."""
+    if op.dtypes == "complex":
+        return dtypes.complex64 if op.complex else dtypes.float64
     return dtypes.float64 if dtypes.float64 in TAKES[op.dtypes] else dtypes.int64
 
 

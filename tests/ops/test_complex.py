@@ -14,7 +14,6 @@ from lamina.ir.op import REGISTRY
 from lamina.ir.sample import Operand
 from lamina.runtime.dispatch import eager
 
-FROM_REALS = {"complex", "view_as_complex", "fft_r2c"}
 # Their vectors are known up to factors of length 1, which differ between points: INDEPENDENT has them.
 FREE_FACTORS = {"linalg_eig", "linalg_eigh", "linalg_svd"}
 NAMES = sorted(
@@ -40,7 +39,7 @@ def arguments(op, sample, generator, dtype):
         values = a.array(generator, np.dtype(np.float64))
         if a.category in ("int", "bool"):
             return lamina.from_numpy(values)
-        if op.name in FROM_REALS:
+        if op.complex is None:  # it makes complex numbers of real ones
             return lamina.from_numpy(values).to(dtype.to_real())
         shifted = values + 1j * generator.uniform(-0.5, 0.5, values.shape)
         return lamina.from_numpy(np.asarray(shifted)).to(dtype)

@@ -144,6 +144,8 @@ CALLS: dict[str, list[tuple[tuple, dict]]] = {
         call((3,), p(3), rounding_mode="trunc"),
     ],
     "dot": [call((5,), (5,))],
+    "vdot": [call((5,), (5,))],
+    "isreal": [call((3,)), call(i(3))],
     "double": [call(i(3))],
     "dsplit": [call((2, 3, 4), 2)],
     "dstack": [call([(3,), (3,)])],
@@ -348,7 +350,18 @@ CALLS: dict[str, list[tuple[tuple, dict]]] = {
     "vsplit": [call((4, 3), 2)],
     "vstack": [call([(3,), (3,)])],
 }
+_COMPLEX = "of complex numbers: test_torch_complex.py compares it"
 WITHOUT = {
+    **dict.fromkeys("cdouble cfloat conj imag linalg_eigvals polar real stft istft".split(), _COMPLEX),
+    **dict.fromkeys(
+        ("is_conj", "is_neg", "resolve_conj", "resolve_neg"), "says or does nothing: " + _COMPLEX
+    ),
+    **{
+        f"fft_{kind}{d}": _COMPLEX
+        for kind in "fft ifft rfft irfft hfft ihfft".split()
+        for d in ("", "2", "n")
+    },
+    **dict.fromkeys(("fft_fftshift", "fft_ifftshift"), _COMPLEX),
     "bucketize": "its boundaries must be sorted: compared by hand",
     "cholesky": "needs a positive-definite matrix, and is linalg_cholesky, a record that is compared",
     "cholesky_solve": "needs a triangular matrix: compared by hand",
