@@ -310,7 +310,6 @@ class _Step(Plan):
         self.attrs: dict = {}
         self.vjp = self.op.vjp
         self.small, self.rules, self.quick, self.raw_vjp, self.gradients = True, None, None, None, None
-        self.vjp = self.op.vjp
         self.unused = (None,) * (len(outs) - 1)
         self.floats = tuple(t.dtype.is_floating_point for t in self.types)
         sources = {i: (True, k) for k, i in enumerate(stage.operands)}

@@ -24,11 +24,20 @@ class Rows(Function):
 
     @staticmethod
     def forward(ctx: Any, input: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
+        ctx.sizes = sizes
         return tuple(ops.split(input, sizes))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple:
         return ops.cat(grads), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple, input: Tensor, sizes: list[int]) -> tuple:
+        return tuple(ops.split(input, sizes, 1)), 0
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, sizes: None) -> tuple[Tensor, ...]:
+        return tuple(ops.split(tangent, ctx.sizes))
 
 
 # One step takes the inputs' share of the gates [B, gates * H], the state before, and the hidden part's weight

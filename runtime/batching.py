@@ -327,9 +327,10 @@ def _solve(call: Call) -> tuple:
 
 
 @rule("ldl_solved")
-def _solve_factored(call: Call) -> tuple:
-    rank = max(call.ndim(0), call.ndim(1) + 1, call.ndim(2))
-    return call.run([call.aligned(0, rank), call.aligned(1, rank - 1), call.aligned(2, rank)])
+def _ldl_solved(call: Call) -> tuple:
+    rank = max(call.ndim(0), call.ndim(2))
+    ranks = (rank, rank - 1, rank)
+    return call.run([inserted(call.full(i), r - call.ndim(i)) for i, r in enumerate(ranks)])
 
 
 @rule("searchsorted")

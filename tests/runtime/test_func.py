@@ -149,6 +149,23 @@ def test_functional_call_leaves_the_module_as_it_was():
         )
 
 
+def test_vmap_of_a_recurrent_layer():
+    """Whose blocks of rows are cut by a custom function; PyTorch's own has no rule."""
+    model = lamina.nn.LSTM(3, 2)
+    x = lamina.randn(4, 5, 3)
+    weights = {name: value.detach() for name, value in model.named_parameters()}
+
+    def loss(weights, x):
+        return func.functional_call(model, weights, (x,))[0].sum()
+
+    found = func.vmap(func.grad(loss), (None, 0))(weights, x)
+    for name, rows in found.items():
+        wanted = lamina.stack([func.grad(loss)(weights, row)[name] for row in x])
+        assert lamina.allclose(rows, wanted, atol=1e-5)  # float32, sums of some tens of terms
+    both = [j(lambda a: model(a)[0])(x[0]) for j in (func.jacrev, func.jacfwd)]
+    assert lamina.allclose(*both, atol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "function",
