@@ -64,7 +64,7 @@ class autocast(modes._Mode):
             other = None if self.fast_dtype is bfloat16 else self.fast_dtype
             self._changes = {"autocast": self.fast_dtype if self._enabled else None, "autocast_dtype": other}
 
-    def __enter__(self) -> autocast:  # type: ignore[override]
+    def __enter__(self) -> autocast:
         super().__enter__()
         return self
 

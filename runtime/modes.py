@@ -196,7 +196,7 @@ class _Mode:
     _changes: dict[str, Any]
     _mine: dict[str, Any] | None = None  # the state of the thread that entered it last
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Any:
         mine = self._mine = local.__dict__
         entry = id(self), {**self._changes}
         try:

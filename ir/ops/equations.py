@@ -150,6 +150,11 @@ def linalg_norm(A, ord=None, dim=None, keepdim=False):
 # ---- rank, pseudo-inverse, least squares
 
 
+def _beside_rows(bound: Any) -> Any:
+    """A bound for each matrix as one for each of its values."""
+    return bound[..., None] if hasattr(bound, "shape") else bound or 0.0
+
+
 def _counts(s: Any, shape: tuple, atol: Any, rtol: Any) -> Any:
     """Which singular values count: those above max(atol, rtol * the largest)."""
     if not s.shape[-1]:
@@ -159,13 +164,8 @@ def _counts(s: Any, shape: tuple, atol: Any, rtol: Any) -> Any:
         rtol = (
             where(gt(atol, 0.0), 0.0, resolution) if hasattr(atol, "shape") else 0.0 if atol else resolution
         )
-    limit, least = amax(s, dim=-1, keepdim=True) * _beside(rtol), _beside(atol)
+    limit, least = amax(s, dim=-1, keepdim=True) * _beside_rows(rtol), _beside_rows(atol)
     return gt(s, where(gt(limit, least), limit, least))
-
-
-def _beside(limit: Any) -> Any:
-    """A number, or a tensor with one for each matrix, beside singular values."""
-    return limit[..., None] if hasattr(limit, "shape") else limit or 0.0
 
 
 @composite(method=False)

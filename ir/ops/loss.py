@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from math import log as log_of
 from math import pi
@@ -56,8 +57,16 @@ def _tell_broadcast(op: str, input: Any, target: Any) -> None:
         warnings.warn(
             f"{op}: input {list(input.shape)} and target {list(target.shape)} broadcast, and every element "
             "is compared with several; give them one shape",
-            stacklevel=4,
+            stacklevel=_frames_of_ours() + 1,
         )
+
+
+def _frames_of_ours() -> int:
+    """How many frames of the package stand between the user's line and here, the caller's among them."""
+    frame, count = sys._getframe(1), 0
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == __name__.split(".")[0]:
+        frame, count = frame.f_back, count + 1
+    return count
 
 
 # Distances

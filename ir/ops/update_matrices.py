@@ -50,9 +50,8 @@ def adafactor(step, lr, beta2_decay, eps1, eps2, d, weight_decay, *, factored, m
 
 def adafactor_samples() -> Iterator[Sample]:
     given = {"step": 2, "lr": 0.25, "eps1": 1e-3, "maximize": False}
-    vectors, tensors = ((), (1,), (0,), (17,), (33,)), ((3, 4), (2, 5, 3))
-    shape: tuple[int, ...]
-    for shape in (*vectors, *tensors):
+    every: tuple[tuple[int, ...], ...] = ((), (1,), (0,), (17,), (33,), (3, 4), (2, 5, 3))
+    for shape in every:
         factored = len(shape) > 1
         shapes = [shape, shape]
         shapes += [(*shape[:-1], 1), (*shape[:-2], 1, shape[-1])] if factored else [shape]

@@ -194,10 +194,10 @@ TEXTS = {
         """Lamina has no complex32
   its complex numbers have parts of 32 or 64 bits: complex64""",
     ),
-    "a transform": (
-        lambda: lamina.vmap(linear),
-        """Lamina has no vmap
-  add a batch dimension: most ops take one""",
+    "what is not built": (
+        lambda: lamina.sparse_coo_tensor,
+        """Lamina has no sparse_coo_tensor
+  Lamina's tensors are dense""",
     ),
     "a misspelt op": (lambda: lamina.softmaxx, "module 'lamina' has no 'softmaxx'"),
     "NumPy's out": (
