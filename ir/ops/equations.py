@@ -159,7 +159,6 @@ def _counts(s: Any, shape: tuple, atol: Any, rtol: Any) -> Any:
         rtol = (
             where(gt(atol, 0.0), 0.0, resolution) if hasattr(atol, "shape") else 0.0 if atol else resolution
         )
-<<<<<<< HEAD
     limit, least = amax(s, dim=-1, keepdim=True) * _beside(rtol), _beside(atol)
     return gt(s, where(gt(limit, least), limit, least))
 
@@ -169,12 +168,6 @@ def _beside(limit: Any) -> Any:
     return limit[..., None] if hasattr(limit, "shape") else limit or 0.0
 
 
-=======
-    limit, least = amax(s, dim=-1, keepdim=True) * _beside_rows(rtol), _beside_rows(atol)
-    return gt(s, where(gt(limit, least), limit, least))
-
-
->>>>>>> a96c6e5f82181e7d759d2311ad55ffc28483636c
 @composite(method=False)
 def linalg_matrix_rank(A, tol=None, *, atol=None, rtol=None, hermitian=False):
     """Count the singular values above max(atol, rtol * the largest); `tol` is an older name of atol.
