@@ -7,7 +7,21 @@ from types import ModuleType
 
 from .. import autograd, data, distributions, nn, optim
 from ..distributions import parameters
-from . import amp, backends, compiler, cpu, cuda, fft, linalg, random, special, swa_utils, utils
+from . import (
+    amp,
+    backends,
+    compiler,
+    cpu,
+    cuda,
+    fft,
+    linalg,
+    random,
+    signal,
+    special,
+    swa_utils,
+    utils,
+    windows,
+)
 
 ROOT = __package__.rpartition(".")[0]  # lamina
 
@@ -49,6 +63,8 @@ MODULES: dict[str, ModuleType] = {
     "nn.modules.module": nn.module,
     "optim.swa_utils": swa_utils,
     "random": random,
+    "signal": signal,
+    "signal.windows": windows,
     "special": special,
     "utils": utils,
     "utils.checkpoint": utils.checkpoint,

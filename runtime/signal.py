@@ -19,7 +19,8 @@ from .refusal import refusing
 from .tensor import Tensor, tensor_of
 
 
-def _made(name: str, values: np.ndarray, dtype: Any, device: Any, layout: Any, requires_grad: bool) -> Tensor:
+def made(name: str, values: np.ndarray, dtype: Any, device: Any, layout: Any, requires_grad: bool) -> Tensor:
+    """A window's tensor, of a floating dtype.  Raises ArgumentError, DTypeError, DeviceError."""
     require_cpu(device)
     if layout not in (None, "strided"):
         raise ArgumentError(f"{name}: layout {layout!r} is not supported")
@@ -30,7 +31,7 @@ def _made(name: str, values: np.ndarray, dtype: Any, device: Any, layout: Any, r
     return made.requires_grad_() if requires_grad else made
 
 
-def _points(name: str, length: Any, periodic: bool) -> tuple[np.ndarray, int]:
+def points(name: str, length: Any, periodic: bool) -> tuple[np.ndarray, int]:
     """0, 1, … up to `length`, and the number of steps of the symmetric window that they belong to."""
     if not hasattr(length, "__index__") or isinstance(length, bool):
         raise ArgumentError(f"{name}: the length must be an int, not {type(length).__name__}")
@@ -42,7 +43,7 @@ def _points(name: str, length: Any, periodic: bool) -> tuple[np.ndarray, int]:
 
 def _cosines(name: str, length: Any, periodic: bool, factors: tuple[float, ...]) -> np.ndarray:
     """a0 - a1 cos(x) + a2 cos(2x) - … at x = 2 pi k / steps; one point is 1."""
-    k, steps = _points(name, length, periodic)
+    k, steps = points(name, length, periodic)
     if k.size <= 1:
         return np.ones(k.size)
     terms = (a * (-1) ** i * np.cos(2 * pi * i / steps * k) for i, a in enumerate(factors))
@@ -55,7 +56,7 @@ def hann_window(
 ) -> Tensor:  # fmt: skip
     """The window 0.5 - 0.5 cos(2 pi k / n).  Shapes: [window_length]."""
     values = _cosines("hann_window", window_length, periodic, (0.5, 0.5))
-    return _made("hann_window", values, dtype, device, layout, requires_grad)
+    return made("hann_window", values, dtype, device, layout, requires_grad)
 
 
 def hamming_window(
@@ -64,7 +65,7 @@ def hamming_window(
 ) -> Tensor:  # fmt: skip
     """The window alpha - beta cos(2 pi k / n).  Shapes: [window_length]."""
     values = _cosines("hamming_window", window_length, periodic, (alpha, beta))
-    return _made("hamming_window", values, dtype, device, layout, requires_grad)
+    return made("hamming_window", values, dtype, device, layout, requires_grad)
 
 
 def blackman_window(
@@ -73,7 +74,7 @@ def blackman_window(
 ) -> Tensor:  # fmt: skip
     """The window 0.42 - 0.5 cos(2 pi k / n) + 0.08 cos(4 pi k / n).  Shapes: [window_length]."""
     values = np.maximum(_cosines("blackman_window", window_length, periodic, (0.42, 0.5, 0.08)), 0.0)
-    return _made("blackman_window", values, dtype, device, layout, requires_grad)
+    return made("blackman_window", values, dtype, device, layout, requires_grad)
 
 
 def bartlett_window(
@@ -81,9 +82,9 @@ def bartlett_window(
     requires_grad=False,
 ) -> Tensor:  # fmt: skip
     """The window that rises evenly to 1 in the middle, and falls.  Shapes: [window_length]."""
-    k, steps = _points("bartlett_window", window_length, periodic)
+    k, steps = points("bartlett_window", window_length, periodic)
     values = np.ones(k.size) if k.size <= 1 else 1.0 - np.abs(2.0 * k / steps - 1.0)
-    return _made("bartlett_window", values, dtype, device, layout, requires_grad)
+    return made("bartlett_window", values, dtype, device, layout, requires_grad)
 
 
 def kaiser_window(
@@ -91,20 +92,20 @@ def kaiser_window(
     requires_grad=False,
 ) -> Tensor:  # fmt: skip
     """The window I0(beta sqrt(1 - (2k / n - 1)^2)) / I0(beta).  Shapes: [window_length]."""
-    k, steps = _points("kaiser_window", window_length, periodic)
+    k, steps = points("kaiser_window", window_length, periodic)
     inside = np.ones(k.size) if k.size <= 1 else 1.0 - (2.0 * k / steps - 1.0) ** 2
     values = np.ones(k.size) if k.size <= 1 else np.i0(beta * np.sqrt(np.maximum(inside, 0.0))) / np.i0(beta)
-    return _made("kaiser_window", values, dtype, device, layout, requires_grad)
+    return made("kaiser_window", values, dtype, device, layout, requires_grad)
 
 
 def _frequencies(name: str, n: Any, d: Any, counts: Callable[[int], np.ndarray], given: dict) -> Tensor:
-    _points(name, n, True)
+    points(name, n, True)
     if not isinstance(d, (int, float)):
         raise ArgumentError(f"{name}: d must be a number, not {type(d).__name__}")
     n = n.__index__()
     if not n or not d:
         raise ArgumentValueError(f"{name}: there are no frequencies of n={n} points at distances of d={d}")
-    return _made(name, counts(n) / (n * d), **given)
+    return made(name, counts(n) / (n * d), **given)
 
 
 def fft_fftfreq(n, d=1.0, *, dtype=None, layout=None, device=None, requires_grad=False) -> Tensor:

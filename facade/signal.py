@@ -1,0 +1,5 @@
+"""Hand on what PyTorch keeps under `torch.signal`."""
+
+from . import windows
+
+__all__ = ["windows"]
