@@ -26,7 +26,7 @@ from .matmul import chain_matmul, matmul
 from .rearrange import diag_embed, tril, triu
 from .reduce import sum
 from .spread import linalg_vector_norm
-from .view import adjoint, movedim, reshape
+from .view import adjoint, expand, movedim, reshape
 from .windows import diagonal
 
 
@@ -181,7 +181,12 @@ def linalg_matrix_rank(A, tol=None, *, atol=None, rtol=None, hermitian=False):
 
 def infer_pseudo_inverse(A: Type, counts: Type) -> Type:
     check_matrix("linalg_pinv(A)", A)
-    return A.with_shape((*A.shape[:-2], A.shape[-1], A.shape[-2]))
+    *batch, m, n = A.shape
+    if counts.shape != (*batch, min(m, n)) or counts.dtype.category != "bool":
+        raise ShapeError(
+            "pseudo_inverse: counts must be a bool for each singular value", f"A: {A}", f"counts: {counts}"
+        )
+    return A.with_shape((*batch, n, m))
 
 
 def reference_pseudo_inverse(A: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -225,6 +230,8 @@ def linalg_pinv(A, rcond=None, *, atol=None, rtol=None, hermitian=False):
     """
     counts = _counts(linalg_svdvals(A), A.shape, atol, rcond if rtol is None else rtol)
     if dtype_of(A).category != "complex":
+        if counts.shape[:-1] != A.shape[:-2]:  # limits of a larger batch
+            A = expand(A, (*counts.shape[:-1], *A.shape[-2:]))
         return pseudo_inverse(A, cast(counts, dtype=bool_))
     u, s, vh = linalg_svd(A, False)
     inverse = where(counts, reciprocal(where(counts, s, 1.0)), 0.0)
