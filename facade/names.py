@@ -92,12 +92,12 @@ def is_nonzero(input: Tensor) -> bool:
 
 
 def broadcast_shapes(*shapes: Any) -> Size:
-    """The shape that tensors of these shapes broadcast to.  Raises ShapeError."""
-    return Size(
-        common_shape(
-            "broadcast_shapes", *(tuple(s) if isinstance(s, (tuple, list)) else (s,) for s in shapes)
-        )
-    )
+    """The shape that tensors of these shapes broadcast to.  Raises ShapeError, ArgumentError."""
+    given = [tuple(s) if isinstance(s, (tuple, list)) else (s,) for s in shapes]
+    for n in (n for shape in given for n in shape):
+        if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < 0:
+            raise ArgumentError(f"broadcast_shapes: shapes are of ints that aren't negative, not of {n!r}")
+    return Size(common_shape("broadcast_shapes", *given))
 
 
 def detach(input: Tensor) -> Tensor:
@@ -106,7 +106,10 @@ def detach(input: Tensor) -> Tensor:
 
 
 def result_type(tensor1: Any, tensor2: Any) -> DType:
-    """The dtype of an arithmetic result of two tensors or numbers."""
+    """The dtype of an arithmetic result of two tensors or numbers.  Raises ArgumentError for others."""
+    for x in (tensor1, tensor2):
+        if not isinstance(x, (Tensor, bool, int, float, complex)):
+            raise ArgumentError(f"result_type: takes tensors and numbers, not a {type(x).__name__}")
     if not isinstance(tensor1, Tensor) and isinstance(tensor2, Tensor):
         tensor1, tensor2 = tensor2, tensor1
     if not isinstance(tensor1, Tensor):

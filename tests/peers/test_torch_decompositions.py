@@ -103,7 +103,7 @@ def test_what_has_no_gradient_says_so():
 @pytest.mark.parametrize("m, n", [(5, 3), (3, 3)])
 def test_lstsq(m, n):
     (a, b), (c, d) = pair(lopsided(m, n)), pair(np.random.uniform(-1, 1, (m, 2)))
-    ours, theirs = lamina.linalg.lstsq(a, c), torch.linalg.lstsq(b, d, driver="gelsd")
+    ours, theirs = lamina.linalg.lstsq(a, c, driver="gelsd"), torch.linalg.lstsq(b, d, driver="gelsd")
     for name in ("solution", "residuals", "singular_values"):
         assert_near(getattr(ours, name), getattr(theirs, name))
     assert ours.rank.item() == n

@@ -109,6 +109,7 @@ SPELLED: dict[str, Callable] = {
 # Records that have no counterpart in PyTorch.  tests/ops holds them to their references and to finite
 # differences.
 _INNER = "PyTorch has it as an inner kernel only"
+_ELSEWHERE = "PyTorch's returns nothing, or is off by up to 2e-2: the tests of distributions hold them"
 _STEP = "PyTorch's optimizers are classes: the tests of optim compare those"
 _SIGNS = "fixed up to signs of vectors: test_torch_decompositions.py compares what does not depend on those"
 WITHOUT: dict[str, str] = {
@@ -129,10 +130,8 @@ WITHOUT: dict[str, str] = {
     "unview": _INNER,
     "unique_parts": "PyTorch's unique and unique_consecutive: composites of it are compared by name",
     "view_scatter": "PyTorch has slice_scatter and the like, not for chains of views",
-    **dict.fromkeys(
-        ("adadelta_update", "adagrad_update", "adam_update", "adamax_update", "rmsprop_update", "sgd_update"),
-        _STEP,
-    ),
+    **dict.fromkeys((name for name, op in REGISTRY.items() if op.traits.mutates), _STEP),
+    **dict.fromkeys(("_assert_async", "_dirichlet_grad", "_standard_gamma_grad"), _ELSEWHERE),
 }
 # What PyTorch itself can't do or gets wrong: part of its message, and why that is no fault of the record.
 FAILS_IN_TORCH = {
@@ -204,7 +203,7 @@ def counterpart(op: Op) -> Callable | None:
     """PyTorch's function of that name, else its method."""
     if op.name in SPELLED:
         return SPELLED[op.name]
-    if WITHOUT.get(op.name) is _SIGNS:
+    if WITHOUT.get(op.name) in (_SIGNS, _ELSEWHERE):
         return None
     if op.name.startswith("linalg_"):
         return getattr(torch.linalg, op.name.removeprefix("linalg_"))
@@ -236,7 +235,7 @@ def to_numpy(x: Any) -> np.ndarray:
     x = x.detach()
     if x.dtype is torch.bfloat16:
         return x.contiguous().view(torch.int16).numpy().view(dtypes.bfloat16.numpy)
-    return x.numpy()
+    return x.numpy(force=True)  # a gradient of nothing but zeros has no memory
 
 
 def listed(x: Any) -> list:
