@@ -9,13 +9,17 @@ PYTEST := $(VENV)/bin/pytest -n $(WORKERS) --dist worksteal
 # Beside the newest Triton, which the extra `gpu` brings: the oldest that is supported.
 OLDEST_TRITON := 3.6
 
-.PHONY: demo test slow guard peers gpu lint format types contracts wheel bench bench-all clean
+.PHONY: demo test all slow guard peers gpu lint format types contracts wheel bench bench-all clean
 
 demo: $(VENV)/.with-demo
 	$(PY) -m lamina demo
 
 test: $(VENV)/.with-dev
 	$(PYTEST)
+
+# Every generated test, those that a day's sample leaves out too.
+all: $(VENV)/.with-dev
+	$(PYTEST) --all
 
 slow: $(VENV)/.with-dev
 	$(PYTEST) -m slow -rP --hypothesis-profile=thorough

@@ -12,10 +12,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def setup() -> dict:
+    """Return what pyproject.toml says to setuptools."""
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        return tomllib.load(file)["tool"]["setuptools"]
+
+
 def packages() -> list[str]:
     """Return the names that pyproject.toml lists: ["lamina", "lamina.ir", ...]."""
-    with open(ROOT / "pyproject.toml", "rb") as file:
-        return tomllib.load(file)["tool"]["setuptools"]["packages"]
+    return setup()["packages"]
 
 
 def folder(package: str) -> Path:
@@ -25,7 +30,9 @@ def folder(package: str) -> Path:
 
 def files() -> list[str]:
     """Return what a wheel must hold of the package, as sorted paths that begin with "lamina/"."""
-    found = ["lamina/py.typed"]
+    found = []
+    for package, data in setup()["package-data"].items():
+        found += [f"{'/'.join(package.split('.'))}/{name}" for name in data]
     for package in packages():
         inside = "/".join(package.split("."))
         found += [f"{inside}/{file.name}" for file in folder(package).glob("*.py")]

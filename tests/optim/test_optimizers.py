@@ -396,7 +396,7 @@ def test_a_hook_before_a_step_may_replace_the_closure():
 def test_lbfgs_finds_the_valley_of_rosenbrocks_function(search):
     p = parameter(-1.5, 2.0)
     optimizer = optim.LBFGS(
-        [p], line_search_fn=search, lr=1.0 if search else 1e-3, max_iter=50 if search else 400
+        [p], line_search_fn=search, lr=1.0 if search else 1e-3, max_iter=50 if search else 120
     )
 
     def closure():
@@ -409,4 +409,4 @@ def test_lbfgs_finds_the_valley_of_rosenbrocks_function(search):
     assert first.item() == pytest.approx(12.5)
     for _ in range(3):
         optimizer.step(closure)
-    assert closure().item() < (1e-8 if search else 7)
+    assert closure().item() < (1e-8 if search else 9)
