@@ -33,14 +33,14 @@ def whole(outcomes: dict[str, Outcome]) -> str:
     return next(kind for kind in ("raises", "differs", "absent", "agrees", "not testable") if kind in kinds)
 
 
-def table(found: dict[str, dict[str, Outcome]]) -> str:
+def table(found: dict[str, dict[str, Outcome]], limit: str) -> str:
     """Counts, then every entry that does not agree in all its forms."""
     counts = {form: collections.Counter(o[form].kind for o in found.values() if form in o) for form in FORMS}
     counts["all forms"] = collections.Counter(map(whole, found.values()))
     lines = [
         "# Operators against PyTorch's operator database", "",
         f"`python tests/peers/op_database.py --write`: {len(found)} entries of torch {torch.__version__}",
-        f"and Lamina {lamina.__version__}; samples in float32, float64 (with gradients), int64 and bool.", "",
+        f"and Lamina {lamina.__version__}; {limit} in float32, float64 (with gradients), int64 and bool.", "",
         "| | " + " | ".join(ORDER) + " |", "|---|" + "--:|" * len(ORDER),
     ]  # fmt: skip
     for form, counter in counts.items():
@@ -95,7 +95,7 @@ def main() -> None:
         agreeing = [form for form in EXPECTED.get(title(entry), ()) if form not in bad]
         if agreeing and options.samples is None:
             print(f"          {title(entry)}: listed and agrees: {', '.join(agreeing)}")
-    text = table(found)
+    text = table(found, "all samples" if options.samples is None else f"up to {options.samples} samples")
     print(text.split("| entry |")[0])
     if options.write:
         RESULTS.write_text(text)
