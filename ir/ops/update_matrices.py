@@ -113,6 +113,7 @@ def orthogonal(x: Any, a: Any, b: Any, c: Any, eps: Any, steps: int) -> Any:
 def muon(lr, momentum, weight_decay, a, b, c, eps, *, nesterov, ns_steps, adjust):
     if not isinstance(ns_steps, int) or not 0 <= ns_steps < 100:
         raise ArgumentValueError(f"muon_update: ns_steps must be fewer than 100, not {ns_steps}")
+
     def one(g, p, buffer):
         buffer = moved(buffer, g, momentum)
         ahead = buffer - (buffer - g) * (1 - momentum) if nesterov else buffer
