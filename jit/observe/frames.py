@@ -13,10 +13,8 @@ from .decode import decode
 from .numbers import raw
 
 _LOCALS_ARE_COPIED = sys.version_info >= (3, 13)
-_GENERATORS_KEEP_THEIR_CALLER = sys.version_info >= (
-    3,
-    12,
-)  # the frames of those that end while they are held
+# The frame of a generator that ends while it is held: from then on it holds its caller's too, or none.
+_GENERATORS_KEEP_THEIR_CALLER = sys.version_info >= (3, 12)
 UNBOUND: Any = type("Unbound", (), {"__slots__": (), "__repr__": lambda self: "unbound"})()  # holds no value
 NULL: Any = type("Null", (), {"__slots__": (), "__repr__": lambda self: "null"})()  # the empty slot of a call
 

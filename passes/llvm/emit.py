@@ -46,7 +46,7 @@ class Emitter(Results):
     def stages(self, points: list[Point], numbers: range | None = None) -> None:
         """The stages at some points; numbers: which of them."""
         done: set[int] = set()
-        for number in numbers or range(len(self.kernel.stages)):
+        for number in range(len(self.kernel.stages)) if numbers is None else numbers:
             if number in done:
                 continue
             match stage := self.kernel.stages[number]:

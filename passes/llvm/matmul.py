@@ -250,9 +250,7 @@ class Tiles(Emitter):
                 places = [
                     self.address(ELEMENTS[one.dtype], array, begin, k * self.lanes) for k in range(len(wide))
                 ]
-                sums = [
-                    self.ssa(f"load {one.type}, ptr {at}, align 64", one.dtype, one.lanes) for at in places
-                ]
+                sums = [self.ssa(f"load {one.type}, ptr {p}, align 64", one.dtype, one.lanes) for p in places]
                 self.bind(name, here, sums)
             super(Tiles, self).stages(here, range(first, len(every)))
             return carried
