@@ -42,6 +42,7 @@ MODULES: dict[str, ModuleType] = {
     "autograd.forward_ad": autograd.forward_ad,
     "autograd.function": autograd,
     "autograd.functional": autograd.functional,
+    "autograd.graph": autograd.graph,
     "autograd.variable": autograd,
     "backends": backends,
     "backends.cuda": backends.cuda,

@@ -29,6 +29,7 @@ WITHIN: set[weakref.ref[_Token]] = set()
 ORDINARY: dict[str, Any] = {
     "grad": True, "inference": False, "hook": None, "notice": None, "caller": None, "anomaly": False,
     "within": None, "levels": (), "autocast": None, "autocast_dtype": None,
+    "packing": None, "unpacked": None,
 }  # fmt: skip
 UNSERVED: Any = type("Unserved", (), {"__slots__": (), "__repr__": lambda self: "unserved"})()
 
@@ -54,6 +55,8 @@ class _Local(threading.local):
     within: called with (module, args, kwargs) ahead of a module's own call, made if it answers UNSERVED.
     autocast: the low precision that products are computed in (autocasting.py), or None.
     autocast_dtype: what blocks inside take for it unless they say another; None for bfloat16.
+    packing: the (pack, unpack) that stand between nodes and what they save (packing.py).
+    unpacked: why none may be opened, a text.
     levels: the open function transforms that wrap tensors, the innermost last (see levels.py).
     """
 
@@ -67,6 +70,8 @@ class _Local(threading.local):
     autocast: Any = None
     autocast_dtype: Any = None
     levels: tuple = ()
+    packing: tuple[Callable, Callable] | None = None
+    unpacked: str | None = None
 
     def __init__(self) -> None:
         self.base = {**ORDINARY}
@@ -130,7 +135,7 @@ def special() -> bool:
     """Whether this thread is in any but the ordinary state."""
     mine = local
     plain = mine.grad and not mine.inference and not mine.anomaly and mine.hook is None
-    return not plain or bool(mine.levels) or mine.autocast is not None
+    return not plain or bool(mine.levels) or mine.autocast is not None or mine.packing is not None
 
 
 def tell(kind: str, *what: Any) -> None:

@@ -13,7 +13,6 @@ import numpy as np
 
 from ..ir import dtypes
 from ..ir.errors import ArgumentValueError
-from ..ir.op import REGISTRY
 from ..ir.types import CPU
 from . import modes
 from .tensor import Parameter, Tensor
@@ -167,10 +166,7 @@ def history(x: Tensor) -> str | None:
     node = x.grad_fn
     if node is None:
         return "requires_grad=True" if x.requires_grad else None
-    name = node.name
-    if REGISTRY.get(name) is not node.plan.op:  # a Function of the user's
-        return f"grad_fn=<{name}Backward>"
-    return f"grad_fn=<{''.join(part.capitalize() for part in name.split('_'))}Backward0>"
+    return f"grad_fn=<{node.name()}>"
 
 
 def spelled(x: Tensor, past: str | None = "") -> str:
