@@ -156,13 +156,17 @@ _SETTLED = frozenset((int, float, bool, str, type(None), DType))
 def settled(op: Op, name: str, attr: Any) -> Any:
     """An attribute as plans may keep it: the number that a tensor of no dims holds now, never the tensor.
 
-    Raises ArgumentError for other tensors.
+    Raises ArgumentError for other tensors, and for sequences where elements are computed one by one.
     """
     if isinstance(attr, (Tensor, np.ndarray)):
         if attr.ndim or (isinstance(attr, Tensor) and attr.requires_grad):
             kind = f"a tensor of shape {list(attr.shape)}" if attr.ndim else "one that asks for gradients"
-            raise ArgumentError(f"{op.name}({name}): must be a number, or a tensor of no dims; this is {kind}")
+            raise ArgumentError(
+                f"{op.name}({name}): must be a number, or a tensor of no dims; this is {kind}"
+            )
         return attr.item()
+    if op.traits.elementwise and isinstance(attr, (tuple, list, dict)):
+        raise ArgumentError(f"{op.name}({name}): must be a number, not a {type(attr).__name__}")
     if type(attr) is tuple and not _SETTLED.issuperset(map(type, attr)):
         return tuple([settled(op, name, a) for a in attr])
     return attr
