@@ -132,7 +132,10 @@ def refuse(error: Exception, op: Op, operands: Iterable[Any], attrs: dict[str, A
 def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
     """The user's call as the record takes it.  Raises ArgumentError naming what is no tensor."""
     try:
-        return op.bind(*args, **torch_names(kwargs))
+        operands, attrs = op.bind(*args, **torch_names(kwargs))
+        if attrs and not _SETTLED.issuperset([type(a) for a in attrs.values()]):
+            attrs = {name: settled(op, name, a) for name, a in attrs.items()}
+        return operands, attrs
     except LaminaError:
         raise
     except Exception as error:
@@ -145,6 +148,24 @@ def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str,
         if mine is None:
             raise
         raise mine[0] from mine[1]
+
+
+_SETTLED = frozenset((int, float, bool, str, type(None), DType))
+
+
+def settled(op: Op, name: str, attr: Any) -> Any:
+    """An attribute as plans may keep it: the number that a tensor of no dims holds now, never the tensor.
+
+    Raises ArgumentError for other tensors.
+    """
+    if isinstance(attr, (Tensor, np.ndarray)):
+        if attr.ndim or (isinstance(attr, Tensor) and attr.requires_grad):
+            kind = f"a tensor of shape {list(attr.shape)}" if attr.ndim else "one that asks for gradients"
+            raise ArgumentError(f"{op.name}({name}): must be a number, or a tensor of no dims; this is {kind}")
+        return attr.item()
+    if type(attr) is tuple and not _SETTLED.issuperset(map(type, attr)):
+        return tuple([settled(op, name, a) for a in attr])
+    return attr
 
 
 # ---- running -----------------------------------------------------------------------------------------------
