@@ -55,6 +55,8 @@ class _Local(threading.local):
     autocast: the low precision that products are computed in (autocasting.py), or None.
     autocast_dtype: what blocks inside take for it unless they say another; None for bfloat16.
     levels: the open function transforms that wrap tensors, the innermost last (see levels.py).
+    What follows from these: records, whether gradients are recorded; watched, whether an op is more to this
+    thread than its result and history.
     """
 
     grad = True
@@ -67,6 +69,8 @@ class _Local(threading.local):
     autocast: Any = None
     autocast_dtype: Any = None
     levels: tuple = ()
+    records = True
+    watched = False
 
     def __init__(self) -> None:
         self.base = {**ORDINARY}
@@ -107,7 +111,11 @@ def _settle(mine: dict[str, Any]) -> None:
     CHANGED.add(mark)  # before it is special, and until it is not
     if answers := state["within"] is not None:
         WITHIN.add(mark)
-    mine.update(state)
+    mine.update(
+        state,
+        records=state["grad"] and not state["inference"],
+        watched=any([state[each] for each in ("hook", "anomaly", "levels", "autocast")]),
+    )
     if answers:
         state["within"] = None
     elif WITHIN:
@@ -129,8 +137,7 @@ def _leave(mine: dict[str, Any], entry: tuple | None) -> None:
 def special() -> bool:
     """Whether this thread is in any but the ordinary state."""
     mine = local
-    plain = mine.grad and not mine.inference and not mine.anomaly and mine.hook is None
-    return not plain or bool(mine.levels) or mine.autocast is not None
+    return mine.watched or not mine.records
 
 
 def tell(kind: str, *what: Any) -> None:
@@ -179,7 +186,7 @@ def is_compiling() -> bool:
 
 def is_grad_enabled() -> bool:
     """Whether ops on this thread record gradients now."""
-    return not CHANGED or (local.grad and not local.inference)
+    return not CHANGED or local.records
 
 
 def is_inference_mode_enabled() -> bool:
