@@ -6,6 +6,7 @@ Importing this module hangs them on `Tensor`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from math import prod
 from types import FunctionType
 from typing import Any
@@ -32,7 +33,7 @@ from .graph import hooks_of
 from .history import storage_of
 from .inplace import inplace, reshaped_in_place, write
 from .refusal import refusing
-from .tensor import Parameter, Retained, Size, Tensor, leaf, retained, tensor_of, wrap
+from .tensor import Parameter, Retained, Size, Tensor, fields, leaf, retained, retyped, tensor_of, wrap
 
 
 # ---- ops and operators -------------------------------------------------------------------------------------
@@ -477,12 +478,16 @@ def _deepcopy(self: Tensor, memo: dict) -> Tensor:
     if id(self) in memo:
         return memo[id(self)]
     data = wrap(self._data.copy(), self._meta)
-    made = Parameter(data, self.requires_grad) if isinstance(self, Parameter) else data
+    if isinstance(self, Parameter):  # as PyTorch's: without its gradient, and without what hangs on it
+        memo[id(self)] = made = type(self)(data, self.requires_grad)
+        return made
+    memo[id(self)] = made = retyped(data, type(self))
     if self._node is not None:
         made._node = leaf(made)
         if self.grad is not None:
             made.grad = _deepcopy(self.grad.detach(), memo)
-    memo[id(self)] = made
+    if fields(self):
+        vars(made).update(deepcopy(fields(self), memo))
     return made
 
 
@@ -495,13 +500,26 @@ def _reduce(self: Tensor, protocol: int) -> tuple:
         return self.__reduce__()
     data = self._data
     raw = (data.tobytes(), self._meta.dtype.name, data.shape)
-    return (_restored, (*raw, self.requires_grad))
+    kind = () if type(self) is Tensor else (type(self),)
+    made = _restored, (*raw, self.requires_grad, *kind)
+    return (*made, fields(self)) if fields(self) else made
 
 
-def _restored(raw: bytes, dtype: str, shape: tuple, requires_grad: bool) -> Tensor:
+def _restored(raw: bytes, dtype: str, shape: tuple, requires_grad: bool, cls: type = Tensor) -> Tensor:
     array = np.frombuffer(bytearray(raw), dtypes.dtype_named(dtype).numpy).reshape(shape)
-    made = tensor_of(array)
+    made = retyped(tensor_of(array), cls)
     return made.requires_grad_() if requires_grad else made
+
+
+def _copy_object(self: Tensor) -> Tensor:
+    """Another tensor over the same memory, with the same attributes."""
+    if modes.CHANGED:
+        modes.tell("refuse", "a tensor was copied by copy.copy")
+    made = retyped(self.detach(), type(self))
+    if self._node is not None:
+        made.requires_grad_()
+    vars(made).update(fields(self))
+    return made
 
 
 def _cpu(self: Tensor) -> Tensor:
@@ -530,7 +548,7 @@ def install() -> None:
         "where": _where, "backward": _backward,
         "register_hook": _register_hook, "retain_grad": _retain_grad,
         "register_post_accumulate_grad_hook": _register_after, "__deepcopy__": _deepcopy,
-        "__reduce_ex__": _reduce, "cpu": _cpu, "cuda": _cuda,
+        "__reduce_ex__": _reduce, "__copy__": _copy_object, "cpu": _cpu, "cuda": _cuda,
         "retains_grad": property(lambda self: retained(self) is not None),
         "T": property(lambda self: ops.permute(self, tuple(range(self._meta.ndim))[::-1])),
         "mT": property(lambda self: ops.transpose(self, -2, -1)),
