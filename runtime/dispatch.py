@@ -156,13 +156,17 @@ _SETTLED = frozenset((int, float, bool, str, type(None), DType))
 def settled(op: Op, name: str, attr: Any) -> Any:
     """An attribute as plans may keep it: the number that a tensor of no dims holds now, never the tensor.
 
-    Raises ArgumentError for other tensors.
+    Raises ArgumentError for other tensors, and for sequences where elements are computed one by one.
     """
     if isinstance(attr, (Tensor, np.ndarray)):
         if attr.ndim or (isinstance(attr, Tensor) and attr.requires_grad):
             kind = f"a tensor of shape {list(attr.shape)}" if attr.ndim else "one that asks for gradients"
-            raise ArgumentError(f"{op.name}({name}): must be a number, or a tensor of no dims; this is {kind}")
+            raise ArgumentError(
+                f"{op.name}({name}): must be a number, or a tensor of no dims; this is {kind}"
+            )
         return attr.item()
+    if op.traits.elementwise and isinstance(attr, (tuple, list, dict)):
+        raise ArgumentError(f"{op.name}({name}): must be a number, not a {type(attr).__name__}")
     if type(attr) is tuple and not _SETTLED.issuperset(map(type, attr)):
         return tuple([settled(op, name, a) for a in attr])
     return attr
@@ -171,11 +175,37 @@ def settled(op: Op, name: str, attr: Any) -> Any:
 # ---- running -----------------------------------------------------------------------------------------------
 def run(op: Op, plan: Plan, operands: tuple) -> Any:
     """Execute a plan on tensors, with history, views and the thread's hook."""
-    if modes.CHANGED and modes.local.autocast is not None:
+    records = True
+    if modes.CHANGED:
+        mine = modes.local
+        if mine.watched:
+            return run_watched(op, plan, operands)
+        records = mine.records
+    try:
+        arrays = plan.kernel(*[None if x is None else x._data for x in operands])
+    except Exception as error:
+        refuse(error, op, operands, plan.attrs)
+    if not plan.simple:
+        return finished(op, plan, operands, arrays if type(arrays) is tuple else (arrays,))
+    out = new(Tensor)  # what most calls are
+    out._data = arrays[0] if type(arrays) is tuple else arrays
+    out._meta = plan.out
+    out._storage = out._view = out._edge = None
+    if records:
+        for x in operands:
+            if x is not None and (x._edge if x._view is None else x._node) is not None:
+                record(plan, operands, (out,), arrays if type(arrays) is tuple else (arrays,))
+                break
+    return out
+
+
+def run_watched(op: Op, plan: Plan, operands: tuple) -> Any:
+    """`run` where an op is more to the thread: it is cast, transformed, recorded, or its line noted."""
+    if modes.local.autocast is not None:
         cast = recast(op.name, operands)
         if cast is not operands:
             return run_general(op, cast, plan.attrs)
-    if modes.CHANGED and modes.local.levels:
+    if modes.local.levels:
         found = run_through(op, plan, operands)
         if found is not NotImplemented:
             return found
@@ -183,16 +213,11 @@ def run(op: Op, plan: Plan, operands: tuple) -> Any:
         arrays = plan.kernel(*[None if x is None else x._data for x in operands])
     except Exception as error:
         refuse(error, op, operands, plan.attrs)
-    if type(arrays) is not tuple:
-        arrays = (arrays,)
-    if plan.simple and not modes.CHANGED:  # what most calls are
-        out = new(Tensor)
-        out._data = arrays[0]
-        out._meta = plan.out
-        out._storage = out._view = out._edge = None
-        if True in plan.floats:
-            record(plan, operands, (out,), arrays)
-        return out
+    return finished(op, plan, operands, arrays if type(arrays) is tuple else (arrays,))
+
+
+def finished(op: Op, plan: Plan, operands: tuple, arrays: tuple) -> Any:
+    """What a call returns whose kernel made these arrays: tensors, named where there are several."""
     outs = plan.outs
     if op.traits.host:  # only the values tell the sizes
         outs = [type_of(t.dtype, a.shape, t.device) for a, t in zip(arrays, outs, strict=True)]

@@ -45,7 +45,12 @@ def node_of(
     For an op that is about to be written over its first operand, `replaced` is a copy of that operand's value
     and `arrays` is None: what is saved of the outputs is filled in after the write.
     """
-    edges = tuple([x._node if f and x is not None else None for x, f in zip(operands, plan.floats)])
+    edges = tuple(
+        [
+            None if x is None or not f else x._edge if x._view is None else x._node
+            for x, f in zip(operands, plan.floats)
+        ]
+    )
     needs = tuple([e is not None for e in edges])
     recipe = plan.recipes.get(needs)
     if recipe is None:

@@ -58,6 +58,8 @@ class _Local(threading.local):
     packing: the (pack, unpack) that stand between nodes and what they save (packing.py).
     unpacked: why none may be opened, a text.
     levels: the open function transforms that wrap tensors, the innermost last (see levels.py).
+    What follows from these: records, whether gradients are recorded; watched, whether an op is more to this
+    thread than its result and history.
     """
 
     grad = True
@@ -72,6 +74,8 @@ class _Local(threading.local):
     levels: tuple = ()
     packing: tuple[Callable, Callable] | None = None
     unpacked: str | None = None
+    records = True
+    watched = False
 
     def __init__(self) -> None:
         self.base = {**ORDINARY}
@@ -112,7 +116,11 @@ def _settle(mine: dict[str, Any]) -> None:
     CHANGED.add(mark)  # before it is special, and until it is not
     if answers := state["within"] is not None:
         WITHIN.add(mark)
-    mine.update(state)
+    mine.update(
+        state,
+        records=state["grad"] and not state["inference"],
+        watched=any([state[each] for each in ("hook", "anomaly", "levels", "autocast", "packing")]),
+    )
     if answers:
         state["within"] = None
     elif WITHIN:
@@ -134,8 +142,7 @@ def _leave(mine: dict[str, Any], entry: tuple | None) -> None:
 def special() -> bool:
     """Whether this thread is in any but the ordinary state."""
     mine = local
-    plain = mine.grad and not mine.inference and not mine.anomaly and mine.hook is None
-    return not plain or bool(mine.levels) or mine.autocast is not None or mine.packing is not None
+    return mine.watched or not mine.records
 
 
 def tell(kind: str, *what: Any) -> None:
@@ -184,7 +191,7 @@ def is_compiling() -> bool:
 
 def is_grad_enabled() -> bool:
     """Whether ops on this thread record gradients now."""
-    return not CHANGED or (local.grad and not local.inference)
+    return not CHANGED or local.records
 
 
 def is_inference_mode_enabled() -> bool:

@@ -38,7 +38,7 @@ def _factory(op: Op) -> Callable:
         if isinstance(out, Tensor) and kwargs.get("dtype") is None and "dtype" in op.attrs:
             kwargs["dtype"] = out.dtype
         made = run(*args, **kwargs)
-        return made.requires_grad_() if requires_grad else made
+        return made.requires_grad_(requires_grad) if requires_grad is not False else made
 
     return make
 
