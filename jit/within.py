@@ -184,6 +184,7 @@ class Answers:
             or local.anomaly
             or local.autocast is not None
             or local.packing is not None
+            or local.functions
             or self._depth > MOST_DEEP
         ):
             return False

@@ -26,6 +26,7 @@ from .autocasting import recast
 from .graph import Light, Port, Saving
 from .history import make_view, record
 from .levels import run_through
+from .overriding import OPEN, UNSERVED, answered, met
 from .places import USERS, here, spell
 from .plan import LIMIT, Plan, described, memo, remember
 from .refusal import given, told, writer_of_out
@@ -266,10 +267,14 @@ def binary(op: Op) -> Callable:
         if out is not None:
             return writer_of_out[0](op.name, eager(op), (input, other), {}, out)
         if type(input) is not Tensor or type(other) is not Tensor:
+            if OPEN and (found := answered(eager(op), (input, other), {})) is not UNSERVED:
+                return found
             if type(other) in (float, int) and isinstance(input, Tensor):
                 known = input._meta.scalars.get(other)
                 other = known if known is not None else lift(input._meta, other)
             elif not isinstance(input, Tensor) or not isinstance(other, Tensor):
+                if (found := met(eager(op), (input, other), {})) is not UNSERVED:
+                    return found
                 input, other = lifted(op, (input, other))
         m, p = input._meta, other._meta
         if m is p:
@@ -283,6 +288,8 @@ def binary(op: Op) -> Callable:
                     return run_general(op, (input, other), {})
                 plan = remember(mixed, (m, p), plan_for(op, (input, other), {}))
         if modes.CHANGED and modes.special():
+            if modes.local.functions and (found := answered(eager(op), (input, other), {})) is not UNSERVED:
+                return found
             return run(op, plan, (input, other))
         x, y = input._data, other._data
         made = new(Tensor)
@@ -345,13 +352,20 @@ def unary(op: Op) -> Callable:
     def apply(input, *, out=None):
         if out is not None:
             return writer_of_out[0](op.name, eager(op), (input,), {}, out)
-        if type(input) is not Tensor and not isinstance(input, Tensor):
-            (input,) = lifted(op, (input,))
+        if type(input) is not Tensor:
+            if OPEN and (found := answered(eager(op), (input,), {})) is not UNSERVED:
+                return found
+            if not isinstance(input, Tensor):
+                if (found := met(eager(op), (input,), {})) is not UNSERVED:
+                    return found
+                (input,) = lifted(op, (input,))
         m = input._meta
         plan = plans.get(m)
         if plan is None:
             plan = remember(plans, m, plan_for(op, (input,), {}))
         if modes.CHANGED and modes.special():
+            if modes.local.functions and (found := answered(eager(op), (input,), {})) is not UNSERVED:
+                return found
             return run(op, plan, (input,))
         x = input._data
         made = new(Tensor)
@@ -425,13 +439,23 @@ def shaped(op: Op) -> Callable:
     def apply(input, *args, **kwargs):
         if kwargs and "out" in kwargs:
             return _leaving(op, (input, *args), kwargs)
-        if type(input) is not Tensor and not isinstance(input, Tensor):
-            (input,) = lifted(op, (input,))
+        if type(input) is not Tensor:
+            if OPEN and (found := answered(eager(op), (input, *args), kwargs)) is not UNSERVED:
+                return found
+            if not isinstance(input, Tensor):
+                if (found := met(eager(op), (input, *args), kwargs)) is not UNSERVED:
+                    return found
+                (input,) = lifted(op, (input,))
         try:
             plan = plans[input._meta][args] if not kwargs else find(input, args, kwargs)
         except (KeyError, TypeError):
             plan = miss(input, args, kwargs)
         if modes.CHANGED and modes.special():
+            if (
+                modes.local.functions
+                and (found := answered(eager(op), (input, *args), kwargs)) is not UNSERVED
+            ):
+                return found
             return run(op, plan, (input,))
         x = input._data
         out = new(Tensor)
@@ -471,7 +495,11 @@ def shaped(op: Op) -> Callable:
     def apply_saving(input, *args, **kwargs):
         if kwargs and "out" in kwargs:
             return _leaving(op, (input, *args), kwargs)
+        if OPEN and (found := answered(eager(op), (input, *args), kwargs)) is not UNSERVED:
+            return found
         if not isinstance(input, Tensor):
+            if (found := met(eager(op), (input, *args), kwargs)) is not UNSERVED:
+                return found
             (input,) = lifted(op, (input,))
         return run(op, find(input, args, kwargs), (input,))
 
@@ -519,6 +547,11 @@ def ternary(op: Op) -> Callable:
         return slow(*given, **kwargs) if second is not None or third is not None else slow(input, **kwargs)
 
     def apply(input, second=None, third=None, **kwargs):
+        if OPEN:
+            spelled = (input,) if second is None and third is None else (input, second)
+            spelled = spelled if third is None else (*spelled, third)
+            if (found := answered(eager(op), spelled, kwargs)) is not UNSERVED:
+                return found
         try:
             if third is None:
                 if not optional:  # bind says what is missing
@@ -589,6 +622,8 @@ def general(op: Op) -> Callable:
     exact = not op.traits.elementwise  # see `shaped`
 
     def miss(key, args, kwargs):
+        if (found := met(eager(op), args, kwargs)) is not UNSERVED:
+            return found
         operands, attrs = bound(op, args, kwargs)
         if modes.CHANGED and modes.local.autocast is not None:
             return run_general(op, operands, attrs)
@@ -610,6 +645,8 @@ def general(op: Op) -> Callable:
         return run(op, plan, operands)
 
     def apply(*args, **kwargs):
+        if OPEN and (found := answered(eager(op), args, kwargs)) is not UNSERVED:
+            return found
         if kwargs and "out" in kwargs:
             return _leaving(op, args, kwargs)
         key = tuple(

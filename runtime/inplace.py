@@ -22,6 +22,7 @@ from .dispatch import bound, describe, lifted, plan_for, refuse
 from .graph import Edge, Leaf, Node, Port
 from .history import node_of, storage_of
 from .levels import write_through
+from .overriding import OPEN, UNSERVED, answered
 from .places import here
 from .plan import OUTPUT
 from .tensor import Tensor, derivation, keep_retained, wrap
@@ -212,6 +213,8 @@ def inplace(op: Op) -> Callable:
     """The method name_ of an op."""
 
     def apply(self, *args, **kwargs):
+        if OPEN and (found := answered(apply, (self, *args), kwargs)) is not UNSERVED:
+            return found
         operands, attrs = bound(op, (self, *args), kwargs)
         try:
             return write(op, tuple(operands), attrs)

@@ -32,6 +32,7 @@ from .dispatch import EAGER, eager, lift, operator
 from .graph import hooks_of
 from .history import storage_of
 from .inplace import inplace, reshaped_in_place, write
+from .overriding import OPEN, UNSERVED, answered
 from .refusal import refusing
 from .tensor import Parameter, Retained, Size, Tensor, fields, leaf, retained, retyped, tensor_of, wrap
 
@@ -42,14 +43,17 @@ def apply_op(op: Op, args: tuple, kwargs: dict) -> Any:
     return (EAGER.get(op) or eager(op))(*args, **kwargs)
 
 
-def _swapped(fast: Callable) -> Callable:
+def _swapped(fast: Callable, name: str) -> Callable:
     def swapped(self, other):
         if isinstance(other, Tensor):
             return fast(other, self)
+        if OPEN and (found := answered(swapped, (self, other), {})) is not UNSERVED:
+            return found
         if not isinstance(other, (int, float, complex, np.generic, np.ndarray)):
             return NotImplemented
         return fast(lift(self._meta, other) if not isinstance(other, np.ndarray) else tensor_of(other), self)
 
+    swapped.__name__ = swapped.__qualname__ = name
     return swapped
 
 
@@ -59,6 +63,8 @@ def _guarded(fast: Callable) -> Callable:
     def guarded(self, other):
         if isinstance(other, (Tensor, int, float, complex, np.generic, np.ndarray)):
             return fast(self, other)
+        if OPEN and (found := answered(guarded, (self, other), {})) is not UNSERVED:
+            return found
         return NotImplemented
 
     return guarded
@@ -78,7 +84,7 @@ def _install_operators() -> None:
         op = REGISTRY[name]
         fast = operator(op)
         setattr(Tensor, f"__{spelled}__", fast)
-        setattr(Tensor, f"__r{spelled}__", _swapped(fast))
+        setattr(Tensor, f"__r{spelled}__", _swapped(fast, f"__r{spelled}__"))
         if op.traits.inplace:
             setattr(Tensor, f"__i{spelled}__", inplace(op))
     for spelled, name in COMPARISONS.items():
@@ -87,7 +93,7 @@ def _install_operators() -> None:
     for spelled, name in SIGNS.items():
         setattr(Tensor, f"__{spelled}__", eager(REGISTRY[name]))
     Tensor.__matmul__ = operator(REGISTRY["matmul"])
-    Tensor.__rmatmul__ = _swapped(operator(REGISTRY["matmul"]))
+    Tensor.__rmatmul__ = _swapped(operator(REGISTRY["matmul"]), "__rmatmul__")
     setattr(Tensor, "__rdiv__", Tensor.__rtruediv__)  # noqa: B010 - PyTorch's name beside it
 
 
@@ -156,6 +162,8 @@ _getitem_of_any = refusing(COMPOSITES["getitem"].function, "x[index]")
 
 def _getitem(self: Tensor, index: Any) -> Tensor:
     """Part of the tensor: a view for ints, slices, None and Ellipsis; a copy for tensors, lists and masks."""
+    if OPEN and (found := answered(_getitem, (self, index), {})) is not UNSERVED:
+        return found
     kind = type(index)
     if kind is slice:
         return _basic_index(self, (("slice", index.start, index.stop, index.step),))
@@ -173,6 +181,8 @@ def _getitem(self: Tensor, index: Any) -> Tensor:
 
 def _setitem(self: Tensor, index: Any, value: Any) -> None:
     """Write `value`, broadcast and cast, into part of the tensor."""
+    if OPEN and (found := answered(_setitem, (self, index, value), {})) is not UNSERVED:
+        return found
     if not isinstance(value, Tensor):
         if isinstance(value, (int, float, complex)):
             if isinstance(value, complex) and not self._meta.dtype.is_complex:

@@ -29,7 +29,7 @@ WITHIN: set[weakref.ref[_Token]] = set()
 ORDINARY: dict[str, Any] = {
     "grad": True, "inference": False, "hook": None, "notice": None, "caller": None, "anomaly": False,
     "within": None, "levels": (), "autocast": None, "autocast_dtype": None,
-    "packing": None, "unpacked": None,
+    "packing": None, "unpacked": None, "functions": (),
 }  # fmt: skip
 UNSERVED: Any = type("Unserved", (), {"__slots__": (), "__repr__": lambda self: "unserved"})()
 
@@ -57,6 +57,7 @@ class _Local(threading.local):
     autocast_dtype: what blocks inside take for it unless they say another; None for bfloat16.
     packing: the (pack, unpack) that stand between nodes and what they save (packing.py).
     unpacked: why none may be opened, a text.
+    functions: the open modes that answer calls of functions, the innermost last (overriding.py).
     levels: the open function transforms that wrap tensors, the innermost last (see levels.py).
     What follows from these: records, whether gradients are recorded; watched, whether an op is more to this
     thread than its result and history.
@@ -74,6 +75,7 @@ class _Local(threading.local):
     levels: tuple = ()
     packing: tuple[Callable, Callable] | None = None
     unpacked: str | None = None
+    functions: tuple = ()
     records = True
     watched = False
 
@@ -119,7 +121,9 @@ def _settle(mine: dict[str, Any]) -> None:
     mine.update(
         state,
         records=state["grad"] and not state["inference"],
-        watched=any([state[each] for each in ("hook", "anomaly", "levels", "autocast", "packing")]),
+        watched=any(
+            [state[each] for each in ("hook", "anomaly", "levels", "autocast", "packing", "functions")]
+        ),
     )
     if answers:
         state["within"] = None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from sys import _getframe
+from sys import _getframe, exc_info
 from typing import Any
 
 from ..ir.errors import ArgumentError
@@ -22,7 +22,6 @@ from .places import is_internal
 OPEN: list[str] = []  # why edges must ask: "classes", "objects", and one "mode" for each that is open
 UNSERVED: Any = modes.UNSERVED
 _overriding: dict[type, bool] = {}
-_own: set[Any] = set()  # the `__torch_function__` of Lamina's classes: that of Tensor, where it is no subclass's
 
 
 class _Disabled(threading.local):
@@ -45,7 +44,10 @@ def overrides(kind: type) -> bool:
     if found is None:
         method = getattr(kind, "__torch_function__", None)
         plain = kind.__module__.startswith("lamina.") and getattr(kind, "_is_tensor", False)
-        found = method is not None and not plain and not getattr(method, "disabled", False)
+        off = getattr(method, "disabled", False) or getattr(
+            getattr(method, "__func__", None), "disabled", False
+        )
+        found = method is not None and not plain and not off
         if len(_overriding) > 4096:
             _overriding.clear()
         _overriding[kind] = found
@@ -132,6 +134,24 @@ def met(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
             raise Met(f"{type(found[0]).__name__} was met inside of a function")
         return asked(found, function, args, kwargs)
     return UNSERVED
+
+
+def met_late(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """The same where a function has failed, maybe as a duck array was met further in."""
+    if disabled.classes or disabled.modes or not (found := relevant((*args, *kwargs.values()))):
+        return UNSERVED
+    if isinstance(found[0], TENSOR[0]):
+        return UNSERVED  # which was asked before
+    if "objects" not in OPEN:
+        OPEN.append("objects")
+    elif not isinstance(exc_info()[1], Met):
+        return UNSERVED  # the failure was what somebody answered
+    if is_internal(_getframe(2).f_code.co_filename):
+        raise Met(f"{type(found[0]).__name__} was met inside of a function")
+    return asked(found, function, args, kwargs)
+
+
+TENSOR: list[type] = []  # tensor.py's class, which stands above this module
 
 
 # ---- blocks ------------------------------------------------------------------------------------------------

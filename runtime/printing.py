@@ -173,7 +173,9 @@ def spelled(x: Tensor, past: str | None = "") -> str:
     """The tensor as text; past: what is said of its history, where that isn't to be its own."""
     if modes.CHANGED:
         modes.tell("refuse", "a tensor was turned into text")
-    options, kind, prefix = _options, x._meta, "tensor("
+    options, kind = _options, x._meta
+    plain = type(x).__module__.startswith("lamina.")
+    prefix = "tensor(" if plain else f"{type(x).__name__}("
     default = dtypes.default_dtype()
     notes = []
     if kind.device != CPU:

@@ -13,12 +13,12 @@ from ..ir.errors import ArgumentError
 from ..ir.op import REGISTRY
 from . import modes
 from .dispatch import eager
-from .overriding import OPEN, UNSERVED, DisableTorchFunctionSubclass, answered, overrides
+from .overriding import OPEN, TENSOR, UNSERVED, DisableTorchFunctionSubclass, answered, overrides
 from .tensor import Parameter, Tensor, retyped
 
 # Methods written in Python that no edge stands around, and that give or take what a class may care about.
 FORWARDED = (
-    "detach", "item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__", "__len__",
+    "detach", "to", "item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__", "__len__",
 )  # fmt: skip
 PROPERTIES = ("data",)
 
@@ -131,13 +131,15 @@ def _init_subclass(cls: type, **kwargs: Any) -> None:
             setattr(cls, name, _forwarding_property(vars(Tensor)[name]))
 
 
-def _disabled(cls: type, func: Callable, types: tuple, args: tuple = (), kwargs: Any = None) -> Any:
+def disabled_torch_function(
+    cls: type, func: Callable, types: tuple, args: tuple = (), kwargs: Any = None
+) -> Any:
     """Nothing is answered."""
     with DisableTorchFunctionSubclass():
         return func(*args, **(kwargs or {}))
 
 
-setattr(_disabled, "disabled", True)  # noqa: B010
+setattr(disabled_torch_function, "disabled", True)  # noqa: B010
 
 
 def install() -> None:
@@ -149,7 +151,11 @@ def install() -> None:
     }  # fmt: skip
     for name, method in named.items():
         setattr(Tensor, name, method)
-    setattr(Parameter, "__torch_function__", classmethod(_disabled))  # noqa: B010
+    setattr(Parameter, "__torch_function__", classmethod(disabled_torch_function))  # noqa: B010
+    TENSOR.append(Tensor)
+    for name in ("__getitem__", "__setitem__", *FORWARDED):
+        method = getattr(Tensor, name)
+        method.__name__ = method.__qualname__ = name
     UNWRAPPED.update((Tensor.numpy, Tensor.tolist, Tensor.item))
 
 
