@@ -10,32 +10,22 @@ dispatch.py makes of records, the in-place forms, factories.  It asks `answered(
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from sys import _getframe, exc_info
 from typing import Any
+from weakref import ref
 
 from ..ir.errors import ArgumentError
 from . import modes
 from .places import is_internal
 
-OPEN: list[str] = []  # why edges must ask: "classes", "objects", and one "mode" for each that is open
+OPEN: list[str] = []  # why edges must ask: there were "classes", "objects", "modes"
 UNSERVED: Any = modes.UNSERVED
 _overriding: dict[type, bool] = {}
 
 
-class _Disabled(threading.local):
-    """How many blocks are open on this thread in which no class answers, and no mode."""
-
-    classes = 0
-    modes = 0
-
-
-disabled = _Disabled()
-
-
 class Met(ArgumentError):
-    """An object with `__torch_function__` was met inside of a function, which its caller should have asked."""
+    """An object with `__torch_function__` was met inside of a function, which should have asked it."""
 
 
 def overrides(kind: type) -> bool:
@@ -72,11 +62,12 @@ def answered(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
 
     Raises ArgumentError (a TypeError) where all who could do not want to.
     """
-    stack = modes.local.functions
-    if stack and not disabled.modes:
-        return _asked_mode(stack, function, args, kwargs)
-    if disabled.classes or disabled.modes:
-        return UNSERVED
+    if modes.CHANGED:
+        stack = modes.local.functions
+        if stack:
+            return _asked_mode(stack, function, args, kwargs)
+        if modes.local.unanswered:
+            return UNSERVED
     found = relevant((*args, *kwargs.values()) if kwargs else args)
     if not found:
         return UNSERVED
@@ -112,7 +103,8 @@ class _popped(modes._Mode):
 
 def _asked_mode(stack: tuple, function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
     _refuse_recording()
-    *outer, mode = stack
+    *outer, last = stack
+    mode = last()
     kinds = tuple(map(type, relevant((*args, *kwargs.values()))))
     with _popped(tuple(outer)):
         result = mode.__torch_function__(function, kinds, args, kwargs)
@@ -127,7 +119,7 @@ def met(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
     Raises Met where the function was called by one of Lamina's, whose edge then asks.
     """
     if "objects" not in OPEN:
-        if disabled.classes or not (found := relevant((*args, *kwargs.values()))):
+        if modes.local.unanswered or not (found := relevant((*args, *kwargs.values()))):
             return UNSERVED
         OPEN.append("objects")
         if is_internal(_getframe(2).f_code.co_filename):
@@ -138,7 +130,7 @@ def met(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
 
 def met_late(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
     """The same where a function has failed, maybe as a duck array was met further in."""
-    if disabled.classes or disabled.modes or not (found := relevant((*args, *kwargs.values()))):
+    if modes.local.unanswered or not (found := relevant((*args, *kwargs.values()))):
         return UNSERVED
     if isinstance(found[0], TENSOR[0]):
         return UNSERVED  # which was asked before
@@ -155,33 +147,24 @@ TENSOR: list[type] = []  # tensor.py's class, which stands above this module
 
 
 # ---- blocks ------------------------------------------------------------------------------------------------
-class DisableTorchFunctionSubclass:
+class DisableTorchFunctionSubclass(modes._Mode):
     """A block in which tensors of derived classes are plain ones, and duck arrays are no operands."""
 
-    def __enter__(self) -> None:
-        disabled.classes += 1
-
-    def __exit__(self, *_: object) -> None:
-        disabled.classes -= 1
+    _changes = {"unanswered": True}
 
 
-class DisableTorchFunction:
+class DisableTorchFunction(modes._Mode):
     """The same, in which modes do not answer either."""
 
-    def __enter__(self) -> None:
-        disabled.modes += 1
-
-    def __exit__(self, *_: object) -> None:
-        disabled.modes -= 1
+    _changes = {"unanswered": True, "functions": ()}
 
 
-class TorchFunctionMode:
+class TorchFunctionMode(modes._Mode):
     """A block in which `__torch_function__(self, func, types, args, kwargs)` answers all calls.
 
-    While it does, the calls that it makes go to modes further out.
+    While it does, the calls that it makes go to modes further out.  A thread's state holds modes weakly, so
+    that one whose block an interrupt ended ends with it.
     """
-
-    _entered: list[Any]
 
     def __torch_function__(
         self, func: Callable, types: tuple, args: tuple = (), kwargs: dict[str, Any] | None = None
@@ -189,12 +172,11 @@ class TorchFunctionMode:
         raise NotImplementedError
 
     def __enter__(self) -> Any:
-        block = _popped((*modes.local.functions, self))
-        block.__enter__()
-        OPEN.append("mode")
-        vars(self).setdefault("_entered", []).append(block)
+        if "modes" not in OPEN:
+            OPEN.append("modes")
+        self._changes = {"functions": (*modes.local.functions, ref(self))}
+        super().__enter__()
         return self
 
-    def __exit__(self, *error: object) -> None:
-        OPEN.remove("mode")
-        self._entered.pop().__exit__(*error)
+    def clone(self) -> modes._Mode:
+        return self

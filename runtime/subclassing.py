@@ -11,7 +11,6 @@ from typing import Any
 
 from ..ir.errors import ArgumentError
 from ..ir.op import REGISTRY
-from . import modes
 from .dispatch import eager
 from .overriding import OPEN, TENSOR, UNSERVED, DisableTorchFunctionSubclass, answered, overrides
 from .tensor import Parameter, Tensor, retyped
@@ -50,7 +49,7 @@ def _make_subclass(cls: type, data: Tensor, require_grad: bool = False) -> Any:
 def _make_wrapper_subclass(cls: type, *_: Any, **__: Any) -> Any:
     """Refused: what wraps other tensors is __torch_dispatch__'s."""
     raise ArgumentError(
-        "_make_wrapper_subclass: a tensor without memory needs __torch_dispatch__, which Lamina does not have",
+        "_make_wrapper_subclass: a tensor without memory needs __torch_dispatch__, which is not here",
         "hold the tensors in an object with __torch_function__, or derive from Tensor by _make_subclass",
     )
 

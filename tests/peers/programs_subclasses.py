@@ -26,15 +26,18 @@ def results_have_the_class(t):
     y = t.ones(2, 2)
     functional = t.nn.functional
     made = [
-        x + 1, 1 + x, x + y, y + x, x - 1, 1 - x, x @ y, y @ x, x**2, -x, abs(x), x > 1, x == y, x[0], x[:, None],
+        x + 1, 1 + x, x + y, y + x, x - 1, 1 - x, x @ y, y @ x, x**2, -x, abs(x), x > 1, x == y,
+        x[0], x[:, None],
         x.sum(), t.sum(x), t.add(y, x), x.exp(), t.exp(x), x.view(4), x.reshape(4), x.t(), x.T, x.mT,
         x.detach(), x.clone(), x.data, x.to(t.float64), x.double(), x.long(), x.float(), x.contiguous(),
         functional.relu(x), functional.softmax(x, dim=0), functional.linear(y, x), functional.mse_loss(x, y),
         t.stack([x, y]), t.cat([y, x]), t.where(x > 2, x, y), t.einsum("ij,jk->ik", x, y), x.mean(0),
-        x.max(), x.argmax(), t.zeros_like(x), t.ones_like(x), x.new_ones(2), x.new_tensor([1.0]), x.masked_fill(x > 2, 0.0),
+        x.max(), x.argmax(), t.zeros_like(x), t.ones_like(x), x.new_ones(2), x.new_tensor([1.0]),
+        x.masked_fill(x > 2, 0.0),
         functional.layer_norm(x, (2,)), functional.dropout(x, 0.5, False), x.expand(2, 2, 2), x.flatten(),
         functional.cross_entropy(x, t.tensor([0, 1])), t.linalg.norm(x), t.linalg.inv(x), t.clamp(x, 0, 2),
-        x.unsqueeze(0), x.index_select(0, t.tensor([1])), x.gather(1, t.tensor([[0], [1]])), x.cumsum(0), x.std(),
+        x.unsqueeze(0), x.index_select(0, t.tensor([1])), x.gather(1, t.tensor([[0], [1]])),
+        x.cumsum(0), x.std(),
     ]  # fmt: skip
     return made
 
@@ -232,8 +235,10 @@ def duck_arrays(t):
     handled[t.einsum] = lambda s, *xs: ("einsum", s, len(xs))
     d = diagonal(4, 2)
     return (
-        t.nn.functional.softmax(d, dim=1), t.mean(d), t.add(d, t.ones(2)), t.add(t.ones(2), d), t.matmul(d, d),
-        t.cat([t.ones(2), d], dim=1), t.nn.functional.gelu(d), t.einsum("i,i", d, t.ones(2)), raised(t.exp, d),
+        t.nn.functional.softmax(d, dim=1), t.mean(d), t.add(d, t.ones(2)), t.add(t.ones(2), d),
+        t.matmul(d, d),
+        t.cat([t.ones(2), d], dim=1), t.nn.functional.gelu(d), t.einsum("i,i", d, t.ones(2)),
+        raised(t.exp, d),
         raised(t.sub, d, 1), raised(t.nn.functional.layer_norm, d, (2,)),
     )  # fmt: skip
 
@@ -256,7 +261,8 @@ def asking_about_overrides(t):
 
     return (
         [o.is_tensor_like(v) for v in (x, y, d, 3)], [o.has_torch_function((v,)) for v in (x, y, d, 3)],
-        own(x), own(Answers(), b=4), raised(own, d), o.resolve_name(t.add), o.resolve_name(t.nn.functional.relu),
+        own(x), own(Answers(), b=4), raised(own, d), o.resolve_name(t.add),
+        o.resolve_name(t.nn.functional.relu),
         o.resolve_name(t.Tensor.add_),
         o.is_tensor_method_or_property(t.Tensor.add_),
     )  # fmt: skip
