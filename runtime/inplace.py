@@ -18,6 +18,7 @@ from ..ir.op import REGISTRY, Op
 from ..ir.views import MAPS
 from . import modes
 from .changes import advance_objects
+from .compound import NoArray, written
 from .dispatch import bound, describe, lifted, plan_for, refuse
 from .graph import Edge, Leaf, Node, Port
 from .history import node_of, storage_of
@@ -68,54 +69,57 @@ def write(op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
         found = write_through(op, operands, attrs)
         if found is not NotImplemented:
             return found
-    x = operands[0]
-    name = op.name + "_"
-    gradients = not modes.CHANGED or modes.is_grad_enabled()
-    needs = gradients and any(o is not None and o._node is not None for o in operands)
-    check_writable(x, name, needs)
-    plan = plan_for(op, operands, attrs)
-    out, kind = plan.out, x._meta
-    if out.shape != kind.shape:
-        raise ShapeError(
-            f"{name}: the result's shape {list(out.shape)} is not that of the tensor written, "
-            f"{list(kind.shape)}",
-            *(f"operand: {describe(o)}" for o in operands if o is not None),
-            f"write y = {op.name}(…) to get a new tensor",
-        )
-    if not category_at_least(kind.dtype, out.dtype.category):
-        raise DTypeError(
-            f"{name}: a result of {out.dtype} can't be written into {kind.dtype}",
-            f"written: {describe(x)}",
-            f"write y = {op.name}(…) to get a new tensor",
-        )
-    place = here()
-    looked_at = needs and op.differentiable and op.operands[0] in op.saves
-    node = None
-    if needs and op.differentiable:
-        before = None
-        if looked_at:  # by the op, where somebody must know whose copy it is
-            before = REGISTRY["clone"](x.detach())._data if modes.is_recording() else x._data.copy()
-        node = node_of(plan, operands, (), None, before)
-    data = x._data
-    arrays = None
-    if op.write is not None:
-        op.write(data, *[None if o is None else o._data for o in operands[1:]], **attrs)
-    else:
-        arrays = plan.kernel(*[None if o is None else o._data for o in operands])
-        result = arrays[0] if type(arrays) is tuple else arrays
-        np.copyto(data, result, casting="unsafe")
-    store = storage_of(x)
-    store.written((name, place))
-    if node is not None:
-        _save_outputs(node, x, arrays)
-        rebase(x, Port(node, 0) if len(node.plan.outs) > 1 else node)
-    elif gradients and x._node is not None:
-        rebase(x, None)
-    if modes.CHANGED and modes.local.hook is not None:
-        every = arrays if type(arrays) is tuple else ()
-        hidden = [wrap(a, t) for a, t in zip(every[1:], plan.outs[1:])]
-        modes.local.hook(op, plan.attrs | {"inplace": True}, operands, (x, *hidden))
-    return x
+    try:
+        x = operands[0]
+        name = op.name + "_"
+        gradients = not modes.CHANGED or modes.is_grad_enabled()
+        needs = gradients and any(o is not None and o._node is not None for o in operands)
+        check_writable(x, name, needs)
+        plan = plan_for(op, operands, attrs)
+        out, kind = plan.out, x._meta
+        if out.shape != kind.shape:
+            raise ShapeError(
+                f"{name}: the result's shape {list(out.shape)} is not that of the tensor written, "
+                f"{list(kind.shape)}",
+                *(f"operand: {describe(o)}" for o in operands if o is not None),
+                f"write y = {op.name}(…) to get a new tensor",
+            )
+        if not category_at_least(kind.dtype, out.dtype.category):
+            raise DTypeError(
+                f"{name}: a result of {out.dtype} can't be written into {kind.dtype}",
+                f"written: {describe(x)}",
+                f"write y = {op.name}(…) to get a new tensor",
+            )
+        place = here()
+        looked_at = needs and op.differentiable and op.operands[0] in op.saves
+        node = None
+        if needs and op.differentiable:
+            before = None
+            if looked_at:  # by the op, where somebody must know whose copy it is
+                before = REGISTRY["clone"](x.detach())._data if modes.is_recording() else x._data.copy()
+            node = node_of(plan, operands, (), None, before)
+        data = x._data
+        arrays = None
+        if op.write is not None:
+            op.write(data, *[None if o is None else o._data for o in operands[1:]], **attrs)
+        else:
+            arrays = plan.kernel(*[None if o is None else o._data for o in operands])
+            result = arrays[0] if type(arrays) is tuple else arrays
+            np.copyto(data, result, casting="unsafe")
+        store = storage_of(x)
+        store.written((name, place))
+        if node is not None:
+            _save_outputs(node, x, arrays)
+            rebase(x, Port(node, 0) if len(node.plan.outs) > 1 else node)
+        elif gradients and x._node is not None:
+            rebase(x, None)
+        if modes.CHANGED and modes.local.hook is not None:
+            every = arrays if type(arrays) is tuple else ()
+            hidden = [wrap(a, t) for a, t in zip(every[1:], plan.outs[1:])]
+            modes.local.hook(op, plan.attrs | {"inplace": True}, operands, (x, *hidden))
+        return x
+    except NoArray:
+        return written(op, operands, attrs)
 
 
 def _save_outputs(node: Node, x: Tensor, arrays: Any) -> None:
