@@ -12,6 +12,8 @@ from . import (
     memory,
     methods,
     modes,
+    nested_rules,
+    nested_tensor,
     ops,
     out,
     printing,
@@ -54,6 +56,7 @@ _warnings.filterwarnings("error", category=_numpy.exceptions.ComplexWarning, mod
 memory.keep_freed_blocks()
 
 refusal.refusing_names(globals(), "lamina.runtime")
+refusal.refusing_names(vars(nested_tensor), "lamina.runtime.nested_tensor")
 globals().update(ops.FUNCTIONS | random.FUNCTIONS | signal.FUNCTIONS)
 refusal.refusing_methods(
     (Generator, fork_rng), "manual_seed", "set_state", "set_offset", "reserve", "__enter__"
