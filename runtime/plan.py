@@ -38,8 +38,8 @@ class Plan:
     link: what a view made by this plan is, as a chain of one.  gradients: what may compute all of them at
     once, on arrays that are not small.
 
-    What is about gradients is filled in when it is first asked for (`__getattr__`); two threads that ask at once
-    fill in the same.
+    What is about gradients is filled in when it is first asked for (`__getattr__`); of two threads that ask
+    at once each fills in the same.
     """
 
     __slots__ = (
