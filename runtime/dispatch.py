@@ -583,27 +583,30 @@ def _leaving(op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:
     return writer_of_out[0](op.name, eager(op), args, rest, out)
 
 
-def general(op: Op) -> Callable:
-    """A function of any operands and arguments.  The memo is keyed by operands' types and arguments."""
+def general(op: Op, act: Callable[[Op, Plan, tuple], Any] = run) -> Callable:
+    """A function of any operands and arguments.  The memo is keyed by operands' types and arguments.
+
+    act: what is done with plan and operands; an in-place form overwrites the first.
+    """
     calls: dict[tuple, tuple[Plan, Callable | None]] = memo()
 
     def miss(key, args, kwargs):
         operands, attrs = bound(op, args, kwargs)
         if not all([x is None or isinstance(x, Tensor) for x in operands]):
             operands = lifted(op, operands)
-        if modes.CHANGED and modes.local.autocast is not None:
-            return run_general(op, operands, attrs)
         operands = tuple(operands)
+        if act is run and modes.CHANGED and modes.local.autocast is not None:
+            return run_general(op, operands, attrs)
         plan = known_plan(op, operands, attrs)
         pick = picker(op, args, kwargs, operands) if key is not None else None
         if pick is not None:
             if len(calls) >= LIMIT:
                 calls.clear()
             calls[key] = (plan, None if pick is straight else pick)
-        return run(op, plan, operands)
+        return act(op, plan, operands)
 
     def apply(*args, **kwargs):
-        if kwargs and "out" in kwargs:
+        if kwargs and "out" in kwargs and act is run:
             return _leaving(op, args, kwargs)
         key = None
         try:
@@ -615,7 +618,7 @@ def general(op: Op) -> Callable:
             return miss(key, args, kwargs)
         except (TypeError, RecursionError):  # an argument without hash, or nested without end
             return miss(None, args, kwargs)
-        return run(op, plan, args if pick is None else pick(args, kwargs))
+        return act(op, plan, args if pick is None else pick(args, kwargs))
 
     return apply
 
