@@ -25,7 +25,7 @@ from . import modes
 from .autocasting import recast
 from .graph import Light, Port, Saving
 from .history import make_view, record
-from .keys import is_constant, picker, spelled, straight
+from .keys import UNKNOWN, is_constant, picker, spelled, straight, told_apart
 from .levels import run_through
 from .places import USERS, here, spell
 from .plan import LIMIT, Plan, described, memo, remember
@@ -43,12 +43,13 @@ EAGER: dict[Op, Callable] = {}
 def lift(kind: Type, value: Any) -> Tensor:
     """A Python number as a 0-d tensor of the dtype it takes beside an operand of `kind`.
 
-    Those beside floating kinds are kept, as a bare one costs NumPy 280 ns a call; but no zero, as -0.0 ==
-    0.0.
+    They are kept, as a bare one costs NumPy 280 ns a call: beside floating kinds by their value, zeros and
+    those beside others by their text, as -0.0 == 0.0 and 1.0 == 1.
     """
-    kept = type(value) in (float, int) and value and kind.dtype.category == "float"
+    kept = type(value) is int or (type(value) is float and kind.dtype.category == "float")
+    key = value if kept and value and kind.dtype.category == "float" else repr(value) if kept else None
     if kept:
-        known = kind.scalars.get(value)
+        known = kind.scalars.get(key)
         if known is not None:
             return known
     given = value
@@ -68,7 +69,7 @@ def lift(kind: Type, value: Any) -> Tensor:
     if kept:
         if len(kind.scalars) >= 256:
             kind.scalars.clear()
-        kind.scalars[value] = made
+        kind.scalars[key] = made
     return made
 
 
@@ -588,7 +589,7 @@ def general(op: Op, act: Callable[[Op, Plan, tuple], Any] = run) -> Callable:
 
     act: what is done with plan and operands; an in-place form overwrites the first.
     """
-    calls: dict[tuple, tuple[Plan, Callable | None]] = memo()
+    calls: dict[tuple, tuple[Plan | None, Callable | None]] = memo()
 
     def miss(key, args, kwargs):
         operands, attrs = bound(op, args, kwargs)
@@ -598,11 +599,16 @@ def general(op: Op, act: Callable[[Op, Plan, tuple], Any] = run) -> Callable:
         if act is run and modes.CHANGED and modes.local.autocast is not None:
             return run_general(op, operands, attrs)
         plan = known_plan(op, operands, attrs)
-        pick = picker(op, args, kwargs, operands) if key is not None else None
-        if pick is not None:
+        if key is not None and key not in calls:
             if len(calls) >= LIMIT:
                 calls.clear()
-            calls[key] = (plan, None if pick is straight else pick)
+            calls[key] = UNKNOWN  # unless this call tells where operands stand
+            told = told_apart(args, kwargs)
+            if told is not None:
+                found = operands if told[0] is args else tuple(lifted(op, bound(op, *told)[0]))
+                pick = picker(op, *told, found)
+                if pick is not None:
+                    calls[key] = (plan, None if pick is straight else pick)
         return act(op, plan, operands)
 
     def apply(*args, **kwargs):
@@ -614,6 +620,8 @@ def general(op: Op, act: Callable[[Op, Plan, tuple], Any] = run) -> Callable:
             if kwargs:
                 key = (key, *kwargs, *map(spelled, kwargs.values()))
             plan, pick = calls[key]
+            if plan is None:
+                return miss(key, args, kwargs)
         except KeyError:
             return miss(key, args, kwargs)
         except (TypeError, RecursionError):  # an argument without hash, or nested without end

@@ -87,7 +87,13 @@ def overwrite(op: Op, plan: Plan, operands: tuple) -> Tensor:
     flags = data.flags
     if plan.out is not x._meta or not flags.c_contiguous or not flags.writeable:
         return _overwrite_watched(op, plan, operands)
-    plan.writer(data, *[None if o is None else o._data for o in operands[1:]])
+    try:
+        if len(operands) == 2:
+            plan.writer(data, operands[1]._data)
+        else:
+            plan.writer(data, *[None if o is None else o._data for o in operands[1:]])
+    except Exception as error:
+        refuse(error, op, operands, plan.attrs)
     store = x._storage
     if store is None:
         store = x._storage = Storage()
@@ -117,12 +123,15 @@ def _overwrite_watched(op: Op, plan: Plan, operands: tuple) -> Tensor:
         node = node_of(plan, operands, (), None, before)
     data = x._data
     arrays = None
-    if op.write is not None:
-        op.write(data, *[None if o is None else o._data for o in operands[1:]], **attrs)
-    else:
-        arrays = plan.kernel(*[None if o is None else o._data for o in operands])
-        result = arrays[0] if type(arrays) is tuple else arrays
-        np.copyto(data, result, casting="unsafe")
+    try:
+        if op.write is not None:
+            op.write(data, *[None if o is None else o._data for o in operands[1:]], **attrs)
+        else:
+            arrays = plan.kernel(*[None if o is None else o._data for o in operands])
+            result = arrays[0] if type(arrays) is tuple else arrays
+            np.copyto(data, result, casting="unsafe")
+    except Exception as error:
+        refuse(error, op, operands, attrs)
     store = storage_of(x)
     store.written((name, place))
     if node is not None:
@@ -245,17 +254,9 @@ def _derive_again(view: Tensor) -> None:
 derivation.append(_derive_again)
 
 
-def _overwrite(op: Op, plan: Plan, operands: tuple) -> Tensor:
-    """`overwrite`, whose errors are told as others of a call are."""
-    try:
-        return overwrite(op, plan, operands)
-    except Exception as error:
-        refuse(error, op, operands, plan.attrs)
-
-
 def inplace(op: Op) -> Callable:
     """The method name_ of an op."""
-    apply = general(op, _overwrite)
+    apply = general(op, overwrite)
     apply.__name__ = apply.__qualname__ = op.name + "_"
     apply.__doc__ = f"Write the result of `{op.name}` into this tensor.\n\n{op.__doc__ or ''}"
     return apply

@@ -9,7 +9,7 @@ from ..ir.dtypes import DType
 from ..ir.op import Op
 from ..ir.types import Device, Type
 from .storage import Literal
-from .tensor import Tensor
+from .tensor import Tensor, wrap
 
 _AS_IS = frozenset((int, str, type(None), type(Ellipsis), DType, Device, Type))
 
@@ -36,6 +36,28 @@ def is_constant(arg: Any) -> bool:
     if isinstance(arg, tuple):
         return all([is_constant(item) for item in arg])
     return arg is None or arg is Ellipsis or isinstance(arg, (int, float, complex, str, DType, Device))
+
+
+UNKNOWN = (None, None)  # stands in a memo for plan and picker where calls of that key have none
+
+
+def told_apart(args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict] | None:
+    """The arguments, with another tensor in each place where one stands twice.  None: there can't be one."""
+    every = (*args, *kwargs.values())
+    tensors = [
+        x for a in every for x in (a if isinstance(a, (tuple, list)) else (a,)) if isinstance(x, Tensor)
+    ]
+    if len({id(x) for x in tensors}) == len(tensors):
+        return args, kwargs
+    if not all([type(x) is Tensor for x in tensors]):
+        return None
+
+    def other(x: Any) -> Any:
+        if type(x) is tuple or type(x) is list:
+            return type(x)(map(other, x))
+        return wrap(x._data, x._meta) if isinstance(x, Tensor) else x
+
+    return tuple(map(other, args)), {name: other(x) for name, x in kwargs.items()}
 
 
 def straight(args: tuple, kwargs: dict) -> tuple:
@@ -66,17 +88,22 @@ def picker(op: Op, args: tuple, kwargs: dict[str, Any], operands: tuple) -> Call
         return _listed if len(args[0]) == len(operands) else None
     if len(set(given)) < len(given) or not set(given) <= set(wanted):
         return None
-    if not kwargs and given == wanted and len(args) == len(operands):
-        return straight
     found = {id(x): at for at, x in leaves}
     if not all([x is None or id(x) in found or _is_number(x) for x in operands]):
         return None
-    places = [(x, found.get(id(x))) for x in operands]
-    places = [(x, None) if at is None else (None, at) for x, at in places]  # hold on to numbers alone
+    places = [found.get(id(x)) for x in operands]
+    if places == list(range(len(operands))):  # the arguments begin with them
+        count = len(operands)
+        if count == len(args) and not kwargs:
+            return straight
+        return lambda args, kwargs: args[:count]
+    parts = [(x, None) if at is None else (None, at) for x, at in zip(operands, places, strict=True)]
+    if all([at is None or type(at) is int for at in places]):
+        return lambda args, kwargs: tuple([x if at is None else args[at] for x, at in parts])
 
     def pick(args: tuple, kwargs: dict) -> tuple:
         picked = []
-        for x, at in places:
+        for x, at in parts:
             if type(at) is tuple:
                 at, n = at
                 x = (args[at] if type(at) is int else kwargs[at])[n]
