@@ -25,7 +25,7 @@ from . import modes
 from .autocasting import recast
 from .graph import Light, Port, Saving
 from .history import make_view, record
-from .keys import UNKNOWN, is_constant, picker, spelled, straight, told_apart
+from .keys import ONCE, UNKNOWN, is_constant, picker, spelled, straight, told_apart
 from .levels import run_through
 from .places import USERS, here, spell
 from .plan import LIMIT, Plan, described, memo, remember
@@ -602,6 +602,8 @@ def general(op: Op, act: Callable[[Op, Plan, tuple], Any] = run) -> Callable:
         if key is not None and key not in calls:
             if len(calls) >= LIMIT:
                 calls.clear()
+            calls[key] = ONCE  # most shapes that come once come no more
+        elif key is not None and calls.get(key) is ONCE:
             calls[key] = UNKNOWN  # unless this call tells where operands stand
             told = told_apart(args, kwargs)
             if told is not None:

@@ -14,6 +14,9 @@ from .tensor import Tensor, wrap
 _AS_IS = frozenset((int, str, type(None), type(Ellipsis), DType, Device, Type))
 
 
+_PLAIN = frozenset((int, float, bool, str, type(None), type(Ellipsis)))
+
+
 def spelled(a: Any) -> Any:
     """An argument as part of a key: it tells 1 from 1.0, from True and from 1 of a class of its own.
 
@@ -34,11 +37,12 @@ def spelled(a: Any) -> Any:
 def is_constant(arg: Any) -> bool:
     """Whether an argument will always mean what it means now."""
     if isinstance(arg, tuple):
-        return all([is_constant(item) for item in arg])
+        return _PLAIN.issuperset(map(type, arg)) or all([is_constant(item) for item in arg])
     return arg is None or arg is Ellipsis or isinstance(arg, (int, float, complex, str, DType, Device))
 
 
-UNKNOWN = (None, None)  # stands in a memo for plan and picker where calls of that key have none
+# What stands in a memo for plan and picker, by identity: a key that was met once, and one that has no picker.
+ONCE, UNKNOWN = [None, None], [None, None]
 
 
 def told_apart(args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict] | None:
