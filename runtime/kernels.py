@@ -78,7 +78,7 @@ def _may_be_native(op: Op, types: Types, outs: Types) -> bool:
     if not types or WHEN == NEVER or op.traits.view or op.traits.host or isinstance(op.lower, NotLowered):
         return False
     known = [t for t in (*types, *outs) if t is not None]
-    if any(t.dtype.is_complex for t in known):  # kernels are of real numbers
+    if not all(t.dtype.traced for t in known):
         return False
     return max([t.size for t in known]) > LEAST and op.name not in SLOWER
 
