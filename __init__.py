@@ -31,6 +31,11 @@ from .ir.dtypes import (
     bfloat16,
     complex64,
     complex128,
+    float8_e4m3fn,
+    float8_e4m3fnuz,
+    float8_e5m2,
+    float8_e5m2fnuz,
+    float8_e8m0fnu,
     float16,
     float32,
     float64,
@@ -40,6 +45,9 @@ from .ir.dtypes import (
     int64,
     set_default_dtype,
     uint8,
+    uint16,
+    uint32,
+    uint64,
 )
 from .ir.dtypes import bool_ as _bool
 from .ir.dtypes import default_dtype as get_default_dtype

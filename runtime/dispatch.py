@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..ir.dtypes import DType, from_numpy_dtype
-from ..ir.errors import ArgumentError, LaminaError
+from ..ir.errors import ArgumentError, DTypeError, LaminaError
 from ..ir.op import Op
 from ..ir.shapes import number_dtype, result_dtype
 from ..ir.types import Type, type_of
@@ -79,7 +79,10 @@ def lifted(op: Op, operands: Sequence[Any]) -> tuple[Any, ...]:
     kinds = [x._meta for x in operands if isinstance(x, Tensor)]
     kind = kinds[0] if kinds else None
     if kind is not None and len(kinds) > 1:
-        kind = type_of(result_dtype(*kinds), kind.shape, kind.device)
+        try:
+            kind = type_of(result_dtype(*kinds), kind.shape, kind.device)
+        except DTypeError:  # types that don't promote: one is an index, a mask, or what is written over
+            pass
     found: list[Tensor | None] = []
     for i, x in enumerate(operands):
         if isinstance(x, Tensor):

@@ -136,8 +136,8 @@ def _rows(
 
 
 def _widened(data: np.ndarray) -> np.ndarray:
-    """Halves in float32: Python knows no bfloat16, and PyTorch prints both like this."""
-    return data.astype(np.float32) if data.dtype.itemsize == 2 and data.dtype.kind not in "iu" else data
+    """Floats of few bits in float32: Python knows none but float16, and PyTorch prints all like this."""
+    return data.astype(np.float32) if data.dtype.itemsize < 4 and data.dtype.kind not in "iub" else data
 
 
 def _of_both(shown: np.ndarray, options: Options) -> tuple[Callable[[Any], str], int]:
