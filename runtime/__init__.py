@@ -21,6 +21,7 @@ from . import (
     refusal,
     signal,
     sparse_functions,
+    subclassing,
     ufuncs,
 )
 from .autograd import backward, grad

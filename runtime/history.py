@@ -8,6 +8,7 @@ import numpy as np
 
 from . import modes
 from .graph import Light, Node, Port, Saving
+from .packing import packed
 from .places import here
 from .plan import OPERAND, OUTPUT, REST, Plan
 from .storage import Storage
@@ -44,7 +45,12 @@ def node_of(
     For an op that is about to be written over its first operand, `replaced` is a copy of that operand's value
     and `arrays` is None: what is saved of the outputs is filled in after the write.
     """
-    edges = tuple([x._node if f and x is not None else None for x, f in zip(operands, plan.floats)])
+    edges = tuple(
+        [
+            None if x is None or not f else x._edge if x._view is None else x._node
+            for x, f in zip(operands, plan.floats)
+        ]
+    )
     needs = tuple([e is not None for e in edges])
     recipe = plan.recipes.get(needs)
     if recipe is None:
@@ -92,6 +98,8 @@ def node_of(
     n = new(Saving)
     n.plan, n.edges, n.place = plan, edges, here()
     n.saved, n.guards = tuple(saved), tuple(guards)
+    if modes.CHANGED and modes.local.packing is not None:
+        return packed(n, recipe, operands, plan.outs)
     return n
 
 

@@ -14,6 +14,7 @@ from ..ir.errors import ArgumentError
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
 from .autocasting import autocasting
 from .dispatch import eager
+from .overriding import OPEN, UNSERVED, answered
 from .refusal import refusing
 from .tensor import Tensor
 
@@ -32,6 +33,10 @@ def _factory(op: Op) -> Callable:
     @functools.wraps(run)
     def make(*args: Any, requires_grad: bool = False, **kwargs: Any) -> Any:
         layout = None
+        if OPEN:
+            given = {**kwargs, "requires_grad": True} if requires_grad else kwargs
+            if (found := answered(make, args, given)) is not UNSERVED:
+                return found
         for name, allowed in _IGNORED.items():
             value = kwargs.pop(name, allowed[0])
             if value not in allowed:
@@ -44,7 +49,7 @@ def _factory(op: Op) -> Callable:
         made = run(*args, **kwargs)
         if layout is not None:
             made = made.to_sparse(layout=layout)
-        return made.requires_grad_() if requires_grad else made
+        return made.requires_grad_(requires_grad) if requires_grad is not False else made
 
     return make
 
