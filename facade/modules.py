@@ -8,6 +8,7 @@ from types import ModuleType
 from .. import autograd, data, distributions, nn, optim
 from ..distributions import parameters
 from . import (
+    _C,
     amp,
     backends,
     compiler,
@@ -17,6 +18,7 @@ from . import (
     future,
     linalg,
     nn_modules,
+    overrides,
     random,
     signal,
     special,
@@ -39,12 +41,14 @@ _FAMILIES = (
 
 # As PyTorch spells them, below `torch`.
 MODULES: dict[str, ModuleType] = {
+    "_C": _C,
     "__future__": future,
     "_dynamo": compiler._dynamo,
     "amp": amp,
     "autograd.forward_ad": autograd.forward_ad,
     "autograd.function": autograd,
     "autograd.functional": autograd.functional,
+    "autograd.graph": autograd.graph,
     "autograd.variable": autograd,
     "backends": backends,
     "backends.cuda": backends.cuda,
@@ -68,6 +72,7 @@ MODULES: dict[str, ModuleType] = {
     "nn.parameter": nn.parameter,
     "nn.parallel": nn.parallel,
     "optim.swa_utils": swa_utils,
+    "overrides": overrides,
     "random": random,
     "signal": signal,
     "signal.windows": windows,

@@ -64,7 +64,11 @@ FAMILIES = {
     "padding": nn.padding,
     "pixelshuffle": _family("pixelshuffle", vision),
     "pooling": _family(
-        "pooling", pooling, _MaxPoolNd=pooling._MaxPool, _AvgPoolNd=pooling._AvgPool, _LPPoolNd=pooling._LPPool
+        "pooling",
+        pooling,
+        _MaxPoolNd=pooling._MaxPool,
+        _AvgPoolNd=pooling._AvgPool,
+        _LPPoolNd=pooling._LPPool,
     ),
     "rnn": nn.rnn,
     "sparse": sparse,

@@ -5,7 +5,6 @@ from types import ModuleType
 from .. import data
 from ..runtime import Tensor, checkpointing, from_dlpack
 from ..runtime.interchange import export
-from . import pytree as _pytree
 
 
 def to_dlpack(tensor: Tensor) -> object:

@@ -46,9 +46,7 @@ def _of(n: int) -> tuple[Callable, Callable]:
 
     for function, side in ((of_input, "input"), (of_weight, "weight")):
         function.__name__ = function.__qualname__ = f"conv{n}d_{side}"
-        function.__doc__ = (
-            f"The gradient of conv{n}d's {side}, of shape `{side}_size`, for the output's.  Raises ShapeError."
-        )
+        function.__doc__ = f"The gradient of conv{n}d's {side}, of shape `{side}_size`, for the output's.  Raises ShapeError."
     return of_input, of_weight
 
 

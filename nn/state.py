@@ -182,7 +182,9 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bo
     named = list(module.named_modules(remove_duplicate=False))
     for path, part in named:
         prefix = path + "." if path else ""
-        metadata = dict(state.metadata.get(path, {}), **({"assign_to_params_buffers": True} if assign else {}))
+        metadata = dict(
+            state.metadata.get(path, {}), **({"assign_to_params_buffers": True} if assign else {})
+        )
         state.reached = False
         part._load_from_state_dict(state, prefix, metadata, strict, missing, unexpected, wrong)
         if not state.reached:  # a class of the user's that loads by itself, and whose keys only it knows
