@@ -21,6 +21,7 @@ from .facade import (
     special,
     utils,
 )
+from .facade import future as __future__
 from .facade.amp import autocast, get_autocast_dtype, is_autocast_enabled
 from .facade.compiler import _dynamo, compile
 from .facade.late import __getattr__  # the compiler, and ops entered later
