@@ -97,7 +97,7 @@ class Constant(Value):
 
     def __init__(self, data: np.ndarray, hint: str | None = None, type: Type | None = None):
         dtype = from_numpy_dtype(data.dtype)
-        if dtype is None or dtype.is_complex:  # what a graph computes is real
+        if dtype is None or not dtype.traced:
             raise GraphError(
                 f"a constant can't have NumPy's dtype {data.dtype}", "known: float, int and bool types"
             )

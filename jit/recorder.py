@@ -209,8 +209,8 @@ class Recorder:
         return number
 
     def _new(self, kind: Type, flows: bool = False) -> int:
-        if kind.dtype.is_complex:
-            raise Refusal(f"it computes with complex numbers ({kind}), and kernels are of real ones")
+        if not kind.dtype.traced:
+            raise Refusal(f"it computes with {kind.dtype.name} ({kind}), which kernels don't know")
         self.types.append(kind)
         self.flows.append(flows)
         return len(self.types) - 1

@@ -8,6 +8,7 @@ import numpy as np
 
 from . import modes
 from .graph import Light, Node, Port, Saving
+from .packing import packed
 from .places import here
 from .plan import OPERAND, OUTPUT, REST, Plan
 from .storage import Storage
@@ -97,6 +98,8 @@ def node_of(
     n = new(Saving)
     n.plan, n.edges, n.place = plan, edges, here()
     n.saved, n.guards = tuple(saved), tuple(guards)
+    if modes.CHANGED and modes.local.packing is not None:
+        return packed(n, recipe, operands, plan.outs)
     return n
 
 

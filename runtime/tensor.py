@@ -77,13 +77,15 @@ class Tensor:
         kind = (dtype or dtypes.default_dtype()).numpy
         sizes = args[0] if len(args) == 1 and isinstance(args[0], Size) else args
         if sizes and all(isinstance(n, int) for n in sizes):
-            return tensor_of(np.zeros(tuple(sizes), kind))
+            return retyped(tensor_of(np.zeros(tuple(sizes), kind)), cls)
         if len(args) > 1 or not hasattr(args[0] if args else (), "__len__"):
             raise ArgumentError(
                 "Tensor(…): takes sizes, or one sequence of numbers", "lamina.tensor(2.0) is 0-d"
             )
         data = args[0] if args else ()
-        return tensor_of(np.array(data._data if isinstance(data, Tensor) else data, dtype=kind))
+        if cls is not Tensor and isinstance(data, Tensor):
+            return retyped(Tensor.detach(data), cls)
+        return retyped(tensor_of(np.array(data._data if isinstance(data, Tensor) else data, dtype=kind)), cls)
 
     # ---- what it is ----
     @property
