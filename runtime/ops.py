@@ -31,12 +31,12 @@ def _factory(op: Op) -> Callable:
 
     @functools.wraps(run)
     def make(*args: Any, requires_grad: bool = False, **kwargs: Any) -> Any:
-        for name, allowed in _IGNORED.items():
+        for name, allowed in _IGNORED.items() if kwargs else ():
             if name in kwargs and kwargs.pop(name) not in allowed:
                 raise ArgumentError(f"{op.name}({name}=…) is not supported")
-        out = kwargs.get("out")
-        if isinstance(out, Tensor) and kwargs.get("dtype") is None and "dtype" in op.attrs:
-            kwargs["dtype"] = out.dtype
+        if kwargs and isinstance(kwargs.get("out"), Tensor) and kwargs.get("dtype") is None:
+            if "dtype" in op.attrs:
+                kwargs["dtype"] = kwargs["out"].dtype
         made = run(*args, **kwargs)
         return made.requires_grad_() if requires_grad else made
 
