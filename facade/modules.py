@@ -8,6 +8,7 @@ from types import ModuleType
 from .. import autograd, data, distributions, nn, optim
 from ..distributions import parameters
 from . import (
+    _C,
     amp,
     backends,
     compiler,
@@ -15,6 +16,7 @@ from . import (
     cuda,
     fft,
     linalg,
+    overrides,
     random,
     signal,
     special,
@@ -37,11 +39,13 @@ _FAMILIES = (
 
 # As PyTorch spells them, below `torch`.
 MODULES: dict[str, ModuleType] = {
+    "_C": _C,
     "_dynamo": compiler._dynamo,
     "amp": amp,
     "autograd.forward_ad": autograd.forward_ad,
     "autograd.function": autograd,
     "autograd.functional": autograd.functional,
+    "autograd.graph": autograd.graph,
     "autograd.variable": autograd,
     "backends": backends,
     "backends.cuda": backends.cuda,
@@ -62,6 +66,7 @@ MODULES: dict[str, ModuleType] = {
     "nn.modules": nn,
     "nn.modules.module": nn.module,
     "optim.swa_utils": swa_utils,
+    "overrides": overrides,
     "random": random,
     "signal": signal,
     "signal.windows": windows,

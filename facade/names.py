@@ -42,7 +42,8 @@ class finfo:
         self.dtype, self.bits = dtype.name, dtype.itemsize * 8
         self.min, self.max, self.eps = float(found.min), float(found.max), float(found.eps)
         self.tiny = self.smallest_normal = float(found.smallest_normal)
-        self.resolution = 10.0**-found.precision  # the library's own is rounded to the dtype
+        # The library's own is rounded to the dtype; of float8 no decimal digit is sure.
+        self.resolution = 1.0 if dtype.storage else 10.0**-found.precision
 
     def __repr__(self) -> str:
         shown = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")

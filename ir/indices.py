@@ -68,6 +68,8 @@ def canonical(op: str, index: Any, shape: Shape) -> Index:
 
 def place(op: str, i: Any, dim: int, n: int | Dim) -> int | Dim:
     """The place that `i`, counted from the end where negative, names in a dimension.  Raises DimError."""
+    if isinstance(i, bool):
+        i = int(i)  # True would ask NumPy for a new dimension, and is 1 to whoever looks plans up
     if not isinstance(i, (int, Dim)):
         if not hasattr(i, "__index__"):
             raise DimError(

@@ -200,7 +200,7 @@ class Recorder:
 
     def _lifted(self, x: Tensor, source: Lifted) -> int:
         dtype = x._meta.dtype
-        if not dtype.is_floating_point and dtype is not int64:  # which holds all ints that are lifted
+        if not dtype.inexact and dtype is not int64:  # which holds all ints that are lifted
             raise Refusal("a number that changes from call to call meets a tensor of integers")
         known = next((n for n, s in self.params.items() if s == source), None)
         number = self._new(x._meta) if known is None else known
@@ -209,8 +209,8 @@ class Recorder:
         return number
 
     def _new(self, kind: Type, flows: bool = False) -> int:
-        if kind.dtype.is_complex:
-            raise Refusal(f"it computes with complex numbers ({kind}), and kernels are of real ones")
+        if not (kind.dtype.traced or kind.dtype.is_complex):
+            raise Refusal(f"it computes with {kind.dtype.name} ({kind}), which kernels don't know")
         self.types.append(kind)
         self.flows.append(flows)
         return len(self.types) - 1
@@ -289,7 +289,7 @@ class Recorder:
             known = self._values.get(id(x._data))
             if known is not None and len(outputs) == 1:  # handed through
                 return
-            number = self._new(x._meta, flows and x._meta.dtype.is_floating_point)
+            number = self._new(x._meta, flows and x._meta.dtype.inexact)
             self._hold(x._data, number)
             self._laid_out(number, x._data)
             numbers.append(number)

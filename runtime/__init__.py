@@ -7,7 +7,20 @@ import warnings as _warnings
 
 import numpy as _numpy
 
-from . import interchange, memory, methods, modes, ops, out, printing, random, refusal, signal, ufuncs
+from . import (
+    interchange,
+    memory,
+    methods,
+    modes,
+    ops,
+    out,
+    printing,
+    random,
+    refusal,
+    signal,
+    subclassing,
+    ufuncs,
+)
 from .autograd import backward, grad
 from .creation import as_tensor, asarray, from_numpy, frombuffer, is_tensor, scalar_tensor, tensor
 from .function import Function

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..ir.dtypes import DType, from_numpy_dtype
-from ..ir.errors import ArgumentError, LaminaError
+from ..ir.errors import ArgumentError, DTypeError, LaminaError
 from ..ir.op import Op
 from ..ir.shapes import number_dtype, result_dtype
 from ..ir.types import Type, type_of
@@ -27,6 +27,7 @@ from .graph import Light, Port, Saving
 from .history import make_view, record
 from .keys import ONCE, UNKNOWN, is_constant, picker, spelled, straight, told_apart
 from .levels import run_through
+from .overriding import OPEN, UNSERVED, answered, met
 from .places import USERS, here, spell
 from .plan import LIMIT, Plan, described, memo, remember
 from .refusal import given, told, writer_of_out
@@ -78,7 +79,10 @@ def lifted(op: Op, operands: Sequence[Any]) -> tuple[Any, ...]:
     kinds = [x._meta for x in operands if isinstance(x, Tensor)]
     kind = kinds[0] if kinds else None
     if kind is not None and len(kinds) > 1:
-        kind = type_of(result_dtype(*kinds), kind.shape, kind.device)
+        try:
+            kind = type_of(result_dtype(*kinds), kind.shape, kind.device)
+        except DTypeError:  # types that don't promote: one is an index, a mask, or what is written over
+            pass
     found: list[Tensor | None] = []
     for i, x in enumerate(operands):
         if isinstance(x, Tensor):
@@ -158,7 +162,7 @@ _SETTLED = frozenset((int, float, bool, str, type(None), DType))
 def settled(op: Op, name: str, attr: Any) -> Any:
     """An attribute as plans may keep it: the number that a tensor of no dims holds now, never the tensor.
 
-    Raises ArgumentError for other tensors.
+    Raises ArgumentError for other tensors, and for sequences where elements are computed one by one.
     """
     if isinstance(attr, (Tensor, np.ndarray)):
         if attr.ndim or (isinstance(attr, Tensor) and attr.requires_grad):
@@ -167,6 +171,8 @@ def settled(op: Op, name: str, attr: Any) -> Any:
                 f"{op.name}({name}): must be a number, or a tensor of no dims; this is {kind}"
             )
         return attr.item()
+    if op.traits.elementwise and isinstance(attr, (tuple, list, dict)):
+        raise ArgumentError(f"{op.name}({name}): must be a number, not a {type(attr).__name__}")
     if type(attr) is tuple and not _SETTLED.issuperset(map(type, attr)):
         return tuple([settled(op, name, a) for a in attr])
     return attr
@@ -271,10 +277,14 @@ def binary(op: Op) -> Callable:
         if out is not None:
             return writer_of_out[0](op.name, eager(op), (input, other), {}, out)
         if type(input) is not Tensor or type(other) is not Tensor:
+            if OPEN and (found := answered(eager(op), (input, other), {})) is not UNSERVED:
+                return found
             if type(other) in (float, int) and isinstance(input, Tensor):
                 known = input._meta.scalars.get(other)
                 other = known if known is not None else lift(input._meta, other)
             elif not isinstance(input, Tensor) or not isinstance(other, Tensor):
+                if (found := met(eager(op), (input, other), {})) is not UNSERVED:
+                    return found
                 input, other = lifted(op, (input, other))
         m, p = input._meta, other._meta
         if m is p:
@@ -288,6 +298,8 @@ def binary(op: Op) -> Callable:
                     return run_general(op, (input, other), {})
                 plan = remember(mixed, (m, p), plan_for(op, (input, other), {}))
         if modes.CHANGED and modes.special():
+            if modes.local.functions and (found := answered(eager(op), (input, other), {})) is not UNSERVED:
+                return found
             return run(op, plan, (input, other))
         x, y = input._data, other._data
         made = new(Tensor)
@@ -350,13 +362,20 @@ def unary(op: Op) -> Callable:
     def apply(input, *, out=None):
         if out is not None:
             return writer_of_out[0](op.name, eager(op), (input,), {}, out)
-        if type(input) is not Tensor and not isinstance(input, Tensor):
-            (input,) = lifted(op, (input,))
+        if type(input) is not Tensor:
+            if OPEN and (found := answered(eager(op), (input,), {})) is not UNSERVED:
+                return found
+            if not isinstance(input, Tensor):
+                if (found := met(eager(op), (input,), {})) is not UNSERVED:
+                    return found
+                (input,) = lifted(op, (input,))
         m = input._meta
         plan = plans.get(m)
         if plan is None:
             plan = remember(plans, m, plan_for(op, (input,), {}))
         if modes.CHANGED and modes.special():
+            if modes.local.functions and (found := answered(eager(op), (input,), {})) is not UNSERVED:
+                return found
             return run(op, plan, (input,))
         x = input._data
         made = new(Tensor)
@@ -431,13 +450,23 @@ def shaped(op: Op) -> Callable:
     def apply(input, *args, **kwargs):
         if kwargs and "out" in kwargs:
             return _leaving(op, (input, *args), kwargs)
-        if type(input) is not Tensor and not isinstance(input, Tensor):
-            (input,) = lifted(op, (input,))
+        if type(input) is not Tensor:
+            if OPEN and (found := answered(eager(op), (input, *args), kwargs)) is not UNSERVED:
+                return found
+            if not isinstance(input, Tensor):
+                if (found := met(eager(op), (input, *args), kwargs)) is not UNSERVED:
+                    return found
+                (input,) = lifted(op, (input,))
         try:
             plan = plans[input._meta][args] if not kwargs else find(input, args, kwargs)
         except (KeyError, TypeError):
             plan = miss(input, args, kwargs)
         if modes.CHANGED and modes.special():
+            if (
+                modes.local.functions
+                and (found := answered(eager(op), (input, *args), kwargs)) is not UNSERVED
+            ):
+                return found
             return run(op, plan, (input,))
         x = input._data
         out = new(Tensor)
@@ -480,7 +509,11 @@ def shaped(op: Op) -> Callable:
     def apply_hiding(input, *args, **kwargs):
         if kwargs and "out" in kwargs:
             return _leaving(op, (input, *args), kwargs)
+        if OPEN and (found := answered(eager(op), (input, *args), kwargs)) is not UNSERVED:
+            return found
         if not isinstance(input, Tensor):
+            if (found := met(eager(op), (input, *args), kwargs)) is not UNSERVED:
+                return found
             (input,) = lifted(op, (input,))
         return run(op, find(input, args, kwargs), (input,))
 
@@ -525,6 +558,11 @@ def ternary(op: Op) -> Callable:
         return slow(*given, **kwargs) if second is not None or third is not None else slow(input, **kwargs)
 
     def apply(input, second=None, third=None, **kwargs):
+        if OPEN:
+            spelled = (input,) if second is None and third is None else (input, second)
+            spelled = spelled if third is None else (*spelled, third)
+            if (found := answered(eager(op), spelled, kwargs)) is not UNSERVED:
+                return found
         try:
             if third is None:
                 if not optional:  # bind says what is missing
@@ -596,7 +634,13 @@ def general(op: Op, act: Callable[[Op, Plan, tuple], Any] = run) -> Callable:
     """
     calls: dict[tuple, tuple[Plan | None, Callable | None]] = memo()
 
+    def asked() -> Callable:
+        """What a class that overrides functions is told was called."""
+        return eager(op) if act is run else apply
+
     def miss(key, args, kwargs):
+        if (found := met(asked(), args, kwargs)) is not UNSERVED:
+            return found
         operands, attrs = bound(op, args, kwargs)
         if not all([x is None or isinstance(x, Tensor) for x in operands]):
             operands = lifted(op, operands)
@@ -619,6 +663,8 @@ def general(op: Op, act: Callable[[Op, Plan, tuple], Any] = run) -> Callable:
         return act(op, plan, operands)
 
     def apply(*args, **kwargs):
+        if OPEN and (found := answered(asked(), args, kwargs)) is not UNSERVED:
+            return found
         if kwargs and "out" in kwargs and act is run:
             return _leaving(op, args, kwargs)
         key = None

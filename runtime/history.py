@@ -9,6 +9,7 @@ import numpy as np
 
 from . import modes
 from .graph import Light, Node, Port, Saving
+from .packing import packed
 from .places import USERS, here
 from .plan import NOTHING, OPERAND, REST, Plan
 from .storage import Storage
@@ -105,6 +106,8 @@ def node_of(
     frame = _getframe(2)
     code = frame.f_code
     n.place = (code, frame.f_lasti) if code.co_filename in USERS else here(frame)
+    if modes.CHANGED and modes.local.packing is not None:
+        return packed(n, recipe, operands, plan.outs)
     return n
 
 

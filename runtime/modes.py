@@ -29,7 +29,9 @@ WITHIN: set[weakref.ref[_Token]] = set()
 ORDINARY: dict[str, Any] = {
     "grad": True, "inference": False, "hook": None, "notice": None, "caller": None, "anomaly": False,
     "within": None, "levels": (), "autocast": None, "autocast_dtype": None,
+    "packing": None, "unpacked": None, "functions": (), "unanswered": False,
 }  # fmt: skip
+_WATCHING = ("hook", "anomaly", "levels", "autocast", "packing", "functions")
 UNSERVED: Any = type("Unserved", (), {"__slots__": (), "__repr__": lambda self: "unserved"})()
 
 
@@ -54,6 +56,10 @@ class _Local(threading.local):
     within: called with (module, args, kwargs) ahead of a module's own call, made if it answers UNSERVED.
     autocast: the low precision that products are computed in (autocasting.py), or None.
     autocast_dtype: what blocks inside take for it unless they say another; None for bfloat16.
+    packing: the (pack, unpack) that stand between nodes and what they save (packing.py).
+    unpacked: why none may be opened, a text.
+    functions: the open modes that answer calls of functions, the innermost last (overriding.py).
+    unanswered: classes derived from Tensor answer no calls.
     levels: the open function transforms that wrap tensors, the innermost last (see levels.py).
     What follows from these: records, whether gradients are recorded; watched, whether an op is more to this
     thread than its result and history.
@@ -69,6 +75,10 @@ class _Local(threading.local):
     autocast: Any = None
     autocast_dtype: Any = None
     levels: tuple = ()
+    packing: tuple[Callable, Callable] | None = None
+    unpacked: str | None = None
+    functions: tuple = ()
+    unanswered: bool = False
     records = True
     watched = False
 
@@ -114,7 +124,7 @@ def _settle(mine: dict[str, Any]) -> None:
     mine.update(
         state,
         records=state["grad"] and not state["inference"],
-        watched=any([state[each] for each in ("hook", "anomaly", "levels", "autocast")]),
+        watched=any([state[each] for each in _WATCHING]),
     )
     if answers:
         state["within"] = None

@@ -14,6 +14,7 @@ from ..ir.errors import ArgumentError
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
 from .autocasting import autocasting
 from .dispatch import eager
+from .overriding import OPEN, UNSERVED, answered
 from .refusal import refusing
 from .tensor import Tensor
 
@@ -31,6 +32,10 @@ def _factory(op: Op) -> Callable:
 
     @functools.wraps(run)
     def make(*args: Any, requires_grad: bool = False, **kwargs: Any) -> Any:
+        if OPEN:
+            given = {**kwargs, "requires_grad": True} if requires_grad else kwargs
+            if (found := answered(make, args, given)) is not UNSERVED:
+                return found
         for name, allowed in _IGNORED.items() if kwargs else ():
             if name in kwargs and kwargs.pop(name) not in allowed:
                 raise ArgumentError(f"{op.name}({name}=…) is not supported")
@@ -38,7 +43,7 @@ def _factory(op: Op) -> Callable:
             if "dtype" in op.attrs:
                 kwargs["dtype"] = kwargs["out"].dtype
         made = run(*args, **kwargs)
-        return made.requires_grad_() if requires_grad else made
+        return made.requires_grad_(requires_grad) if requires_grad is not False else made
 
     return make
 

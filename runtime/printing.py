@@ -13,7 +13,6 @@ import numpy as np
 
 from ..ir import dtypes
 from ..ir.errors import ArgumentValueError
-from ..ir.op import REGISTRY
 from ..ir.types import CPU
 from . import modes
 from .tensor import Parameter, Tensor
@@ -137,8 +136,8 @@ def _rows(
 
 
 def _widened(data: np.ndarray) -> np.ndarray:
-    """Halves in float32: Python knows no bfloat16, and PyTorch prints both like this."""
-    return data.astype(np.float32) if data.dtype.itemsize == 2 and data.dtype.kind not in "iu" else data
+    """Floats of few bits in float32: Python knows none but float16, and PyTorch prints all like this."""
+    return data.astype(np.float32) if data.dtype.itemsize < 4 and data.dtype.kind not in "iub" else data
 
 
 def _of_both(shown: np.ndarray, options: Options) -> tuple[Callable[[Any], str], int]:
@@ -167,17 +166,16 @@ def history(x: Tensor) -> str | None:
     node = x.grad_fn
     if node is None:
         return "requires_grad=True" if x.requires_grad else None
-    name = node.name
-    if REGISTRY.get(name) is not node.plan.op:  # a Function of the user's
-        return f"grad_fn=<{name}Backward>"
-    return f"grad_fn=<{''.join(part.capitalize() for part in name.split('_'))}Backward0>"
+    return f"grad_fn=<{node.name()}>"
 
 
 def spelled(x: Tensor, past: str | None = "") -> str:
     """The tensor as text; past: what is said of its history, where that isn't to be its own."""
     if modes.CHANGED:
         modes.tell("refuse", "a tensor was turned into text")
-    options, kind, prefix = _options, x._meta, "tensor("
+    options, kind = _options, x._meta
+    plain = type(x).__module__.startswith("lamina.")
+    prefix = "tensor(" if plain else f"{type(x).__name__}("
     default = dtypes.default_dtype()
     notes = []
     if kind.device != CPU:

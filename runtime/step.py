@@ -22,6 +22,7 @@ from . import modes
 from .changes import advance_contents
 from .graph import Edge, Leaf, Node, Port
 from .memory import is_alone
+from .packing import Opened, Packing
 from .places import line_of, spell
 from .plan import fit_array
 from .storage import Storage
@@ -96,13 +97,13 @@ def refuse_nan(node: Node, cotangents: Sequence[Any]) -> None:
     for i, h in enumerate(cotangents):
         array = h._data if isinstance(h, Tensor) else h
         if array is not None and np.isnan(array).any():
-            raise GradError(f"the gradient of {node.name} to operand {i} is NaN")
+            raise GradError(f"the gradient of {node.op_name} to operand {i} is NaN")
 
 
 def noted(error: Exception, node: Node) -> Exception:
     """The error of a gradient rule, with the line whose gradient it was."""
     if not any("while differentiating" in n for n in getattr(error, "__notes__", ())):
-        error.add_note(f"while differentiating {node.name}  {spell(node.place)}")
+        error.add_note(f"while differentiating {node.op_name}  {spell(node.place)}")
     return error
 
 
@@ -132,6 +133,8 @@ def fit_tensor(h: Tensor, kind: Type) -> Tensor:
 def unpack(n: Node, create: bool) -> tuple:
     """What `n` saved, as tensors; with their histories where `create`."""
     plan, found = n.plan, []
+    origin = n.origin if type(n) is Opened else n
+    owned = plan.foreign  # the user's own code asks for leaves by identity
     stores = iter(n.guards[::2])  # of what was saved, in that order, but of hidden outputs
     for value, (is_operand, at) in zip(n.saved or (None,) * len(plan.sources), plan.sources, strict=True):
         if value is None:
@@ -149,12 +152,16 @@ def unpack(n: Node, create: bool) -> tuple:
                 )
             )
         elif is_operand:
-            found.append(_rebuilt(value, plan.types[at], n.edges[at] if create else None, next(stores)))
+            edge = n.edges[at] if create else None
+            x = edge.owner() if owned and type(edge) is Leaf else None
+            store = next(stores)
+            same = x is not None and x._data is value and x._storage is store
+            found.append(x if same else _rebuilt(value, plan.types[at], edge, store))
         else:
             kind, hidden = plan.outs[at], at >= len(plan.op.outputs)
             edge = None
             if create and kind.dtype.inexact:
-                edge = n if at == 0 and len(plan.op.outputs) == 1 else Port(n, at)
+                edge = origin if at == 0 and len(plan.op.outputs) == 1 else Port(origin, at)
             found.append(_rebuilt(value, kind, edge, None if hidden else next(stores)))
     return tuple(found)
 
@@ -179,6 +186,8 @@ _kinds = {d.numpy: d for d in EVERY}
 
 def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
     """The cotangents of the operands of `n`, fitted; `g` is its cotangent, or a list of one per output."""
+    if type(n) is Packing:
+        n = n.opened()
     plan, edges = n.plan, n.edges
     if plan.foreign:
         user_code(create)
@@ -203,7 +212,7 @@ def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
             made = iter(found)
             return [wrap(next(made), t) if need else None for need, t in zip(needs, types, strict=True)]
     gs = [as_tensor(x) for x in gs]
-    saved = unpack(n, create)
+    saved = unpack(n, create or plan.foreign)
     if plan.rules is not None:
         hs = [rule(gs[0], saved) if need else None for rule, need in zip(plan.rules, needs, strict=True)]
     else:
@@ -213,6 +222,41 @@ def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
         fit_tensor(as_tensor(h), t) if need and h is not None else None
         for h, t, need in zip(hs, types, needs, strict=True)
     ]
+
+
+BEFORE, AFTER = "before", "after"  # keys of a node's own hooks, beside those of its outputs
+
+
+def _listed(given: Any, old: Sequence[Any], what: str) -> list:
+    """What a node's hook returned in place of gradients, as a list as long as theirs."""
+    found = [*given] if isinstance(given, (tuple, list)) else [given]
+    if len(found) != len(old) or not all(x is None or isinstance(x, Tensor) for x in found):
+        raise ArgumentError(f"a {what} of a node must return {len(old)} tensors or None, or None alone")
+    return found
+
+
+def run_prehooks(e: Node | Leaf, g: Any, create: bool) -> Any:
+    """Hand the cotangents of a node to its own hooks; what they return takes their place."""
+    user_code(create)
+    for hook in tuple((e.hooks or {}).get(BEFORE, ())):
+        gs = [as_tensor(x) for x in (g if type(g) is list else [g])]
+        found = modes.call_user(hook, tuple(gs))
+        if found is not None:
+            gs = _listed(found, gs, "prehook")
+            g = gs if type(g) is list else gs[0]
+    return g
+
+
+def run_posthooks(e: Node | Leaf, hs: Sequence[Any], g: Any, create: bool) -> Sequence[Any]:
+    """Hand what a node's step gave to its own hooks; what they return takes its place."""
+    user_code(create)
+    gs = tuple([as_tensor(x) for x in (g if type(g) is list else [g])])
+    for hook in tuple((e.hooks or {}).get(AFTER, ())):
+        hs = [as_tensor(h) for h in hs]
+        found = modes.call_user(hook, tuple(hs), gs)
+        if found is not None and hs:
+            hs = _listed(found, hs, "hook")
+    return hs
 
 
 def run_hooks(e: Edge, g: Any, create: bool) -> Any:

@@ -345,9 +345,16 @@ def test_arithmetic_with_a_parameter_gives_plain_tensors():
     w = lamina.nn.Parameter(lamina.ones(2))
     for made in (w * 2.0, w + w, w[0], w.view(2, 1), w.detach(), w.clone(), w.data, w.exp(), -w, w.sum()):
         assert type(made) is lamina.Tensor
-    w.note = "a parameter takes attributes"
-    with pytest.raises(AttributeError):
-        lamina.ones(2).note = "a tensor does not"
+
+
+def test_tensors_take_attributes_that_copies_have():
+    x = lamina.ones(2)
+    x.note = [1]
+    y, z, again = copy.deepcopy(x), copy.copy(x), pickle.loads(pickle.dumps(x))
+    assert y.note == z.note == again.note == [1] and z.note is x.note and y.note is not x.note
+    assert not hasattr(x + 1, "note") and not hasattr(x.detach(), "note")
+    del x.note
+    assert vars(x) == {}
 
 
 def test_arrays_and_read_only_memory():
