@@ -238,7 +238,8 @@ def finished(op: Op, plan: Plan, operands: tuple, arrays: tuple) -> Any:
     outs = plan.outs
     if op.traits.host:  # only the values tell the sizes
         outs = [type_of(t.dtype, a.shape, t.device) for a, t in zip(arrays, outs, strict=True)]
-    outputs = tuple([wrap(a, t) for a, t in zip(arrays, outs, strict=True)][: len(arrays) - len(op.hidden)])
+    visible = arrays[: len(arrays) - len(op.hidden)] if op.hidden else arrays
+    outputs = tuple([wrap(a, t) for a, t in zip(visible, outs)])
     if op.traits.view:
         base = operands[0]._data
         a = arrays[0]
@@ -248,8 +249,12 @@ def finished(op: Op, plan: Plan, operands: tuple, arrays: tuple) -> Any:
             make_view(outputs[0], operands[0], plan.link)
         elif not op.traits.copies:
             op.reference(base, **plan.attrs)  # says why it can't be a view
-    if op.differentiable and (not modes.CHANGED or modes.is_grad_enabled()):
-        record(plan, operands, outputs, arrays)
+    if not modes.CHANGED or modes.local.records:
+        for x in operands:
+            if x is not None and (x._edge if x._view is None else x._node) is not None:
+                if op.differentiable:
+                    record(plan, operands, outputs, arrays)
+                break
     if modes.CHANGED and modes.local.hook is not None:
         hidden = [wrap(a, t) for a, t in zip(arrays[len(outputs) :], outs[len(outputs) :])]
         modes.local.hook(op, plan.attrs, operands, (*outputs, *hidden))

@@ -25,7 +25,7 @@ from ..ir.errors import (
     ShapeError,
 )
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
-from ..ir.types import CPU, Device, type_of
+from ..ir.types import CPU, RANK, Device, type_of
 from . import autograd, modes, ops
 from .changes import advance_objects
 from .dispatch import EAGER, eager, lift, operator
@@ -603,6 +603,15 @@ def _cuda(self: Tensor, device: Any = None) -> Tensor:
     return self
 
 
+_REVERSED = tuple(tuple(range(n))[::-1] for n in range(RANK + 1))
+_permute = eager(REGISTRY["permute"])
+
+
+def _turned(self: Tensor) -> Tensor:
+    """The tensor with its dimensions in reverse order."""
+    return _permute(self, _REVERSED[self._meta.ndim])
+
+
 def install() -> None:
     """Hang everything on `Tensor`; done once, when the runtime is imported."""
     named = {
@@ -620,7 +629,7 @@ def install() -> None:
         "register_post_accumulate_grad_hook": _register_after, "__deepcopy__": _deepcopy,
         "__reduce_ex__": _reduce, "__copy__": _copy_object, "cpu": _cpu, "cuda": _cuda,
         "retains_grad": property(lambda self: retained(self) is not None),
-        "T": property(lambda self: ops.permute(self, tuple(range(self._meta.ndim))[::-1])),
+        "T": property(_turned),
         "mT": property(lambda self: ops.transpose(self, -2, -1)),
         "mH": property(lambda self: ops.adjoint(self)),
         "H": property(lambda self: ops.conj(ops.t(self))),

@@ -37,15 +37,15 @@ def _factory(op: Op) -> Callable:
             given = {**kwargs, "requires_grad": True} if requires_grad else kwargs
             if (found := answered(make, args, given)) is not UNSERVED:
                 return found
-        for name, allowed in _IGNORED.items():
+        for name, allowed in _IGNORED.items() if kwargs else ():
             value = kwargs.pop(name, allowed[0])
             if value not in allowed:
                 if name != "layout" or op.name not in _NOTHING or not str(value).startswith("sparse"):
                     raise ArgumentError(f"{op.name}({name}=…) is not supported")
                 layout = value
-        out = kwargs.get("out")
-        if isinstance(out, Tensor) and kwargs.get("dtype") is None and "dtype" in op.attrs:
-            kwargs["dtype"] = out.dtype
+        if kwargs and isinstance(kwargs.get("out"), Tensor) and kwargs.get("dtype") is None:
+            if "dtype" in op.attrs:
+                kwargs["dtype"] = kwargs["out"].dtype
         made = run(*args, **kwargs)
         if layout is not None:
             made = made.to_sparse(layout=layout)
