@@ -17,14 +17,16 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..ir.dtypes import DType, from_numpy_dtype
-from ..ir.errors import ArgumentError, LaminaError
+from ..ir.errors import ArgumentError, DTypeError, LaminaError
 from ..ir.op import Op
 from ..ir.shapes import number_dtype, result_dtype
-from ..ir.types import Device, Type, type_of
+from ..ir.types import Type, type_of
 from . import modes
 from .autocasting import recast
+from .compound import NoArray, served
 from .graph import Light, Port, Saving
 from .history import make_view, record
+from .keys import ONCE, UNKNOWN, is_constant, picker, spelled, straight, told_apart
 from .levels import run_through
 from .overriding import OPEN, UNSERVED, answered, met
 from .places import USERS, here, spell
@@ -43,12 +45,13 @@ EAGER: dict[Op, Callable] = {}
 def lift(kind: Type, value: Any) -> Tensor:
     """A Python number as a 0-d tensor of the dtype it takes beside an operand of `kind`.
 
-    Those beside floating kinds are kept, as a bare one costs NumPy 280 ns a call; but no zero, as -0.0 ==
-    0.0.
+    They are kept, as a bare one costs NumPy 280 ns a call: beside floating kinds by their value, zeros and
+    those beside others by their text, as -0.0 == 0.0 and 1.0 == 1.
     """
-    kept = type(value) in (float, int) and value and kind.dtype.category == "float"
+    kept = type(value) is int or (type(value) is float and kind.dtype.category == "float")
+    key = value if kept and value and kind.dtype.category == "float" else repr(value) if kept else None
     if kept:
-        known = kind.scalars.get(value)
+        known = kind.scalars.get(key)
         if known is not None:
             return known
     given = value
@@ -68,7 +71,7 @@ def lift(kind: Type, value: Any) -> Tensor:
     if kept:
         if len(kind.scalars) >= 256:
             kind.scalars.clear()
-        kind.scalars[value] = made
+        kind.scalars[key] = made
     return made
 
 
@@ -77,7 +80,10 @@ def lifted(op: Op, operands: Sequence[Any]) -> tuple[Any, ...]:
     kinds = [x._meta for x in operands if isinstance(x, Tensor)]
     kind = kinds[0] if kinds else None
     if kind is not None and len(kinds) > 1:
-        kind = type_of(result_dtype(*kinds), kind.shape, kind.device)
+        try:
+            kind = type_of(result_dtype(*kinds), kind.shape, kind.device)
+        except DTypeError:  # types that don't promote: one is an index, a mask, or what is written over
+            pass
     found: list[Tensor | None] = []
     for i, x in enumerate(operands):
         if isinstance(x, Tensor):
@@ -128,6 +134,16 @@ def refuse(error: Exception, op: Op, operands: Iterable[Any], attrs: dict[str, A
     if mine is None:
         raise error
     raise mine[0] from mine[1]
+
+
+def instead(error: Exception, op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    """What an op gives on tensors that have no one array, which made it fail; else raise, as `refuse`."""
+    if type(error) is NoArray:
+        try:
+            return served(op, tuple(operands), attrs)
+        except Exception as inner:
+            raise inner from inner.__cause__  # that there is no array is no part of the story
+    refuse(error, op, operands, attrs)
 
 
 def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
@@ -185,7 +201,7 @@ def run(op: Op, plan: Plan, operands: tuple) -> Any:
     try:
         arrays = plan.kernel(*[None if x is None else x._data for x in operands])
     except Exception as error:
-        refuse(error, op, operands, plan.attrs)
+        return instead(error, op, operands, plan.attrs)
     if not plan.simple:
         return finished(op, plan, operands, arrays if type(arrays) is tuple else (arrays,))
     out = new(Tensor)  # what most calls are
@@ -213,7 +229,7 @@ def run_watched(op: Op, plan: Plan, operands: tuple) -> Any:
     try:
         arrays = plan.kernel(*[None if x is None else x._data for x in operands])
     except Exception as error:
-        refuse(error, op, operands, plan.attrs)
+        return instead(error, op, operands, plan.attrs)
     return finished(op, plan, operands, arrays if type(arrays) is tuple else (arrays,))
 
 
@@ -222,7 +238,8 @@ def finished(op: Op, plan: Plan, operands: tuple, arrays: tuple) -> Any:
     outs = plan.outs
     if op.traits.host:  # only the values tell the sizes
         outs = [type_of(t.dtype, a.shape, t.device) for a, t in zip(arrays, outs, strict=True)]
-    outputs = tuple([wrap(a, t) for a, t in zip(arrays, outs, strict=True)][: len(arrays) - len(op.hidden)])
+    visible = arrays[: len(arrays) - len(op.hidden)] if op.hidden else arrays
+    outputs = tuple([wrap(a, t) for a, t in zip(visible, outs)])
     if op.traits.view:
         base = operands[0]._data
         a = arrays[0]
@@ -232,8 +249,12 @@ def finished(op: Op, plan: Plan, operands: tuple, arrays: tuple) -> Any:
             make_view(outputs[0], operands[0], plan.link)
         elif not op.traits.copies:
             op.reference(base, **plan.attrs)  # says why it can't be a view
-    if op.differentiable and (not modes.CHANGED or modes.is_grad_enabled()):
-        record(plan, operands, outputs, arrays)
+    if not modes.CHANGED or modes.local.records:
+        for x in operands:
+            if x is not None and (x._edge if x._view is None else x._node) is not None:
+                if op.differentiable:
+                    record(plan, operands, outputs, arrays)
+                break
     if modes.CHANGED and modes.local.hook is not None:
         hidden = [wrap(a, t) for a, t in zip(arrays[len(outputs) :], outs[len(outputs) :])]
         modes.local.hook(op, plan.attrs, operands, (*outputs, *hidden))
@@ -291,12 +312,12 @@ def binary(op: Op) -> Callable:
             if modes.local.functions and (found := answered(eager(op), (input, other), {})) is not UNSERVED:
                 return found
             return run(op, plan, (input, other))
-        x, y = input._data, other._data
         made = new(Tensor)
         try:
+            x, y = input._data, other._data
             made._data = data = plan.kernel(x, y)
         except Exception as error:
-            refuse(error, op, (input, other), {})
+            return instead(error, op, (input, other), {})
         made._meta = plan.out
         made._storage = made._view = made._edge = None
         a = input._edge if input._view is None else input._node
@@ -367,12 +388,12 @@ def unary(op: Op) -> Callable:
             if modes.local.functions and (found := answered(eager(op), (input,), {})) is not UNSERVED:
                 return found
             return run(op, plan, (input,))
-        x = input._data
         made = new(Tensor)
         try:
+            x = input._data
             made._data = data = plan.kernel(x)
         except Exception as error:
-            refuse(error, op, (input,), {})
+            return instead(error, op, (input,), {})
         made._meta = plan.out
         made._storage = made._view = made._edge = None
         a = input._edge if input._view is None else input._node
@@ -416,12 +437,13 @@ def shaped(op: Op) -> Callable:
     def miss(input, args, kwargs):
         (operand,), attrs = bound(op, (input, *args), kwargs)
         plan = known_plan(op, (operand,), attrs)
-        if any(type(a) is float for a in attrs.values()):
+        given = (*args, *kwargs.values())
+        if any([type(a) is float for a in given]):
             return plan  # 0.0 and -0.0 are one key
-        if exact or not (args or kwargs):
+        if exact or not any([isinstance(a, (int, tuple)) for a in given]):
             table = named if kwargs else plans
             key = (args, tuple(kwargs.items())) if kwargs else args
-            if not _constant(key):  # a list; or a tensor, whose value may be another next time
+            if not is_constant(given):  # a list; or a tensor, whose value may be another next time
                 return plan
             if len(table) >= LIMIT:
                 table.clear()
@@ -457,12 +479,12 @@ def shaped(op: Op) -> Callable:
             ):
                 return found
             return run(op, plan, (input,))
-        x = input._data
         out = new(Tensor)
         try:
+            x = input._data
             out._data = data = plan.kernel(x)
         except Exception as error:
-            refuse(error, op, (input,), plan.attrs)
+            return instead(error, op, (input,), plan.attrs)
         out._meta = plan.out
         parent = input._view
         base = data.base
@@ -484,15 +506,18 @@ def shaped(op: Op) -> Callable:
             elif not copies:
                 op.reference(x, **plan.attrs)  # says why it can't be a view
         a = input._edge if parent is None else input._node
-        if a is not None and plan.flows:
+        out._edge = None
+        if a is None or not plan.flows:
+            return out
+        if saves_none:
             n = out._edge = new(Light)
             n.plan = plan
             n.edges = (a,)
         else:
-            out._edge = None
+            record(plan, (input,), (out,), (data,))
         return out
 
-    def apply_saving(input, *args, **kwargs):
+    def apply_hiding(input, *args, **kwargs):
         if kwargs and "out" in kwargs:
             return _leaving(op, (input, *args), kwargs)
         if OPEN and (found := answered(eager(op), (input, *args), kwargs)) is not UNSERVED:
@@ -503,13 +528,13 @@ def shaped(op: Op) -> Callable:
             (input,) = lifted(op, (input,))
         return run(op, find(input, args, kwargs), (input,))
 
-    saves_none = op.saves == () and len(op.all_outputs) == 1 and (not op.differentiable or bool(op.rules))
-    return apply if saves_none else apply_saving
+    saves_none = op.saves == () and bool(op.rules)
+    return apply if len(op.all_outputs) == 1 else apply_hiding
 
 
 def run_general(op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
     """Run an op that is bound already."""
-    if not all([isinstance(x, Tensor) for x in operands]):  # noqa: C419 - a list is quicker
+    if not all([isinstance(x, Tensor) for x in operands]):
         operands = lifted(op, operands)
     if modes.CHANGED and modes.local.autocast is not None:
         operands = recast(op.name, operands)
@@ -524,9 +549,7 @@ def known_plan(op: Op, operands: tuple, attrs: dict[str, Any]) -> Plan:
     key: Any = tuple([None if x is None else x._meta for x in operands])
     try:
         if attrs:
-            key = (key, tuple(attrs.values()))
-            if op.traits.elementwise or not LOOSE.isdisjoint([type(a) for a in attrs.values()]):
-                key = repr(key)  # tells 1 from 1.0 and 0.0 from -0.0
+            key = (key, *[a if type(a) is int else spelled(a) for a in attrs.values()])
         plan = plans.get(key)
     except (TypeError, RecursionError) as error:  # an argument without hash or text, which no rule looked at
         refuse(error, op, operands, attrs)
@@ -534,7 +557,6 @@ def known_plan(op: Op, operands: tuple, attrs: dict[str, Any]) -> Plan:
 
 
 _general: dict[Op, dict] = {}
-LOOSE = frozenset((float, bool))  # whose values may equal others: 1.0 and True are 1, -0.0 is 0.0
 
 
 def ternary(op: Op) -> Callable:
@@ -570,12 +592,12 @@ def ternary(op: Op) -> Callable:
             plan = remember(plans, key, plan_for(op, (input, second, third), {}))
         if modes.CHANGED and modes.special():
             return run(op, plan, (input, second, third))
-        x, y = input._data, second._data
         out = new(Tensor)
         try:
+            x, y = input._data, second._data
             out._data = data = plan.kernel(x, y, None if third is None else third._data)
         except Exception as error:
-            refuse(error, op, (input, second, third), {})
+            return instead(error, op, (input, second, third), {})
         out._meta = plan.out
         out._storage = out._view = out._edge = None
         a = input._edge if input._view is None else input._node
@@ -616,54 +638,59 @@ def _leaving(op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:
     return writer_of_out[0](op.name, eager(op), args, rest, out)
 
 
-def general(op: Op) -> Callable:
-    """A function of any operands and arguments.  The memo is keyed by operands' types and arguments."""
-    calls: dict[tuple, tuple[Plan, tuple | None]] = memo()
-    exact = not op.traits.elementwise  # see `shaped`
+def general(op: Op, act: Callable[[Op, Plan, tuple], Any] = run) -> Callable:
+    """A function of any operands and arguments.  The memo is keyed by operands' types and arguments.
+
+    act: what is done with plan and operands; an in-place form overwrites the first.
+    """
+    calls: dict[tuple, tuple[Plan | None, Callable | None]] = memo()
+
+    def asked() -> Callable:
+        """What a class that overrides functions is told was called."""
+        return eager(op) if act is run else apply
 
     def miss(key, args, kwargs):
-        if (found := met(eager(op), args, kwargs)) is not UNSERVED:
+        if (found := met(asked(), args, kwargs)) is not UNSERVED:
             return found
         operands, attrs = bound(op, args, kwargs)
-        if modes.CHANGED and modes.local.autocast is not None:
+        if not all([x is None or isinstance(x, Tensor) for x in operands]):
+            operands = lifted(op, operands)
+        operands = tuple(operands)
+        if act is run and modes.CHANGED and modes.local.autocast is not None:
             return run_general(op, operands, attrs)
-        if not exact or op.variadic or not all(x is None or isinstance(x, Tensor) for x in operands):
-            return run_general(op, operands, attrs)
-        plan = plan_for(op, operands, attrs)
-        # Where each operand stands among the arguments: a name, a number, or None for one that was left out.
-        given = [*enumerate(args), *kwargs.items()]
-        places = tuple([next((at for at, arg in given if arg is x), None) for x in operands])
-        found = all(x is None or at is not None for x, at in zip(operands, places, strict=True))
-        tensors = [id(x) for _, x in given if isinstance(x, Tensor)]
-        told_apart = len(set(tensors)) == len(tensors)  # of one tensor given twice, only one place is found
-        told_apart = told_apart and set(tensors) <= {id(x) for x in operands}  # others are read: linspace's
-        if found and told_apart and all(isinstance(x, Tensor) or _constant(x) for _, x in given):
+        plan = known_plan(op, operands, attrs)
+        if key is not None and key not in calls:
             if len(calls) >= LIMIT:
                 calls.clear()
-            straight = not kwargs and places == tuple(range(len(args)))
-            calls[key] = (plan, None if straight else places)
-        return run(op, plan, operands)
+            calls[key] = ONCE  # most shapes that come once come no more
+        elif key is not None and calls.get(key) is ONCE:
+            calls[key] = UNKNOWN  # unless this call tells where operands stand
+            told = told_apart(args, kwargs)
+            if told is not None:
+                found = operands if told[0] is args else tuple(lifted(op, bound(op, *told)[0]))
+                pick = picker(op, *told, found)
+                if pick is not None:
+                    calls[key] = (plan, None if pick is straight else pick)
+        return act(op, plan, operands)
 
     def apply(*args, **kwargs):
-        if OPEN and (found := answered(eager(op), args, kwargs)) is not UNSERVED:
+        if OPEN and (found := answered(asked(), args, kwargs)) is not UNSERVED:
             return found
-        if kwargs and "out" in kwargs:
+        if kwargs and "out" in kwargs and act is run:
             return _leaving(op, args, kwargs)
-        key = tuple(
-            [a._meta if isinstance(a, Tensor) else a if type(a) not in LOOSE else repr(a) for a in args]
-        )
-        if kwargs:
-            key = (key, *[(k, a._meta if isinstance(a, Tensor) else a if type(a) not in LOOSE else repr(a))
-                          for k, a in kwargs.items()])  # fmt: skip
+        key = None
         try:
-            plan, places = calls[key]
-        except (KeyError, TypeError):
+            key = tuple([a._meta if type(a) is Tensor else a if type(a) is int else spelled(a) for a in args])
+            if kwargs:
+                key = (key, *kwargs, *map(spelled, kwargs.values()))
+            plan, pick = calls[key]
+            if plan is None:
+                return miss(key, args, kwargs)
+        except KeyError:
             return miss(key, args, kwargs)
-        if places is not None:
-            args = tuple(
-                [None if at is None else args[at] if type(at) is int else kwargs[at] for at in places]
-            )
-        return run(op, plan, args)
+        except (TypeError, RecursionError):  # an argument without hash, or nested without end
+            return miss(None, args, kwargs)
+        return act(op, plan, args if pick is None else pick(args, kwargs))
 
     return apply
 
@@ -680,13 +707,6 @@ def _no_operand(op: Op, given: Iterable[tuple[str, Any]]) -> ArgumentError | Non
             if x is not None or name not in op.optional:
                 return ArgumentError(f"{call}: {name} must be a tensor, not {type(x).__name__}")
     return None
-
-
-def _constant(key: Any) -> bool:
-    """Whether an argument will always mean what it means now."""
-    if isinstance(key, tuple):
-        return all(_constant(item) for item in key)
-    return key is None or key is Ellipsis or isinstance(key, (int, float, complex, str, DType, Device))
 
 
 def torch_names(kwargs: dict[str, Any]) -> dict[str, Any]:
