@@ -335,7 +335,7 @@ def into_out(case: Case, theirs: Callable, ours: Callable) -> None:
             found = function(input, *args, **kwargs, out=given)
             if any(a is not b for a, b in zip(flat(found), outs, strict=True)):
                 raise Differs("what is returned is not what out= gave")
-            return outs
+            return given
 
         return call
 
@@ -348,8 +348,9 @@ def _plain(sample: Any) -> Any:
     """The sample without gradients."""
     with torch.no_grad():
         made = type(sample)(
-            _held(sample.input), args=_held(tuple(sample.args)), kwargs=_held(dict(sample.kwargs))
-        )
+            _held(sample.input), args=_held(tuple(sample.args)), kwargs=_held(dict(sample.kwargs)),
+            output_process_fn_grad=sample.output_process_fn_grad,
+        )  # fmt: skip
     return made
 
 
