@@ -49,6 +49,7 @@ def elementwise(
     refuses: bool = False,
     lower: lowering.Lowering | None = None,
     complex: str | None = None,
+    storage: bool = False,
     **record: Any,
 ) -> Op:
     """Enter an elementwise op.
@@ -62,6 +63,7 @@ def elementwise(
     grad       as in Op, or "derived" from the body, or None for an op that has none.
     dtypes     what the dtype computed in may be; others raise DTypeError.
     complex    as in Op: whether it may be complex, too.
+    storage    whether it takes float8 (see Traits).
     movement   halves stay halves: the op is about how numbers are written.
     refuses    there are values of its operands that it raises an error for.
     lower      where one scalar body can't say it for every dtype.
@@ -74,16 +76,16 @@ def elementwise(
         categories = (*categories, "complex")
 
     def infer(*types: Type | None, **attrs: Any) -> Type:
-        given = tuple(t for t in types if t is not None)
+        given = types if None not in types else tuple(t for t in types if t is not None)
         computed, returned = rule(*given, **attrs)
         if isinstance(computed, DType) and computed.category not in categories:
             raise DTypeError(f"{name}: does not take {computed.name}", remedy)
-        shape = given[0].shape if len(given) == 1 else broadcast_shapes(name, *(t.shape for t in given))
+        shape = given[0].shape if len(given) == 1 else broadcast_shapes(name, *[t.shape for t in given])
         device = given[0].device if len(given) == 1 else common_device(name, *given)
         return type_of(returned, shape, device)
 
     def casts(*types: Type | None, **attrs: Any) -> tuple:
-        computed = rule(*(t for t in types if t is not None), **attrs)[0]
+        computed = rule(*[t for t in types if t is not None], **attrs)[0]
         return computed if isinstance(computed, tuple) else (computed,) * len(types)
 
     if isinstance(body, str):
@@ -109,7 +111,12 @@ def elementwise(
         complex=complex,
         lower=lower or lowering.pointwise(body),
         traits=Traits(
-            elementwise=True, commutative=commutative, inplace=inplace, movement=movement, refuses=refuses
-        ),
+            elementwise=True,
+            commutative=commutative,
+            inplace=inplace,
+            movement=movement,
+            refuses=refuses,
+            storage=storage,
+        ),  # fmt: skip
         **({"samples": samples} | more | record),
     )

@@ -32,6 +32,7 @@ class Traits:
     halves stay halves.  creation: has no tensor operand.  host: runs on the host only (its output's shape
     depends on values).  mutates: the operands it writes, by name (optimizer updates).  refuses: there are
     values of its operands that it raises an error for, so it runs even where nobody needs what it returns.
+    storage: takes float8, too, in which nothing is computed; views and what only moves elements do anyway.
     """
 
     view: bool = False
@@ -45,6 +46,7 @@ class Traits:
     host: bool = False
     mutates: tuple[str, ...] = ()
     refuses: bool = False
+    storage: bool = False
 
 
 SEQUENCE: Any = object()  # stands in _kinds for tuples and lists, whose items say what kind they are

@@ -14,10 +14,10 @@ import numpy as np
 
 from ..ir.dtypes import on_default_change
 from ..ir.errors import DeviceError, LaminaError
-from ..ir.execute import executor
+from ..ir.execute import executor, with_attrs
 from ..ir.op import REGISTRY, Op, Rule
 from ..ir.shapes import fitting
-from ..ir.types import Type
+from ..ir.types import CPU, Type
 from .kernels import Gradients, choose, choose_backward
 
 ndarray, asarray = np.ndarray, np.asarray
@@ -36,12 +36,16 @@ class Plan:
     plain arrays; what they return fits the operands.  raw_vjp: the same for the general form, not fitted;
     unused: the cotangents of all outputs but the first.  simple: there is one visible output, no view.
     link: what a view made by this plan is, as a chain of one.  gradients: what may compute all of them at
-    once, on arrays that are not small.
+    once, on arrays that are not small.  writer: f(first array, others) that writes the result over the first,
+    which it fits.
+
+    What is about gradients, and `writer`, is filled in when first asked for (`__getattr__`); of two threads
+    that ask at once each fills in the same.
     """
 
     __slots__ = (
         "op", "attrs", "types", "outs", "out", "kernel", "small", "rules", "sources", "floats", "flows",
-        "recipes", "link", "quick", "simple", "raw_vjp", "vjp", "unused", "gradients",
+        "recipes", "link", "quick", "simple", "raw_vjp", "vjp", "unused", "gradients", "writer",
     )  # fmt: skip
 
     foreign = False  # a custom function's stand-in for a plan says True: its backward is the user's code
@@ -64,61 +68,79 @@ class Plan:
     vjp: Callable | None
     unused: tuple[None, ...]
     gradients: Gradients | None
+    writer: Callable
 
     def __init__(self, op: Op, types: tuple[Type | None, ...], attrs: dict[str, Any]):
         self.op, self.types, self.attrs = op, types, attrs
         reference, self.outs = executor(op, types, attrs)
         self.out = self.outs[0]
-        if self.out.device.type != "cpu":
+        if self.out.device is not CPU and self.out.device.type != "cpu":
             raise DeviceError(f"{op.name}: there is no device {self.out.device} here", "use device='cpu'")
         self.kernel = choose(op, types, attrs, self.outs, reference)
+        traits = op.traits
+        self.simple = len(self.outs) - len(op.hidden) == 1 and not traits.view and not traits.host
+        self.recipes = {}
+        if traits.view:
+            self.link = ((op.name, tuple(attrs.items())),)
+
+    def __getattr__(self, name: str) -> Any:
+        """What is about gradients or writes, when first asked for: of a plan that runs once mostly never."""
+        if name not in Plan.__slots__:
+            raise AttributeError(f"a plan has no {name}", name=name, obj=self)
+        if name == "writer":
+            self.writer = _writing(self)
+        else:
+            self._plan_gradients()
+        return getattr(self, name)
+
+    def _plan_gradients(self) -> None:
+        op, types, attrs = self.op, self.types, self.attrs
         everyone = [t for t in (*types, *self.outs) if t is not None]
         floats = [t.dtype for t in everyone if t.dtype.inexact]
         self.small = not op.traits.host and (
-            all(t.small or (not t.dtype.inexact and t.size <= 16_384) for t in everyone)
-            and all(d is floats[0] for d in floats)
+            all([t.small or (not t.dtype.inexact and t.size <= 16_384) for t in everyone])
+            and all([d is floats[0] for d in floats])
         )
         self.sources = tuple(
             (n in op.operands, op.operands.index(n) if n in op.operands else op.all_outputs.index(n))
             for n in op.saves
         )
         both = (*types, *self.outs)
-        self.rules = tuple(r and _compiled(r, op.saves, attrs, both) for r in op.rules) if op.rules else None
-        self.vjp = op.vjp
-        if op.complex == "analytic" and any(t.dtype.is_complex for t in everyone):
-            self._conjugate()
+        rules = tuple(r and _compiled(r, op.saves, attrs, both) for r in op.rules) if op.rules else None
+        vjp = op.vjp
+        if op.complex == "analytic" and any([t.dtype.is_complex for t in everyone]):
+            rules, vjp = self._conjugated(rules, vjp)
+        self.rules, self.vjp = rules, vjp
         visible = len(self.outs) - len(op.hidden)
-        self.simple = visible == 1 and not op.traits.view and not op.traits.host
         self.unused = (None,) * (len(self.outs) - 1)
-        self.quick, self.raw_vjp = None, None
-        if self.small and visible == 1:
-            self.raw_vjp = op.vjp
-            self.quick = op.quick_grad(both, attrs) if op.quick_grad else None
-            if self.quick is None and self.rules is not None:
-                fits = op.traits.elementwise and self.out.ndim > 0 and all(t is self.out for t in types)
-                self.quick = self.rules if fits else tuple(map(_fitted, self.rules, types))
-        inexact = any(t.dtype.inexact for t in self.outs[:visible])  # a cast to integers ends history
+        alone = self.small and visible == 1
+        quick = op.quick_grad(both, attrs) if alone and op.quick_grad else None
+        if alone and quick is None and rules is not None:
+            fits = op.traits.elementwise and self.out.ndim > 0 and all([t is self.out for t in types])
+            quick = rules if fits else tuple(map(_fitted, rules, types))
+        self.quick, self.raw_vjp = quick, op.vjp if alone else None
+        inexact = any([t.dtype.inexact for t in self.outs[:visible]])  # a cast to integers ends history
         self.floats = tuple(
             inexact and t is not None and t.dtype.inexact and op.differentiates(min(i, len(op.operands) - 1))
             for i, t in enumerate(types)
         )
-        self.flows, self.recipes = all(self.floats), {}
+        self.flows = all(self.floats)
         found = op.differentiable and not self.small
         self.gradients = choose_backward(op, types, attrs, self.outs) if found else None
-        self.link = ((op.name, tuple(attrs.items())),)
 
-    def _conjugate(self) -> None:
-        """Make the rules of an analytic function those of PyTorch's convention, dL/da + i dL/db.
+    def _conjugated(self, rules: tuple | None, vjp: Callable | None) -> tuple[tuple | None, Callable | None]:
+        """The rules of an analytic function, or its vjp, by PyTorch's convention, dL/da + i dL/db.
 
         That is g times conj(f'), where a rule gives g * f': so conj(conj(g) * f').  A rule that looks at the
         cotangent alone, and at no complex number, is the same without.
         """
         fixed = not any(isinstance(x, complex) for x in self.attrs.values())
-        if self.rules is not None:
-            pairs = zip(self.op.rules, self.rules, strict=True)
-            self.rules = tuple(f and (f if fixed and not r.arrays else _conjugating(f)) for r, f in pairs)
-        elif self.vjp is not None and (self.op.saves or not fixed):
-            self.vjp = _conjugating_vjp(self.vjp)
+        if rules is not None:
+            pairs = zip(self.op.rules, rules, strict=True)
+            return tuple(f and (f if fixed and not r.arrays else _conjugating(f)) for r, f in pairs), vjp
+        if vjp is not None and (self.op.saves or not fixed):
+            return rules, _conjugating_vjp(vjp)
+        return rules, vjp
 
     def recipe(self, needs: tuple[bool, ...]) -> tuple | bool:
         """What to save where these operands want a gradient: (kind, position) per entry of `op.saves`.
@@ -148,6 +170,20 @@ class Plan:
                 made = ()
         self.recipes[needs] = made
         return made
+
+
+def _writing(plan: Plan) -> Callable:
+    op, kernel = plan.op, plan.kernel
+    if op.write is not None:
+        return with_attrs(op.write, plan.attrs)
+    if type(kernel) is np.ufunc:
+        return lambda first, *others: kernel(first, *others, out=first)
+
+    def write(first: np.ndarray, *others: np.ndarray | None) -> None:
+        found = kernel(first, *others)
+        first[...] = found[0] if type(found) is tuple else found
+
+    return write
 
 
 def fit_array(h: Any, kind: Type) -> np.ndarray:

@@ -22,8 +22,9 @@ import ml_dtypes
 import numpy as np
 
 from ..ir.errors import ArgumentError, ArgumentValueError, DimError, LaminaError, OutOfMemoryError
+from .overriding import OPEN, UNSERVED, answered, met_late
 from .places import STANDS_FOR, is_internal, is_pythons
-from .tensor import Tensor
+from .tensor import Tensor, tensor_of
 
 # What is told as what, the first that fits.  Others stay as they are.
 TOLD: tuple[tuple[type[Exception], type[LaminaError]], ...] = (
@@ -38,7 +39,9 @@ TOLD: tuple[tuple[type[Exception], type[LaminaError]], ...] = (
     (ArithmeticError, ArgumentValueError),
     (UnboundLocalError, ArgumentValueError),  # a variable that no branch set
 )
-_LIBRARIES = tuple(os.path.dirname(os.path.abspath(str(m.__file__))) + os.sep for m in (np, ml_dtypes))
+_PLACES = [os.path.dirname(os.path.abspath(str(m.__file__))) for m in (np, ml_dtypes)]
+_PLACES.append(os.path.join(os.path.dirname(_PLACES[0]), "scipy"))  # which is not loaded for this
+_LIBRARIES = tuple(place + os.sep for place in _PLACES)
 
 
 def _is_users(traceback: TracebackType | None) -> bool:
@@ -141,14 +144,20 @@ def refusing(function: Callable, call: str | None = None, takes_out: bool = Fals
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if OPEN and (found := answered(wrapper, args, kwargs)) is not UNSERVED:
+            return found
         if takes_out and "out" in kwargs:
             out = kwargs.pop("out")
             if out is not None:
                 # Not by `wrapper`: who looks through closures for code of the user's would go in circles.
                 return writer_of_out[0](name, refusing(function, name), args, kwargs, out)
+        if takes_out and args and type(args[0]) is np.ndarray:  # as operators take it: as a tensor
+            args = (tensor_of(args[0]), *args[1:])
         try:
             return function(*args, **kwargs)
         except Exception as error:
+            if (found := met_late(wrapper, args, kwargs)) is not UNSERVED:
+                return found
             refuse(error, name, function, args, kwargs)
 
     return wrapper

@@ -18,6 +18,7 @@ from ..ir.types import CPU, Device, Type, type_of
 from . import modes
 from .changes import advance_objects
 from .graph import Edge, Leaf, Node, Owner, Port, hooks_of
+from .layouts import Layout, strided
 from .storage import Apart, Storage
 
 new = object.__new__
@@ -57,8 +58,8 @@ class Tensor:
     """
 
     # _resting: the leaf of a tensor that stopped requiring gradients, which mostly isn't set; see
-    # requires_grad_.
-    __slots__ = ("_data", "_meta", "_edge", "_storage", "_view", "_resting", "__weakref__")
+    # requires_grad_.  __dict__: what users hang on a tensor, made when something is.
+    __slots__ = ("_data", "_meta", "_edge", "_storage", "_view", "_resting", "__weakref__", "__dict__")
 
     _data: np.ndarray
     _meta: Type
@@ -77,13 +78,15 @@ class Tensor:
         kind = (dtype or dtypes.default_dtype()).numpy
         sizes = args[0] if len(args) == 1 and isinstance(args[0], Size) else args
         if sizes and all(isinstance(n, int) for n in sizes):
-            return tensor_of(np.zeros(tuple(sizes), kind))
+            return retyped(tensor_of(np.zeros(tuple(sizes), kind)), cls)
         if len(args) > 1 or not hasattr(args[0] if args else (), "__len__"):
             raise ArgumentError(
                 "Tensor(…): takes sizes, or one sequence of numbers", "lamina.tensor(2.0) is 0-d"
             )
         data = args[0] if args else ()
-        return tensor_of(np.array(data._data if isinstance(data, Tensor) else data, dtype=kind))
+        if cls is not Tensor and isinstance(data, Tensor):
+            return retyped(Tensor.detach(data), cls)
+        return retyped(tensor_of(np.array(data._data if isinstance(data, Tensor) else data, dtype=kind)), cls)
 
     # ---- what it is ----
     @property
@@ -111,11 +114,12 @@ class Tensor:
         return self._data.nbytes
 
     @property
-    def layout(self) -> str:
-        return "strided"
+    def layout(self) -> Layout:
+        return strided
 
     is_cpu = True
-    is_cuda = is_sparse = is_quantized = is_meta = False
+    is_cuda = is_sparse = is_sparse_csr = is_quantized = is_meta = False
+    is_nested = is_mkldnn = is_mps = is_xpu = is_xla = is_ipu = is_hpu = is_mtia = is_maia = is_vulkan = False
 
     def size(self, dim: int | None = None) -> Size | int:
         """The shape, or its entry `dim`."""
@@ -374,7 +378,7 @@ class Tensor:
 class Parameter(Tensor):
     """A tensor that a module owns and an optimizer updates."""
 
-    __slots__ = ("__dict__",)
+    __slots__ = ()
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True):
         made = new(cls)
@@ -389,11 +393,30 @@ class Parameter(Tensor):
         return made.requires_grad_(requires_grad)
 
     def __reduce__(self):
-        return (_restore_parameter, (wrap(self._data, self._meta), self.requires_grad))
+        restored = _restore_parameter, (wrap(self._data, self._meta), self.requires_grad, type(self))
+        return (*restored, fields(self)) if fields(self) else restored
 
 
-def _restore_parameter(data: Tensor, requires_grad: bool) -> Parameter:
-    return Parameter(data, requires_grad)
+def _restore_parameter(data: Tensor, requires_grad: bool, cls: type = Parameter) -> Parameter:
+    return cls(data, requires_grad)
+
+
+def retyped(x: Tensor, cls: type) -> Any:
+    """The same memory and history as a tensor of another class; `x` itself where it is of that already."""
+    if type(x) is cls:
+        return x
+    made = new(cls)
+    made._data, made._meta, made._edge = x._data, x._meta, x._edge
+    made._storage, made._view = x._storage, x._view
+    return made
+
+
+_fields_of = vars(Tensor)["__dict__"].__get__
+
+
+def fields(x: Tensor) -> dict[str, Any]:
+    """What a user hung on a tensor, by name."""
+    return _fields_of(x)
 
 
 class Retained:
