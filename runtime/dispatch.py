@@ -29,7 +29,7 @@ from .levels import run_through
 from .overriding import OPEN, UNSERVED, answered, met
 from .places import USERS, here, spell
 from .plan import LIMIT, Plan, described, memo, remember
-from .refusal import given, told, writer_of_out
+from .refusal import flags_of, given, require_flags, told, writer_of_out
 from .return_types import return_type
 from .storage import Literal, Storage
 from .tensor import Tensor, tensor_of, wrap
@@ -133,7 +133,13 @@ def refuse(error: Exception, op: Op, operands: Iterable[Any], attrs: dict[str, A
 def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
     """The user's call as the record takes it.  Raises ArgumentError naming what is no tensor."""
     try:
-        operands, attrs = op.bind(*args, **torch_names(kwargs))
+        kwargs = torch_names(kwargs)
+        flags = _flags.get(op)
+        if flags is None:
+            flags = _flags[op] = flags_of(op.bind)
+        if flags:
+            require_flags(op.name, flags, args, kwargs)
+        operands, attrs = op.bind(*args, **kwargs)
         if attrs and not _SETTLED.issuperset([type(a) for a in attrs.values()]):
             attrs = {name: settled(op, name, a) for name, a in attrs.items()}
         return operands, attrs
@@ -151,6 +157,7 @@ def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str,
         raise mine[0] from mine[1]
 
 
+_flags: dict[Op, tuple] = {}  # the arguments of an op that are True or False
 _SETTLED = frozenset((int, float, bool, str, type(None), DType))
 
 

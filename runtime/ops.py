@@ -15,7 +15,7 @@ from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
 from .autocasting import autocasting
 from .dispatch import eager
 from .overriding import OPEN, UNSERVED, answered
-from .refusal import refusing
+from .refusal import refusing, require_flag
 from .tensor import Tensor
 
 # What PyTorch's factories take besides the record's own arguments, and the only values Lamina has for them.
@@ -36,6 +36,8 @@ def _factory(op: Op) -> Callable:
             given = {**kwargs, "requires_grad": True} if requires_grad else kwargs
             if (found := answered(make, args, given)) is not UNSERVED:
                 return found
+        if type(requires_grad) is not bool:
+            require_flag(op.name, "requires_grad", requires_grad)
         for name, allowed in _IGNORED.items():
             if name in kwargs and kwargs.pop(name) not in allowed:
                 raise ArgumentError(f"{op.name}({name}=…) is not supported")

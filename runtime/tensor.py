@@ -388,6 +388,10 @@ class Parameter(Tensor):
             data._storage = Storage()
         made._data, made._meta, made._storage, made._view = data._data, data._meta, data._storage, None
         made._node = None
+        if not isinstance(requires_grad, (bool, int)):
+            raise ArgumentError(
+                f"Parameter(requires_grad): must be a bool, not {type(requires_grad).__name__}"
+            )
         return made.requires_grad_(requires_grad)
 
     def __reduce__(self):

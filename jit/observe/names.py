@@ -95,7 +95,8 @@ def runs_user_code(value: Any) -> bool:
 
 def wraps_user(function: types.FunctionType) -> bool:
     """Whether a function of the library's stands around one of the user's, as under `@no_grad()`."""
-    return any(runs_user_code(contents(cell)) for cell in function.__closure__ or ())
+    held = [contents(cell) for cell in function.__closure__ or ()]
+    return any(value is not function and runs_user_code(value) for value in held)  # one may know itself
 
 
 def is_librarys(value: Any) -> bool:
