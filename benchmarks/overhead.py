@@ -54,7 +54,7 @@ COMMON = {
     "softmax 32": "b.softmax(1)",
     "log_softmax": "F.log_softmax(x, 1)",
     "log_softmax 32": "F.log_softmax(b, 1)",
-    "layer_norm": "F.layer_norm(x, (4,), row, row)",
+    "layer_norm": "F.layer_norm(x, (4,), row, bias)",
     "layer_norm 32": "F.layer_norm(b, (32,))",
     "cross_entropy": "F.cross_entropy(x, labels)",
     "cross_entropy 32": "F.cross_entropy(b, labels32)",
@@ -205,7 +205,7 @@ def surroundings(library, grad: bool) -> dict:
     nn = library.nn
     return {
         "L": library, "F": nn.functional, "x": of(4, 4), "y": of(4, 4), "b": of(32, 32), "row": of(4),
-        "one": of(1, 4), "scalar": library.tensor(0.5), "labels": library.tensor([0, 1, 2, 3]),
+        "bias": of(4), "one": of(1, 4), "scalar": library.tensor(0.5), "labels": library.tensor([0, 1, 2, 3]),
         "labels32": library.arange(32), "mask": library.tensor(generator.random((4, 4)) > 0.5),
         "idx": library.tensor([0, 2, 3]), "places": library.tensor([[0], [2], [3], [1]]),
         "layer": nn.Linear(4, 4), "nothing": nn.Sequential(nn.Identity()),
@@ -424,7 +424,7 @@ def main() -> None:
         f"MLP step                             {figures['MLP step'][2]:.2f}   (aim: 0.40)",
         f"LSTM cell x 10 and backward          {figures[LSTM][2]:.2f}   (aim: 0.60)",
         f"a new shape, median of {len(FRESH)} calls      {once:.0f} us  (aim: 15 us)",
-        f"what else is common: {len(rest) - len(slow)} of {len(rest)} rows take at most PyTorch's time (aim: all)",
+        f"what else is common: {len(rest) - len(slow)} of {len(rest)} rows within PyTorch's time (aim: all)",
     ]
     print(*summary, sep="\n")
     if arguments.write:

@@ -39,7 +39,7 @@ def executor(
         quick = op.quick(types, attrs)
         if quick is not None:
             return quick, outs
-    run = _with_attrs(op.reference, attrs)
+    run = with_attrs(op.reference, attrs)
     if conversions:
         run = _converting(run, conversions)
     if isinstance(inferred, tuple):
@@ -90,7 +90,7 @@ def operand_dtypes(
     return tuple(found)
 
 
-def _with_attrs(reference: Callable, attrs: Mapping[str, Any]) -> Callable:
+def with_attrs(reference: Callable, attrs: Mapping[str, Any]) -> Callable:
     """`reference` with its keyword-only arguments fixed."""
     if not attrs:
         return reference

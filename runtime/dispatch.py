@@ -20,11 +20,12 @@ from ..ir.dtypes import DType, from_numpy_dtype
 from ..ir.errors import ArgumentError, LaminaError
 from ..ir.op import Op
 from ..ir.shapes import number_dtype, result_dtype
-from ..ir.types import Device, Type, type_of
+from ..ir.types import Type, type_of
 from . import modes
 from .autocasting import recast
 from .graph import Light, Port, Saving
 from .history import make_view, record
+from .keys import ONCE, UNKNOWN, is_constant, picker, spelled, straight, told_apart
 from .levels import run_through
 from .overriding import OPEN, UNSERVED, answered, met
 from .places import USERS, here, spell
@@ -43,12 +44,13 @@ EAGER: dict[Op, Callable] = {}
 def lift(kind: Type, value: Any) -> Tensor:
     """A Python number as a 0-d tensor of the dtype it takes beside an operand of `kind`.
 
-    Those beside floating kinds are kept, as a bare one costs NumPy 280 ns a call; but no zero, as -0.0 ==
-    0.0.
+    They are kept, as a bare one costs NumPy 280 ns a call: beside floating kinds by their value, zeros and
+    those beside others by their text, as -0.0 == 0.0 and 1.0 == 1.
     """
-    kept = type(value) in (float, int) and value and kind.dtype.category == "float"
+    kept = type(value) is int or (type(value) is float and kind.dtype.category == "float")
+    key = value if kept and value and kind.dtype.category == "float" else repr(value) if kept else None
     if kept:
-        known = kind.scalars.get(value)
+        known = kind.scalars.get(key)
         if known is not None:
             return known
     given = value
@@ -68,7 +70,7 @@ def lift(kind: Type, value: Any) -> Tensor:
     if kept:
         if len(kind.scalars) >= 256:
             kind.scalars.clear()
-        kind.scalars[value] = made
+        kind.scalars[key] = made
     return made
 
 
@@ -423,12 +425,13 @@ def shaped(op: Op) -> Callable:
     def miss(input, args, kwargs):
         (operand,), attrs = bound(op, (input, *args), kwargs)
         plan = known_plan(op, (operand,), attrs)
-        if any(type(a) is float for a in attrs.values()):
+        given = (*args, *kwargs.values())
+        if any([type(a) is float for a in given]):
             return plan  # 0.0 and -0.0 are one key
-        if exact or not (args or kwargs):
+        if exact or not any([isinstance(a, (int, tuple)) for a in given]):
             table = named if kwargs else plans
             key = (args, tuple(kwargs.items())) if kwargs else args
-            if not _constant(key):  # a list; or a tensor, whose value may be another next time
+            if not is_constant(given):  # a list; or a tensor, whose value may be another next time
                 return plan
             if len(table) >= LIMIT:
                 table.clear()
@@ -491,15 +494,18 @@ def shaped(op: Op) -> Callable:
             elif not copies:
                 op.reference(x, **plan.attrs)  # says why it can't be a view
         a = input._edge if parent is None else input._node
-        if a is not None and plan.flows:
+        out._edge = None
+        if a is None or not plan.flows:
+            return out
+        if saves_none:
             n = out._edge = new(Light)
             n.plan = plan
             n.edges = (a,)
         else:
-            out._edge = None
+            record(plan, (input,), (out,), (data,))
         return out
 
-    def apply_saving(input, *args, **kwargs):
+    def apply_hiding(input, *args, **kwargs):
         if kwargs and "out" in kwargs:
             return _leaving(op, (input, *args), kwargs)
         if OPEN and (found := answered(eager(op), (input, *args), kwargs)) is not UNSERVED:
@@ -510,13 +516,13 @@ def shaped(op: Op) -> Callable:
             (input,) = lifted(op, (input,))
         return run(op, find(input, args, kwargs), (input,))
 
-    saves_none = op.saves == () and len(op.all_outputs) == 1 and (not op.differentiable or bool(op.rules))
-    return apply if saves_none else apply_saving
+    saves_none = op.saves == () and bool(op.rules)
+    return apply if len(op.all_outputs) == 1 else apply_hiding
 
 
 def run_general(op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
     """Run an op that is bound already."""
-    if not all([isinstance(x, Tensor) for x in operands]):  # noqa: C419 - a list is quicker
+    if not all([isinstance(x, Tensor) for x in operands]):
         operands = lifted(op, operands)
     if modes.CHANGED and modes.local.autocast is not None:
         operands = recast(op.name, operands)
@@ -531,9 +537,7 @@ def known_plan(op: Op, operands: tuple, attrs: dict[str, Any]) -> Plan:
     key: Any = tuple([None if x is None else x._meta for x in operands])
     try:
         if attrs:
-            key = (key, tuple(attrs.values()))
-            if op.traits.elementwise or not LOOSE.isdisjoint([type(a) for a in attrs.values()]):
-                key = repr(key)  # tells 1 from 1.0 and 0.0 from -0.0
+            key = (key, *[a if type(a) is int else spelled(a) for a in attrs.values()])
         plan = plans.get(key)
     except (TypeError, RecursionError) as error:  # an argument without hash or text, which no rule looked at
         refuse(error, op, operands, attrs)
@@ -541,7 +545,6 @@ def known_plan(op: Op, operands: tuple, attrs: dict[str, Any]) -> Plan:
 
 
 _general: dict[Op, dict] = {}
-LOOSE = frozenset((float, bool))  # whose values may equal others: 1.0 and True are 1, -0.0 is 0.0
 
 
 def ternary(op: Op) -> Callable:
@@ -623,54 +626,59 @@ def _leaving(op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:
     return writer_of_out[0](op.name, eager(op), args, rest, out)
 
 
-def general(op: Op) -> Callable:
-    """A function of any operands and arguments.  The memo is keyed by operands' types and arguments."""
-    calls: dict[tuple, tuple[Plan, tuple | None]] = memo()
-    exact = not op.traits.elementwise  # see `shaped`
+def general(op: Op, act: Callable[[Op, Plan, tuple], Any] = run) -> Callable:
+    """A function of any operands and arguments.  The memo is keyed by operands' types and arguments.
+
+    act: what is done with plan and operands; an in-place form overwrites the first.
+    """
+    calls: dict[tuple, tuple[Plan | None, Callable | None]] = memo()
+
+    def asked() -> Callable:
+        """What a class that overrides functions is told was called."""
+        return eager(op) if act is run else apply
 
     def miss(key, args, kwargs):
-        if (found := met(eager(op), args, kwargs)) is not UNSERVED:
+        if (found := met(asked(), args, kwargs)) is not UNSERVED:
             return found
         operands, attrs = bound(op, args, kwargs)
-        if modes.CHANGED and modes.local.autocast is not None:
+        if not all([x is None or isinstance(x, Tensor) for x in operands]):
+            operands = lifted(op, operands)
+        operands = tuple(operands)
+        if act is run and modes.CHANGED and modes.local.autocast is not None:
             return run_general(op, operands, attrs)
-        if not exact or op.variadic or not all(x is None or isinstance(x, Tensor) for x in operands):
-            return run_general(op, operands, attrs)
-        plan = plan_for(op, operands, attrs)
-        # Where each operand stands among the arguments: a name, a number, or None for one that was left out.
-        given = [*enumerate(args), *kwargs.items()]
-        places = tuple([next((at for at, arg in given if arg is x), None) for x in operands])
-        found = all(x is None or at is not None for x, at in zip(operands, places, strict=True))
-        tensors = [id(x) for _, x in given if isinstance(x, Tensor)]
-        told_apart = len(set(tensors)) == len(tensors)  # of one tensor given twice, only one place is found
-        told_apart = told_apart and set(tensors) <= {id(x) for x in operands}  # others are read: linspace's
-        if found and told_apart and all(isinstance(x, Tensor) or _constant(x) for _, x in given):
+        plan = known_plan(op, operands, attrs)
+        if key is not None and key not in calls:
             if len(calls) >= LIMIT:
                 calls.clear()
-            straight = not kwargs and places == tuple(range(len(args)))
-            calls[key] = (plan, None if straight else places)
-        return run(op, plan, operands)
+            calls[key] = ONCE  # most shapes that come once come no more
+        elif key is not None and calls.get(key) is ONCE:
+            calls[key] = UNKNOWN  # unless this call tells where operands stand
+            told = told_apart(args, kwargs)
+            if told is not None:
+                found = operands if told[0] is args else tuple(lifted(op, bound(op, *told)[0]))
+                pick = picker(op, *told, found)
+                if pick is not None:
+                    calls[key] = (plan, None if pick is straight else pick)
+        return act(op, plan, operands)
 
     def apply(*args, **kwargs):
-        if OPEN and (found := answered(eager(op), args, kwargs)) is not UNSERVED:
+        if OPEN and (found := answered(asked(), args, kwargs)) is not UNSERVED:
             return found
-        if kwargs and "out" in kwargs:
+        if kwargs and "out" in kwargs and act is run:
             return _leaving(op, args, kwargs)
-        key = tuple(
-            [a._meta if isinstance(a, Tensor) else a if type(a) not in LOOSE else repr(a) for a in args]
-        )
-        if kwargs:
-            key = (key, *[(k, a._meta if isinstance(a, Tensor) else a if type(a) not in LOOSE else repr(a))
-                          for k, a in kwargs.items()])  # fmt: skip
+        key = None
         try:
-            plan, places = calls[key]
-        except (KeyError, TypeError):
+            key = tuple([a._meta if type(a) is Tensor else a if type(a) is int else spelled(a) for a in args])
+            if kwargs:
+                key = (key, *kwargs, *map(spelled, kwargs.values()))
+            plan, pick = calls[key]
+            if plan is None:
+                return miss(key, args, kwargs)
+        except KeyError:
             return miss(key, args, kwargs)
-        if places is not None:
-            args = tuple(
-                [None if at is None else args[at] if type(at) is int else kwargs[at] for at in places]
-            )
-        return run(op, plan, args)
+        except (TypeError, RecursionError):  # an argument without hash, or nested without end
+            return miss(None, args, kwargs)
+        return act(op, plan, args if pick is None else pick(args, kwargs))
 
     return apply
 
@@ -687,13 +695,6 @@ def _no_operand(op: Op, given: Iterable[tuple[str, Any]]) -> ArgumentError | Non
             if x is not None or name not in op.optional:
                 return ArgumentError(f"{call}: {name} must be a tensor, not {type(x).__name__}")
     return None
-
-
-def _constant(key: Any) -> bool:
-    """Whether an argument will always mean what it means now."""
-    if isinstance(key, tuple):
-        return all(_constant(item) for item in key)
-    return key is None or key is Ellipsis or isinstance(key, (int, float, complex, str, DType, Device))
 
 
 def torch_names(kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -141,6 +141,9 @@ def _install_views() -> None:
         setattr(Tensor, name + "_", refusing(reshaped_in_place(ops.FUNCTIONS[name], name + "_"), name + "_"))
 
 
+_fill_with, _copy_from = inplace(REGISTRY["fill"]), inplace(REGISTRY["copy"])
+
+
 # ---- indexing ----------------------------------------------------------------------------------------------
 class NotBasic(Exception):
     """An item that is no int, slice, None or Ellipsis."""
@@ -156,7 +159,14 @@ def _key(item: Any) -> Any:
     raise NotBasic
 
 
+def _basic_key(index: Any) -> tuple:
+    """An index of ints, slices, None and Ellipsis as something that can be hashed.  Raises NotBasic."""
+    items = index if type(index) is tuple else (index,)
+    return tuple([item if type(item) is int else _key(item) for item in items])
+
+
 _basic_index = eager(REGISTRY["basic_index"])
+_setitem_of_any = ops.FUNCTIONS["setitem_"]
 _getitem_of_any = refusing(COMPOSITES["getitem"].function, "x[index]")
 
 
@@ -173,7 +183,7 @@ def _getitem(self: Tensor, index: Any) -> Tensor:
         return _basic_index(self, index)
     if kind is tuple:
         try:
-            return _basic_index(self, tuple([_key(item) for item in index]))
+            return _basic_index(self, _basic_key(index))
         except NotBasic:
             pass
     return _getitem_of_any(self, index)
@@ -190,7 +200,17 @@ def _setitem(self: Tensor, index: Any, value: Any) -> None:
             value = lift(self._meta, value)
         else:
             value = tensor_of(np.asarray(value, self._meta.dtype.numpy))
-    ops.FUNCTIONS["setitem_"](self, index, value)
+    kind = type(index)
+    if (kind is int and self._meta.ndim) or kind is slice or kind is tuple:
+        try:
+            part = _basic_index(self, index if kind is int else _basic_key(index))
+        except NotBasic:
+            pass
+        else:
+            if value._meta.shape == part._meta.shape or not value._meta.ndim:  # others may not fit
+                _copy_from(part, value)
+                return
+    _setitem_of_any(self, index, value)
 
 
 def _iterate(self: Tensor) -> Iterator[Tensor]:
@@ -344,7 +364,7 @@ def _type(self: Tensor, dtype: DType | None = None) -> Any:
 # ---- in place, by hand -------------------------------------------------------------------------------------
 def _zero(self: Tensor) -> Tensor:
     """Set every element to zero."""
-    return write(REGISTRY["fill"], (self,), {"value": 0})
+    return _fill_with(self, 0)
 
 
 def _fill_diagonal(self: Tensor, fill_value: int | float | bool, wrap: bool = False) -> Tensor:
@@ -370,13 +390,12 @@ def _fill(self: Tensor, value: Any) -> Tensor:
         if value._meta.ndim:
             raise ShapeError("fill_(value): value must be 0-d", f"value: {value._meta}")
         return write(REGISTRY["copy"], (self, value), {})
-    fill = REGISTRY["fill"]
-    return write(fill, *fill.bind(self, value))
+    return _fill_with(self, value)
 
 
 def _copy(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     """Write the values of `src`, broadcast and cast, into this tensor."""
-    return write(REGISTRY["copy"], (self, src), {})
+    return _copy_from(self, src)
 
 
 def _write_part(part: Tensor, value: Any) -> None:

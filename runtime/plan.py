@@ -14,7 +14,7 @@ import numpy as np
 
 from ..ir.dtypes import on_default_change
 from ..ir.errors import DeviceError, LaminaError
-from ..ir.execute import executor
+from ..ir.execute import executor, with_attrs
 from ..ir.op import REGISTRY, Op, Rule
 from ..ir.shapes import fitting
 from ..ir.types import CPU, Type
@@ -36,15 +36,16 @@ class Plan:
     plain arrays; what they return fits the operands.  raw_vjp: the same for the general form, not fitted;
     unused: the cotangents of all outputs but the first.  simple: there is one visible output, no view.
     link: what a view made by this plan is, as a chain of one.  gradients: what may compute all of them at
-    once, on arrays that are not small.
+    once, on arrays that are not small.  writer: f(first array, others) that writes the result over the first,
+    which it fits.
 
-    What is about gradients is filled in when it is first asked for (`__getattr__`); two threads that ask at once
-    fill in the same.
+    What is about gradients, and `writer`, is filled in when first asked for (`__getattr__`); of two threads
+    that ask at once each fills in the same.
     """
 
     __slots__ = (
         "op", "attrs", "types", "outs", "out", "kernel", "small", "rules", "sources", "floats", "flows",
-        "recipes", "link", "quick", "simple", "raw_vjp", "vjp", "unused", "gradients",
+        "recipes", "link", "quick", "simple", "raw_vjp", "vjp", "unused", "gradients", "writer",
     )  # fmt: skip
 
     foreign = False  # a custom function's stand-in for a plan says True: its backward is the user's code
@@ -67,6 +68,7 @@ class Plan:
     vjp: Callable | None
     unused: tuple[None, ...]
     gradients: Gradients | None
+    writer: Callable
 
     def __init__(self, op: Op, types: tuple[Type | None, ...], attrs: dict[str, Any]):
         self.op, self.types, self.attrs = op, types, attrs
@@ -82,10 +84,13 @@ class Plan:
             self.link = ((op.name, tuple(attrs.items())),)
 
     def __getattr__(self, name: str) -> Any:
-        """The half about gradients, when first asked for it: a plan that runs once is mostly never."""
+        """What is about gradients or writes, when first asked for: of a plan that runs once mostly never."""
         if name not in Plan.__slots__:
             raise AttributeError(f"a plan has no {name}", name=name, obj=self)
-        self._plan_gradients()
+        if name == "writer":
+            self.writer = _writing(self)
+        else:
+            self._plan_gradients()
         return getattr(self, name)
 
     def _plan_gradients(self) -> None:
@@ -165,6 +170,20 @@ class Plan:
                 made = ()
         self.recipes[needs] = made
         return made
+
+
+def _writing(plan: Plan) -> Callable:
+    op, kernel = plan.op, plan.kernel
+    if op.write is not None:
+        return with_attrs(op.write, plan.attrs)
+    if type(kernel) is np.ufunc:
+        return lambda first, *others: kernel(first, *others, first)
+
+    def write(first: np.ndarray, *others: np.ndarray | None) -> None:
+        found = kernel(first, *others)
+        first[...] = found[0] if type(found) is tuple else found
+
+    return write
 
 
 def fit_array(h: Any, kind: Type) -> np.ndarray:

@@ -117,7 +117,8 @@ class Tensor:
         return "strided"
 
     is_cpu = True
-    is_cuda = is_sparse = is_quantized = is_meta = False
+    is_cuda = is_sparse = is_sparse_csr = is_quantized = is_meta = False
+    is_nested = is_mkldnn = is_mps = is_xpu = is_xla = is_ipu = is_hpu = is_mtia = is_maia = is_vulkan = False
 
     def size(self, dim: int | None = None) -> Size | int:
         """The shape, or its entry `dim`."""

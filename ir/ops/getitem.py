@@ -60,6 +60,11 @@ def setitem_(input, index, value):
 
 def split_index(input: Any, index: Any) -> tuple[Any, tuple]:
     """The view of the basic part, and for each of its leading dimensions the tensor that picks, or None."""
+    if hasattr(index, "dtype") and 0 < index.ndim <= input.ndim:  # one tensor, as most are that hold any
+        if not is_mask(index):
+            return input, (index,)
+        _check_mask(index, input.shape, 0)
+        return input, _columns(index)
     basic: list[Any] = []
     picks: list[Any] = []  # along the view's dimensions
     for item in _spread(input, index):
@@ -80,12 +85,18 @@ def split_index(input: Any, index: Any) -> tuple[Any, tuple]:
         else:
             _check_mask(item, input.shape, _used(basic))
             basic.extend([_WHOLE] * item.ndim)
-            picks.extend(REGISTRY["argwhere"](item)[:, d] for d in range(item.ndim))
+            picks.extend(_columns(item))
     while picks and picks[-1] is None:
         picks.pop()
     plain = all(item == _WHOLE for item in basic)
     view = input if plain and picks else basic_index(input, tuple(basic))
     return view, tuple(picks)
+
+
+def _columns(mask: Any) -> tuple:
+    """The indices of where a mask is true, one for each of its dimensions."""
+    places = REGISTRY["argwhere"](mask)
+    return tuple([places[:, d] for d in range(mask.ndim)])
 
 
 def _used(basic: list) -> int:
