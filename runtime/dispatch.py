@@ -20,7 +20,7 @@ from ..ir.dtypes import DType, from_numpy_dtype
 from ..ir.errors import ArgumentError, LaminaError
 from ..ir.op import Op
 from ..ir.shapes import number_dtype, result_dtype
-from ..ir.types import Type, type_of
+from ..ir.types import CPU, Type, type_of
 from . import modes
 from .autocasting import recast
 from .graph import Light, Port, Saving
@@ -219,6 +219,8 @@ def run_watched(op: Op, plan: Plan, operands: tuple) -> Any:
         found = run_through(op, plan, operands)
         if found is not NotImplemented:
             return found
+    if plan.out.device is not CPU:
+        modes.tell("refuse", "a tensor on the meta device has no values")
     try:
         arrays = plan.kernel(*[None if x is None else x._data for x in operands])
     except Exception as error:

@@ -12,6 +12,7 @@ from typing import Any
 from ..ir import ops as _records  # noqa: F401 - importing them enters them into the registry
 from ..ir.errors import ArgumentError
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
+from . import modes
 from .autocasting import autocasting
 from .dispatch import eager
 from .overriding import OPEN, UNSERVED, answered
@@ -41,6 +42,9 @@ def _factory(op: Op) -> Callable:
         for name, allowed in _IGNORED.items():
             if name in kwargs and kwargs.pop(name) not in allowed:
                 raise ArgumentError(f"{op.name}({name}=…) is not supported")
+        if modes.CHANGED and not op.operands and kwargs.get("device") is None:
+            if modes.local.device is not None:
+                kwargs["device"] = modes.local.device
         out = kwargs.get("out")
         if isinstance(out, Tensor) and kwargs.get("dtype") is None and "dtype" in op.attrs:
             kwargs["dtype"] = out.dtype

@@ -29,6 +29,7 @@ from ..ir.ops.complex import pairs as parted
 from ..ir.own_files import replacing
 from ..ir.types import Device
 from . import modes
+from .meta import NoValues, NoValuesError
 from .methods import require_cpu
 from .tensor import Parameter, Size, Tensor, tensor_of, wrap
 
@@ -76,6 +77,10 @@ class _Writer:
             return {"complex": [self.write(value.real, path), self.write(value.imag, path)]}
         if isinstance(value, Tensor):
             wide = value._meta.dtype is dtypes.complex128
+            if type(value._data) is NoValues:
+                raise NoValuesError(
+                    f"save(…): {path} is on the meta device and has no values", f"tensor: {value._meta}"
+                )
             made: dict[str, Any] = {"tensor": self._entry(parted(value._data) if wide else value._data, path)}
             if wide:
                 made["pairs"] = True

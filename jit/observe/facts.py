@@ -225,6 +225,9 @@ class Facts:
         if not of_lamina(type(x)):
             self.refuse(f"{why.text} is of a class of the user's own that derives from Tensor")
             return
+        if x._meta.device.type != "cpu":
+            self.refuse(f"{why.text} is on the meta device, and has no values")
+            return
         if is_lazy(x):
             self.refuse(f"{why.text} has no shape yet: the first call of its module makes it")
             return
@@ -302,6 +305,9 @@ class Facts:
         if issubclass(type(value), Tensor):
             if not of_lamina(type(value)):
                 self.refuse(f"{name} is of a class of the user's own that derives from Tensor")
+                return value
+            if value._meta.device.type != "cpu":
+                self.refuse(f"{name} is on the meta device, and has no values")
                 return value
             self.guards.part.lines.append(f"v = S[{at}]")
             self._slot_of(value, at, reason)
