@@ -13,12 +13,15 @@ from .facade import (
     cuda,
     fft,
     linalg,
+    nested,
     overrides,
     random,
     signal,
+    sparse,
     special,
     utils,
 )
+from .facade import future as __future__
 from .facade.amp import autocast, get_autocast_dtype, is_autocast_enabled
 from .facade.compiler import _dynamo, compile
 from .facade.late import __getattr__  # the compiler, and ops entered later
@@ -31,6 +34,11 @@ from .ir.dtypes import (
     bfloat16,
     complex64,
     complex128,
+    float8_e4m3fn,
+    float8_e4m3fnuz,
+    float8_e5m2,
+    float8_e5m2fnuz,
+    float8_e8m0fnu,
     float16,
     float32,
     float64,
@@ -40,6 +48,9 @@ from .ir.dtypes import (
     int64,
     set_default_dtype,
     uint8,
+    uint16,
+    uint32,
+    uint64,
 )
 from .ir.dtypes import bool_ as _bool
 from .ir.dtypes import default_dtype as get_default_dtype

@@ -1,13 +1,16 @@
-"""What the face hands on only when it is asked for: the compiler, which loads LLVM, and ops entered later."""
+"""What the face hands on only when it is asked for: the compiler, which loads LLVM, the array API standard's
+namespace, and ops entered later.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import Any
 
-from ..runtime import ops
+from ..ir.errors import ArgumentValueError
+from ..runtime import Tensor, ops
 
-ROOMS = ("jit",)
+ROOMS = ("jit", "array_api")
 
 
 def __getattr__(name: str) -> Any:
@@ -15,3 +18,16 @@ def __getattr__(name: str) -> Any:
     if name in ROOMS:
         return import_module(f"{__name__.partition('.')[0]}.{name}")
     return ops.__getattr__(name)
+
+
+def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
+    """The functions of the array API standard for tensors.  Raises ArgumentValueError for another version."""
+    found = __getattr__("array_api")
+    if api_version not in (None, found.__array_api_version__):
+        raise ArgumentValueError(
+            f"__array_namespace__(api_version): there is {found.__array_api_version__!r}, not {api_version!r}"
+        )
+    return found
+
+
+setattr(Tensor, "__array_namespace__", __array_namespace__)  # noqa: B010 - as the methods of runtime/methods.py

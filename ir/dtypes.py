@@ -18,7 +18,7 @@ from .errors import ArgumentError, DTypeError
 class DType:
     """An element type.  There is exactly one object for each, so `is` compares them."""
 
-    __slots__ = ("name", "short", "numpy", "category", "itemsize", "compute", "inexact")
+    __slots__ = ("name", "short", "numpy", "category", "itemsize", "compute", "inexact", "traced", "storage")
 
     def __init__(self, name: str, short: str, numpy: np.dtype, category: str):
         self.name, self.short, self.numpy, self.category = name, short, numpy, category
@@ -26,6 +26,8 @@ class DType:
         self.inexact = category in ("float", "complex")  # stands for real or complex numbers: has gradients
         # Halves are storage types: sums and products of them are taken in float32, and rounded once after.
         self.compute = self
+        self.traced = False  # whether graphs and kernels hold it; eager's tensors hold all
+        self.storage = False  # whether it is held, moved and converted, and nothing is computed in it
 
     @property
     def is_floating_point(self) -> bool:
@@ -37,7 +39,7 @@ class DType:
 
     @property
     def is_signed(self) -> bool:
-        return self.name not in ("bool", "uint8")
+        return self.name not in ("bool", "float8_e8m0fnu") and self not in UNSIGNED
 
     def to_real(self) -> DType:
         """The element type of a complex type's parts; any other type itself."""
@@ -68,17 +70,32 @@ int32 = DType("int32", "i32", np.dtype(np.int32), "int")
 int16 = DType("int16", "i16", np.dtype(np.int16), "int")
 int8 = DType("int8", "i8", np.dtype(np.int8), "int")
 uint8 = DType("uint8", "u8", np.dtype(np.uint8), "int")
+uint16 = DType("uint16", "u16", np.dtype(np.uint16), "int")
+uint32 = DType("uint32", "u32", np.dtype(np.uint32), "int")
+uint64 = DType("uint64", "u64", np.dtype(np.uint64), "int")
 bool_ = DType("bool", "bool", np.dtype(np.bool_), "bool")
+float8_e4m3fn = DType("float8_e4m3fn", "f8_e4m3", np.dtype(ml_dtypes.float8_e4m3fn), "float")
+float8_e5m2 = DType("float8_e5m2", "f8_e5m2", np.dtype(ml_dtypes.float8_e5m2), "float")
+float8_e4m3fnuz = DType("float8_e4m3fnuz", "f8_e4m3fnuz", np.dtype(ml_dtypes.float8_e4m3fnuz), "float")
+float8_e5m2fnuz = DType("float8_e5m2fnuz", "f8_e5m2fnuz", np.dtype(ml_dtypes.float8_e5m2fnuz), "float")
+float8_e8m0fnu = DType("float8_e8m0fnu", "f8_e8m0", np.dtype(ml_dtypes.float8_e8m0fnu), "float")
 complex128 = DType("complex128", "c128", np.dtype(np.complex128), "complex")
 complex64 = DType("complex64", "c64", np.dtype(np.complex64), "complex")
-float16.compute = bfloat16.compute = float32
+FLOAT8 = (float8_e4m3fn, float8_e5m2, float8_e4m3fnuz, float8_e5m2fnuz, float8_e8m0fnu)
+for _narrow in (float16, bfloat16, *FLOAT8):
+    _narrow.compute = float32
+for _stored in FLOAT8:
+    _stored.storage = True
 _PARTS = {complex128: float64, complex64: float32}
 
 ALL = (float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8, bool_)  # what kernels know
 FLOATS = (float64, float32, float16, bfloat16)
 INTEGERS = (int64, int32, int16, int8, uint8)
 COMPLEX = (complex128, complex64)
-EVERY = ALL + COMPLEX  # what tensors hold
+UNSIGNED = (uint8, uint16, uint32, uint64)
+EVERY = ALL + COMPLEX + UNSIGNED[1:] + FLOAT8  # what tensors hold
+for _kernels_know in ALL:
+    _kernels_know.traced = True
 
 NAMES = frozenset(d.name for d in EVERY)
 _by_name = {d.name: d for d in EVERY} | {d.short: d for d in EVERY}
@@ -123,7 +140,7 @@ def default_dtype() -> DType:
 def set_default_dtype(dtype: DType) -> None:
     """Make `dtype` the element type of new floating tensors.  Raises ArgumentError for any other."""
     global _default
-    if not isinstance(dtype, DType) or dtype.category != "float":
+    if not isinstance(dtype, DType) or dtype.category != "float" or dtype.storage:
         shown = dtype if isinstance(dtype, DType) else f"a {type(dtype).__name__}"
         raise ArgumentError(f"set_default_dtype(dtype): a floating dtype is needed, not {shown}")
     _default = dtype
@@ -135,22 +152,73 @@ def promote(a: DType, b: DType) -> DType:
     """The element type that holds both.
 
     Categories win over widths (int64 with float16 is float16), but float64 with complex64 is complex128;
-    uint8 with a signed type takes the next wider signed one; float16 with bfloat16 is float32.
+    an unsigned type with a signed one takes the next signed one that holds both; float16 with bfloat16 is
+    float32.  Raises DTypeError for uint64 with a signed type, and for float8 with another.
     """
     if a is b:
         return a
+    if a.storage or b.storage:
+        odd = a if a.storage else b
+        raise DTypeError(
+            f"{odd.name} does not promote: there is no type for {a.name} with {b.name}", "convert: x.float()"
+        )
     if a.category != b.category:
         if float64 in (a, b) and complex64 in (a, b):
             return complex128
         return a if _RANK[a.category] > _RANK[b.category] else b
     if a.category == "float":
         return float32 if {a, b} == {float16, bfloat16} else a if a.itemsize > b.itemsize else b
-    if uint8 in (a, b):
-        signed = b if a is uint8 else a
-        return int16 if signed is int8 else signed
-    return a if a.itemsize > b.itemsize else b
+    if a.is_signed is b.is_signed or a.category != "int":
+        return a if a.itemsize > b.itemsize else b
+    signed, unsigned = (a, b) if a.is_signed else (b, a)
+    if signed.itemsize > unsigned.itemsize:
+        return signed
+    if unsigned is uint64:
+        raise DTypeError(
+            f"no integer type holds both {a.name} and {b.name}",
+            "convert one: x.long(), or x.to(lamina.uint64)",
+        )
+    return {1: int16, 2: int32, 4: int64}[unsigned.itemsize]
 
 
 def category_at_least(dtype: DType, category: str) -> bool:
     """Whether `dtype` stands at or above `category` in bool < int < float < complex."""
     return _RANK[dtype.category] >= _RANK[category]
+
+
+def _narrowed(dtype: DType) -> Callable[[np.ndarray], np.ndarray]:
+    """What makes a copy of an array in a float8 type, rounded and saturated as PyTorch does it.
+
+    All are reached by way of float32.  float8_e4m3fn has no infinity: what is too large becomes its largest,
+    NaN stays NaN.  float8_e8m0fnu has neither sign nor zero: it holds magnitudes, 0 as the smallest of them.
+    Source: PyTorch 2.13's conversions, compared by bits (tests/peers); the rounding is that of ml_dtypes.
+    """
+
+    def narrow(array: np.ndarray) -> np.ndarray:
+        wide = array.astype(np.float32)
+        if dtype is float8_e4m3fn:
+            wide = np.clip(wide, -448, 448)
+        elif dtype is float8_e8m0fnu:
+            wide = np.abs(wide)
+        made = np.asarray(wide).astype(dtype.numpy)
+        if dtype is float8_e5m2:
+            made.view(np.uint8)[np.isnan(wide)] |= 0x7F
+        elif dtype is float8_e8m0fnu:
+            made.view(np.uint8)[wide == 0] = 0
+        return made
+
+    return narrow
+
+
+_NARROW = {d.numpy: _narrowed(d) for d in FLOAT8}
+
+
+def converter(dtype: np.dtype) -> Callable[[np.ndarray], np.ndarray] | None:
+    """What makes a copy of an array in `dtype`, where NumPy's `astype` does not do it as it should."""
+    return _NARROW.get(dtype)
+
+
+def converted(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """A copy of `array` in `dtype`, which Lamina knows."""
+    narrow = _NARROW.get(dtype)
+    return array.astype(dtype) if narrow is None else narrow(array)

@@ -49,6 +49,7 @@ def elementwise(
     refuses: bool = False,
     lower: lowering.Lowering | None = None,
     complex: str | None = None,
+    storage: bool = False,
     **record: Any,
 ) -> Op:
     """Enter an elementwise op.
@@ -62,6 +63,7 @@ def elementwise(
     grad       as in Op, or "derived" from the body, or None for an op that has none.
     dtypes     what the dtype computed in may be; others raise DTypeError.
     complex    as in Op: whether it may be complex, too.
+    storage    whether it takes float8 (see Traits).
     movement   halves stay halves: the op is about how numbers are written.
     refuses    there are values of its operands that it raises an error for.
     lower      where one scalar body can't say it for every dtype.
@@ -109,7 +111,12 @@ def elementwise(
         complex=complex,
         lower=lower or lowering.pointwise(body),
         traits=Traits(
-            elementwise=True, commutative=commutative, inplace=inplace, movement=movement, refuses=refuses
-        ),
+            elementwise=True,
+            commutative=commutative,
+            inplace=inplace,
+            movement=movement,
+            refuses=refuses,
+            storage=storage,
+        ),  # fmt: skip
         **({"samples": samples} | more | record),
     )

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from .dtypes import converter
 from .errors import DTypeError, GraphError, LaminaError
 from .op import Op
 from .types import Type
@@ -30,8 +31,7 @@ def executor(
     It is the record's reference itself wherever that is known to need nothing done to its operands and
     result.
     """
-    if op.complex is None:
-        refuse_complex(op, types)
+    refuse_untaken(op, types)
     inferred = op.infer(*types, **attrs)
     outs = inferred if isinstance(inferred, tuple) else (inferred,)
     conversions = operand_dtypes(op, types, attrs)
@@ -49,11 +49,18 @@ def executor(
     return run, outs
 
 
-def refuse_complex(op: Op, types: tuple[Type | None, ...]) -> None:
-    """Raise DTypeError for a complex operand of an op that takes none."""
-    odd = next((t for t in types if t is not None and t.dtype.is_complex), None)
-    if odd is not None:
-        raise DTypeError(f"{op.name}: does not take {odd.dtype.name}", "take its parts: x.real, x.imag")
+def refuse_untaken(op: Op, types: tuple[Type | None, ...]) -> None:
+    """Raise DTypeError for a complex operand of an op that takes none, and for float8 where it computes."""
+    for t in types:
+        if t is None or t.dtype.traced:
+            continue
+        if t.dtype.is_complex and op.complex is None:
+            raise DTypeError(f"{op.name}: does not take {t.dtype.name}", "take its parts: x.real, x.imag")
+        if t.dtype.storage and not (op.traits.movement or op.traits.view or op.traits.storage):
+            raise DTypeError(
+                f"{op.name}: does not take {t.dtype.name}, which is for storage alone",
+                "compute in another type and convert back: x.float()",
+            )
 
 
 def run_reference(
@@ -136,16 +143,21 @@ def _returns(op: Op, types: tuple, conversions: tuple, out: Type) -> bool:
 def _converting(run: Callable, conversions: tuple[tuple[int, np.dtype], ...]) -> Callable:
     if len(conversions) == 1 and conversions[0][0] == 0:
         dtype = conversions[0][1]
+        narrow = converter(dtype)
+        if narrow is not None:
+            return lambda array, *rest: run(narrow(array), *rest)
 
         def first(array, *rest):
             return run(array.astype(dtype), *rest)
 
         return first
 
+    narrows = [(i, dtype, converter(dtype)) for i, dtype in conversions]
+
     def each(*arrays):
         converted = list(arrays)
-        for i, dtype in conversions:
-            converted[i] = converted[i].astype(dtype)
+        for i, dtype, narrow in narrows:
+            converted[i] = converted[i].astype(dtype) if narrow is None else narrow(converted[i])
         return run(*converted)
 
     return each
@@ -177,7 +189,11 @@ def _checked(run: Callable, dtype: np.dtype, count: int) -> Callable:
 
 def _several(run: Callable, dtypes: tuple[np.dtype, ...]) -> Callable:
     def several(*arrays):
-        return tuple([_array(out, dtype) for out, dtype in zip(run(*arrays), dtypes, strict=True)])
+        found = run(*arrays)
+        for out, dtype in zip(found, dtypes, strict=True):
+            if out.__class__ is not Array or out.dtype is not dtype:
+                return tuple([_array(out, dtype) for out, dtype in zip(found, dtypes, strict=True)])
+        return found if type(found) is tuple else tuple(found)
 
     return several
 

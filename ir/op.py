@@ -10,7 +10,7 @@ gradient rule is written once, with ops and operators, and runs on every kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -32,6 +32,7 @@ class Traits:
     halves stay halves.  creation: has no tensor operand.  host: runs on the host only (its output's shape
     depends on values).  mutates: the operands it writes, by name (optimizer updates).  refuses: there are
     values of its operands that it raises an error for, so it runs even where nobody needs what it returns.
+    storage: takes float8, too, in which nothing is computed; views and what only moves elements do anyway.
     """
 
     view: bool = False
@@ -45,6 +46,7 @@ class Traits:
     host: bool = False
     mutates: tuple[str, ...] = ()
     refuses: bool = False
+    storage: bool = False
 
 
 SEQUENCE: Any = object()  # stands in _kinds for tuples and lists, whose items say what kind they are
@@ -292,6 +294,17 @@ def _plain_bind(op: Op) -> Callable[..., tuple[tuple, dict]]:
         return args + (None,) * (len(names) - len(args)), {}
 
     return bind
+
+
+def conjugates(op: Op, types: Iterable[Type | None], attrs: Mapping[str, Any]) -> bool:
+    """Whether cotangents are conjugated on their way into the rules of an op, and gradients on the way out.
+
+    A rule of an analytic function gives g * f', where PyTorch's convention is g * conj(f').  One that looks at the
+    cotangent alone, and at no complex number, is the same without.  types: of operands and outputs.
+    """
+    if op.complex != "analytic" or not any(t is not None and t.dtype.is_complex for t in types):
+        return False
+    return bool(op.saves) or any(isinstance(x, complex) for x in attrs.values())
 
 
 REGISTRY: dict[str, Op] = {}

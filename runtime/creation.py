@@ -31,6 +31,11 @@ def _array(name: str, data: Any, dtype: DType | None) -> np.ndarray:
         array = np.array(plain)
     except ValueError:
         raise ArgumentValueError(f"{name}(data): the rows of the nested sequence differ in length") from None
+    if dtype is dtypes.uint64 and array.dtype.kind in "fO":  # NumPy takes ints of 63 bits and of 64 as floats
+        exact = np.array(plain, object)
+        if all(isinstance(x, int) for x in exact.flat):
+            _check_fit(name, exact, dtype)
+            array = np.array(plain, np.uint64)
     known = array.dtype.kind in "biufcV" or dtypes.from_numpy_dtype(array.dtype) is not None
     if array.dtype.kind == "O" and all(isinstance(x, int) for x in array.flat):  # beyond 64 bits
         _check_fit(name, array, dtype if dtype is not None and dtype.category == "int" else dtypes.int64)
@@ -48,7 +53,7 @@ def _array(name: str, data: Any, dtype: DType | None) -> np.ndarray:
     if dtype is None:
         return array
     parted = array.dtype.kind == "c" and dtype.category in ("int", "float")
-    return (array.real if parted else array).astype(dtype.numpy)
+    return dtypes.converted(array.real if parted else array, dtype.numpy)
 
 
 def _first(data: Any) -> Any:
@@ -110,6 +115,12 @@ def new_tensor(
     return tensor(data, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad)
 
 
+def new(self: Tensor, *args: Any) -> Tensor:
+    """A tensor of this tensor's dtype: new([1, 2]) holds these numbers, new(2, 3) zeros of that shape."""
+    return Tensor(*args, dtype=self.dtype)
+
+
+setattr(Tensor, "new", refusing(new))  # noqa: B010 - a method, as those of methods.py
 setattr(Tensor, "new_tensor", refusing(new_tensor))  # noqa: B010 - a method, as those of methods.py
 
 

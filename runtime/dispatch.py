@@ -17,12 +17,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..ir.dtypes import DType, from_numpy_dtype
-from ..ir.errors import ArgumentError, LaminaError
+from ..ir.errors import ArgumentError, DTypeError, LaminaError
 from ..ir.op import Op
 from ..ir.shapes import number_dtype, result_dtype
 from ..ir.types import CPU, Type, type_of
 from . import modes
 from .autocasting import recast
+from .compound import NoArray, served
 from .graph import Light, Port, Saving
 from .history import make_view, record
 from .keys import ONCE, UNKNOWN, is_constant, picker, spelled, straight, told_apart
@@ -79,7 +80,10 @@ def lifted(op: Op, operands: Sequence[Any]) -> tuple[Any, ...]:
     kinds = [x._meta for x in operands if isinstance(x, Tensor)]
     kind = kinds[0] if kinds else None
     if kind is not None and len(kinds) > 1:
-        kind = type_of(result_dtype(*kinds), kind.shape, kind.device)
+        try:
+            kind = type_of(result_dtype(*kinds), kind.shape, kind.device)
+        except DTypeError:  # types that don't promote: one is an index, a mask, or what is written over
+            pass
     found: list[Tensor | None] = []
     for i, x in enumerate(operands):
         if isinstance(x, Tensor):
@@ -130,6 +134,16 @@ def refuse(error: Exception, op: Op, operands: Iterable[Any], attrs: dict[str, A
     if mine is None:
         raise error
     raise mine[0] from mine[1]
+
+
+def instead(error: Exception, op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    """What an op gives on tensors that have no one array, which made it fail; else raise, as `refuse`."""
+    if type(error) is NoArray:
+        try:
+            return served(op, tuple(operands), attrs)
+        except Exception as inner:
+            raise inner from inner.__cause__  # that there is no array is no part of the story
+    refuse(error, op, operands, attrs)
 
 
 def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
@@ -194,7 +208,7 @@ def run(op: Op, plan: Plan, operands: tuple) -> Any:
     try:
         arrays = plan.kernel(*[None if x is None else x._data for x in operands])
     except Exception as error:
-        refuse(error, op, operands, plan.attrs)
+        return instead(error, op, operands, plan.attrs)
     if not plan.simple:
         return finished(op, plan, operands, arrays if type(arrays) is tuple else (arrays,))
     out = new(Tensor)  # what most calls are
@@ -224,7 +238,7 @@ def run_watched(op: Op, plan: Plan, operands: tuple) -> Any:
     try:
         arrays = plan.kernel(*[None if x is None else x._data for x in operands])
     except Exception as error:
-        refuse(error, op, operands, plan.attrs)
+        return instead(error, op, operands, plan.attrs)
     return finished(op, plan, operands, arrays if type(arrays) is tuple else (arrays,))
 
 
@@ -233,7 +247,8 @@ def finished(op: Op, plan: Plan, operands: tuple, arrays: tuple) -> Any:
     outs = plan.outs
     if op.traits.host:  # only the values tell the sizes
         outs = [type_of(t.dtype, a.shape, t.device) for a, t in zip(arrays, outs, strict=True)]
-    outputs = tuple([wrap(a, t) for a, t in zip(arrays, outs, strict=True)][: len(arrays) - len(op.hidden)])
+    visible = arrays[: len(arrays) - len(op.hidden)] if op.hidden else arrays
+    outputs = tuple([wrap(a, t) for a, t in zip(visible, outs)])
     if op.traits.view:
         base = operands[0]._data
         a = arrays[0]
@@ -243,8 +258,12 @@ def finished(op: Op, plan: Plan, operands: tuple, arrays: tuple) -> Any:
             make_view(outputs[0], operands[0], plan.link)
         elif not op.traits.copies:
             op.reference(base, **plan.attrs)  # says why it can't be a view
-    if op.differentiable and (not modes.CHANGED or modes.is_grad_enabled()):
-        record(plan, operands, outputs, arrays)
+    if not modes.CHANGED or modes.local.records:
+        for x in operands:
+            if x is not None and (x._edge if x._view is None else x._node) is not None:
+                if op.differentiable:
+                    record(plan, operands, outputs, arrays)
+                break
     if modes.CHANGED and modes.local.hook is not None:
         hidden = [wrap(a, t) for a, t in zip(arrays[len(outputs) :], outs[len(outputs) :])]
         modes.local.hook(op, plan.attrs, operands, (*outputs, *hidden))
@@ -302,12 +321,12 @@ def binary(op: Op) -> Callable:
             if modes.local.functions and (found := answered(eager(op), (input, other), {})) is not UNSERVED:
                 return found
             return run(op, plan, (input, other))
-        x, y = input._data, other._data
         made = new(Tensor)
         try:
+            x, y = input._data, other._data
             made._data = data = plan.kernel(x, y)
         except Exception as error:
-            refuse(error, op, (input, other), {})
+            return instead(error, op, (input, other), {})
         made._meta = plan.out
         made._storage = made._view = made._edge = None
         a = input._edge if input._view is None else input._node
@@ -378,12 +397,12 @@ def unary(op: Op) -> Callable:
             if modes.local.functions and (found := answered(eager(op), (input,), {})) is not UNSERVED:
                 return found
             return run(op, plan, (input,))
-        x = input._data
         made = new(Tensor)
         try:
+            x = input._data
             made._data = data = plan.kernel(x)
         except Exception as error:
-            refuse(error, op, (input,), {})
+            return instead(error, op, (input,), {})
         made._meta = plan.out
         made._storage = made._view = made._edge = None
         a = input._edge if input._view is None else input._node
@@ -469,12 +488,12 @@ def shaped(op: Op) -> Callable:
             ):
                 return found
             return run(op, plan, (input,))
-        x = input._data
         out = new(Tensor)
         try:
+            x = input._data
             out._data = data = plan.kernel(x)
         except Exception as error:
-            refuse(error, op, (input,), plan.attrs)
+            return instead(error, op, (input,), plan.attrs)
         out._meta = plan.out
         parent = input._view
         base = data.base
@@ -582,12 +601,12 @@ def ternary(op: Op) -> Callable:
             plan = remember(plans, key, plan_for(op, (input, second, third), {}))
         if modes.CHANGED and modes.special():
             return run(op, plan, (input, second, third))
-        x, y = input._data, second._data
         out = new(Tensor)
         try:
+            x, y = input._data, second._data
             out._data = data = plan.kernel(x, y, None if third is None else third._data)
         except Exception as error:
-            refuse(error, op, (input, second, third), {})
+            return instead(error, op, (input, second, third), {})
         out._meta = plan.out
         out._storage = out._view = out._edge = None
         a = input._edge if input._view is None else input._node

@@ -1,9 +1,11 @@
 """Share memory with other libraries, both ways and without a copy: DLPack, and Python's buffer protocol.
 
 NumPy writes and reads the capsules, so that their memory is freed by its code and not by ours.  It knows no
-bfloat16: such an array travels as uint16, and the element type in the capsule is put right here.
+bfloat16 and no float8: such an array travels as unsigned integers, and the element type in the capsule is put
+right here.
 
-Source: the DLPack specification, version 1.0; PEP 688 for buffers (Python 3.12 and newer).
+Source: the DLPack specification, version 1.0, and 1.1 for float8's codes; PEP 688 for buffers (Python 3.12
+and newer).
 Importing this module hangs `__dlpack__`, `__dlpack_device__` and `__buffer__` on `Tensor`.
 """
 
@@ -14,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.dtypes import bfloat16
+from ..ir import dtypes
 from ..ir.errors import ArgumentError, DeviceError, DTypeError, LaminaError
 from . import modes
 from .history import storage_of
@@ -59,7 +61,13 @@ class _Versioned(ctypes.Structure):
 
 
 CAPSULES = {b"dltensor_versioned": _Versioned, b"dltensor": _Managed}
-CODE_UNSIGNED, CODE_BFLOAT = 1, 4
+CODE_UNSIGNED = 1
+CODES = {  # of the element types that NumPy has no capsule for
+    dtypes.bfloat16: 4, dtypes.float8_e4m3fn: 10, dtypes.float8_e4m3fnuz: 11, dtypes.float8_e5m2: 12,
+    dtypes.float8_e5m2fnuz: 13, dtypes.float8_e8m0fnu: 14,
+}  # fmt: skip
+BY_CODE = {(code, dtype.itemsize * 8): dtype for dtype, code in CODES.items()}
+BITS = {1: np.uint8, 2: np.uint16}  # what such an array travels as, by the size of an element
 # Memory that the CPU can read: its own, CUDA's and ROCm's pinned host memory, CUDA's managed memory.
 READABLE = (1, 3, 11, 13)
 DEVICES = {2: "cuda", 7: "vulkan", 8: "metal", 10: "rocm", 14: "oneapi"}
@@ -112,16 +120,16 @@ def export(
         raise ArgumentError(
             f"__dlpack__(stream): memory of the CPU has no stream, so None is needed, not {stream!r}"
         )
-    half = self._meta.dtype is bfloat16
-    plain = data.view(np.uint16) if half else data
+    code = CODES.get(self._meta.dtype)
+    plain = data if code is None else data.view(BITS[data.itemsize])
     try:
         capsule = plain.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
     except BufferError as error:
         raise ExportError(f"__dlpack__(): {error}", f"tensor: {self._meta}") from None
     if not copy:
         storage_of(self).expose()
-    if half:
-        _inside(capsule).code = CODE_BFLOAT
+    if code is not None:
+        _inside(capsule).code = code
     return capsule
 
 
@@ -131,11 +139,15 @@ def _dlpack_device(self: Tensor) -> tuple[int, int]:
 
 
 def _buffer(self: Tensor, flags: int) -> memoryview:
-    """The memory, for `memoryview(x)`.  Raises ExportError where it requires gradients, and for bfloat16."""
+    """The memory, for `memoryview(x)`.
+
+    Raises ExportError where it requires gradients, and for bfloat16 and float8.
+    """
     data = _shareable(self, "memoryview(x)")
-    if self._meta.dtype is bfloat16:
+    if self._meta.dtype in CODES:
         raise ExportError(
-            "memoryview(x): buffers have no code for bfloat16", "share x.float(), or use DLPack"
+            f"memoryview(x): buffers have no code for {self._meta.dtype.name}",
+            "share x.float(), or use DLPack",
         )
     storage_of(self).expose()
     return memoryview(data)
@@ -184,15 +196,15 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
         modes.tell("refuse", "from_dlpack(x) took in memory of another library")
     capsule = _capsule_of(ext_tensor)
     inside = _inside(capsule)
-    half = inside.code == CODE_BFLOAT and inside.bits == 16 and inside.lanes == 1
+    foreign = BY_CODE.get((inside.code, inside.bits)) if inside.lanes == 1 else None
     described = f"DLPack type code {inside.code}, {inside.bits} bits, {inside.lanes} lanes"
-    if half:
+    if foreign is not None:
         inside.code = CODE_UNSIGNED
     try:
         data = np.from_dlpack(_Carrier(capsule, (inside.device_type, inside.device_id)))
     except (BufferError, RuntimeError) as error:
         raise DTypeError(f"from_dlpack(x): {error}", f"given: {described}") from None
-    made = tensor_of(data.view(bfloat16.numpy) if half else data)
+    made = tensor_of(data if foreign is None else data.view(foreign.numpy))
     if copy:
         return tensor_of(made._data.copy())
     storage_of(made).expose()

@@ -80,7 +80,7 @@ def _may_be_native(op: Op, types: Types, outs: Types) -> bool:
     known = [t for t in (*types, *outs) if t is not None]
     if max([t.size for t in known]) <= LEAST or op.name in SLOWER:
         return False
-    return not any([t.dtype.is_complex for t in known])  # kernels are of real numbers
+    return all([t.dtype.traced for t in known])  # kernels are of real numbers
 
 
 def _is_plain(op: Op, types: Types, outs: Types) -> bool:

@@ -25,7 +25,7 @@ from ..ir.errors import (
     ShapeError,
 )
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
-from ..ir.types import CPU, Device, type_of
+from ..ir.types import CPU, RANK, Device, type_of
 from . import autograd, modes, ops
 from .changes import advance_objects
 from .dispatch import EAGER, eager, lift, operator
@@ -249,7 +249,8 @@ def number_in(data: np.ndarray) -> Any:
 def _tolist(self: Tensor) -> Any:
     """Nested lists of Python numbers."""
     data = self._data
-    found = data.astype(np.float32).tolist() if self._meta.dtype.name == "bfloat16" else data.tolist()
+    # NumPy's own types are of Python's kinds; of others, those of ml_dtypes, lists would hold their scalars
+    found = data.tolist() if data.dtype.isbuiltin == 1 else data.astype(np.float32).tolist()
     if modes.CHANGED:
         modes.tell("escape", self, "tolist", found)
     return found
@@ -393,6 +394,48 @@ def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
 def _type(self: Tensor, dtype: DType | None = None) -> Any:
     """The dtype's name, or the tensor cast to `dtype`."""
     return f"lamina.{self._meta.dtype.name}" if dtype is None else _to(self, dtype)
+
+
+def _view(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """The same elements in another shape, view(2, 3), or the same bytes as another dtype, view(dtype)."""
+    try:
+        return _view_of_shape(self, *args, **kwargs)
+    except ArgumentError:
+        dtype = kwargs.get("dtype", args[0] if args else None)
+        if len(args) + len(kwargs) != 1 or not isinstance(dtype, DType):
+            raise
+    return _view_of_bytes(self, dtype)
+
+
+_view_of_shape = ops.FUNCTIONS["view"]
+
+
+def _view_of_bytes(self: Tensor, dtype: DType) -> Tensor:
+    """The bytes read as another dtype; one of another size makes the last dimension longer or shorter.
+
+    It has no history, and sees writes and is seen by them.  Raises ShapeError where the bytes of a row don't
+    make whole elements, or don't lie side by side.
+    """
+    if modes.CHANGED:
+        modes.tell("refuse", f"view({dtype}) read a tensor's bytes as another type")
+    mine = self._meta.dtype
+    if dtype.itemsize != mine.itemsize and (not self._meta.ndim or self._data.strides[-1] != mine.itemsize):
+        raise ShapeError(
+            f"view({dtype}): elements of another size need a last dimension without gaps",
+            f"tensor: {self._meta}, strides {self.stride()}",
+            "x.contiguous() has none",
+        )
+    if self._meta.ndim and self._meta.shape[-1] * mine.itemsize % dtype.itemsize:
+        raise ShapeError(
+            f"view({dtype}): the last dimension of {self._meta} holds no whole number of {dtype.name}"
+        )
+    try:
+        data = self._data.view(dtype.numpy)
+    except ValueError as error:
+        raise ShapeError(f"view({dtype}): {error}", f"tensor: {self._meta}") from None
+    made = wrap(data, type_of(dtype, data.shape, self._meta.device))
+    made._storage = storage_of(self)
+    return made
 
 
 # ---- in place, by hand -------------------------------------------------------------------------------------
@@ -557,8 +600,6 @@ def _deepcopy(self: Tensor, memo: dict) -> Tensor:
 def _reduce(self: Tensor, protocol: int) -> tuple:
     if modes.CHANGED:
         modes.tell("refuse", "a tensor was pickled")
-    if not self.is_leaf:
-        raise GradError("only leaves can be pickled", f"tensor: {self._meta}", "use x.detach()")
     if isinstance(self, Parameter):
         return self.__reduce__()
     data = self._data
@@ -603,6 +644,15 @@ def _cuda(self: Tensor, device: Any = None) -> Tensor:
     return self
 
 
+_REVERSED = tuple(tuple(range(n))[::-1] for n in range(RANK + 1))
+_permute = eager(REGISTRY["permute"])
+
+
+def _turned(self: Tensor) -> Tensor:
+    """The tensor with its dimensions in reverse order."""
+    return _permute(self, _REVERSED[self._meta.ndim])
+
+
 def install() -> None:
     """Hang everything on `Tensor`; done once, when the runtime is imported."""
     named = {
@@ -611,7 +661,7 @@ def install() -> None:
         "item": _item, "tolist": _tolist, "__bool__": _truth, "__int__": _number(int),
         "__float__": _number(float), "__complex__": _number(complex), "__index__": _index,
         "numpy": _numpy, "__array__": _array, "to": _to,
-        "type": _type, "zero_": _zero, "fill_": _fill, "copy_": _copy,
+        "type": _type, "view": _view, "zero_": _zero, "fill_": _fill, "copy_": _copy,
         "fill_diagonal_": _fill_diagonal,
         "polygamma": lambda self, n: ops.polygamma(n, self),
         "polygamma_": lambda self, n: _copy(self, ops.polygamma(n, self)),
@@ -620,7 +670,7 @@ def install() -> None:
         "register_post_accumulate_grad_hook": _register_after, "__deepcopy__": _deepcopy,
         "__reduce_ex__": _reduce, "__copy__": _copy_object, "cpu": _cpu, "cuda": _cuda,
         "retains_grad": property(lambda self: retained(self) is not None),
-        "T": property(lambda self: ops.permute(self, tuple(range(self._meta.ndim))[::-1])),
+        "T": property(_turned),
         "mT": property(lambda self: ops.transpose(self, -2, -1)),
         "mH": property(lambda self: ops.adjoint(self)),
         "H": property(lambda self: ops.conj(ops.t(self))),

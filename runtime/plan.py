@@ -189,7 +189,7 @@ def _writing(plan: Plan) -> Callable:
     if op.write is not None:
         return with_attrs(op.write, plan.attrs)
     if type(kernel) is np.ufunc:
-        return lambda first, *others: kernel(first, *others, first)
+        return lambda first, *others: kernel(first, *others, out=first)
 
     def write(first: np.ndarray, *others: np.ndarray | None) -> None:
         found = kernel(first, *others)

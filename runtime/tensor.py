@@ -18,6 +18,7 @@ from ..ir.types import CPU, Device, Type, type_of
 from . import modes
 from .changes import advance_objects
 from .graph import Edge, Leaf, Node, Owner, Port, hooks_of
+from .layouts import Layout, strided
 from .meta import strides
 from .storage import Apart, Storage
 
@@ -114,8 +115,8 @@ class Tensor:
         return self._data.nbytes
 
     @property
-    def layout(self) -> str:
-        return "strided"
+    def layout(self) -> Layout:
+        return strided
 
     is_cuda = is_sparse = is_sparse_csr = is_quantized = False
     is_nested = is_mkldnn = is_mps = is_xpu = is_xla = is_ipu = is_hpu = is_mtia = is_maia = is_vulkan = False

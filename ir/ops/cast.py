@@ -49,7 +49,7 @@ def _cast_samples() -> list[Sample]:
 def _cast(input: np.ndarray, *, dtype: DType) -> np.ndarray:
     if input.dtype.kind == "c" and dtype.category in ("int", "float"):
         input = input.real
-    return input.astype(dtype.numpy)
+    return dtypes.converted(input, dtype.numpy)
 
 
 cast = define(

@@ -29,6 +29,7 @@ def _comparison(
     sign: str,
     commutative: bool = False,
     complex: str | None = None,
+    storage: bool = False,
 ) -> Op:
     return elementwise(
         name,
@@ -39,6 +40,7 @@ def _comparison(
         grad=None,
         commutative=commutative,
         complex=complex,
+        storage=storage,
         aliases=aliases,
         samples=_EQUALS,
         doc=f"Tell where input {sign} other, elementwise with broadcasting, as bool.  Comparing NaN gives "
@@ -46,8 +48,8 @@ def _comparison(
     )
 
 
-eq = _comparison("eq", np.equal, (), "==", commutative=True, complex="analytic")
-ne = _comparison("ne", np.not_equal, ("not_equal",), "!=", commutative=True, complex="analytic")
+eq = _comparison("eq", np.equal, (), "==", commutative=True, complex="analytic", storage=True)
+ne = _comparison("ne", np.not_equal, ("not_equal",), "!=", commutative=True, complex="analytic", storage=True)
 lt = _comparison("lt", np.less, ("less",), "<")
 le = _comparison("le", np.less_equal, ("less_equal",), "<=")
 gt = _comparison("gt", np.greater, ("greater",), ">")
@@ -89,14 +91,16 @@ def _in_float(t: Type, **_: Any) -> tuple[DType, DType]:
     return float_dtype(t), bool_
 
 
-def _classified(name: str, ufunc: np.ufunc, body: Any, what: str, complex: str | None = None) -> Op:
+def _classified(
+    name: str, ufunc: np.ufunc, body: Any, what: str, complex: str | None = None, storage: bool = False
+) -> Op:
     return elementwise(
         name, body, reference=ufunc, result=_in_float, grad=None, inplace=False, samples=_ODDITIES,
-        complex=complex, doc=f"Tell where the input is {what}.",
+        complex=complex, storage=storage, doc=f"Tell where the input is {what}.",
     )  # fmt: skip
 
 
-isnan = _classified("isnan", np.isnan, "isnan", "NaN", "analytic")
+isnan = _classified("isnan", np.isnan, "isnan", "NaN", "analytic", storage=True)
 isinf = _classified("isinf", np.isinf, lambda input: eq(abs(input), inf), "inf or -inf", "analytic")
 isfinite = _classified(
     "isfinite", np.isfinite, lambda input: lt(abs(input), inf), "neither inf nor NaN", "analytic"
@@ -170,6 +174,7 @@ where = elementwise(
     ),
     inplace=False,
     samples=_where_samples,
+    storage=True,
     doc="Take `input` where `condition` (bool) is true and `other` elsewhere.  The three broadcast; either "
     "value may "
     "be a number.  No gradient flows to the value not taken.  Raises DTypeError.",

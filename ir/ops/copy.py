@@ -8,6 +8,7 @@ import numpy as np
 
 from .. import lowering
 from ..dims import same
+from ..dtypes import converter
 from ..errors import ArgumentError, ShapeError
 from ..op import Traits, define
 from ..sample import sample, unary_samples
@@ -15,7 +16,7 @@ from ..shapes import broadcast_shapes
 from ..types import Type
 from .create import zeros_like
 
-_WRITES = Traits(inplace=True, elementwise=True)
+_WRITES = Traits(inplace=True, elementwise=True, storage=True)
 
 
 def _copied_type(input: Type, src: Type) -> Type:
@@ -25,16 +26,21 @@ def _copied_type(input: Type, src: Type) -> Type:
     return input
 
 
-def _real_part(src: np.ndarray, input: np.ndarray) -> np.ndarray:
+def _fitting(src: np.ndarray, input: np.ndarray) -> np.ndarray:
     """What of `src` is written into `input`: of complex numbers into real ones their real parts."""
-    return src.real if src.dtype.kind == "c" and input.dtype.kind not in "cb" else src
+    if src.dtype is input.dtype:
+        return src
+    if src.dtype.kind == "c" and input.dtype.kind not in "cb":
+        src = src.real
+    narrow = converter(input.dtype)
+    return src if narrow is None else narrow(src)
 
 
 def _write_copy(input: np.ndarray, src: np.ndarray) -> None:
     if src.dtype is input.dtype:
         input[...] = src
     else:
-        np.copyto(input, _real_part(src, input), casting="unsafe")
+        np.copyto(input, _fitting(src, input), casting="unsafe")
 
 
 copy = define(
@@ -46,7 +52,7 @@ copy = define(
     """,
     operands=("input", "src"),
     attrs=(),
-    reference=lambda input, src: np.array(np.broadcast_to(_real_part(src, input), input.shape), input.dtype),
+    reference=lambda input, src: np.array(np.broadcast_to(_fitting(src, input), input.shape), input.dtype),
     infer=_copied_type,
     casts=lambda input, src: (input.dtype, src.dtype if src.dtype.is_complex else input.dtype),
     grad=(lambda g: zeros_like(g), lambda g: g),  # zeros, so that what is written over keeps its history
@@ -74,7 +80,7 @@ def _write_fill(input: np.ndarray, *, value: Any) -> None:
     if type(value) in (float, int) and input.dtype.kind == "f":
         input.fill(value)
     else:
-        input[...] = np.asarray(value).astype(input.dtype)
+        input[...] = _fitting(np.asarray(value), input)
 
 
 def _build_fill(k: Any, input: Any, *, value: bool | int | float) -> None:
@@ -85,7 +91,7 @@ fill = define(
     "fill",
     complex="analytic",
     bind=_bind_fill,
-    reference=lambda input, *, value: np.full(input.shape, np.asarray(value).astype(input.dtype)),
+    reference=lambda input, *, value: np.full(input.shape, _fitting(np.asarray(value), input), input.dtype),
     infer=lambda input, *, value: input,
     write=_write_fill,
     grad=lambda g: zeros_like(g),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import lowering
-from ..dtypes import DType, as_dtype, default_dtype, int64, of_scalar
+from ..dtypes import DType, as_dtype, converted, default_dtype, int64, of_scalar
 from ..errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
 from ..kernel import scalar
 from ..op import Op, Traits, define
@@ -152,7 +152,7 @@ full = define(
 def _fill(size: tuple, value: Number, dtype: np.dtype) -> np.ndarray:
     out = np.empty(size, dtype)
     # Through an array of the number's own type: an int too large for the dtype wraps, as a cast does
-    out[...] = np.asarray(value).astype(dtype)
+    out[...] = converted(np.asarray(value), dtype)
     return out
 
 
@@ -176,7 +176,7 @@ def bind_arange(start, end=None, step=1, *, dtype=None, device=None):
         dtype = of_scalar(0) if whole else default_dtype()
     else:
         dtype = _dtype("arange", dtype)
-    if dtype.category in ("bool", "complex"):
+    if dtype.category in ("bool", "complex") or dtype.storage:
         raise DTypeError(f"arange: does not make {dtype.name}")
     if dtype.category == "int":
         start, end, step = int(start), int(end), int(step)

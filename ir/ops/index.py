@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import lowering
-from ..dtypes import bool_, int64
+from ..dtypes import bool_, converter, int64
 from ..errors import ArgumentError, DimError, DTypeError, ShapeError
 from ..kernel import scalar
 from ..op import REGISTRY, Traits, define
@@ -48,7 +48,7 @@ def result_shape(shape: Shape, dims: tuple[int, ...], shapes: tuple[Shape, ...])
 def out_of_range(op: str, index: np.ndarray, dim: int, n: int, least: int) -> DimError:
     """The error for an index tensor with a place outside of [least, n)."""
     bad = index[(index < least) | (index >= n)].reshape(-1)[0]
-    return DimError(f"{op}: index {bad} is out of range for dimension {dim} with size {n}")
+    return DimError(f"{op}: index {bad} is out of bounds for dimension {dim} with size {n}")
 
 
 def check_places(op: str, index: np.ndarray, dim: int, n: int) -> None:
@@ -343,6 +343,8 @@ def _infer_index_put(input: Type, values: Type, *indices: Type, dims: tuple, acc
 
 def _write(out: np.ndarray, values: np.ndarray, *indices: np.ndarray, dims: tuple, accumulate: bool) -> None:
     try:
+        if accumulate and converter(out.dtype):
+            raise DTypeError(f"index_put(accumulate=True): nothing is added in {out.dtype.name}", "x.float()")
         if accumulate:
             add_into(out, values, dims, indices)
         else:
@@ -392,7 +394,7 @@ index_put = define(
     vjp=_vjp_index_put,
     saves=("*indices",),
     lower=lowering.decomposition(_put),
-    traits=Traits(inplace=True, refuses=True),
+    traits=Traits(inplace=True, refuses=True, storage=True),
     samples=lambda: [
         *_written_samples(_index_put_sample),
         Sample((Operand((4, 3)), (Operand((), 0, 4, category="int"),), Operand((3,)))),

@@ -21,6 +21,7 @@ from ...nn.members import Members, Tracked
 from ...nn.parameter import is_lazy
 from ...optim.optimizer import Optimizer
 from ...runtime import Generator, Tensor
+from ...runtime.compound import Compound
 from ..facts import absent, shown
 from ..sources import Arg, Held
 from .fresh import Fresh
@@ -228,6 +229,9 @@ class Facts:
         if x._meta.device.type != "cpu":
             self.refuse(f"{why.text} is on the meta device, and has no values")
             return
+        if issubclass(type(x), Compound):
+            self.refuse(f"{why.text} is a {x.what} tensor, which compiled code has none of")
+            return
         if is_lazy(x):
             self.refuse(f"{why.text} has no shape yet: the first call of its module makes it")
             return
@@ -308,6 +312,9 @@ class Facts:
                 return value
             if value._meta.device.type != "cpu":
                 self.refuse(f"{name} is on the meta device, and has no values")
+                return value
+            if issubclass(type(value), Compound):
+                self.refuse(f"{name} is a {value.what} tensor, which compiled code has none of")
                 return value
             self.guards.part.lines.append(f"v = S[{at}]")
             self._slot_of(value, at, reason)

@@ -227,8 +227,12 @@ def test_nothing_in_a_file_is_executed():
 
 
 def test_unknown_element_types_are_refused():
-    raw = safetensors.numpy.save({"x": np.ones(2, np.uint16)})
-    with pytest.raises(DTypeError, match="entry 'x' holds U16"):
+    raw = (
+        safetensors.numpy.save({"x": np.ones(2, np.uint16)})
+        .replace(b'"U16"', b'"F4" ')
+        .replace(b"[2]", b"[8]")
+    )
+    with pytest.raises(DTypeError, match="entry 'x' holds F4"):
         lamina.load(io.BytesIO(raw))
 
 
