@@ -14,10 +14,10 @@ from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
 from ..ir.shapes import broadcast_shapes as common_shape
 from ..ir.shapes import result_dtype, scalar_dtype
 from ..ir.types import CPU, Device, type_of
-from ..runtime import Size, Tensor
+from ..runtime import Size, Tensor, modes
 from ..runtime.layouts import Layout as layout
 from ..runtime.layouts import jagged, sparse_coo, sparse_csc, sparse_csr, strided
-from ..runtime.methods import require_cpu
+from ..runtime.methods import device_of
 from ..runtime.refusal import refusing, refusing_methods, refusing_names
 
 pi, e, inf, nan, newaxis = math.pi, math.e, math.inf, math.nan, None
@@ -167,12 +167,13 @@ def set_default_tensor_type(t: Any) -> None:
 # ---- switches ----------------------------------------------------------------------------------------------
 def get_default_device() -> Device:
     """Where new tensors are made."""
-    return CPU
+    return modes.local.device or CPU
 
 
 def set_default_device(device: Any) -> None:
-    """Choose where new tensors are made.  Raises DeviceError for any place but the CPU."""
-    require_cpu(device)
+    """Choose where this thread makes new tensors.  Raises DeviceError for any place that is not there."""
+    place = device_of(device)
+    modes.update(device=None if place is None or place == CPU else place)
 
 
 _deterministic = False
