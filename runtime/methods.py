@@ -364,13 +364,12 @@ def _type(self: Tensor, dtype: DType | None = None) -> Any:
 
 def _view(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """The same elements in another shape, view(2, 3), or the same bytes as another dtype, view(dtype)."""
-    try:
-        return _view_of_shape(self, *args, **kwargs)
-    except ArgumentError:
+    if kwargs or (len(args) == 1 and type(args[0]) is DType):
         dtype = kwargs.get("dtype", args[0] if args else None)
-        if len(args) + len(kwargs) != 1 or not isinstance(dtype, DType):
-            raise
-    return _view_of_bytes(self, dtype)
+        if len(args) + len(kwargs) == 1 and isinstance(dtype, DType):
+            return _view_of_bytes(self, dtype)
+        return _view_of_shape(self, *args, **kwargs)
+    return _view_of_shape(self, *args)
 
 
 _view_of_shape = ops.FUNCTIONS["view"]
