@@ -15,11 +15,12 @@ from ..ir.shapes import broadcast_shapes as common_shape
 from ..ir.shapes import result_dtype, scalar_dtype
 from ..ir.types import CPU, Device, type_of
 from ..runtime import Size, Tensor
+from ..runtime.layouts import Layout as layout
+from ..runtime.layouts import jagged, sparse_coo, sparse_csc, sparse_csr, strided
 from ..runtime.methods import require_cpu
 from ..runtime.refusal import refusing, refusing_methods, refusing_names
 
 pi, e, inf, nan, newaxis = math.pi, math.e, math.inf, math.nan, None
-strided = "strided"
 contiguous_format, preserve_format, channels_last = "contiguous_format", "preserve_format", "channels_last"
 
 
@@ -212,8 +213,10 @@ __all__ = [
     "IntTensor", "LongTensor", "ShortTensor", "are_deterministic_algorithms_enabled", "broadcast_shapes",
     "can_cast", "channels_last", "contiguous_format", "detach", "e", "finfo", "get_default_device",
     "get_device", "get_float32_matmul_precision", "iinfo", "inf", "is_complex", "is_floating_point",
-    "is_nonzero", "nan", "newaxis", "numel", "pi", "preserve_format", "promote_types", "result_type",
-    "set_default_device", "set_default_tensor_type", "set_float32_matmul_precision", "strided",
+    "is_nonzero", "jagged", "layout", "nan", "newaxis", "numel", "pi", "preserve_format",
+    "promote_types", "result_type",
+    "set_default_device", "set_default_tensor_type", "set_float32_matmul_precision",
+    "sparse_coo", "sparse_csc", "sparse_csr", "strided",
     "use_deterministic_algorithms",
 ]  # fmt: skip
 

@@ -159,6 +159,15 @@ class RNNBase(Module):
         ends = [end for layer in range(self.num_layers) for end in self._ends(layer)]
         return [[getattr(self, kind + end) for kind in kinds] for end in ends]
 
+    @property
+    def _flat_weights(self) -> list[Parameter]:
+        """All of them in one list, under PyTorch's name."""
+        return [weight for weights in self.all_weights for weight in weights]
+
+    @property
+    def _flat_weights_names(self) -> list[str]:
+        return [name for name in self._parameters]
+
     # ---- one direction of one layer ----
     def _walk(
         self, rows: Tensor, sizes: list[int], state: State, weights: list[Parameter], back: bool

@@ -112,6 +112,12 @@ def new_tensor(
     return tensor(data, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad)
 
 
+def new(self: Tensor, *args: Any) -> Tensor:
+    """A tensor of this tensor's dtype: new([1, 2]) holds these numbers, new(2, 3) zeros of that shape."""
+    return Tensor(*args, dtype=self.dtype)
+
+
+setattr(Tensor, "new", refusing(new))  # noqa: B010 - a method, as those of methods.py
 setattr(Tensor, "new_tensor", refusing(new_tensor))  # noqa: B010 - a method, as those of methods.py
 
 

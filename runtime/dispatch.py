@@ -23,6 +23,7 @@ from ..ir.shapes import number_dtype, result_dtype
 from ..ir.types import Type, type_of
 from . import modes
 from .autocasting import recast
+from .compound import NoArray, served
 from .graph import Light, Port, Saving
 from .history import make_view, record
 from .keys import ONCE, UNKNOWN, is_constant, picker, spelled, straight, told_apart
@@ -137,6 +138,16 @@ def refuse(error: Exception, op: Op, operands: Iterable[Any], attrs: dict[str, A
     raise mine[0] from mine[1]
 
 
+def instead(error: Exception, op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    """What an op gives on tensors that have no one array, which made it fail; else raise, as `refuse`."""
+    if type(error) is NoArray:
+        try:
+            return served(op, tuple(operands), attrs)
+        except Exception as inner:
+            raise inner from inner.__cause__  # that there is no array is no part of the story
+    refuse(error, op, operands, attrs)
+
+
 def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
     """The user's call as the record takes it.  Raises ArgumentError naming what is no tensor."""
     try:
@@ -192,7 +203,7 @@ def run(op: Op, plan: Plan, operands: tuple) -> Any:
     try:
         arrays = plan.kernel(*[None if x is None else x._data for x in operands])
     except Exception as error:
-        refuse(error, op, operands, plan.attrs)
+        return instead(error, op, operands, plan.attrs)
     if not plan.simple:
         return finished(op, plan, operands, arrays if type(arrays) is tuple else (arrays,))
     out = new(Tensor)  # what most calls are
@@ -220,7 +231,7 @@ def run_watched(op: Op, plan: Plan, operands: tuple) -> Any:
     try:
         arrays = plan.kernel(*[None if x is None else x._data for x in operands])
     except Exception as error:
-        refuse(error, op, operands, plan.attrs)
+        return instead(error, op, operands, plan.attrs)
     return finished(op, plan, operands, arrays if type(arrays) is tuple else (arrays,))
 
 
@@ -303,12 +314,12 @@ def binary(op: Op) -> Callable:
             if modes.local.functions and (found := answered(eager(op), (input, other), {})) is not UNSERVED:
                 return found
             return run(op, plan, (input, other))
-        x, y = input._data, other._data
         made = new(Tensor)
         try:
+            x, y = input._data, other._data
             made._data = data = plan.kernel(x, y)
         except Exception as error:
-            refuse(error, op, (input, other), {})
+            return instead(error, op, (input, other), {})
         made._meta = plan.out
         made._storage = made._view = made._edge = None
         a = input._edge if input._view is None else input._node
@@ -379,12 +390,12 @@ def unary(op: Op) -> Callable:
             if modes.local.functions and (found := answered(eager(op), (input,), {})) is not UNSERVED:
                 return found
             return run(op, plan, (input,))
-        x = input._data
         made = new(Tensor)
         try:
+            x = input._data
             made._data = data = plan.kernel(x)
         except Exception as error:
-            refuse(error, op, (input,), {})
+            return instead(error, op, (input,), {})
         made._meta = plan.out
         made._storage = made._view = made._edge = None
         a = input._edge if input._view is None else input._node
@@ -474,12 +485,12 @@ def shaped(op: Op) -> Callable:
             ):
                 return found
             return run(op, plan, (input,))
-        x = input._data
         out = new(Tensor)
         try:
+            x = input._data
             out._data = data = plan.kernel(x)
         except Exception as error:
-            refuse(error, op, (input,), plan.attrs)
+            return instead(error, op, (input,), plan.attrs)
         out._meta = plan.out
         parent = input._view
         base = data.base
@@ -587,12 +598,12 @@ def ternary(op: Op) -> Callable:
             plan = remember(plans, key, plan_for(op, (input, second, third), {}))
         if modes.CHANGED and modes.special():
             return run(op, plan, (input, second, third))
-        x, y = input._data, second._data
         out = new(Tensor)
         try:
+            x, y = input._data, second._data
             out._data = data = plan.kernel(x, y, None if third is None else third._data)
         except Exception as error:
-            refuse(error, op, (input, second, third), {})
+            return instead(error, op, (input, second, third), {})
         out._meta = plan.out
         out._storage = out._view = out._edge = None
         a = input._edge if input._view is None else input._node

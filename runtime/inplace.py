@@ -19,6 +19,7 @@ from ..ir.types import Type
 from ..ir.views import MAPS
 from . import modes
 from .changes import advance_objects
+from .compound import NoArray, written
 from .dispatch import describe, general, known_plan, lifted, plan_for, refuse
 from .graph import Edge, Leaf, Node, Port
 from .history import node_of, storage_of
@@ -72,33 +73,36 @@ def write(op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
 
 def overwrite(op: Op, plan: Plan, operands: tuple) -> Tensor:
     """Run a plan and leave its result in its first operand."""
-    x = operands[0]
-    records = True
-    if modes.CHANGED:
-        mine = modes.local
-        if mine.watched:
-            return _overwrite_watched(op, plan, operands)
-        records = mine.records
-    if records:
-        for o in operands:
-            if o is not None and (o._edge if o._view is None else o._node) is not None:
-                return _overwrite_watched(op, plan, operands)
-    data = x._data
-    flags = data.flags
-    if plan.out is not x._meta or not flags.c_contiguous or not flags.writeable:
-        return _overwrite_watched(op, plan, operands)
     try:
-        if len(operands) == 2:
-            plan.writer(data, operands[1]._data)
-        else:
-            plan.writer(data, *[None if o is None else o._data for o in operands[1:]])
-    except Exception as error:
-        refuse(error, op, operands, plan.attrs)
-    store = x._storage
-    if store is None:
-        store = x._storage = Storage()
-    store.written((op.name + "_", here()))
-    return x
+        x = operands[0]
+        records = True
+        if modes.CHANGED:
+            mine = modes.local
+            if mine.watched:
+                return _overwrite_watched(op, plan, operands)
+            records = mine.records
+        if records:
+            for o in operands:
+                if o is not None and (o._edge if o._view is None else o._node) is not None:
+                    return _overwrite_watched(op, plan, operands)
+        data = x._data
+        flags = data.flags
+        if plan.out is not x._meta or not flags.c_contiguous or not flags.writeable:
+            return _overwrite_watched(op, plan, operands)
+        try:
+            if len(operands) == 2:
+                plan.writer(data, operands[1]._data)
+            else:
+                plan.writer(data, *[None if o is None else o._data for o in operands[1:]])
+        except Exception as error:
+            refuse(error, op, operands, plan.attrs)
+        store = x._storage
+        if store is None:
+            store = x._storage = Storage()
+        store.written((op.name + "_", here()))
+        return x
+    except NoArray:
+        return written(op, operands, plan.attrs)
 
 
 def _overwrite_watched(op: Op, plan: Plan, operands: tuple) -> Tensor:

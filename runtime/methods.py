@@ -561,8 +561,6 @@ def _deepcopy(self: Tensor, memo: dict) -> Tensor:
 def _reduce(self: Tensor, protocol: int) -> tuple:
     if modes.CHANGED:
         modes.tell("refuse", "a tensor was pickled")
-    if not self.is_leaf:
-        raise GradError("only leaves can be pickled", f"tensor: {self._meta}", "use x.detach()")
     if isinstance(self, Parameter):
         return self.__reduce__()
     data = self._data

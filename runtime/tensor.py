@@ -18,6 +18,7 @@ from ..ir.types import CPU, Device, Type, type_of
 from . import modes
 from .changes import advance_objects
 from .graph import Edge, Leaf, Node, Owner, Port, hooks_of
+from .layouts import Layout, strided
 from .storage import Apart, Storage
 
 new = object.__new__
@@ -113,8 +114,8 @@ class Tensor:
         return self._data.nbytes
 
     @property
-    def layout(self) -> str:
-        return "strided"
+    def layout(self) -> Layout:
+        return strided
 
     is_cpu = True
     is_cuda = is_sparse = is_sparse_csr = is_quantized = is_meta = False

@@ -5,13 +5,13 @@ An index falls into a basic part, which is a view, and tensors that pick places 
 
 from __future__ import annotations
 
+import warnings
 from operator import index as as_int
 from typing import Any
 
 import numpy as np
 
 from ..dims import Dim
-from ..dtypes import DType, from_numpy_dtype
 from ..errors import DimError, ShapeError
 from ..op import REGISTRY, composite
 from ..types import Shape
@@ -110,10 +110,13 @@ def _spread(input: Any, index: Any) -> list:
     for item in index if isinstance(index, tuple) else (index,):
         if isinstance(item, slice):
             item = ("slice", *map(_bound, (item.start, item.stop, item.step)))
-        elif isinstance(item, (list, range)):
+        elif isinstance(item, (list, range)) or _is_nested(item):
             item = np.asarray(item) if len(item) else np.zeros(0, np.int64)
         elif isinstance(item, (np.bool_, np.integer)):
             item = item.item()
+        if hasattr(item, "dtype") and item.dtype.name == "uint8":  # a mask of the time before bools
+            warnings.warn("x[index]: a uint8 tensor is taken as a mask; make it bool", stacklevel=2)
+            item = item != 0
         items.append(item)
     if any(hasattr(item, "dtype") and item.ndim for item in items):
         # a 0-d index among others is an int: it doesn't count when the others' places are told to be
@@ -128,6 +131,11 @@ def _spread(input: Any, index: Any) -> list:
     if dots:
         items[dots[0] : dots[0] + 1] = [_WHOLE] * (input.ndim - named)
     return items
+
+
+def _is_nested(item: Any) -> bool:
+    """Whether an item is a tuple of places, and no slice spelled as one."""
+    return isinstance(item, tuple) and not (item and isinstance(item[0], str))
 
 
 def _bound(bound: Any) -> Any:
@@ -154,9 +162,8 @@ def _is_point(item: Any) -> bool:
 
 
 def is_mask(item: Any) -> bool:
-    """Whether a tensor's elements are bools."""
-    dtype = item.dtype if isinstance(item.dtype, DType) else from_numpy_dtype(item.dtype)
-    return dtype is not None and dtype.category == "bool"
+    """Whether a tensor's elements, or an array's, are bools."""
+    return item.dtype.name == "bool"
 
 
 def _check_mask(mask: Any, shape: Shape, at: int) -> None:

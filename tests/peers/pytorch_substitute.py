@@ -3,8 +3,8 @@
 A test file gets `lamina.install_as_torch()` and nothing more.  The modules that it takes its tools from
 (`torch.testing`: TestCase, dtypes, ops, make_tensor, the operator database) are the installed PyTorch's own
 source, run once more over a `torch` that is Lamina wherever Lamina has the name.  What it has not, they get
-from PyTorch only where that is machinery (switches, versions, `_C`'s flags) or a constant (a dtype that a test
-then asks for in vain): anything that could compute is `Absent`, and raises when called.
+from PyTorch only where that is machinery (switches, versions, `_C`'s flags) or a constant (a dtype, which a
+test then asks for in vain): anything that could compute is `Absent`, and raises when called.
 """
 
 from __future__ import annotations
@@ -147,16 +147,14 @@ class Mixed(ModuleType):
 
 
 class World:
-    """The `torch` of the testing modules.  One for a process, which has not used PyTorch."""
+    """The `torch` of the testing modules.  One for a process, that has not used PyTorch."""
 
     def __init__(self) -> None:
         import torch
 
         self.dtype = torch.dtype
-        self.constants = (
-            torch.dtype, torch.layout, torch.memory_format, torch.qscheme, int, float, str, bool, Mapping,
-            tuple,
-        )  # fmt: skip
+        self.named = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme)
+        self.constants = (*self.named, int, float, str, bool, Mapping, tuple)
         self._swaps = False
         self._finders = list(sys.meta_path)
         self._theirs: dict[str, ModuleType] = {}
@@ -311,6 +309,9 @@ def substitute() -> World:
     sys.meta_path.insert(0, _Finder(world))
     testing = world.module("torch.testing")
     world.module("torch.testing._internal")
+    for name, constant in vars(world.theirs("torch")).items():  # a file that names one loads, at least
+        if isinstance(constant, world.named) and not hasattr(world.root, name):
+            setattr(world.root, name, constant)
     if not hasattr(world.root, "testing"):
         world.root.testing = testing
     return world
