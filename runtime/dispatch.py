@@ -39,6 +39,8 @@ from .tensor import Tensor, tensor_of, wrap
 new = object.__new__
 NUMBERS = (bool, int, float, complex, np.generic)
 EAGER: dict[Op, Callable] = {}
+# By the name of an op with one operand: what a call may be instead, from its arguments; None where it isn't.
+INSTEAD: dict[str, Callable[[Tensor, tuple, dict], Any]] = {}
 
 
 # ---- operands ----------------------------------------------------------------------------------------------
@@ -444,6 +446,8 @@ def shaped(op: Op) -> Callable:
     exact = not op.traits.elementwise  # whose arguments may be floats: 0.0 == -0.0 and 1 == 1.0
 
     def miss(input, args, kwargs):
+        if op.name in INSTEAD and (found := INSTEAD[op.name](input, args, kwargs)) is not None:
+            return found
         (operand,), attrs = bound(op, (input, *args), kwargs)
         plan = known_plan(op, (operand,), attrs)
         given = (*args, *kwargs.values())
@@ -481,6 +485,8 @@ def shaped(op: Op) -> Callable:
             plan = plans[input._meta][args] if not kwargs else find(input, args, kwargs)
         except (KeyError, TypeError):
             plan = miss(input, args, kwargs)
+        if type(plan) is not Plan:
+            return plan
         if modes.CHANGED and modes.special():
             if (
                 modes.local.functions

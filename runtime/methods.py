@@ -28,7 +28,7 @@ from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
 from ..ir.types import CPU, RANK, Device, type_of
 from . import autograd, modes, ops
 from .changes import advance_objects
-from .dispatch import EAGER, eager, lift, operator
+from .dispatch import EAGER, INSTEAD, eager, lift, operator
 from .graph import hooks_of
 from .history import storage_of
 from .inplace import inplace, reshaped_in_place, write
@@ -396,18 +396,13 @@ def _type(self: Tensor, dtype: DType | None = None) -> Any:
     return f"lamina.{self._meta.dtype.name}" if dtype is None else _to(self, dtype)
 
 
-def _view(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """The same elements in another shape, view(2, 3), or the same bytes as another dtype, view(dtype)."""
-    try:
-        return _view_of_shape(self, *args, **kwargs)
-    except ArgumentError:
-        dtype = kwargs.get("dtype", args[0] if args else None)
-        if len(args) + len(kwargs) != 1 or not isinstance(dtype, DType):
-            raise
-    return _view_of_bytes(self, dtype)
+def _view_as_dtype(self: Tensor, args: tuple, kwargs: dict[str, Any]) -> Tensor | None:
+    """x.view(dtype): the same bytes as another dtype.  None for a view of another shape, which is an op."""
+    dtype = kwargs.get("dtype", args[0] if args else None)
+    return _view_of_bytes(self, dtype) if len(args) + len(kwargs) == 1 and isinstance(dtype, DType) else None
 
 
-_view_of_shape = ops.FUNCTIONS["view"]
+INSTEAD["view"] = _view_as_dtype
 
 
 def _view_of_bytes(self: Tensor, dtype: DType) -> Tensor:
@@ -661,7 +656,7 @@ def install() -> None:
         "item": _item, "tolist": _tolist, "__bool__": _truth, "__int__": _number(int),
         "__float__": _number(float), "__complex__": _number(complex), "__index__": _index,
         "numpy": _numpy, "__array__": _array, "to": _to,
-        "type": _type, "view": _view, "zero_": _zero, "fill_": _fill, "copy_": _copy,
+        "type": _type, "zero_": _zero, "fill_": _fill, "copy_": _copy,
         "fill_diagonal_": _fill_diagonal,
         "polygamma": lambda self, n: ops.polygamma(n, self),
         "polygamma_": lambda self, n: _copy(self, ops.polygamma(n, self)),

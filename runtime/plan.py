@@ -17,6 +17,7 @@ from ..ir.errors import DeviceError, LaminaError
 from ..ir.execute import executor, with_attrs
 from ..ir.op import REGISTRY, Op, Rule
 from ..ir.shapes import fitting
+from ..ir.stretch import stretched
 from ..ir.types import CPU, Type, type_of
 from .kernels import Gradients, choose, choose_backward
 from .meta import META, on_cpu, place_of
@@ -207,7 +208,7 @@ def fit_array(h: Any, kind: Type) -> np.ndarray:
         if how is not None:
             dims, shape = how
             # asarray: NumPy makes scalars of 0-d sums
-            h = asarray(np.add.reduce(h, axis=dims)).reshape(shape) if dims else np.broadcast_to(h, shape)
+            h = asarray(np.add.reduce(h, axis=dims)).reshape(shape) if dims else stretched(h, shape)
     if h.dtype is not kind.dtype.numpy:
         h = h.astype(kind.dtype.numpy)
     return h
