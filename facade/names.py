@@ -176,18 +176,23 @@ def set_default_device(device: Any) -> None:
     modes.update(device=None if place is None or place == CPU else place)
 
 
-_deterministic = False
+_deterministic = _warn_only = False
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Ask for results that are the same in each run, which those of Lamina always are."""
-    global _deterministic
-    _deterministic = bool(mode)
+    global _deterministic, _warn_only
+    _deterministic, _warn_only = bool(mode), bool(warn_only)
 
 
 def are_deterministic_algorithms_enabled() -> bool:
     """What `use_deterministic_algorithms` was told last."""
     return _deterministic
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """The `warn_only` that `use_deterministic_algorithms` was told last."""
+    return _warn_only
 
 
 PRECISIONS = ("highest", "high", "medium")
@@ -213,9 +218,9 @@ __all__ = [
     "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor",
     "IntTensor", "LongTensor", "ShortTensor", "are_deterministic_algorithms_enabled", "broadcast_shapes",
     "can_cast", "channels_last", "contiguous_format", "detach", "e", "finfo", "get_default_device",
-    "get_device", "get_float32_matmul_precision", "iinfo", "inf", "is_complex", "is_floating_point",
-    "is_nonzero", "jagged", "layout", "nan", "newaxis", "numel", "pi", "preserve_format",
-    "promote_types", "result_type",
+    "get_device", "get_float32_matmul_precision", "iinfo", "inf", "is_complex",
+    "is_deterministic_algorithms_warn_only_enabled", "is_floating_point", "is_nonzero", "jagged", "layout",
+    "nan", "newaxis", "numel", "pi", "preserve_format", "promote_types", "result_type",
     "set_default_device", "set_default_tensor_type", "set_float32_matmul_precision",
     "sparse_coo", "sparse_csc", "sparse_csr", "strided",
     "use_deterministic_algorithms",

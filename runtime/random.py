@@ -99,24 +99,38 @@ _EMPTY = REGISTRY["empty"].bind
 
 
 def rand(
-    *size, generator=None, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False
+    *sizes,
+    size=None,
+    generator=None,
+    dtype=None,
+    device=None,
+    requires_grad=False,
+    layout=None,
+    pin_memory=False,
 ) -> Tensor:
     """Numbers drawn uniformly from [0, 1).  Shapes: rand(2, 3) and rand((2, 3)) are [2, 3]."""
     if _check(device, layout):
         return _nowhere(_sizes("rand", size, None), dtype, requires_grad)
     return _finish(
-        draw("random_uniform", _sizes("rand", size, None), dtype=dtype, generator=generator), requires_grad
+        draw("random_uniform", _sizes("rand", sizes, size), dtype=dtype, generator=generator), requires_grad
     )
 
 
 def randn(
-    *size, generator=None, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False
+    *sizes,
+    size=None,
+    generator=None,
+    dtype=None,
+    device=None,
+    requires_grad=False,
+    layout=None,
+    pin_memory=False,
 ) -> Tensor:
     """Numbers from the standard normal distribution.  Shapes: randn(2, 3) and randn((2, 3)) are [2, 3]."""
     if _check(device, layout):
         return _nowhere(_sizes("randn", size, None), dtype, requires_grad)
     return _finish(
-        draw("random_normal", _sizes("randn", size, None), dtype=dtype, generator=generator), requires_grad
+        draw("random_normal", _sizes("randn", sizes, size), dtype=dtype, generator=generator), requires_grad
     )
 
 
