@@ -119,8 +119,8 @@ def common_device(op: str, *types: Type | None) -> Device:
 
 def dim_of(op: str, dim: int, ndim: int) -> int:
     """A dimension counted from the front (0-d operands have 0 and -1).  Raises DimError, ArgumentError."""
-    if not isinstance(dim, int):
-        if not hasattr(dim, "__index__"):
+    if type(dim) is not int:
+        if isinstance(dim, bool) or not hasattr(dim, "__index__"):
             raise ArgumentError(f"{op}: dim must be an int, not {type(dim).__name__}")
         dim = dim.__index__()
     rank = ndim or 1

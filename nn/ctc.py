@@ -92,8 +92,8 @@ def ctc_loss(
     real = ops.stack([sizes >= 0, sizes > 0], 1)
     both = ops.where(real, last.gather(1, ends), NEVER)
     losses = -ops.logsumexp(both, 1)
-    # To the gradient PyTorch adds e^log_probs, which that of a log_softmax takes away again.  e^60 is more than
-    # any probability, and its sums are finite in float32.
+    # To the gradient PyTorch adds e^log_probs, which that of a log_softmax takes away again.  e^60 is more
+    # than any probability, and its sums are finite in float32.
     mass = log_probs.clamp(max=60.0).exp().sum(2)
     mass = ops.where(ops.arange(steps).unsqueeze(1) < reach, mass, 0.0).sum(0)
     losses = losses + (mass - mass.detach())

@@ -16,10 +16,12 @@ import numpy as np
 
 from ..ir.errors import ArgumentError, DTypeError, GradError, ShapeError
 from ..ir.op import REGISTRY
+from ..ir.types import CPU
 from . import modes
 from .compound import Compound, NoArray, of_values
 from .graph import Edge, GradientEdge, Leaf, Port
 from .levels import gradients as gradients_through
+from .meta import array as nothing
 from .plan import fit_array
 from .step import (
     AFTER,
@@ -41,7 +43,7 @@ from .step import (
     step,
     without_parts,
 )
-from .tensor import Tensor
+from .tensor import Tensor, wrap
 
 ndarray, asarray, new = np.ndarray, np.asarray, object.__new__
 
@@ -54,12 +56,13 @@ def reachable(starts: Iterable[Edge]) -> dict[Edge, int]:
         if start not in counts:
             counts[start] = 0
             stack.append(start)
-    pop, push = stack.pop, stack.append
+    pop, push, met = stack.pop, stack.append, counts.get
     while stack:
         for e in pop().edges:
             if e is not None:
-                if e in counts:
-                    counts[e] += 1
+                known = met(e)
+                if known is not None:
+                    counts[e] = known + 1
                 else:
                     counts[e] = 1
                     if type(e) is not Leaf:
@@ -300,6 +303,8 @@ def _seed(output: Tensor, gradient: Any) -> Any:
                 f"tensor: {output._meta}",
                 "reduce it (x.sum().backward()) or pass gradient=…",
             )
+        if output._meta.device is not CPU:
+            return wrap(nothing(output._meta), output._meta)
         ones = np.ones(output._meta.shape, output._meta.dtype.numpy)
         if modes.CHANGED:
             modes.tell("made", ones)

@@ -17,8 +17,11 @@ from ..ir.errors import DeviceError, LaminaError
 from ..ir.execute import executor, with_attrs
 from ..ir.op import REGISTRY, Op, Rule
 from ..ir.shapes import fitting
-from ..ir.types import CPU, Type
+from ..ir.stretch import stretched
+from ..ir.types import CPU, Type, type_of
 from .kernels import Gradients, choose, choose_backward
+from .meta import META, on_cpu, place_of
+from .meta import kernel as kernel_of_nothing
 
 ndarray, asarray = np.ndarray, np.asarray
 OPERAND, OUTPUT, REST, NOTHING = range(4)  # what an entry of a recipe saves; REST: all of a variadic operand
@@ -72,11 +75,19 @@ class Plan:
 
     def __init__(self, op: Op, types: tuple[Type | None, ...], attrs: dict[str, Any]):
         self.op, self.types, self.attrs = op, types, attrs
-        reference, self.outs = executor(op, types, attrs)
+        if any([t is not None and t.device is not CPU for t in types]) and place_of(op, types, attrs) == META:
+            _, outs = executor(op, tuple(map(on_cpu, types)), attrs)
+            self.outs = tuple([type_of(t.dtype, t.shape, META) for t in outs])
+            reference = None
+        else:
+            reference, self.outs = executor(op, tuple(map(on_cpu, types)), attrs)
         self.out = self.outs[0]
-        if self.out.device is not CPU and self.out.device.type != "cpu":
+        if self.out.device is CPU or self.out.device.type == "cpu":
+            self.kernel = choose(op, types, attrs, self.outs, reference)
+        elif self.out.device == META:
+            self.kernel = kernel_of_nothing(op, self.outs)
+        else:
             raise DeviceError(f"{op.name}: there is no device {self.out.device} here", "use device='cpu'")
-        self.kernel = choose(op, types, attrs, self.outs, reference)
         traits = op.traits
         self.simple = len(self.outs) - len(op.hidden) == 1 and not traits.view and not traits.host
         self.recipes = {}
@@ -125,7 +136,7 @@ class Plan:
             for i, t in enumerate(types)
         )
         self.flows = all(self.floats)
-        found = op.differentiable and not self.small
+        found = op.differentiable and not self.small and self.out.device is CPU
         self.gradients = choose_backward(op, types, attrs, self.outs) if found else None
 
     def _conjugated(self, rules: tuple | None, vjp: Callable | None) -> tuple[tuple | None, Callable | None]:
@@ -174,6 +185,8 @@ class Plan:
 
 def _writing(plan: Plan) -> Callable:
     op, kernel = plan.op, plan.kernel
+    if plan.out.device is not CPU:
+        return lambda *_: None
     if op.write is not None:
         return with_attrs(op.write, plan.attrs)
     if type(kernel) is np.ufunc:
@@ -195,7 +208,7 @@ def fit_array(h: Any, kind: Type) -> np.ndarray:
         if how is not None:
             dims, shape = how
             # asarray: NumPy makes scalars of 0-d sums
-            h = asarray(np.add.reduce(h, axis=dims)).reshape(shape) if dims else np.broadcast_to(h, shape)
+            h = asarray(np.add.reduce(h, axis=dims)).reshape(shape) if dims else stretched(h, shape)
     if h.dtype is not kind.dtype.numpy:
         h = h.astype(kind.dtype.numpy)
     return h

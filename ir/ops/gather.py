@@ -99,9 +99,8 @@ def _gather(input: np.ndarray, index: np.ndarray, *, dim: int) -> np.ndarray:
 
 def _axes_along(axes: tuple, dim: int, index: Any, ndim: int) -> tuple:
     """Where in an array of `ndim` dimensions a place stands; any expression will do where there is none."""
-    if len(axes) in (0, ndim):
-        return (*axes[:dim], index[axes], *axes[dim + 1 :]) if axes else (index[axes],) * ndim
-    return (index[axes],) * ndim
+    place = index[axes]
+    return (*axes[:dim], place, *axes[dim + 1 :]) if axes and len(axes) == ndim else (place,) * ndim
 
 
 def _build_gather(k: Any, input: Any, index: Any, *, dim: int) -> None:

@@ -88,6 +88,9 @@ class Outcome(unittest.TestResult):
         self.kind, self.text = PASSED, ""
 
     def _failed(self, kind: str, error: Any) -> None:
+        if isinstance(error[1], Late):
+            self.kind, self.text = "late", "takes too long"
+            return
         if self.kind in (PASSED, SKIPPED):
             said = str(error[1]).partition("To execute this test")[0]
             lines = [line for line in said.splitlines() if line.strip()] or [""]
