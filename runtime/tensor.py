@@ -6,6 +6,7 @@ methods.py.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -262,7 +263,16 @@ class Tensor:
     @property
     def grad(self) -> Tensor | None:
         node = self._node or getattr(self, "_resting", None)
+        kept = None
         found = node.grad if type(node) is Leaf else kept.grad if (kept := retained(self)) else None
+        if found is None and type(node) is not Leaf and self._node is not None and kept is None:
+            if modes.CHANGED:
+                modes.tell("refuse", "a warning was given")
+            warnings.warn(
+                "the .grad of a tensor that is no leaf was read: backward() fills it after retain_grad()",
+                UserWarning,
+                stacklevel=2,
+            )
         if modes.CHANGED:
             self._tell_of_gradient(found)
         return found
