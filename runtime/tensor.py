@@ -139,9 +139,9 @@ class Tensor:
     def _dim(self, name: str, dim: int) -> int:
         rank = self._meta.ndim
         if not -rank <= dim < rank:
-            from_to = f"[{-rank}, {rank - 1}]" if rank else "empty"
+            from_to = f"[{-rank}, {rank - 1}]" if rank else "[]"
             raise DimError(
-                f"{name}(dim): dim {dim} is out of range, which is {from_to}", f"tensor: {self._meta}"
+                f"{name}(dim): Dimension out of range: dim {dim} is not in {from_to}", f"tensor: {self._meta}"
             )
         return dim
 
