@@ -73,6 +73,14 @@ class Pair(Operators):
     def type(self) -> Type:
         return self.re.type.with_dtype(self.dtype)
 
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: Any) -> Any:
+        return _op("eq")(self, other)
+
+    def __ne__(self, other: Any) -> Any:
+        return _op("ne")(self, other)
+
     @staticmethod
     def __lamina_op__(op: Op, args: tuple, kwargs: dict) -> Any:
         return active().apply(op, args, kwargs)

@@ -20,7 +20,7 @@ from ..ir.dtypes import DType, from_numpy_dtype
 from ..ir.errors import ArgumentError, DTypeError, LaminaError
 from ..ir.op import Op
 from ..ir.shapes import number_dtype, result_dtype
-from ..ir.types import Type, type_of
+from ..ir.types import CPU, Type, type_of
 from . import modes
 from .autocasting import recast
 from .compound import NoArray, served
@@ -31,7 +31,7 @@ from .levels import run_through
 from .overriding import OPEN, UNSERVED, answered, met
 from .places import USERS, here, spell
 from .plan import LIMIT, Plan, described, memo, remember
-from .refusal import given, told, writer_of_out
+from .refusal import flags_of, given, require_flags, told, writer_of_out
 from .return_types import return_type
 from .storage import Literal, Storage
 from .tensor import Tensor, tensor_of, wrap
@@ -151,7 +151,13 @@ def instead(error: Exception, op: Op, operands: Sequence[Any], attrs: dict[str, 
 def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
     """The user's call as the record takes it.  Raises ArgumentError naming what is no tensor."""
     try:
-        operands, attrs = op.bind(*args, **torch_names(kwargs))
+        kwargs = torch_names(kwargs)
+        flags = _flags.get(op)
+        if flags is None:
+            flags = _flags[op] = flags_of(op.bind)
+        if flags:
+            require_flags(op.name, flags, args, kwargs)
+        operands, attrs = op.bind(*args, **kwargs)
         if attrs and not _SETTLED.issuperset([type(a) for a in attrs.values()]):
             attrs = {name: settled(op, name, a) for name, a in attrs.items()}
         return operands, attrs
@@ -169,6 +175,7 @@ def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str,
         raise mine[0] from mine[1]
 
 
+_flags: dict[Op, tuple] = {}  # the arguments of an op that are True or False
 _SETTLED = frozenset((int, float, bool, str, type(None), DType))
 
 
@@ -228,6 +235,8 @@ def run_watched(op: Op, plan: Plan, operands: tuple) -> Any:
         found = run_through(op, plan, operands)
         if found is not NotImplemented:
             return found
+    if plan.out.device is not CPU:
+        modes.tell("refuse", "a tensor on the meta device has no values")
     try:
         arrays = plan.kernel(*[None if x is None else x._data for x in operands])
     except Exception as error:

@@ -24,6 +24,7 @@ from .dispatch import describe, general, known_plan, lifted, plan_for, refuse
 from .graph import Edge, Leaf, Node, Port
 from .history import node_of, storage_of
 from .levels import write_through
+from .meta import NoValues
 from .places import here
 from .plan import OUTPUT, Plan, writer_of
 from .storage import Storage
@@ -45,6 +46,8 @@ def check_writable(x: Tensor, name: str, gradients: bool) -> None:
             "write under no_grad() to change its value, or clone() the leaf first",
         )
     data = x._data
+    if type(data) is NoValues:
+        return
     windows = x._view is not None and any(MAPS[name].overlaps for name, _ in x._view[1])
     if not data.flags.writeable or (data.size > 1 and (windows or 0 in data.strides) and _overlaps(data)):
         raise InplaceError(
@@ -131,7 +134,9 @@ def _overwrite_watched(op: Op, plan: Plan, operands: tuple) -> Tensor:
     data = x._data
     arrays = None
     try:
-        if op.write is not None:
+        if type(data) is NoValues:
+            arrays = plan.kernel()
+        elif op.write is not None:
             op.write(data, *[None if o is None else o._data for o in operands[1:]], **attrs)
         else:
             arrays = plan.kernel(*[None if o is None else o._data for o in operands])

@@ -32,6 +32,8 @@ from .dispatch import EAGER, INSTEAD, eager, lift, operator
 from .graph import hooks_of
 from .history import storage_of
 from .inplace import inplace, reshaped_in_place, write
+from .meta import META, NoValues, NoValuesError
+from .meta import array as nothing
 from .overriding import OPEN, UNSERVED, answered
 from .refusal import refusing
 from .tensor import Parameter, Retained, Size, Tensor, fields, leaf, retained, retyped, tensor_of, wrap
@@ -306,6 +308,8 @@ def _numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
         raise GradError(
             "numpy(): the tensor requires gradients, which an array can't follow", "use x.detach().numpy()"
         )
+    if type(self._data) is NoValues:
+        raise NoValuesError("numpy(): a tensor on the meta device has no values", f"tensor: {self._meta}")
     if modes.CHANGED:
         modes.tell("refuse", "numpy() handed out a tensor's memory")
     storage_of(self).expose()
@@ -338,12 +342,42 @@ def _to(
             dtype, device = arg._meta.dtype, arg._meta.device
         elif arg is not None and not isinstance(arg, bool):  # a flag is non_blocking or copy, by place
             raise ArgumentError(f"to(…): takes a dtype, a device or a tensor, not {type(arg).__name__}")
-    require_cpu(device)
+    place = device_of(device)
     if isinstance(dtype, type):
         dtype = dtypes.as_dtype(dtype) or dtype
+    if place is not None and place != self._meta.device:
+        return _moved(self, place, dtype or self._meta.dtype)
     if dtype is not None and dtype is not self._meta.dtype:
         return REGISTRY["cast"](self, dtype=dtype)
     return ops.clone(self) if copy else self
+
+
+def device_of(device: Any) -> Device | None:
+    """The device that is asked for, one that is there: the CPU or META.  Raises DeviceError."""
+    if device is None:
+        return None
+    place = Device(device)
+    if place.type == "meta":
+        return META
+    require_cpu(place)
+    return CPU
+
+
+def wanted_device(device: Any) -> Device:
+    """The device for a new tensor: the one that is asked for, else this thread's.  Raises DeviceError."""
+    if device is None:
+        return (modes.local.device if modes.CHANGED else None) or CPU
+    return device_of(device) or CPU
+
+
+def _moved(self: Tensor, place: Device, dtype: DType) -> Tensor:
+    """The tensor on another device: from the CPU to the meta device, as there is no way back."""
+    if place != META:
+        raise NoValuesError("to(device): a tensor on the meta device has no values to copy", f"{self._meta}")
+    if modes.CHANGED:
+        modes.tell("refuse", "a tensor was moved to the meta device")
+    kind = type_of(dtype, self._meta.shape, META)
+    return wrap(nothing(kind), kind)
 
 
 def require_cpu(device: Any) -> None:
@@ -564,6 +598,8 @@ def _reduce(self: Tensor, protocol: int) -> tuple:
     if isinstance(self, Parameter):
         return self.__reduce__()
     data = self._data
+    if type(data) is NoValues:
+        return (_restored_nowhere, (self._meta, self.requires_grad))
     raw = (data.tobytes(), self._meta.dtype.name, data.shape)
     kind = () if type(self) is Tensor else (type(self),)
     made = _restored, (*raw, self.requires_grad, *kind)
@@ -573,6 +609,11 @@ def _reduce(self: Tensor, protocol: int) -> tuple:
 def _restored(raw: bytes, dtype: str, shape: tuple, requires_grad: bool, cls: type = Tensor) -> Tensor:
     array = np.frombuffer(bytearray(raw), dtypes.dtype_named(dtype).numpy).reshape(shape)
     made = retyped(tensor_of(array), cls)
+    return made.requires_grad_() if requires_grad else made
+
+
+def _restored_nowhere(kind: Any, requires_grad: bool) -> Tensor:
+    made = wrap(nothing(kind), kind)
     return made.requires_grad_() if requires_grad else made
 
 
@@ -588,8 +629,8 @@ def _copy_object(self: Tensor) -> Tensor:
 
 
 def _cpu(self: Tensor) -> Tensor:
-    """The tensor on the CPU: itself."""
-    return self
+    """The tensor on the CPU: itself.  Raises NoValuesError for one on the meta device."""
+    return _to(self, CPU) if self._meta.device is not CPU else self
 
 
 def _cuda(self: Tensor, device: Any = None) -> Tensor:

@@ -4,8 +4,8 @@ A nested tensor is a `Compound`: `_stored` holds the elements of all sequences o
 `_offsets` int64[B + 1] says where each begins.  Of a tensor [B, ..., lengths, ...] it has all dims but the
 first, and the ragged one is as long as all together: [B, H, j, D] is held as [H, sum of lengths, D].
 
-Its type is that of the padded tensor, so that an op's own rules of shapes hold for it; `shape` shows the ragged
-size as a `Ragged`, an int that prints as j1.
+Its type is that of the padded tensor, so that an op's own rules of shapes hold for it; `shape` shows the
+ragged size as a `Ragged`, an int that prints as j1.
 """
 
 from __future__ import annotations
@@ -138,7 +138,9 @@ class Nested(Compound):
             return found
         wanted = tuple(output_size)
         if len(wanted) != found.ndim or any(n < m for n, m in zip(wanted, found.shape)):
-            raise ShapeError("to_padded_tensor: output_size must have room", f"tensor: {found._meta}", f"{wanted}")
+            raise ShapeError(
+                "to_padded_tensor: output_size must have room", f"tensor: {found._meta}", f"{wanted}"
+            )
         pads = [side for n, m in zip(reversed(wanted), reversed(found.shape)) for side in (0, n - m)]
         return ops.constant_pad_nd(found, pads, padding)
 
@@ -263,9 +265,7 @@ def nested_tensor(
     return made.requires_grad_() if requires_grad else made
 
 
-def as_nested_tensor(
-    ts: Any, dtype: DType | None = None, device: Any = None, layout: Any = None
-) -> Nested:
+def as_nested_tensor(ts: Any, dtype: DType | None = None, device: Any = None, layout: Any = None) -> Nested:
     """A nested tensor of sequences, or of the rows of a tensor, that gradients flow through.
 
     Raises ShapeError, DTypeError, ArgumentError.
@@ -277,17 +277,21 @@ def as_nested_tensor(
         return made if dtype is None else made.to(dtype)
     if not isinstance(ts, (list, tuple, Tensor)) or isinstance(ts, Tensor) and not ts.ndim:
         raise ArgumentError(f"as_nested_tensor(ts): tensors are needed, not {type(ts).__name__}")
-    parts = [x if isinstance(x, Tensor) else as_tensor(x) for x in (ts.unbind() if isinstance(ts, Tensor) else ts)]
+    parts = [
+        x if isinstance(x, Tensor) else as_tensor(x) for x in (ts.unbind() if isinstance(ts, Tensor) else ts)
+    ]
     return _joined(parts if dtype is None else [x.to(dtype) for x in parts], _layout(layout))
 
 
 def nested_tensor_from_jagged(
-    values: Tensor, offsets: Tensor | None = None, lengths: Tensor | None = None, jagged_dim: int | None = None,
+    values: Tensor, offsets: Tensor | None = None, lengths: Tensor | None = None,
+    jagged_dim: int | None = None,
     min_seqlen: int | None = None, max_seqlen: int | None = None,
 ) -> Nested:  # fmt: skip
     """The nested tensor of sequences that stand one behind the other: [sum of lengths, ...] -> [B, j, ...].
 
-    offsets: int[B + 1], or else lengths: int[B].  jagged_dim: which dim of the result is ragged, 1 unless given.
+    offsets: int[B + 1], or else lengths: int[B].  jagged_dim: which dim of the result is ragged, 1 unless
+    given.
     Gradients flow to `values`.  Raises ShapeError, DTypeError, ArgumentValueError.
     """
     if offsets is None and lengths is None:
@@ -324,9 +328,14 @@ def narrow(tensor: Tensor, dim: int, start: Any, length: Any, layout: Any = stri
     start, length: ints, or int[B].  dim must be 1.  Raises ShapeError, ArgumentValueError.
     """
     if dim != 1 or tensor.ndim < 2:
-        raise ShapeError("nested.narrow: rows are narrowed in dim 1", f"dim: {dim}", f"tensor: {tensor._meta}")
+        raise ShapeError(
+            "nested.narrow: rows are narrowed in dim 1", f"dim: {dim}", f"tensor: {tensor._meta}"
+        )
     rows, size = tensor.shape[0], tensor.shape[1]
-    begins, sizes = (np.broadcast_to(np.asarray(x.tolist() if isinstance(x, Tensor) else x), (rows,)) for x in (start, length))
+    begins, sizes = (
+        np.broadcast_to(np.asarray(x.tolist() if isinstance(x, Tensor) else x), (rows,))
+        for x in (start, length)
+    )
     if rows and (begins.min() < 0 or sizes.min() < 0 or (begins + sizes).max() > size):
         raise ArgumentValueError(f"nested.narrow: a stretch is outside of the {size} places of dim 1")
     where = Places(np.concatenate(([0], np.cumsum(sizes))))
@@ -336,12 +345,14 @@ def narrow(tensor: Tensor, dim: int, start: Any, length: Any, layout: Any = stri
 
 
 def masked_select(tensor: Tensor, mask: Tensor) -> Nested:
-    """The elements of each row where `mask` is true, as a nested tensor [B, j].  Raises DTypeError, ShapeError."""
+    """The elements of each row where `mask` is true, as a nested tensor [B, j].  Raises DTypeError."""
     if mask.dtype.category != "bool":
         raise DTypeError("nested.masked_select: the mask must be bool", f"mask: {mask._meta}")
     full = mask.expand(tuple(tensor.shape))
     lengths = full._data.reshape(tensor.shape[0], -1).sum(1)
-    return nested_of(ops.masked_select(tensor, full), Places(np.concatenate(([0], np.cumsum(lengths)))), 1, jagged)
+    return nested_of(
+        ops.masked_select(tensor, full), Places(np.concatenate(([0], np.cumsum(lengths)))), 1, jagged
+    )
 
 
 def _nested(x: Any, call: str) -> Nested:

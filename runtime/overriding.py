@@ -44,10 +44,10 @@ def overrides(kind: type) -> bool:
     return found
 
 
-def relevant(values: Iterable[Any], deep: int = 3) -> list[Any]:
+def relevant(values: Iterable[Any], deep: int = 2) -> list[Any]:
     """The objects that may answer: one of each class, subclasses before what they derive from.
 
-    deep: how far lists are looked into; one may hold itself.
+    deep: how many lists and tuples they may stand in.
     """
     found: list[Any] = []
     for x in values:

@@ -18,8 +18,10 @@ from ..ir.execute import executor, with_attrs
 from ..ir.op import REGISTRY, Op, Rule
 from ..ir.shapes import fitting
 from ..ir.stretch import stretched
-from ..ir.types import CPU, Type
+from ..ir.types import CPU, Type, type_of
 from .kernels import Gradients, choose, choose_backward
+from .meta import META, on_cpu, place_of
+from .meta import kernel as kernel_of_nothing
 
 ndarray, asarray = np.ndarray, np.asarray
 OPERAND, OUTPUT, REST, NOTHING = range(4)  # what an entry of a recipe saves; REST: all of a variadic operand
@@ -74,11 +76,19 @@ class Plan:
 
     def __init__(self, op: Op, types: tuple[Type | None, ...], attrs: dict[str, Any]):
         self.op, self.types, self.attrs = op, types, attrs
-        reference, self.outs = executor(op, types, attrs)
+        if any([t is not None and t.device is not CPU for t in types]) and place_of(op, types, attrs) == META:
+            _, outs = executor(op, tuple(map(on_cpu, types)), attrs)
+            self.outs = tuple([type_of(t.dtype, t.shape, META) for t in outs])
+            reference = None
+        else:
+            reference, self.outs = executor(op, tuple(map(on_cpu, types)), attrs)
         self.out = self.outs[0]
-        if self.out.device is not CPU and self.out.device.type != "cpu":
+        if self.out.device is CPU or self.out.device.type == "cpu":
+            self.kernel = choose(op, types, attrs, self.outs, reference)
+        elif self.out.device == META:
+            self.kernel = kernel_of_nothing(op, self.outs)
+        else:
             raise DeviceError(f"{op.name}: there is no device {self.out.device} here", "use device='cpu'")
-        self.kernel = choose(op, types, attrs, self.outs, reference)
         traits = op.traits
         self.simple = len(self.outs) - len(op.hidden) == 1 and not traits.view and not traits.host
         self.recipes, self.flows, self.writer = {}, None, None
@@ -117,7 +127,7 @@ class Plan:
             inexact and t is not None and t.dtype.inexact and op.differentiates(min(i, len(op.operands) - 1))
             for i, t in enumerate(types)
         )
-        found = op.differentiable and not self.small
+        found = op.differentiable and not self.small and self.out.device is CPU
         self.gradients = choose_backward(op, types, attrs, self.outs) if found else None
         self.flows = all(self.floats)  # last, as it says that all are there
         return self.flows
@@ -169,6 +179,8 @@ class Plan:
 def writer_of(plan: Plan) -> Callable:
     """The function that `writer` is, made when it is first needed."""
     op, kernel = plan.op, plan.kernel
+    if plan.out.device is not CPU:
+        return lambda *_: None
     if op.write is not None:
         return with_attrs(op.write, plan.attrs)
     if type(kernel) is np.ufunc:

@@ -430,7 +430,7 @@ def _whole_power(input: np.ndarray, other: np.ndarray) -> np.ndarray:
     below = np.less(other, 0)
     if not below.any():
         return np.power(input, other)
-    if other.ndim == 0:
+    if other.ndim == 0 and input.ndim:
         raise ArgumentValueError(
             f"pow: an integer to the power of {other} is no integer", "use floats: x.float() ** y"
         )
