@@ -126,7 +126,7 @@ def dim_of(op: str, dim: int, ndim: int) -> int:
     rank = ndim or 1
     if not -rank <= dim < rank:
         raise DimError(
-            f"{op}: dim {dim} is out of range, which is [{-rank}, {rank - 1}] for {ndim} dimensions"
+            f"{op}: Dimension out of range: dim {dim} is not in [{-rank}, {rank - 1}], for {ndim} dimensions"
         )
     return dim % rank
 

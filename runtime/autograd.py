@@ -56,13 +56,12 @@ def reachable(starts: Iterable[Edge]) -> dict[Edge, int]:
         if start not in counts:
             counts[start] = 0
             stack.append(start)
-    pop, push, met = stack.pop, stack.append, counts.get
+    pop, push = stack.pop, stack.append
     while stack:
         for e in pop().edges:
             if e is not None:
-                known = met(e)
-                if known is not None:
-                    counts[e] = known + 1
+                if e in counts:
+                    counts[e] += 1
                 else:
                     counts[e] = 1
                     if type(e) is not Leaf:

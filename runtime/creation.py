@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,12 @@ def tensor(
     ArgumentValueError for ragged sequences.
     """
     place = wanted_device(device)
+    if isinstance(data, Tensor):
+        warnings.warn(
+            "tensor(x) of a tensor copies its values: x.detach().clone() says so",
+            UserWarning,
+            stacklevel=3,
+        )
     made = tensor_of(_array("tensor", data, _checked("tensor", dtype)))
     if place == META:
         made = made.to(place)

@@ -522,7 +522,10 @@ def shaped(op: Op) -> Callable:
                 op.reference(x, **plan.attrs)  # says why it can't be a view
         a = input._edge if parent is None else input._node
         out._edge = None
-        if a is None or not plan.flows:
+        if a is None:
+            return out
+        flows = plan.flows
+        if not flows and (flows is False or not plan.plan_gradients()):
             return out
         if saves_none:
             n = out._edge = new(Light)
@@ -620,7 +623,7 @@ def ternary(op: Op) -> Callable:
         c = None if third is None else third._edge if third._view is None else third._node
         if a is None and b is None and c is None:
             return out
-        if not saves_pair or b is None or not plan.out.dtype.inexact:
+        if not saves_pair or b is None or plan.flows is None or not plan.out.dtype.inexact:
             record(plan, (input, second, third), (out,), (data,))
             return out
         s, t = input._storage, second._storage

@@ -26,7 +26,7 @@ from .history import node_of, storage_of
 from .levels import write_through
 from .meta import NoValues
 from .places import here
-from .plan import OUTPUT, Plan
+from .plan import OUTPUT, Plan, writer_of
 from .storage import Storage
 from .tensor import Tensor, derivation, keep_retained, wrap
 
@@ -92,11 +92,14 @@ def overwrite(op: Op, plan: Plan, operands: tuple) -> Tensor:
         flags = data.flags
         if plan.out is not x._meta or not flags.c_contiguous or not flags.writeable:
             return _overwrite_watched(op, plan, operands)
+        writer = plan.writer
+        if writer is None:
+            writer = plan.writer = writer_of(plan)
         try:
             if len(operands) == 2:
-                plan.writer(data, operands[1]._data)
+                writer(data, operands[1]._data)
             else:
-                plan.writer(data, *[None if o is None else o._data for o in operands[1:]])
+                writer(data, *[None if o is None else o._data for o in operands[1:]])
         except Exception as error:
             refuse(error, op, operands, plan.attrs)
         store = x._storage

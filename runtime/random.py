@@ -22,6 +22,7 @@ from .batched import drawn
 from .creation import as_tensor
 from .dispatch import bound, run_general
 from .generator import (
+    SOMEWHERE,
     Generator,
     default_generator,
     fork_rng,
@@ -56,7 +57,8 @@ def draw(
     op = REGISTRY[name]
     chosen = source(generator, name)
     before = () if operand is None else operand if isinstance(operand, tuple) else (operand,)
-    operands, attrs = bound(op, (*before, chosen.reserve(0), *args), kwargs)
+    somewhere = chosen.reserve(0) if modes.CHANGED else SOMEWHERE
+    operands, attrs = bound(op, (*before, somewhere, *args), kwargs)
     if modes.CHANGED and modes.local.levels:
 
         def plain(name: str, attrs: dict[str, Any]) -> Tensor:

@@ -6,6 +6,7 @@ methods.py.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -138,9 +139,9 @@ class Tensor:
     def _dim(self, name: str, dim: int) -> int:
         rank = self._meta.ndim
         if not -rank <= dim < rank:
-            from_to = f"[{-rank}, {rank - 1}]" if rank else "empty"
+            from_to = f"[{-rank}, {rank - 1}]" if rank else "[]"
             raise DimError(
-                f"{name}(dim): dim {dim} is out of range, which is {from_to}", f"tensor: {self._meta}"
+                f"{name}(dim): Dimension out of range: dim {dim} is not in {from_to}", f"tensor: {self._meta}"
             )
         return dim
 
@@ -262,7 +263,16 @@ class Tensor:
     @property
     def grad(self) -> Tensor | None:
         node = self._node or getattr(self, "_resting", None)
+        kept = None
         found = node.grad if type(node) is Leaf else kept.grad if (kept := retained(self)) else None
+        if found is None and type(node) is not Leaf and self._node is not None and kept is None:
+            if modes.CHANGED:
+                modes.tell("refuse", "a warning was given")
+            warnings.warn(
+                "the .grad of a tensor that is no leaf was read: backward() fills it after retain_grad()",
+                UserWarning,
+                stacklevel=2,
+            )
         if modes.CHANGED:
             self._tell_of_gradient(found)
         return found
