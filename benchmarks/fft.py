@@ -95,7 +95,11 @@ def main() -> None:
         lines.append(f"| {name} {list(shape)} | " + " | ".join(cells) + " |")
         print(lines[-1], flush=True)
     if options.write:
-        known = RESULTS.read_text() if RESULTS.exists() else "# Fourier transforms\n\n`python benchmarks/fft.py`\n"
+        known = (
+            RESULTS.read_text()
+            if RESULTS.exists()
+            else "# Fourier transforms\n\n`python benchmarks/fft.py`\n"
+        )
         RESULTS.write_text(known.rstrip("\n") + "\n\n" + "\n".join(lines) + "\n")
 
 

@@ -151,7 +151,11 @@ def _activation(given: str | Callable) -> Callable:
 
     def _of_sequences(self, *given: Any, key_padding_mask: Any, **rest: Any) -> tuple[Tensor, Any]:
         """Attention between nested tensors [N, j, E]: on padded ones, of which none sees what is padding."""
-        if not all(isinstance(x, Nested) for x in given) or not self.batch_first or key_padding_mask is not None:
+        if (
+            not all(isinstance(x, Nested) for x in given)
+            or not self.batch_first
+            or key_padding_mask is not None
+        ):
             raise ArgumentError(
                 "MultiheadAttention: nested tensors are wanted for all three, with batch_first=True",
                 "what is missing of a sequence is known: pass no key_padding_mask",

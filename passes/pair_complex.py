@@ -1,17 +1,23 @@
 """Complex values become real ones: each is a pair, of which code computes the parts.
 
     graph f(%x: c64[3], %y: c64[3]) -> (c64[3]) {
-      %0 = add(%x, %y) : c64[3]
+      %0 = mul(%x, %y) : c64[3]
       return %0
     }
     ->
     graph f(%x: f32[3,2], %y: f32[3,2]) -> (f32[3,2]) {
-      %0 = select of x at [..., 0] : f32[3]
-      ...
-      %6 = add(%0, %2) : f32[3]
-      %7 = add(%1, %3) : f32[3]
-      %8 = stack(%6, %7) {dim=1} : f32[3,2]
-      return %8
+      %0 = basic_index(%x) {index=(("slice",0,3,1),("int",0))} : f32[3]
+      %1 = basic_index(%x) {index=(("slice",0,3,1),("int",1))} : f32[3]
+      %2 = basic_index(%y) {index=(("slice",0,3,1),("int",0))} : f32[3]
+      %3 = basic_index(%y) {index=(("slice",0,3,1),("int",1))} : f32[3]
+      %4 = mul(%0, %2) : f32[3]
+      %5 = mul(%1, %3) : f32[3]
+      %6 = sub(%4, %5) : f32[3]
+      %7 = mul(%0, %3) : f32[3]
+      %8 = mul(%1, %2) : f32[3]
+      %9 = add(%7, %8) : f32[3]
+      %10 = stack(%6, %9) {dim=1} : f32[3,2]
+      return %10
     }
 
 A param or result that is complex is its pairs, in the same memory.  Inside, a value is a `Pair`: a kind of operand,

@@ -221,7 +221,9 @@ def _reshaped(x: Nested, shape: tuple[int, ...]) -> Any:
     for at in range(1, len(shape)):
         if shape[at] == size and prod(shape[1:at]) == before:
             total = x._stored.shape[x._ragged - 1]
-            return nested_of(x._stored.reshape(*shape[1:at], total, *shape[at + 1 :]), x._where, at, x._layout)
+            return nested_of(
+                x._stored.reshape(*shape[1:at], total, *shape[at + 1 :]), x._where, at, x._layout
+            )
     return NotImplemented
 
 
@@ -274,8 +276,12 @@ def attended(attend: Callable, query: Any, key: Any, value: Any, mask: Any, is_c
 
     attend(query, key, value, mask) -> [B, ..., longest, v].
     """
-    if mask is not None or not all(isinstance(x, Nested) and x._ragged == x.ndim - 2 for x in (query, key, value)):
-        raise ShapeError("scaled_dot_product_attention: nested tensors are [B, ..., j, e], all three, without a mask")
+    if mask is not None or not all(
+        isinstance(x, Nested) and x._ragged == x.ndim - 2 for x in (query, key, value)
+    ):
+        raise ShapeError(
+            "scaled_dot_product_attention: nested tensors are [B, ..., j, e], all three, without a mask"
+        )
     if not key._where.fits(value._where):
         raise ShapeError("scaled_dot_product_attention: keys and values must have the same lengths")
     seen = present(key).reshape(key.shape[0], *(1,) * (key.ndim - 2), int(key._where.size))

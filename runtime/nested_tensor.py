@@ -138,7 +138,9 @@ class Nested(Compound):
             return found
         wanted = tuple(output_size)
         if len(wanted) != found.ndim or any(n < m for n, m in zip(wanted, found.shape)):
-            raise ShapeError("to_padded_tensor: output_size must have room", f"tensor: {found._meta}", f"{wanted}")
+            raise ShapeError(
+                "to_padded_tensor: output_size must have room", f"tensor: {found._meta}", f"{wanted}"
+            )
         pads = [side for n, m in zip(reversed(wanted), reversed(found.shape)) for side in (0, n - m)]
         return ops.constant_pad_nd(found, pads, padding)
 
@@ -263,9 +265,7 @@ def nested_tensor(
     return made.requires_grad_() if requires_grad else made
 
 
-def as_nested_tensor(
-    ts: Any, dtype: DType | None = None, device: Any = None, layout: Any = None
-) -> Nested:
+def as_nested_tensor(ts: Any, dtype: DType | None = None, device: Any = None, layout: Any = None) -> Nested:
     """A nested tensor of sequences, or of the rows of a tensor, that gradients flow through.
 
     Raises ShapeError, DTypeError, ArgumentError.
@@ -277,7 +277,9 @@ def as_nested_tensor(
         return made if dtype is None else made.to(dtype)
     if not isinstance(ts, (list, tuple, Tensor)) or isinstance(ts, Tensor) and not ts.ndim:
         raise ArgumentError(f"as_nested_tensor(ts): tensors are needed, not {type(ts).__name__}")
-    parts = [x if isinstance(x, Tensor) else as_tensor(x) for x in (ts.unbind() if isinstance(ts, Tensor) else ts)]
+    parts = [
+        x if isinstance(x, Tensor) else as_tensor(x) for x in (ts.unbind() if isinstance(ts, Tensor) else ts)
+    ]
     return _joined(parts if dtype is None else [x.to(dtype) for x in parts], _layout(layout))
 
 
@@ -324,9 +326,14 @@ def narrow(tensor: Tensor, dim: int, start: Any, length: Any, layout: Any = stri
     start, length: ints, or int[B].  dim must be 1.  Raises ShapeError, ArgumentValueError.
     """
     if dim != 1 or tensor.ndim < 2:
-        raise ShapeError("nested.narrow: rows are narrowed in dim 1", f"dim: {dim}", f"tensor: {tensor._meta}")
+        raise ShapeError(
+            "nested.narrow: rows are narrowed in dim 1", f"dim: {dim}", f"tensor: {tensor._meta}"
+        )
     rows, size = tensor.shape[0], tensor.shape[1]
-    begins, sizes = (np.broadcast_to(np.asarray(x.tolist() if isinstance(x, Tensor) else x), (rows,)) for x in (start, length))
+    begins, sizes = (
+        np.broadcast_to(np.asarray(x.tolist() if isinstance(x, Tensor) else x), (rows,))
+        for x in (start, length)
+    )
     if rows and (begins.min() < 0 or sizes.min() < 0 or (begins + sizes).max() > size):
         raise ArgumentValueError(f"nested.narrow: a stretch is outside of the {size} places of dim 1")
     where = Places(np.concatenate(([0], np.cumsum(sizes))))
@@ -341,7 +348,9 @@ def masked_select(tensor: Tensor, mask: Tensor) -> Nested:
         raise DTypeError("nested.masked_select: the mask must be bool", f"mask: {mask._meta}")
     full = mask.expand(tuple(tensor.shape))
     lengths = full._data.reshape(tensor.shape[0], -1).sum(1)
-    return nested_of(ops.masked_select(tensor, full), Places(np.concatenate(([0], np.cumsum(lengths)))), 1, jagged)
+    return nested_of(
+        ops.masked_select(tensor, full), Places(np.concatenate(([0], np.cumsum(lengths)))), 1, jagged
+    )
 
 
 def _nested(x: Any, call: str) -> Nested:

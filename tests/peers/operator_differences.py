@@ -16,6 +16,9 @@ INEXACT = "PyTorch's float64 is off in its 8th to 12th digit; Lamina's is SciPy'
 INTERNAL = "absent: PyTorch's own inner form of a function that is there"
 TRIANGLE = "PyTorch's gradient fills the triangle that the function doesn't read; Lamina's is zero there"
 NEW = "absent: not built yet"
+HERMITIAN = "complex: PyTorch's gradient also follows what breaks the symmetry; Lamina's is Hermitian"
+REAL = "complex: Lamina's is of real numbers alone"
+REAL_PARTS = "complex with a real dtype=: PyTorch drops the imaginary parts, Lamina refuses"
 
 
 def _same(reason: str, *forms: str) -> dict[str, str]:
@@ -38,6 +41,17 @@ EXPECTED: dict[str, dict[str, str]] = {
         "torch._scaled_mm", "torch._scaled_mm_v2",
     )},
     # ---- dtypes and shapes
+    **{name: _same(HERMITIAN) for name in ("cholesky", "linalg.cholesky", "linalg.cholesky_ex")},
+    "geqrf": _same(REAL, "function", "method", "out="),
+    **{f"nn.functional.{name}": _same(REAL) for name in ("rms_norm", "softsign")},
+    **{f"linalg.{name}": _same(REAL, "function", "out=") for name in ("ldl_factor", "ldl_factor_ex", "ldl_solve")},
+    **{name: _same(REAL_PARTS, "function", "method", "out=") for name in (
+        "softmax:with_dtype", "log_softmax:with_dtype",
+    )},
+    "nn.functional.softmin:with_dtype": _same(REAL_PARTS),
+    **{name: _same("complex: PyTorch's gradient ends in its 11th digit") for name in (
+        "linalg.lstsq", "linalg.lstsq:grad_oriented",
+    )},
     **{f"nn.functional.{name}": _same(INTEGERS) for name in (
         "avg_pool1d", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
         "conv_transpose3d", "hardtanh", "local_response_norm",

@@ -32,7 +32,8 @@ def spectrogram(m, x, w):
     loss = 0
     for n in (16, 32):
         one, other = (
-            m.stft(s, n, hop_length=n // 4, window=m.hann_window(n), return_complex=True).abs() for s in (x, w)
+            m.stft(s, n, hop_length=n // 4, window=m.hann_window(n), return_complex=True).abs()
+            for s in (x, w)
         )
         loss = loss + (one - other).abs().mean() + ((one + 1e-3).log() - (other + 1e-3).log()).square().mean()
     return loss

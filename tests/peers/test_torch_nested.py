@@ -41,7 +41,10 @@ CASES = {
     "offsets": lambda t, g: g.x.offsets(),
     "unbind": lambda t, g: g.x.unbind()[1],
     "index": lambda t, g: g.x[2],
-    **{f: (lambda t, g, f=f: getattr(t, f)(g.x)) for f in ("sin", "exp", "relu", "neg", "abs", "tanh", "sigmoid")},
+    **{
+        f: (lambda t, g, f=f: getattr(t, f)(g.x))
+        for f in ("sin", "exp", "relu", "neg", "abs", "tanh", "sigmoid")
+    },
     "add number": lambda t, g: g.x + 1,
     "add row": lambda t, g: g.x + g.g,
     "mul number": lambda t, g: 3 * g.x,
@@ -78,7 +81,10 @@ CASES = {
     "sdpa": sdpa,
     "sdpa causal": lambda t, g: sdpa(t, g, is_causal=True),
     "sdpa scale": lambda t, g: sdpa(t, g, scale=0.5),
-    "narrow": lambda t, g: t.nested.narrow(g.w, 1, t.tensor([0, 1, 2, 0]), t.tensor([3, 2, 1, 4]), layout=t.jagged).unbind()[1] * 1,
+    "narrow": lambda t, g: (
+        t.nested.narrow(g.w, 1, t.tensor([0, 1, 2, 0]), t.tensor([3, 2, 1, 4]), layout=t.jagged).unbind()[1]
+        * 1
+    ),
 }
 
 
