@@ -1,9 +1,9 @@
 """Discrete Fourier transforms of arrays, by the quickest library that is installed.
 
-NumPy's is always there.  The extra `fft` brings ducc0, whose transforms over several dimensions take a fourth of
-NumPy's time and small ones a third; MKL's, by the package mkl_fft, take a third of ducc0's where they are installed
-(benchmarks/results/fft.md).  Each keeps the precision of what it is given.  $LAMINA_FFT names one: "numpy", "ducc0"
-or "mkl_fft"; an empty one leaves the choice.
+NumPy's is always there.  The extra `fft` brings ducc0, whose transforms over several dimensions take a
+fourth of NumPy's time and small ones half; MKL's, by the package mkl_fft, take less still where they are
+installed (benchmarks/results/fft.md).  Each keeps the precision of what it is given.  $LAMINA_FFT names one:
+"numpy", "ducc0" or "mkl_fft"; an empty one leaves the choice.
 """
 
 from __future__ import annotations

@@ -16,10 +16,12 @@ import numpy as np
 
 from ..ir.errors import ArgumentError, DTypeError, GradError, ShapeError
 from ..ir.op import REGISTRY
+from ..ir.types import CPU
 from . import modes
 from .compound import Compound, NoArray, of_values
 from .graph import Edge, GradientEdge, Leaf, Port
 from .levels import gradients as gradients_through
+from .meta import array as nothing
 from .plan import fit_array
 from .step import (
     AFTER,
@@ -41,7 +43,7 @@ from .step import (
     step,
     without_parts,
 )
-from .tensor import Tensor
+from .tensor import Tensor, wrap
 
 ndarray, asarray, new = np.ndarray, np.asarray, object.__new__
 
@@ -300,6 +302,8 @@ def _seed(output: Tensor, gradient: Any) -> Any:
                 f"tensor: {output._meta}",
                 "reduce it (x.sum().backward()) or pass gradient=…",
             )
+        if output._meta.device is not CPU:
+            return wrap(nothing(output._meta), output._meta)
         ones = np.ones(output._meta.shape, output._meta.dtype.numpy)
         if modes.CHANGED:
             modes.tell("made", ones)

@@ -20,7 +20,7 @@ from ..ir.dtypes import DType, from_numpy_dtype
 from ..ir.errors import ArgumentError, DTypeError, LaminaError
 from ..ir.op import Op
 from ..ir.shapes import number_dtype, result_dtype
-from ..ir.types import Type, type_of
+from ..ir.types import CPU, Type, type_of
 from . import modes
 from .autocasting import recast
 from .compound import NoArray, served
@@ -31,7 +31,7 @@ from .levels import run_through
 from .overriding import OPEN, UNSERVED, answered, met
 from .places import USERS, here, spell
 from .plan import LIMIT, Plan, described, memo, remember
-from .refusal import given, told, writer_of_out
+from .refusal import flags_of, given, require_flags, told, writer_of_out
 from .return_types import return_type
 from .storage import Literal, Storage
 from .tensor import Tensor, tensor_of, wrap
@@ -39,6 +39,8 @@ from .tensor import Tensor, tensor_of, wrap
 new = object.__new__
 NUMBERS = (bool, int, float, complex, np.generic)
 EAGER: dict[Op, Callable] = {}
+# By the name of an op with one operand: what a call may be instead, from its arguments; None where it isn't.
+INSTEAD: dict[str, Callable[[Tensor, tuple, dict], Any]] = {}
 
 
 # ---- operands ----------------------------------------------------------------------------------------------
@@ -149,7 +151,13 @@ def instead(error: Exception, op: Op, operands: Sequence[Any], attrs: dict[str, 
 def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
     """The user's call as the record takes it.  Raises ArgumentError naming what is no tensor."""
     try:
-        operands, attrs = op.bind(*args, **torch_names(kwargs))
+        kwargs = torch_names(kwargs)
+        flags = _flags.get(op)
+        if flags is None:
+            flags = _flags[op] = flags_of(op.bind)
+        if flags:
+            require_flags(op.name, flags, args, kwargs)
+        operands, attrs = op.bind(*args, **kwargs)
         if attrs and not _SETTLED.issuperset([type(a) for a in attrs.values()]):
             attrs = {name: settled(op, name, a) for name, a in attrs.items()}
         return operands, attrs
@@ -167,6 +175,7 @@ def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str,
         raise mine[0] from mine[1]
 
 
+_flags: dict[Op, tuple] = {}  # the arguments of an op that are True or False
 _SETTLED = frozenset((int, float, bool, str, type(None), DType))
 
 
@@ -226,6 +235,8 @@ def run_watched(op: Op, plan: Plan, operands: tuple) -> Any:
         found = run_through(op, plan, operands)
         if found is not NotImplemented:
             return found
+    if plan.out.device is not CPU:
+        modes.tell("refuse", "a tensor on the meta device has no values")
     try:
         arrays = plan.kernel(*[None if x is None else x._data for x in operands])
     except Exception as error:
@@ -435,6 +446,8 @@ def shaped(op: Op) -> Callable:
     exact = not op.traits.elementwise  # whose arguments may be floats: 0.0 == -0.0 and 1 == 1.0
 
     def miss(input, args, kwargs):
+        if op.name in INSTEAD and (found := INSTEAD[op.name](input, args, kwargs)) is not None:
+            return found
         (operand,), attrs = bound(op, (input, *args), kwargs)
         plan = known_plan(op, (operand,), attrs)
         given = (*args, *kwargs.values())
@@ -472,6 +485,8 @@ def shaped(op: Op) -> Callable:
             plan = plans[input._meta][args] if not kwargs else find(input, args, kwargs)
         except (KeyError, TypeError):
             plan = miss(input, args, kwargs)
+        if type(plan) is not Plan:
+            return plan
         if modes.CHANGED and modes.special():
             if (
                 modes.local.functions
@@ -507,7 +522,10 @@ def shaped(op: Op) -> Callable:
                 op.reference(x, **plan.attrs)  # says why it can't be a view
         a = input._edge if parent is None else input._node
         out._edge = None
-        if a is None or not plan.flows:
+        if a is None:
+            return out
+        flows = plan.flows
+        if not flows and (flows is False or not plan.plan_gradients()):
             return out
         if saves_none:
             n = out._edge = new(Light)
@@ -605,7 +623,7 @@ def ternary(op: Op) -> Callable:
         c = None if third is None else third._edge if third._view is None else third._node
         if a is None and b is None and c is None:
             return out
-        if not saves_pair or b is None or not plan.out.dtype.inexact:
+        if not saves_pair or b is None or plan.flows is None or not plan.out.dtype.inexact:
             record(plan, (input, second, third), (out,), (data,))
             return out
         s, t = input._storage, second._storage

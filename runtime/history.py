@@ -46,6 +46,8 @@ def node_of(
     For an op that is about to be written over its first operand, `replaced` is a copy of that operand's value
     and `arrays` is None: what is saved of the outputs is filled in after the write.
     """
+    if plan.flows is None:
+        plan.plan_gradients()
     edges = tuple(
         [
             None if x is None or not f else x._edge if x._view is None else x._node

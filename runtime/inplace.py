@@ -24,8 +24,9 @@ from .dispatch import describe, general, known_plan, lifted, plan_for, refuse
 from .graph import Edge, Leaf, Node, Port
 from .history import node_of, storage_of
 from .levels import write_through
+from .meta import NoValues
 from .places import here
-from .plan import OUTPUT, Plan
+from .plan import OUTPUT, Plan, writer_of
 from .storage import Storage
 from .tensor import Tensor, derivation, keep_retained, wrap
 
@@ -45,6 +46,8 @@ def check_writable(x: Tensor, name: str, gradients: bool) -> None:
             "write under no_grad() to change its value, or clone() the leaf first",
         )
     data = x._data
+    if type(data) is NoValues:
+        return
     windows = x._view is not None and any(MAPS[name].overlaps for name, _ in x._view[1])
     if not data.flags.writeable or (data.size > 1 and (windows or 0 in data.strides) and _overlaps(data)):
         raise InplaceError(
@@ -89,11 +92,14 @@ def overwrite(op: Op, plan: Plan, operands: tuple) -> Tensor:
         flags = data.flags
         if plan.out is not x._meta or not flags.c_contiguous or not flags.writeable:
             return _overwrite_watched(op, plan, operands)
+        writer = plan.writer
+        if writer is None:
+            writer = plan.writer = writer_of(plan)
         try:
             if len(operands) == 2:
-                plan.writer(data, operands[1]._data)
+                writer(data, operands[1]._data)
             else:
-                plan.writer(data, *[None if o is None else o._data for o in operands[1:]])
+                writer(data, *[None if o is None else o._data for o in operands[1:]])
         except Exception as error:
             refuse(error, op, operands, plan.attrs)
         store = x._storage
@@ -128,7 +134,9 @@ def _overwrite_watched(op: Op, plan: Plan, operands: tuple) -> Tensor:
     data = x._data
     arrays = None
     try:
-        if op.write is not None:
+        if type(data) is NoValues:
+            arrays = plan.kernel()
+        elif op.write is not None:
             op.write(data, *[None if o is None else o._data for o in operands[1:]], **attrs)
         else:
             arrays = plan.kernel(*[None if o is None else o._data for o in operands])

@@ -60,7 +60,7 @@ def elementwise(op: Op) -> Callable:
         values = [_beside(x, like) for x in operands]
         if any(v is NotImplemented for v in values):
             raise ShapeError(
-                f"{op.name}: nested tensors go with those of the same lengths, and with what broadcasts to them",
+                f"{op.name}: nested tensors go with those of the same lengths, and what broadcasts to them",
                 *[f"operand: {x._meta}" for x in operands if isinstance(x, Tensor)],
             )
         return like._with(run_general(op, values, attrs))

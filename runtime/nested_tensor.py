@@ -4,8 +4,8 @@ A nested tensor is a `Compound`: `_stored` holds the elements of all sequences o
 `_offsets` int64[B + 1] says where each begins.  Of a tensor [B, ..., lengths, ...] it has all dims but the
 first, and the ragged one is as long as all together: [B, H, j, D] is held as [H, sum of lengths, D].
 
-Its type is that of the padded tensor, so that an op's own rules of shapes hold for it; `shape` shows the ragged
-size as a `Ragged`, an int that prints as j1.
+Its type is that of the padded tensor, so that an op's own rules of shapes hold for it; `shape` shows the
+ragged size as a `Ragged`, an int that prints as j1.
 """
 
 from __future__ import annotations
@@ -284,12 +284,14 @@ def as_nested_tensor(ts: Any, dtype: DType | None = None, device: Any = None, la
 
 
 def nested_tensor_from_jagged(
-    values: Tensor, offsets: Tensor | None = None, lengths: Tensor | None = None, jagged_dim: int | None = None,
+    values: Tensor, offsets: Tensor | None = None, lengths: Tensor | None = None,
+    jagged_dim: int | None = None,
     min_seqlen: int | None = None, max_seqlen: int | None = None,
 ) -> Nested:  # fmt: skip
     """The nested tensor of sequences that stand one behind the other: [sum of lengths, ...] -> [B, j, ...].
 
-    offsets: int[B + 1], or else lengths: int[B].  jagged_dim: which dim of the result is ragged, 1 unless given.
+    offsets: int[B + 1], or else lengths: int[B].  jagged_dim: which dim of the result is ragged, 1 unless
+    given.
     Gradients flow to `values`.  Raises ShapeError, DTypeError, ArgumentValueError.
     """
     if offsets is None and lengths is None:
@@ -343,7 +345,7 @@ def narrow(tensor: Tensor, dim: int, start: Any, length: Any, layout: Any = stri
 
 
 def masked_select(tensor: Tensor, mask: Tensor) -> Nested:
-    """The elements of each row where `mask` is true, as a nested tensor [B, j].  Raises DTypeError, ShapeError."""
+    """The elements of each row where `mask` is true, as a nested tensor [B, j].  Raises DTypeError."""
     if mask.dtype.category != "bool":
         raise DTypeError("nested.masked_select: the mask must be bool", f"mask: {mask._meta}")
     full = mask.expand(tuple(tensor.shape))

@@ -12,10 +12,11 @@ from typing import Any
 from ..ir import ops as _records  # noqa: F401 - importing them enters them into the registry
 from ..ir.errors import ArgumentError
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
+from . import modes
 from .autocasting import autocasting
 from .dispatch import eager
 from .overriding import OPEN, UNSERVED, answered
-from .refusal import refusing
+from .refusal import refusing, require_flag
 from .tensor import Tensor
 
 # What PyTorch's factories take besides the record's own arguments, and the only values Lamina has for them.
@@ -37,6 +38,8 @@ def _factory(op: Op) -> Callable:
             given = {**kwargs, "requires_grad": True} if requires_grad else kwargs
             if (found := answered(make, args, given)) is not UNSERVED:
                 return found
+        if type(requires_grad) is not bool:
+            require_flag(op.name, "requires_grad", requires_grad)
         for name, allowed in _IGNORED.items() if kwargs else ():
             value = kwargs.pop(name, allowed[0])
             if value not in allowed:
@@ -46,6 +49,9 @@ def _factory(op: Op) -> Callable:
         if kwargs and isinstance(kwargs.get("out"), Tensor) and kwargs.get("dtype") is None:
             if "dtype" in op.attrs:
                 kwargs["dtype"] = kwargs["out"].dtype
+        if modes.CHANGED and not op.operands and kwargs.get("device") is None:
+            if modes.local.device is not None:
+                kwargs["device"] = modes.local.device
         made = run(*args, **kwargs)
         if layout is not None:
             made = made.to_sparse(layout=layout)

@@ -1,7 +1,8 @@
 """`out=`: results written into tensors that the caller gave, by one rule for every function.
 
-The function runs as ever, and what it returns is copied over: cast where the function and the category allow
-it, resized where the shape is another.  No history goes into or out of it, so a call that wants gradients is refused.
+The function runs as ever, and what it returns is copied over: cast where the function and the category
+allow it, resized where the shape is another.  No history goes into or out of it, so a call that wants
+gradients is refused.
 """
 
 from __future__ import annotations
@@ -62,12 +63,12 @@ def _wants(values: Iterable[Any]) -> bool:
     )
 
 
-# These select, order or multiply, and write a result as it is, as all with several results do.  Others cast it.
+# These select, order or multiply, and write a result as it is, as all with several results do.
 EXACT = frozenset((
     "addbmm", "addmm", "addmv", "amax", "amin", "argmax", "argmin", "baddbmm", "bmm", "bucketize", "dot",
     "gather", "index_add", "index_select", "inner", "lerp", "masked_select", "matmul", "mm", "msort", "mv",
-    "nonzero", "norm", "renorm", "scatter", "searchsorted", "softmax", "take", "take_along_dim", "tril", "triu",
-    "vdot", "where",
+    "nonzero", "norm", "renorm", "scatter", "searchsorted", "softmax", "take", "take_along_dim", "tril",
+    "triu", "vdot", "where",
 ))  # fmt: skip
 
 

@@ -180,7 +180,10 @@ def spelled(x: Tensor, past: str | None = "") -> str:
     notes = []
     if kind.device != CPU:
         notes.append(f"device='{kind.device}'")
-    if not x._data.size:
+    if kind.device != CPU:
+        values, plain = "...", (default,)
+        notes.append(f"size={tuple(kind.shape)}")
+    elif not x._data.size:
         values, plain = "[]", (default,)
         if kind.ndim != 1:
             notes.append(f"size={kind.shape}")
@@ -244,7 +247,7 @@ def _repr(self: Tensor) -> str:
 
 def _format(self: Tensor, spec: str) -> str:
     """A 0-d tensor formats as its number: f"{loss:.3f}"; others only without a format."""
-    if not self._meta.ndim and type(self) is Tensor:
+    if not self._meta.ndim and type(self) is Tensor and self._meta.device is CPU:
         if modes.CHANGED:
             modes.tell("refuse", "a tensor was turned into text")
         return format(_widened(self._data).item(), spec)

@@ -30,6 +30,7 @@ from ..ir.own_files import replacing
 from ..ir.types import Device
 from . import modes
 from .compound import Compound
+from .meta import NoValues, NoValuesError
 from .methods import require_cpu
 from .sparse_tensor import Sparse, restored
 from .tensor import Parameter, Size, Tensor, tensor_of, wrap
@@ -85,6 +86,10 @@ class _Writer:
             )
         if isinstance(value, Tensor):
             wide = value._meta.dtype is dtypes.complex128
+            if type(value._data) is NoValues:
+                raise NoValuesError(
+                    f"save(…): {path} is on the meta device and has no values", f"tensor: {value._meta}"
+                )
             made: dict[str, Any] = {"tensor": self._entry(parted(value._data) if wide else value._data, path)}
             if wide:
                 made["pairs"] = True

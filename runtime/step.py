@@ -17,12 +17,14 @@ from ..ir.errors import ArgumentError, GradError, InplaceError, ShapeError
 from ..ir.locks import fork_safe_lock
 from ..ir.op import REGISTRY
 from ..ir.shapes import fitting
-from ..ir.types import Type, type_of
+from ..ir.types import CPU, Type, type_of
 from . import modes
 from .changes import advance_contents
 from .compound import NoArray, dense_gradient
 from .graph import Edge, Leaf, Node, Port
 from .memory import is_alone
+from .meta import NoValues
+from .meta import array as nothing
 from .packing import Opened, Packing
 from .places import line_of, spell
 from .plan import fit_array
@@ -292,7 +294,9 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
         return
     if modes.CHANGED:
         modes.tell("gradients", e)
-    if create:
+    if e.kind.device is not CPU:
+        e.grad = wrap(nothing(e.kind), e.kind)
+    elif create:
         g = as_tensor(g)
         with accumulating:
             e.grad = REGISTRY["clone"](g) if e.grad is None else e.grad + g
@@ -361,4 +365,6 @@ def plus(a: Any, b: Any) -> Any:
 def add_into(total: Any, h: Any) -> None:
     """Add a cotangent into a sum of cotangents."""
     array = total if type(total) is ndarray else total._data
+    if type(array) is NoValues:
+        return
     np.add(array, h if type(h) is ndarray else dense_gradient(h)._data, out=array)

@@ -60,6 +60,8 @@ def setitem_(input, index, value):
 
 def split_index(input: Any, index: Any) -> tuple[Any, tuple]:
     """The view of the basic part, and for each of its leading dimensions the tensor that picks, or None."""
+    if hasattr(index, "dtype"):
+        index = _as_mask(index)
     if hasattr(index, "dtype") and 0 < index.ndim <= input.ndim:  # one tensor, as most are that hold any
         if not is_mask(index):
             return input, (index,)
@@ -114,10 +116,7 @@ def _spread(input: Any, index: Any) -> list:
             item = np.asarray(item) if len(item) else np.zeros(0, np.int64)
         elif isinstance(item, (np.bool_, np.integer)):
             item = item.item()
-        if hasattr(item, "dtype") and item.dtype.name == "uint8":  # a mask of the time before bools
-            warnings.warn("x[index]: a uint8 tensor is taken as a mask; make it bool", stacklevel=2)
-            item = item != 0
-        items.append(item)
+        items.append(_as_mask(item) if hasattr(item, "dtype") else item)
     if any(hasattr(item, "dtype") and item.ndim for item in items):
         # a 0-d index among others is an int: it doesn't count when the others' places are told to be
         # neighbours
@@ -131,6 +130,14 @@ def _spread(input: Any, index: Any) -> list:
     if dots:
         items[dots[0] : dots[0] + 1] = [_WHOLE] * (input.ndim - named)
     return items
+
+
+def _as_mask(item: Any) -> Any:
+    """A tensor that picks; one of uint8 is a mask, of the time before there were bools."""
+    if item.dtype.name != "uint8":
+        return item
+    warnings.warn("x[index]: a uint8 tensor is taken as a mask; make it bool", stacklevel=2)
+    return item != 0
 
 
 def _is_nested(item: Any) -> bool:

@@ -226,6 +226,9 @@ class Facts:
         if not of_lamina(type(x)):
             self.refuse(f"{why.text} is of a class of the user's own that derives from Tensor")
             return
+        if x._meta.device.type != "cpu":
+            self.refuse(f"{why.text} is on the meta device, and has no values")
+            return
         if issubclass(type(x), Compound):
             self.refuse(f"{why.text} is a {x.what} tensor, which compiled code has none of")
             return
@@ -306,6 +309,9 @@ class Facts:
         if issubclass(type(value), Tensor):
             if not of_lamina(type(value)):
                 self.refuse(f"{name} is of a class of the user's own that derives from Tensor")
+                return value
+            if value._meta.device.type != "cpu":
+                self.refuse(f"{name} is on the meta device, and has no values")
                 return value
             if issubclass(type(value), Compound):
                 self.refuse(f"{name} is a {value.what} tensor, which compiled code has none of")

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from lamina.ir import dtypes
-from lamina.ir.by_pairs import by_pairs, from_pairs, to_pairs
+from lamina.ir.by_pairs import by_pairs, from_pairs, paired_type, to_pairs
+from lamina.ir.errors import GraphError
 from lamina.ir.graph import Builder
 from lamina.ir.interpret import interpret
 from lamina.ir.op import REGISTRY
@@ -26,8 +27,9 @@ NAMES = sorted(
 )
 # What only the host does: factorisations, transforms, and functions that nobody has asked kernels for.
 HOST = set(
-    "acos acosh asin asinh atan atanh cumprod exp2 expm1 fft_c2c fft_c2r fft_r2c linalg_cholesky linalg_det linalg_eig "
-    "linalg_eigh linalg_inv linalg_qr linalg_slogdet linalg_svd log10 log1p log2 logaddexp logcumsumexp logsumexp "
+    "acos acosh asin asinh atan atanh cumprod exp2 expm1 fft_c2c fft_c2r fft_r2c indefinite_minor "
+    "linalg_cholesky linalg_det linalg_eig linalg_eigh linalg_inv linalg_lu_factor linalg_matrix_exp "
+    "linalg_qr linalg_slogdet linalg_svd log10 log1p log2 logaddexp logcumsumexp logsumexp "
     "linear_recurrence pow prod rsqrt sigmoid silu sinc solve_matrix tan".split()
 )
 
@@ -87,8 +89,8 @@ def test_record_means_the_same_in_pairs(name):
 @pytest.mark.sampled(30)
 @pytest.mark.parametrize("name", [n for n in NAMES if REGISTRY[n].differentiable])
 def test_gradient_means_the_same_in_pairs(name):
-    """PyTorch's convention is the gradient of pairs: a graph that is differentiated first, and in pairs then, is
-    the graph that was put in pairs, and differentiated then."""
+    """PyTorch's convention is the gradient of pairs: a graph that is differentiated first, and in pairs then,
+    is the graph that was put in pairs, and differentiated then."""
     op = REGISTRY[name]
     for number, sample in enumerate(op.samples()):
         if not sample.differentiable or number > 3:

@@ -149,6 +149,8 @@ def argument(x: Any) -> Any:
         return rewritten(x)
     if isinstance(x, types.FunctionType) and x.__module__ == "torch.nn.functional":
         return named(f"nn.functional.{x.__name__}")
+    if type(x) is torch.nn.PairwiseDistance:
+        return lamina.nn.PairwiseDistance(x.norm, x.eps, x.keepdim)
     if isinstance(x, torch.nn.Module):
         raise Unsayable("an argument is a module of PyTorch's")
     return x

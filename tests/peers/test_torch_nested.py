@@ -177,7 +177,8 @@ def test_nested_tensors_print_as_pytorchs():
     for t in (lamina, torch):
         parts = [t.ones(2, 3), t.zeros(1, 3)]
         assert repr(t.nested.nested_tensor(parts)) == (
-            "nested_tensor([\n  tensor([[1., 1., 1.],\n          [1., 1., 1.]]),\n  tensor([[0., 0., 0.]])\n])"
+            "nested_tensor([\n  tensor([[1., 1., 1.],\n          [1., 1., 1.]]),\n"
+            "  tensor([[0., 0., 0.]])\n])"
         )
     text = repr(lamina.nested.nested_tensor([lamina.ones(2, 3)], layout=lamina.jagged, requires_grad=True))
     assert text.startswith("NestedTensor(size=(1, j") and text.endswith(

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="compares with PyTorch")
 
 import lamina  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # of betas and dense backwards
 DENSE = np.random.default_rng(0).normal(size=(3, 4, 2))
 COO = {  # indices, values, size
     "s": ([[0, 0, 1, 2], [1, 3, 0, 2]], [1.5, -2.0, 0.5, 3.0], (3, 4)),
@@ -265,3 +265,136 @@ def held(x):
     """
     ones = lamina.ones_like(x._values())
     return (x.detach()._with(ones).to_dense() != 0).numpy()
+
+
+# ---- printing, refusals, PyTorch's own samples -------------------------------------------------------------
+@pytest.mark.parametrize("key", [*COO, "r", "c"])
+def test_sparse_tensors_print_as_pytorchs(key):
+    def text(t):
+        x = getattr(Given(t), key)
+        return "\n".join(map(repr, (x.detach(), x, x.detach().float())))
+
+    assert text(lamina).replace("lamina.", "torch.") == text(torch)
+
+
+REFUSED = {
+    "values of dense": lambda t, s: t.eye(2).values(),
+    "values of uncoalesced": lambda t, s: t.sparse_coo_tensor([[1, 1]], [1.0, 2.0]).values(),
+    "crow of coo": lambda t, s: s.crow_indices(),
+    "exp": lambda t, s: s.exp(),
+    "eq": lambda t, s: s == s,
+    "add number": lambda t, s: s + 1,
+    "reshape": lambda t, s: s.reshape(-1),
+    "numpy": lambda t, s: s.numpy(),
+    "ones": lambda t, s: t.ones(2, 2, layout=t.sparse_coo),
+    "dtypes": lambda t, s: s @ t.ones(4, dtype=t.float32),
+    "sizes": lambda t, s: s @ t.ones(3, dtype=t.float64),
+    "add sizes": lambda t, s: s + s.t(),
+    "mixed transpose": lambda t, s: t.eye(3).to_sparse(1).transpose(0, 1),
+    "in place on a leaf": lambda t, s: s.detach().requires_grad_().mul_(2),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_pytorch_refuses_of_sparse_tensors_is_refused(name):
+    for t, kind in ((torch, (RuntimeError, TypeError)), (lamina, lamina.LaminaError)):
+        with pytest.raises(kind):
+            REFUSED[name](t, Given(t).s.detach())
+
+
+def converted(x):
+    """A sample's argument as Lamina has it."""
+    if isinstance(x, torch.layout):
+        return getattr(lamina, str(x).rpartition(".")[2])
+    if not isinstance(x, torch.Tensor):
+        return x
+    if x.layout == torch.sparse_csr:
+        parts = x.crow_indices(), x.col_indices(), x.values()
+        return lamina.sparse_csr_tensor(*map(converted, parts), tuple(x.shape))
+    return lamina.tensor(x.detach().resolve_conj().numpy())
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"), [("to_sparse", ""), ("sparse.sampled_addmm", ""), ("sparse.mm", "reduce")]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
+def test_pytorchs_own_sparse_samples(name, variant, dtype):
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    (entry,) = (e for e in op_db if e.name == name and e.variant_test_name == variant)
+    if dtype not in entry.dtypes:
+        pytest.skip(f"{name} has no samples of {dtype}")
+    function = lamina.sparse
+    for part in name.removeprefix("sparse.").split(".") if name != "to_sparse" else ():
+        function = getattr(function, part)
+    seen = 0
+    for sample in entry.sample_inputs("cpu", dtype):
+        args = (sample.input, *sample.args)
+        if any(
+            isinstance(x, torch.Tensor) and x.layout not in (torch.strided, torch.sparse_csr) for x in args
+        ):
+            continue
+        blocks = [x for x in (*sample.args, *sample.kwargs.values()) if str(x).startswith("torch.sparse_bs")]
+        batches = any(isinstance(x, torch.Tensor) and x.ndim > 2 for x in args) and name != "to_sparse"
+        if blocks or batches or name == "to_sparse" and is_batched(sample):
+            continue  # tensors of blocks, and batches of matrices, are not built
+        want = entry(*args, **sample.kwargs)
+        mine = [converted(x) for x in args]
+        kwargs = {k: converted(v) for k, v in sample.kwargs.items()}
+        got = mine[0].to_sparse(*mine[1:], **kwargs) if name == "to_sparse" else function(*mine, **kwargs)
+        if want.layout == torch.sparse_coo:
+            want = want.coalesce()
+        theirs = parts(want)
+        for key, value in parts(got).items():
+            if isinstance(value, np.ndarray):
+                # sums of up to 50 products of numbers below 10
+                eps = 50 * np.finfo(value.dtype).eps * 100 if value.dtype.kind in "fc" else 0
+                np.testing.assert_allclose(value, theirs[key], rtol=eps, atol=eps)
+            elif key != "coalesced":
+                assert value == theirs[key]
+        seen += 1
+    assert seen
+
+
+def is_batched(sample):
+    """Whether a compressed layout is asked for of more than a matrix."""
+    layout = sample.kwargs.get("layout")
+    dense = sample.kwargs.get("dense_dim") or 0
+    return layout not in (None, torch.sparse_coo) and sample.input.ndim - dense != 2
+
+
+# ---- sparse gradients -------------------------------------------------------------------------------------
+def trained(t, name, settings, padding, bag):
+    """The table and its last gradient after four steps."""
+    start = np.random.default_rng(0).normal(size=(7, 3))
+    kind = t.nn.EmbeddingBag if bag else t.nn.Embedding
+    module = kind(7, 3, sparse=True, padding_idx=padding).double()
+    with t.no_grad():
+        module.weight.copy_(t.tensor(start))
+    optimizer = getattr(t.optim, name)(module.parameters(), **settings)
+    for step in range(4):
+        optimizer.zero_grad()
+        x = t.tensor([[1, 2, 2, step], [0, 4, step, 5]])
+        ((module(x) ** 2 * 0.5).sum() + (module(x).sum() if step > 1 else 0)).backward()
+        assert module.weight.grad.is_sparse
+        optimizer.step()
+    return module.weight.detach().numpy(), module.weight.grad.to_dense().numpy()
+
+
+RULES = {
+    "SGD": ("SGD", {"lr": 0.1}),
+    "momentum": ("SGD", {"lr": 0.1, "momentum": 0.9}),
+    "nesterov": ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    "maximize": ("SGD", {"lr": 0.1, "maximize": True}),
+    "Adagrad": ("Adagrad", {"lr": 0.1, "lr_decay": 0.1}),
+    "SparseAdam": ("SparseAdam", {"lr": 0.1, "betas": (0.8, 0.99), "eps": 1e-6}),
+    "SparseAdam maximize": ("SparseAdam", {"lr": 0.1, "maximize": True}),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("padding", "bag"), [(None, False), (2, False), (None, True)])
+def test_optimizers_take_sparse_gradients_as_pytorchs(rule, padding, bag):
+    mine, theirs = (trained(t, *RULES[rule], padding, bag) for t in (lamina, torch))
+    for a, b in zip(mine, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)  # four steps of a few roundings each
