@@ -1,8 +1,7 @@
 """Compares Lamina with PyTorch on the samples of PyTorch's operator database, entry by entry.
 
 `examined(entry, count)` gives an outcome for each form (function, method, in place, out=) of an entry, over
-float32, float64, int64, bool, complex64 and complex128: "agrees", "differs", "absent", "raises" or
-"not testable".
+float32, float64, int64, bool and complex ones: "agrees", "differs", "absent", "raises" or "not testable".
 """
 
 from __future__ import annotations
