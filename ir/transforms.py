@@ -47,11 +47,15 @@ def c2r(x: np.ndarray, axes: Axes, size: int, scale: str) -> np.ndarray:
 def _library(x: np.ndarray) -> tuple[Run, Run, Run]:
     if not x.size or x.dtype.char not in "fdFD":
         return BY_NUMPY
-    return _chosen(os.environ.get(VARIABLE, ""))
+    return _chosen()
 
 
 @cache
-def _chosen(name: str) -> tuple[Run, Run, Run]:
+def _chosen() -> tuple[Run, Run, Run]:
+    return library(os.environ.get(VARIABLE, ""))
+
+
+def library(name: str) -> tuple[Run, Run, Run]:
     """The functions of the named library, or of the first that is there.  Raises MissingLibraryError."""
     if name and name not in _LIBRARIES:
         raise MissingLibraryError(f"${VARIABLE}: no library is called {name!r}", "mkl_fft, ducc0 or numpy")
