@@ -13,12 +13,15 @@ from .facade import (
     cuda,
     fft,
     linalg,
+    nested,
     overrides,
     random,
     signal,
+    sparse,
     special,
     utils,
 )
+from .facade import future as __future__
 from .facade.amp import autocast, get_autocast_dtype, is_autocast_enabled
 from .facade.compiler import _dynamo, compile
 from .facade.late import __getattr__  # the compiler, and ops entered later
