@@ -13,9 +13,11 @@ from .facade import (
     cuda,
     fft,
     linalg,
+    nested,
     overrides,
     random,
     signal,
+    sparse,
     special,
     utils,
 )

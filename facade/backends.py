@@ -20,8 +20,8 @@ def _absent(name: str, **switches: object) -> ModuleType:
         if unknown := [switch for switch in asked if switch not in switches]:
             raise ArgumentError(f"backends.{name}.flags: there is no switch {', '.join(unknown)}")
         before = {switch: getattr(made, switch) for switch in asked}
-        vars(made).update(asked)
         try:
+            vars(made).update(asked)
             yield
         finally:
             vars(made).update(before)

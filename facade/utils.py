@@ -5,7 +5,7 @@ from types import ModuleType
 from .. import data
 from ..runtime import Tensor, checkpointing, from_dlpack
 from ..runtime.interchange import export
-from . import pytree
+from . import pytree as _pytree  # noqa: F401 - libraries ask for torch.utils._pytree
 
 
 def to_dlpack(tensor: Tensor) -> object:
@@ -13,7 +13,6 @@ def to_dlpack(tensor: Tensor) -> object:
     return export(tensor)
 
 
-_pytree = pytree
 dlpack = ModuleType("lamina.utils.dlpack", "Share memory through DLPack.")
 vars(dlpack).update(from_dlpack=from_dlpack, to_dlpack=to_dlpack)
 

@@ -189,7 +189,11 @@ def _checked(run: Callable, dtype: np.dtype, count: int) -> Callable:
 
 def _several(run: Callable, dtypes: tuple[np.dtype, ...]) -> Callable:
     def several(*arrays):
-        return tuple([_array(out, dtype) for out, dtype in zip(run(*arrays), dtypes, strict=True)])
+        found = run(*arrays)
+        for out, dtype in zip(found, dtypes, strict=True):
+            if out.__class__ is not Array or out.dtype is not dtype:
+                return tuple([_array(out, dtype) for out, dtype in zip(found, dtypes, strict=True)])
+        return found if type(found) is tuple else tuple(found)
 
     return several
 

@@ -99,7 +99,8 @@ class Constant(Value):
         dtype = from_numpy_dtype(data.dtype)
         if dtype is None or not (dtype.traced or dtype.is_complex):
             raise GraphError(
-                f"a constant can't have NumPy's dtype {data.dtype}", "known: float, complex, int and bool types"
+                f"a constant can't have NumPy's dtype {data.dtype}",
+                "known: float, complex, int and bool types",
             )
         super().__init__(type or type_of(dtype, data.shape), hint)
         self.data = data.view()

@@ -78,7 +78,7 @@ def place(op: str, i: Any, dim: int, n: int | Dim) -> int | Dim:
             )
         i = as_int(i)
     if not -n <= i < n:
-        raise DimError(f"{op}: index {i} is out of range for dimension {dim} with size {n}")
+        raise DimError(f"{op}: index {i} is out of bounds for dimension {dim} with size {n}")
     return i + n if i < 0 else i
 
 

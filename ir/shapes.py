@@ -119,14 +119,14 @@ def common_device(op: str, *types: Type | None) -> Device:
 
 def dim_of(op: str, dim: int, ndim: int) -> int:
     """A dimension counted from the front (0-d operands have 0 and -1).  Raises DimError, ArgumentError."""
-    if not isinstance(dim, int):
-        if not hasattr(dim, "__index__"):
+    if type(dim) is not int:
+        if isinstance(dim, bool) or not hasattr(dim, "__index__"):
             raise ArgumentError(f"{op}: dim must be an int, not {type(dim).__name__}")
         dim = dim.__index__()
     rank = ndim or 1
     if not -rank <= dim < rank:
         raise DimError(
-            f"{op}: dim {dim} is out of range, which is [{-rank}, {rank - 1}] for {ndim} dimensions"
+            f"{op}: Dimension out of range: dim {dim} is not in [{-rank}, {rank - 1}], for {ndim} dimensions"
         )
     return dim % rank
 

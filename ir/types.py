@@ -32,7 +32,9 @@ RANK = 64  # the dimensions that NumPy's arrays have at most
 class Device:
     """Where a value lives: a kind ("cpu", "cuda") and, for accelerators, an index."""
 
-    __slots__ = ("type", "index")
+    __slots__ = ("type", "index", "blocks")  # blocks: those that `with device:` opened (runtime/meta.py)
+
+    blocks: tuple
 
     def __init__(self, type: str | Device, index: int | None = None):
         if isinstance(type, Device):

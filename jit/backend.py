@@ -51,7 +51,9 @@ class Compiled:
         self.before, self.into, self.frozen, self.target = pair_complex(graph), into, frozen, target
         # Which results are complex; None where no param and no result is.
         complexes = tuple(v.dtype.is_complex for v in graph.results)
-        self.complexes = complexes if any(complexes) or any(p.dtype.is_complex for p in graph.params) else None
+        self.complexes = (
+            complexes if any(complexes) or any(p.dtype.is_complex for p in graph.params) else None
+        )
         self.options = replace(options, limits=target.limits)
         self.first_params: list[int]
         self.from_disk = self._load(key)

@@ -19,6 +19,7 @@ from ..ir.op import Op
 from ..ir.types import Type, type_of
 from ..runtime import Generator, Tensor
 from ..runtime.autograd import reachable
+from ..runtime.compound import Compound
 from ..runtime.graph import Leaf
 from ..runtime.places import Place, here
 from ..runtime.storage import Literal
@@ -135,7 +136,9 @@ class Recorder:
             self._edges.add(id(x._edge))
         if type(edge) is Leaf:
             self.leaves.append((x, source, edge.grad))
-            if edge.grad is not None:
+            if isinstance(edge.grad, Compound):
+                self.reason = f"a gradient {edge.grad._meta} is a {edge.grad.what} tensor"
+            elif edge.grad is not None:
                 if id(edge.grad._data) in self._origins and self.reason is None:
                     self.reason = f"a gradient {edge.grad._meta} is the memory of another tensor"
                 self._of_gradients.add(id(edge.grad._data))

@@ -78,7 +78,11 @@ def difference(
     assert dtype is not None, "arrays are of known types"
     if dtype.is_complex:  # part by part
         return difference(
-            to_pairs(expected), to_pairs(found), lambda: [*map(to_pairs, runs())], signs=signs, winograd=winograd
+            to_pairs(expected),
+            to_pairs(found),
+            lambda: [*map(to_pairs, runs())],
+            signs=signs,
+            winograd=winograd,
         )
     if not dtype.is_floating_point:
         bad = expected != found

@@ -142,6 +142,7 @@ class TracedFunction:
                 or casts
                 or local.packing is not None
                 or local.functions
+                or local.device is not None
             ):
                 if local.within is not None and local.within.active:  # the hook's recording was refused
                     with modes.unheard():

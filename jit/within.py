@@ -185,6 +185,7 @@ class Answers:
             or local.autocast is not None
             or local.packing is not None
             or local.functions
+            or local.device is not None
             or self._depth > MOST_DEEP
         ):
             return False

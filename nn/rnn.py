@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from math import sqrt
 from typing import Any
@@ -115,6 +116,12 @@ class RNNBase(Module):
                 f"{name}: only an LSTM has a proj_size, less than hidden_size; got {proj_size}"
             )
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        if dropout and num_layers == 1:
+            warnings.warn(
+                f"{name}: dropout comes between layers, and there is one: dropout={dropout} does nothing",
+                UserWarning,
+                stacklevel=3,
+            )
         self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
         self.bidirectional, self.proj_size = bidirectional, proj_size
         rows, given = self.gates.count * hidden_size, proj_size or hidden_size

@@ -73,6 +73,14 @@ class Pair(Operators):
     def type(self) -> Type:
         return self.re.type.with_dtype(self.dtype)
 
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: Any) -> Any:
+        return _op("eq")(self, other)
+
+    def __ne__(self, other: Any) -> Any:
+        return _op("ne")(self, other)
+
     @staticmethod
     def __lamina_op__(op: Op, args: tuple, kwargs: dict) -> Any:
         return active().apply(op, args, kwargs)
@@ -247,7 +255,9 @@ def _each(op: Op, operands: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         given = [getattr(x, part) if isinstance(x, Pair) else x for x in operands]
         if op.name == "as_strided":  # which reads memory as it lies
             given = [_op("clone")(x) for x in given]
-        own = {name: _part_of_attr(value, part) if name in NUMBERS else value for name, value in attrs.items()}
+        own = {
+            name: _part_of_attr(value, part) if name in NUMBERS else value for name, value in attrs.items()
+        }
         own = {n: v.to_real() if isinstance(v, DType) else v for n, v in own.items()}
         made.append(active().emit(op, given, own).outputs)
     return tuple(Pair(re, im) for re, im in zip(*made, strict=True))
@@ -370,7 +380,11 @@ def _variance(input: Pair, **attrs: Any) -> Any:
 
 def _norm(x: Any, *, dtype: DType | None, **attrs: Any) -> Any:
     size = _abs(x) if isinstance(x, Pair) else x
-    return active().emit(_op("linalg_vector_norm"), [size], {**attrs, "dtype": dtype and dtype.to_real()}).outputs[0]
+    return (
+        active()
+        .emit(_op("linalg_vector_norm"), [size], {**attrs, "dtype": dtype and dtype.to_real()})
+        .outputs[0]
+    )
 
 
 def _copied(input: Any, src: Any) -> Any:

@@ -16,9 +16,12 @@ import numpy as np
 
 from ..ir.errors import ArgumentError, DTypeError, GradError, ShapeError
 from ..ir.op import REGISTRY
+from ..ir.types import CPU
 from . import modes
+from .compound import Compound, NoArray, of_values
 from .graph import Edge, GradientEdge, Leaf, Port
 from .levels import gradients as gradients_through
+from .meta import array as nothing
 from .plan import fit_array
 from .step import (
     AFTER,
@@ -38,8 +41,9 @@ from .step import (
     run_posthooks,
     run_prehooks,
     step,
+    without_parts,
 )
-from .tensor import Tensor
+from .tensor import Tensor, wrap
 
 ndarray, asarray, new = np.ndarray, np.asarray, object.__new__
 
@@ -237,7 +241,10 @@ def walk(
                 raise changed(e)
             check(e)
             try:
-                hs = step(e, g, create)
+                try:
+                    hs = step(e, g, create)
+                except NoArray:
+                    hs = step(e, without_parts(g), create)
                 if anomaly is True:
                     refuse_nan(e, hs)
                 if e.hooks and AFTER in e.hooks:
@@ -257,7 +264,12 @@ def walk(
                         add_into(c, h)
                     else:
                         cotangents[x] = plus(c, h)
-                        if not create and type(c) is not list and not recording:
+                        if (
+                            not create
+                            and type(c) is not list
+                            and not recording
+                            and not isinstance(c, Compound)
+                        ):
                             sums.add(x)  # a fresh sum: nobody else holds it, and what comes is added into it
                 left = counts[x] = counts[x] - 1
                 if not left:
@@ -290,6 +302,8 @@ def _seed(output: Tensor, gradient: Any) -> Any:
                 f"tensor: {output._meta}",
                 "reduce it (x.sum().backward()) or pass gradient=…",
             )
+        if output._meta.device is not CPU:
+            return wrap(nothing(output._meta), output._meta)
         ones = np.ones(output._meta.shape, output._meta.dtype.numpy)
         if modes.CHANGED:
             modes.tell("made", ones)
@@ -310,7 +324,9 @@ def _seed(output: Tensor, gradient: Any) -> Any:
             f"output: {output._meta}",
             f"gradient: {gradient._meta}",
         )
-    return fit_tensor(gradient, output._meta)
+    if isinstance(output, Compound):
+        return output._spread(gradient)
+    return fit_tensor(gradient.to_dense() if isinstance(gradient, Compound) else gradient, output._meta)
 
 
 def _run(outputs, gradients, *, retain: bool | None, create: bool, targets, leaves: bool) -> dict:
@@ -413,7 +429,8 @@ def grad(
     for i, (x, g) in enumerate(zip(inputs, every, strict=True)):
         if g is None and materialize_grads:
             # under create_graph to be differentiated like the others, though to nothing
-            zeros = np.zeros(x._meta.shape, x._meta.dtype.numpy)
+            kind = of_values(x)._meta
+            zeros = np.zeros(kind.shape, kind.dtype.numpy)
             if modes.CHANGED:
                 modes.tell("made", zeros)
             g = as_tensor(zeros).requires_grad_(create_graph)
@@ -425,7 +442,9 @@ def grad(
             )
         if isinstance(g, ndarray) and not g.flags.writeable:
             g = g.copy()
-        results.append(as_tensor(g))
+        results.append(
+            x._gradient(as_tensor(g)) if isinstance(x, Compound) and g is not None else as_tensor(g)
+        )
     return tuple(results)
 
 

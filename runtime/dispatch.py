@@ -20,9 +20,10 @@ from ..ir.dtypes import DType, from_numpy_dtype
 from ..ir.errors import ArgumentError, DTypeError, LaminaError
 from ..ir.op import Op
 from ..ir.shapes import number_dtype, result_dtype
-from ..ir.types import Type, type_of
+from ..ir.types import CPU, Type, type_of
 from . import modes
 from .autocasting import recast
+from .compound import NoArray, served
 from .graph import Light, Port, Saving
 from .history import make_view, record
 from .keys import ONCE, UNKNOWN, is_constant, picker, spelled, straight, told_apart
@@ -30,7 +31,7 @@ from .levels import run_through
 from .overriding import OPEN, UNSERVED, answered, met
 from .places import USERS, here, spell
 from .plan import LIMIT, Plan, described, memo, remember
-from .refusal import given, told, writer_of_out
+from .refusal import flags_of, given, require_flags, told, writer_of_out
 from .return_types import return_type
 from .storage import Literal, Storage
 from .tensor import Tensor, tensor_of, wrap
@@ -38,6 +39,8 @@ from .tensor import Tensor, tensor_of, wrap
 new = object.__new__
 NUMBERS = (bool, int, float, complex, np.generic)
 EAGER: dict[Op, Callable] = {}
+# By the name of an op with one operand: what a call may be instead, from its arguments; None where it isn't.
+INSTEAD: dict[str, Callable[[Tensor, tuple, dict], Any]] = {}
 
 
 # ---- operands ----------------------------------------------------------------------------------------------
@@ -135,10 +138,26 @@ def refuse(error: Exception, op: Op, operands: Iterable[Any], attrs: dict[str, A
     raise mine[0] from mine[1]
 
 
+def instead(error: Exception, op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    """What an op gives on tensors that have no one array, which made it fail; else raise, as `refuse`."""
+    if type(error) is NoArray:
+        try:
+            return served(op, tuple(operands), attrs)
+        except Exception as inner:
+            raise inner from inner.__cause__  # that there is no array is no part of the story
+    refuse(error, op, operands, attrs)
+
+
 def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
     """The user's call as the record takes it.  Raises ArgumentError naming what is no tensor."""
     try:
-        operands, attrs = op.bind(*args, **torch_names(kwargs))
+        kwargs = torch_names(kwargs)
+        flags = _flags.get(op)
+        if flags is None:
+            flags = _flags[op] = flags_of(op.bind)
+        if flags:
+            require_flags(op.name, flags, args, kwargs)
+        operands, attrs = op.bind(*args, **kwargs)
         if attrs and not _SETTLED.issuperset([type(a) for a in attrs.values()]):
             attrs = {name: settled(op, name, a) for name, a in attrs.items()}
         return operands, attrs
@@ -156,6 +175,7 @@ def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str,
         raise mine[0] from mine[1]
 
 
+_flags: dict[Op, tuple] = {}  # the arguments of an op that are True or False
 _SETTLED = frozenset((int, float, bool, str, type(None), DType))
 
 
@@ -190,7 +210,7 @@ def run(op: Op, plan: Plan, operands: tuple) -> Any:
     try:
         arrays = plan.kernel(*[None if x is None else x._data for x in operands])
     except Exception as error:
-        refuse(error, op, operands, plan.attrs)
+        return instead(error, op, operands, plan.attrs)
     if not plan.simple:
         return finished(op, plan, operands, arrays if type(arrays) is tuple else (arrays,))
     out = new(Tensor)  # what most calls are
@@ -215,10 +235,12 @@ def run_watched(op: Op, plan: Plan, operands: tuple) -> Any:
         found = run_through(op, plan, operands)
         if found is not NotImplemented:
             return found
+    if plan.out.device is not CPU:
+        modes.tell("refuse", "a tensor on the meta device has no values")
     try:
         arrays = plan.kernel(*[None if x is None else x._data for x in operands])
     except Exception as error:
-        refuse(error, op, operands, plan.attrs)
+        return instead(error, op, operands, plan.attrs)
     return finished(op, plan, operands, arrays if type(arrays) is tuple else (arrays,))
 
 
@@ -227,7 +249,8 @@ def finished(op: Op, plan: Plan, operands: tuple, arrays: tuple) -> Any:
     outs = plan.outs
     if op.traits.host:  # only the values tell the sizes
         outs = [type_of(t.dtype, a.shape, t.device) for a, t in zip(arrays, outs, strict=True)]
-    outputs = tuple([wrap(a, t) for a, t in zip(arrays, outs, strict=True)][: len(arrays) - len(op.hidden)])
+    visible = arrays[: len(arrays) - len(op.hidden)] if op.hidden else arrays
+    outputs = tuple([wrap(a, t) for a, t in zip(visible, outs)])
     if op.traits.view:
         base = operands[0]._data
         a = arrays[0]
@@ -237,8 +260,12 @@ def finished(op: Op, plan: Plan, operands: tuple, arrays: tuple) -> Any:
             make_view(outputs[0], operands[0], plan.link)
         elif not op.traits.copies:
             op.reference(base, **plan.attrs)  # says why it can't be a view
-    if op.differentiable and (not modes.CHANGED or modes.is_grad_enabled()):
-        record(plan, operands, outputs, arrays)
+    if not modes.CHANGED or modes.local.records:
+        for x in operands:
+            if x is not None and (x._edge if x._view is None else x._node) is not None:
+                if op.differentiable:
+                    record(plan, operands, outputs, arrays)
+                break
     if modes.CHANGED and modes.local.hook is not None:
         hidden = [wrap(a, t) for a, t in zip(arrays[len(outputs) :], outs[len(outputs) :])]
         modes.local.hook(op, plan.attrs, operands, (*outputs, *hidden))
@@ -296,12 +323,12 @@ def binary(op: Op) -> Callable:
             if modes.local.functions and (found := answered(eager(op), (input, other), {})) is not UNSERVED:
                 return found
             return run(op, plan, (input, other))
-        x, y = input._data, other._data
         made = new(Tensor)
         try:
+            x, y = input._data, other._data
             made._data = data = plan.kernel(x, y)
         except Exception as error:
-            refuse(error, op, (input, other), {})
+            return instead(error, op, (input, other), {})
         made._meta = plan.out
         made._storage = made._view = made._edge = None
         a = input._edge if input._view is None else input._node
@@ -372,12 +399,12 @@ def unary(op: Op) -> Callable:
             if modes.local.functions and (found := answered(eager(op), (input,), {})) is not UNSERVED:
                 return found
             return run(op, plan, (input,))
-        x = input._data
         made = new(Tensor)
         try:
+            x = input._data
             made._data = data = plan.kernel(x)
         except Exception as error:
-            refuse(error, op, (input,), {})
+            return instead(error, op, (input,), {})
         made._meta = plan.out
         made._storage = made._view = made._edge = None
         a = input._edge if input._view is None else input._node
@@ -419,6 +446,8 @@ def shaped(op: Op) -> Callable:
     exact = not op.traits.elementwise  # whose arguments may be floats: 0.0 == -0.0 and 1 == 1.0
 
     def miss(input, args, kwargs):
+        if op.name in INSTEAD and (found := INSTEAD[op.name](input, args, kwargs)) is not None:
+            return found
         (operand,), attrs = bound(op, (input, *args), kwargs)
         plan = known_plan(op, (operand,), attrs)
         given = (*args, *kwargs.values())
@@ -456,6 +485,8 @@ def shaped(op: Op) -> Callable:
             plan = plans[input._meta][args] if not kwargs else find(input, args, kwargs)
         except (KeyError, TypeError):
             plan = miss(input, args, kwargs)
+        if type(plan) is not Plan:
+            return plan
         if modes.CHANGED and modes.special():
             if (
                 modes.local.functions
@@ -463,12 +494,12 @@ def shaped(op: Op) -> Callable:
             ):
                 return found
             return run(op, plan, (input,))
-        x = input._data
         out = new(Tensor)
         try:
+            x = input._data
             out._data = data = plan.kernel(x)
         except Exception as error:
-            refuse(error, op, (input,), plan.attrs)
+            return instead(error, op, (input,), plan.attrs)
         out._meta = plan.out
         parent = input._view
         base = data.base
@@ -491,7 +522,10 @@ def shaped(op: Op) -> Callable:
                 op.reference(x, **plan.attrs)  # says why it can't be a view
         a = input._edge if parent is None else input._node
         out._edge = None
-        if a is None or not plan.flows:
+        if a is None:
+            return out
+        flows = plan.flows
+        if not flows and (flows is False or not plan.plan_gradients()):
             return out
         if saves_none:
             n = out._edge = new(Light)
@@ -576,12 +610,12 @@ def ternary(op: Op) -> Callable:
             plan = remember(plans, key, plan_for(op, (input, second, third), {}))
         if modes.CHANGED and modes.special():
             return run(op, plan, (input, second, third))
-        x, y = input._data, second._data
         out = new(Tensor)
         try:
+            x, y = input._data, second._data
             out._data = data = plan.kernel(x, y, None if third is None else third._data)
         except Exception as error:
-            refuse(error, op, (input, second, third), {})
+            return instead(error, op, (input, second, third), {})
         out._meta = plan.out
         out._storage = out._view = out._edge = None
         a = input._edge if input._view is None else input._node
@@ -589,7 +623,7 @@ def ternary(op: Op) -> Callable:
         c = None if third is None else third._edge if third._view is None else third._node
         if a is None and b is None and c is None:
             return out
-        if not saves_pair or b is None or not plan.out.dtype.inexact:
+        if not saves_pair or b is None or plan.flows is None or not plan.out.dtype.inexact:
             record(plan, (input, second, third), (out,), (data,))
             return out
         s, t = input._storage, second._storage

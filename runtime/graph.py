@@ -7,6 +7,7 @@ part of the history is freed by reference counting at once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
@@ -119,13 +120,16 @@ class Leaf:
         return f"<AccumulateGrad object at {hex(id(self))}>"
 
 
-class Port:
-    """One output of a node that has several.  Two ports of one output are equal."""
+class Port(tuple):
+    """One output of a node that has several.  Two ports of one output are equal: a pair, hashed as such."""
 
-    __slots__ = ("node", "index")
+    __slots__ = ()
 
-    def __init__(self, node: Node, index: int):
-        self.node, self.index = node, index
+    def __new__(cls, node: Node, index: int):
+        return tuple.__new__(cls, (node, index))
+
+    node: Any = property(itemgetter(0))
+    index: Any = property(itemgetter(1))
 
     @property
     def op_name(self) -> str:
@@ -145,12 +149,6 @@ class Port:
     @property
     def next_functions(self) -> tuple:
         return ((self.node, self.index),)
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is Port and self.node is other.node and self.index == other.index
-
-    def __hash__(self) -> int:
-        return hash((id(self.node), self.index))
 
     def __repr__(self) -> str:
         return f"<output {self.index} of {self.node!r}>"

@@ -19,12 +19,14 @@ from ..ir.types import Type
 from ..ir.views import MAPS
 from . import modes
 from .changes import advance_objects
+from .compound import NoArray, written
 from .dispatch import describe, general, known_plan, lifted, plan_for, refuse
 from .graph import Edge, Leaf, Node, Port
 from .history import node_of, storage_of
 from .levels import write_through
+from .meta import NoValues
 from .places import here
-from .plan import OUTPUT, Plan
+from .plan import OUTPUT, Plan, writer_of
 from .storage import Storage
 from .tensor import Tensor, derivation, keep_retained, wrap
 
@@ -44,6 +46,8 @@ def check_writable(x: Tensor, name: str, gradients: bool) -> None:
             "write under no_grad() to change its value, or clone() the leaf first",
         )
     data = x._data
+    if type(data) is NoValues:
+        return
     windows = x._view is not None and any(MAPS[name].overlaps for name, _ in x._view[1])
     if not data.flags.writeable or (data.size > 1 and (windows or 0 in data.strides) and _overlaps(data)):
         raise InplaceError(
@@ -72,33 +76,39 @@ def write(op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
 
 def overwrite(op: Op, plan: Plan, operands: tuple) -> Tensor:
     """Run a plan and leave its result in its first operand."""
-    x = operands[0]
-    records = True
-    if modes.CHANGED:
-        mine = modes.local
-        if mine.watched:
-            return _overwrite_watched(op, plan, operands)
-        records = mine.records
-    if records:
-        for o in operands:
-            if o is not None and (o._edge if o._view is None else o._node) is not None:
-                return _overwrite_watched(op, plan, operands)
-    data = x._data
-    flags = data.flags
-    if plan.out is not x._meta or not flags.c_contiguous or not flags.writeable:
-        return _overwrite_watched(op, plan, operands)
     try:
-        if len(operands) == 2:
-            plan.writer(data, operands[1]._data)
-        else:
-            plan.writer(data, *[None if o is None else o._data for o in operands[1:]])
-    except Exception as error:
-        refuse(error, op, operands, plan.attrs)
-    store = x._storage
-    if store is None:
-        store = x._storage = Storage()
-    store.written((op.name + "_", here()))
-    return x
+        x = operands[0]
+        records = True
+        if modes.CHANGED:
+            mine = modes.local
+            if mine.watched:
+                return _overwrite_watched(op, plan, operands)
+            records = mine.records
+        if records:
+            for o in operands:
+                if o is not None and (o._edge if o._view is None else o._node) is not None:
+                    return _overwrite_watched(op, plan, operands)
+        data = x._data
+        flags = data.flags
+        if plan.out is not x._meta or not flags.c_contiguous or not flags.writeable:
+            return _overwrite_watched(op, plan, operands)
+        writer = plan.writer
+        if writer is None:
+            writer = plan.writer = writer_of(plan)
+        try:
+            if len(operands) == 2:
+                writer(data, operands[1]._data)
+            else:
+                writer(data, *[None if o is None else o._data for o in operands[1:]])
+        except Exception as error:
+            refuse(error, op, operands, plan.attrs)
+        store = x._storage
+        if store is None:
+            store = x._storage = Storage()
+        store.written((op.name + "_", here()))
+        return x
+    except NoArray:
+        return written(op, operands, plan.attrs)
 
 
 def _overwrite_watched(op: Op, plan: Plan, operands: tuple) -> Tensor:
@@ -124,7 +134,9 @@ def _overwrite_watched(op: Op, plan: Plan, operands: tuple) -> Tensor:
     data = x._data
     arrays = None
     try:
-        if op.write is not None:
+        if type(data) is NoValues:
+            arrays = plan.kernel()
+        elif op.write is not None:
             op.write(data, *[None if o is None else o._data for o in operands[1:]], **attrs)
         else:
             arrays = plan.kernel(*[None if o is None else o._data for o in operands])

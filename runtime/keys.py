@@ -27,6 +27,8 @@ def spelled(a: Any) -> Any:
         return a._meta
     if kind in _AS_IS:
         return a
+    if kind is bool:
+        return (bool, a)
     if kind is float:
         return (kind, a) if a > 0 or a < 0 else (kind, repr(a))
     if isinstance(a, (tuple, list)):

@@ -25,13 +25,15 @@ from ..ir.errors import (
     ShapeError,
 )
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
-from ..ir.types import CPU, Device, type_of
+from ..ir.types import CPU, RANK, Device, type_of
 from . import autograd, modes, ops
 from .changes import advance_objects
-from .dispatch import EAGER, eager, lift, operator
+from .dispatch import EAGER, INSTEAD, eager, lift, operator
 from .graph import hooks_of
 from .history import storage_of
 from .inplace import inplace, reshaped_in_place, write
+from .meta import META, NoValues, NoValuesError
+from .meta import array as nothing
 from .overriding import OPEN, UNSERVED, answered
 from .refusal import refusing
 from .tensor import Parameter, Retained, Size, Tensor, fields, leaf, retained, retyped, tensor_of, wrap
@@ -254,6 +256,14 @@ def _tolist(self: Tensor) -> Any:
     return found
 
 
+def _turned(name: str, x: Tensor, most: int | None = None) -> Tensor:
+    """The transpose of a matrix, or (without `most`) of several; a number is its own.  Raises ShapeError."""
+    rank = x._meta.ndim
+    if rank == 1 or (most is not None and rank > most):
+        raise ShapeError(f"x.{name} is only supported on matrices, not on {rank} dimensions")
+    return ops.transpose(x, -2, -1) if rank else x
+
+
 def _truth(self: Tensor) -> bool:
     if self._data.size != 1:
         raise ShapeError(
@@ -306,6 +316,8 @@ def _numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
         raise GradError(
             "numpy(): the tensor requires gradients, which an array can't follow", "use x.detach().numpy()"
         )
+    if type(self._data) is NoValues:
+        raise NoValuesError("numpy(): a tensor on the meta device has no values", f"tensor: {self._meta}")
     if modes.CHANGED:
         modes.tell("refuse", "numpy() handed out a tensor's memory")
     storage_of(self).expose()
@@ -338,12 +350,42 @@ def _to(
             dtype, device = arg._meta.dtype, arg._meta.device
         elif arg is not None and not isinstance(arg, bool):  # a flag is non_blocking or copy, by place
             raise ArgumentError(f"to(…): takes a dtype, a device or a tensor, not {type(arg).__name__}")
-    require_cpu(device)
+    place = device_of(device)
     if isinstance(dtype, type):
         dtype = dtypes.as_dtype(dtype) or dtype
+    if place is not None and place != self._meta.device:
+        return _moved(self, place, dtype or self._meta.dtype)
     if dtype is not None and dtype is not self._meta.dtype:
         return REGISTRY["cast"](self, dtype=dtype)
     return ops.clone(self) if copy else self
+
+
+def device_of(device: Any) -> Device | None:
+    """The device that is asked for, one that is there: the CPU or META.  Raises DeviceError."""
+    if device is None:
+        return None
+    place = Device(device)
+    if place.type == "meta":
+        return META
+    require_cpu(place)
+    return CPU
+
+
+def wanted_device(device: Any) -> Device:
+    """The device for a new tensor: the one that is asked for, else this thread's.  Raises DeviceError."""
+    if device is None:
+        return (modes.local.device if modes.CHANGED else None) or CPU
+    return device_of(device) or CPU
+
+
+def _moved(self: Tensor, place: Device, dtype: DType) -> Tensor:
+    """The tensor on another device: from the CPU to the meta device, as there is no way back."""
+    if place != META:
+        raise NoValuesError("to(device): a tensor on the meta device has no values to copy", f"{self._meta}")
+    if modes.CHANGED:
+        modes.tell("refuse", "a tensor was moved to the meta device")
+    kind = type_of(dtype, self._meta.shape, META)
+    return wrap(nothing(kind), kind)
 
 
 def require_cpu(device: Any) -> None:
@@ -362,18 +404,13 @@ def _type(self: Tensor, dtype: DType | None = None) -> Any:
     return f"lamina.{self._meta.dtype.name}" if dtype is None else _to(self, dtype)
 
 
-def _view(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """The same elements in another shape, view(2, 3), or the same bytes as another dtype, view(dtype)."""
-    try:
-        return _view_of_shape(self, *args, **kwargs)
-    except ArgumentError:
-        dtype = kwargs.get("dtype", args[0] if args else None)
-        if len(args) + len(kwargs) != 1 or not isinstance(dtype, DType):
-            raise
-    return _view_of_bytes(self, dtype)
+def _view_as_dtype(self: Tensor, args: tuple, kwargs: dict[str, Any]) -> Tensor | None:
+    """x.view(dtype): the same bytes as another dtype.  None for a view of another shape, which is an op."""
+    dtype = kwargs.get("dtype", args[0] if args else None)
+    return _view_of_bytes(self, dtype) if len(args) + len(kwargs) == 1 and isinstance(dtype, DType) else None
 
 
-_view_of_shape = ops.FUNCTIONS["view"]
+INSTEAD["view"] = _view_as_dtype
 
 
 def _view_of_bytes(self: Tensor, dtype: DType) -> Tensor:
@@ -569,6 +606,8 @@ def _reduce(self: Tensor, protocol: int) -> tuple:
     if isinstance(self, Parameter):
         return self.__reduce__()
     data = self._data
+    if type(data) is NoValues:
+        return (_restored_nowhere, (self._meta, self.requires_grad))
     raw = (data.tobytes(), self._meta.dtype.name, data.shape)
     kind = () if type(self) is Tensor else (type(self),)
     made = _restored, (*raw, self.requires_grad, *kind)
@@ -578,6 +617,11 @@ def _reduce(self: Tensor, protocol: int) -> tuple:
 def _restored(raw: bytes, dtype: str, shape: tuple, requires_grad: bool, cls: type = Tensor) -> Tensor:
     array = np.frombuffer(bytearray(raw), dtypes.dtype_named(dtype).numpy).reshape(shape)
     made = retyped(tensor_of(array), cls)
+    return made.requires_grad_() if requires_grad else made
+
+
+def _restored_nowhere(kind: Any, requires_grad: bool) -> Tensor:
+    made = wrap(nothing(kind), kind)
     return made.requires_grad_() if requires_grad else made
 
 
@@ -593,14 +637,23 @@ def _copy_object(self: Tensor) -> Tensor:
 
 
 def _cpu(self: Tensor) -> Tensor:
-    """The tensor on the CPU: itself."""
-    return self
+    """The tensor on the CPU: itself.  Raises NoValuesError for one on the meta device."""
+    return _to(self, CPU) if self._meta.device is not CPU else self
 
 
 def _cuda(self: Tensor, device: Any = None) -> Tensor:
     """The tensor on a CUDA device.  Raises DeviceError where there is none."""
     require_cpu("cuda" if device is None else device)
     return self
+
+
+_REVERSED = tuple(tuple(range(n))[::-1] for n in range(RANK + 1))
+_permute = eager(REGISTRY["permute"])
+
+
+def _reversed(self: Tensor) -> Tensor:
+    """The tensor with its dimensions in reverse order."""
+    return _permute(self, _REVERSED[self._meta.ndim])
 
 
 def install() -> None:
@@ -611,7 +664,7 @@ def install() -> None:
         "item": _item, "tolist": _tolist, "__bool__": _truth, "__int__": _number(int),
         "__float__": _number(float), "__complex__": _number(complex), "__index__": _index,
         "numpy": _numpy, "__array__": _array, "to": _to,
-        "type": _type, "view": _view, "zero_": _zero, "fill_": _fill, "copy_": _copy,
+        "type": _type, "zero_": _zero, "fill_": _fill, "copy_": _copy,
         "fill_diagonal_": _fill_diagonal,
         "polygamma": lambda self, n: ops.polygamma(n, self),
         "polygamma_": lambda self, n: _copy(self, ops.polygamma(n, self)),
@@ -620,10 +673,10 @@ def install() -> None:
         "register_post_accumulate_grad_hook": _register_after, "__deepcopy__": _deepcopy,
         "__reduce_ex__": _reduce, "__copy__": _copy_object, "cpu": _cpu, "cuda": _cuda,
         "retains_grad": property(lambda self: retained(self) is not None),
-        "T": property(lambda self: ops.permute(self, tuple(range(self._meta.ndim))[::-1])),
-        "mT": property(lambda self: ops.transpose(self, -2, -1)),
+        "T": property(_reversed),
+        "mT": property(lambda self: _turned("mT", self)),
         "mH": property(lambda self: ops.adjoint(self)),
-        "H": property(lambda self: ops.conj(ops.t(self))),
+        "H": property(lambda self: ops.conj(_turned("H", self, most=2))),
         "real": property(lambda self: ops.real(self), lambda self, value: _write_part(ops.real(self), value)),
         "imag": property(lambda self: ops.imag(self), lambda self, value: _write_part(ops.imag(self), value)),
         "type_as": lambda self, other: _to(self, other._meta.dtype),

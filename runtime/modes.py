@@ -29,7 +29,7 @@ WITHIN: set[weakref.ref[_Token]] = set()
 ORDINARY: dict[str, Any] = {
     "grad": True, "inference": False, "hook": None, "notice": None, "caller": None, "anomaly": False,
     "within": None, "levels": (), "autocast": None, "autocast_dtype": None,
-    "packing": None, "unpacked": None, "functions": (), "unanswered": False,
+    "packing": None, "unpacked": None, "functions": (), "unanswered": False, "device": None,
 }  # fmt: skip
 _WATCHING = ("hook", "anomaly", "levels", "autocast", "packing", "functions")
 UNSERVED: Any = type("Unserved", (), {"__slots__": (), "__repr__": lambda self: "unserved"})()
@@ -59,6 +59,7 @@ class _Local(threading.local):
     packing: the (pack, unpack) that stand between nodes and what they save (packing.py).
     unpacked: why none may be opened, a text.
     functions: the open modes that answer calls of functions, the innermost last (overriding.py).
+    device: where new tensors are made, if not on the CPU.
     unanswered: classes derived from Tensor answer no calls.
     levels: the open function transforms that wrap tensors, the innermost last (see levels.py).
     What follows from these: records, whether gradients are recorded; watched, whether an op is more to this
@@ -79,6 +80,7 @@ class _Local(threading.local):
     unpacked: str | None = None
     functions: tuple = ()
     unanswered: bool = False
+    device: Any = None
     records = True
     watched = False
 
@@ -113,6 +115,12 @@ def update(**state: Any) -> None:
 
 def _settle(mine: dict[str, Any]) -> None:
     """Make a thread's state, and whether `CHANGED` has it, what its open blocks say."""
+    if not mine["entered"] and mine["base"] == ORDINARY:  # as where the outermost block ends
+        mine.update(ORDINARY, records=True, watched=False)
+        if WITHIN:
+            WITHIN.discard(mine["mark"])
+        CHANGED.discard(mine["mark"])
+        return
     state = mine["base"].copy()
     if mine["entered"]:
         for _, changes in (*mine["entered"],):
@@ -124,7 +132,7 @@ def _settle(mine: dict[str, Any]) -> None:
     mine.update(
         state,
         records=state["grad"] and not state["inference"],
-        watched=any([state[each] for each in _WATCHING]),
+        watched=any(map(state.__getitem__, _WATCHING)),
     )
     if answers:
         state["within"] = None

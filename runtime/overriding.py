@@ -44,11 +44,17 @@ def overrides(kind: type) -> bool:
     return found
 
 
-def relevant(values: Iterable[Any]) -> list[Any]:
-    """The objects that may answer: one of each class, subclasses before what they derive from."""
+def relevant(values: Iterable[Any], deep: int = 2) -> list[Any]:
+    """The objects that may answer: one of each class, subclasses before what they derive from.
+
+    deep: how many lists and tuples they may stand in.
+    """
     found: list[Any] = []
     for x in values:
-        inner = relevant(x) if type(x) in (list, tuple) else (x,) if overrides(type(x)) else ()
+        if type(x) in (list, tuple):
+            inner = relevant(x, deep - 1) if deep else []
+        else:
+            inner = [x] if overrides(type(x)) else []
         for y in inner:
             kind = type(y)
             if not any(type(z) is kind for z in found):

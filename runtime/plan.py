@@ -17,8 +17,11 @@ from ..ir.errors import DeviceError, LaminaError
 from ..ir.execute import executor, with_attrs
 from ..ir.op import REGISTRY, Op, Rule
 from ..ir.shapes import fitting
-from ..ir.types import CPU, Type
+from ..ir.stretch import stretched
+from ..ir.types import CPU, Type, type_of
 from .kernels import Gradients, choose, choose_backward
+from .meta import META, on_cpu, place_of
+from .meta import kernel as kernel_of_nothing
 
 ndarray, asarray = np.ndarray, np.asarray
 OPERAND, OUTPUT, REST, NOTHING = range(4)  # what an entry of a recipe saves; REST: all of a variadic operand
@@ -37,10 +40,11 @@ class Plan:
     unused: the cotangents of all outputs but the first.  simple: there is one visible output, no view.
     link: what a view made by this plan is, as a chain of one.  gradients: what may compute all of them at
     once, on arrays that are not small.  writer: f(first array, others) that writes the result over the first,
-    which it fits.
+    which it fits; None until one was needed.
 
-    What is about gradients, and `writer`, is filled in when first asked for (`__getattr__`); of two threads
-    that ask at once each fills in the same.
+    What is about gradients is worked out when an operand first wants one, as most plans that run once never
+    do: until then `flows` is None and the rest of it is not set.  (No `__getattr__` does it: a class that has
+    one makes Python read every attribute the slow way.)
     """
 
     __slots__ = (
@@ -59,7 +63,7 @@ class Plan:
     rules: tuple[Any, ...] | None
     sources: tuple[tuple[bool, int], ...]
     floats: tuple[bool, ...]
-    flows: bool
+    flows: bool | None
     recipes: dict[tuple[bool, ...], tuple | bool]
     link: tuple
     quick: tuple[Any, ...] | None
@@ -68,32 +72,31 @@ class Plan:
     vjp: Callable | None
     unused: tuple[None, ...]
     gradients: Gradients | None
-    writer: Callable
+    writer: Callable | None
 
     def __init__(self, op: Op, types: tuple[Type | None, ...], attrs: dict[str, Any]):
         self.op, self.types, self.attrs = op, types, attrs
-        reference, self.outs = executor(op, types, attrs)
+        if any([t is not None and t.device is not CPU for t in types]) and place_of(op, types, attrs) == META:
+            _, outs = executor(op, tuple(map(on_cpu, types)), attrs)
+            self.outs = tuple([type_of(t.dtype, t.shape, META) for t in outs])
+            reference = None
+        else:
+            reference, self.outs = executor(op, tuple(map(on_cpu, types)), attrs)
         self.out = self.outs[0]
-        if self.out.device is not CPU and self.out.device.type != "cpu":
+        if self.out.device is CPU or self.out.device.type == "cpu":
+            self.kernel = choose(op, types, attrs, self.outs, reference)
+        elif self.out.device == META:
+            self.kernel = kernel_of_nothing(op, self.outs)
+        else:
             raise DeviceError(f"{op.name}: there is no device {self.out.device} here", "use device='cpu'")
-        self.kernel = choose(op, types, attrs, self.outs, reference)
         traits = op.traits
         self.simple = len(self.outs) - len(op.hidden) == 1 and not traits.view and not traits.host
-        self.recipes = {}
+        self.recipes, self.flows, self.writer = {}, None, None
         if traits.view:
             self.link = ((op.name, tuple(attrs.items())),)
 
-    def __getattr__(self, name: str) -> Any:
-        """What is about gradients or writes, when first asked for: of a plan that runs once mostly never."""
-        if name not in Plan.__slots__:
-            raise AttributeError(f"a plan has no {name}", name=name, obj=self)
-        if name == "writer":
-            self.writer = _writing(self)
-        else:
-            self._plan_gradients()
-        return getattr(self, name)
-
-    def _plan_gradients(self) -> None:
+    def plan_gradients(self) -> bool:
+        """Fill in what is about gradients; of two threads at once each fills in the same.  Return `flows`."""
         op, types, attrs = self.op, self.types, self.attrs
         everyone = [t for t in (*types, *self.outs) if t is not None]
         floats = [t.dtype for t in everyone if t.dtype.inexact]
@@ -124,9 +127,10 @@ class Plan:
             inexact and t is not None and t.dtype.inexact and op.differentiates(min(i, len(op.operands) - 1))
             for i, t in enumerate(types)
         )
-        self.flows = all(self.floats)
-        found = op.differentiable and not self.small
+        found = op.differentiable and not self.small and self.out.device is CPU
         self.gradients = choose_backward(op, types, attrs, self.outs) if found else None
+        self.flows = all(self.floats)  # last, as it says that all are there
+        return self.flows
 
     def _conjugated(self, rules: tuple | None, vjp: Callable | None) -> tuple[tuple | None, Callable | None]:
         """The rules of an analytic function, or its vjp, by PyTorch's convention, dL/da + i dL/db.
@@ -172,12 +176,15 @@ class Plan:
         return made
 
 
-def _writing(plan: Plan) -> Callable:
+def writer_of(plan: Plan) -> Callable:
+    """The function that `writer` is, made when it is first needed."""
     op, kernel = plan.op, plan.kernel
+    if plan.out.device is not CPU:
+        return lambda *_: None
     if op.write is not None:
         return with_attrs(op.write, plan.attrs)
     if type(kernel) is np.ufunc:
-        return lambda first, *others: kernel(first, *others, first)
+        return lambda first, *others: kernel(first, *others, out=first)
 
     def write(first: np.ndarray, *others: np.ndarray | None) -> None:
         found = kernel(first, *others)
@@ -195,7 +202,7 @@ def fit_array(h: Any, kind: Type) -> np.ndarray:
         if how is not None:
             dims, shape = how
             # asarray: NumPy makes scalars of 0-d sums
-            h = asarray(np.add.reduce(h, axis=dims)).reshape(shape) if dims else np.broadcast_to(h, shape)
+            h = asarray(np.add.reduce(h, axis=dims)).reshape(shape) if dims else stretched(h, shape)
     if h.dtype is not kind.dtype.numpy:
         h = h.astype(kind.dtype.numpy)
     return h

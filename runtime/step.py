@@ -17,11 +17,14 @@ from ..ir.errors import ArgumentError, GradError, InplaceError, ShapeError
 from ..ir.locks import fork_safe_lock
 from ..ir.op import REGISTRY
 from ..ir.shapes import fitting
-from ..ir.types import Type, type_of
+from ..ir.types import CPU, Type, type_of
 from . import modes
 from .changes import advance_contents
+from .compound import NoArray, dense_gradient
 from .graph import Edge, Leaf, Node, Port
 from .memory import is_alone
+from .meta import NoValues
+from .meta import array as nothing
 from .packing import Opened, Packing
 from .places import line_of, spell
 from .plan import fit_array
@@ -224,6 +227,11 @@ def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
     ]
 
 
+def without_parts(g: Any) -> Any:
+    """A node's cotangent, or a list of one per output, as ordinary tensors: only leaves take a sparse one."""
+    return [*map(dense_gradient, g)] if type(g) is list else dense_gradient(g)
+
+
 BEFORE, AFTER = "before", "after"  # keys of a node's own hooks, beside those of its outputs
 
 
@@ -286,7 +294,9 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
         return
     if modes.CHANGED:
         modes.tell("gradients", e)
-    if create:
+    if e.kind.device is not CPU:
+        e.grad = wrap(nothing(e.kind), e.kind)
+    elif create:
         g = as_tensor(g)
         with accumulating:
             e.grad = REGISTRY["clone"](g) if e.grad is None else e.grad + g
@@ -299,31 +309,35 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
         else:
             old.add_(g)
     else:
-        # Ours alone: one reference from our caller's variable, and no other array over the same memory.
-        references = counted(g)
-        if type(g) is ndarray:
-            array, alone = g, references <= ARRAY_ALONE
-        else:
-            array, alone = g._data, references[0] <= TENSOR_ALONE[0] and references[1] <= TENSOR_ALONE[1]
-        alone = (
-            alone
-            and array.flags.writeable
-            and array.flags.c_contiguous
-            and (array.base is None or is_alone(array))
-        )
-        with accumulating:
-            old = e.grad
-            if old is None:
-                made = e.grad = new(Tensor)
-                made._data, made._meta = array if alone else array.copy(), e.kind
-                made._edge = made._storage = made._view = None
-            elif old._edge is not None or not old._data.flags.writeable:
-                e.grad = wrap(asarray(old._data + array), e.kind)
+        try:
+            # Ours alone: one reference from our caller's variable, and no other array over the same memory.
+            references = counted(g)
+            if type(g) is ndarray:
+                array, alone = g, references <= ARRAY_ALONE
             else:
-                np.add(old._data, array, out=old._data)
-                if old._storage is not None:
-                    old._storage.version += 1
-                    advance_contents()
+                array, alone = g._data, references[0] <= TENSOR_ALONE[0] and references[1] <= TENSOR_ALONE[1]
+            alone = (
+                alone
+                and array.flags.writeable
+                and array.flags.c_contiguous
+                and (array.base is None or is_alone(array))
+            )
+            with accumulating:
+                old = e.grad
+                if old is None:
+                    made = e.grad = new(Tensor)
+                    made._data, made._meta = array if alone else array.copy(), e.kind
+                    made._edge = made._storage = made._view = None
+                elif old._edge is not None or not old._data.flags.writeable:
+                    e.grad = wrap(asarray(old._data + array), e.kind)
+                else:
+                    np.add(old._data, array, out=old._data)
+                    if old._storage is not None:
+                        old._storage.version += 1
+                        advance_contents()
+        except NoArray:  # a gradient of some rows, or beside one
+            with accumulating:
+                e.grad = g if e.grad is None else e.grad.detach() + as_tensor(g)
     if e.after:
         user_code(create)
         for hook in tuple(e.after):
@@ -351,4 +365,6 @@ def plus(a: Any, b: Any) -> Any:
 def add_into(total: Any, h: Any) -> None:
     """Add a cotangent into a sum of cotangents."""
     array = total if type(total) is ndarray else total._data
-    np.add(array, h if type(h) is ndarray else h._data, out=array)
+    if type(array) is NoValues:
+        return
+    np.add(array, h if type(h) is ndarray else dense_gradient(h)._data, out=array)

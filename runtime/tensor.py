@@ -6,6 +6,7 @@ methods.py.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from ..ir.types import CPU, Device, Type, type_of
 from . import modes
 from .changes import advance_objects
 from .graph import Edge, Leaf, Node, Owner, Port, hooks_of
+from .layouts import Layout, strided
+from .meta import strides
 from .storage import Apart, Storage
 
 new = object.__new__
@@ -113,12 +116,19 @@ class Tensor:
         return self._data.nbytes
 
     @property
-    def layout(self) -> str:
-        return "strided"
+    def layout(self) -> Layout:
+        return strided
 
-    is_cpu = True
-    is_cuda = is_sparse = is_sparse_csr = is_quantized = is_meta = False
+    is_cuda = is_sparse = is_sparse_csr = is_quantized = False
     is_nested = is_mkldnn = is_mps = is_xpu = is_xla = is_ipu = is_hpu = is_mtia = is_maia = is_vulkan = False
+
+    @property
+    def is_cpu(self) -> bool:
+        return self._meta.device.type == "cpu"
+
+    @property
+    def is_meta(self) -> bool:
+        return self._meta.device.type == "meta"
 
     def size(self, dim: int | None = None) -> Size | int:
         """The shape, or its entry `dim`."""
@@ -129,9 +139,9 @@ class Tensor:
     def _dim(self, name: str, dim: int) -> int:
         rank = self._meta.ndim
         if not -rank <= dim < rank:
-            from_to = f"[{-rank}, {rank - 1}]" if rank else "empty"
+            from_to = f"[{-rank}, {rank - 1}]" if rank else "[]"
             raise DimError(
-                f"{name}(dim): dim {dim} is out of range, which is {from_to}", f"tensor: {self._meta}"
+                f"{name}(dim): Dimension out of range: dim {dim} is not in {from_to}", f"tensor: {self._meta}"
             )
         return dim
 
@@ -153,6 +163,9 @@ class Tensor:
 
     def stride(self, dim: int | None = None) -> tuple[int, ...] | int:
         """Steps between neighbours of each dimension (or of `dim`), in elements."""
+        if self._meta.device is not CPU:
+            steps = strides(self._meta)
+            return steps if dim is None else steps[self._dim("stride", dim)]
         found = tuple(s // self._data.itemsize for s in self._data.strides)
         return found if dim is None else found[self._dim("stride", dim)]
 
@@ -170,11 +183,13 @@ class Tensor:
         """The address of the first element."""
         if modes.CHANGED:
             modes.tell("refuse", "data_ptr() was asked for, which differs from call to call")
+        if self._meta.device is not CPU:
+            return 0
         return self._data.__array_interface__["data"][0]
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
         """Whether the elements lie row by row without gaps."""
-        return self._data.flags.c_contiguous
+        return self._data.flags.c_contiguous or self._meta.device is not CPU
 
     def is_floating_point(self) -> bool:
         return self._meta.dtype.is_floating_point
@@ -248,7 +263,16 @@ class Tensor:
     @property
     def grad(self) -> Tensor | None:
         node = self._node or getattr(self, "_resting", None)
+        kept = None
         found = node.grad if type(node) is Leaf else kept.grad if (kept := retained(self)) else None
+        if found is None and type(node) is not Leaf and self._node is not None and kept is None:
+            if modes.CHANGED:
+                modes.tell("refuse", "a warning was given")
+            warnings.warn(
+                "the .grad of a tensor that is no leaf was read: backward() fills it after retain_grad()",
+                UserWarning,
+                stacklevel=2,
+            )
         if modes.CHANGED:
             self._tell_of_gradient(found)
         return found
@@ -389,6 +413,10 @@ class Parameter(Tensor):
             data._storage = Storage()
         made._data, made._meta, made._storage, made._view = data._data, data._meta, data._storage, None
         made._node = None
+        if not isinstance(requires_grad, (bool, int)):
+            raise ArgumentError(
+                f"Parameter(requires_grad): must be a bool, not {type(requires_grad).__name__}"
+            )
         return made.requires_grad_(requires_grad)
 
     def __reduce__(self):

@@ -124,6 +124,7 @@ linalg_lu_factor = define(
     infer=infer_lu,
     outputs=("LU", "pivots"),
     vjp=vjp_lu,
+    complex="analytic",
     saves=("LU", "pivots"),
     lower=LAPACK,
     samples=lambda: [sample((0, 0)), sample((1, 1)), sample((2, 2)), sample((2, 3, 3)), sample((2, 3))],
@@ -324,6 +325,7 @@ indefinite_minor = define(
     "indefinite_minor",
     reference=_reference_definite,
     infer=_infer_definite,
+    complex="analytic",
     lower=LAPACK,
     samples=lambda: [sample((0, 0)), sample((1, 1)), sample((2, 2)), sample((2, 3, 3))],
     inapplicable=MATRIX,
@@ -367,14 +369,6 @@ def linalg_solve_ex(A, B, *, left=True, check_errors=False):
     vector = found.ndim < A.ndim
     wanted = unsqueeze(info, -1) if vector else spread(info)
     return Solution(where(eq(wanted, 0), found, float("nan")), info)
-
-
-@composite()
-def cholesky_inverse(L, upper=False):
-    """Invert A, given its Cholesky factor.  Shapes: [..., n, n] -> the same."""
-    eye = identity_like(L)
-    half = linalg_solve_triangular(L.mT if upper else L, eye, upper=False)
-    return matmul(half.mT, half)
 
 
 # ---- LDL

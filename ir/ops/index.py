@@ -48,7 +48,7 @@ def result_shape(shape: Shape, dims: tuple[int, ...], shapes: tuple[Shape, ...])
 def out_of_range(op: str, index: np.ndarray, dim: int, n: int, least: int) -> DimError:
     """The error for an index tensor with a place outside of [least, n)."""
     bad = index[(index < least) | (index >= n)].reshape(-1)[0]
-    return DimError(f"{op}: index {bad} is out of range for dimension {dim} with size {n}")
+    return DimError(f"{op}: index {bad} is out of bounds for dimension {dim} with size {n}")
 
 
 def check_places(op: str, index: np.ndarray, dim: int, n: int) -> None:

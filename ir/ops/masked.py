@@ -91,6 +91,19 @@ def nonzero(input, *, as_tuple=False):
 
 
 @composite()
+def nonzero_static(input, *, size, fill_value=-1):
+    """Give the first `size` places of elements that are not zero, as rows; `fill_value` fills up what lacks.
+
+    Shapes: [size, dimensions].  Raises ArgumentValueError for a negative size.
+    """
+    if size < 0:
+        raise ArgumentValueError(f"nonzero_static: size must not be negative, as {size} is")
+    places = argwhere(input)[:size]
+    missing = REGISTRY["new_full"](places, (size - places.shape[0], input.ndim), fill_value)
+    return REGISTRY["cat"]((places, missing))
+
+
+@composite()
 def masked_select(input, mask):
     """Take the elements where `mask`, broadcast, is true, as a list.  Raises DTypeError, ShapeError."""
     shape = broadcast_shapes("masked_select", input.shape, mask.shape)

@@ -51,6 +51,7 @@ linalg_matrix_exp = define(
     reference=reference_exp,
     infer=infer_exp,
     grad=grad_exp,
+    complex="analytic",
     lower=lowering.extern("SciPy is a library of the host"),
     samples=lambda: [sample((0, 0)), sample((1, 1)), sample((2, 2)), sample((2, 3, 3))],
     inapplicable=MATRIX,

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from lamina.ir import dtypes
-from lamina.ir.by_pairs import by_pairs, from_pairs, paired_type, to_pairs
-from lamina.ir.errors import GraphError
+from lamina.ir.by_pairs import by_pairs, from_pairs, to_pairs
 from lamina.ir.graph import Builder
 from lamina.ir.interpret import interpret
 from lamina.ir.op import REGISTRY

@@ -3,8 +3,8 @@
 A test file gets `lamina.install_as_torch()` and nothing more.  The modules that it takes its tools from
 (`torch.testing`: TestCase, dtypes, ops, make_tensor, the operator database) are the installed PyTorch's own
 source, run once more over a `torch` that is Lamina wherever Lamina has the name.  What it has not, they get
-from PyTorch only where that is machinery (switches, versions, `_C`'s flags) or a constant (a dtype that a test
-then asks for in vain): anything that could compute is `Absent`, and raises when called.
+from PyTorch only where that is machinery (switches, versions, `_C`'s flags) or a constant (a dtype, which a
+test then asks for in vain): anything that could compute is `Absent`, and raises when called.
 """
 
 from __future__ import annotations
@@ -20,11 +20,17 @@ from types import ModuleType
 from typing import Any
 
 # Loaded a second time, over Lamina.
-AGAIN = ("torch.testing", "torch._prims_common", "torch.utils._mode_utils", "torch.utils._python_dispatch")
+AGAIN = (
+    "torch._utils",
+    "torch.testing",
+    "torch._prims_common",
+    "torch.utils._mode_utils",
+    "torch.utils._python_dispatch",
+)
 # PyTorch's own is good for these: none makes tensors of what it is given.
 MACHINERY = (
     "torch._C", "torch._dynamo", "torch._environment", "torch._higher_order_ops", "torch._inductor",
-    "torch._library", "torch._logging", "torch._native", "torch._utils", "torch._utils_internal",
+    "torch._library", "torch._logging", "torch._native", "torch._utils_internal",
     "torch._vendor", "torch.accelerator", "torch.backends", "torch.compiler", "torch.cpu", "torch.cuda",
     "torch.distributed", "torch.library", "torch.mps", "torch.mtia", "torch.onnx", "torch.ops.mkldnn",
     "torch.package", "torch.sparse.check_sparse_tensor_invariants", "torch.utils", "torch.version",
@@ -147,16 +153,14 @@ class Mixed(ModuleType):
 
 
 class World:
-    """The `torch` of the testing modules.  One for a process, which has not used PyTorch."""
+    """The `torch` of the testing modules.  One for a process, that has not used PyTorch."""
 
     def __init__(self) -> None:
         import torch
 
         self.dtype = torch.dtype
-        self.constants = (
-            torch.dtype, torch.layout, torch.memory_format, torch.qscheme, int, float, str, bool, Mapping,
-            tuple,
-        )  # fmt: skip
+        self.named = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme)
+        self.constants = (*self.named, int, float, str, bool, Mapping, tuple)
         self._swaps = False
         self._finders = list(sys.meta_path)
         self._theirs: dict[str, ModuleType] = {}
@@ -311,6 +315,11 @@ def substitute() -> World:
     sys.meta_path.insert(0, _Finder(world))
     testing = world.module("torch.testing")
     world.module("torch.testing._internal")
+    for name, constant in vars(world.theirs("torch")).items():  # a file that names one loads, at least
+        if isinstance(constant, world.named) and not hasattr(world.root, name):
+            setattr(world.root, name, constant)
+    if not hasattr(world.root, "_utils"):  # in Python, and asked by test files
+        world.root._utils = world.module("torch._utils")
     if not hasattr(world.root, "testing"):
         world.root.testing = testing
     return world

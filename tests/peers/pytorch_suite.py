@@ -1,6 +1,6 @@
 """Runs PyTorch's own test files on PyTorch and on Lamina, and counts what passes on both.
 
-python tests/peers/pytorch_suite.py --tests CHECKOUT/test [--again] [--seconds N] FILE [FILE ...]
+python tests/peers/pytorch_suite.py --tests CHECKOUT/test [--write] [--again] [--seconds N] FILE [FILE ...]
 
 CHECKOUT is a source tree of PyTorch, wherever it came from; nothing of it belongs into this repository.  Each
 file is loaded in two processes, once as it is and once with Lamina as `torch` (`pytorch_substitute.py`).
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
-import datetime
 import hashlib
 import importlib
 import io
@@ -32,6 +31,9 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from pytorch_results import write
 
 HERE = Path(__file__).resolve().parent
 PASSED, SKIPPED = "pass", "skip"
@@ -88,6 +90,9 @@ class Outcome(unittest.TestResult):
         self.kind, self.text = PASSED, ""
 
     def _failed(self, kind: str, error: Any) -> None:
+        if isinstance(error[1], Late):
+            self.kind, self.text = "late", "takes too long"
+            return
         if self.kind in (PASSED, SKIPPED):
             said = str(error[1]).partition("To execute this test")[0]
             lines = [line for line in said.splitlines() if line.strip()] or [""]
@@ -261,9 +266,11 @@ def reason(text: str) -> str:
     return re.sub(r"\[[#, ]*\]|\([#, ]*\)", "[#]", text)[:160]
 
 
-def report(name: str, theirs: dict[str, list[Any]], ours: dict[str, list[Any]], groups: int) -> list[str]:
-    """Print a file's failures in groups, and return its row for the table."""
-    passed = [t for t, o in theirs.items() if o[0] == PASSED]
+def report(
+    name: str, theirs: dict[str, list[Any]], ours: dict[str, list[Any]], groups: int
+) -> tuple[list[str], list[str]]:
+    """A file's row for the table, and the groups of its failures."""
+    passed = [t for t, o in theirs.items() if o[0] == PASSED and t in ours]
     right = [t for t in passed if ours[t][0] == PASSED]
     wording = [t for t in passed if ours[t][2]]
     grouped = collections.defaultdict(list)
@@ -271,11 +278,14 @@ def report(name: str, theirs: dict[str, list[Any]], ours: dict[str, list[Any]], 
         if ours[test][0] != PASSED:
             grouped[(ours[test][0], reason(ours[test][1]))].append(test)
     share = len(right) / len(passed) if passed else 1.0
-    print(f"\n{name}: {len(passed)} pass on PyTorch, {len(right)} here ({share:.1%}),", end=" ")
-    print(f"{len(wording)} but for wording")
-    for (kind, text), tests in sorted(grouped.items(), key=lambda item: -len(item[1]))[:groups]:
-        print(f"{len(tests):5} {kind}: {text}\n        {', '.join(tests[:3])} {ours[tests[0]][1][-12:]}")
-    return [name, str(len(theirs)), str(len(passed)), str(len(right)), f"{share:.1%}", str(len(wording))]
+    ordered = sorted(grouped.items(), key=lambda item: -len(item[1]))
+    row = [name, str(len(theirs)), str(len(passed)), str(len(right)), f"{share:.1%}", str(len(wording))]
+    lines = [
+        f"- {len(tests)} × {kind}: {text.replace('|', '/')} ({tests[0].partition('::')[2]},"
+        f" {ours[tests[0]][1].rpartition('(')[2]}"
+        for (kind, text), tests in ordered[:groups]
+    ]
+    return row, lines
 
 
 def main() -> None:
@@ -287,6 +297,8 @@ def main() -> None:
     parser.add_argument("--only", help="a regular expression for the names of tests")
     parser.add_argument("--again", action="store_true", help="only those that did not pass the last time")
     parser.add_argument("--keep", type=Path, help="a folder for what became of each test, as JSON")
+    parser.add_argument("--kept", action="store_true", help="run nothing: count what is kept")
+    parser.add_argument("--write", action="store_true", help="write benchmarks/results/pytorch_suite.md")
     parser.add_argument("--serve", choices=("torch", "lamina"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
@@ -304,13 +316,13 @@ def main() -> None:
         before = json.loads(last.read_text()) if last.exists() else {}
         if options.again:
             wanted = {name for name in wanted if before.get(name, [""])[0] != PASSED}
-        before.update(outcomes(path, "lamina", options.seconds, wanted) if wanted else {})
-        last.write_text(json.dumps(before, indent=0))
+        if wanted and not options.kept:
+            before.update(outcomes(path, "lamina", options.seconds, wanted))
+            last.write_text(json.dumps(before, indent=0))
         rows.append(report(file, theirs, before, options.groups))
-    print()
-    for row in rows:
-        print("| " + " | ".join(row) + " |")
-    print(datetime.datetime.now(datetime.UTC).date())
+        print("| " + " | ".join(rows[-1][0]) + " |", *rows[-1][1], "", sep="\n", flush=True)
+    if options.write:
+        write(options.tests.parent, rows)
 
 
 if __name__ == "__main__":

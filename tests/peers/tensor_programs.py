@@ -58,4 +58,4 @@ def shown(t: Any, value: Any) -> Any:
         return [shown(t, v) for v in value]
     if type(value).__module__.startswith(("torch", "lamina")):
         return str(value).replace("lamina", "torch")
-    return value
+    return value.replace("lamina.", "torch.") if isinstance(value, str) else value
