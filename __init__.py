@@ -4,7 +4,24 @@ The public face hands names on and defines nothing: ops stand in ir/ops, what ru
 """
 
 from . import autograd, data, distributions, func, nn, optim, runtime
-from .facade import amp, backends, compiler, cpu, cuda, fft, linalg, random, signal, special, utils
+from .facade import (
+    _C,
+    amp,
+    backends,
+    compiler,
+    cpu,
+    cuda,
+    fft,
+    linalg,
+    nested,
+    overrides,
+    random,
+    signal,
+    sparse,
+    special,
+    utils,
+)
+from .facade import future as __future__
 from .facade.amp import autocast, get_autocast_dtype, is_autocast_enabled
 from .facade.compiler import _dynamo, compile
 from .facade.late import __getattr__  # the compiler, and ops entered later

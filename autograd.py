@@ -12,6 +12,7 @@ from .runtime import (
     no_grad,
     set_grad_enabled,
 )
+from .runtime import backward_graph as graph
 from .runtime import derivatives as functional
 from .runtime import forward as forward_ad
 from .runtime.creation import Variable
@@ -28,6 +29,7 @@ __all__ = [
     "grad",
     "gradcheck",
     "gradgradcheck",
+    "graph",
     "inference_mode",
     "no_grad",
     "set_detect_anomaly",

@@ -12,6 +12,7 @@ from typing import Any
 from ..ir.dtypes import bool_
 from ..ir.errors import ArgumentError, ArgumentValueError
 from ..runtime import Tensor, ops
+from ..runtime.refusal import refusing_methods
 from .parameters import all_rightmost, eps_of
 
 
@@ -436,6 +437,10 @@ simplex, square, symmetric = _Simplex(), _Square(), _Symmetric()
 lower_triangular, lower_cholesky, corr_cholesky = _LowerTriangular(), _LowerCholesky(), _CorrCholesky()
 positive_semidefinite, positive_definite = _PositiveSemidefinite(), _PositiveDefinite()
 cat, stack = _Cat, _Stack
+
+refusing_methods(
+    [c for c in globals().values() if isinstance(c, type) and issubclass(c, Constraint)], "check"
+)
 
 __all__ = [
     "Constraint", "MixtureSameFamilyConstraint", "boolean", "cat", "corr_cholesky", "dependent",

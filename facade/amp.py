@@ -17,6 +17,7 @@ from ..ir.dtypes import DType, bfloat16, float16
 from ..ir.errors import ArgumentError, ArgumentValueError, GradError
 from ..runtime import Tensor, modes, no_grad, tensor
 from ..runtime.autocasting import cast_to
+from ..runtime.refusal import refusing_methods
 
 DEVICES = ("cpu", "cuda")
 _FAST = {"cpu": bfloat16, "cuda": float16}  # unless a block says another
@@ -73,6 +74,9 @@ class autocast(modes._Mode):
         made = object.__new__(autocast)
         vars(made).update({k: v for k, v in vars(self).items() if k != "_mine"})
         return made
+
+
+refusing_methods([autocast])
 
 
 def is_autocast_available(device_type: str) -> bool:

@@ -4,20 +4,44 @@ Each switch permits a backend to be faster or demands that it be reproducible; L
 those of its plain kernels either way.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
+
+from ..ir.errors import ArgumentError
 
 
 def _absent(name: str, **switches: object) -> ModuleType:
     made = ModuleType(f"lamina.backends.{name}", f"The switches of {name}, which is not there.")
-    vars(made).update(is_available=lambda: False, is_built=lambda: False, **switches)
+
+    @contextmanager
+    def flags(**asked: object) -> Iterator[None]:
+        """Set the switches for a block.  Raises ArgumentError for one that there is not."""
+        if unknown := [switch for switch in asked if switch not in switches]:
+            raise ArgumentError(f"backends.{name}.flags: there is no switch {', '.join(unknown)}")
+        before = {switch: getattr(made, switch) for switch in asked}
+        try:
+            vars(made).update(asked)
+            yield
+        finally:
+            vars(made).update(before)
+
+    vars(made).update(is_available=lambda: False, is_built=lambda: False, flags=flags, **switches)
     return made
 
 
 cudnn = _absent(
-    "cudnn", benchmark=False, deterministic=False, enabled=True, allow_tf32=True, version=lambda: None
+    "cudnn",
+    benchmark=False,
+    benchmark_limit=10,
+    deterministic=False,
+    enabled=True,
+    allow_tf32=True,
+    fp32_precision="none",
+    version=lambda: None,
 )
 cuda = _absent("cuda", matmul=SimpleNamespace(allow_tf32=False))
 mps = _absent("mps")
-mkldnn = _absent("mkldnn", enabled=True)
+mkldnn = _absent("mkldnn", enabled=True, deterministic=False, allow_tf32=True, fp32_precision="none")
 
 __all__ = ["cuda", "cudnn", "mkldnn", "mps"]

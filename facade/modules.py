@@ -8,15 +8,21 @@ from types import ModuleType
 from .. import autograd, data, distributions, nn, optim
 from ..distributions import parameters
 from . import (
+    _C,
     amp,
     backends,
     compiler,
     cpu,
     cuda,
     fft,
+    future,
     linalg,
+    nested,
+    nn_modules,
+    overrides,
     random,
     signal,
+    sparse,
     special,
     swa_utils,
     utils,
@@ -37,11 +43,14 @@ _FAMILIES = (
 
 # As PyTorch spells them, below `torch`.
 MODULES: dict[str, ModuleType] = {
+    "_C": _C,
+    "__future__": future,
     "_dynamo": compiler._dynamo,
     "amp": amp,
     "autograd.forward_ad": autograd.forward_ad,
     "autograd.function": autograd,
     "autograd.functional": autograd.functional,
+    "autograd.graph": autograd.graph,
     "autograd.variable": autograd,
     "backends": backends,
     "backends.cuda": backends.cuda,
@@ -59,14 +68,21 @@ MODULES: dict[str, ModuleType] = {
     "distributions.utils": parameters,
     "fft": fft,
     "linalg": linalg,
-    "nn.modules": nn,
-    "nn.modules.module": nn.module,
+    "nn.grad": nn.grad,
+    "nn.modules": nn_modules.modules,
+    **{f"nn.modules.{family}": module for family, module in nn_modules.FAMILIES.items()},
+    "nn.parameter": nn.parameter,
+    "nn.parallel": nn.parallel,
     "optim.swa_utils": swa_utils,
+    "overrides": overrides,
     "random": random,
+    "nested": nested,
     "signal": signal,
+    "sparse": sparse,
     "signal.windows": windows,
     "special": special,
     "utils": utils,
+    "utils._pytree": utils._pytree,
     "utils.checkpoint": utils.checkpoint,
     "utils.data": data,
     "utils.data.dataloader": data,
@@ -82,6 +98,7 @@ def offer() -> None:
     for name, module in MODULES.items():
         sys.modules.setdefault(f"{ROOT}.{name}", module)
         parent, _, leaf = name.rpartition(".")
-        if parent == "distributions" and not hasattr(distributions, leaf):
-            setattr(distributions, leaf, module)
+        above = {"distributions": distributions, "nn": nn}.get(parent)
+        if above is not None and not hasattr(above, leaf):
+            setattr(above, leaf, module)
     vars(optim).setdefault("swa_utils", swa_utils)  # it is of optim and nn, which don't know each other

@@ -14,12 +14,13 @@ from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
 from ..ir.shapes import broadcast_shapes as common_shape
 from ..ir.shapes import result_dtype, scalar_dtype
 from ..ir.types import CPU, Device, type_of
-from ..runtime import Size, Tensor
-from ..runtime.methods import require_cpu
+from ..runtime import Size, Tensor, modes
+from ..runtime.layouts import Layout as layout
+from ..runtime.layouts import jagged, sparse_coo, sparse_csc, sparse_csr, strided
+from ..runtime.methods import device_of
 from ..runtime.refusal import refusing, refusing_methods, refusing_names
 
 pi, e, inf, nan, newaxis = math.pi, math.e, math.inf, math.nan, None
-strided = "strided"
 contiguous_format, preserve_format, channels_last = "contiguous_format", "preserve_format", "channels_last"
 
 
@@ -166,26 +167,32 @@ def set_default_tensor_type(t: Any) -> None:
 # ---- switches ----------------------------------------------------------------------------------------------
 def get_default_device() -> Device:
     """Where new tensors are made."""
-    return CPU
+    return modes.local.device or CPU
 
 
 def set_default_device(device: Any) -> None:
-    """Choose where new tensors are made.  Raises DeviceError for any place but the CPU."""
-    require_cpu(device)
+    """Choose where this thread makes new tensors.  Raises DeviceError for any place that is not there."""
+    place = device_of(device)
+    modes.update(device=None if place is None or place == CPU else place)
 
 
-_deterministic = False
+_deterministic = _warn_only = False
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Ask for results that are the same in each run, which those of Lamina always are."""
-    global _deterministic
-    _deterministic = bool(mode)
+    global _deterministic, _warn_only
+    _deterministic, _warn_only = bool(mode), bool(warn_only)
 
 
 def are_deterministic_algorithms_enabled() -> bool:
     """What `use_deterministic_algorithms` was told last."""
     return _deterministic
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """The `warn_only` that `use_deterministic_algorithms` was told last."""
+    return _warn_only
 
 
 PRECISIONS = ("highest", "high", "medium")
@@ -211,9 +218,11 @@ __all__ = [
     "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor",
     "IntTensor", "LongTensor", "ShortTensor", "are_deterministic_algorithms_enabled", "broadcast_shapes",
     "can_cast", "channels_last", "contiguous_format", "detach", "e", "finfo", "get_default_device",
-    "get_device", "get_float32_matmul_precision", "iinfo", "inf", "is_complex", "is_floating_point",
-    "is_nonzero", "nan", "newaxis", "numel", "pi", "preserve_format", "promote_types", "result_type",
-    "set_default_device", "set_default_tensor_type", "set_float32_matmul_precision", "strided",
+    "get_device", "get_float32_matmul_precision", "iinfo", "inf", "is_complex",
+    "is_deterministic_algorithms_warn_only_enabled", "is_floating_point", "is_nonzero", "jagged", "layout",
+    "nan", "newaxis", "numel", "pi", "preserve_format", "promote_types", "result_type",
+    "set_default_device", "set_default_tensor_type", "set_float32_matmul_precision",
+    "sparse_coo", "sparse_csc", "sparse_csr", "strided",
     "use_deterministic_algorithms",
 ]  # fmt: skip
 

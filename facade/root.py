@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ir.errors import ArgumentValueError, ShapeError
-from ..nn.functional import alpha_dropout, feature_alpha_dropout, rrelu
+from ..nn.functional import alpha_dropout, feature_alpha_dropout, grid_sample, rrelu
 from ..runtime import Tensor, modes, ops
 from ..runtime.modes import set_detect_anomaly as set_anomaly_enabled
 from ..runtime.refusal import refusing_names
+from .lowrank import pca_lowrank, svd_lowrank
 from .names import are_deterministic_algorithms_enabled, use_deterministic_algorithms
 
 has_lapack, has_mkl, has_openmp, has_spectral = True, False, False, True
@@ -60,6 +61,34 @@ def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **kwargs
     for dim in reversed(physical_layout):
         strides[dim], step = step, step * max(1, size[dim])
     return empty_strided(size, strides, **kwargs)
+
+
+_SAMPLED = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
+
+
+def _sampler(name: str, ranks: tuple[int, ...]) -> Callable:
+    def sampler(
+        input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
+    ) -> Tensor:
+        if input.ndim not in ranks:
+            raise ShapeError(f"{name}(input, grid, …): input has {input.ndim} dimensions, not one of {ranks}")
+        chosen = []
+        for given, names in zip((interpolation_mode, padding_mode), _SAMPLED, strict=True):
+            if given not in range(len(names)):
+                raise ArgumentValueError(f"{name}: modes are numbers, those of {names}, not {given!r}")
+            chosen.append(names[given])
+        return grid_sample(input, grid, *chosen, align_corners)
+
+    sampler.__name__ = sampler.__qualname__ = name
+    sampler.__doc__ = (
+        "As nn.functional.grid_sample, with modes by number: bilinear, nearest, bicubic; zeros, border, "
+        "reflection."
+    )
+    return sampler
+
+
+grid_sampler = _sampler("grid_sampler", (4, 5))
+grid_sampler_2d, grid_sampler_3d = _sampler("grid_sampler_2d", (4,)), _sampler("grid_sampler_3d", (5,))
 
 
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
@@ -123,10 +152,12 @@ def get_deterministic_debug_mode() -> int:
 
 __all__ = [
     "alpha_dropout", "empty_permuted", "empty_strided", "feature_alpha_dropout",
-    "get_deterministic_debug_mode", "get_num_interop_threads", "has_lapack", "has_mkl", "has_openmp",
+    "get_deterministic_debug_mode", "get_num_interop_threads", "grid_sampler",
+    "grid_sampler_2d", "grid_sampler_3d", "has_lapack", "has_mkl", "has_openmp",
     "has_spectral", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_same_size", "is_signed",
-    "is_warn_always_enabled", "rrelu", "set_anomaly_enabled", "set_deterministic_debug_mode",
-    "set_flush_denormal", "set_num_interop_threads", "set_warn_always", "vander",
+    "is_warn_always_enabled", "pca_lowrank", "rrelu", "set_anomaly_enabled", "set_deterministic_debug_mode",
+    "set_flush_denormal", "set_num_interop_threads", "set_warn_always", "svd_lowrank",
+    "vander",
 ]  # fmt: skip
 
 refusing_names(globals(), "lamina.facade.root")

@@ -5,6 +5,7 @@ from types import ModuleType
 from .. import data
 from ..runtime import Tensor, checkpointing, from_dlpack
 from ..runtime.interchange import export
+from . import pytree as _pytree  # noqa: F401 - libraries ask for torch.utils._pytree
 
 
 def to_dlpack(tensor: Tensor) -> object:

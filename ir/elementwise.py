@@ -76,16 +76,16 @@ def elementwise(
         categories = (*categories, "complex")
 
     def infer(*types: Type | None, **attrs: Any) -> Type:
-        given = tuple(t for t in types if t is not None)
+        given = types if None not in types else tuple(t for t in types if t is not None)
         computed, returned = rule(*given, **attrs)
         if isinstance(computed, DType) and computed.category not in categories:
             raise DTypeError(f"{name}: does not take {computed.name}", remedy)
-        shape = given[0].shape if len(given) == 1 else broadcast_shapes(name, *(t.shape for t in given))
+        shape = given[0].shape if len(given) == 1 else broadcast_shapes(name, *[t.shape for t in given])
         device = given[0].device if len(given) == 1 else common_device(name, *given)
         return type_of(returned, shape, device)
 
     def casts(*types: Type | None, **attrs: Any) -> tuple:
-        computed = rule(*(t for t in types if t is not None), **attrs)[0]
+        computed = rule(*[t for t in types if t is not None], **attrs)[0]
         return computed if isinstance(computed, tuple) else (computed,) * len(types)
 
     if isinstance(body, str):

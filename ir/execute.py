@@ -39,7 +39,7 @@ def executor(
         quick = op.quick(types, attrs)
         if quick is not None:
             return quick, outs
-    run = _with_attrs(op.reference, attrs)
+    run = with_attrs(op.reference, attrs)
     if conversions:
         run = _converting(run, conversions)
     if isinstance(inferred, tuple):
@@ -97,7 +97,7 @@ def operand_dtypes(
     return tuple(found)
 
 
-def _with_attrs(reference: Callable, attrs: Mapping[str, Any]) -> Callable:
+def with_attrs(reference: Callable, attrs: Mapping[str, Any]) -> Callable:
     """`reference` with its keyword-only arguments fixed."""
     if not attrs:
         return reference
@@ -189,7 +189,11 @@ def _checked(run: Callable, dtype: np.dtype, count: int) -> Callable:
 
 def _several(run: Callable, dtypes: tuple[np.dtype, ...]) -> Callable:
     def several(*arrays):
-        return tuple([_array(out, dtype) for out, dtype in zip(run(*arrays), dtypes, strict=True)])
+        found = run(*arrays)
+        for out, dtype in zip(found, dtypes, strict=True):
+            if out.__class__ is not Array or out.dtype is not dtype:
+                return tuple([_array(out, dtype) for out, dtype in zip(found, dtypes, strict=True)])
+        return found if type(found) is tuple else tuple(found)
 
     return several
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import lowering
+from .by_pairs import by_pairs
 from .detach import detach
 from .errors import GraphError
 from .graph import Graph, active
@@ -49,4 +50,4 @@ fused = Op(
 )
 
 # The ops that graphs may hold beside those of the operator set.
-STRUCTURAL = {op.name: op for op in (fused, size, detach, write)}
+STRUCTURAL = {op.name: op for op in (fused, by_pairs, size, detach, write)}

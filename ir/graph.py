@@ -97,9 +97,10 @@ class Constant(Value):
 
     def __init__(self, data: np.ndarray, hint: str | None = None, type: Type | None = None):
         dtype = from_numpy_dtype(data.dtype)
-        if dtype is None or not dtype.traced:
+        if dtype is None or not (dtype.traced or dtype.is_complex):
             raise GraphError(
-                f"a constant can't have NumPy's dtype {data.dtype}", "known: float, int and bool types"
+                f"a constant can't have NumPy's dtype {data.dtype}",
+                "known: float, complex, int and bool types",
             )
         super().__init__(type or type_of(dtype, data.shape), hint)
         self.data = data.view()
@@ -108,7 +109,7 @@ class Constant(Value):
     @property
     def inline(self) -> bool:
         """Whether its text is its value."""
-        return self.hint is None and self.type == type_of(self.type.dtype, ())
+        return self.hint is None and self.type == type_of(self.type.dtype, ()) and not self.dtype.is_complex
 
     def spelled(self) -> str:
         return scalar_text(self) if self.inline else f"@{self.hint or '?'}"
@@ -315,7 +316,7 @@ class Builder:
                 if not op.variadic and name not in op.optional:
                     raise ArgumentError(f"{op.name}({', '.join(op.operands)}): {name} can't be left out")
                 found.append(None)
-            elif isinstance(x, (bool, int, float, np.generic)):
+            elif isinstance(x, (bool, int, float, complex, np.generic)):
                 found.append(scalar_constant(x, tensors))
             elif isinstance(x, np.ndarray):
                 found.append(Constant(x))
@@ -327,7 +328,7 @@ class Builder:
         return tuple(found)
 
 
-def scalar_constant(value: bool | int | float | np.generic, beside: Sequence[Type]) -> Constant:
+def scalar_constant(value: bool | int | float | complex | np.generic, beside: Sequence[Type]) -> Constant:
     """A Python number as a 0-d constant of the dtype it takes beside operands of these types."""
     if isinstance(value, np.generic):
         value = value.item()

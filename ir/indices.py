@@ -68,6 +68,8 @@ def canonical(op: str, index: Any, shape: Shape) -> Index:
 
 def place(op: str, i: Any, dim: int, n: int | Dim) -> int | Dim:
     """The place that `i`, counted from the end where negative, names in a dimension.  Raises DimError."""
+    if isinstance(i, bool):
+        i = int(i)  # True would ask NumPy for a new dimension, and is 1 to whoever looks plans up
     if not isinstance(i, (int, Dim)):
         if not hasattr(i, "__index__"):
             raise DimError(
@@ -76,7 +78,7 @@ def place(op: str, i: Any, dim: int, n: int | Dim) -> int | Dim:
             )
         i = as_int(i)
     if not -n <= i < n:
-        raise DimError(f"{op}: index {i} is out of range for dimension {dim} with size {n}")
+        raise DimError(f"{op}: index {i} is out of bounds for dimension {dim} with size {n}")
     return i + n if i < 0 else i
 
 

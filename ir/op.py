@@ -10,7 +10,7 @@ gradient rule is written once, with ops and operators, and runs on every kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -294,6 +294,17 @@ def _plain_bind(op: Op) -> Callable[..., tuple[tuple, dict]]:
         return args + (None,) * (len(names) - len(args)), {}
 
     return bind
+
+
+def conjugates(op: Op, types: Iterable[Type | None], attrs: Mapping[str, Any]) -> bool:
+    """Whether cotangents are conjugated on their way into the rules of an op, and gradients on the way out.
+
+    A rule of an analytic function gives g * f', where PyTorch's convention is g * conj(f').  One that looks at the
+    cotangent alone, and at no complex number, is the same without.  types: of operands and outputs.
+    """
+    if op.complex != "analytic" or not any(t is not None and t.dtype.is_complex for t in types):
+        return False
+    return bool(op.saves) or any(isinstance(x, complex) for x in attrs.values())
 
 
 REGISTRY: dict[str, Op] = {}

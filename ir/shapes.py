@@ -17,7 +17,7 @@ def broadcast_shapes(op: str, *shapes: Shape) -> Shape:
 
     Only a dimension written 1 stretches: a symbol is taken not to be 1, or to meet its equal (a condition).
     """
-    if all(s == shapes[0] for s in shapes[1:]):
+    if shapes.count(shapes[0]) == len(shapes):
         return shapes[0]
     rank = max(map(len, shapes))
     result: list[Any] = [1] * rank
@@ -55,6 +55,8 @@ def fitting(from_shape: Shape, to_shape: Shape) -> None | tuple[tuple[int, ...],
 
 def result_dtype(*types: Type) -> DType:
     """The promoted dtype.  A 0-d operand counts only where its category is higher than that of the others."""
+    if len({t.dtype for t in types}) == 1:
+        return types[0].dtype
     sized = scalar = None
     for t in types:
         if t.ndim:
@@ -102,6 +104,8 @@ def float_dtype(*types: Type) -> DType:
 
 def common_device(op: str, *types: Type | None) -> Device:
     """The device of all operands.  A 0-d CPU operand goes with any.  Raises DeviceError."""
+    if all([t is None or t.device is CPU for t in types]):
+        return CPU
     device = None
     for t in types:
         if t is None or (device is not None and t.ndim == 0 and t.device == CPU):
@@ -115,14 +119,14 @@ def common_device(op: str, *types: Type | None) -> Device:
 
 def dim_of(op: str, dim: int, ndim: int) -> int:
     """A dimension counted from the front (0-d operands have 0 and -1).  Raises DimError, ArgumentError."""
-    if not isinstance(dim, int):
-        if not hasattr(dim, "__index__"):
+    if type(dim) is not int:
+        if isinstance(dim, bool) or not hasattr(dim, "__index__"):
             raise ArgumentError(f"{op}: dim must be an int, not {type(dim).__name__}")
         dim = dim.__index__()
     rank = ndim or 1
     if not -rank <= dim < rank:
         raise DimError(
-            f"{op}: dim {dim} is out of range, which is [{-rank}, {rank - 1}] for {ndim} dimensions"
+            f"{op}: Dimension out of range: dim {dim} is not in [{-rank}, {rank - 1}], for {ndim} dimensions"
         )
     return dim % rank
 

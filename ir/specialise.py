@@ -14,21 +14,26 @@ from .types import Type, type_of
 def specialise(graph: Graph, sizes: Mapping[str, int | Dim], dtype: DType | None = None) -> Graph:
     """The graph with `sizes` for its symbols: f32[n,3] -> f32[8,3] where n is 8.
 
-    dtype: makes every floating type this one, in constants and attrs too; f16[n] -> f64[8].
+    dtype: makes every floating type this one, in constants and attrs too; f16[n] -> f64[8].  Complex types become
+    the one with such parts.
     """
     values: dict[Value, Value] = {}
 
+    def element(own: DType) -> DType:
+        if dtype is None or not own.inexact:
+            return own
+        return dtype.to_complex() if own.is_complex else dtype
+
     def kind(t: Type) -> Type:
-        own = dtype if dtype and t.dtype.is_floating_point else t.dtype
-        return type_of(own, tuple(substitute(n, sizes) for n in t.shape), t.device)
+        return type_of(element(t.dtype), tuple(substitute(n, sizes) for n in t.shape), t.device)
 
     def attr(value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(map(attr, value))
         if isinstance(value, Dim):
             return substitute(value, sizes)
-        if isinstance(value, DType) and dtype and value.is_floating_point:
-            return dtype
+        if isinstance(value, DType):
+            return element(value)
         return specialise(value, sizes, dtype) if isinstance(value, Graph) else value
 
     def define(value: Value) -> Value:

@@ -50,7 +50,7 @@ TYPE = re.compile(
     r"(\w+)\[((?:\d{1,18}(?:,\d{1,18})*)?)\](?![@\w])", re.ASCII
 )  # the common kind: sizes known, on the CPU
 WORDS = {"True": True, "False": False, "None": None, "inf": float("inf"), "nan": float("nan")}
-DTYPES = {d.short: d for d in dtypes.ALL}
+DTYPES = {d.short: d for d in dtypes.EVERY}
 
 
 def parse(
@@ -268,6 +268,8 @@ class Reader:
         dtype = DTYPES.get(dtype_name)
         if dtype is None:
             raise self.error(f"no dtype is called {dtype_name!r}", at)
+        if dtype.is_complex:
+            raise self.error("a complex number has a name: @c, declared before the nodes", at)
         try:
             if dtype.category == "bool":
                 value: Any = {"True": True, "False": False}[spelled]

@@ -25,13 +25,16 @@ Shape = tuple[int | Dim, ...]
 SMALL = 16_384
 TABLE_LIMIT = 65_536
 LARGEST = 2**63 - 1  # what an int64 counts: the bytes of an array, and so its elements and sizes
+INT = frozenset((int,))
 RANK = 64  # the dimensions that NumPy's arrays have at most
 
 
 class Device:
     """Where a value lives: a kind ("cpu", "cuda") and, for accelerators, an index."""
 
-    __slots__ = ("type", "index")
+    __slots__ = ("type", "index", "blocks")  # blocks: those that `with device:` opened (runtime/meta.py)
+
+    blocks: tuple
 
     def __init__(self, type: str | Device, index: int | None = None):
         if isinstance(type, Device):
@@ -120,6 +123,9 @@ def _check_sizes(dtype: DType, shape: Shape) -> None:
 
     A size of 0 counts as 1: what is empty has strides, too.
     """
+    if not shape or (INT.issuperset(map(type, shape)) and min(shape) > 0 and len(shape) <= RANK):
+        if prod(shape) * dtype.itemsize <= LARGEST:  # as nearly always
+            return
     sizes = [n for n in shape if isinstance(n, int)]
     if any(n < 0 for n in sizes):
         raise ShapeError(f"a size can't be negative: {list(shape)}")
@@ -134,7 +140,8 @@ def _check_sizes(dtype: DType, shape: Shape) -> None:
 def _intern(key: tuple, dtype: DType, shape: Shape, device: Device) -> Type:
     if device is not CPU and device == CPU:
         return type_of(dtype, shape, CPU)
-    if not all(type(d) is int or isinstance(d, Dim) for d in shape):
+    known = INT.issuperset(map(type, shape))
+    if not known and not all(type(d) is int or isinstance(d, Dim) for d in shape):
         # 2.0 == 2: it would pass for it ever after
         return type_of(dtype, tuple(map(_size, shape)), device)
     if not isinstance(dtype, DType):
@@ -145,7 +152,6 @@ def _intern(key: tuple, dtype: DType, shape: Shape, device: Device) -> Type:
         if made is None:
             made = object.__new__(Type)
             made.dtype, made.shape, made.device, made.ndim = dtype, shape, device, len(shape)
-            known = all(isinstance(d, int) for d in shape)
             floats = dtype.name in ("float32", "float64")
             made.small = known and device is CPU and floats and prod(shape) <= SMALL
             made.scalars = {}

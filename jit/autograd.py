@@ -311,7 +311,7 @@ class _Step(Plan):
         self.vjp = self.op.vjp
         self.small, self.rules, self.quick, self.raw_vjp, self.gradients = True, None, None, None, None
         self.unused = (None,) * (len(outs) - 1)
-        self.floats = tuple(t.dtype.is_floating_point for t in self.types)
+        self.floats = tuple(t.dtype.inexact for t in self.types)
         sources = {i: (True, k) for k, i in enumerate(stage.operands)}
         sources |= {i: (False, k) for k, i in enumerate(stage.results)}
         sources |= {i: (False, visible + i - stage.handed) for i in stage.saved if i not in sources}

@@ -21,9 +21,11 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from ..ir.by_pairs import from_pairs, to_pairs
 from ..ir.graph import Graph
 from ..ir.locks import fork_safe_lock
 from ..passes import cache as disk
+from ..passes.pair_complex import pair_complex
 from ..passes.pipeline import Options, optimise
 from ..passes.program import Array, Program
 from .prologues import Prologue
@@ -46,7 +48,12 @@ class Compiled:
         target: Target, key: str,
     ):  # fmt: skip
         start = perf_counter()
-        self.before, self.into, self.frozen, self.target = graph, into, frozen, target
+        self.before, self.into, self.frozen, self.target = pair_complex(graph), into, frozen, target
+        # Which results are complex; None where no param and no result is.
+        complexes = tuple(v.dtype.is_complex for v in graph.results)
+        self.complexes = (
+            complexes if any(complexes) or any(p.dtype.is_complex for p in graph.params) else None
+        )
         self.options = replace(options, limits=target.limits)
         self.first_params: list[int]
         self.from_disk = self._load(key)
@@ -136,7 +143,7 @@ class Bound:
         self.code = code
         self._main, self._pick, self._at = code.main, code._pick, code.first_params
         run = None if code.first is None else code.target.kept(code.first)
-        self.prologue = None if run is None else Prologue(lambda arrays: run(*arrays))
+        self.prologue = None if run is None else Prologue(lambda arrays: run(*map(to_pairs, arrays)))
 
     def run(
         self, arrays: Sequence[np.ndarray], tensors: Sequence[Any] | None = None
@@ -147,13 +154,19 @@ class Bound:
         for as long as they stay as they are.  Without it, it is computed anew.
         """
         kept = self.prologue
-        if kept is None:
-            return self._main(*self._pick(arrays))
-        if tensors is None:
-            made = kept.run([arrays[i] for i in self._at])
-        else:
-            made = kept.results([tensors[i] for i in self._at])
-        return self._main(*self._pick((*arrays, *reversed(made))))
+        complexes = self.code.complexes
+        if complexes is not None:
+            arrays = [to_pairs(a) for a in arrays]
+        if kept is not None:
+            if tensors is None:
+                made = kept.run([arrays[i] for i in self._at])
+            else:
+                made = kept.results([tensors[i] for i in self._at])
+            arrays = (*arrays, *reversed(made))
+        found = self._main(*self._pick(arrays))
+        if complexes is None:
+            return found
+        return tuple([from_pairs(x) if is_complex else x for x, is_complex in zip(found, complexes)])
 
     def __getattr__(self, name: str) -> Any:
         """What all recordings of the same text share: graph, kernels, source, statistics."""

@@ -25,9 +25,10 @@ from ..ir.graph import Constant, Graph, Node, Place, Value
 from ..ir.interpret import interpret
 from ..passes.dce import leading_to
 from ..passes.functionalise import functionalise, written
+from ..passes.pair_complex import has_complex
 from ..passes.pipeline import Options
 from .rounding import Difference
-from .stages import Case, Fault, GraphPass, Stage, compared, stages_after
+from .stages import Case, Fault, GraphPass, Paired, Stage, compared, in_pairs, stages_after
 
 SECONDS = 10.0  # that cutting a graph may take
 SCANNED = 64  # nodes that are asked for the first value that differs
@@ -73,6 +74,12 @@ def where_text(place: Place) -> str:
 # ---- the search --------------------------------------------------------------------------------------------
 def search(case: Case, options: Options) -> Finding | None:
     """The first stage of a graph's compilation that is at fault, on the smallest graph that shows it."""
+    if has_complex(case.graph):
+        pairing = Paired()
+        fault = pairing.fault(case)
+        if fault is not None:
+            return smallest(pairing, case, fault)
+        case = in_pairs(case)
     for step in options.passes():
         stage = GraphPass(step)
         fault = stage.fault(case)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.by_pairs import to_pairs
 from ..ir.errors import ArgumentError, LaminaError
 from ..ir.graph import Builder, Graph, Value
 from ..ir.interpret import interpret
@@ -22,6 +23,7 @@ from ..passes.dce import dce
 from ..passes.fold_constants import fold_constants
 from ..passes.fold_conv_bn import fold_conv_bn
 from ..passes.freeze import freeze
+from ..passes.pair_complex import pair_complex
 from ..passes.pipeline import Options, optimise
 from ..passes.simplify import simplify
 from ..runtime import Tensor
@@ -191,12 +193,18 @@ def _tree(shape: Any, leaves: Any) -> Any:
 
 def _frozen(graph: Graph, recording: Recording, call: Call) -> tuple[Graph, dict[str, np.ndarray]]:
     """The graph of inputs, then weights, ready for code, and the weights by name."""
-    for step in BEFORE:
-        graph = step(graph)
     sources = recording.sources
     frozen = frozenset(i for i, source in enumerate(sources) if isinstance(source, Held))
+    outside = [*graph.results, *(p for i, p in enumerate(graph.params) if i not in frozen)]
+    if any(v.dtype.is_complex for v in outside):
+        raise ExportError(
+            "export: complex numbers go in or come out, and a file takes and gives real ones",
+            "view_as_complex(x) of pairs, and return view_as_real(y)",
+        )
+    for step in (pair_complex, *BEFORE):
+        graph = step(graph)
     first, rest = freeze(graph, frozen)
-    arrays = [np.asarray(call.array(sources[i]), order="C") for i in sorted(frozen)]
+    arrays = [to_pairs(np.asarray(call.array(sources[i]), order="C")) for i in sorted(frozen)]
     values = interpret(first, *arrays)
     count = len(rest.params) - len(values)
     names = [f"input{i}" if i < count else f"weight{i - count}" for i in range(len(rest.params))]

@@ -231,7 +231,11 @@ class Conditions:
                 return Reason(text, seen=_there(present), now=_there(not present))
         for source, meta, form in self.grads:
             grad = call.tensor(source)
-            if grad._meta is not meta or (grad._data.flags.c_contiguous or grad._data.strides) != form:
+            if (
+                type(grad) is not Tensor
+                or grad._meta is not meta
+                or (grad._data.flags.c_contiguous or grad._data.strides) != form
+            ):
                 return Reason(f"the gradient of {self._spelled(source.of)} is of another type or layout")
         if self.written and (why := self._overlapping(call)) is not None:
             return Reason(why)

@@ -34,6 +34,10 @@ def quick(branch: Branch, tree: Tree, arguments: int) -> Quick | None:
     if segment is None or segment.end is None or segment.code is None or not segment.end.conditions.none:
         return None
     end = segment.end
+    if (
+        getattr(segment.code, "complexes", None) is not None
+    ):  # whose arrays are seen as pairs on the way in and out
+        return None
     sources = [tree.sources[key] for key in segment.inputs]
     if end.plain is None or end.live is not None or not all(isinstance(s, (Arg, Held)) for s in sources):
         return None

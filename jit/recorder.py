@@ -19,6 +19,7 @@ from ..ir.op import Op
 from ..ir.types import Type, type_of
 from ..runtime import Generator, Tensor
 from ..runtime.autograd import reachable
+from ..runtime.compound import Compound
 from ..runtime.graph import Leaf
 from ..runtime.places import Place, here
 from ..runtime.storage import Literal
@@ -135,7 +136,9 @@ class Recorder:
             self._edges.add(id(x._edge))
         if type(edge) is Leaf:
             self.leaves.append((x, source, edge.grad))
-            if edge.grad is not None:
+            if isinstance(edge.grad, Compound):
+                self.reason = f"a gradient {edge.grad._meta} is a {edge.grad.what} tensor"
+            elif edge.grad is not None:
                 if id(edge.grad._data) in self._origins and self.reason is None:
                     self.reason = f"a gradient {edge.grad._meta} is the memory of another tensor"
                 self._of_gradients.add(id(edge.grad._data))
@@ -200,7 +203,7 @@ class Recorder:
 
     def _lifted(self, x: Tensor, source: Lifted) -> int:
         dtype = x._meta.dtype
-        if not dtype.is_floating_point and dtype is not int64:  # which holds all ints that are lifted
+        if not dtype.inexact and dtype is not int64:  # which holds all ints that are lifted
             raise Refusal("a number that changes from call to call meets a tensor of integers")
         known = next((n for n, s in self.params.items() if s == source), None)
         number = self._new(x._meta) if known is None else known
@@ -209,7 +212,7 @@ class Recorder:
         return number
 
     def _new(self, kind: Type, flows: bool = False) -> int:
-        if not kind.dtype.traced:
+        if not (kind.dtype.traced or kind.dtype.is_complex):
             raise Refusal(f"it computes with {kind.dtype.name} ({kind}), which kernels don't know")
         self.types.append(kind)
         self.flows.append(flows)
@@ -289,7 +292,7 @@ class Recorder:
             known = self._values.get(id(x._data))
             if known is not None and len(outputs) == 1:  # handed through
                 return
-            number = self._new(x._meta, flows and x._meta.dtype.is_floating_point)
+            number = self._new(x._meta, flows and x._meta.dtype.inexact)
             self._hold(x._data, number)
             self._laid_out(number, x._data)
             numbers.append(number)

@@ -17,6 +17,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from ..ir.by_pairs import from_pairs, to_pairs
 from ..ir.dtypes import FLOATS, DType, float64, from_numpy_dtype
 from ..ir.execute import executor
 from ..ir.fused import fused
@@ -75,6 +76,14 @@ def difference(
         return Difference((), one, other, 0.0, 0)
     dtype = from_numpy_dtype(expected.dtype)
     assert dtype is not None, "arrays are of known types"
+    if dtype.is_complex:  # part by part
+        return difference(
+            to_pairs(expected),
+            to_pairs(found),
+            lambda: [*map(to_pairs, runs())],
+            signs=signs,
+            winograd=winograd,
+        )
     if not dtype.is_floating_point:
         bad = expected != found
         if not bad.any():
@@ -149,7 +158,9 @@ def _values(
 
 def widened(array: np.ndarray) -> np.ndarray:
     dtype = from_numpy_dtype(array.dtype)
-    return array.astype(np.float64) if dtype is not None and dtype.is_floating_point else array
+    if dtype is None or not dtype.inexact:
+        return array
+    return array.astype(np.complex128 if dtype.is_complex else np.float64)
 
 
 def _outputs(
@@ -167,7 +178,7 @@ def _outputs(
         return [widened(np.asarray(x)) for x in (found if isinstance(found, tuple) else (found,))]
     run, _ = executor(twin.op, tuple(None if v is None else v.type for v in twin.inputs), twin.attrs)
     rounds = rng is not None and not traits.movement and not traits.view
-    if rounds and any(v.dtype.is_floating_point for v in node.outputs):
+    if rounds and any(v.dtype.inexact for v in node.outputs):
         factor = _roundings(_terms(node))
         given = [x if v is None else _moved(rng, x, v.dtype, factor) for v, x in zip(node.inputs, given)]
     found = run(*given)
@@ -196,6 +207,8 @@ def _roundings(terms: float) -> float:
 
 
 def _moved(rng: Any, x: np.ndarray, dtype: DType, factor: float = 1.0) -> np.ndarray:
+    if dtype.is_complex:
+        return from_pairs(_moved(rng, to_pairs(x), dtype.to_real(), factor))
     if not dtype.is_floating_point:
         return x
     return x * (1 + factor * EPS[dtype] * rng.uniform(-1, 1, x.shape))

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..ir.by_pairs import from_pairs, to_pairs
 from ..ir.execute import executor
 from ..ir.fused import fused
 from ..ir.graph import Constant, Graph, Node
@@ -29,6 +30,7 @@ from ..passes.fold_conv_bn import fold_conv_bn
 from ..passes.llvm.winograd import Winograd
 from ..passes.llvm.winograd_lanes import WinogradLanes
 from ..passes.lower import interpret_lowered
+from ..passes.pair_complex import pair_complex
 from ..passes.pipeline import Options
 from ..passes.program import Alias, Array, Call, Host, Program, run_host
 from ..passes.run import name_of, verified
@@ -149,6 +151,30 @@ class GraphPass:
             return Fault(self.name, None, f"{type(error).__name__}: {error}")
         wrong = case.compare(found, signs=self.step not in ROUNDS)
         return Fault(self.name, *wrong) if wrong else None
+
+
+class Paired:
+    """Complex values become pairs, of params and results too."""
+
+    name = "pass pair_complex"
+
+    def fault(self, case: Case) -> Fault | None:
+        try:
+            made = pair_complex(case.graph)
+            verify(made)
+            found = interpret(made, *(to_pairs(np.array(a)) for a in case.arrays))
+        except Exception as error:
+            return Fault(self.name, None, f"{type(error).__name__}: {error}")
+        pairs = zip(found, case.graph.results, strict=True)
+        wrong = case.compare([from_pairs(x) if v.dtype.is_complex else x for x, v in pairs])
+        return Fault(self.name, *wrong) if wrong else None
+
+
+def in_pairs(case: Case) -> Case:
+    """The same case in real numbers."""
+    return replace(
+        case, graph=pair_complex(case.graph), arrays=tuple(map(to_pairs, case.arrays)), made={}, noise=[]
+    )
 
 
 class Built:

@@ -136,7 +136,14 @@ class TracedFunction:
         local = modes.local
         if modes.CHANGED:
             casts = local.autocast is not None or local.autocast_dtype is not None
-            if local.hook is not None or local.anomaly or casts:
+            if (
+                local.hook is not None
+                or local.anomaly
+                or casts
+                or local.packing is not None
+                or local.functions
+                or local.device is not None
+            ):
                 if local.within is not None and local.within.active:  # the hook's recording was refused
                     with modes.unheard():
                         return self(*args, **kwargs)

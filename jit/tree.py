@@ -86,6 +86,8 @@ def hashable(answer: Any) -> Any:
         return tuple(map(hashable, answer))
     if isinstance(answer, float):
         return struct.pack("d", answer)
+    if isinstance(answer, complex):
+        return complex, struct.pack("dd", answer.real, answer.imag)
     return type(answer), answer
 
 
@@ -94,7 +96,7 @@ def answered(key: Any) -> Any:
     if isinstance(key, bytes):
         return struct.unpack("d", key)[0]
     if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], type):
-        return key[1]
+        return complex(*struct.unpack("dd", key[1])) if key[0] is complex else key[1]
     return [*map(answered, key)] if isinstance(key, tuple) else key
 
 

@@ -183,6 +183,9 @@ class Answers:
             local.hook is not self._hook
             or local.anomaly
             or local.autocast is not None
+            or local.packing is not None
+            or local.functions
+            or local.device is not None
             or self._depth > MOST_DEEP
         ):
             return False

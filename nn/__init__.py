@@ -4,7 +4,7 @@ if not __name__.startswith("lamina."):  # found in the repository's root: a seco
     raise ImportError(f"{__name__} is a folder of Lamina's repository: write import lamina.nn")
 
 from ..runtime import refusal as _refusal
-from . import epoch, functional, init, utils
+from . import epoch, functional, grad, init, utils
 from .activation import (
     CELU,
     ELU,

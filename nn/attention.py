@@ -8,6 +8,7 @@ from typing import Any
 
 from ..ir.errors import ArgumentError, ArgumentValueError
 from ..runtime import Parameter, Tensor, ops
+from ..runtime.nested_tensor import Nested, packed, padded, present
 from . import functional as F
 from . import init, sdp_kernels
 from .containers import ModuleList
@@ -97,6 +98,11 @@ class MultiheadAttention(Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
+        if isinstance(query, Nested):
+            return self._of_sequences(
+                query, key, value, key_padding_mask=key_padding_mask, need_weights=need_weights,
+                attn_mask=attn_mask, average_attn_weights=average_attn_weights, is_causal=is_causal,
+            )  # fmt: skip
         swapped = self.batch_first and query.ndim == 3
         if swapped:
             same_key, same_value = key is query, value is key
@@ -142,6 +148,24 @@ def _activation(given: str | Callable) -> Callable:
     if given not in ACTIVATIONS:
         raise ArgumentValueError(f"activation must be 'relu', 'gelu' or a function, not {given!r}")
     return ACTIVATIONS[given]
+
+    def _of_sequences(self, *given: Any, key_padding_mask: Any, **rest: Any) -> tuple[Tensor, Any]:
+        """Attention between nested tensors [N, j, E]: on padded ones, of which none sees what is padding."""
+        if (
+            not all(isinstance(x, Nested) for x in given)
+            or not self.batch_first
+            or key_padding_mask is not None
+        ):
+            raise ArgumentError(
+                "MultiheadAttention: nested tensors are wanted for all three, with batch_first=True",
+                "what is missing of a sequence is known: pass no key_padding_mask",
+            )
+        query, key, value = given
+        whole = padded(query)
+        keys = whole if key is query else padded(key)
+        values = keys if value is key else padded(value)
+        output, weights = self(whole, keys, values, key_padding_mask=~present(key), **rest)
+        return packed(output, query), weights
 
 
 class TransformerEncoderLayer(Module):

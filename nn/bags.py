@@ -6,7 +6,7 @@ from typing import Any
 
 from ..ir.dtypes import int64
 from ..ir.errors import ArgumentValueError, DTypeError, ShapeError
-from ..runtime import Function, Tensor, no_grad, ops
+from ..runtime import Function, Tensor, is_grad_enabled, no_grad, ops, sparse_coo_tensor
 from ..runtime.levels import has_values
 from ..runtime.modes import unheard
 
@@ -56,6 +56,23 @@ class _GradientTimes(Function):
         return grads[0] * ctx.factor, None
 
 
+class _SparseRows(Function):
+    """Look up rows; the gradient of the table stores those that were looked up alone."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, input: Tensor, padding_idx: int | None) -> Tensor:
+        ctx.input, ctx.padding_idx, ctx.shape = input, padding_idx, tuple(weight.shape)
+        return ops.embedding(input, weight, padding_idx)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple:
+        rows, values = ctx.input.reshape(-1).to(int64), grads[0].reshape(-1, ctx.shape[1])
+        if ctx.padding_idx is not None:
+            kept = rows != ctx.padding_idx % ctx.shape[0]
+            rows, values = rows[kept], values[kept]
+        return sparse_coo_tensor(rows.unsqueeze(0), values, ctx.shape), None, None
+
+
 def embedding(
     input: Tensor,
     weight: Tensor,
@@ -69,10 +86,17 @@ def embedding(
 
     padding_idx: a row that gets no gradient.  max_norm: rows that are used are first scaled down to this norm
     (of order norm_type), in place.  scale_grad_by_freq: divide gradients by how often a row is used.  sparse:
-    accepted; gradients are dense all the same.  Raises DimError, ShapeError, DTypeError.
+    the gradient of `weight` is a sparse tensor of the rows that were looked up.  Raises DimError, ShapeError,
+    DTypeError, ArgumentValueError.
     """
+    if sparse and scale_grad_by_freq:
+        raise ArgumentValueError(
+            "embedding: scale_grad_by_freq goes with dense gradients", "pass sparse=False"
+        )
     if max_norm is not None:
         _renorm_rows(weight, input, float(max_norm), norm_type)
+    if sparse and weight.requires_grad and is_grad_enabled():
+        return _SparseRows.apply(weight, input, padding_idx)
     rows = ops.embedding(input, weight, padding_idx)
     if scale_grad_by_freq and rows.requires_grad:
         flat = input.reshape(-1).to(int64)
@@ -134,6 +158,8 @@ def embedding_bag(
         raise ArgumentValueError(f"embedding_bag: mode must be 'sum', 'mean' or 'max', not {mode!r}")
     if per_sample_weights is not None and mode != "sum":
         raise ArgumentValueError(f"embedding_bag: per_sample_weights go with mode='sum', not {mode!r}")
+    if sparse and mode == "max":
+        raise ArgumentValueError("embedding_bag: mode 'max' has dense gradients", "pass sparse=False")
     bags, count = _bags(input, offsets, include_last_offset)
     flat, counts = input.reshape(-1), ops.ones(input.numel(), 1, dtype=weight.dtype)
     rows = embedding(flat, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)

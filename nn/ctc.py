@@ -55,7 +55,8 @@ def ctc_loss(
 
     Shapes: log_probs [T, N, C], targets [N, S] or all in one row, lengths [N] -> [], or [N] unreduced;
     without N: [T, C], [S], [].  "mean" divides by the targets' lengths first.  zero_infinity: targets that
-    can't be aligned count as 0.  Raises ShapeError, ArgumentValueError.
+    can't be aligned count as 0.  The gradient is that of log-probabilities made by log_softmax.
+    Raises ShapeError, ArgumentValueError.
     Source: Graves et al. 2006, eq. 6 to 8.
     """
     if reduction not in ("none", "mean", "sum"):
@@ -91,6 +92,11 @@ def ctc_loss(
     real = ops.stack([sizes >= 0, sizes > 0], 1)
     both = ops.where(real, last.gather(1, ends), NEVER)
     losses = -ops.logsumexp(both, 1)
+    # To the gradient PyTorch adds e^log_probs, which that of a log_softmax takes away again.  e^60 is more
+    # than any probability, and its sums are finite in float32.
+    mass = log_probs.clamp(max=60.0).exp().sum(2)
+    mass = ops.where(ops.arange(steps).unsqueeze(1) < reach, mass, 0.0).sum(0)
+    losses = losses + (mass - mass.detach())
     losses = ops.where(losses > -NEVER / 2, 0.0 if zero_infinity else float("inf"), losses)
     if reduction == "mean":
         return (losses / sizes.clamp(min=1).to(losses.dtype)).mean()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, MutableMapping
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,6 +33,10 @@ class RemovableHandle:
 
     def __init__(self, hooks: dict[int, Hook]):
         self.hooks, self.id = hooks, next(_numbers)
+
+    def hooks_dict_ref(self) -> dict[int, Hook]:
+        """Where the hook is entered as long as it is not removed."""
+        return self.hooks
 
     def remove(self) -> None:
         """Take the hook away; a second time does nothing."""
@@ -128,8 +133,8 @@ def register_module_module_registration_hook(hook: Callable) -> RemovableHandle:
 class Shown(MutableMapping):
     """One kind of a module's hooks, as PyTorch shows it: functions by the ids of their handles."""
 
-    def __init__(self, hooks: dict[int, Hook], kind: str):
-        self.hooks, self.kind = hooks, kind
+    def __init__(self, hooks: dict[int, Hook], kind: str, always: bool = False):
+        self.hooks, self.kind, self.always = hooks, kind, always
 
     def __getitem__(self, key: int) -> Callable:
         if key not in [*self]:
@@ -137,7 +142,7 @@ class Shown(MutableMapping):
         return self.hooks[key].function
 
     def __setitem__(self, key: int, function: Callable) -> None:
-        self.hooks[key] = Hook(self.kind, function)
+        self.hooks[key] = Hook(self.kind, function, always_call=self.always)
 
     def __delitem__(self, key: int) -> None:
         if key not in [*self]:
@@ -145,15 +150,16 @@ class Shown(MutableMapping):
         del self.hooks[key]
 
     def __iter__(self) -> Iterator[int]:
-        return iter([key for key, hook in self.hooks.items() if hook.kind == self.kind])
+        shown = [key for key, hook in self.hooks.items() if hook.kind == self.kind]
+        return iter([key for key in shown if self.hooks[key].always_call] if self.always else shown)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
 
-def shown(kind: str) -> property:
-    """The attribute of modules that shows one kind of their hooks."""
-    return property(lambda module: Shown(module._call_hooks, kind))
+def shown(kind: str, always: bool = False) -> property:
+    """The attribute of modules that shows one kind of their hooks, or those of them always called."""
+    return property(lambda module: Shown(module._call_hooks, kind, always))
 
 
 def call(module: Module, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -238,6 +244,13 @@ class Gate:
     def leave(self, output: Any) -> Any:
         """The outputs, so that their cotangents come by."""
         several = isinstance(output, tuple)
+        if not several and not isinstance(output, Tensor):
+            warnings.warn(
+                f"{type(self.module).__name__} has backward hooks, which are not called: its output should be "
+                f"a Tensor or a tuple of Tensors, and is a {type(output).__name__}",
+                stacklevel=2,
+            )
+            return output
         found = list(output) if several else [output]
         at = [i for i, x in enumerate(found) if isinstance(x, Tensor) and x.requires_grad]
         if not at:
@@ -245,7 +258,9 @@ class Gate:
         passed = Pass.apply(lambda grads: self.outputs(grads, at, len(found)), *(found[i] for i in at))
         for i, x in zip(at, passed):
             found[i] = x
-        return tuple(found) if several else found[0]
+        if not several:
+            return found[0]
+        return type(output)(*found) if hasattr(output, "_fields") else tuple(found)
 
     def outputs(self, grads: tuple, at: list[int], count: int) -> tuple:
         """Keep the cotangents of the outputs, after the backward pre-hooks."""
@@ -256,11 +271,16 @@ class Gate:
         for hook in self.ahead:
             replaced = hook.function(self.module, grad_output)
             if replaced is not None:
-                grad_output = replaced if isinstance(replaced, tuple) else (replaced,)
+                grad_output = self.replaced(replaced, grad_output)
         self.grad_output = grad_output
         if not self.positions:
             for hook in self.after:
-                hook.function(self.module, (None,) * self.count, grad_output)
+                if hook.function(self.module, (None,) * self.count, grad_output) is not None:
+                    raise ArgumentError(
+                        f"{type(self.module).__name__}: a backward hook can't return gradients where no input "
+                        "requires gradient",
+                        "return None",
+                    )
         return tuple(grad_output[i] for i in at)
 
     def inputs(self, grads: tuple) -> tuple:
@@ -272,5 +292,15 @@ class Gate:
         for hook in self.after:
             replaced = hook.function(self.module, grad_input, self.grad_output)
             if replaced is not None:
-                grad_input = replaced if isinstance(replaced, tuple) else (replaced,)
+                grad_input = self.replaced(replaced, grad_input)
         return tuple(grad_input[i] for i in self.positions)
+
+    def replaced(self, by: Any, grads: tuple) -> tuple:
+        """What a hook returned in place of as many gradients.  Raises ArgumentError for another number."""
+        found = by if isinstance(by, tuple) else (by,)
+        if len(found) != len(grads):
+            raise ArgumentError(
+                f"{type(self.module).__name__}: a backward hook returned the wrong number of gradients: "
+                f"got {len(found)}, but expected {len(grads)}"
+            )
+        return found

@@ -6,6 +6,7 @@ from; None is the default generator.
 
 from __future__ import annotations
 
+import warnings
 from math import erf, prod, sqrt
 
 import numpy as np
@@ -168,6 +169,12 @@ def _kaiming_std(call: str, tensor: Tensor, a: float, mode: str, nonlinearity: s
     return calculate_gain(nonlinearity, a) / sqrt(_fans(call, tensor)[mode == "fan_out"])
 
 
+def _holds_nothing(tensor: Tensor) -> bool:
+    if 0 in tensor.shape:
+        warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=3)
+    return 0 in tensor.shape
+
+
 def kaiming_uniform_(
     tensor: Tensor,
     a: float = 0,
@@ -179,7 +186,7 @@ def kaiming_uniform_(
 
     Source: He et al. 2015, eq. 14; a is the negative slope.
     """
-    if 0 in tensor.shape:
+    if _holds_nothing(tensor):
         return tensor
     bound = sqrt(3.0) * _kaiming_std("kaiming_uniform_", tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, generator)
@@ -196,7 +203,7 @@ def kaiming_normal_(
 
     Source: He et al. 2015, eq. 14; a is the negative slope.
     """
-    if 0 in tensor.shape:
+    if _holds_nothing(tensor):
         return tensor
     return normal_(tensor, 0.0, _kaiming_std("kaiming_normal_", tensor, a, mode, nonlinearity), generator)
 
@@ -208,7 +215,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
     uniform over all of them.  Source: Saxe et al. 2013.
     """
     _fans("orthogonal_", tensor)
-    if 0 in tensor.shape:
+    if _holds_nothing(tensor):
         return tensor
     rows, columns = tensor.shape[0], prod(tensor.shape[1:])
     drawn = normal_(ops.empty(max(rows, columns), min(rows, columns)), generator=generator)

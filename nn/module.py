@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -26,10 +25,20 @@ EVERYWHERE = hooking.EVERYWHERE
 register_module_buffer_registration_hook = hooking.register_module_buffer_registration_hook
 register_module_forward_hook = hooking.register_module_forward_hook
 register_module_forward_pre_hook = hooking.register_module_forward_pre_hook
+register_module_backward_hook = hooking.register_module_full_backward_hook
 register_module_full_backward_hook = hooking.register_module_full_backward_hook
 register_module_full_backward_pre_hook = hooking.register_module_full_backward_pre_hook
 register_module_module_registration_hook = hooking.register_module_module_registration_hook
 register_module_parameter_registration_hook = hooking.register_module_parameter_registration_hook
+
+
+class Conversion:
+    """How `_apply` changes parameters: PyTorch's switches of `torch.__future__`."""
+
+    overwrite = swap = False
+
+
+conversion = Conversion()
 
 
 class Module(Plain):
@@ -363,12 +372,15 @@ class Module(Plain):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Module:
         """Replace the data of parameters, gradients and buffers by `fn` of it, in place."""
         for module in self.modules() if recurse else (self,):
-            for param in module._parameters.values():
+            for name, param in list(module._parameters.items()):
                 if param is None:
                     continue
                 grad = param.grad
                 changed = fn(param.data)
-                if changed._data is not param._data:
+                if conversion.overwrite and not conversion.swap:
+                    module._parameters[name] = made = Parameter(changed, param.requires_grad)
+                    made.grad = None if grad is None else fn(grad)
+                elif changed._data is not param._data:
                     param.data = changed
                     if grad is not None:
                         param.grad = fn(grad)
@@ -544,7 +556,7 @@ class Module(Plain):
 
         keep_vars: the parameters themselves, with their history, rather than detached tensors.
         """
-        return state.save(self, OrderedDict() if destination is None else destination, prefix, keep_vars)
+        return state.save(self, state.empty() if destination is None else destination, prefix, keep_vars)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         """Write this module's own state, without its children's, into `destination`."""
@@ -617,6 +629,13 @@ class Module(Plain):
 
 for _kind in ("forward", "forward_pre", "backward", "backward_pre"):
     setattr(Module, f"_{_kind}_hooks", hooking.shown(_kind))
+Module._forward_hooks_always_called = hooking.shown("forward", always=True)  # type: ignore[attr-defined]
+# Those of all modules, as PyTorch shows them.
+_global_forward_hooks = hooking.Shown(EVERYWHERE, "forward")
+_global_forward_hooks_always_called = hooking.Shown(EVERYWHERE, "forward", always=True)
+_global_forward_pre_hooks = hooking.Shown(EVERYWHERE, "forward_pre")
+_global_backward_hooks = hooking.Shown(EVERYWHERE, "backward")
+_global_backward_pre_hooks = hooking.Shown(EVERYWHERE, "backward_pre")
 
 
 def observed_call(self: Module, *args: Any, **kwargs: Any) -> Any:

@@ -9,6 +9,8 @@ from ..ir.errors import ArgumentValueError, ShapeError
 from ..ir.ops.attention import attention_weights, check_attention, repeated_heads
 from ..runtime import Tensor, ops
 from ..runtime import random as draws
+from ..runtime.nested_rules import attended
+from ..runtime.nested_tensor import Nested
 
 
 def scaled_dot_product_attention(
@@ -25,6 +27,13 @@ def scaled_dot_product_attention(
 
     As the op of this name, which tells more; weights are dropped with probability `dropout_p`.
     """
+    if isinstance(query, Nested):
+        return attended(
+            lambda q, k, v, mask: scaled_dot_product_attention(
+                q, k, v, mask, dropout_p, scale=scale, enable_gqa=enable_gqa
+            ),
+            query, key, value, attn_mask, is_causal,
+        )  # fmt: skip
     if not dropout_p:
         return ops.scaled_dot_product_attention(
             query, key, value, attn_mask=attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa

@@ -78,6 +78,8 @@ class _ByChannel(Module):
 
 
 class _BatchNorm(_ByChannel):
+    _version = 2  # of its state, as PyTorch counts: 1 had no num_batches_tracked
+
     def __init__(
         self,
         num_features: int,

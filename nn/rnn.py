@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from math import sqrt
 from typing import Any
@@ -115,6 +116,12 @@ class RNNBase(Module):
                 f"{name}: only an LSTM has a proj_size, less than hidden_size; got {proj_size}"
             )
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        if dropout and num_layers == 1:
+            warnings.warn(
+                f"{name}: dropout comes between layers, and there is one: dropout={dropout} does nothing",
+                UserWarning,
+                stacklevel=3,
+            )
         self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
         self.bidirectional, self.proj_size = bidirectional, proj_size
         rows, given = self.gates.count * hidden_size, proj_size or hidden_size
@@ -158,6 +165,15 @@ class RNNBase(Module):
         kinds += ["weight_hr"] if self.proj_size else []
         ends = [end for layer in range(self.num_layers) for end in self._ends(layer)]
         return [[getattr(self, kind + end) for kind in kinds] for end in ends]
+
+    @property
+    def _flat_weights(self) -> list[Parameter]:
+        """All of them in one list, under PyTorch's name."""
+        return [weight for weights in self.all_weights for weight in weights]
+
+    @property
+    def _flat_weights_names(self) -> list[str]:
+        return [name for name in self._parameters]
 
     # ---- one direction of one layer ----
     def _walk(

@@ -23,11 +23,23 @@ class IncompatibleKeys(NamedTuple):
     unexpected_keys: list[str]
 
     def __repr__(self) -> str:
-        return "<All keys matched successfully>" if not any(self) else tuple.__repr__(self)
+        if not any(self):
+            return "<All keys matched successfully>"
+        return f"IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+
+
+def empty() -> OrderedDict[str, Any]:
+    """A state with nothing in it yet; its `_metadata` names the version of each module that writes into it."""
+    made: Any = OrderedDict()
+    made._metadata = OrderedDict()
+    return made
 
 
 def save(module: Module, destination: dict[str, Any], prefix: str, keep_vars: bool) -> dict[str, Any]:
     """Write the state of `module` and all below it into `destination`, with PyTorch's keys in its order."""
+    metadata = {"version": module._version}
+    if (versions := getattr(destination, "_metadata", None)) is not None:
+        versions[prefix[:-1]] = metadata
     for hook in module.hooks("save_pre"):
         hook.function(module, prefix, keep_vars)
     module._save_to_state_dict(destination, prefix, keep_vars)
@@ -37,7 +49,7 @@ def save(module: Module, destination: dict[str, Any], prefix: str, keep_vars: bo
     for hook in [*module._state_hooks.values()]:
         if hook.kind not in ("save", "save_replacing"):
             continue
-        replaced = hook.function(module, destination, prefix, {})
+        replaced = hook.function(module, destination, prefix, metadata)
         if replaced is not None and hook.kind == "save":
             raise ArgumentError(
                 "a hook of register_state_dict_post_hook must return None: it changes the state"
@@ -87,6 +99,21 @@ class Loading(OrderedDict):
         self.reached = True  # `load_own` was called for the module at hand
         self.metadata: Mapping[str, Any] = getattr(state, "_metadata", None) or {}
 
+    def below(self, prefix: str) -> OrderedDict[str, Any]:
+        """The part of the state that belongs to one module and those below it: all that its hooks see."""
+        if not prefix:
+            return self
+        own: Any = OrderedDict((key, value) for key, value in self.items() if key.startswith(prefix))
+        own._metadata = self.metadata
+        return own
+
+    def take(self, prefix: str, own: OrderedDict[str, Any]) -> None:
+        """Take back such a part, as a hook left it."""
+        if own is not self:
+            for key in [key for key in self if key.startswith(prefix) and key not in own]:
+                del self[key]
+            self.update(own)
+
     def copy_all(self, assign: bool) -> None:
         """Put everything in its place."""
         with no_grad():
@@ -110,8 +137,10 @@ def load_own(
     state = state_dict if isinstance(state_dict, Loading) else Loading(state_dict)
     state.reached = True
     for hook in module.hooks("load_pre"):
-        arguments = (state, prefix, metadata, strict, missing, unexpected, wrong)
+        own = state.below(prefix)
+        arguments = (own, prefix, metadata, strict, missing, unexpected, wrong)
         hook.function(*((module, *arguments) if hook.with_module else arguments))
+        state.take(prefix, own)
     for place in slots(module, prefix):
         state.expected.add(place.key)
         if place.key not in state:
@@ -153,7 +182,9 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bo
     named = list(module.named_modules(remove_duplicate=False))
     for path, part in named:
         prefix = path + "." if path else ""
-        metadata = state.metadata.get(path, {})
+        metadata = dict(
+            state.metadata.get(path, {}), **({"assign_to_params_buffers": True} if assign else {})
+        )
         state.reached = False
         part._load_from_state_dict(state, prefix, metadata, strict, missing, unexpected, wrong)
         if not state.reached:  # a class of the user's that loads by itself, and whose keys only it knows

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..ir.errors import ArgumentError, ArgumentValueError, StateError
 from ..runtime import Tensor, ops
+from ..runtime.refusal import refusing_names
 from .module import Module
 from .norm import _BatchNorm
 
@@ -158,5 +159,7 @@ def replace_all_batch_norm_modules_(root: Module) -> Module:
             part.track_running_stats = False
     return root
 
+
+refusing_names(globals(), __name__)
 
 __all__ = ["functional_call", "replace_all_batch_norm_modules_", "stack_module_state"]

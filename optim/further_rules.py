@@ -9,7 +9,7 @@ from ..ir.errors import GradError
 from ..ir.op import REGISTRY
 from ..runtime import ops
 from .optimizer import Optimizer, require
-from .rules import Rate, check_betas, common, picked, settings
+from .rules import Rate, add_rows, check_betas, common, picked, rows_of, settings
 
 
 def _of_adam(group: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +135,12 @@ class Rprop(Optimizer):
 
 
 class SparseAdam(Optimizer):
-    """Adam for sparse gradients, which Lamina has none of: `step` refuses dense ones, as PyTorch's does."""
+    """Adam for sparse gradients: only what they store is updated, and so are the means.
+
+    Source: Kingma and Ba, Adam: a method for stochastic optimization, 2015, on the rows that have a gradient.
+    """
+
+    counts = False
 
     def __init__(
         self, params: Iterable, lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
@@ -146,10 +151,26 @@ class SparseAdam(Optimizer):
         check_betas(betas)
         super().__init__(params, settings(locals()))
 
+    def step_rows(self, group, p, grad):
+        state, values, (beta1, beta2) = self.state[p], grad.values(), group["betas"]
+        if not state:
+            state.update(step=0, exp_avg=self.initial("exp_avg", group, p))
+            state["exp_avg_sq"] = self.initial("exp_avg_sq", group, p)
+        state["step"] += 1
+        means = {"exp_avg": (values, beta1), "exp_avg_sq": (values.square(), beta2)}
+        now = []
+        for name, (latest, beta) in means.items():
+            before = rows_of(state[name], grad)
+            change = (latest - before) * (1 - beta)
+            add_rows(state[name], grad, change)
+            now.append(before + change)
+        rate = float(group["lr"]) * (1 - beta2 ** state["step"]) ** 0.5 / (1 - beta1 ** state["step"])
+        add_rows(p, grad, now[0] * -rate / (now[1].sqrt() + group["eps"]))
+
     def numbers(self, group):
         raise GradError(
-            "SparseAdam does not support dense gradients, and there are no sparse ones here",
-            "optim.Adam updates every row; embeddings of Lamina have dense gradients",
+            "SparseAdam does not support dense gradients",
+            "optim.Adam updates every row; nn.Embedding(sparse=True) has sparse gradients",
         )
 
     def _step_group(self, group):

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..ir.errors import ArgumentError, ArgumentValueError, GradError, ShapeError
 from ..ir.op import Op
-from ..runtime import Tensor, enable_grad, modes, no_grad, ops, tensor
+from ..runtime import Tensor, compound, enable_grad, modes, no_grad, ops, tensor
 from ..runtime.graph import Leaf
 from ..runtime.methods import Handle
 from ..runtime.update import apply_update, update_with_history
@@ -163,11 +163,32 @@ class Optimizer:
 
     def _step_groups(self) -> None:
         for group in self.param_groups:
+            if compound.seen and any(isinstance(p.grad, compound.Compound) for p in group["params"]):
+                group = self._step_sparse(group)
             if not self._repeated:
                 self._step_group(group)
                 continue
             for p in group["params"]:
                 self._step_group({**group, "params": [p]})
+
+    def _step_sparse(self, group: dict[str, Any]) -> dict[str, Any]:
+        """Update the parameters whose gradients are sparse; return the group of the others."""
+        others = []
+        with no_grad():
+            for p in group["params"]:
+                if isinstance(p.grad, compound.Compound):
+                    grad = p.grad.coalesce()
+                    self.step_rows(group, p, -grad if group.get("maximize") else grad)
+                else:
+                    others.append(p)
+        return {**group, "params": others}
+
+    def step_rows(self, group: dict[str, Any], p: Tensor, grad: Tensor) -> None:
+        """Update a parameter by a sparse gradient.  Raises GradError where the rule does not know how."""
+        raise GradError(
+            f"{type(self).__name__} does not support sparse gradients",
+            "SparseAdam, SGD and Adagrad do; nn.Embedding(sparse=False) has dense ones",
+        )
 
     def _step_group(self, group: dict[str, Any]) -> None:
         self._step_part(group, group["params"], self.states(group), self.numbers(group))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..ir.errors import ArgumentValueError
+from ..ir.errors import ArgumentValueError, GradError
 from ..ir.op import REGISTRY
 from ..runtime import Tensor, ops
 from .optimizer import Optimizer, require
@@ -29,6 +29,25 @@ def check_betas(betas: Any) -> None:
 def settings(given: dict[str, Any]) -> dict[str, Any]:
     """The hyper-parameters among the arguments of a constructor."""
     return {name: x for name, x in given.items() if name not in ("self", "params", "__class__")}
+
+
+def rows_of(x: Tensor, grad: Tensor) -> Tensor:
+    """The elements of `x` where a coalesced gradient stores something."""
+    return x.detach()[tuple(grad.indices())]
+
+
+def add_rows(x: Tensor, grad: Tensor, values: Tensor) -> None:
+    """Add values to `x` where a coalesced gradient stores something, in place."""
+    x.index_put_(tuple(grad.indices()), values, accumulate=True)
+
+
+def no_decay(optimizer: Optimizer, group: dict[str, Any]) -> None:
+    """Refuse weight decay, which is dense, beside a sparse gradient."""
+    if group["weight_decay"]:
+        raise GradError(
+            f"{type(optimizer).__name__}: weight_decay does not go with sparse gradients",
+            "set weight_decay=0",
+        )
 
 
 def picked(group: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -61,6 +80,16 @@ class SGD(Optimizer):
 
     def numbers(self, group):
         return picked(group, "lr", "weight_decay", "momentum", "dampening", "nesterov", "maximize")
+
+    def step_rows(self, group, p, grad):
+        no_decay(self, group)
+        momentum = group["momentum"]
+        if momentum:
+            kept = self.state[p].get("momentum_buffer")
+            kept = grad if kept is None else kept * momentum + grad * (1 - group["dampening"])
+            self.state[p]["momentum_buffer"] = kept
+            grad = grad + kept * momentum if group["nesterov"] else kept
+        add_rows(p, grad, grad.values() * -float(group["lr"]))
 
 
 class Adam(Optimizer):
@@ -187,6 +216,16 @@ class Adagrad(Optimizer):
 
     def numbers(self, group):
         return picked(group, "lr", "lr_decay", "eps", "weight_decay", "maximize")
+
+    def step_rows(self, group, p, grad):
+        no_decay(self, group)
+        state, values = self.state[p], grad.values()
+        if not state:
+            state.update(self._first_counters(group), sum=self.initial("sum", group, p))
+        state["step"] = state["step"] + 1
+        rate = float(group["lr"]) / (1 + (float(state["step"]) - 1) * group["lr_decay"])
+        add_rows(state["sum"], grad, values.square())
+        add_rows(p, grad, values * -rate / (rows_of(state["sum"], grad).sqrt() + group["eps"]))
 
 
 class Adadelta(Optimizer):

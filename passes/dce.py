@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
+from ..ir.by_pairs import by_pairs
 from ..ir.fused import fused
 from ..ir.graph import Graph, Node, Value
 from ..ir.write import need_values
@@ -56,6 +57,6 @@ def checks(graph: Graph) -> list[Value]:
 
 def refuses(node: Node) -> bool:
     """Whether there are values that the node raises an error for."""
-    if node.op is fused:
+    if node.op in (fused, by_pairs):
         return any(map(refuses, node.attrs["body"].nodes))
     return node.op.traits.refuses

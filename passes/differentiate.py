@@ -25,6 +25,7 @@ from typing import Any
 from ..ir.errors import GradError
 from ..ir.fused import fused
 from ..ir.graph import Builder, Constant, Graph, Node, Value
+from ..ir.op import REGISTRY, conjugates
 from ..ir.ops.arithmetic import add
 from ..ir.ops.cast import cast
 from ..ir.ops.create import ones_like, zeros_like
@@ -109,9 +110,9 @@ def _positions(
 ) -> Sequence[int]:
     """Which of the params or results are meant.  Raises GradError for one that is not floating."""
     if given is None:
-        return [i for i, v in enumerate(values) if v.dtype.is_floating_point and not isinstance(v, Constant)]
+        return [i for i, v in enumerate(values) if v.dtype.inexact and not isinstance(v, Constant)]
     for i in given:
-        if not values[i].dtype.is_floating_point:
+        if not values[i].dtype.inexact:
             raise GradError(
                 f"differentiate: {role} {i} of {graph.name} is not floating, so it has no gradient",
                 f"{role}: {values[i]!r}",
@@ -124,7 +125,7 @@ def varying_with(graph: Graph, wanted: Iterable[Value]) -> set[Value]:
     found = set(wanted)
     for node in graph.nodes:
         if any(_flows(node, i, found) for i in range(len(node.inputs))):
-            found.update(v for v in node.outputs if v.dtype.is_floating_point)
+            found.update(v for v in node.outputs if v.dtype.inexact)
     return found
 
 
@@ -140,10 +141,17 @@ def _pull_back(node: Node, cotangents: dict[Value, Any], varying: set[Value]) ->
     if not any(needs) or all(g is None for g in given):
         return
     types = tuple(None if v is None else v.type for v in (*node.inputs, *node.outputs))
+    flips = conjugates(node.op, types, node.attrs)
+    given = tuple(map(_conjugate, given)) if flips else given
     found = node.op.cotangents(_saved(node), given, dict(node.attrs), needs, types)
+    found = tuple(map(_conjugate, found)) if flips else found
     for value, need, gradient in zip(node.inputs, needs, found, strict=True):
         if need and gradient is not None:
             _accumulate(cotangents, value, fit(gradient, value.type))
+
+
+def _conjugate(x: Any) -> Any:
+    return REGISTRY["conj_physical"](x) if x is not None and x.dtype.is_complex else x
 
 
 def _saved(node: Node) -> tuple:

@@ -102,7 +102,9 @@ class Host:
 
     @property
     def name(self) -> str:
-        return f"host.{self.op.name}"
+        """For people: of what runs on pairs, what that is."""
+        op = self.attrs["body"].name if "body" in self.attrs else self.op.name
+        return f"host.{op}"
 
 
 Step = Call | Alias | Host

@@ -111,7 +111,7 @@ def _step_text(step: Step, program: Program, names: Mapping[Array, str], labels:
         return f"alias({inputs[0]})" + (f" {{offset={step.offset}}}" if step.offset else "")
     typed = (i if t is None else f"{i}: {t}" for i, t in zip(inputs, step.types, strict=True))
     attrs = ", ".join(f"{k}={attr_text(v)}" for k, v in step.attrs.items())
-    return f"{step.name}({', '.join(typed)})" + (f" {{{attrs}}}" if attrs else "")
+    return f"host.{step.op.name}({', '.join(typed)})" + (f" {{{attrs}}}" if attrs else "")
 
 
 def _is_spelled(data: np.ndarray) -> bool:

@@ -7,7 +7,23 @@ import warnings as _warnings
 
 import numpy as _numpy
 
-from . import interchange, memory, methods, modes, ops, out, printing, random, refusal, signal, ufuncs
+from . import (
+    interchange,
+    memory,
+    methods,
+    modes,
+    nested_rules,
+    nested_tensor,
+    ops,
+    out,
+    printing,
+    random,
+    refusal,
+    signal,
+    sparse_functions,
+    subclassing,
+    ufuncs,
+)
 from .autograd import backward, grad
 from .creation import as_tensor, asarray, from_numpy, frombuffer, is_tensor, scalar_tensor, tensor
 from .function import Function
@@ -25,6 +41,8 @@ from .modes import (
 from .printing import set_printoptions
 from .random import Generator, default_generator, fork_rng
 from .serialize import load, save
+from .sparse_functions import hspmm, smm, sspaddmm
+from .sparse_tensor import sparse_compressed_tensor, sparse_coo_tensor, sparse_csc_tensor, sparse_csr_tensor
 from .tensor import Parameter, Size, Tensor
 from .threads import get_num_threads, set_num_threads
 
@@ -39,6 +57,7 @@ _warnings.filterwarnings("error", category=_numpy.exceptions.ComplexWarning, mod
 memory.keep_freed_blocks()
 
 refusal.refusing_names(globals(), "lamina.runtime")
+refusal.refusing_names(vars(nested_tensor), "lamina.runtime.nested_tensor")
 globals().update(ops.FUNCTIONS | random.FUNCTIONS | signal.FUNCTIONS)
 refusal.refusing_methods(
     (Generator, fork_rng), "manual_seed", "set_state", "set_offset", "reserve", "__enter__"
@@ -48,6 +67,8 @@ __all__ = [
     "Generator", "Parameter", "Size", "Tensor", "as_tensor", "asarray", "default_generator", "enable_grad",
     "fork_rng", "from_dlpack", "from_numpy", "frombuffer", "get_num_threads", "inference_mode",
     "is_grad_enabled", "is_inference_mode_enabled", "is_tensor", "load", "no_grad", "save", "scalar_tensor",
-    "set_grad_enabled", "set_num_threads", "set_printoptions", "tensor",
+    "hspmm", "set_grad_enabled", "set_num_threads", "set_printoptions", "smm",
+    "sparse_compressed_tensor", "sparse_coo_tensor", "sparse_csc_tensor", "sparse_csr_tensor", "sspaddmm",
+    "tensor",
 ]  # fmt: skip
 __all__ += list(filter(ops.is_offered, ops.FUNCTIONS | random.FUNCTIONS | signal.FUNCTIONS))

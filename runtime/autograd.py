@@ -7,7 +7,8 @@ deeper than one.  What a node and a leaf do with a cotangent stands in step.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from sys import getrefcount
 from typing import Any
 
@@ -15,11 +16,16 @@ import numpy as np
 
 from ..ir.errors import ArgumentError, DTypeError, GradError, ShapeError
 from ..ir.op import REGISTRY
+from ..ir.types import CPU
 from . import modes
-from .graph import Edge, Leaf, Port
+from .compound import Compound, NoArray, of_values
+from .graph import Edge, GradientEdge, Leaf, Port
 from .levels import gradients as gradients_through
+from .meta import array as nothing
 from .plan import fit_array
 from .step import (
+    AFTER,
+    BEFORE,
     HELD,
     accumulate,
     accumulating,
@@ -32,9 +38,12 @@ from .step import (
     plus,
     refuse_nan,
     run_hooks,
+    run_posthooks,
+    run_prehooks,
     step,
+    without_parts,
 )
-from .tensor import Tensor
+from .tensor import Tensor, wrap
 
 ndarray, asarray, new = np.ndarray, np.asarray, object.__new__
 
@@ -47,12 +56,13 @@ def reachable(starts: Iterable[Edge]) -> dict[Edge, int]:
         if start not in counts:
             counts[start] = 0
             stack.append(start)
-    pop, push = stack.pop, stack.append
+    pop, push, met = stack.pop, stack.append, counts.get
     while stack:
         for e in pop().edges:
             if e is not None:
-                if e in counts:
-                    counts[e] += 1
+                known = met(e)
+                if known is not None:
+                    counts[e] = known + 1
                 else:
                     counts[e] = 1
                     if type(e) is not Leaf:
@@ -108,8 +118,12 @@ def walk(
             if g is not None and (targets is None or e in targets):
                 if e.hooks:
                     g = run_hooks(e, g, create)
+                    if BEFORE in e.hooks and leaves:
+                        g = run_prehooks(e, g, create)
                 if leaves:
                     accumulate(e, g, create)
+                    if e.hooks and AFTER in e.hooks:
+                        run_posthooks(e, (), g, create)
                 else:
                     captured[e] = g
             continue
@@ -218,6 +232,8 @@ def walk(
                 g[0] = run_hooks(e, g[0], create)
         if targets is not None and e in targets and g is not None:
             captured[e] = g[0] if type(g) is list else g
+        if e.hooks and BEFORE in e.hooks and g is not None and (needed is None or e in needed):
+            g = run_prehooks(e, g, create)
         edges, guards = e.edges, e.guards
         if g is None or (needed is not None and not any(x in needed for x in edges if x is not None)):
             hs = (None,) * len(edges)
@@ -226,9 +242,14 @@ def walk(
                 raise changed(e)
             check(e)
             try:
-                hs = step(e, g, create)
+                try:
+                    hs = step(e, g, create)
+                except NoArray:
+                    hs = step(e, without_parts(g), create)
                 if anomaly is True:
                     refuse_nan(e, hs)
+                if e.hooks and AFTER in e.hooks:
+                    hs = run_posthooks(e, hs, g, create)
             except Exception as error:
                 noted(error, e)
                 raise
@@ -244,7 +265,12 @@ def walk(
                         add_into(c, h)
                     else:
                         cotangents[x] = plus(c, h)
-                        if not create and type(c) is not list and not recording:
+                        if (
+                            not create
+                            and type(c) is not list
+                            and not recording
+                            and not isinstance(c, Compound)
+                        ):
                             sums.add(x)  # a fresh sum: nobody else holds it, and what comes is added into it
                 left = counts[x] = counts[x] - 1
                 if not left:
@@ -256,7 +282,7 @@ def walk(
 # ---- the public face ---------------------------------------------------------------------------------------
 def _seed(output: Tensor, gradient: Any) -> Any:
     """The cotangent to start with."""
-    if not isinstance(output, Tensor):
+    if not isinstance(output, (Tensor, _Place)):
         raise ArgumentError(f"backward starts from tensors, not {type(output).__name__}")
     if output._node is None:
         raise GradError(
@@ -277,6 +303,8 @@ def _seed(output: Tensor, gradient: Any) -> Any:
                 f"tensor: {output._meta}",
                 "reduce it (x.sum().backward()) or pass gradient=…",
             )
+        if output._meta.device is not CPU:
+            return wrap(nothing(output._meta), output._meta)
         ones = np.ones(output._meta.shape, output._meta.dtype.numpy)
         if modes.CHANGED:
             modes.tell("made", ones)
@@ -297,7 +325,9 @@ def _seed(output: Tensor, gradient: Any) -> Any:
             f"output: {output._meta}",
             f"gradient: {gradient._meta}",
         )
-    return fit_tensor(gradient, output._meta)
+    if isinstance(output, Compound):
+        return output._spread(gradient)
+    return fit_tensor(gradient.to_dense() if isinstance(gradient, Compound) else gradient, output._meta)
 
 
 def _run(outputs, gradients, *, retain: bool | None, create: bool, targets, leaves: bool) -> dict:
@@ -312,9 +342,17 @@ def _run(outputs, gradients, *, retain: bool | None, create: bool, targets, leav
         if create and not before:
             modes.update(grad=True)
         pairs = zip(outputs, gradients)
-        seeds = [(x._node, _seed(x, g)) if isinstance(x, Tensor) else _seed(x, g) for x, g in pairs]
+        seeds = [(x._node, _seed(x, g)) if hasattr(x, "_node") else _seed(x, g) for x, g in pairs]
         retain = create if retain is None else retain
-        return walk(seeds, retain=retain, create=create, targets=targets, leaves=leaves)
+        found = walk(seeds, retain=retain, create=create, targets=targets, leaves=leaves)
+        waiting = _waiting.__dict__
+        if waiting:
+            for function in waiting.pop("functions"):
+                function()
+        return found
+    except BaseException:
+        _waiting.__dict__.clear()
+        raise
     finally:
         if modes.CHANGED and modes.local.grad is not before:
             try:
@@ -324,8 +362,16 @@ def _run(outputs, gradients, *, retain: bool | None, create: bool, targets, leav
                 raise
 
 
+_waiting = threading.local()
+
+
+def when_done(function: Callable[[], None]) -> None:
+    """Call this once the walk that goes on in this thread is done."""
+    _waiting.__dict__.setdefault("functions", []).append(function)
+
+
 def _listed(x: Any) -> tuple:
-    return (x,) if x is None or isinstance(x, Tensor) else tuple(x)
+    return (x,) if x is None or isinstance(x, (Tensor, GradientEdge)) else tuple(x)
 
 
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, inputs=None) -> None:
@@ -369,7 +415,10 @@ def grad(
             outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
         )
     gradients = _listed(grad_outputs) if grad_outputs is not None else (None,) * len(outputs)
+    outputs, inputs = ([_Place(x) if type(x) is GradientEdge else x for x in xs] for xs in (outputs, inputs))
     for x in inputs:
+        if isinstance(x, _Place):
+            continue
         if not isinstance(x, Tensor) or x._node is None:
             shown = x._meta if isinstance(x, Tensor) else type(x).__name__
             raise GradError("grad(outputs, inputs): an input does not require gradients", f"input: {shown}")
@@ -381,7 +430,8 @@ def grad(
     for i, (x, g) in enumerate(zip(inputs, every, strict=True)):
         if g is None and materialize_grads:
             # under create_graph to be differentiated like the others, though to nothing
-            zeros = np.zeros(x._meta.shape, x._meta.dtype.numpy)
+            kind = of_values(x)._meta
+            zeros = np.zeros(kind.shape, kind.dtype.numpy)
             if modes.CHANGED:
                 modes.tell("made", zeros)
             g = as_tensor(zeros).requires_grad_(create_graph)
@@ -393,8 +443,19 @@ def grad(
             )
         if isinstance(g, ndarray) and not g.flags.writeable:
             g = g.copy()
-        results.append(as_tensor(g))
+        results.append(
+            x._gradient(as_tensor(g)) if isinstance(x, Compound) and g is not None else as_tensor(g)
+        )
     return tuple(results)
+
+
+class _Place:
+    """An output or input of `grad` given as a GradientEdge."""
+
+    def __init__(self, edge: Any):
+        several = not isinstance(edge.node, Leaf) and len(edge.node.plan.op.outputs) > 1
+        self._node = Port(edge.node, edge.output_nr) if several else edge.node
+        self._meta = edge.node.kind if isinstance(edge.node, Leaf) else edge.node.plan.outs[edge.output_nr]
 
 
 def _plain(outputs, inputs, gradients, retain: bool | None, create: bool) -> list:

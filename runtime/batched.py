@@ -19,6 +19,7 @@ from .batching import Call, listed, otherwise, rule_for
 from .dispatch import named, run_general
 from .function import Context, Function, run_forward
 from .levels import Level, Transformed, kind_without, opened
+from .refusal import refusing
 from .tensor import Tensor
 from .trees import flatten, spread, unflatten
 
@@ -388,9 +389,10 @@ def vmap(
 
     mapped.__name__ = mapped.__qualname__ = getattr(func, "__name__", "vmapped")
     mapped.__wrapped__ = func  # type: ignore[attr-defined]
-    return mapped
+    return refusing(mapped)
 
 
+vmap = refusing(vmap)
 offered.append(vmap)
 
 

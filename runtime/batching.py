@@ -309,7 +309,8 @@ def _norm(call: Call) -> Any:
 # ---- what stands in front is a batch already ---------------------------------------------------------------
 @rule(
     "tril", "triu", "linalg_cholesky", "linalg_det", "linalg_inv", "linalg_slogdet", "linalg_eigh",
-    "linalg_qr", "linalg_svd", "linalg_eig", "linalg_lu_factor", "linalg_matrix_exp", "pseudo_inverse",
+    "linalg_qr", "linalg_svd", "cholesky_inverse", "linalg_eig", "linalg_lu_factor",
+    "linalg_matrix_exp", "pseudo_inverse",
     "geqrf", "ldl_parts", "indefinite_minor", "pivoted_order", "real", "imag", "view_as_real",
     "view_as_complex", "gru_gates", "lstm_gates", "pick_at", "spread_at",
 )  # fmt: skip
@@ -320,7 +321,7 @@ def _leading(call: Call) -> tuple:
     return found
 
 
-@rule("solve_matrix")
+@rule("solve_matrix", "cholesky_solve")
 def _solve(call: Call) -> tuple:
     rank = max(call.ndim(0), call.ndim(1))
     return call.run([call.aligned(0, rank), call.aligned(1, rank)])
@@ -498,9 +499,11 @@ def _picked_along(x: Any, index: Any, dim: int) -> Any:
 
 @rule("index_select", "index_add", "index_copy", "index_fill")
 def _by_one_index(call: Call) -> Any:
-    if call.batched[1] or not call.ndim(0):
+    one_value = call.op.name == "index_fill"
+    if call.batched[1] or not call.ndim(0) or one_value and call.batched[2]:
         return NotImplemented
-    given = [call.full(0), call.values[1], *(call.full(i) for i in range(2, len(call.values)))]
+    rest = call.values[2:] if one_value else [call.full(i) for i in range(2, len(call.values))]
+    given = [call.full(0), call.values[1], *rest]
     return call.run(given, dim=call.attrs["dim"] + 1)
 
 

@@ -13,19 +13,19 @@ from itertools import count
 from ..ir.dtypes import on_default_change
 
 objects = contents = 0
-_numbers = count(1)
+numbers = count(1)
 
 
 def advance_objects() -> None:
     """Say that some tensor is another than it was."""
     global objects
-    objects = next(_numbers)
+    objects = next(numbers)
 
 
 def advance_contents() -> None:
     """Say that some memory holds something else, or may from now on."""
     global contents
-    contents = next(_numbers)
+    contents = next(numbers)
 
 
 on_default_change.append(advance_objects)

@@ -19,6 +19,7 @@ from .autograd import grad, reachable
 from .function import Function
 from .generator import fork_rng, get_rng_state, set_rng_state
 from .graph import Leaf
+from .refusal import refusing
 from .tensor import Tensor
 
 
@@ -175,3 +176,6 @@ def replaced(value: Any, places: dict[int, Tensor]) -> Any:
         items = [replaced(x, places) for x in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value
+
+
+checkpoint, checkpoint_sequential = refusing(checkpoint), refusing(checkpoint_sequential)

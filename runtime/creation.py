@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
 from . import modes
 from .history import storage_of
-from .methods import require_cpu
+from .meta import META
+from .methods import device_of, wanted_device
 from .refusal import refusing
 from .tensor import Tensor, tensor_of
 
@@ -100,8 +102,16 @@ def tensor(
     Python floats become the default dtype, ints int64, bools bool; arrays keep theirs.  Raises ArgumentError,
     ArgumentValueError for ragged sequences.
     """
-    require_cpu(device)
+    place = wanted_device(device)
+    if isinstance(data, Tensor):
+        warnings.warn(
+            "tensor(x) of a tensor copies its values: x.detach().clone() says so",
+            UserWarning,
+            stacklevel=3,
+        )
     made = tensor_of(_array("tensor", data, _checked("tensor", dtype)))
+    if place == META:
+        made = made.to(place)
     return made.requires_grad_() if requires_grad else made
 
 
@@ -112,12 +122,19 @@ def new_tensor(
     return tensor(data, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad)
 
 
+def new(self: Tensor, *args: Any) -> Tensor:
+    """A tensor of this tensor's dtype: new([1, 2]) holds these numbers, new(2, 3) zeros of that shape."""
+    return Tensor(*args, dtype=self.dtype)
+
+
+setattr(Tensor, "new", refusing(new))  # noqa: B010 - a method, as those of methods.py
 setattr(Tensor, "new_tensor", refusing(new_tensor))  # noqa: B010 - a method, as those of methods.py
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
     """`data` as a tensor, sharing its memory where it is an array or tensor of that dtype already."""
-    require_cpu(device)
+    if device_of(device) == META:
+        return as_tensor(data, dtype).to(META)
     dtype = _checked("as_tensor", dtype)
     if isinstance(data, Tensor):
         return data if dtype is None or dtype is data.dtype else data.to(dtype)

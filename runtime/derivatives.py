@@ -11,6 +11,8 @@ from typing import Any
 from ..ir.errors import GradError, ShapeError
 from . import modes, ops
 from .autograd import grad
+from .func import require_callable
+from .refusal import refusing_names
 from .tensor import Tensor
 
 
@@ -28,6 +30,7 @@ def _like(given: Any, found: tuple) -> Any:
 
 def _evaluate(func: Callable, inputs: Any, create_graph: bool) -> tuple[tuple, Any]:
     """Leaves with the values of `inputs` (under `create_graph`: with their history), and `func` of them."""
+    require_callable(func, "autograd.functional")
     with modes.enable_grad():
         xs = tuple(
             x.view_as(x) if create_graph and x.requires_grad else x.detach().requires_grad_()
@@ -62,12 +65,11 @@ def _vectors(v: Any, like: tuple, name: str) -> tuple:
             )
         return (ops.ones_like(like[0]),)
     found = _listed(v, "v")
-    for a, b in zip(found, like, strict=len(found) == len(like)):
-        if a.shape != b.shape or len(found) != len(like):
-            raise ShapeError(
-                f"{name}: v must have the shapes {[list(x.shape) for x in like]}, "
-                f"not {[list(x.shape) for x in found]}"
-            )
+    if [x.shape for x in found] != [x.shape for x in like]:
+        raise ShapeError(
+            f"{name}: v must have the shapes {[list(x.shape) for x in like]}, "
+            f"not {[list(x.shape) for x in found]}"
+        )
     return found
 
 
@@ -179,5 +181,7 @@ hvp = vhp
 def _released(out: Any, create_graph: bool) -> Any:
     return out if create_graph else _like(out, tuple(y.detach() for y in _listed(out, "outputs")))
 
+
+refusing_names(globals(), __name__)
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]

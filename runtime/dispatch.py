@@ -20,15 +20,18 @@ from ..ir.dtypes import DType, from_numpy_dtype
 from ..ir.errors import ArgumentError, DTypeError, LaminaError
 from ..ir.op import Op
 from ..ir.shapes import number_dtype, result_dtype
-from ..ir.types import Device, Type, type_of
+from ..ir.types import CPU, Type, type_of
 from . import modes
 from .autocasting import recast
+from .compound import NoArray, served
 from .graph import Light, Port, Saving
 from .history import make_view, record
+from .keys import ONCE, UNKNOWN, is_constant, picker, spelled, straight, told_apart
 from .levels import run_through
+from .overriding import OPEN, UNSERVED, answered, met
 from .places import USERS, here, spell
 from .plan import LIMIT, Plan, described, memo, remember
-from .refusal import given, told, writer_of_out
+from .refusal import flags_of, given, require_flags, told, writer_of_out
 from .return_types import return_type
 from .storage import Literal, Storage
 from .tensor import Tensor, tensor_of, wrap
@@ -36,18 +39,21 @@ from .tensor import Tensor, tensor_of, wrap
 new = object.__new__
 NUMBERS = (bool, int, float, complex, np.generic)
 EAGER: dict[Op, Callable] = {}
+# By the name of an op with one operand: what a call may be instead, from its arguments; None where it isn't.
+INSTEAD: dict[str, Callable[[Tensor, tuple, dict], Any]] = {}
 
 
 # ---- operands ----------------------------------------------------------------------------------------------
 def lift(kind: Type, value: Any) -> Tensor:
     """A Python number as a 0-d tensor of the dtype it takes beside an operand of `kind`.
 
-    Those beside floating kinds are kept, as a bare one costs NumPy 280 ns a call; but no zero, as -0.0 ==
-    0.0.
+    They are kept, as a bare one costs NumPy 280 ns a call: beside floating kinds by their value, zeros and
+    those beside others by their text, as -0.0 == 0.0 and 1.0 == 1.
     """
-    kept = type(value) in (float, int) and value and kind.dtype.category == "float"
+    kept = type(value) is int or (type(value) is float and kind.dtype.category == "float")
+    key = value if kept and value and kind.dtype.category == "float" else repr(value) if kept else None
     if kept:
-        known = kind.scalars.get(value)
+        known = kind.scalars.get(key)
         if known is not None:
             return known
     given = value
@@ -67,7 +73,7 @@ def lift(kind: Type, value: Any) -> Tensor:
     if kept:
         if len(kind.scalars) >= 256:
             kind.scalars.clear()
-        kind.scalars[value] = made
+        kind.scalars[key] = made
     return made
 
 
@@ -132,10 +138,29 @@ def refuse(error: Exception, op: Op, operands: Iterable[Any], attrs: dict[str, A
     raise mine[0] from mine[1]
 
 
+def instead(error: Exception, op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    """What an op gives on tensors that have no one array, which made it fail; else raise, as `refuse`."""
+    if type(error) is NoArray:
+        try:
+            return served(op, tuple(operands), attrs)
+        except Exception as inner:
+            raise inner from inner.__cause__  # that there is no array is no part of the story
+    refuse(error, op, operands, attrs)
+
+
 def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
     """The user's call as the record takes it.  Raises ArgumentError naming what is no tensor."""
     try:
-        return op.bind(*args, **torch_names(kwargs))
+        kwargs = torch_names(kwargs)
+        flags = _flags.get(op)
+        if flags is None:
+            flags = _flags[op] = flags_of(op.bind)
+        if flags:
+            require_flags(op.name, flags, args, kwargs)
+        operands, attrs = op.bind(*args, **kwargs)
+        if attrs and not _SETTLED.issuperset([type(a) for a in attrs.values()]):
+            attrs = {name: settled(op, name, a) for name, a in attrs.items()}
+        return operands, attrs
     except LaminaError:
         raise
     except Exception as error:
@@ -150,35 +175,82 @@ def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str,
         raise mine[0] from mine[1]
 
 
+_flags: dict[Op, tuple] = {}  # the arguments of an op that are True or False
+_SETTLED = frozenset((int, float, bool, str, type(None), DType))
+
+
+def settled(op: Op, name: str, attr: Any) -> Any:
+    """An attribute as plans may keep it: the number that a tensor of no dims holds now, never the tensor.
+
+    Raises ArgumentError for other tensors, and for sequences where elements are computed one by one.
+    """
+    if isinstance(attr, (Tensor, np.ndarray)):
+        if attr.ndim or (isinstance(attr, Tensor) and attr.requires_grad):
+            kind = f"a tensor of shape {list(attr.shape)}" if attr.ndim else "one that asks for gradients"
+            raise ArgumentError(
+                f"{op.name}({name}): must be a number, or a tensor of no dims; this is {kind}"
+            )
+        return attr.item()
+    if op.traits.elementwise and isinstance(attr, (tuple, list, dict)):
+        raise ArgumentError(f"{op.name}({name}): must be a number, not a {type(attr).__name__}")
+    if type(attr) is tuple and not _SETTLED.issuperset(map(type, attr)):
+        return tuple([settled(op, name, a) for a in attr])
+    return attr
+
+
 # ---- running -----------------------------------------------------------------------------------------------
 def run(op: Op, plan: Plan, operands: tuple) -> Any:
     """Execute a plan on tensors, with history, views and the thread's hook."""
-    if modes.CHANGED and modes.local.autocast is not None:
-        cast = recast(op.name, operands)
-        if cast is not operands:
-            return run_general(op, cast, plan.attrs)
-    if modes.CHANGED and modes.local.levels:
-        found = run_through(op, plan, operands)
-        if found is not NotImplemented:
-            return found
+    records = True
+    if modes.CHANGED:
+        mine = modes.local
+        if mine.watched:
+            return run_watched(op, plan, operands)
+        records = mine.records
     try:
         arrays = plan.kernel(*[None if x is None else x._data for x in operands])
     except Exception as error:
-        refuse(error, op, operands, plan.attrs)
-    if type(arrays) is not tuple:
-        arrays = (arrays,)
-    if plan.simple and not modes.CHANGED:  # what most calls are
-        out = new(Tensor)
-        out._data = arrays[0]
-        out._meta = plan.out
-        out._storage = out._view = out._edge = None
-        if True in plan.floats:
-            record(plan, operands, (out,), arrays)
-        return out
+        return instead(error, op, operands, plan.attrs)
+    if not plan.simple:
+        return finished(op, plan, operands, arrays if type(arrays) is tuple else (arrays,))
+    out = new(Tensor)  # what most calls are
+    out._data = arrays[0] if type(arrays) is tuple else arrays
+    out._meta = plan.out
+    out._storage = out._view = out._edge = None
+    if records:
+        for x in operands:
+            if x is not None and (x._edge if x._view is None else x._node) is not None:
+                record(plan, operands, (out,), arrays if type(arrays) is tuple else (arrays,))
+                break
+    return out
+
+
+def run_watched(op: Op, plan: Plan, operands: tuple) -> Any:
+    """`run` where an op is more to the thread: it is cast, transformed, recorded, or its line noted."""
+    if modes.local.autocast is not None:
+        cast = recast(op.name, operands)
+        if cast is not operands:
+            return run_general(op, cast, plan.attrs)
+    if modes.local.levels:
+        found = run_through(op, plan, operands)
+        if found is not NotImplemented:
+            return found
+    if plan.out.device is not CPU:
+        modes.tell("refuse", "a tensor on the meta device has no values")
+    try:
+        arrays = plan.kernel(*[None if x is None else x._data for x in operands])
+    except Exception as error:
+        return instead(error, op, operands, plan.attrs)
+    return finished(op, plan, operands, arrays if type(arrays) is tuple else (arrays,))
+
+
+def finished(op: Op, plan: Plan, operands: tuple, arrays: tuple) -> Any:
+    """What a call returns whose kernel made these arrays: tensors, named where there are several."""
     outs = plan.outs
     if op.traits.host:  # only the values tell the sizes
         outs = [type_of(t.dtype, a.shape, t.device) for a, t in zip(arrays, outs, strict=True)]
-    outputs = tuple([wrap(a, t) for a, t in zip(arrays, outs, strict=True)][: len(arrays) - len(op.hidden)])
+    visible = arrays[: len(arrays) - len(op.hidden)] if op.hidden else arrays
+    outputs = tuple([wrap(a, t) for a, t in zip(visible, outs)])
     if op.traits.view:
         base = operands[0]._data
         a = arrays[0]
@@ -188,8 +260,12 @@ def run(op: Op, plan: Plan, operands: tuple) -> Any:
             make_view(outputs[0], operands[0], plan.link)
         elif not op.traits.copies:
             op.reference(base, **plan.attrs)  # says why it can't be a view
-    if op.differentiable and (not modes.CHANGED or modes.is_grad_enabled()):
-        record(plan, operands, outputs, arrays)
+    if not modes.CHANGED or modes.local.records:
+        for x in operands:
+            if x is not None and (x._edge if x._view is None else x._node) is not None:
+                if op.differentiable:
+                    record(plan, operands, outputs, arrays)
+                break
     if modes.CHANGED and modes.local.hook is not None:
         hidden = [wrap(a, t) for a, t in zip(arrays[len(outputs) :], outs[len(outputs) :])]
         modes.local.hook(op, plan.attrs, operands, (*outputs, *hidden))
@@ -223,10 +299,14 @@ def binary(op: Op) -> Callable:
         if out is not None:
             return writer_of_out[0](op.name, eager(op), (input, other), {}, out)
         if type(input) is not Tensor or type(other) is not Tensor:
+            if OPEN and (found := answered(eager(op), (input, other), {})) is not UNSERVED:
+                return found
             if type(other) in (float, int) and isinstance(input, Tensor):
                 known = input._meta.scalars.get(other)
                 other = known if known is not None else lift(input._meta, other)
             elif not isinstance(input, Tensor) or not isinstance(other, Tensor):
+                if (found := met(eager(op), (input, other), {})) is not UNSERVED:
+                    return found
                 input, other = lifted(op, (input, other))
         m, p = input._meta, other._meta
         if m is p:
@@ -240,13 +320,15 @@ def binary(op: Op) -> Callable:
                     return run_general(op, (input, other), {})
                 plan = remember(mixed, (m, p), plan_for(op, (input, other), {}))
         if modes.CHANGED and modes.special():
+            if modes.local.functions and (found := answered(eager(op), (input, other), {})) is not UNSERVED:
+                return found
             return run(op, plan, (input, other))
-        x, y = input._data, other._data
         made = new(Tensor)
         try:
+            x, y = input._data, other._data
             made._data = data = plan.kernel(x, y)
         except Exception as error:
-            refuse(error, op, (input, other), {})
+            return instead(error, op, (input, other), {})
         made._meta = plan.out
         made._storage = made._view = made._edge = None
         a = input._edge if input._view is None else input._node
@@ -302,20 +384,27 @@ def unary(op: Op) -> Callable:
     def apply(input, *, out=None):
         if out is not None:
             return writer_of_out[0](op.name, eager(op), (input,), {}, out)
-        if type(input) is not Tensor and not isinstance(input, Tensor):
-            (input,) = lifted(op, (input,))
+        if type(input) is not Tensor:
+            if OPEN and (found := answered(eager(op), (input,), {})) is not UNSERVED:
+                return found
+            if not isinstance(input, Tensor):
+                if (found := met(eager(op), (input,), {})) is not UNSERVED:
+                    return found
+                (input,) = lifted(op, (input,))
         m = input._meta
         plan = plans.get(m)
         if plan is None:
             plan = remember(plans, m, plan_for(op, (input,), {}))
         if modes.CHANGED and modes.special():
+            if modes.local.functions and (found := answered(eager(op), (input,), {})) is not UNSERVED:
+                return found
             return run(op, plan, (input,))
-        x = input._data
         made = new(Tensor)
         try:
+            x = input._data
             made._data = data = plan.kernel(x)
         except Exception as error:
-            refuse(error, op, (input,), {})
+            return instead(error, op, (input,), {})
         made._meta = plan.out
         made._storage = made._view = made._edge = None
         a = input._edge if input._view is None else input._node
@@ -357,14 +446,17 @@ def shaped(op: Op) -> Callable:
     exact = not op.traits.elementwise  # whose arguments may be floats: 0.0 == -0.0 and 1 == 1.0
 
     def miss(input, args, kwargs):
+        if op.name in INSTEAD and (found := INSTEAD[op.name](input, args, kwargs)) is not None:
+            return found
         (operand,), attrs = bound(op, (input, *args), kwargs)
         plan = known_plan(op, (operand,), attrs)
-        if any(type(a) is float for a in attrs.values()):
+        given = (*args, *kwargs.values())
+        if any([type(a) is float for a in given]):
             return plan  # 0.0 and -0.0 are one key
-        if exact or not (args or kwargs):
+        if exact or not any([isinstance(a, (int, tuple)) for a in given]):
             table = named if kwargs else plans
             key = (args, tuple(kwargs.items())) if kwargs else args
-            if not _constant(key):  # a list; or a tensor, whose value may be another next time
+            if not is_constant(given):  # a list; or a tensor, whose value may be another next time
                 return plan
             if len(table) >= LIMIT:
                 table.clear()
@@ -382,20 +474,32 @@ def shaped(op: Op) -> Callable:
     def apply(input, *args, **kwargs):
         if kwargs and "out" in kwargs:
             return _leaving(op, (input, *args), kwargs)
-        if type(input) is not Tensor and not isinstance(input, Tensor):
-            (input,) = lifted(op, (input,))
+        if type(input) is not Tensor:
+            if OPEN and (found := answered(eager(op), (input, *args), kwargs)) is not UNSERVED:
+                return found
+            if not isinstance(input, Tensor):
+                if (found := met(eager(op), (input, *args), kwargs)) is not UNSERVED:
+                    return found
+                (input,) = lifted(op, (input,))
         try:
             plan = plans[input._meta][args] if not kwargs else find(input, args, kwargs)
         except (KeyError, TypeError):
             plan = miss(input, args, kwargs)
+        if type(plan) is not Plan:
+            return plan
         if modes.CHANGED and modes.special():
+            if (
+                modes.local.functions
+                and (found := answered(eager(op), (input, *args), kwargs)) is not UNSERVED
+            ):
+                return found
             return run(op, plan, (input,))
-        x = input._data
         out = new(Tensor)
         try:
+            x = input._data
             out._data = data = plan.kernel(x)
         except Exception as error:
-            refuse(error, op, (input,), plan.attrs)
+            return instead(error, op, (input,), plan.attrs)
         out._meta = plan.out
         parent = input._view
         base = data.base
@@ -417,28 +521,38 @@ def shaped(op: Op) -> Callable:
             elif not copies:
                 op.reference(x, **plan.attrs)  # says why it can't be a view
         a = input._edge if parent is None else input._node
-        if a is not None and plan.flows:
+        out._edge = None
+        if a is None:
+            return out
+        flows = plan.flows
+        if not flows and (flows is False or not plan.plan_gradients()):
+            return out
+        if saves_none:
             n = out._edge = new(Light)
             n.plan = plan
             n.edges = (a,)
         else:
-            out._edge = None
+            record(plan, (input,), (out,), (data,))
         return out
 
-    def apply_saving(input, *args, **kwargs):
+    def apply_hiding(input, *args, **kwargs):
         if kwargs and "out" in kwargs:
             return _leaving(op, (input, *args), kwargs)
+        if OPEN and (found := answered(eager(op), (input, *args), kwargs)) is not UNSERVED:
+            return found
         if not isinstance(input, Tensor):
+            if (found := met(eager(op), (input, *args), kwargs)) is not UNSERVED:
+                return found
             (input,) = lifted(op, (input,))
         return run(op, find(input, args, kwargs), (input,))
 
-    saves_none = op.saves == () and len(op.all_outputs) == 1 and (not op.differentiable or bool(op.rules))
-    return apply if saves_none else apply_saving
+    saves_none = op.saves == () and bool(op.rules)
+    return apply if len(op.all_outputs) == 1 else apply_hiding
 
 
 def run_general(op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
     """Run an op that is bound already."""
-    if not all([isinstance(x, Tensor) for x in operands]):  # noqa: C419 - a list is quicker
+    if not all([isinstance(x, Tensor) for x in operands]):
         operands = lifted(op, operands)
     if modes.CHANGED and modes.local.autocast is not None:
         operands = recast(op.name, operands)
@@ -453,9 +567,7 @@ def known_plan(op: Op, operands: tuple, attrs: dict[str, Any]) -> Plan:
     key: Any = tuple([None if x is None else x._meta for x in operands])
     try:
         if attrs:
-            key = (key, tuple(attrs.values()))
-            if op.traits.elementwise or not LOOSE.isdisjoint([type(a) for a in attrs.values()]):
-                key = repr(key)  # tells 1 from 1.0 and 0.0 from -0.0
+            key = (key, *[a if type(a) is int else spelled(a) for a in attrs.values()])
         plan = plans.get(key)
     except (TypeError, RecursionError) as error:  # an argument without hash or text, which no rule looked at
         refuse(error, op, operands, attrs)
@@ -463,7 +575,6 @@ def known_plan(op: Op, operands: tuple, attrs: dict[str, Any]) -> Plan:
 
 
 _general: dict[Op, dict] = {}
-LOOSE = frozenset((float, bool))  # whose values may equal others: 1.0 and True are 1, -0.0 is 0.0
 
 
 def ternary(op: Op) -> Callable:
@@ -476,6 +587,11 @@ def ternary(op: Op) -> Callable:
         return slow(*given, **kwargs) if second is not None or third is not None else slow(input, **kwargs)
 
     def apply(input, second=None, third=None, **kwargs):
+        if OPEN:
+            spelled = (input,) if second is None and third is None else (input, second)
+            spelled = spelled if third is None else (*spelled, third)
+            if (found := answered(eager(op), spelled, kwargs)) is not UNSERVED:
+                return found
         try:
             if third is None:
                 if not optional:  # bind says what is missing
@@ -494,12 +610,12 @@ def ternary(op: Op) -> Callable:
             plan = remember(plans, key, plan_for(op, (input, second, third), {}))
         if modes.CHANGED and modes.special():
             return run(op, plan, (input, second, third))
-        x, y = input._data, second._data
         out = new(Tensor)
         try:
+            x, y = input._data, second._data
             out._data = data = plan.kernel(x, y, None if third is None else third._data)
         except Exception as error:
-            refuse(error, op, (input, second, third), {})
+            return instead(error, op, (input, second, third), {})
         out._meta = plan.out
         out._storage = out._view = out._edge = None
         a = input._edge if input._view is None else input._node
@@ -507,7 +623,7 @@ def ternary(op: Op) -> Callable:
         c = None if third is None else third._edge if third._view is None else third._node
         if a is None and b is None and c is None:
             return out
-        if not saves_pair or b is None or not plan.out.dtype.inexact:
+        if not saves_pair or b is None or plan.flows is None or not plan.out.dtype.inexact:
             record(plan, (input, second, third), (out,), (data,))
             return out
         s, t = input._storage, second._storage
@@ -540,50 +656,59 @@ def _leaving(op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:
     return writer_of_out[0](op.name, eager(op), args, rest, out)
 
 
-def general(op: Op) -> Callable:
-    """A function of any operands and arguments.  The memo is keyed by operands' types and arguments."""
-    calls: dict[tuple, tuple[Plan, tuple | None]] = memo()
-    exact = not op.traits.elementwise  # see `shaped`
+def general(op: Op, act: Callable[[Op, Plan, tuple], Any] = run) -> Callable:
+    """A function of any operands and arguments.  The memo is keyed by operands' types and arguments.
+
+    act: what is done with plan and operands; an in-place form overwrites the first.
+    """
+    calls: dict[tuple, tuple[Plan | None, Callable | None]] = memo()
+
+    def asked() -> Callable:
+        """What a class that overrides functions is told was called."""
+        return eager(op) if act is run else apply
 
     def miss(key, args, kwargs):
+        if (found := met(asked(), args, kwargs)) is not UNSERVED:
+            return found
         operands, attrs = bound(op, args, kwargs)
-        if modes.CHANGED and modes.local.autocast is not None:
+        if not all([x is None or isinstance(x, Tensor) for x in operands]):
+            operands = lifted(op, operands)
+        operands = tuple(operands)
+        if act is run and modes.CHANGED and modes.local.autocast is not None:
             return run_general(op, operands, attrs)
-        if not exact or op.variadic or not all(x is None or isinstance(x, Tensor) for x in operands):
-            return run_general(op, operands, attrs)
-        plan = plan_for(op, operands, attrs)
-        # Where each operand stands among the arguments: a name, a number, or None for one that was left out.
-        given = [*enumerate(args), *kwargs.items()]
-        places = tuple([next((at for at, arg in given if arg is x), None) for x in operands])
-        found = all(x is None or at is not None for x, at in zip(operands, places, strict=True))
-        tensors = [id(x) for _, x in given if isinstance(x, Tensor)]
-        told_apart = len(set(tensors)) == len(tensors)  # of one tensor given twice, only one place is found
-        told_apart = told_apart and set(tensors) <= {id(x) for x in operands}  # others are read: linspace's
-        if found and told_apart and all(isinstance(x, Tensor) or _constant(x) for _, x in given):
+        plan = known_plan(op, operands, attrs)
+        if key is not None and key not in calls:
             if len(calls) >= LIMIT:
                 calls.clear()
-            straight = not kwargs and places == tuple(range(len(args)))
-            calls[key] = (plan, None if straight else places)
-        return run(op, plan, operands)
+            calls[key] = ONCE  # most shapes that come once come no more
+        elif key is not None and calls.get(key) is ONCE:
+            calls[key] = UNKNOWN  # unless this call tells where operands stand
+            told = told_apart(args, kwargs)
+            if told is not None:
+                found = operands if told[0] is args else tuple(lifted(op, bound(op, *told)[0]))
+                pick = picker(op, *told, found)
+                if pick is not None:
+                    calls[key] = (plan, None if pick is straight else pick)
+        return act(op, plan, operands)
 
     def apply(*args, **kwargs):
-        if kwargs and "out" in kwargs:
+        if OPEN and (found := answered(asked(), args, kwargs)) is not UNSERVED:
+            return found
+        if kwargs and "out" in kwargs and act is run:
             return _leaving(op, args, kwargs)
-        key = tuple(
-            [a._meta if isinstance(a, Tensor) else a if type(a) not in LOOSE else repr(a) for a in args]
-        )
-        if kwargs:
-            key = (key, *[(k, a._meta if isinstance(a, Tensor) else a if type(a) not in LOOSE else repr(a))
-                          for k, a in kwargs.items()])  # fmt: skip
+        key = None
         try:
-            plan, places = calls[key]
-        except (KeyError, TypeError):
+            key = tuple([a._meta if type(a) is Tensor else a if type(a) is int else spelled(a) for a in args])
+            if kwargs:
+                key = (key, *kwargs, *map(spelled, kwargs.values()))
+            plan, pick = calls[key]
+            if plan is None:
+                return miss(key, args, kwargs)
+        except KeyError:
             return miss(key, args, kwargs)
-        if places is not None:
-            args = tuple(
-                [None if at is None else args[at] if type(at) is int else kwargs[at] for at in places]
-            )
-        return run(op, plan, args)
+        except (TypeError, RecursionError):  # an argument without hash, or nested without end
+            return miss(None, args, kwargs)
+        return act(op, plan, args if pick is None else pick(args, kwargs))
 
     return apply
 
@@ -600,13 +725,6 @@ def _no_operand(op: Op, given: Iterable[tuple[str, Any]]) -> ArgumentError | Non
             if x is not None or name not in op.optional:
                 return ArgumentError(f"{call}: {name} must be a tensor, not {type(x).__name__}")
     return None
-
-
-def _constant(key: Any) -> bool:
-    """Whether an argument will always mean what it means now."""
-    if isinstance(key, tuple):
-        return all(_constant(item) for item in key)
-    return key is None or key is Ellipsis or isinstance(key, (int, float, complex, str, DType, Device))
 
 
 def torch_names(kwargs: dict[str, Any]) -> dict[str, Any]:

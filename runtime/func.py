@@ -21,7 +21,7 @@ from .batched import Batch, vmap
 from .forward import jvp_of
 from .graph import Leaf
 from .levels import Transformed, insides, parts_at, unite_at
-from .refusal import refusing_names
+from .refusal import refusing, refusing_names
 from .tensor import Tensor
 from .trees import Shape, flatten, unflatten
 
@@ -210,7 +210,7 @@ def grad(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = Fal
 
 def _named(made: Callable, func: Callable) -> Callable:
     made.__name__ = made.__qualname__ = f"{made.__name__}_of_{getattr(func, '__name__', 'function')}"
-    return made
+    return refusing(made)
 
 
 def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
@@ -254,7 +254,8 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
             found = unflatten(shape, level.back(ys, vs, retain_graph))
         return found
 
-    return (results[0], pullback, results[1]) if has_aux else (results[0], pullback)
+    back = refusing(pullback, "vjp")
+    return (results[0], back, results[1]) if has_aux else (results[0], back)
 
 
 def _same(shape: Shape, x: Any) -> bool:
@@ -443,7 +444,7 @@ def linearize(func: Callable, *primals: Any) -> tuple[Any, Callable]:
         _, transposed = vjp(pulled, *zeros)
         return unflatten(structure[0], transposed(tuple(vs)))
 
-    return unflatten(structure[0], ys), linear
+    return unflatten(structure[0], ys), refusing(linear, "linearize")
 
 
 def functionalize(func: Callable, *, remove: str = "mutations") -> Callable:

@@ -15,8 +15,10 @@ from .graph import Node, Port
 from .history import storage_of
 from .inplace import check_writable, rebase
 from .levels import innermost
+from .packing import Packed, Packing
 from .places import here
 from .plan import Plan
+from .storage import Storage
 from .tensor import Tensor, wrap
 
 new = object.__new__
@@ -166,6 +168,7 @@ def _record(
             saved.append(kept)
             sources.append((True, 0))
     outs = tuple(x._meta for x in tensors)
+    kept_tensors = ctx._tensors
     ctx._tensors = ()
     if modes.CHANGED:
         modes.tell("foreign", cls.__name__)
@@ -198,11 +201,20 @@ def _record(
         vjp=vjp,
         doc=cls.__doc__,
     )
-    n = new(Node)
+    packs = modes.CHANGED and modes.local.packing is not None
+    if packs:
+        kinds = iter([x._meta for x in kept_tensors if x is not None])
+        tensors_kept = iter([x for x in kept_tensors if x is not None])
+        saved = [
+            None if v is None else Packed(next(tensors_kept), next(kinds), isinstance(v, Tensor))
+            for v in saved
+        ]
+        guards = [each for _ in range(len(guards) // 2) for each in (Storage(), 0)]
+    n = new(Packing if packs else Node)
     n.plan = _Call(op, tuple(x._meta for x in inputs), outs, tuple(sources))
     n.edges = tuple(x._node if f else None for x, f in zip(inputs, n.plan.floats, strict=True))
     n.saved, n.guards = tuple(saved), tuple(guards)
-    n.place, n.hooks = here(), None
+    n.place, n.hooks = here(), {} if packs else None
     originals = [i for i, o in zip(ids, outputs) if isinstance(o, Tensor)]
     for k, (x, original) in enumerate(zip(tensors, originals)):
         if x._meta.dtype.inexact and original not in ctx._without:

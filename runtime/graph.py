@@ -7,7 +7,8 @@ part of the history is freed by reference counting at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 from .places import Place, spell
@@ -38,8 +39,15 @@ class Node:
     hooks: dict[int, list[Callable]] | None
 
     @property
-    def name(self) -> str:
+    def op_name(self) -> str:
         return self.plan.op.name
+
+    def name(self) -> str:
+        """The name as PyTorch spells it: MulBackward0 for op mul, FBackward for a custom function F."""
+        name = self.plan.op.name
+        if self.plan.foreign:
+            return f"{name}Backward"
+        return f"{''.join(part.capitalize() for part in name.split('_'))}Backward0"
 
     @property
     def next_functions(self) -> tuple:
@@ -48,14 +56,14 @@ class Node:
 
     def saver(self, guard: int) -> tuple[str, str]:
         """Who saved what guard number `guard` is about: the op's name, and its line as errors show it."""
-        return self.name, spell(self.place)
+        return self.op_name, spell(self.place)
 
     def freed(self) -> tuple[str, str]:
         """Who had saved what was freed: the op's name, and its line as errors show it."""
-        return self.name, spell(self.place)
+        return self.op_name, spell(self.place)
 
     def __repr__(self) -> str:
-        return f"<node {self.name} at {hex(id(self))}>"
+        return f"<{self.name()} object at {hex(id(self))}>"
 
 
 class Saving(Node):
@@ -91,7 +99,7 @@ class Leaf:
 
     __slots__ = ("kind", "grad", "hooks", "after", "owner", "__weakref__")
     edges = ()
-    name = "leaf"
+    op_name = "leaf"
     next_functions = ()
 
     kind: Any
@@ -100,21 +108,35 @@ class Leaf:
     after: list[Callable] | None
     owner: Callable[[], Tensor | None]
 
-    def __repr__(self) -> str:
-        return f"<leaf {self.kind}>"
-
-
-class Port:
-    """One output of a node that has several.  Two ports of one output are equal."""
-
-    __slots__ = ("node", "index")
-
-    def __init__(self, node: Node, index: int):
-        self.node, self.index = node, index
+    def name(self) -> str:
+        return "torch::autograd::AccumulateGrad"
 
     @property
+    def variable(self) -> Tensor | None:
+        """The tensor whose gradient is accumulated here; None once it is gone."""
+        return self.owner()
+
+    def __repr__(self) -> str:
+        return f"<AccumulateGrad object at {hex(id(self))}>"
+
+
+class Port(tuple):
+    """One output of a node that has several.  Two ports of one output are equal: a pair, hashed as such."""
+
+    __slots__ = ()
+
+    def __new__(cls, node: Node, index: int):
+        return tuple.__new__(cls, (node, index))
+
+    node: Any = property(itemgetter(0))
+    index: Any = property(itemgetter(1))
+
+    @property
+    def op_name(self) -> str:
+        return self.node.op_name
+
     def name(self) -> str:
-        return self.node.name
+        return self.node.name()
 
     @property
     def hooks(self) -> dict[int, list[Callable]] | None:
@@ -127,12 +149,6 @@ class Port:
     @property
     def next_functions(self) -> tuple:
         return ((self.node, self.index),)
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is Port and self.node is other.node and self.index == other.index
-
-    def __hash__(self) -> int:
-        return hash((id(self.node), self.index))
 
     def __repr__(self) -> str:
         return f"<output {self.index} of {self.node!r}>"
@@ -153,3 +169,11 @@ def hooks_of(edge: Node | Leaf | Port) -> dict[int, list[Callable]]:
 
 
 Edge = Node | Leaf | Port
+
+
+class GradientEdge(NamedTuple):
+    """A place in history that gradients flow through: an output of a node."""
+
+    node: Any
+    output_nr: int
+    ownership_token: Any = None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from sys import _getframe
 from typing import Any
 
 import numpy as np
 
 from . import modes
 from .graph import Light, Node, Port, Saving
-from .places import here
-from .plan import OPERAND, OUTPUT, REST, Plan
+from .packing import packed
+from .places import USERS, here
+from .plan import NOTHING, OPERAND, REST, Plan
 from .storage import Storage
 from .tensor import Tensor
 
@@ -44,8 +46,15 @@ def node_of(
     For an op that is about to be written over its first operand, `replaced` is a copy of that operand's value
     and `arrays` is None: what is saved of the outputs is filled in after the write.
     """
-    edges = tuple([x._node if f and x is not None else None for x, f in zip(operands, plan.floats)])
-    needs = tuple([e is not None for e in edges])
+    if plan.flows is None:
+        plan.plan_gradients()
+    edges = tuple(
+        [
+            None if x is None or not f else x._edge if x._view is None else x._node
+            for x, f in zip(operands, plan.floats)
+        ]
+    )
+    needs = tuple(map(bool, edges))
     recipe = plan.recipes.get(needs)
     if recipe is None:
         recipe = plan.recipe(needs)
@@ -76,22 +85,31 @@ def node_of(
                     store = x._storage = Storage()
                 saved.append(x._data)
                 guards += (store, store.version)
-        elif what == OUTPUT and arrays is not None:
-            saved.append(arrays[at])
-            if at < len(outputs):
-                store = storage_of(outputs[at])
-                guards += (store, store.version)
+        elif what == NOTHING:
+            saved.append(None)
         elif what == REST:
             rest = operands[at:]
             saved.append(tuple([None if x is None else x._data for x in rest]))
             for x in rest:
                 if x is not None:
                     guards += (storage_of(x), storage_of(x).version)
-        else:
+        elif arrays is None:  # of an output, which is still to be written
             saved.append(None)
+        else:
+            saved.append(arrays[at])
+            if at < len(outputs):
+                store = outputs[at]._storage
+                if store is None:
+                    store = outputs[at]._storage = Storage()
+                guards += (store, store.version)
     n = new(Saving)
-    n.plan, n.edges, n.place = plan, edges, here()
+    n.plan, n.edges = plan, edges
     n.saved, n.guards = tuple(saved), tuple(guards)
+    frame = _getframe(2)
+    code = frame.f_code
+    n.place = (code, frame.f_lasti) if code.co_filename in USERS else here(frame)
+    if modes.CHANGED and modes.local.packing is not None:
+        return packed(n, recipe, operands, plan.outs)
     return n
 
 

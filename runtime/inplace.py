@@ -15,15 +15,19 @@ import numpy as np
 from ..ir.dtypes import category_at_least
 from ..ir.errors import DTypeError, InplaceError, ShapeError
 from ..ir.op import REGISTRY, Op
+from ..ir.types import Type
 from ..ir.views import MAPS
 from . import modes
 from .changes import advance_objects
-from .dispatch import bound, describe, lifted, plan_for, refuse
+from .compound import NoArray, written
+from .dispatch import describe, general, known_plan, lifted, plan_for, refuse
 from .graph import Edge, Leaf, Node, Port
 from .history import node_of, storage_of
 from .levels import write_through
+from .meta import NoValues
 from .places import here
-from .plan import OUTPUT
+from .plan import OUTPUT, Plan, writer_of
+from .storage import Storage
 from .tensor import Tensor, derivation, keep_retained, wrap
 
 
@@ -42,6 +46,8 @@ def check_writable(x: Tensor, name: str, gradients: bool) -> None:
             "write under no_grad() to change its value, or clone() the leaf first",
         )
     data = x._data
+    if type(data) is NoValues:
+        return
     windows = x._view is not None and any(MAPS[name].overlaps for name, _ in x._view[1])
     if not data.flags.writeable or (data.size > 1 and (windows or 0 in data.strides) and _overlaps(data)):
         raise InplaceError(
@@ -63,31 +69,60 @@ def _overlaps(data: np.ndarray) -> bool:
 
 def write(op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
     """Run `op` and leave its result in its first operand.  Raises InplaceError, ShapeError, DTypeError."""
-    operands = lifted(op, operands)
+    if not all([isinstance(o, Tensor) for o in operands]):
+        operands = lifted(op, operands)
+    return overwrite(op, known_plan(op, operands, attrs), operands)
+
+
+def overwrite(op: Op, plan: Plan, operands: tuple) -> Tensor:
+    """Run a plan and leave its result in its first operand."""
+    try:
+        x = operands[0]
+        records = True
+        if modes.CHANGED:
+            mine = modes.local
+            if mine.watched:
+                return _overwrite_watched(op, plan, operands)
+            records = mine.records
+        if records:
+            for o in operands:
+                if o is not None and (o._edge if o._view is None else o._node) is not None:
+                    return _overwrite_watched(op, plan, operands)
+        data = x._data
+        flags = data.flags
+        if plan.out is not x._meta or not flags.c_contiguous or not flags.writeable:
+            return _overwrite_watched(op, plan, operands)
+        writer = plan.writer
+        if writer is None:
+            writer = plan.writer = writer_of(plan)
+        try:
+            if len(operands) == 2:
+                writer(data, operands[1]._data)
+            else:
+                writer(data, *[None if o is None else o._data for o in operands[1:]])
+        except Exception as error:
+            refuse(error, op, operands, plan.attrs)
+        store = x._storage
+        if store is None:
+            store = x._storage = Storage()
+        store.written((op.name + "_", here()))
+        return x
+    except NoArray:
+        return written(op, operands, plan.attrs)
+
+
+def _overwrite_watched(op: Op, plan: Plan, operands: tuple) -> Tensor:
+    """`overwrite` where there are histories, transforms or recorders, or the result may not fit."""
     if modes.CHANGED and modes.local.levels:
-        found = write_through(op, operands, attrs)
+        found = write_through(op, operands, plan.attrs)
         if found is not NotImplemented:
             return found
-    x = operands[0]
+    x, attrs = operands[0], plan.attrs
     name = op.name + "_"
     gradients = not modes.CHANGED or modes.is_grad_enabled()
     needs = gradients and any(o is not None and o._node is not None for o in operands)
     check_writable(x, name, needs)
-    plan = plan_for(op, operands, attrs)
-    out, kind = plan.out, x._meta
-    if out.shape != kind.shape:
-        raise ShapeError(
-            f"{name}: the result's shape {list(out.shape)} is not that of the tensor written, "
-            f"{list(kind.shape)}",
-            *(f"operand: {describe(o)}" for o in operands if o is not None),
-            f"write y = {op.name}(…) to get a new tensor",
-        )
-    if not category_at_least(kind.dtype, out.dtype.category):
-        raise DTypeError(
-            f"{name}: a result of {out.dtype} can't be written into {kind.dtype}",
-            f"written: {describe(x)}",
-            f"write y = {op.name}(…) to get a new tensor",
-        )
+    _check_fit(op, plan.out, operands)
     place = here()
     looked_at = needs and op.differentiable and op.operands[0] in op.saves
     node = None
@@ -98,12 +133,17 @@ def write(op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
         node = node_of(plan, operands, (), None, before)
     data = x._data
     arrays = None
-    if op.write is not None:
-        op.write(data, *[None if o is None else o._data for o in operands[1:]], **attrs)
-    else:
-        arrays = plan.kernel(*[None if o is None else o._data for o in operands])
-        result = arrays[0] if type(arrays) is tuple else arrays
-        np.copyto(data, result, casting="unsafe")
+    try:
+        if type(data) is NoValues:
+            arrays = plan.kernel()
+        elif op.write is not None:
+            op.write(data, *[None if o is None else o._data for o in operands[1:]], **attrs)
+        else:
+            arrays = plan.kernel(*[None if o is None else o._data for o in operands])
+            result = arrays[0] if type(arrays) is tuple else arrays
+            np.copyto(data, result, casting="unsafe")
+    except Exception as error:
+        refuse(error, op, operands, attrs)
     store = storage_of(x)
     store.written((name, place))
     if node is not None:
@@ -114,8 +154,26 @@ def write(op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
     if modes.CHANGED and modes.local.hook is not None:
         every = arrays if type(arrays) is tuple else ()
         hidden = [wrap(a, t) for a, t in zip(every[1:], plan.outs[1:])]
-        modes.local.hook(op, plan.attrs | {"inplace": True}, operands, (x, *hidden))
+        modes.local.hook(op, attrs | {"inplace": True}, operands, (x, *hidden))
     return x
+
+
+def _check_fit(op: Op, out: Type, operands: tuple) -> None:
+    """Refuse to write a result of that type over the first operand.  Raises ShapeError, DTypeError."""
+    kind, name = operands[0]._meta, op.name + "_"
+    if out.shape != kind.shape:
+        raise ShapeError(
+            f"{name}: the result's shape {list(out.shape)} is not that of the tensor written, "
+            f"{list(kind.shape)}",
+            *(f"operand: {describe(o)}" for o in operands if o is not None),
+            f"write y = {op.name}(…) to get a new tensor",
+        )
+    if not category_at_least(kind.dtype, out.dtype.category):
+        raise DTypeError(
+            f"{name}: a result of {out.dtype} can't be written into {kind.dtype}",
+            f"written: {describe(operands[0])}",
+            f"write y = {op.name}(…) to get a new tensor",
+        )
 
 
 def _save_outputs(node: Node, x: Tensor, arrays: Any) -> None:
@@ -210,14 +268,7 @@ derivation.append(_derive_again)
 
 def inplace(op: Op) -> Callable:
     """The method name_ of an op."""
-
-    def apply(self, *args, **kwargs):
-        operands, attrs = bound(op, (self, *args), kwargs)
-        try:
-            return write(op, tuple(operands), attrs)
-        except Exception as error:
-            refuse(error, op, operands, attrs)
-
+    apply = general(op, overwrite)
     apply.__name__ = apply.__qualname__ = op.name + "_"
     apply.__doc__ = f"Write the result of `{op.name}` into this tensor.\n\n{op.__doc__ or ''}"
     return apply

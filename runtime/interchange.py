@@ -20,6 +20,7 @@ from ..ir import dtypes
 from ..ir.errors import ArgumentError, DeviceError, DTypeError, LaminaError
 from . import modes
 from .history import storage_of
+from .meta import NoValues, NoValuesError
 from .methods import require_cpu
 from .tensor import Tensor, tensor_of
 
@@ -96,6 +97,8 @@ def _shareable(x: Tensor, how: str) -> np.ndarray:
         )
     if modes.CHANGED:
         modes.tell("refuse", f"{how} handed out a tensor's memory")
+    if type(x._data) is NoValues:
+        raise NoValuesError("a tensor on the meta device has no memory to share", f"tensor: {x._meta}")
     return x._data
 
 

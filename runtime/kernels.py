@@ -78,9 +78,9 @@ def _may_be_native(op: Op, types: Types, outs: Types) -> bool:
     if not types or WHEN == NEVER or op.traits.view or op.traits.host or isinstance(op.lower, NotLowered):
         return False
     known = [t for t in (*types, *outs) if t is not None]
-    if not all(t.dtype.traced for t in known):
+    if max([t.size for t in known]) <= LEAST or op.name in SLOWER:
         return False
-    return max([t.size for t in known]) > LEAST and op.name not in SLOWER
+    return all([t.dtype.traced for t in known])  # kernels are of real numbers
 
 
 def _is_plain(op: Op, types: Types, outs: Types) -> bool:

@@ -23,6 +23,7 @@ from ..ir.errors import TransformError
 from ..ir.op import REGISTRY, Op
 from ..ir.types import Type
 from . import modes
+from .compound import Arrayless
 from .graph import Edge
 from .tensor import Tensor
 
@@ -90,7 +91,7 @@ class opened(modes._Mode):
         super().__exit__(*error)
 
 
-class Transformed(Tensor):
+class Transformed(Arrayless):
     """A tensor that an open transform wraps.
 
     Invariant: `_meta` is what the function sees; `_level` knows what is inside.  There is no array, and the
@@ -129,25 +130,6 @@ class Transformed(Tensor):
         """Ask (or stop asking) for the gradient of what is inside."""
         self._inside().requires_grad_(requires_grad)
         return self
-
-    def numel(self) -> int:
-        """The number of elements."""
-        return self._meta.size
-
-    nelement = numel
-
-    @property
-    def nbytes(self) -> int:
-        return self._meta.size * self._meta.dtype.itemsize
-
-    def size(self, dim: int | None = None) -> Any:
-        """The shape, or its entry `dim`."""
-        return self.shape if dim is None else self._meta.shape[self._dim("size", dim)]
-
-    def __len__(self) -> Any:
-        if not self._meta.ndim:
-            return super().__len__()
-        return self._meta.shape[0]
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
         """Whether what is inside lies row by row."""

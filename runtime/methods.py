@@ -6,6 +6,7 @@ Importing this module hangs them on `Tensor`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from math import prod
 from types import FunctionType
 from typing import Any
@@ -24,15 +25,18 @@ from ..ir.errors import (
     ShapeError,
 )
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
-from ..ir.types import CPU, Device, type_of
+from ..ir.types import CPU, RANK, Device, type_of
 from . import autograd, modes, ops
 from .changes import advance_objects
-from .dispatch import EAGER, eager, lift, operator
+from .dispatch import EAGER, INSTEAD, eager, lift, operator
 from .graph import hooks_of
 from .history import storage_of
 from .inplace import inplace, reshaped_in_place, write
+from .meta import META, NoValues, NoValuesError
+from .meta import array as nothing
+from .overriding import OPEN, UNSERVED, answered
 from .refusal import refusing
-from .tensor import Parameter, Retained, Size, Tensor, leaf, retained, tensor_of, wrap
+from .tensor import Parameter, Retained, Size, Tensor, fields, leaf, retained, retyped, tensor_of, wrap
 
 
 # ---- ops and operators -------------------------------------------------------------------------------------
@@ -41,14 +45,17 @@ def apply_op(op: Op, args: tuple, kwargs: dict) -> Any:
     return (EAGER.get(op) or eager(op))(*args, **kwargs)
 
 
-def _swapped(fast: Callable) -> Callable:
+def _swapped(fast: Callable, name: str) -> Callable:
     def swapped(self, other):
         if isinstance(other, Tensor):
             return fast(other, self)
+        if OPEN and (found := answered(swapped, (self, other), {})) is not UNSERVED:
+            return found
         if not isinstance(other, (int, float, complex, np.generic, np.ndarray)):
             return NotImplemented
         return fast(lift(self._meta, other) if not isinstance(other, np.ndarray) else tensor_of(other), self)
 
+    swapped.__name__ = swapped.__qualname__ = name
     return swapped
 
 
@@ -58,6 +65,8 @@ def _guarded(fast: Callable) -> Callable:
     def guarded(self, other):
         if isinstance(other, (Tensor, int, float, complex, np.generic, np.ndarray)):
             return fast(self, other)
+        if OPEN and (found := answered(guarded, (self, other), {})) is not UNSERVED:
+            return found
         return NotImplemented
 
     return guarded
@@ -77,7 +86,7 @@ def _install_operators() -> None:
         op = REGISTRY[name]
         fast = operator(op)
         setattr(Tensor, f"__{spelled}__", fast)
-        setattr(Tensor, f"__r{spelled}__", _swapped(fast))
+        setattr(Tensor, f"__r{spelled}__", _swapped(fast, f"__r{spelled}__"))
         if op.traits.inplace:
             setattr(Tensor, f"__i{spelled}__", inplace(op))
     for spelled, name in COMPARISONS.items():
@@ -86,7 +95,7 @@ def _install_operators() -> None:
     for spelled, name in SIGNS.items():
         setattr(Tensor, f"__{spelled}__", eager(REGISTRY[name]))
     Tensor.__matmul__ = operator(REGISTRY["matmul"])
-    Tensor.__rmatmul__ = _swapped(operator(REGISTRY["matmul"]))
+    Tensor.__rmatmul__ = _swapped(operator(REGISTRY["matmul"]), "__rmatmul__")
     setattr(Tensor, "__rdiv__", Tensor.__rtruediv__)  # noqa: B010 - PyTorch's name beside it
 
 
@@ -134,6 +143,9 @@ def _install_views() -> None:
         setattr(Tensor, name + "_", refusing(reshaped_in_place(ops.FUNCTIONS[name], name + "_"), name + "_"))
 
 
+_fill_with, _copy_from = inplace(REGISTRY["fill"]), inplace(REGISTRY["copy"])
+
+
 # ---- indexing ----------------------------------------------------------------------------------------------
 class NotBasic(Exception):
     """An item that is no int, slice, None or Ellipsis."""
@@ -149,12 +161,21 @@ def _key(item: Any) -> Any:
     raise NotBasic
 
 
+def _basic_key(index: Any) -> tuple:
+    """An index of ints, slices, None and Ellipsis as something that can be hashed.  Raises NotBasic."""
+    items = index if type(index) is tuple else (index,)
+    return tuple([item if type(item) is int else _key(item) for item in items])
+
+
 _basic_index = eager(REGISTRY["basic_index"])
+_setitem_of_any = ops.FUNCTIONS["setitem_"]
 _getitem_of_any = refusing(COMPOSITES["getitem"].function, "x[index]")
 
 
 def _getitem(self: Tensor, index: Any) -> Tensor:
     """Part of the tensor: a view for ints, slices, None and Ellipsis; a copy for tensors, lists and masks."""
+    if OPEN and (found := answered(_getitem, (self, index), {})) is not UNSERVED:
+        return found
     kind = type(index)
     if kind is slice:
         return _basic_index(self, (("slice", index.start, index.stop, index.step),))
@@ -164,7 +185,7 @@ def _getitem(self: Tensor, index: Any) -> Tensor:
         return _basic_index(self, index)
     if kind is tuple:
         try:
-            return _basic_index(self, tuple([_key(item) for item in index]))
+            return _basic_index(self, _basic_key(index))
         except NotBasic:
             pass
     return _getitem_of_any(self, index)
@@ -172,6 +193,8 @@ def _getitem(self: Tensor, index: Any) -> Tensor:
 
 def _setitem(self: Tensor, index: Any, value: Any) -> None:
     """Write `value`, broadcast and cast, into part of the tensor."""
+    if OPEN and (found := answered(_setitem, (self, index, value), {})) is not UNSERVED:
+        return found
     if not isinstance(value, Tensor):
         if isinstance(value, (int, float, complex)):
             if isinstance(value, complex) and not self._meta.dtype.is_complex:
@@ -179,7 +202,17 @@ def _setitem(self: Tensor, index: Any, value: Any) -> None:
             value = lift(self._meta, value)
         else:
             value = tensor_of(np.asarray(value, self._meta.dtype.numpy))
-    ops.FUNCTIONS["setitem_"](self, index, value)
+    kind = type(index)
+    if (kind is int and self._meta.ndim) or kind is slice or kind is tuple:
+        try:
+            part = _basic_index(self, index if kind is int else _basic_key(index))
+        except NotBasic:
+            pass
+        else:
+            if value._meta.shape == part._meta.shape or not value._meta.ndim:  # others may not fit
+                _copy_from(part, value)
+                return
+    _setitem_of_any(self, index, value)
 
 
 def _iterate(self: Tensor) -> Iterator[Tensor]:
@@ -275,6 +308,8 @@ def _numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
         raise GradError(
             "numpy(): the tensor requires gradients, which an array can't follow", "use x.detach().numpy()"
         )
+    if type(self._data) is NoValues:
+        raise NoValuesError("numpy(): a tensor on the meta device has no values", f"tensor: {self._meta}")
     if modes.CHANGED:
         modes.tell("refuse", "numpy() handed out a tensor's memory")
     storage_of(self).expose()
@@ -307,12 +342,42 @@ def _to(
             dtype, device = arg._meta.dtype, arg._meta.device
         elif arg is not None and not isinstance(arg, bool):  # a flag is non_blocking or copy, by place
             raise ArgumentError(f"to(…): takes a dtype, a device or a tensor, not {type(arg).__name__}")
-    require_cpu(device)
+    place = device_of(device)
     if isinstance(dtype, type):
         dtype = dtypes.as_dtype(dtype) or dtype
+    if place is not None and place != self._meta.device:
+        return _moved(self, place, dtype or self._meta.dtype)
     if dtype is not None and dtype is not self._meta.dtype:
         return REGISTRY["cast"](self, dtype=dtype)
     return ops.clone(self) if copy else self
+
+
+def device_of(device: Any) -> Device | None:
+    """The device that is asked for, one that is there: the CPU or META.  Raises DeviceError."""
+    if device is None:
+        return None
+    place = Device(device)
+    if place.type == "meta":
+        return META
+    require_cpu(place)
+    return CPU
+
+
+def wanted_device(device: Any) -> Device:
+    """The device for a new tensor: the one that is asked for, else this thread's.  Raises DeviceError."""
+    if device is None:
+        return (modes.local.device if modes.CHANGED else None) or CPU
+    return device_of(device) or CPU
+
+
+def _moved(self: Tensor, place: Device, dtype: DType) -> Tensor:
+    """The tensor on another device: from the CPU to the meta device, as there is no way back."""
+    if place != META:
+        raise NoValuesError("to(device): a tensor on the meta device has no values to copy", f"{self._meta}")
+    if modes.CHANGED:
+        modes.tell("refuse", "a tensor was moved to the meta device")
+    kind = type_of(dtype, self._meta.shape, META)
+    return wrap(nothing(kind), kind)
 
 
 def require_cpu(device: Any) -> None:
@@ -331,18 +396,13 @@ def _type(self: Tensor, dtype: DType | None = None) -> Any:
     return f"lamina.{self._meta.dtype.name}" if dtype is None else _to(self, dtype)
 
 
-def _view(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """The same elements in another shape, view(2, 3), or the same bytes as another dtype, view(dtype)."""
-    try:
-        return _view_of_shape(self, *args, **kwargs)
-    except ArgumentError:
-        dtype = kwargs.get("dtype", args[0] if args else None)
-        if len(args) + len(kwargs) != 1 or not isinstance(dtype, DType):
-            raise
-    return _view_of_bytes(self, dtype)
+def _view_as_dtype(self: Tensor, args: tuple, kwargs: dict[str, Any]) -> Tensor | None:
+    """x.view(dtype): the same bytes as another dtype.  None for a view of another shape, which is an op."""
+    dtype = kwargs.get("dtype", args[0] if args else None)
+    return _view_of_bytes(self, dtype) if len(args) + len(kwargs) == 1 and isinstance(dtype, DType) else None
 
 
-_view_of_shape = ops.FUNCTIONS["view"]
+INSTEAD["view"] = _view_as_dtype
 
 
 def _view_of_bytes(self: Tensor, dtype: DType) -> Tensor:
@@ -376,7 +436,7 @@ def _view_of_bytes(self: Tensor, dtype: DType) -> Tensor:
 # ---- in place, by hand -------------------------------------------------------------------------------------
 def _zero(self: Tensor) -> Tensor:
     """Set every element to zero."""
-    return write(REGISTRY["fill"], (self,), {"value": 0})
+    return _fill_with(self, 0)
 
 
 def _fill_diagonal(self: Tensor, fill_value: int | float | bool, wrap: bool = False) -> Tensor:
@@ -402,13 +462,12 @@ def _fill(self: Tensor, value: Any) -> Tensor:
         if value._meta.ndim:
             raise ShapeError("fill_(value): value must be 0-d", f"value: {value._meta}")
         return write(REGISTRY["copy"], (self, value), {})
-    fill = REGISTRY["fill"]
-    return write(fill, *fill.bind(self, value))
+    return _fill_with(self, value)
 
 
 def _copy(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     """Write the values of `src`, broadcast and cast, into this tensor."""
-    return write(REGISTRY["copy"], (self, src), {})
+    return _copy_from(self, src)
 
 
 def _write_part(part: Tensor, value: Any) -> None:
@@ -520,42 +579,73 @@ def _deepcopy(self: Tensor, memo: dict) -> Tensor:
     if id(self) in memo:
         return memo[id(self)]
     data = wrap(self._data.copy(), self._meta)
-    made = Parameter(data, self.requires_grad) if isinstance(self, Parameter) else data
+    if isinstance(self, Parameter):  # as PyTorch's: without its gradient, and without what hangs on it
+        memo[id(self)] = made = type(self)(data, self.requires_grad)
+        return made
+    memo[id(self)] = made = retyped(data, type(self))
     if self._node is not None:
         made._node = leaf(made)
         if self.grad is not None:
             made.grad = _deepcopy(self.grad.detach(), memo)
-    memo[id(self)] = made
+    if fields(self):
+        vars(made).update(deepcopy(fields(self), memo))
     return made
 
 
 def _reduce(self: Tensor, protocol: int) -> tuple:
     if modes.CHANGED:
         modes.tell("refuse", "a tensor was pickled")
-    if not self.is_leaf:
-        raise GradError("only leaves can be pickled", f"tensor: {self._meta}", "use x.detach()")
     if isinstance(self, Parameter):
         return self.__reduce__()
     data = self._data
+    if type(data) is NoValues:
+        return (_restored_nowhere, (self._meta, self.requires_grad))
     raw = (data.tobytes(), self._meta.dtype.name, data.shape)
-    return (_restored, (*raw, self.requires_grad))
+    kind = () if type(self) is Tensor else (type(self),)
+    made = _restored, (*raw, self.requires_grad, *kind)
+    return (*made, fields(self)) if fields(self) else made
 
 
-def _restored(raw: bytes, dtype: str, shape: tuple, requires_grad: bool) -> Tensor:
+def _restored(raw: bytes, dtype: str, shape: tuple, requires_grad: bool, cls: type = Tensor) -> Tensor:
     array = np.frombuffer(bytearray(raw), dtypes.dtype_named(dtype).numpy).reshape(shape)
-    made = tensor_of(array)
+    made = retyped(tensor_of(array), cls)
     return made.requires_grad_() if requires_grad else made
 
 
+def _restored_nowhere(kind: Any, requires_grad: bool) -> Tensor:
+    made = wrap(nothing(kind), kind)
+    return made.requires_grad_() if requires_grad else made
+
+
+def _copy_object(self: Tensor) -> Tensor:
+    """Another tensor over the same memory, with the same attributes."""
+    if modes.CHANGED:
+        modes.tell("refuse", "a tensor was copied by copy.copy")
+    made = retyped(self.detach(), type(self))
+    if self._node is not None:
+        made.requires_grad_()
+    vars(made).update(fields(self))
+    return made
+
+
 def _cpu(self: Tensor) -> Tensor:
-    """The tensor on the CPU: itself."""
-    return self
+    """The tensor on the CPU: itself.  Raises NoValuesError for one on the meta device."""
+    return _to(self, CPU) if self._meta.device is not CPU else self
 
 
 def _cuda(self: Tensor, device: Any = None) -> Tensor:
     """The tensor on a CUDA device.  Raises DeviceError where there is none."""
     require_cpu("cuda" if device is None else device)
     return self
+
+
+_REVERSED = tuple(tuple(range(n))[::-1] for n in range(RANK + 1))
+_permute = eager(REGISTRY["permute"])
+
+
+def _turned(self: Tensor) -> Tensor:
+    """The tensor with its dimensions in reverse order."""
+    return _permute(self, _REVERSED[self._meta.ndim])
 
 
 def install() -> None:
@@ -566,16 +656,16 @@ def install() -> None:
         "item": _item, "tolist": _tolist, "__bool__": _truth, "__int__": _number(int),
         "__float__": _number(float), "__complex__": _number(complex), "__index__": _index,
         "numpy": _numpy, "__array__": _array, "to": _to,
-        "type": _type, "view": _view, "zero_": _zero, "fill_": _fill, "copy_": _copy,
+        "type": _type, "zero_": _zero, "fill_": _fill, "copy_": _copy,
         "fill_diagonal_": _fill_diagonal,
         "polygamma": lambda self, n: ops.polygamma(n, self),
         "polygamma_": lambda self, n: _copy(self, ops.polygamma(n, self)),
         "where": _where, "backward": _backward,
         "register_hook": _register_hook, "retain_grad": _retain_grad,
         "register_post_accumulate_grad_hook": _register_after, "__deepcopy__": _deepcopy,
-        "__reduce_ex__": _reduce, "cpu": _cpu, "cuda": _cuda,
+        "__reduce_ex__": _reduce, "__copy__": _copy_object, "cpu": _cpu, "cuda": _cuda,
         "retains_grad": property(lambda self: retained(self) is not None),
-        "T": property(lambda self: ops.permute(self, tuple(range(self._meta.ndim))[::-1])),
+        "T": property(_turned),
         "mT": property(lambda self: ops.transpose(self, -2, -1)),
         "mH": property(lambda self: ops.adjoint(self)),
         "H": property(lambda self: ops.conj(ops.t(self))),

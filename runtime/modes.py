@@ -29,7 +29,9 @@ WITHIN: set[weakref.ref[_Token]] = set()
 ORDINARY: dict[str, Any] = {
     "grad": True, "inference": False, "hook": None, "notice": None, "caller": None, "anomaly": False,
     "within": None, "levels": (), "autocast": None, "autocast_dtype": None,
+    "packing": None, "unpacked": None, "functions": (), "unanswered": False, "device": None,
 }  # fmt: skip
+_WATCHING = ("hook", "anomaly", "levels", "autocast", "packing", "functions")
 UNSERVED: Any = type("Unserved", (), {"__slots__": (), "__repr__": lambda self: "unserved"})()
 
 
@@ -54,7 +56,14 @@ class _Local(threading.local):
     within: called with (module, args, kwargs) ahead of a module's own call, made if it answers UNSERVED.
     autocast: the low precision that products are computed in (autocasting.py), or None.
     autocast_dtype: what blocks inside take for it unless they say another; None for bfloat16.
+    packing: the (pack, unpack) that stand between nodes and what they save (packing.py).
+    unpacked: why none may be opened, a text.
+    functions: the open modes that answer calls of functions, the innermost last (overriding.py).
+    device: where new tensors are made, if not on the CPU.
+    unanswered: classes derived from Tensor answer no calls.
     levels: the open function transforms that wrap tensors, the innermost last (see levels.py).
+    What follows from these: records, whether gradients are recorded; watched, whether an op is more to this
+    thread than its result and history.
     """
 
     grad = True
@@ -67,6 +76,13 @@ class _Local(threading.local):
     autocast: Any = None
     autocast_dtype: Any = None
     levels: tuple = ()
+    packing: tuple[Callable, Callable] | None = None
+    unpacked: str | None = None
+    functions: tuple = ()
+    unanswered: bool = False
+    device: Any = None
+    records = True
+    watched = False
 
     def __init__(self) -> None:
         self.base = {**ORDINARY}
@@ -107,7 +123,11 @@ def _settle(mine: dict[str, Any]) -> None:
     CHANGED.add(mark)  # before it is special, and until it is not
     if answers := state["within"] is not None:
         WITHIN.add(mark)
-    mine.update(state)
+    mine.update(
+        state,
+        records=state["grad"] and not state["inference"],
+        watched=any([state[each] for each in _WATCHING]),
+    )
     if answers:
         state["within"] = None
     elif WITHIN:
@@ -129,8 +149,7 @@ def _leave(mine: dict[str, Any], entry: tuple | None) -> None:
 def special() -> bool:
     """Whether this thread is in any but the ordinary state."""
     mine = local
-    plain = mine.grad and not mine.inference and not mine.anomaly and mine.hook is None
-    return not plain or bool(mine.levels) or mine.autocast is not None
+    return mine.watched or not mine.records
 
 
 def tell(kind: str, *what: Any) -> None:
@@ -179,7 +198,7 @@ def is_compiling() -> bool:
 
 def is_grad_enabled() -> bool:
     """Whether ops on this thread record gradients now."""
-    return not CHANGED or (local.grad and not local.inference)
+    return not CHANGED or local.records
 
 
 def is_inference_mode_enabled() -> bool:

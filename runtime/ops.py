@@ -12,9 +12,11 @@ from typing import Any
 from ..ir import ops as _records  # noqa: F401 - importing them enters them into the registry
 from ..ir.errors import ArgumentError
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
+from . import modes
 from .autocasting import autocasting
 from .dispatch import eager
-from .refusal import refusing
+from .overriding import OPEN, UNSERVED, answered
+from .refusal import refusing, require_flag
 from .tensor import Tensor
 
 # What PyTorch's factories take besides the record's own arguments, and the only values Lamina has for them.
@@ -31,18 +33,35 @@ def _factory(op: Op) -> Callable:
 
     @functools.wraps(run)
     def make(*args: Any, requires_grad: bool = False, **kwargs: Any) -> Any:
-        for name, allowed in _IGNORED.items():
-            if name in kwargs and kwargs.pop(name) not in allowed:
-                raise ArgumentError(f"{op.name}({name}=…) is not supported")
-        out = kwargs.get("out")
-        if isinstance(out, Tensor) and kwargs.get("dtype") is None and "dtype" in op.attrs:
-            kwargs["dtype"] = out.dtype
+        layout = None
+        if OPEN:
+            given = {**kwargs, "requires_grad": True} if requires_grad else kwargs
+            if (found := answered(make, args, given)) is not UNSERVED:
+                return found
+        if type(requires_grad) is not bool:
+            require_flag(op.name, "requires_grad", requires_grad)
+        for name, allowed in _IGNORED.items() if kwargs else ():
+            value = kwargs.pop(name, allowed[0])
+            if value not in allowed:
+                if name != "layout" or op.name not in _NOTHING or not str(value).startswith("sparse"):
+                    raise ArgumentError(f"{op.name}({name}=…) is not supported")
+                layout = value
+        if kwargs and isinstance(kwargs.get("out"), Tensor) and kwargs.get("dtype") is None:
+            if "dtype" in op.attrs:
+                kwargs["dtype"] = kwargs["out"].dtype
+        if modes.CHANGED and not op.operands and kwargs.get("device") is None:
+            if modes.local.device is not None:
+                kwargs["device"] = modes.local.device
         made = run(*args, **kwargs)
-        return made.requires_grad_() if requires_grad else made
+        if layout is not None:
+            made = made.to_sparse(layout=layout)
+        return made.requires_grad_(requires_grad) if requires_grad is not False else made
 
     return make
 
 
+# Factories whose result may be sparse: nothing is stored.
+_NOTHING = frozenset(("empty", "empty_like", "zeros", "zeros_like"))
 FUNCTIONS: dict[str, Callable] = {}
 
 
@@ -110,7 +129,7 @@ def is_offered(name: str) -> bool:
 # What scripts reach for that is not here, and what does instead.
 _ELSEWHERE = {
     **dict.fromkeys(("complex32", "chalf"), "its complex numbers have parts of 32 or 64 bits: complex64"),
-    **dict.fromkeys(("sparse", "sparse_coo_tensor", "sparse_csr_tensor"), "Lamina's tensors are dense"),
+    **dict.fromkeys(("sparse_bsr_tensor", "sparse_bsc_tensor"), "blocks are not built: sparse_csr_tensor is"),
     **dict.fromkeys(("distributed", "multiprocessing"), "Lamina runs in one process"),
 }
 

@@ -1,7 +1,8 @@
 """`out=`: results written into tensors that the caller gave, by one rule for every function.
 
-The function runs as ever, and what it returns is copied over: cast where the category allows it, resized
-where the shape is another.  No history goes into or out of it, so a call that wants gradients is refused.
+The function runs as ever, and what it returns is copied over: cast where the function and the category
+allow it, resized where the shape is another.  No history goes into or out of it, so a call that wants
+gradients is refused.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def into(name: str, function: Callable, args: tuple, kwargs: dict[str, Any], out
         if len(results) != len(targets) or isinstance(out, (tuple, list)) != isinstance(returned, tuple):
             raise ArgumentError(f"{name}(out=…): takes {len(results)} tensors, not {len(targets)}")
         for target, result in zip(targets, results, strict=True):
-            _leave(name, target, result)
+            _leave(name, target, result, name in EXACT or len(targets) > 1)
     if not isinstance(returned, tuple):
         return out
     return type(returned)(*targets) if hasattr(returned, "_fields") else targets
@@ -62,7 +63,22 @@ def _wants(values: Iterable[Any]) -> bool:
     )
 
 
-def _leave(name: str, target: Tensor, result: Tensor) -> None:
+# These select, order or multiply, and write a result as it is, as all with several results do.
+EXACT = frozenset((
+    "addbmm", "addmm", "addmv", "amax", "amin", "argmax", "argmin", "baddbmm", "bmm", "bucketize", "dot",
+    "gather", "index_add", "index_select", "inner", "lerp", "masked_select", "matmul", "mm", "msort", "mv",
+    "nonzero", "norm", "renorm", "scatter", "searchsorted", "softmax", "take", "take_along_dim", "tril",
+    "triu", "vdot", "where",
+))  # fmt: skip
+
+
+def _leave(name: str, target: Tensor, result: Tensor, exact: bool) -> None:
+    if exact and target._meta.dtype is not result._meta.dtype:
+        raise DTypeError(
+            f"{name}(out=…): a result of {result._meta.dtype} needs an out of that dtype, not of "
+            f"{target._meta.dtype}",
+            f"out: {target._meta}",
+        )
     if not category_at_least(target._meta.dtype, result._meta.dtype.category):
         raise DTypeError(
             f"{name}(out=…): a result of {result._meta.dtype} can't be written into {target._meta.dtype}",

@@ -26,6 +26,14 @@ _INTERNAL: set[str] = set()  # and to be the package's own machinery
 # Functions of the package whose frames stand for one of the user's, as an interpreter's loop does: by their
 # code, what tells from a frame which place it is.
 STANDS_FOR: dict[CodeType, Callable[[Any], Place]] = {}
+# The names of their files: a code's hash goes through all of it, which takes longer than an op.
+_FILES_OF_THESE: set[str] = set()
+
+
+def stand_for(code: CodeType, which: Callable[[Any], Place]) -> None:
+    """Say that frames of `code` stand for frames of the user's: `which` tells a frame's place."""
+    STANDS_FOR[code] = which
+    _FILES_OF_THESE.add(code.co_filename)
 
 
 def is_internal(filename: str) -> bool:
@@ -59,7 +67,7 @@ def here(frame: Any = None) -> Place:
         name = frame.f_code.co_filename
         while True:
             while name in _INTERNAL:
-                if frame.f_code in STANDS_FOR:
+                if name in _FILES_OF_THESE and frame.f_code in STANDS_FOR:
                     place = STANDS_FOR[frame.f_code](frame)
                     if not is_internal(place[0].co_filename):
                         return place
@@ -77,7 +85,8 @@ def users(frame: Any) -> Place:
     if not is_pythons(first[0].co_filename):
         return first
     while frame is not None:
-        stands = STANDS_FOR.get(frame.f_code)
+        code = frame.f_code
+        stands = STANDS_FOR.get(code) if code.co_filename in _FILES_OF_THESE else None
         place = (frame.f_code, frame.f_lasti) if stands is None else stands(frame)
         name = place[0].co_filename
         if not is_internal(name) and not is_pythons(name):

@@ -14,11 +14,14 @@ import numpy as np
 
 from ..ir.dtypes import on_default_change
 from ..ir.errors import DeviceError, LaminaError
-from ..ir.execute import executor
+from ..ir.execute import executor, with_attrs
 from ..ir.op import REGISTRY, Op, Rule
 from ..ir.shapes import fitting
-from ..ir.types import Type
+from ..ir.stretch import stretched
+from ..ir.types import CPU, Type, type_of
 from .kernels import Gradients, choose, choose_backward
+from .meta import META, on_cpu, place_of
+from .meta import kernel as kernel_of_nothing
 
 ndarray, asarray = np.ndarray, np.asarray
 OPERAND, OUTPUT, REST, NOTHING = range(4)  # what an entry of a recipe saves; REST: all of a variadic operand
@@ -36,12 +39,17 @@ class Plan:
     plain arrays; what they return fits the operands.  raw_vjp: the same for the general form, not fitted;
     unused: the cotangents of all outputs but the first.  simple: there is one visible output, no view.
     link: what a view made by this plan is, as a chain of one.  gradients: what may compute all of them at
-    once, on arrays that are not small.
+    once, on arrays that are not small.  writer: f(first array, others) that writes the result over the first,
+    which it fits; None until one was needed.
+
+    What is about gradients is worked out when an operand first wants one, as most plans that run once never
+    do: until then `flows` is None and the rest of it is not set.  (No `__getattr__` does it: a class that has
+    one makes Python read every attribute the slow way.)
     """
 
     __slots__ = (
         "op", "attrs", "types", "outs", "out", "kernel", "small", "rules", "sources", "floats", "flows",
-        "recipes", "link", "quick", "simple", "raw_vjp", "vjp", "unused", "gradients",
+        "recipes", "link", "quick", "simple", "raw_vjp", "vjp", "unused", "gradients", "writer",
     )  # fmt: skip
 
     foreign = False  # a custom function's stand-in for a plan says True: its backward is the user's code
@@ -55,7 +63,7 @@ class Plan:
     rules: tuple[Any, ...] | None
     sources: tuple[tuple[bool, int], ...]
     floats: tuple[bool, ...]
-    flows: bool
+    flows: bool | None
     recipes: dict[tuple[bool, ...], tuple | bool]
     link: tuple
     quick: tuple[Any, ...] | None
@@ -64,61 +72,79 @@ class Plan:
     vjp: Callable | None
     unused: tuple[None, ...]
     gradients: Gradients | None
+    writer: Callable | None
 
     def __init__(self, op: Op, types: tuple[Type | None, ...], attrs: dict[str, Any]):
         self.op, self.types, self.attrs = op, types, attrs
-        reference, self.outs = executor(op, types, attrs)
+        if any([t is not None and t.device is not CPU for t in types]) and place_of(op, types, attrs) == META:
+            _, outs = executor(op, tuple(map(on_cpu, types)), attrs)
+            self.outs = tuple([type_of(t.dtype, t.shape, META) for t in outs])
+            reference = None
+        else:
+            reference, self.outs = executor(op, tuple(map(on_cpu, types)), attrs)
         self.out = self.outs[0]
-        if self.out.device.type != "cpu":
+        if self.out.device is CPU or self.out.device.type == "cpu":
+            self.kernel = choose(op, types, attrs, self.outs, reference)
+        elif self.out.device == META:
+            self.kernel = kernel_of_nothing(op, self.outs)
+        else:
             raise DeviceError(f"{op.name}: there is no device {self.out.device} here", "use device='cpu'")
-        self.kernel = choose(op, types, attrs, self.outs, reference)
+        traits = op.traits
+        self.simple = len(self.outs) - len(op.hidden) == 1 and not traits.view and not traits.host
+        self.recipes, self.flows, self.writer = {}, None, None
+        if traits.view:
+            self.link = ((op.name, tuple(attrs.items())),)
+
+    def plan_gradients(self) -> bool:
+        """Fill in what is about gradients; of two threads at once each fills in the same.  Return `flows`."""
+        op, types, attrs = self.op, self.types, self.attrs
         everyone = [t for t in (*types, *self.outs) if t is not None]
         floats = [t.dtype for t in everyone if t.dtype.inexact]
         self.small = not op.traits.host and (
-            all(t.small or (not t.dtype.inexact and t.size <= 16_384) for t in everyone)
-            and all(d is floats[0] for d in floats)
+            all([t.small or (not t.dtype.inexact and t.size <= 16_384) for t in everyone])
+            and all([d is floats[0] for d in floats])
         )
         self.sources = tuple(
             (n in op.operands, op.operands.index(n) if n in op.operands else op.all_outputs.index(n))
             for n in op.saves
         )
         both = (*types, *self.outs)
-        self.rules = tuple(r and _compiled(r, op.saves, attrs, both) for r in op.rules) if op.rules else None
-        self.vjp = op.vjp
-        if op.complex == "analytic" and any(t.dtype.is_complex for t in everyone):
-            self._conjugate()
+        rules = tuple(r and _compiled(r, op.saves, attrs, both) for r in op.rules) if op.rules else None
+        vjp = op.vjp
+        if op.complex == "analytic" and any([t.dtype.is_complex for t in everyone]):
+            rules, vjp = self._conjugated(rules, vjp)
+        self.rules, self.vjp = rules, vjp
         visible = len(self.outs) - len(op.hidden)
-        self.simple = visible == 1 and not op.traits.view and not op.traits.host
         self.unused = (None,) * (len(self.outs) - 1)
-        self.quick, self.raw_vjp = None, None
-        if self.small and visible == 1:
-            self.raw_vjp = op.vjp
-            self.quick = op.quick_grad(both, attrs) if op.quick_grad else None
-            if self.quick is None and self.rules is not None:
-                fits = op.traits.elementwise and self.out.ndim > 0 and all(t is self.out for t in types)
-                self.quick = self.rules if fits else tuple(map(_fitted, self.rules, types))
-        inexact = any(t.dtype.inexact for t in self.outs[:visible])  # a cast to integers ends history
+        alone = self.small and visible == 1
+        quick = op.quick_grad(both, attrs) if alone and op.quick_grad else None
+        if alone and quick is None and rules is not None:
+            fits = op.traits.elementwise and self.out.ndim > 0 and all([t is self.out for t in types])
+            quick = rules if fits else tuple(map(_fitted, rules, types))
+        self.quick, self.raw_vjp = quick, op.vjp if alone else None
+        inexact = any([t.dtype.inexact for t in self.outs[:visible]])  # a cast to integers ends history
         self.floats = tuple(
             inexact and t is not None and t.dtype.inexact and op.differentiates(min(i, len(op.operands) - 1))
             for i, t in enumerate(types)
         )
-        self.flows, self.recipes = all(self.floats), {}
-        found = op.differentiable and not self.small
+        found = op.differentiable and not self.small and self.out.device is CPU
         self.gradients = choose_backward(op, types, attrs, self.outs) if found else None
-        self.link = ((op.name, tuple(attrs.items())),)
+        self.flows = all(self.floats)  # last, as it says that all are there
+        return self.flows
 
-    def _conjugate(self) -> None:
-        """Make the rules of an analytic function those of PyTorch's convention, dL/da + i dL/db.
+    def _conjugated(self, rules: tuple | None, vjp: Callable | None) -> tuple[tuple | None, Callable | None]:
+        """The rules of an analytic function, or its vjp, by PyTorch's convention, dL/da + i dL/db.
 
         That is g times conj(f'), where a rule gives g * f': so conj(conj(g) * f').  A rule that looks at the
         cotangent alone, and at no complex number, is the same without.
         """
         fixed = not any(isinstance(x, complex) for x in self.attrs.values())
-        if self.rules is not None:
-            pairs = zip(self.op.rules, self.rules, strict=True)
-            self.rules = tuple(f and (f if fixed and not r.arrays else _conjugating(f)) for r, f in pairs)
-        elif self.vjp is not None and (self.op.saves or not fixed):
-            self.vjp = _conjugating_vjp(self.vjp)
+        if rules is not None:
+            pairs = zip(self.op.rules, rules, strict=True)
+            return tuple(f and (f if fixed and not r.arrays else _conjugating(f)) for r, f in pairs), vjp
+        if vjp is not None and (self.op.saves or not fixed):
+            return rules, _conjugating_vjp(vjp)
+        return rules, vjp
 
     def recipe(self, needs: tuple[bool, ...]) -> tuple | bool:
         """What to save where these operands want a gradient: (kind, position) per entry of `op.saves`.
@@ -150,6 +176,23 @@ class Plan:
         return made
 
 
+def writer_of(plan: Plan) -> Callable:
+    """The function that `writer` is, made when it is first needed."""
+    op, kernel = plan.op, plan.kernel
+    if plan.out.device is not CPU:
+        return lambda *_: None
+    if op.write is not None:
+        return with_attrs(op.write, plan.attrs)
+    if type(kernel) is np.ufunc:
+        return lambda first, *others: kernel(first, *others, out=first)
+
+    def write(first: np.ndarray, *others: np.ndarray | None) -> None:
+        found = kernel(first, *others)
+        first[...] = found[0] if type(found) is tuple else found
+
+    return write
+
+
 def fit_array(h: Any, kind: Type) -> np.ndarray:
     """A cotangent in the shape and dtype of the operand it belongs to."""
     if type(h) is not ndarray:
@@ -159,7 +202,7 @@ def fit_array(h: Any, kind: Type) -> np.ndarray:
         if how is not None:
             dims, shape = how
             # asarray: NumPy makes scalars of 0-d sums
-            h = asarray(np.add.reduce(h, axis=dims)).reshape(shape) if dims else np.broadcast_to(h, shape)
+            h = asarray(np.add.reduce(h, axis=dims)).reshape(shape) if dims else stretched(h, shape)
     if h.dtype is not kind.dtype.numpy:
         h = h.astype(kind.dtype.numpy)
     return h

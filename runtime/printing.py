@@ -13,7 +13,6 @@ import numpy as np
 
 from ..ir import dtypes
 from ..ir.errors import ArgumentValueError
-from ..ir.op import REGISTRY
 from ..ir.types import CPU
 from . import modes
 from .tensor import Parameter, Tensor
@@ -167,22 +166,24 @@ def history(x: Tensor) -> str | None:
     node = x.grad_fn
     if node is None:
         return "requires_grad=True" if x.requires_grad else None
-    name = node.name
-    if REGISTRY.get(name) is not node.plan.op:  # a Function of the user's
-        return f"grad_fn=<{name}Backward>"
-    return f"grad_fn=<{''.join(part.capitalize() for part in name.split('_'))}Backward0>"
+    return f"grad_fn=<{node.name()}>"
 
 
 def spelled(x: Tensor, past: str | None = "") -> str:
     """The tensor as text; past: what is said of its history, where that isn't to be its own."""
     if modes.CHANGED:
         modes.tell("refuse", "a tensor was turned into text")
-    options, kind, prefix = _options, x._meta, "tensor("
+    options, kind = _options, x._meta
+    plain = type(x).__module__.startswith("lamina.")
+    prefix = "tensor(" if plain else f"{type(x).__name__}("
     default = dtypes.default_dtype()
     notes = []
     if kind.device != CPU:
         notes.append(f"device='{kind.device}'")
-    if not x._data.size:
+    if kind.device != CPU:
+        values, plain = "...", (default,)
+        notes.append(f"size={tuple(kind.shape)}")
+    elif not x._data.size:
         values, plain = "[]", (default,)
         if kind.ndim != 1:
             notes.append(f"size={kind.shape}")
@@ -194,18 +195,50 @@ def spelled(x: Tensor, past: str | None = "") -> str:
     if kind.dtype not in plain:
         notes.append(f"dtype={kind.dtype}")
     past = history(x) if past == "" else past
-    if past is not None:
-        notes.append(past)
-    text = prefix + values
+    return _noted(prefix + values, [*notes, *([past] if past else [])], options.linewidth) + ")"
+
+
+def _noted(text: str, notes: list[str], linewidth: int, break_first: bool = False) -> str:
+    """The text with notes behind it, wrapped; break_first: the first stands on a line of its own."""
+    indent = len("tensor(")
     used = len(text) - text.rfind("\n") + 1
     for note in notes:
-        if used + len(note) + 2 > options.linewidth:
-            text += ",\n" + " " * len(prefix) + note
-            used = len(prefix) + len(note)
+        if break_first or used + len(note) + 2 > linewidth:
+            text += ",\n" + " " * indent + note
+            used, break_first = indent + len(note), False
         else:
             text += ", " + note
             used += len(note) + 2
-    return text + ")"
+    return text
+
+
+def spelled_parts(
+    x: Tensor, parts: dict[str, Tensor], notes: list[str], layout: str, break_first: bool
+) -> str:
+    """A tensor made of tensors as text: the parts by name, then notes."""
+    if modes.CHANGED:
+        modes.tell("refuse", "a tensor was turned into text")
+    options, lines = _options, []
+    for name, part in parts.items():
+        opening = f"{name}=tensor("
+        data = part._data
+        shown = (
+            _values(data, len("tensor(") + len(opening), options)
+            if data.size
+            else f"[], size={part._meta.shape}"
+        )
+        lines.append(f"{opening}{shown})")
+    if x.dtype not in (
+        dtypes.default_dtype(),
+        dtypes.default_dtype().to_complex(),
+        dtypes.int64,
+        dtypes.bool_,
+    ):
+        notes = [*notes, f"dtype={x.dtype}"]
+    past = history(x)
+    notes = [*notes, f"layout=lamina.{layout}", *([past] if past else [])]
+    text = "tensor(" + (",\n" + " " * len("tensor(")).join(lines)
+    return _noted(text, notes, options.linewidth, break_first) + ")"
 
 
 def _repr(self: Tensor) -> str:
@@ -214,7 +247,7 @@ def _repr(self: Tensor) -> str:
 
 def _format(self: Tensor, spec: str) -> str:
     """A 0-d tensor formats as its number: f"{loss:.3f}"; others only without a format."""
-    if not self._meta.ndim and type(self) is Tensor:
+    if not self._meta.ndim and type(self) is Tensor and self._meta.device is CPU:
         if modes.CHANGED:
             modes.tell("refuse", "a tensor was turned into text")
         return format(_widened(self._data).item(), spec)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
 from ..ir.op import REGISTRY
 from ..ir.ops.random import draws
 from ..ir.shapes import sizes_of
+from ..ir.types import CPU
 from . import modes
 from .batched import drawn
 from .creation import as_tensor
@@ -31,7 +34,8 @@ from .generator import (
 )
 from .inplace import write
 from .levels import has_values
-from .methods import require_cpu
+from .meta import META
+from .methods import wanted_device
 from .refusal import refusing
 from .tensor import Tensor
 
@@ -78,29 +82,55 @@ def _sizes(name: str, size: tuple, given: Any) -> tuple:
     return found
 
 
-def _check(device: Any, layout: Any) -> None:
-    require_cpu(device)
+def _check(device: Any, layout: Any) -> bool:
+    """Whether nothing is to be drawn, as the numbers are to be on the meta device."""
+    place = wanted_device(device)
     if layout not in (None, "strided"):
         raise ArgumentError(f"layout {layout!r} is not supported")
+    return place == META
+
+
+def _nowhere(size: tuple, dtype: DType | None, requires_grad: bool) -> Tensor:
+    attrs = _EMPTY(size, dtype=dtype, device=META)[1]
+    return _finish(run_general(REGISTRY["empty"], (), attrs), requires_grad)
+
+
+_EMPTY = REGISTRY["empty"].bind
 
 
 def rand(
-    *size, generator=None, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False
+    *sizes,
+    size=None,
+    generator=None,
+    dtype=None,
+    device=None,
+    requires_grad=False,
+    layout=None,
+    pin_memory=False,
 ) -> Tensor:
     """Numbers drawn uniformly from [0, 1).  Shapes: rand(2, 3) and rand((2, 3)) are [2, 3]."""
-    _check(device, layout)
+    if _check(device, layout):
+        return _nowhere(_sizes("rand", size, None), dtype, requires_grad)
     return _finish(
-        draw("random_uniform", _sizes("rand", size, None), dtype=dtype, generator=generator), requires_grad
+        draw("random_uniform", _sizes("rand", sizes, size), dtype=dtype, generator=generator), requires_grad
     )
 
 
 def randn(
-    *size, generator=None, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False
+    *sizes,
+    size=None,
+    generator=None,
+    dtype=None,
+    device=None,
+    requires_grad=False,
+    layout=None,
+    pin_memory=False,
 ) -> Tensor:
     """Numbers from the standard normal distribution.  Shapes: randn(2, 3) and randn((2, 3)) are [2, 3]."""
-    _check(device, layout)
+    if _check(device, layout):
+        return _nowhere(_sizes("randn", size, None), dtype, requires_grad)
     return _finish(
-        draw("random_normal", _sizes("randn", size, None), dtype=dtype, generator=generator), requires_grad
+        draw("random_normal", _sizes("randn", sizes, size), dtype=dtype, generator=generator), requires_grad
     )
 
 
@@ -136,12 +166,14 @@ def randint(
         low, high, size = 0, low, high
     elif high is None:
         low, high = 0, low
-    _check(device, layout)
+    nowhere = _check(device, layout)
     if size is None or isinstance(size, int):
         raise ArgumentError("randint(low=0, high, size): size must be a tuple of ints")
     dtype = dtype or dtypes.int64
     low, high = _whole("randint: low", low), _whole("randint: high", high)
     _check_bounds("randint", low, high, dtype)
+    if nowhere:
+        return _nowhere(tuple(size), dtype, requires_grad)
     whole = dtypes.int64 if dtype.is_floating_point else dtype
     made = draw("random_integers", low, high, tuple(size), dtype=whole, generator=generator)
     return _finish(made.to(dtype), requires_grad)
@@ -149,7 +181,8 @@ def randint(
 
 def randperm(n, *, generator=None, dtype=None, device=None, requires_grad=False, layout=None) -> Tensor:
     """A random permutation of 0 ... n - 1."""
-    _check(device, layout)
+    if _check(device, layout):
+        return _nowhere((_whole("randperm: n", n),), dtype or dtypes.int64, requires_grad)
     return _finish(
         draw("random_permutation", _whole("randperm: n", n), dtype=dtype, generator=generator), requires_grad
     )
@@ -166,7 +199,8 @@ def rand_like(
     memory_format=None,
 ) -> Tensor:
     """`rand` with the shape and dtype of `input`."""
-    given = {"device": device, "generator": generator, "requires_grad": requires_grad, "layout": layout}
+    place = device or input.device
+    given = {"device": place, "generator": generator, "requires_grad": requires_grad, "layout": layout}
     return rand(tuple(input.shape), dtype=dtype or input.dtype, **given)
 
 
@@ -181,14 +215,15 @@ def randn_like(
     memory_format=None,
 ) -> Tensor:
     """`randn` with the shape and dtype of `input`."""
-    given = {"device": device, "generator": generator, "requires_grad": requires_grad, "layout": layout}
+    place = device or input.device
+    given = {"device": place, "generator": generator, "requires_grad": requires_grad, "layout": layout}
     return randn(tuple(input.shape), dtype=dtype or input.dtype, **given)
 
 
 def randint_like(input: Tensor, low, high=None, *, dtype=None, device=None, generator=None) -> Tensor:
     """`randint` with the shape and dtype of `input`."""
     low, high = (0, low) if high is None else (low, high)
-    given = {"device": device, "generator": generator}
+    given = {"device": device or input.device, "generator": generator}
     return randint(low, high, tuple(input.shape), dtype=dtype or input.dtype, **given)
 
 
@@ -388,8 +423,20 @@ METHODS = {
         multinomial,
     )
 }  # fmt: skip
+
+
+def _where_values_are(method: Callable) -> Callable:
+    """The method, which draws nothing for a tensor on the meta device."""
+
+    @functools.wraps(method)
+    def fill(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return self if self._meta.device is not CPU else method(self, *args, **kwargs)
+
+    return fill
+
+
 for _name, _method in METHODS.items():
-    setattr(Tensor, _name, refusing(_method))
+    setattr(Tensor, _name, refusing(_where_values_are(_method) if _name[-1] == "_" else _method))
 
 FUNCTIONS = {
     f.__name__: refusing(f, takes_out=True)

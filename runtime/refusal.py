@@ -22,8 +22,9 @@ import ml_dtypes
 import numpy as np
 
 from ..ir.errors import ArgumentError, ArgumentValueError, DimError, LaminaError, OutOfMemoryError
+from .overriding import OPEN, UNSERVED, answered, met_late
 from .places import STANDS_FOR, is_internal, is_pythons
-from .tensor import Tensor
+from .tensor import Tensor, tensor_of
 
 # What is told as what, the first that fits.  Others stay as they are.
 TOLD: tuple[tuple[type[Exception], type[LaminaError]], ...] = (
@@ -38,7 +39,9 @@ TOLD: tuple[tuple[type[Exception], type[LaminaError]], ...] = (
     (ArithmeticError, ArgumentValueError),
     (UnboundLocalError, ArgumentValueError),  # a variable that no branch set
 )
-_LIBRARIES = tuple(os.path.dirname(os.path.abspath(str(m.__file__))) + os.sep for m in (np, ml_dtypes))
+_PLACES = [os.path.dirname(os.path.abspath(str(m.__file__))) for m in (np, ml_dtypes)]
+_PLACES.append(os.path.join(os.path.dirname(_PLACES[0]), "scipy"))  # which is not loaded for this
+_LIBRARIES = tuple(place + os.sep for place in _PLACES)
 
 
 def _is_users(traceback: TracebackType | None) -> bool:
@@ -127,6 +130,26 @@ def given(function: Callable, args: tuple, kwargs: dict) -> dict[str, Any]:
     return found
 
 
+def flags_of(function: Callable) -> tuple[tuple[int, str], ...]:
+    """The arguments of a function that are True or False where they are left out: place and name."""
+    named = enumerate(signature(function).parameters.values())
+    return tuple((at, p.name) for at, p in named if type(p.default) is bool)
+
+
+def require_flag(call: str, name: str, value: Any) -> None:
+    """Refuse what is no bool, nor a number that stands for one.  Raises ArgumentError."""
+    if not isinstance(value, (bool, int, np.bool_)) and not getattr(value, "ndim", 1) == 0:
+        raise ArgumentError(f"{call}({name}): must be a bool, not {type(value).__name__}")
+
+
+def require_flags(call: str, flags: tuple, args: tuple, kwargs: dict[str, Any]) -> None:
+    """`require_flag` for each of these arguments of a call."""
+    for at, name in flags:
+        value = args[at] if at < len(args) else kwargs.get(name, False)
+        if value is not None and type(value) is not bool:
+            require_flag(call, name, value)
+
+
 # out.py's: into(name, function, args, kwargs, out) calls a function and leaves its results in tensors.
 writer_of_out: list[Callable] = []
 
@@ -138,17 +161,27 @@ def refusing(function: Callable, call: str | None = None, takes_out: bool = Fals
     takes_out: it has `out=` besides its own arguments.
     """
     name = call or function.__name__
+    room = getattr(function, "__module__", None) or ""
+    flags = flags_of(function) if room.startswith(("lamina.runtime", "lamina.ir")) else ()
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if OPEN and (found := answered(wrapper, args, kwargs)) is not UNSERVED:
+            return found
+        if flags:
+            require_flags(name, flags, args, kwargs)
         if takes_out and "out" in kwargs:
             out = kwargs.pop("out")
             if out is not None:
                 # Not by `wrapper`: who looks through closures for code of the user's would go in circles.
                 return writer_of_out[0](name, refusing(function, name), args, kwargs, out)
+        if takes_out and args and type(args[0]) is np.ndarray:  # as operators take it: as a tensor
+            args = (tensor_of(args[0]), *args[1:])
         try:
             return function(*args, **kwargs)
         except Exception as error:
+            if (found := met_late(wrapper, args, kwargs)) is not UNSERVED:
+                return found
             refuse(error, name, function, args, kwargs)
 
     return wrapper

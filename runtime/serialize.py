@@ -29,7 +29,10 @@ from ..ir.ops.complex import pairs as parted
 from ..ir.own_files import replacing
 from ..ir.types import Device
 from . import modes
+from .compound import Compound
+from .meta import NoValues, NoValuesError
 from .methods import require_cpu
+from .sparse_tensor import Sparse, restored
 from .tensor import Parameter, Size, Tensor, tensor_of, wrap
 
 Target = str | os.PathLike | IO[bytes]
@@ -74,8 +77,19 @@ class _Writer:
             return float(value) if math.isfinite(value) else {"float": repr(float(value))}
         if kind is complex:
             return {"complex": [self.write(value.real, path), self.write(value.imag, path)]}
+        if isinstance(value, Sparse):
+            return {"sparse": [self.write(part, _below(path, "parts")) for part in value.parts()]}
+        if isinstance(value, Compound):
+            raise ArgumentError(
+                f"save(obj): {path or 'obj'} is a {value.what} tensor",
+                "save its values, and what says where they are",
+            )
         if isinstance(value, Tensor):
             wide = value._meta.dtype is dtypes.complex128
+            if type(value._data) is NoValues:
+                raise NoValuesError(
+                    f"save(…): {path} is on the meta device and has no values", f"tensor: {value._meta}"
+                )
             made: dict[str, Any] = {"tensor": self._entry(parted(value._data) if wide else value._data, path)}
             if wide:
                 made["pairs"] = True
@@ -158,6 +172,7 @@ class _Reader:
             "array": lambda name: self._entries[name],
             "pairs_array": lambda name: _of_pairs(self._entries[name]),
             "complex": lambda parts: complex(*self._items(parts)),
+            "sparse": lambda parts: restored(*self._items(parts)),
         }
 
     def read(self, found: Any) -> Any:

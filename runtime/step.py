@@ -17,11 +17,15 @@ from ..ir.errors import ArgumentError, GradError, InplaceError, ShapeError
 from ..ir.locks import fork_safe_lock
 from ..ir.op import REGISTRY
 from ..ir.shapes import fitting
-from ..ir.types import Type, type_of
+from ..ir.types import CPU, Type, type_of
 from . import modes
 from .changes import advance_contents
+from .compound import NoArray, dense_gradient
 from .graph import Edge, Leaf, Node, Port
 from .memory import is_alone
+from .meta import NoValues
+from .meta import array as nothing
+from .packing import Opened, Packing
 from .places import line_of, spell
 from .plan import fit_array
 from .storage import Storage
@@ -96,13 +100,13 @@ def refuse_nan(node: Node, cotangents: Sequence[Any]) -> None:
     for i, h in enumerate(cotangents):
         array = h._data if isinstance(h, Tensor) else h
         if array is not None and np.isnan(array).any():
-            raise GradError(f"the gradient of {node.name} to operand {i} is NaN")
+            raise GradError(f"the gradient of {node.op_name} to operand {i} is NaN")
 
 
 def noted(error: Exception, node: Node) -> Exception:
     """The error of a gradient rule, with the line whose gradient it was."""
     if not any("while differentiating" in n for n in getattr(error, "__notes__", ())):
-        error.add_note(f"while differentiating {node.name}  {spell(node.place)}")
+        error.add_note(f"while differentiating {node.op_name}  {spell(node.place)}")
     return error
 
 
@@ -132,6 +136,8 @@ def fit_tensor(h: Tensor, kind: Type) -> Tensor:
 def unpack(n: Node, create: bool) -> tuple:
     """What `n` saved, as tensors; with their histories where `create`."""
     plan, found = n.plan, []
+    origin = n.origin if type(n) is Opened else n
+    owned = plan.foreign  # the user's own code asks for leaves by identity
     stores = iter(n.guards[::2])  # of what was saved, in that order, but of hidden outputs
     for value, (is_operand, at) in zip(n.saved or (None,) * len(plan.sources), plan.sources, strict=True):
         if value is None:
@@ -149,12 +155,16 @@ def unpack(n: Node, create: bool) -> tuple:
                 )
             )
         elif is_operand:
-            found.append(_rebuilt(value, plan.types[at], n.edges[at] if create else None, next(stores)))
+            edge = n.edges[at] if create else None
+            x = edge.owner() if owned and type(edge) is Leaf else None
+            store = next(stores)
+            same = x is not None and x._data is value and x._storage is store
+            found.append(x if same else _rebuilt(value, plan.types[at], edge, store))
         else:
             kind, hidden = plan.outs[at], at >= len(plan.op.outputs)
             edge = None
             if create and kind.dtype.inexact:
-                edge = n if at == 0 and len(plan.op.outputs) == 1 else Port(n, at)
+                edge = origin if at == 0 and len(plan.op.outputs) == 1 else Port(origin, at)
             found.append(_rebuilt(value, kind, edge, None if hidden else next(stores)))
     return tuple(found)
 
@@ -179,6 +189,8 @@ _kinds = {d.numpy: d for d in EVERY}
 
 def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
     """The cotangents of the operands of `n`, fitted; `g` is its cotangent, or a list of one per output."""
+    if type(n) is Packing:
+        n = n.opened()
     plan, edges = n.plan, n.edges
     if plan.foreign:
         user_code(create)
@@ -203,7 +215,7 @@ def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
             made = iter(found)
             return [wrap(next(made), t) if need else None for need, t in zip(needs, types, strict=True)]
     gs = [as_tensor(x) for x in gs]
-    saved = unpack(n, create)
+    saved = unpack(n, create or plan.foreign)
     if plan.rules is not None:
         hs = [rule(gs[0], saved) if need else None for rule, need in zip(plan.rules, needs, strict=True)]
     else:
@@ -213,6 +225,46 @@ def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
         fit_tensor(as_tensor(h), t) if need and h is not None else None
         for h, t, need in zip(hs, types, needs, strict=True)
     ]
+
+
+def without_parts(g: Any) -> Any:
+    """A node's cotangent, or a list of one per output, as ordinary tensors: only leaves take a sparse one."""
+    return [*map(dense_gradient, g)] if type(g) is list else dense_gradient(g)
+
+
+BEFORE, AFTER = "before", "after"  # keys of a node's own hooks, beside those of its outputs
+
+
+def _listed(given: Any, old: Sequence[Any], what: str) -> list:
+    """What a node's hook returned in place of gradients, as a list as long as theirs."""
+    found = [*given] if isinstance(given, (tuple, list)) else [given]
+    if len(found) != len(old) or not all(x is None or isinstance(x, Tensor) for x in found):
+        raise ArgumentError(f"a {what} of a node must return {len(old)} tensors or None, or None alone")
+    return found
+
+
+def run_prehooks(e: Node | Leaf, g: Any, create: bool) -> Any:
+    """Hand the cotangents of a node to its own hooks; what they return takes their place."""
+    user_code(create)
+    for hook in tuple((e.hooks or {}).get(BEFORE, ())):
+        gs = [as_tensor(x) for x in (g if type(g) is list else [g])]
+        found = modes.call_user(hook, tuple(gs))
+        if found is not None:
+            gs = _listed(found, gs, "prehook")
+            g = gs if type(g) is list else gs[0]
+    return g
+
+
+def run_posthooks(e: Node | Leaf, hs: Sequence[Any], g: Any, create: bool) -> Sequence[Any]:
+    """Hand what a node's step gave to its own hooks; what they return takes its place."""
+    user_code(create)
+    gs = tuple([as_tensor(x) for x in (g if type(g) is list else [g])])
+    for hook in tuple((e.hooks or {}).get(AFTER, ())):
+        hs = [as_tensor(h) for h in hs]
+        found = modes.call_user(hook, tuple(hs), gs)
+        if found is not None and hs:
+            hs = _listed(found, hs, "hook")
+    return hs
 
 
 def run_hooks(e: Edge, g: Any, create: bool) -> Any:
@@ -242,7 +294,9 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
         return
     if modes.CHANGED:
         modes.tell("gradients", e)
-    if create:
+    if e.kind.device is not CPU:
+        e.grad = wrap(nothing(e.kind), e.kind)
+    elif create:
         g = as_tensor(g)
         with accumulating:
             e.grad = REGISTRY["clone"](g) if e.grad is None else e.grad + g
@@ -255,31 +309,35 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
         else:
             old.add_(g)
     else:
-        # Ours alone: one reference from our caller's variable, and no other array over the same memory.
-        references = counted(g)
-        if type(g) is ndarray:
-            array, alone = g, references <= ARRAY_ALONE
-        else:
-            array, alone = g._data, references[0] <= TENSOR_ALONE[0] and references[1] <= TENSOR_ALONE[1]
-        alone = (
-            alone
-            and array.flags.writeable
-            and array.flags.c_contiguous
-            and (array.base is None or is_alone(array))
-        )
-        with accumulating:
-            old = e.grad
-            if old is None:
-                made = e.grad = new(Tensor)
-                made._data, made._meta = array if alone else array.copy(), e.kind
-                made._edge = made._storage = made._view = None
-            elif old._edge is not None or not old._data.flags.writeable:
-                e.grad = wrap(asarray(old._data + array), e.kind)
+        try:
+            # Ours alone: one reference from our caller's variable, and no other array over the same memory.
+            references = counted(g)
+            if type(g) is ndarray:
+                array, alone = g, references <= ARRAY_ALONE
             else:
-                np.add(old._data, array, out=old._data)
-                if old._storage is not None:
-                    old._storage.version += 1
-                    advance_contents()
+                array, alone = g._data, references[0] <= TENSOR_ALONE[0] and references[1] <= TENSOR_ALONE[1]
+            alone = (
+                alone
+                and array.flags.writeable
+                and array.flags.c_contiguous
+                and (array.base is None or is_alone(array))
+            )
+            with accumulating:
+                old = e.grad
+                if old is None:
+                    made = e.grad = new(Tensor)
+                    made._data, made._meta = array if alone else array.copy(), e.kind
+                    made._edge = made._storage = made._view = None
+                elif old._edge is not None or not old._data.flags.writeable:
+                    e.grad = wrap(asarray(old._data + array), e.kind)
+                else:
+                    np.add(old._data, array, out=old._data)
+                    if old._storage is not None:
+                        old._storage.version += 1
+                        advance_contents()
+        except NoArray:  # a gradient of some rows, or beside one
+            with accumulating:
+                e.grad = g if e.grad is None else e.grad.detach() + as_tensor(g)
     if e.after:
         user_code(create)
         for hook in tuple(e.after):
@@ -307,4 +365,6 @@ def plus(a: Any, b: Any) -> Any:
 def add_into(total: Any, h: Any) -> None:
     """Add a cotangent into a sum of cotangents."""
     array = total if type(total) is ndarray else total._data
-    np.add(array, h if type(h) is ndarray else h._data, out=array)
+    if type(array) is NoValues:
+        return
+    np.add(array, h if type(h) is ndarray else dense_gradient(h)._data, out=array)

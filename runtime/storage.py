@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import changes
 from .changes import advance_contents
 from .places import Place
 
@@ -29,7 +30,7 @@ class Storage:
         """Note a write, after it was done."""
         self.version += 1
         self.writer = writer
-        advance_contents()
+        changes.contents = next(changes.numbers)
 
     def expose(self) -> None:
         """Note that others see the memory from now on, and may write it."""

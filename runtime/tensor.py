@@ -6,6 +6,7 @@ methods.py.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from ..ir.types import CPU, Device, Type, type_of
 from . import modes
 from .changes import advance_objects
 from .graph import Edge, Leaf, Node, Owner, Port, hooks_of
+from .layouts import Layout, strided
+from .meta import strides
 from .storage import Apart, Storage
 
 new = object.__new__
@@ -57,8 +60,8 @@ class Tensor:
     """
 
     # _resting: the leaf of a tensor that stopped requiring gradients, which mostly isn't set; see
-    # requires_grad_.
-    __slots__ = ("_data", "_meta", "_edge", "_storage", "_view", "_resting", "__weakref__")
+    # requires_grad_.  __dict__: what users hang on a tensor, made when something is.
+    __slots__ = ("_data", "_meta", "_edge", "_storage", "_view", "_resting", "__weakref__", "__dict__")
 
     _data: np.ndarray
     _meta: Type
@@ -77,13 +80,15 @@ class Tensor:
         kind = (dtype or dtypes.default_dtype()).numpy
         sizes = args[0] if len(args) == 1 and isinstance(args[0], Size) else args
         if sizes and all(isinstance(n, int) for n in sizes):
-            return tensor_of(np.zeros(tuple(sizes), kind))
+            return retyped(tensor_of(np.zeros(tuple(sizes), kind)), cls)
         if len(args) > 1 or not hasattr(args[0] if args else (), "__len__"):
             raise ArgumentError(
                 "Tensor(…): takes sizes, or one sequence of numbers", "lamina.tensor(2.0) is 0-d"
             )
         data = args[0] if args else ()
-        return tensor_of(np.array(data._data if isinstance(data, Tensor) else data, dtype=kind))
+        if cls is not Tensor and isinstance(data, Tensor):
+            return retyped(Tensor.detach(data), cls)
+        return retyped(tensor_of(np.array(data._data if isinstance(data, Tensor) else data, dtype=kind)), cls)
 
     # ---- what it is ----
     @property
@@ -111,11 +116,19 @@ class Tensor:
         return self._data.nbytes
 
     @property
-    def layout(self) -> str:
-        return "strided"
+    def layout(self) -> Layout:
+        return strided
 
-    is_cpu = True
-    is_cuda = is_sparse = is_quantized = is_meta = False
+    is_cuda = is_sparse = is_sparse_csr = is_quantized = False
+    is_nested = is_mkldnn = is_mps = is_xpu = is_xla = is_ipu = is_hpu = is_mtia = is_maia = is_vulkan = False
+
+    @property
+    def is_cpu(self) -> bool:
+        return self._meta.device.type == "cpu"
+
+    @property
+    def is_meta(self) -> bool:
+        return self._meta.device.type == "meta"
 
     def size(self, dim: int | None = None) -> Size | int:
         """The shape, or its entry `dim`."""
@@ -126,9 +139,9 @@ class Tensor:
     def _dim(self, name: str, dim: int) -> int:
         rank = self._meta.ndim
         if not -rank <= dim < rank:
-            from_to = f"[{-rank}, {rank - 1}]" if rank else "empty"
+            from_to = f"[{-rank}, {rank - 1}]" if rank else "[]"
             raise DimError(
-                f"{name}(dim): dim {dim} is out of range, which is {from_to}", f"tensor: {self._meta}"
+                f"{name}(dim): Dimension out of range: dim {dim} is not in {from_to}", f"tensor: {self._meta}"
             )
         return dim
 
@@ -150,6 +163,9 @@ class Tensor:
 
     def stride(self, dim: int | None = None) -> tuple[int, ...] | int:
         """Steps between neighbours of each dimension (or of `dim`), in elements."""
+        if self._meta.device is not CPU:
+            steps = strides(self._meta)
+            return steps if dim is None else steps[self._dim("stride", dim)]
         found = tuple(s // self._data.itemsize for s in self._data.strides)
         return found if dim is None else found[self._dim("stride", dim)]
 
@@ -167,11 +183,13 @@ class Tensor:
         """The address of the first element."""
         if modes.CHANGED:
             modes.tell("refuse", "data_ptr() was asked for, which differs from call to call")
+        if self._meta.device is not CPU:
+            return 0
         return self._data.__array_interface__["data"][0]
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
         """Whether the elements lie row by row without gaps."""
-        return self._data.flags.c_contiguous
+        return self._data.flags.c_contiguous or self._meta.device is not CPU
 
     def is_floating_point(self) -> bool:
         return self._meta.dtype.is_floating_point
@@ -245,7 +263,16 @@ class Tensor:
     @property
     def grad(self) -> Tensor | None:
         node = self._node or getattr(self, "_resting", None)
+        kept = None
         found = node.grad if type(node) is Leaf else kept.grad if (kept := retained(self)) else None
+        if found is None and type(node) is not Leaf and self._node is not None and kept is None:
+            if modes.CHANGED:
+                modes.tell("refuse", "a warning was given")
+            warnings.warn(
+                "the .grad of a tensor that is no leaf was read: backward() fills it after retain_grad()",
+                UserWarning,
+                stacklevel=2,
+            )
         if modes.CHANGED:
             self._tell_of_gradient(found)
         return found
@@ -374,7 +401,7 @@ class Tensor:
 class Parameter(Tensor):
     """A tensor that a module owns and an optimizer updates."""
 
-    __slots__ = ("__dict__",)
+    __slots__ = ()
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True):
         made = new(cls)
@@ -386,14 +413,37 @@ class Parameter(Tensor):
             data._storage = Storage()
         made._data, made._meta, made._storage, made._view = data._data, data._meta, data._storage, None
         made._node = None
+        if not isinstance(requires_grad, (bool, int)):
+            raise ArgumentError(
+                f"Parameter(requires_grad): must be a bool, not {type(requires_grad).__name__}"
+            )
         return made.requires_grad_(requires_grad)
 
     def __reduce__(self):
-        return (_restore_parameter, (wrap(self._data, self._meta), self.requires_grad))
+        restored = _restore_parameter, (wrap(self._data, self._meta), self.requires_grad, type(self))
+        return (*restored, fields(self)) if fields(self) else restored
 
 
-def _restore_parameter(data: Tensor, requires_grad: bool) -> Parameter:
-    return Parameter(data, requires_grad)
+def _restore_parameter(data: Tensor, requires_grad: bool, cls: type = Parameter) -> Parameter:
+    return cls(data, requires_grad)
+
+
+def retyped(x: Tensor, cls: type) -> Any:
+    """The same memory and history as a tensor of another class; `x` itself where it is of that already."""
+    if type(x) is cls:
+        return x
+    made = new(cls)
+    made._data, made._meta, made._edge = x._data, x._meta, x._edge
+    made._storage, made._view = x._storage, x._view
+    return made
+
+
+_fields_of = vars(Tensor)["__dict__"].__get__
+
+
+def fields(x: Tensor) -> dict[str, Any]:
+    """What a user hung on a tensor, by name."""
+    return _fields_of(x)
 
 
 class Retained:

@@ -18,6 +18,7 @@ from ..op import composite
 from ..sample import Operand, Sample, unary_samples
 from ..shapes import dim_of
 from .arithmetic import maximum, minimum, square
+from .cast import dtype_of
 from .compare import where
 from .math import erf, exp, expm1, log1p, sigmoid, tanh
 from .view import narrow, reshape
@@ -127,12 +128,21 @@ def prelu(input, weight):
     return _prelu(input, weight)
 
 
+def _as_of(input: Any, number: Any) -> Any:
+    """A number without its fraction beside integers, and within what these reach."""
+    dtype = dtype_of(input)
+    if dtype.category != "int":
+        return number
+    reach = np.iinfo(dtype.numpy)
+    return int(min(max(number, int(reach.min)), int(reach.max)))
+
+
 def bind_threshold(input, threshold, value):
     """Keep what is above `threshold` and put `value` elsewhere.  NaN stays NaN.
 
-    Raises DTypeError for integers.
+    Of integers, both numbers are cut to such.
     """
-    return (input,), {"threshold": threshold, "value": value}
+    return (input,), {"threshold": _as_of(input, threshold), "value": _as_of(input, value)}
 
 
 threshold = elementwise(
@@ -140,10 +150,10 @@ threshold = elementwise(
     lambda input, *, threshold, value: where(input <= threshold, value, input),
     bind=bind_threshold,
     attrs=("threshold", "value"),
-    dtypes="float",
+    dtypes="number",
     method=False,
     samples=lambda: [
-        Sample((Operand(s, away_from=(1.0,)), 1, -3)) for s in ((), (0,), (1,), (17,), (33,), (3, 17))
+        Sample((Operand(s, away_from=(1.0,)), 1, 3)) for s in ((), (0,), (1,), (17,), (33,), (3, 17))
     ],
     grad=lambda g, input, threshold: where(input <= threshold, 0.0, g),
 )
@@ -367,11 +377,11 @@ tanhshrink = elementwise(
 def bind_hardtanh(input, min_val=-1.0, max_val=1.0):
     """Limit to the range from `min_val` to `max_val`.  NaN stays NaN; the gradient is 0 at the limits.
 
-    Raises ArgumentValueError for an empty range.
+    Of integers, both numbers are cut to such.  Raises ArgumentValueError for an empty range.
     """
     if min_val > max_val:
         raise ArgumentValueError(f"hardtanh: min_val must not exceed max_val ({min_val} > {max_val})")
-    return (input,), {"min_val": min_val, "max_val": max_val}
+    return (input,), {"min_val": _as_of(input, min_val), "max_val": _as_of(input, max_val)}
 
 
 hardtanh = elementwise(
@@ -380,7 +390,7 @@ hardtanh = elementwise(
     bind=bind_hardtanh,
     reference=lambda input, *, min_val, max_val: np.minimum(np.maximum(input, min_val), max_val),
     attrs=("min_val", "max_val"),
-    dtypes="float",
+    dtypes="number",
     method=False,
     samples=_samples(-1.0, 1.0, min_val=-2.0, max_val=0.5),
     grad=lambda g, input, min_val, max_val: where((input > min_val) & (input < max_val), g, 0.0),

@@ -14,17 +14,13 @@ from ..op import REGISTRY, Traits, composite, define
 from ..sample import Operand, Sample
 from ..shapes import broadcast_shapes, dim_of
 from ..types import Shape, Type
+from .cast import type_as
 from .compare import where
-from .gather import gather, scatter, ungather
+from .gather import gather, lined, scatter, ungather
 from .index import add_into, check_index_dtype, check_places, counted_places, index_put
 from .index import index as pick
+from .reduce import sum
 from .view import expand, reshape, unsqueeze
-
-
-def _named(op: str, input: Any, dim: int) -> int:
-    if not input.ndim:
-        raise DimError(f"{op}: a 0-d operand has no dimension to index")
-    return dim_of(op, dim, input.ndim)
 
 
 def _line(op: str, index: Type) -> None:
@@ -37,6 +33,7 @@ def _line(op: str, index: Type) -> None:
 def along(index: Any, dim: int, shape: tuple) -> Any:
     """A list of places of `dim` as the index that `gather` and `scatter` take: a place for each element.
 
+    Of a 0-d tensor, which counts as one of one element, that is the list itself.
     These refuse negative places, as `index_select` and its kin do; `index_put` counts them from the end.
     """
     count = index.shape[0] if index.ndim else 1
@@ -54,36 +51,46 @@ def _places(shape: tuple) -> Operand:
     return Operand(shape, 0, 2, category="int")
 
 
+_FIRST = Operand((1,), 0, 1, category="int")  # the one place of a 0-d tensor
+
+
 # One more dimension's slices: (input, dim, index, source) of every sample below
 _CASES = (
     ((0, 2), 1, (0,), (0, 0)), ((2,), 0, (1,), (1,)), ((17,), 0, (3,), (3,)), ((33,), -1, (5,), (5,)),
     ((3, 4), 1, (2,), (3, 2)), ((2, 3, 4), -2, (1,), (2, 1, 4)), ((1, 1), 0, (0,), (0, 1)),
 )  # fmt: skip
-_ZERO_D = {"0-d": "needs a dimension to index"}
 
 
 def bind_index_select(input, dim, index):
     """Take slices of a dimension in the order of a list of places.
 
-    Shapes: [..., n, ...], [k] -> [..., k, ...].
+    Shapes: [..., n, ...], [k] -> [..., k, ...]; of a 0-d input, one place and a 0-d result.
     Raises DimError for a place outside of [0, n), ShapeError, DTypeError.
     """
-    return (input, index), {"dim": _named("index_select", input, dim)}
+    return (input, index), {"dim": dim_of("index_select", dim, input.ndim)}
 
 
 def _infer_select(input: Type, index: Type, *, dim: int) -> Type:
     _line("index_select", index)
     size = index.shape[0] if index.ndim else 1
+    if not input.ndim:
+        if size != 1:
+            raise ShapeError(f"index_select: a 0-d input has one place to take, not {size}")
+        return input
     return input.with_shape((*input.shape[:dim], size, *input.shape[dim + 1 :]))
 
 
 def _selected(input: np.ndarray, index: np.ndarray, *, dim: int) -> np.ndarray:
     index = np.reshape(index, (-1,))
-    check_places("index_select", index, dim, input.shape[dim])
-    return input.take(index, dim)
+    check_places("index_select", index, dim, lined(input).shape[dim])
+    return input.take(index, dim) if input.ndim else input.copy()
 
 
 def _build_select(k: Any, input: Any, index: Any, *, dim: int) -> None:
+    if not input.ndim:
+        k.parallel()
+        k.store(input[()], at=())
+        return
     size = index.shape[0] if index.ndim else 1
     axes = k.parallel(*input.shape[:dim], size, *input.shape[dim + 1 :])
     place = index[axes[dim]] if index.ndim else index[()]
@@ -103,8 +110,10 @@ index_select = define(
     ),
     lower=lowering.kernel(_build_select),
     traits=Traits(movement=True, refuses=True),
-    samples=lambda: [Sample((Operand(shape), dim, _places(k))) for shape, dim, k, _ in _CASES],
-    inapplicable=_ZERO_D,
+    samples=lambda: [
+        Sample((Operand(()), 0, _FIRST)),
+        *(Sample((Operand(shape), dim, _places(k))) for shape, dim, k, _ in _CASES),
+    ],
 )
 
 
@@ -112,7 +121,7 @@ def _infer_written(op: str):
     def infer(input: Type, index: Type, source: Type, *, dim: int, **_: Any) -> Type:
         _line(op, index)
         size = index.shape[0] if index.ndim else 1
-        wanted = (*input.shape[:dim], size, *input.shape[dim + 1 :])
+        wanted = (*input.shape[:dim], size, *input.shape[dim + 1 :])  # [size] for a 0-d input
         given = source.shape or (1,)
         if len(given) != len(wanted) or not all(map(same, given, wanted)):
             raise ShapeError(
@@ -122,6 +131,11 @@ def _infer_written(op: str):
         return input
 
     return infer
+
+
+def _slices(g: Any, dim: int, index: Any) -> Any:
+    """The slices at places, one for each place even of a 0-d tensor."""
+    return index_select(g, dim, index) if g.ndim else gather(g, 0, reshape(index, (-1,)))
 
 
 def _source_casts(input: Type, index: Type, source: Type, **_: Any) -> tuple:
@@ -136,6 +150,7 @@ def _infer_add(input: Type, index: Type, source: Type, *, dim: int, alpha: Any) 
 
 def _write_add(input: np.ndarray, index: np.ndarray, source: np.ndarray, *, dim: int, alpha: Any) -> None:
     index = np.reshape(index, (-1,)).astype(np.int64, copy=False)
+    input = lined(input)
     check_places("index_add", index, dim, input.shape[dim])
     shape = (*input.shape[:dim], index.size, *input.shape[dim + 1 :])
     if alpha != 1:
@@ -155,7 +170,7 @@ def bind_index_add(input, dim, index, source, *, alpha=1):
     A place that repeats is added to each time.  Raises DimError for a place outside of the dimension,
     ShapeError, DTypeError.
     """
-    return (input, index, source), {"dim": _named("index_add", input, dim), "alpha": alpha}
+    return (input, index, source), {"dim": dim_of("index_add", dim, input.ndim), "alpha": alpha}
 
 
 index_add = define(
@@ -169,9 +184,7 @@ index_add = define(
     grad=(
         lambda g: g,
         None,
-        lambda g, index, source_type, dim, alpha: reshape(
-            index_select(g, dim, index) * alpha, source_type.shape
-        ),
+        lambda g, index, source_type, dim, alpha: reshape(_slices(g, dim, index) * alpha, source_type.shape),
     ),
     lower=lowering.decomposition(
         lambda input, index, source, *, dim, alpha: (
@@ -179,11 +192,13 @@ index_add = define(
         )
     ),
     traits=Traits(inplace=True, refuses=True),
-    samples=lambda: [
-        Sample((Operand(shape), dim, _places(k), Operand(source)), {"alpha": alpha})
-        for (shape, dim, k, source), alpha in zip(_CASES, (1, 1, 2, 3, 1, 2, 1), strict=True)
-    ],
-    inapplicable=_ZERO_D,
+    samples=lambda: (
+        [Sample((Operand(()), 0, _FIRST, Operand(())), {"alpha": 2})]
+        + [
+            Sample((Operand(shape), dim, _places(k), Operand(source)), {"alpha": alpha})
+            for (shape, dim, k, source), alpha in zip(_CASES, (1, 1, 2, 3, 1, 2, 1), strict=True)
+        ]
+    ),
 )
 
 
@@ -192,11 +207,12 @@ def bind_index_copy(input, dim, index, source):
 
     Raises DimError for a place outside of the dimension, ShapeError, DTypeError.
     """
-    return (input, index, source), {"dim": _named("index_copy", input, dim)}
+    return (input, index, source), {"dim": dim_of("index_copy", dim, input.ndim)}
 
 
 def _write_copy(input: np.ndarray, index: np.ndarray, source: np.ndarray, *, dim: int) -> None:
     index = np.reshape(index, (-1,)).astype(np.int64, copy=False)
+    input = lined(input)
     check_places("index_copy", index, dim, input.shape[dim])
     shape = (*input.shape[:dim], index.size, *input.shape[dim + 1 :])
     input[(np.s_[:],) * dim + (index,)] = np.reshape(source, shape)
@@ -225,7 +241,7 @@ index_copy = define(
     grad=(
         lambda g, index, dim: scatter(g, dim, along(index, dim, g.shape), 0.0),
         None,
-        lambda g, index, source_type, dim: reshape(index_select(g, dim, index), source_type.shape),
+        lambda g, index, source_type, dim: reshape(_slices(g, dim, index), source_type.shape),
     ),
     lower=lowering.decomposition(
         lambda input, index, source, *, dim: _replaced(input, index, source, dim)
@@ -233,40 +249,42 @@ index_copy = define(
     traits=Traits(inplace=True, movement=True, refuses=True),
     samples=lambda: [
         # one place each: which of two equal places stays is not defined
-        Sample((Operand(shape), dim, _places((n,)), Operand(source)))
+        Sample((Operand(shape), dim, _places((n,)) if shape else _FIRST, Operand(source)))
         for shape, dim, n, source in (
-            ((0, 2), 1, 1, (0, 1)), ((1,), 0, 0, (0,)), ((17,), 0, 1, (1,)), ((33,), 0, 1, (1,)),
+            ((), 0, 1, ()), ((0, 2), 1, 1, (0, 1)), ((1,), 0, 0, (0,)), ((17,), 0, 1, (1,)),
+            ((33,), 0, 1, (1,)),
             ((3, 4), 1, 1, (3, 1)),
         )
     ],
-    inapplicable=_ZERO_D,
 )  # fmt: skip
 
 
 def bind_index_fill(input, dim, index, value):
     """Fill the slices of a dimension at a list of places, negative ones from the end, with a number.
 
-    Raises DimError for a place outside of the dimension, ShapeError, DTypeError.
+    value: a number or a 0-d tensor.  Raises DimError for a place outside of the dimension, ShapeError,
+    DTypeError.
     """
-    if hasattr(value, "item"):
-        value = value.item()
-    return (input, index), {"dim": _named("index_fill", input, dim), "value": value}
+    return (input, index, value), {"dim": dim_of("index_fill", dim, input.ndim)}
 
 
-def _infer_fill(input: Type, index: Type, *, dim: int, value: Any) -> Type:
+def _infer_fill(input: Type, index: Type, value: Type, *, dim: int) -> Type:
     _line("index_fill", index)
+    if value.ndim:
+        raise ShapeError(f"index_fill: value must be one number, not {list(value.shape)}")
     return input
 
 
-def _write_fill(input: np.ndarray, index: np.ndarray, *, dim: int, value: Any) -> None:
+def _write_fill(input: np.ndarray, index: np.ndarray, value: np.ndarray, *, dim: int) -> None:
     index = np.reshape(index, (-1,)).astype(np.int64, copy=False)
+    input = lined(input)
     index = counted_places("index_fill", index, dim, input.shape[dim])
     input[(np.s_[:],) * dim + (index,)] = value
 
 
-def _filled(input: np.ndarray, index: np.ndarray, *, dim: int, value: Any) -> np.ndarray:
+def _filled(input: np.ndarray, index: np.ndarray, value: np.ndarray, *, dim: int) -> np.ndarray:
     out = np.array(input, order="C")
-    _write_fill(out, index, dim=dim, value=value)
+    _write_fill(out, index, value, dim=dim)
     return out
 
 
@@ -275,24 +293,33 @@ index_fill = define(
     complex="analytic",
     bind=bind_index_fill,
     infer=_infer_fill,
-    casts=lambda input, index, **_: (None, int64),
+    casts=lambda input, index, value, **_: (None, int64, input.dtype),
     reference=_filled,
     write=_write_fill,
-    grad=(lambda g, index, dim: index_fill(g, dim, index, 0.0), None),
+    grad=(
+        lambda g, index, dim: index_fill(g, dim, index, 0.0),
+        None,
+        lambda g, index, dim: sum(g - index_fill(g, dim, index, 0.0)),
+    ),
     lower=lowering.decomposition(
-        lambda input, index, *, dim, value: index_put(
-            input, (None,) * dim + (reshape(index, (-1,)),), REGISTRY["new_full"](input, (), value)
+        lambda input, index, value, *, dim: reshape(
+            index_put(
+                input if input.ndim else reshape(input, (1,)),
+                (None,) * dim + (reshape(index, (-1,)),),
+                type_as(value, input),
+            ),
+            input.shape,
         )
     ),
     traits=Traits(inplace=True, movement=True, refuses=True),
     samples=lambda: [
-        Sample((Operand(shape), dim, _places(k)), {"value": 3})
+        Sample((Operand(shape), dim, _places(k) if shape else _FIRST, Operand(())))
         for shape, dim, k in (
-            ((0, 2), 1, (2,)), ((1,), 0, (0,)), ((17,), 0, (2,)), ((33,), 0, ()), ((3, 4), 1, (1,)),
+            ((), 0, (1,)), ((0, 2), 1, (2,)), ((1,), 0, (0,)), ((17,), 0, (2,)), ((33,), 0, ()),
+            ((3, 4), 1, (1,)),
             ((2, 3, 4), -2, (3,)),
         )
     ],
-    inapplicable=_ZERO_D,
 )  # fmt: skip
 
 

@@ -267,12 +267,24 @@ addcdiv = elementwise(
     complex="analytic",
 )
 
+
+def _lerp(input: np.ndarray, end: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """The body below, of which a weight that is one number needs one side alone."""
+    if weight.size != 1:
+        near = input + weight * (end - input)
+        return np.where(np.abs(weight) < 0.5, near, end - (end - input) * (1 - weight))
+    if abs(weight.item()) < 0.5:
+        return input + weight * (end - input)
+    return end - (end - input) * (1 - weight)
+
+
 lerp = elementwise(
     "lerp",
     # The end that is nearer is the one started from, so that weights 0 and 1 give it exactly.
     lambda input, end, weight: where(
         abs(weight) < 0.5, input + weight * (end - input), end - (end - input) * (1 - weight)
     ),
+    reference=_lerp,
     operands=("input", "end", "weight"),
     dtypes="float",
     grad=(
@@ -418,7 +430,7 @@ def _whole_power(input: np.ndarray, other: np.ndarray) -> np.ndarray:
     below = np.less(other, 0)
     if not below.any():
         return np.power(input, other)
-    if other.ndim == 0:
+    if other.ndim == 0 and input.ndim:
         raise ArgumentValueError(
             f"pow: an integer to the power of {other} is no integer", "use floats: x.float() ** y"
         )

@@ -98,8 +98,41 @@ def lstm_gates_reference(input_gates, hidden_gates, c):
     return h, new, gates
 
 
+def arrays_vjp_lstm_gates(saved: tuple, to_h: Any, to_new: Any) -> tuple:
+    """The same on arrays, all gates at once: a third of the calls, which are what small ones cost."""
+    c, new, gates = saved
+    n = c.shape[-1]
+    i, f, g, o = (gates[..., q * n : (q + 1) * n] for q in range(4))
+    before = np.subtract(1, gates)
+    before *= gates
+    to_i, to_f, to_g, to_o = (before[..., q * n : (q + 1) * n] for q in range(4))
+    np.multiply(g, g, out=to_g)
+    np.subtract(1, to_g, out=to_g)
+    through = to_new
+    if to_h is not None:
+        squashed = np.tanh(new)
+        to_o *= to_h
+        to_o *= squashed
+        squashed *= squashed
+        through = np.subtract(1, squashed, out=squashed)
+        through *= o
+        through *= to_h
+        if to_new is not None:
+            through += to_new
+    else:
+        to_o[...] = 0
+    to_i *= g
+    to_f *= c
+    to_g *= i
+    for part in (to_i, to_f, to_g):
+        part *= through
+    return before, before, through * f
+
+
 def vjp_lstm_gates(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
     c, new, gates = saved
+    if type(gates) is np.ndarray and (len(cotangents) < 3 or cotangents[2] is None):
+        return arrays_vjp_lstm_gates(saved, *cotangents[:2])
     to_h, to_new, to_gates = (*cotangents, None)[:3]  # the hidden output's may be left out
     i, f, g, o = parts(gates, 4)
     squashed = tanh(new)

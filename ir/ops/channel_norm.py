@@ -14,7 +14,7 @@ from ..op import composite, define
 from ..sample import Operand, sample
 from ..types import Shape, Type, type_of
 from .arithmetic import rsqrt
-from .cast import type_as
+from .cast import dtype_of, type_as
 from .join import pad
 from .norm import layer_norm, need_float, need_shape, sum_of
 from .reduce import mean, sum
@@ -222,6 +222,8 @@ def batch_norm(
     `momentum` towards those of the batch, in place; the running variance is that of correction 1.  Raises
     ShapeError, and ArgumentValueError where a channel has one value only, whose variance says nothing.
     """
+    if input.ndim == 1 and same(input.shape[0], 0):  # no channels: PyTorch asks for no second dimension
+        return input * 1.0
     if not training:
         if running_mean is None or running_var is None:
             raise ArgumentError("batch_norm: without training, running_mean and running_var are needed")
@@ -317,4 +319,8 @@ def local_response_norm(input, size, alpha=0.0001, beta=0.75, k=1.0):
         )
     spatial = (0, 0) * (input.ndim - 2)
     padded = pad(input * input, (*spatial, size // 2, (size - 1) // 2))
-    return input / (mean(unfold(padded, 1, size, 1), -1) * alpha + k) ** beta
+    squares = sum(unfold(padded, 1, size, 1), -1)
+    near = (
+        squares / size if dtype_of(input).inexact else squares // size
+    )  # of integers a mean is rounded down
+    return input / (near * alpha + k) ** beta

@@ -19,7 +19,7 @@ import numpy as np
 
 from .. import lowering
 from ..dims import same
-from ..errors import ArgumentValueError, DTypeError, ShapeError
+from ..errors import ArgumentValueError, ShapeError
 from ..op import Op, composite, define
 from ..sample import sample
 from ..shapes import common_device, pair
@@ -145,7 +145,7 @@ def conv_weight_grad_reference(g, input, *, size, stride, padding, dilation, gro
     rows = y.reshape(y.shape[0], groups, outs // groups, prod(y.shape[2:]))
     shape = (outs, channels // groups, *size)
     if len(rows) * prod(shape) <= 1 << 18:  # small enough to keep one weight gradient for each image
-        return np.add.reduce(np.matmul(rows, cols.mT), axis=0).reshape(shape)
+        return np.add.reduce(np.matmul(rows, cols.mT), axis=0, dtype=rows.dtype).reshape(shape)
     w = np.matmul(rows[0], cols[0].mT)
     for row, column in zip(rows[1:], cols[1:], strict=True):
         w += np.matmul(row, column.mT)
@@ -216,13 +216,6 @@ def build_conv_weight_grad(k, g, input, *, size, stride, padding, dilation, grou
 # ---- records
 
 
-def conv_dtype(call: str, **types: Type | None) -> Any:
-    dtype = matrix_dtype(call, **types)
-    if not dtype.inexact:
-        raise DTypeError(f"{call}: a floating dtype is needed, not {dtype.name}", "cast with .float()")
-    return dtype
-
-
 def check_channels(op: str, input: Type, weight: Type, n: int, groups: int) -> None:
     """Raise ShapeError unless input and weight have the right ranks, and channels that fit."""
     if weight.ndim != n + 2 or input.ndim not in (n + 1, n + 2):
@@ -244,7 +237,7 @@ def check_channels(op: str, input: Type, weight: Type, n: int, groups: int) -> N
 
 def infer_conv(op: str, n: int):
     def infer(input: Type, weight: Type, bias: Type | None, *, stride, padding, dilation, groups) -> Type:
-        dtype = conv_dtype(f"{op}(input, weight, bias)", input=input, weight=weight, bias=bias)
+        dtype = matrix_dtype(f"{op}(input, weight, bias)", input=input, weight=weight, bias=bias)
         check_channels(op, input, weight, n, groups)
         if bias is not None and bias.shape != weight.shape[:1]:
             raise ShapeError(
@@ -315,7 +308,7 @@ def make_conv(n: int) -> Op:
         lower=lowering.kernel(build_conv),
         samples=conv_samples(n),
         inapplicable=SAMPLE_SIZES,
-        dtypes="float",
+        dtypes="number",
         method=False,
     )
 
@@ -355,7 +348,7 @@ def check_places(op: str, g: Type, sizes: tuple, window: Window) -> None:
 
 def infer_conv_input_grad(g: Type, weight: Type, *, size, stride, padding, dilation, groups) -> Type:
     op = "conv_input_grad"
-    dtype, n = conv_dtype(f"{op}(g, weight)", g=g, weight=weight), len(size)
+    dtype, n = matrix_dtype(f"{op}(g, weight)", g=g, weight=weight), len(size)
     if weight.ndim != n + 2 or g.ndim not in (n + 1, n + 2) or not same(g.shape[-n - 1], weight.shape[0]):
         raise ShapeError(f"{op}(g, weight): {g} and {weight} are not a convolution's over {n} dimensions")
     check_places(op, g, size, Window(weight.shape[2:], stride, padding, dilation))
@@ -365,7 +358,7 @@ def infer_conv_input_grad(g: Type, weight: Type, *, size, stride, padding, dilat
 
 def infer_conv_weight_grad(g: Type, input: Type, *, size, stride, padding, dilation, groups) -> Type:
     op = "conv_weight_grad"
-    dtype, n = conv_dtype(f"{op}(g, input)", g=g, input=input), len(size)
+    dtype, n = matrix_dtype(f"{op}(g, input)", g=g, input=input), len(size)
     if g.ndim != input.ndim or g.ndim not in (n + 1, n + 2):
         raise ShapeError(f"{op}(g, input): {g} and {input} are not a convolution's over {n} dimensions")
     check_places(op, g, input.shape[-n:], Window(size, stride, padding, dilation))
@@ -413,7 +406,7 @@ conv_input_grad = define(
         grad_sample((0, 2, 5), (2, 3, 3), (7,)),
     ],
     inapplicable=SAMPLE_SIZES,
-    dtypes="float",
+    dtypes="number",
     method=False,
 )
 
@@ -434,7 +427,7 @@ conv_weight_grad = define(
         grad_sample((0, 2, 5), (0, 3, 7), (3,)),
     ],
     inapplicable=SAMPLE_SIZES,
-    dtypes="float",
+    dtypes="number",
     method=False,
 )
 

@@ -36,6 +36,13 @@ def _fitting(src: np.ndarray, input: np.ndarray) -> np.ndarray:
     return src if narrow is None else narrow(src)
 
 
+def _write_copy(input: np.ndarray, src: np.ndarray) -> None:
+    if src.dtype is input.dtype:
+        input[...] = src
+    else:
+        np.copyto(input, _fitting(src, input), casting="unsafe")
+
+
 copy = define(
     "copy",
     complex="analytic",
@@ -49,7 +56,7 @@ copy = define(
     infer=_copied_type,
     casts=lambda input, src: (input.dtype, src.dtype if src.dtype.is_complex else input.dtype),
     grad=(lambda g: zeros_like(g), lambda g: g),  # zeros, so that what is written over keeps its history
-    write=lambda input, src: np.copyto(input, _fitting(src, input), casting="unsafe"),
+    write=_write_copy,
     lower=lowering.pointwise(lambda input, src: src),
     traits=_WRITES,
     method=False,
@@ -70,7 +77,10 @@ def _bind_fill(input: Any, value: Any) -> tuple:
 
 
 def _write_fill(input: np.ndarray, *, value: Any) -> None:
-    input[...] = _fitting(np.asarray(value), input)
+    if type(value) in (float, int) and input.dtype.kind == "f":
+        input.fill(value)
+    else:
+        input[...] = _fitting(np.asarray(value), input)
 
 
 def _build_fill(k: Any, input: Any, *, value: bool | int | float) -> None:

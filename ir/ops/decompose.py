@@ -47,15 +47,16 @@ def _gaps(values: Any, unit: Any) -> Any:
 def bind_eigh(A, UPLO="L"):
     """Find eigenvalues, in ascending order, and orthonormal eigenvectors of symmetric (Hermitian) matrices.
 
-    A = V @ diag(L) @ V.mH.  Of the two halves of A the mean counts, whatever `UPLO` says.
+    A = V @ diag(L) @ V.mH.  Only the lower ("L") or upper ("U") triangle of A is read; the gradient is that
+    of a symmetric A, in both triangles.
     Shapes: [..., n, n] -> eigenvalues [..., n], eigenvectors [..., n, n].  Raises ShapeError, DTypeError.
     """
     if UPLO not in ("L", "U"):
         raise ArgumentValueError(f"linalg_eigh(A, UPLO): UPLO is 'L' or 'U', not {UPLO!r}")
-    return (A,), {}
+    return (A,), {"UPLO": UPLO}
 
 
-def infer_eigh(A: Type) -> tuple[Type, Type]:
+def infer_eigh(A: Type, *, UPLO: str) -> tuple[Type, Type]:
     check_square("linalg_eigh(A)", A, "A")
     return A.with_shape(A.shape[:-1]).with_dtype(A.dtype.to_real()), A
 
@@ -77,14 +78,19 @@ linalg_eigh = define(
     "linalg_eigh",
     complex="stated",
     bind=bind_eigh,
-    reference=lambda A: tuple(factored("linalg_eigh", np.linalg.eigh, (A + A.mT.conj()) * 0.5)),
+    reference=lambda A, *, UPLO: tuple(factored("linalg_eigh", np.linalg.eigh, A, UPLO)),
     infer=infer_eigh,
     outputs=("eigenvalues", "eigenvectors"),
     vjp=vjp_eigh,
     saves=("eigenvalues", "eigenvectors"),
     lower=LAPACK,
     traits=Traits(refuses=True),
-    samples=lambda: [sample((0, 0)), sample((1, 1)), sample((2, 2)), sample((2, 3, 3))],
+    samples=lambda: [  # whose elements can't be moved one by one: see the gradient
+        sample((0, 0), differentiable=False),
+        sample((1, 1)),
+        sample((2, 2), differentiable=False),
+        sample((2, 3, 3), UPLO="U", differentiable=False),
+    ],
     inapplicable=_APART,
     dtypes="float",
     method=False,
@@ -185,8 +191,8 @@ def bind_svd(A, full_matrices=True, *, driver=None):
     """Factor matrices into U @ diag(S) @ Vh: orthonormal columns, singular values in descending order, rows.
 
     full_matrices: whether U and Vh are square.  Shapes: [..., m, n] -> U [..., m, k], S [..., k], Vh [..., k,
-    n] with k = min(m, n), or U [..., m, m], Vh [..., n, n].  U and Vh are differentiable where they have k
-    columns and rows.  Raises ShapeError, DTypeError.
+    n] with k = min(m, n), or U [..., m, m], Vh [..., n, n].  What U and Vh have beyond k columns and
+    rows is any basis of the rest, and a gradient of it is not passed on.  Raises ShapeError, DTypeError.
     """
     return (A,), {"full_matrices": bool(full_matrices)}
 
@@ -205,12 +211,12 @@ def vjp_svd(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple
     (u, s, vh), (to_u, to_s, to_vh) = saved, cotangents
     m, k, n = u.shape[-2], s.shape[-1], vh.shape[-1]
     if attrs["full_matrices"] and m != n:
-        if to_u is not None or to_vh is not None:
-            raise GradError(
-                f"linalg_svd(A): of a full factorisation of [..., {m}, {n}] only S has a gradient",
-                "give full_matrices=False",
-            )
+        # The columns and rows beyond k are any basis of what is left: a cotangent of theirs says nothing.
         u, vh = narrow(u, -1, 0, k), narrow(vh, -2, 0, k)
+        to_u = None if to_u is None else narrow(to_u, -1, 0, k)
+        to_vh = None if to_vh is None else narrow(to_vh, -2, 0, k)
+        if not k:  # A has no elements
+            return (u @ vh,)
     inner = None if to_s is None else diag_embed(to_s)
     outer = None
     unit, square = diag_embed(ones_like(s)), s * s

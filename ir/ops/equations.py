@@ -14,7 +14,7 @@ from ..sample import Operand, sample
 from ..shapes import dim_of, reduced_shape
 from ..types import Type
 from .arithmetic import abs, reciprocal
-from .cast import cast, dtype_of
+from .cast import cast, clone, dtype_of
 from .compare import gt, where
 from .complex import conj, real
 from .create import new_zeros, ones_like
@@ -100,6 +100,13 @@ def logdet(input):
 # ---- norms of matrices
 
 
+def _best(values: Any, ord: Any) -> Any:
+    """The largest of values that are not negative, 0 where there is none; for a negative `ord` the least."""
+    if ord < 0:
+        return amin(values, dim=-1)
+    return amax(values, dim=-1) if values.shape[-1] != 0 else sum(values, dim=-1)
+
+
 @composite(method=False)
 def linalg_matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False):
     """Compute the norm of matrices, whose rows and columns stand in `dim`.
@@ -116,10 +123,10 @@ def linalg_matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False):
     moved = movedim(A, pair, (-2, -1))
     if ord in (1, -1, inf, -inf):
         lines = sum(abs(moved), dim=-2 if ord in (1, -1) else -1)
-        out = (amax if ord > 0 else amin)(lines, dim=-1)
+        out = _best(lines, ord)
     elif ord in ("nuc", 2, -2):
         values = linalg_svdvals(moved)
-        out = sum(values, dim=-1) if ord == "nuc" else (amax if ord == 2 else amin)(values, dim=-1)
+        out = sum(values, dim=-1) if ord == "nuc" else _best(values, ord)
     else:
         raise ArgumentValueError(
             f"linalg_matrix_norm: ord is 'fro', 'nuc', or one of 1, -1, 2, -2, inf, -inf, not {ord!r}"
@@ -301,14 +308,23 @@ def linalg_solve_triangular(A, B, *, upper, left=True, unitriangular=False):
     return solve_matrix(triangle, B) if left else solve_matrix(triangle.mT, B.mT).mT
 
 
+class TriangularSolution(NamedTuple):
+    """What `triangular_solve` returns."""
+
+    solution: Any
+    cloned_coefficient: Any
+
+
 @composite()
-def cholesky_solve(input, L2, upper=False):
-    """Solve A @ X = input, given A's Cholesky factor.  Shapes: [..., n, k], [..., n, n] -> [..., n, k]."""
-    if upper:
-        return linalg_solve_triangular(
-            L2, linalg_solve_triangular(adjoint(L2), input, upper=False), upper=True
-        )
-    return linalg_solve_triangular(adjoint(L2), linalg_solve_triangular(L2, input, upper=False), upper=True)
+def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False):
+    """Solve A @ X = input for a triangular A, or A.mT @ X = input; returns X and a copy of A.
+
+    linalg_solve_triangular under an older name.  Shapes: [..., n, k], [..., n, n] -> [..., n, k], that of A.
+    """
+    solution = linalg_solve_triangular(
+        A.mT if transpose else A, input, upper=upper != transpose, unitriangular=unitriangular
+    )
+    return TriangularSolution(solution, clone(expand(A, (*solution.shape[:-2], *A.shape[-2:]))))
 
 
 # ---- products

@@ -369,14 +369,6 @@ def linalg_solve_ex(A, B, *, left=True, check_errors=False):
     return Solution(where(eq(wanted, 0), found, float("nan")), info)
 
 
-@composite()
-def cholesky_inverse(L, upper=False):
-    """Invert A, given its Cholesky factor.  Shapes: [..., n, n] -> the same."""
-    eye = identity_like(L)
-    half = linalg_solve_triangular(L.mT if upper else L, eye, upper=False)
-    return matmul(half.mT, half)
-
-
 # ---- LDL
 
 

@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms, by NumPy's pocketfft, which keeps the precision of what it is given.
+"""Discrete Fourier transforms, by the libraries of ../transforms.py.
 
 Three records do the work (complex to complex, real to half of a Hermitian signal, and back), and everything
 that PyTorch has is written with them.  Their scale is said as one word, "none", "ortho" (1/sqrt(n)) or "n"
@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from .. import lowering
+from .. import lowering, transforms
 from ..dtypes import bfloat16, default_dtype, float16
 from ..errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
 from ..op import composite, define
@@ -25,13 +23,7 @@ from .join import cat, constant_pad
 from .rearrange import roll
 from .view import narrow
 
-_POCKETFFT = lowering.extern("pocketfft is a library of the host")
-_SCALES = {"none": ("backward", "forward"), "ortho": ("ortho", "ortho"), "n": ("forward", "backward")}
-
-
-def _of_numpy(scale: str, forward: bool) -> Any:
-    """NumPy's word for a scale, which depends on the direction."""
-    return _SCALES[scale][not forward]
+_LIBRARY = lowering.extern("Fourier transforms are a library of the host")
 
 
 # ---- records
@@ -42,23 +34,15 @@ def bind_fft_c2c(input, dim, scale="none", forward=True):
     return (input,), {"dim": tuple(dim), "scale": scale, "forward": bool(forward)}
 
 
-def _c2c(input: np.ndarray, *, dim: tuple, scale: str, forward: bool) -> np.ndarray:
-    """One dimension after the other: np.fft.fftn does no more, and takes 50 us to begin."""
-    function, norm = np.fft.fft if forward else np.fft.ifft, _of_numpy(scale, forward)
-    for d in reversed(dim):
-        input = function(input, axis=d, norm=norm)
-    return input
-
-
 fft_c2c = define(
     "fft_c2c",
     bind=bind_fft_c2c,
     infer=lambda input, *, dim, scale, forward: input.with_dtype(input.dtype.to_complex()),
-    reference=_c2c,
+    reference=lambda input, *, dim, scale, forward: transforms.c2c(input, dim, scale, forward),
     dtypes="complex",
     complex="stated",
     grad=lambda g, dim, scale, forward: fft_c2c(g, dim, scale, not forward),
-    lower=_POCKETFFT,
+    lower=_LIBRARY,
     method=False,
     samples=lambda: [
         sample((1,), dim=(0,)),
@@ -89,19 +73,14 @@ def _grad_r2c(g: Any, input_type: Type, dim: tuple, scale: str) -> Any:
     return real(fft_c2c(_resized(g, at, g.shape[at] + missing), dim, scale, False))
 
 
-def _r2c(input: np.ndarray, *, dim: tuple, scale: str) -> np.ndarray:
-    half = np.fft.rfft(input, axis=dim[-1], norm=_of_numpy(scale, True))
-    return _c2c(half, dim=dim[:-1], scale=scale, forward=True)
-
-
 fft_r2c = define(
     "fft_r2c",
     bind=bind_fft_r2c,
     infer=_infer_r2c,
-    reference=_r2c,
+    reference=lambda input, *, dim, scale: transforms.r2c(input, dim, scale),
     dtypes="complex",
     grad=_grad_r2c,
-    lower=_POCKETFFT,
+    lower=_LIBRARY,
     method=False,
     samples=lambda: [
         sample((1,), dim=(0,)),
@@ -125,11 +104,6 @@ def _infer_c2r(input: Type, *, dim: tuple, size: int, scale: str) -> Type:
     return input.with_shape(shape).with_dtype(input.dtype.to_real())
 
 
-def _c2r(input: np.ndarray, *, dim: tuple, size: int, scale: str) -> np.ndarray:
-    input = _c2c(input, dim=dim[:-1], scale=scale, forward=False)
-    return np.fft.irfft(input, size, dim[-1], _of_numpy(scale, False))
-
-
 def _grad_c2r(g: Any, dim: tuple, size: int, scale: str) -> Any:
     """Every number but the first, and the last of an even size, stands for its mirror image as well."""
     half = fft_r2c(g, dim, scale)
@@ -146,11 +120,11 @@ fft_c2r = define(
     "fft_c2r",
     bind=bind_fft_c2r,
     infer=_infer_c2r,
-    reference=_c2r,
+    reference=lambda input, *, dim, size, scale: transforms.c2r(input, dim, size, scale),
     dtypes="complex",
     complex="stated",
     grad=_grad_c2r,
-    lower=_POCKETFFT,
+    lower=_LIBRARY,
     method=False,
     samples=lambda: [
         sample((1,), dim=(0,), size=1),

@@ -19,6 +19,7 @@ from ..sample import Operand, Sample
 from ..shapes import broadcast_shapes, dim_of
 from ..types import Shape, Type
 from ..views import row_major
+from .create import new_zeros
 from .index import add_at, check_index_dtype, check_places
 from .join import constant_pad
 from .view import basic_index, expand
@@ -43,9 +44,16 @@ def bind_gather(input, dim, index, *, sparse_grad=False):
     return (input, index), {"dim": dim_of("gather", dim, input.ndim)}
 
 
+def is_empty(index: Any) -> bool:
+    """Whether there are no places, so that the index may have any number of dimensions."""
+    return any(isinstance(n, int) and n == 0 for n in index.shape)
+
+
 def _check_index(op: str, shape: Shape, index: Type, dim: int) -> None:
     if index.dtype.name != "uint8":  # which these take, and indexing doesn't: there it was a mask
         check_index_dtype(op, index)
+    if is_empty(index):
+        return
     if (index.ndim or 1) != (len(shape) or 1):
         raise ShapeError(f"{op}: index must have as many dimensions as input, {len(shape)}, not {index.ndim}")
     for d, (n, k) in enumerate(zip(shape, index.shape, strict=False)):
@@ -67,6 +75,8 @@ def _along(index: np.ndarray, dim: int) -> tuple:
 
 def flat_along(op: str, shape: Shape, index: np.ndarray, dim: int) -> np.ndarray:
     """Where in a contiguous array of `shape` the places stand.  Raises DimError."""
+    if not index.size:
+        return np.zeros(0, np.int64)
     check_places(op, index, dim, shape[dim])
     places: Any = 0
     for part, stride in zip(_along(index, dim), row_major(shape), strict=True):
@@ -80,18 +90,22 @@ def lined(x: np.ndarray) -> np.ndarray:
 
 
 def _gather(input: np.ndarray, index: np.ndarray, *, dim: int) -> np.ndarray:
+    if not index.size:
+        return np.empty(index.shape, input.dtype)
     shape, input, index = index.shape, lined(input), lined(index)
     check_places("gather", index, dim, input.shape[dim])
     return input[_along(index, dim)].reshape(shape)
 
 
-def _axes_along(axes: tuple, dim: int, place: Any, ndim: int) -> tuple:
-    return (*axes[:dim], place, *axes[dim + 1 :]) if axes else (place,) * ndim
+def _axes_along(axes: tuple, dim: int, index: Any, ndim: int) -> tuple:
+    """Where in an array of `ndim` dimensions a place stands; any expression will do where there is none."""
+    place = index[axes]
+    return (*axes[:dim], place, *axes[dim + 1 :]) if axes and len(axes) == ndim else (place,) * ndim
 
 
 def _build_gather(k: Any, input: Any, index: Any, *, dim: int) -> None:
     axes = k.parallel(*index.shape)
-    k.store(input[_axes_along(axes, dim, index[axes], input.ndim)], at=axes)
+    k.store(input[_axes_along(axes, dim, index, input.ndim)], at=axes)
 
 
 def _gather_samples() -> list[Sample]:
@@ -166,7 +180,7 @@ def _ungather(input: np.ndarray, index: np.ndarray, *, dim: int, shape: Shape, c
 
 def _build_ungather(k: Any, input: Any, index: Any, *, dim: int, shape: Shape, combine: str) -> None:
     axes = k.parallel(*index.shape)
-    k.scatter(input.broadcast(*axes), at=_axes_along(axes, dim, index[axes], len(shape)), combine=combine)
+    k.scatter(input.broadcast(*axes), at=_axes_along(axes, dim, index, len(shape)), combine=combine)
 
 
 def _infer_ungather(input: Type, index: Type, *, dim: int, shape: Shape, combine: str) -> Type:
@@ -207,6 +221,8 @@ ungather = define(
 
 def _source(op: str, src: Type, index: Type) -> None:
     """Check that src holds an element for each place (a 0-d one holds it for all)."""
+    if is_empty(index):
+        return
     if src.ndim and src.ndim != index.ndim:
         raise ShapeError(f"{op}: src must have as many dimensions as index, {index.ndim}, not {src.ndim}")
     for d, (n, k) in enumerate(zip(src.shape, index.shape, strict=False)):
@@ -225,7 +241,9 @@ def infer_scatter(op: str) -> Callable:
 
 def _used_part(src: np.ndarray, shape: Shape) -> np.ndarray:
     """What of src the places of an index of `shape` ask for."""
-    return src[tuple(np.s_[:n] for n in shape)] if np.ndim(src) else np.broadcast_to(src, shape)
+    if not np.ndim(src):
+        return np.broadcast_to(src, shape)
+    return np.empty(shape, src.dtype) if 0 in shape else src[tuple(np.s_[:n] for n in shape)]
 
 
 def _scatter_into(
@@ -241,6 +259,8 @@ def padded_to(x: Any, src: Any) -> Any:
     """A cotangent of the elements of src that index asks for, with zeros for the others."""
     if not src.ndim or tuple(src.shape) == tuple(x.shape):
         return x
+    if is_empty(x) and src.ndim != x.ndim:
+        return new_zeros(x, src.shape)
     return constant_pad(x, tuple((0, n - k) for n, k in zip(src.shape, x.shape, strict=True)), 0)
 
 
@@ -250,6 +270,8 @@ def cropped(src: Any, index: Any) -> Any:
         return expand(src, index.shape)
     if tuple(src.shape) == tuple(index.shape):
         return src
+    if is_empty(index) and src.ndim != index.ndim:
+        return new_zeros(src, index.shape)
     return basic_index(src, tuple(("slice", 0, n, 1) for n in index.shape))
 
 

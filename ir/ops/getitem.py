@@ -5,13 +5,13 @@ An index falls into a basic part, which is a view, and tensors that pick places 
 
 from __future__ import annotations
 
+import warnings
 from operator import index as as_int
 from typing import Any
 
 import numpy as np
 
 from ..dims import Dim
-from ..dtypes import DType, from_numpy_dtype
 from ..errors import DimError, ShapeError
 from ..op import REGISTRY, composite
 from ..types import Shape
@@ -60,6 +60,13 @@ def setitem_(input, index, value):
 
 def split_index(input: Any, index: Any) -> tuple[Any, tuple]:
     """The view of the basic part, and for each of its leading dimensions the tensor that picks, or None."""
+    if hasattr(index, "dtype"):
+        index = _as_mask(index)
+    if hasattr(index, "dtype") and 0 < index.ndim <= input.ndim:  # one tensor, as most are that hold any
+        if not is_mask(index):
+            return input, (index,)
+        _check_mask(index, input.shape, 0)
+        return input, _columns(index)
     basic: list[Any] = []
     picks: list[Any] = []  # along the view's dimensions
     for item in _spread(input, index):
@@ -80,12 +87,18 @@ def split_index(input: Any, index: Any) -> tuple[Any, tuple]:
         else:
             _check_mask(item, input.shape, _used(basic))
             basic.extend([_WHOLE] * item.ndim)
-            picks.extend(REGISTRY["argwhere"](item)[:, d] for d in range(item.ndim))
+            picks.extend(_columns(item))
     while picks and picks[-1] is None:
         picks.pop()
     plain = all(item == _WHOLE for item in basic)
     view = input if plain and picks else basic_index(input, tuple(basic))
     return view, tuple(picks)
+
+
+def _columns(mask: Any) -> tuple:
+    """The indices of where a mask is true, one for each of its dimensions."""
+    places = REGISTRY["argwhere"](mask)
+    return tuple([places[:, d] for d in range(mask.ndim)])
 
 
 def _used(basic: list) -> int:
@@ -99,11 +112,11 @@ def _spread(input: Any, index: Any) -> list:
     for item in index if isinstance(index, tuple) else (index,):
         if isinstance(item, slice):
             item = ("slice", *map(_bound, (item.start, item.stop, item.step)))
-        elif isinstance(item, (list, range)):
+        elif isinstance(item, (list, range)) or _is_nested(item):
             item = np.asarray(item) if len(item) else np.zeros(0, np.int64)
         elif isinstance(item, (np.bool_, np.integer)):
             item = item.item()
-        items.append(item)
+        items.append(_as_mask(item) if hasattr(item, "dtype") else item)
     if any(hasattr(item, "dtype") and item.ndim for item in items):
         # a 0-d index among others is an int: it doesn't count when the others' places are told to be
         # neighbours
@@ -117,6 +130,19 @@ def _spread(input: Any, index: Any) -> list:
     if dots:
         items[dots[0] : dots[0] + 1] = [_WHOLE] * (input.ndim - named)
     return items
+
+
+def _as_mask(item: Any) -> Any:
+    """A tensor that picks; one of uint8 is a mask, of the time before there were bools."""
+    if item.dtype.name != "uint8":
+        return item
+    warnings.warn("x[index]: a uint8 tensor is taken as a mask; make it bool", stacklevel=2)
+    return item != 0
+
+
+def _is_nested(item: Any) -> bool:
+    """Whether an item is a tuple of places, and no slice spelled as one."""
+    return isinstance(item, tuple) and not (item and isinstance(item[0], str))
 
 
 def _bound(bound: Any) -> Any:
@@ -143,9 +169,8 @@ def _is_point(item: Any) -> bool:
 
 
 def is_mask(item: Any) -> bool:
-    """Whether a tensor's elements are bools."""
-    dtype = item.dtype if isinstance(item.dtype, DType) else from_numpy_dtype(item.dtype)
-    return dtype is not None and dtype.category == "bool"
+    """Whether a tensor's elements, or an array's, are bools."""
+    return item.dtype.name == "bool"
 
 
 def _check_mask(mask: Any, shape: Shape, at: int) -> None:

@@ -48,7 +48,7 @@ def result_shape(shape: Shape, dims: tuple[int, ...], shapes: tuple[Shape, ...])
 def out_of_range(op: str, index: np.ndarray, dim: int, n: int, least: int) -> DimError:
     """The error for an index tensor with a place outside of [least, n)."""
     bad = index[(index < least) | (index >= n)].reshape(-1)[0]
-    return DimError(f"{op}: index {bad} is out of range for dimension {dim} with size {n}")
+    return DimError(f"{op}: index {bad} is out of bounds for dimension {dim} with size {n}")
 
 
 def check_places(op: str, index: np.ndarray, dim: int, n: int) -> None:
@@ -68,7 +68,7 @@ def counted_places(op: str, index: np.ndarray, dim: int, n: int) -> np.ndarray:
 
 
 def _key(dims: tuple[int, ...], indices: tuple) -> tuple:
-    key: list[Any] = [np.s_[:]] * (dims[-1] + 1)
+    key: list[Any] = [slice(None)] * (dims[-1] + 1)
     for d, i in zip(dims, indices, strict=True):
         key[d] = i
     return tuple(key)
@@ -166,7 +166,7 @@ def _index(input: np.ndarray, *indices: np.ndarray, dims: tuple, shape: Shape) -
     try:
         if len(dims) == 1:
             return input.take(indices[0], dims[0])
-        return np.array(input[_key(dims, indices)])
+        return np.array(input[indices if dims == (*range(len(dims)),) else _key(dims, indices)])
     except IndexError:
         raise _first_bad(input.shape, dims, indices) from None
 

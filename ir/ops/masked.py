@@ -75,7 +75,7 @@ argwhere = define(
     operands=("input",),
     attrs=(),
     infer=lambda input: type_of(int64, (_COUNT, input.ndim), input.device),
-    reference=lambda input: np.argwhere(input),
+    reference=lambda input: np.array(input.nonzero()).T if input.ndim else np.argwhere(input),
     lower=lowering.host_only("the number of places depends on the values"),
     traits=_HOST,
     samples=lambda: [sample(s) for s in ((), (0,), (1,), (17,), (33,), (3, 4))],
@@ -88,6 +88,19 @@ def nonzero(input, *, as_tuple=False):
     if not as_tuple:
         return argwhere(input)
     return unbind(argwhere(input if input.ndim else reshape(input, (1,))), 1)
+
+
+@composite()
+def nonzero_static(input, *, size, fill_value=-1):
+    """Give the first `size` places of elements that are not zero, as rows; `fill_value` fills up what lacks.
+
+    Shapes: [size, dimensions].  Raises ArgumentValueError for a negative size.
+    """
+    if size < 0:
+        raise ArgumentValueError(f"nonzero_static: size must not be negative, as {size} is")
+    places = argwhere(input)[:size]
+    missing = REGISTRY["new_full"](places, (size - places.shape[0], input.ndim), fill_value)
+    return REGISTRY["cat"]((places, missing))
 
 
 @composite()

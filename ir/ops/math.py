@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from .. import lowering
 from ..elementwise import elementwise
 from ..kernel import special
 from ..op import Op
 from ..sample import Operand, binary_samples, sample, unary_samples
 from .arithmetic import BOTH, fmax, fmin, maximum, rsqrt, sqrt, zero
+from .cast import type_as
 from .compare import eq, gt, le, logical_and, logical_or, lt, ne, where
 from .complex import is_complex_valued
 
@@ -324,12 +326,17 @@ xlogy = elementwise(
     doc="Compute input * log(other), which is 0 where the input is 0 (unless other is NaN).",
 )
 
+
+def _step(input: Any, values: Any) -> Any:
+    return where(eq(input, 0), values, type_as(gt(input, 0), input))
+
+
 heaviside = elementwise(
     "heaviside",
-    lambda input, values: where(eq(input, 0), values, where(gt(input, 0), 1, 0)),
+    _step,
+    lower=lowering.decomposition(_step),
     reference=lambda input, values: np.where(input == 0, values, (input > 0).astype(input.dtype)),
     operands=("input", "values"),
-    dtypes="number",
     grad=None,
     doc="Step: 0 below 0, 1 above, and `values` at 0.",
 )

@@ -14,6 +14,7 @@ from ..op import Op, composite, define
 from ..sample import Operand, sample
 from ..shapes import pair
 from ..types import Type
+from .cast import dtype_of
 from .compare import lt, where
 from .join import cat
 from .places import flat, spread_at, unflat
@@ -59,6 +60,8 @@ def adaptive_mean(n: int, input: Any, output_size: Any) -> Any:
     sizes = tuple(input.shape[-n:])
     out = output_sizes(op, output_size, sizes)
     kernel = tuple(size // o if o and size % o == 0 else 1 for size, o in zip(sizes, out, strict=True))
+    if not dtype_of(input).is_floating_point:
+        raise DTypeError(f"{op}(input): a floating dtype is needed, not {dtype_of(input).name}")
     x = AVG_POOL[n](input, kernel) if prod(kernel) > 1 else input
     for d, (size, o) in enumerate(zip(sizes, out, strict=True), input.ndim - n):
         if not o or size % o:

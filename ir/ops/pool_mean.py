@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from .. import lowering
-from ..errors import ArgumentValueError, ShapeError
+from ..errors import ArgumentValueError, DTypeError, ShapeError
 from ..op import Op, define
 from ..sample import sample
 from ..types import Type
-from .arithmetic import maximum, minimum
+from .arithmetic import div, maximum, minimum, trunc_divide
 from .compare import eq, where
 from .pool import need_float, pool_places, pool_window, pooled_type
 from .sliding import SAMPLE_SIZES, Window
@@ -67,6 +67,17 @@ def divisor_at(places: Any, sizes: tuple, window: Window, include_pad: bool, ove
     return total
 
 
+def need_number(op: str, t: Type) -> None:
+    if t.dtype.category == "bool":
+        raise DTypeError(f"{op}(input): bools have no mean", "cast with .float()")
+
+
+def divided(total: np.ndarray, factor: Any) -> np.ndarray:
+    """Sums by a factor; those of integers rounded towards 0."""
+    factor = np.asarray(factor, total.dtype)
+    return total / factor if total.dtype.kind == "f" else trunc_divide.reference(total, factor)
+
+
 def make_avg_pool(n: int) -> Op:
     op = f"avg_pool{n}d"
 
@@ -91,7 +102,7 @@ def make_avg_pool(n: int) -> Op:
     """
 
     def infer(input: Type, *, ceil_mode, **attrs) -> Type:
-        need_float(op, input)
+        need_number(op, input)
         window = windows_of(n, **attrs)
         return pooled_type(op, input, n, lambda sizes: pool_places(op, sizes, window, ceil_mode))
 
@@ -104,7 +115,7 @@ def make_avg_pool(n: int) -> Op:
         for tap in product(*map(range, window.kernel)):
             out += taps[(slice(None), slice(None), *tap)]
         for factor in divisors(x.shape[2:], places, window, count_include_pad, divisor_override):
-            out /= factor
+            out = divided(out, factor)
         return out if input.ndim == n + 2 else out[0]
 
     def grad(g, input_type, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override):
@@ -117,7 +128,8 @@ def make_avg_pool(n: int) -> Op:
         taps, places = k.axes(*window.kernel), axes[-n:]
         total = k.sum(input.at(*axes[:-n], *window.positions(places, taps), outside=0), over=taps)
         divisor = divisor_at(places, sizes, window, count_include_pad, divisor_override)
-        k.store(total / k.cast(divisor, input.dtype), at=axes)
+        part = div if input.dtype.is_floating_point else trunc_divide
+        k.store(part(total, k.cast(divisor, input.dtype)), at=axes)
 
     x = (5, 4, 3)[:n]
     return define(
@@ -137,7 +149,7 @@ def make_avg_pool(n: int) -> Op:
             sample((1, 1, *x), kernel_size=2, stride=1, divisor_override=3),
         ],
         inapplicable=SAMPLE_SIZES,
-        dtypes="float",
+        dtypes="number",
         method=False,
     )
 

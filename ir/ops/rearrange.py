@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import lowering
-from ..errors import DimError, DTypeError, ShapeError
+from ..errors import ArgumentError, DimError, DTypeError, ShapeError
 from ..kernel import scalar
 from ..op import REGISTRY, Traits, composite, define
 from ..sample import sample
@@ -22,6 +22,8 @@ def bind_flip(input, *dims_given, dims=None):
     given = dims if dims is not None else dims_given
     if len(given) == 1 and isinstance(given[0], (tuple, list)):
         given = given[0]
+    if not given and given is dims_given and dims is None:
+        raise ArgumentError("flip(dims): the dimensions to reverse are missing", "dims=() reverses none")
     return (input,), {"dims": dims_of("flip", tuple(given), input.ndim) if given else ()}
 
 

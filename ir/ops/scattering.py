@@ -71,4 +71,6 @@ def sum_to_size(input, *size):
     if extra < 0 or any(n != m and m != 1 for n, m in pairs):
         raise ShapeError(f"sum_to_size: {list(size)} does not broadcast to {list(input.shape)}")
     dims = tuple(range(extra)) + tuple(d + extra for d, (n, m) in enumerate(pairs) if m == 1 and n != 1)
-    return reshape(sum(input, dims), size) if dims else input
+    if size and tuple(input.shape) == tuple(size):
+        return input
+    return reshape(sum(input, dims), size)

@@ -19,9 +19,13 @@ from ..op import Op, composite
 from ..sample import binary_samples, unary_samples
 from .arithmetic import reciprocal, sign
 from .compare import eq, gt, isnan, le, logical_and, where
+from .create import new_ones
 from .gamma import digamma, lgamma, trigamma
 from .math import erf, erfc, exp, log, log1p
 from .math import sin as sine
+from .reduce import sum
+from .scan import cumsum
+from .view import unsqueeze
 
 _SCIPY = lowering.extern("SciPy is a library of the host")
 _POSITIVE = {"low": 0.3, "high": 3.0}
@@ -138,10 +142,8 @@ def mvlgamma(input, p):
     """
     if not isinstance(p, int) or p < 1:
         raise ArgumentValueError(f"mvlgamma(input, p): p must be an int from 1 on, not {p!r}")
-    total = lgamma(input)
-    for k in range(1, p):
-        total = total + lgamma(input - 0.5 * k)
-    return total + p * (p - 1) / 4 * number_log(pi)
+    halves = (cumsum(new_ones(input, p), 0) - 1) * 0.5  # all at once: p may be large
+    return sum(lgamma(unsqueeze(input, -1) - halves), -1) + p * (p - 1) / 4 * number_log(pi)
 
 
 # ---- entropy

@@ -42,6 +42,7 @@ def update(
     flags: dict[str, Any] | None = None,
     states: tuple[str, ...],
     whole: bool = False,
+    spread: Callable | None = None,
     wide: tuple[str, ...] = (),
     held: Callable[..., tuple[str, ...]] | None = None,
     quick: Callable[..., Callable | None] | None = None,
@@ -54,9 +55,10 @@ def update(
     rule: (**numbers, **flags) -> step, where step(g, p, *states) -> (p, *states), for one tensor.
     numbers: the scalar operands with their defaults (None: required); a default of 0 makes one optional.
     flags: its booleans, counts and names with their defaults.  whole: the rule sees whole tensors, as it sums
-    over them, and its states may be of other shapes.  wide: numbers that are float32 tensors of the
-    optimizer's own, and are computed with in float64 in graphs too.  states: the names of the state lists;
-    held: which of them there are, from the numbers that are None and the flags (all of them without it).
+    over them.  spread: (shape, **flags) -> the shapes of its states; without it, that of the parameter.
+    wide: numbers that are float32 tensors of the optimizer's own, and are computed with in float64 in graphs
+    too.  states: the names of the state lists; held: which of them there are, from the numbers that are None
+    and the flags (all of them without it).
     quick: like `rule`, but its step writes the arrays itself, in fewer NumPy calls; its numbers are 0-d
     arrays of the tensors' dtype.  None where it does not know the numbers and flags.
     samples, inapplicable: its own, where those for all won't do.
@@ -100,11 +102,15 @@ def update(
 
     def infer(*types: Type, count: int, **attrs: Any) -> tuple[Type, ...]:
         grads, rest = types[len(numbers) : len(numbers) + count], types[len(numbers) + count :]
+        of_states = [spread(g.shape, **attrs) if spread else None for g in grads]
         for i, t in enumerate(rest):
-            if t.shape != grads[i % count].shape and (i < count or not whole):
+            shape = grads[i % count].shape
+            if spread and i >= count:
+                shape = of_states[i % count][i // count - 1]
+            if t.shape != shape:
                 raise ShapeError(
-                    f"{name}: a gradient and what it updates must have one shape "
-                    f"({list(grads[i % count].shape)} and {list(t.shape)})"
+                    f"{name}: a gradient, what it updates and its states must fit "
+                    f"(here {list(shape)}, not {list(t.shape)})"
                 )
             if not t.dtype.is_floating_point:
                 raise DTypeError(f"{name}: floating tensors are updated, not {t.dtype.name}")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import bfloat16, float32, from_numpy_dtype
-from ..errors import ArgumentValueError
+from ..errors import ArgumentValueError, ShapeError
 from ..sample import Operand, Sample
 from .arithmetic import maximum, sqrt
 from .cast import cast
@@ -26,6 +26,13 @@ def norm(x: Any) -> Any:
 
 
 # ---- Adafactor
+def adafactor_states(shape, *, factored, **_):
+    """The shapes of the means of rows and columns, or of all elements."""
+    if factored and len(shape) < 2:
+        raise ShapeError(f"adafactor_update(factored=True): takes matrices, not {list(shape)}")
+    return ((*shape[:-1], 1), (*shape[:-2], 1, shape[-1])) if factored else (shape,)
+
+
 def adafactor(step, lr, beta2_decay, eps1, eps2, d, weight_decay, *, factored, maximize):
     keep = 1 - step**beta2_decay
     rate = lesser(lr, 1 / step**0.5)
@@ -54,8 +61,7 @@ def adafactor_samples() -> Iterator[Sample]:
     every: tuple[tuple[int, ...], ...] = ((), (1,), (0,), (17,), (33,), (3, 4), (2, 5, 3))
     for shape in every:
         factored = len(shape) > 1
-        shapes = [shape, shape]
-        shapes += [(*shape[:-1], 1), (*shape[:-2], 1, shape[-1])] if factored else [shape]
+        shapes = [shape, shape, *adafactor_states(shape, factored=factored)]
         lists = tuple((Operand(s, 0.6, 0.75),) for s in shapes)
         yield Sample(
             lists, given | {"factored": factored, "weight_decay": 0.5 * factored}, differentiable=False
@@ -70,6 +76,7 @@ adafactor_update = update(
     flags={"factored": False, "maximize": False},
     states=("row_vars", "col_vars"),
     whole=True,
+    spread=adafactor_states,
     held=lambda factored, **_: ("row_vars", "col_vars") if factored else ("variances",),
     samples=adafactor_samples,
     doc="""Take a step of Adafactor.

@@ -53,7 +53,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
         raise ShapeError(f"diff(input, n): n can't be negative: {n}")
     parts = [x for x in (prepend, input, append) if x is not None] if n else [input]
     x = cat(parts, dim) if len(parts) > 1 else input
-    for _ in range(n):
+    for _ in range(min(n, x.shape[dim])):  # then nothing is left
         size = x.shape[dim]
         later, before = narrow(x, dim, min(1, size), max(size - 1, 0)), narrow(x, dim, 0, max(size - 1, 0))
         x = ne(later, before) if dtype_of(x) is bool_ else later - before

@@ -15,6 +15,7 @@ from ..indices import canonical, indexed_shape, numpy_index, place, whole
 from ..op import Op, Traits, composite
 from ..sample import sample
 from ..shapes import dim_of, dims_of, filled_in, sizes_of
+from ..stretch import stretched
 from ..types import Shape
 from ..views import flat_place, place_in, row_major, step, view_op
 from .complex import conj
@@ -289,7 +290,7 @@ expand = view_op(
     shape=lambda shape, *, size: size,
     places=_expanded_places,
     overlaps=True,
-    reference=lambda input, *, size: np.broadcast_to(input, size),
+    reference=lambda input, *, size: stretched(input, size),
     grad=lambda g: g,
     samples=lambda: [
         sample((), size=(3,)), sample((0,), size=(2, 0)), sample((1,), size=(17,)),

@@ -95,6 +95,21 @@ def _dim(op: str, dim: int, input: Any) -> int:
     return dim_of(op, dim, input.ndim)
 
 
+@composite(public=False)
+def new_empty_strided(
+    input, size, stride, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
+):
+    """Make a tensor of these sizes and strides, in elements, with the input's dtype by default."""
+    if len(size) != len(stride):
+        raise ShapeError(
+            f"new_empty_strided(size, stride): {len(size)} sizes need as many strides, not {len(stride)}"
+        )
+    reach = 0 if 0 in size else 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    memory = REGISTRY["new_empty"](input, (reach,), dtype=dtype, device=device)
+    made = as_strided(memory, tuple(size), tuple(stride))
+    return made.detach().requires_grad_() if requires_grad else made
+
+
 @composite()
 def as_strided_scatter(input, src, size, stride, storage_offset=None):
     """Replace the elements that `as_strided` shows by `src`.  Raises ShapeError."""

@@ -13,11 +13,12 @@ from ...nn import Buffer, Module
 from ...nn.epoch import advance
 from ...nn.members import fields
 from ...runtime import Parameter, Tensor
+from ...runtime.tensor import fields as fields_of_tensor
 from .binding import is_plain
 from .deaths import in_cell, in_slot
 from .frames import UNBOUND, contents
 from .kinds import MISSING, TRANSPARENT, Function, lookup, of_lamina
-from .lookups import Lookups, fields_of_tensor
+from .lookups import Lookups
 from .numbers import raw
 from .spelling import MODULE
 from .whole import MEMBERS
@@ -203,7 +204,7 @@ class Attributes(Lookups):
             self.refuse(f"{kind.__name__}, a class of the user's own, derives from Tensor")
         if name.startswith("_"):
             self.refuse(f"the inside of a tensor was written: {name}")
-        if issubclass(kind, Parameter) and name in fields_of_tensor(o):
+        if name in fields_of_tensor(o):
             self.drops_all(o, [fields_of_tensor(o)[name]])
         given = name == "data" and issubclass(type(value), Tensor) and value._data is not o._data
         setattr(o, name, value)

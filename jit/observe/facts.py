@@ -21,6 +21,7 @@ from ...nn.members import Members, Tracked
 from ...nn.parameter import is_lazy
 from ...optim.optimizer import Optimizer
 from ...runtime import Generator, Tensor
+from ...runtime.compound import Compound
 from ..facts import absent, shown
 from ..sources import Arg, Held
 from .fresh import Fresh
@@ -225,6 +226,12 @@ class Facts:
         if not of_lamina(type(x)):
             self.refuse(f"{why.text} is of a class of the user's own that derives from Tensor")
             return
+        if x._meta.device.type != "cpu":
+            self.refuse(f"{why.text} is on the meta device, and has no values")
+            return
+        if issubclass(type(x), Compound):
+            self.refuse(f"{why.text} is a {x.what} tensor, which compiled code has none of")
+            return
         if is_lazy(x):
             self.refuse(f"{why.text} has no shape yet: the first call of its module makes it")
             return
@@ -302,6 +309,12 @@ class Facts:
         if issubclass(type(value), Tensor):
             if not of_lamina(type(value)):
                 self.refuse(f"{name} is of a class of the user's own that derives from Tensor")
+                return value
+            if value._meta.device.type != "cpu":
+                self.refuse(f"{name} is on the meta device, and has no values")
+                return value
+            if issubclass(type(value), Compound):
+                self.refuse(f"{name} is a {value.what} tensor, which compiled code has none of")
                 return value
             self.guards.part.lines.append(f"v = S[{at}]")
             self._slot_of(value, at, reason)

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from ...nn import Module
-from ...runtime import Parameter, Tensor
+from ...runtime import Tensor
+from ...runtime.tensor import fields as fields_of_tensor
 from .binding import Binding, dictionary_getter, is_plain
 from .kinds import ATOMS, MISSING, TRANSPARENT, VIEWS, Function, Method, heap_class, lookup, of_lamina
 from .spelling import MODULE
@@ -26,11 +27,6 @@ _OPAQUE = {
     types.GeneratorType: "the inside of a generator",
     types.CoroutineType: "the inside of a coroutine",
 }
-
-
-def fields_of_tensor(x: Parameter) -> dict[str, Any]:
-    """What a user hung on a parameter."""
-    return Parameter.__dict__["__dict__"].__get__(x)
 
 
 # What is the same of each array of a tensor's type, and methods that ask the tensor.
@@ -193,11 +189,7 @@ class Lookups(Binding):
             self.refuse(f"the inside of a tensor was read: {name}")
             return getattr(o, name)
         held = self.class_attribute(kind, name)
-        if (
-            issubclass(kind, Parameter)
-            and self.is_known(o)
-            and not (held is not MISSING and self.is_data(held))
-        ):
+        if self.is_known(o) and not (held is not MISSING and self.is_data(held)):
             own = fields_of_tensor(o)
             if name in own:
                 return self._own_value(o, own, name)

@@ -82,10 +82,16 @@ def library_names(code: types.CodeType, home: str) -> tuple[tuple[types.ModuleTy
     return tuple(found.values())
 
 
-def runs_user_code(value: Any) -> bool:
-    """Whether a value is a callable of the user's."""
+def _called(value: Any) -> Any:
+    """What a method or a partial call runs."""
     while issubclass(type(value), (functools.partial, types.MethodType)):
         value = value.func if issubclass(type(value), functools.partial) else value.__func__
+    return value
+
+
+def runs_user_code(value: Any) -> bool:
+    """Whether a value is a callable of the user's."""
+    value = _called(value)
     if type(value) is Function:
         return not is_librarys(value)
     if issubclass(type(value), type) or library_class(type(value)):
@@ -95,7 +101,16 @@ def runs_user_code(value: Any) -> bool:
 
 def wraps_user(function: types.FunctionType) -> bool:
     """Whether a function of the library's stands around one of the user's, as under `@no_grad()`."""
-    return any(runs_user_code(contents(cell)) for cell in function.__closure__ or ())
+    seen, waiting = {function}, [function]  # closures may hold themselves
+    while waiting:
+        for cell in waiting.pop().__closure__ or ():
+            value = _called(contents(cell))
+            if type(value) is Function and is_internal(value.__code__.co_filename):
+                waiting += {value} - seen
+                seen.add(value)
+            elif runs_user_code(value):
+                return True
+    return False
 
 
 def is_librarys(value: Any) -> bool:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ...nn import Module
-from ...runtime.places import STANDS_FOR, Place, locals_of
+from ...runtime.places import Place, locals_of, stand_for
 from .calls import Calls
 from .interpret import Interpreting
 from .kinds import Builtin, Function, Method, lookup
@@ -64,4 +64,4 @@ def _stands_for(native: Any) -> Place:
     return program.code, program.offsets[min(found["at"], len(program.offsets) - 1)]
 
 
-STANDS_FOR[Interpreting._level.__code__] = _stands_for
+stand_for(Interpreting._level.__code__, _stands_for)

@@ -177,8 +177,8 @@ class PruningContainer(BasePruningMethod):
         return made
 
 
-# ---- how much ----------------------------------------------------------------------------------------------
-def _check_amount(amount: Any) -> None:
+# ---- how much: under PyTorch's names, as methods of users call these ----------------------------------------
+def _validate_pruning_amount_init(amount: Any) -> None:
     if isinstance(amount, bool) or not isinstance(amount, (int, float)):
         raise ArgumentError(f"prune(amount): a number is wanted, not {type(amount).__name__}")
     if amount < 0 or (isinstance(amount, float) and not amount <= 1.0):
@@ -187,13 +187,15 @@ def _check_amount(amount: Any) -> None:
         )
 
 
-def _count(amount: int | float, size: int) -> int:
-    """How many of `size` units are pruned.  Raises ArgumentValueError where there are not so many."""
-    if isinstance(amount, int):
-        if amount > size:
-            raise ArgumentValueError(f"prune(amount): {amount} of {size} can't be pruned")
-        return amount
-    return round(amount * size)
+def _validate_pruning_amount(amount: int | float, tensor_size: int) -> None:
+    if isinstance(amount, int) and amount > tensor_size:
+        raise ArgumentValueError(f"prune(amount): {amount} of {tensor_size} can't be pruned")
+
+
+def _compute_nparams_toprune(amount: int | float, tensor_size: int) -> int:
+    """How many of `tensor_size` units are pruned.  Raises ArgumentValueError where there are not so many."""
+    _validate_pruning_amount(amount, tensor_size)
+    return amount if isinstance(amount, int) else round(amount * tensor_size)
 
 
 class Identity(BasePruningMethod):
@@ -211,7 +213,7 @@ class _Unstructured(BasePruningMethod):
     """Prunes `amount` elements, a count or a share, those whose `_scores` are the least."""
 
     def __init__(self, amount: int | float):
-        _check_amount(amount)
+        _validate_pruning_amount_init(amount)
         self.amount = amount
 
     @staticmethod
@@ -220,7 +222,7 @@ class _Unstructured(BasePruningMethod):
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         mask = default_mask.clone()
-        if count := _count(self.amount, t.numel()):
+        if count := _compute_nparams_toprune(self.amount, t.numel()):
             mask.view(-1)[ops.topk(self._scores(t).reshape(-1), count, largest=False).indices] = 0
         return mask
 
@@ -255,7 +257,7 @@ class _Structured(BasePruningMethod):
     PRUNING_TYPE = "structured"
 
     def __init__(self, amount: int | float, dim: int = -1):
-        _check_amount(amount)
+        _validate_pruning_amount_init(amount)
         self.amount, self.dim = amount, dim
 
     def _scores(self, t: Tensor) -> Tensor:
@@ -270,7 +272,7 @@ class _Structured(BasePruningMethod):
         if not -t.ndim <= self.dim < t.ndim:
             raise ArgumentValueError(f"prune(dim): {self.dim} is out of range for {t.ndim} dimensions")
         at, size = self.dim % t.ndim, t.shape[self.dim]
-        if not (count := _count(self.amount, size)):
+        if not (count := _compute_nparams_toprune(self.amount, size)):
             return default_mask
         kept = ops.zeros(size, dtype=default_mask.dtype)
         if count < size:

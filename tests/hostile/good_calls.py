@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,14 @@ sys.path.append(str(Path(__file__).parents[1] / "ops"))  # the records' samples,
 sys.path.append(str(Path(__file__).parents[1] / "peers"))
 from checks import first_dtype
 from composite_calls import CALLS, Made
+from good_call import Fresh, Good, good, grown, ints, t
+from good_distributions import distributions
+from good_training import optimizers, transforms
 from harness import cases
 from module_cases import CASES
 
 import lamina
-from lamina import nn, optim
+from lamina import nn
 from lamina.data import (
     BatchSampler,
     ConcatDataset,
@@ -35,41 +37,8 @@ from lamina.data import (
 )
 from lamina.ir.op import COMPOSITES, REGISTRY
 from lamina.nn import functional as F
-from lamina.optim import lr_scheduler
 from lamina.runtime.ops import FUNCTIONS
 from lamina.runtime.tensor import Tensor, tensor_of
-
-
-@dataclass(frozen=True)
-class Good:
-    """A call: `make` returns the function, its arguments and named arguments, all fresh."""
-
-    label: str
-    make: Callable[[], tuple[Callable, tuple, dict]]
-
-
-def good(label: str, function: Callable, *args: Callable[[], Any] | Any, **kwargs: Any) -> Good:
-    """A call whose arguments are given as they are, or by a function that makes them."""
-
-    def fresh(x: Any) -> Any:
-        return x.make() if isinstance(x, Fresh) else x
-
-    return Good(label, lambda: (function, tuple(map(fresh, args)), {k: fresh(v) for k, v in kwargs.items()}))
-
-
-@dataclass(frozen=True)
-class Fresh:
-    """An argument that each call gets anew."""
-
-    make: Callable[[], Any]
-
-
-def t(*shape: int) -> Fresh:
-    return Fresh(lambda: lamina.ones(*shape))
-
-
-def ints(*shape: int) -> Fresh:
-    return Fresh(lambda: lamina.ones(*shape, dtype=lamina.int64))
 
 
 def tensors(x: Any) -> Any:
@@ -174,12 +143,6 @@ def functional() -> Iterator[Good]:
     yield good("init.calculate_gain", nn.init.calculate_gain, "leaky_relu", 0.2)
 
 
-def grown() -> Tensor:
-    x = lamina.ones(3, requires_grad=True)
-    x.grad = lamina.ones(3)
-    return x
-
-
 def utilities() -> Iterator[Good]:
     """nn.utils, state dicts, autograd."""
     one = Fresh(lambda: [grown()])
@@ -225,70 +188,6 @@ def modules() -> Iterator[Good]:
             return module, tuple(inputs), {k: tensors(v) for k, v in c.call.items()}
 
         yield Good(f"{label} called", call)
-
-
-OPTIMIZERS = {
-    "SGD": {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1, "nesterov": True},
-    "Adam": {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.1, "amsgrad": True},
-    "AdamW": {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.1},
-    "RMSprop": {"lr": 0.1, "alpha": 0.9, "eps": 1e-8, "momentum": 0.1, "centered": True},
-    "Adagrad": {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.1},
-    "Adadelta": {"lr": 0.1, "rho": 0.9, "eps": 1e-6},
-    "Adamax": {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-8},
-}
-SCHEDULES = {
-    "StepLR": {"step_size": 2, "gamma": 0.1},
-    "MultiStepLR": {"milestones": [1, 2], "gamma": 0.1},
-    "ConstantLR": {"factor": 0.5, "total_iters": 2},
-    "LinearLR": {"start_factor": 0.5, "end_factor": 1.0, "total_iters": 2},
-    "ExponentialLR": {"gamma": 0.1},
-    "PolynomialLR": {"total_iters": 2, "power": 1.0},
-    "CosineAnnealingLR": {"T_max": 2, "eta_min": 0.0},
-    "CosineAnnealingWarmRestarts": {"T_0": 2, "T_mult": 1, "eta_min": 0.0},
-    "OneCycleLR": {"max_lr": 0.1, "total_steps": 3, "pct_start": 0.3},
-    "ReduceLROnPlateau": {"mode": "min", "factor": 0.1, "patience": 1, "threshold": 0.1},
-    "LambdaLR": {"lr_lambda": lambda epoch: 1.0},
-}
-
-
-def optimizers() -> Iterator[Good]:
-    """Optimizers and schedules: made, stepped, loaded."""
-    for name, numbers in OPTIMIZERS.items():
-        build = getattr(optim, name)
-
-        def made_and_stepped(params: Any, build: Any = build, **kwargs: Any) -> Any:
-            made = build(params, **kwargs)
-            made.step()
-            return made
-
-        yield good(name, made_and_stepped, Fresh(lambda: [grown()]), **numbers)
-        yield good(
-            f"{name} loaded",
-            lambda s, b=build: b([grown()]).load_state_dict(s),
-            Fresh(lambda b=build: b([grown()]).state_dict()),
-        )
-        for field in ("state", "param_groups"):
-            yield good(
-                f"{name} loaded {field}",
-                lambda v, f, b=build: b([grown()]).load_state_dict(b([grown()]).state_dict() | {f: v}),
-                Fresh(lambda b=build, f=field: b([grown()]).state_dict()[f]),
-                field,
-            )
-    yield good(
-        "add_param_group",
-        lambda g: optim.SGD([grown()], 0.1).add_param_group(g),
-        Fresh(lambda: {"params": [grown()]}),
-    )
-    yield good("step closure", lambda c: optim.SGD([grown()], 0.1).step(c), lambda: 1.0)
-    for name, numbers in SCHEDULES.items():
-        build = getattr(lr_scheduler, name)
-
-        def followed(optimizer: Any, build: Any = build, name: str = name, **kwargs: Any) -> Any:
-            made = build(optimizer, **kwargs)
-            optimizer.step()
-            return made.step(1.0) if name == "ReduceLROnPlateau" else made.step()
-
-        yield good(name, followed, Fresh(lambda: optim.SGD([grown()], 0.1)), **numbers)
 
 
 def data() -> Iterator[Good]:
@@ -388,5 +287,9 @@ def creation() -> Iterator[Good]:
 
 
 GROUPS: dict[str, Callable[[], Iterator[Good]]] = {
-    f.__name__: f for f in (records, composites, functional, utilities, modules, optimizers, data, creation)
-}
+    f.__name__: f
+    for f in (
+        records, composites, functional, utilities, modules, optimizers, data, creation, transforms,
+        distributions,
+    )
+}  # fmt: skip

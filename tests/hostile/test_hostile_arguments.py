@@ -20,7 +20,7 @@ SPOIL = Path(__file__).with_name("spoil.py")
 # How many shares each group's calls come in; the first is always tried, the others by the slow test.
 SHARES = {
     "records": 8, "composites": 8, "functional": 4, "utilities": 2, "modules": 24, "optimizers": 8, "data": 1,
-    "creation": 2,
+    "creation": 2, "transforms": 2, "distributions": 8,
 }  # fmt: skip
 
 

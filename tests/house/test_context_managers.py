@@ -25,6 +25,10 @@ def managers():
 REVIEWED = {
     ("runtime/modes.py", "_Mode"): "tests/runtime/test_interrupts.py",
     ("runtime/modes.py", "set_grad_enabled"): "tests/runtime/test_interrupts.py",
+    ("runtime/packing.py", "saved_tensors_hooks"): "a _Mode, which asks first whether it may be opened",
+    ("runtime/packing.py", "disable_saved_tensors_hooks"): "a _Mode, which asks first",
+    ("runtime/packing.py", "allow_mutation_on_saved_tensors"): "a _Mode, which returns itself",
+    ("runtime/overriding.py", "TorchFunctionMode"): "a _Mode, held weakly by the state that it changes",
     ("runtime/levels.py", "opened"): "tests/runtime/test_interrupts.py",
     ("runtime/forward.py", "dual_level"): "tests/runtime/test_interrupts.py",
     ("ir/dims.py", "conditions"): "tests/runtime/test_interrupts.py",
@@ -33,6 +37,7 @@ REVIEWED = {
         "runtime/generator.py",
         "fork_rng",
     ): "tests/runtime/test_interrupts.py; it changes nothing when it is entered",
+    ("facade/backends.py", "flags"): "switches that change nothing computed; set within its try",
     ("facade/amp.py", "autocast"): "tests/runtime/test_interrupts.py; there is no state",
     ("ir/own_files.py", "replacing"): "tests/runtime/test_serialize.py",
     ("runtime/compiler.py", "Compiler"): "entering changes nothing; helpers end with their input",

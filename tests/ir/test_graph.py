@@ -155,8 +155,8 @@ def test_parts_of_a_graph_can_not_be_changed():
 
 
 def test_constant_of_no_dtype_is_refused():
-    with pytest.raises(GraphError, match="NumPy's dtype complex128"):
-        Constant(np.ones(2, complex))
+    with pytest.raises(GraphError, match="NumPy's dtype <U1"):
+        Constant(np.array(["a"]))
 
 
 def test_inlining_repeats_the_nodes():

@@ -46,12 +46,12 @@ def test_an_int_beside_a_tensor_drops_its_dimension_first():
 
 
 REFUSED = [
-    (np.s_[2], DimError, "x[index]: index 2 is out of range for dimension 0 with size 2"),
-    (np.s_[:, -4], DimError, "x[index]: index -4 is out of range for dimension 1 with size 3"),
+    (np.s_[2], DimError, "x[index]: index 2 is out of bounds for dimension 0 with size 2"),
+    (np.s_[:, -4], DimError, "x[index]: index -4 is out of bounds for dimension 1 with size 3"),
     (np.s_[0, 0, 0, 0], DimError, "x[index]: too many indices: 4 for 3 dimensions"),
     (np.s_[..., ...], DimError, "x[index]: an index can hold one Ellipsis (...), not 2"),
     (np.s_[::-1], ArgumentValueError, "x[index]: the step of a slice must be greater than 0, not -1"),
-    (np.s_[:, np.array([0, 7])], DimError, "x[index]: index 7 is out of range for dimension 1 with size 3"),
+    (np.s_[:, np.array([0, 7])], DimError, "x[index]: index 7 is out of bounds for dimension 1 with size 3"),
     (np.s_[PICK[:2], PICK], DimError, "x[index]: sizes 2 and 3 of dimension -1 don't broadcast"),
     (np.s_[MASK[:, :2]], DimError, "x[mask]: the mask has size 2 where dimension 1 has size 3"),
     (np.s_["a"], DimError, "x[index]: an index can't be a str"),
@@ -69,7 +69,7 @@ def test_index_refused(index, error, rule):
 def test_gather_counts_from_the_front_only(bad):
     with pytest.raises(DimError) as raised:
         gather(X[0], 1, np.array([[bad], [0], [0]]))
-    assert raised.value.rule == f"gather: index {bad} is out of range for dimension 1 with size 4"
+    assert raised.value.rule == f"gather: index {bad} is out of bounds for dimension 1 with size 4"
 
 
 def test_view_refuses_to_copy_and_reshape_does_not():

@@ -123,8 +123,6 @@ def argument(x: Any) -> Any:
     if isinstance(x, torch.Tensor):
         if x.layout is not torch.strided or x.is_nested:
             raise Unsayable(f"an argument is of layout {x.layout}")
-        if x.is_complex():
-            raise Unsayable("an argument is complex")
         dtype_of(x.dtype)
         if x.dtype is torch.bfloat16:
             return tensor_of(x.detach().float().numpy()).to(lamina.bfloat16)
@@ -136,8 +134,6 @@ def argument(x: Any) -> Any:
         return "cpu"
     if isinstance(x, (torch.memory_format, torch.layout)):
         return getattr(lamina, str(x).removeprefix("torch."), str(x).removeprefix("torch."))
-    if isinstance(x, complex):
-        raise Unsayable("an argument is complex")
     if isinstance(x, torch.Generator):
         raise Unsayable("an argument is a generator of PyTorch's")
     if isinstance(x, torch.Size):
@@ -153,6 +149,8 @@ def argument(x: Any) -> Any:
         return rewritten(x)
     if isinstance(x, types.FunctionType) and x.__module__ == "torch.nn.functional":
         return named(f"nn.functional.{x.__name__}")
+    if type(x) is torch.nn.PairwiseDistance:
+        return lamina.nn.PairwiseDistance(x.norm, x.eps, x.keepdim)
     if isinstance(x, torch.nn.Module):
         raise Unsayable("an argument is a module of PyTorch's")
     return x

@@ -18,6 +18,7 @@ SPACES = (
     "nn.utils.parametrizations", "nn.utils.prune", "linalg", "special", "fft", "signal.windows", "optim",
     "optim.lr_scheduler", "optim.swa_utils", "distributions", "distributions.transforms",
     "distributions.constraints", "func", "autograd", "autograd.functional", "autograd.forward_ad",
+    "autograd.graph", "overrides",
     "utils.data", "utils.checkpoint", "random", "sparse", "nested", "amp",
 )  # fmt: skip
 

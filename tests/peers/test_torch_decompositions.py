@@ -95,8 +95,8 @@ def test_qr(m, n):
 
 
 def test_what_has_no_gradient_says_so():
-    for made in (lambda x: lamina.linalg.svd(x)[0], lambda x: lamina.linalg.qr(x, "complete")[0]):
-        with pytest.raises(lamina.GradError, match=r"full_matrices=False|mode='reduced'"):
+    for made in (lambda x: lamina.linalg.qr(x, "r")[1], lambda x: lamina.linalg.qr(x, "complete")[0]):
+        with pytest.raises(lamina.GradError, match=r"mode='reduced'"):
             made(lamina.tensor(lopsided(4, 2)).requires_grad_()).sum().backward()
 
 

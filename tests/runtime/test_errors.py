@@ -195,9 +195,9 @@ TEXTS = {
   its complex numbers have parts of 32 or 64 bits: complex64""",
     ),
     "what is not built": (
-        lambda: lamina.sparse_coo_tensor,
-        """Lamina has no sparse_coo_tensor
-  Lamina's tensors are dense""",
+        lambda: lamina.sparse_bsr_tensor,
+        """Lamina has no sparse_bsr_tensor
+  blocks are not built: sparse_csr_tensor is""",
     ),
     "a misspelt op": (lambda: lamina.softmaxx, "module 'lamina' has no 'softmaxx'"),
     "NumPy's out": (

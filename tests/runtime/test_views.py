@@ -220,9 +220,9 @@ def test_detach_in_place():
 def test_stride_and_size_name_the_range():
     x = lamina.ones(2, 3)
     assert x.stride() == (3, 1) and x.stride(-1) == 1 and x.size(-2) == 2
-    with pytest.raises(DimError, match=r"stride\(dim\): dim 2 is out of range, which is \[-2, 1\]"):
+    with pytest.raises(DimError, match=r"stride\(dim\): Dimension out of range: dim 2 is not in \[-2, 1\]"):
         x.stride(2)
-    with pytest.raises(DimError, match=r"size\(dim\): dim -3 is out of range, which is \[-2, 1\]"):
+    with pytest.raises(DimError, match=r"size\(dim\): Dimension out of range: dim -3 is not in \[-2, 1\]"):
         x.size(-3)
 
 

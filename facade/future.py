@@ -1,0 +1,28 @@
+"""Answer `torch.__future__`: how `Module.to` and `load_state_dict` put new tensors into a module's parameters.
+
+Parameters stay the same objects, as swapping keeps them, whichever way is asked for; `overwrite` alone makes new ones.
+"""
+
+from __future__ import annotations
+
+from ..nn.module import conversion
+
+
+def set_swap_module_params_on_conversion(value: bool) -> None:
+    """Ask for swapped tensors."""
+    conversion.swap = bool(value)
+
+
+def get_swap_module_params_on_conversion() -> bool:
+    """Whether that is asked for."""
+    return conversion.swap
+
+
+def set_overwrite_module_params_on_conversion(value: bool) -> None:
+    """Ask for new parameters rather than new contents."""
+    conversion.overwrite = bool(value)
+
+
+def get_overwrite_module_params_on_conversion() -> bool:
+    """Whether that is asked for."""
+    return conversion.overwrite

@@ -1,0 +1,67 @@
+"""Factors of low rank, found from products with random matrices.
+
+Source: Halko, Martinsson, Tropp, Finding structure with randomness, 2009, algorithms 4.4 and 5.1.
+"""
+
+from __future__ import annotations
+
+from ..ir.errors import ArgumentValueError, ShapeError
+from ..runtime import Tensor, ops
+from ..runtime.random import randn
+from ..runtime.refusal import refusing_names
+
+Factors = tuple[Tensor, Tensor, Tensor]
+
+
+def _range(A: Tensor, q: int, niter: int) -> Tensor:
+    """Orthonormal columns [..., m, q] that span nearly what A spans; `niter` rounds of subspace iteration."""
+    drawn = randn(A.shape[-1], q, dtype=A.dtype)
+    found = ops.linalg_qr(A @ drawn)[0]
+    for _ in range(niter):
+        found = ops.linalg_qr(A.mH @ found)[0]
+        found = ops.linalg_qr(A @ found)[0]
+    return found
+
+
+def _factored(A: Tensor, q: int, niter: int) -> Factors:
+    wide = A.shape[-2] < A.shape[-1]
+    A = A.mH if wide else A
+    columns = _range(A, q, niter)
+    u, s, vh = ops.linalg_svd(columns.mH @ A, False)
+    u, v = columns @ u, vh.mH
+    return (v, s, u) if wide else (u, s, v)
+
+
+def _checked(call: str, A: Tensor, q: int, niter: int) -> None:
+    if A.ndim < 2:
+        raise ShapeError(f"{call}: A must be [..., m, n], not {list(A.shape)}")
+    if not 0 <= q <= min(A.shape[-2:]):
+        raise ArgumentValueError(f"{call}: q must lie between 0 and {min(A.shape[-2:])}, not at {q}")
+    if niter < 0:
+        raise ArgumentValueError(f"{call}: niter must not be negative, as {niter} is")
+
+
+def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None) -> Factors:
+    """Find U, S and V with A, or A - M, nearly U @ diag(S) @ V.mH, for a matrix of about rank `q` or less.
+
+    niter: rounds that bring it nearer.  Shapes: [..., m, n] -> [..., m, q], [..., q], [..., n, q].
+    Raises ShapeError, ArgumentValueError.
+    """
+    q, niter = 6 if q is None else q, 2 if niter is None else niter
+    _checked("svd_lowrank", A, q, niter)
+    return _factored(A if M is None else A - M, q, niter)
+
+
+def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> Factors:
+    """Find the principal components of rows: svd_lowrank of A less, with `center`, the mean of its rows.
+
+    q: how many, by default 6 or as many as there are.  Shapes: [..., m, n] -> [..., m, q], [..., q],
+    [..., n, q].  Raises ShapeError, ArgumentValueError.
+    """
+    q = min(6, *A.shape[-2:]) if q is None else q
+    _checked("pca_lowrank", A, q, niter)
+    return _factored(A - A.mean(-2, keepdim=True) if center else A, q, niter)
+
+
+__all__ = ["pca_lowrank", "svd_lowrank"]
+refusing_names(globals(), "lamina.facade.lowrank")

@@ -1,0 +1,188 @@
+"""`__torch_function__`: who answers a call in place of Lamina's own function.
+
+Three may: classes derived from `Tensor`, objects that are no tensors but have the method (duck arrays), and
+modes that the user opened.  `OPEN` is empty until the first of them is there, and edges look at nothing else
+then: a plain program pays for one global where it pays at all.
+
+An edge is where a public function begins: `refusing` around functions written in Python, the functions that
+dispatch.py makes of records, the in-place forms, factories.  It asks `answered(function, args, kwargs)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from sys import _getframe, exc_info
+from typing import Any
+from weakref import ref
+
+from ..ir.errors import ArgumentError
+from . import modes
+from .places import is_internal
+
+OPEN: list[str] = []  # why edges must ask: there were "classes", "objects", "modes"
+UNSERVED: Any = modes.UNSERVED
+_overriding: dict[type, bool] = {}
+
+
+class Met(ArgumentError):
+    """An object with `__torch_function__` was met inside of a function, which should have asked it."""
+
+
+def overrides(kind: type) -> bool:
+    """Whether objects of a class answer calls."""
+    found = _overriding.get(kind)
+    if found is None:
+        method = getattr(kind, "__torch_function__", None)
+        plain = kind.__module__.startswith("lamina.") and getattr(kind, "_is_tensor", False)
+        off = getattr(method, "disabled", False) or getattr(
+            getattr(method, "__func__", None), "disabled", False
+        )
+        found = method is not None and not plain and not off
+        if len(_overriding) > 4096:
+            _overriding.clear()
+        _overriding[kind] = found
+    return found
+
+
+def relevant(values: Iterable[Any], deep: int = 2) -> list[Any]:
+    """The objects that may answer: one of each class, subclasses before what they derive from.
+
+    deep: how many lists and tuples they may stand in.
+    """
+    found: list[Any] = []
+    for x in values:
+        if type(x) in (list, tuple):
+            inner = relevant(x, deep - 1) if deep else []
+        else:
+            inner = [x] if overrides(type(x)) else []
+        for y in inner:
+            kind = type(y)
+            if not any(type(z) is kind for z in found):
+                at = next((i for i, z in enumerate(found) if issubclass(kind, type(z))), len(found))
+                found.insert(at, y)
+    return found
+
+
+def answered(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """What those answer who override a call; UNSERVED where nobody does.  Ask `OPEN` first.
+
+    Raises ArgumentError (a TypeError) where all who could do not want to.
+    """
+    if modes.CHANGED:
+        stack = modes.local.functions
+        if stack:
+            return _asked_mode(stack, function, args, kwargs)
+        if modes.local.unanswered:
+            return UNSERVED
+    found = relevant((*args, *kwargs.values()) if kwargs else args)
+    if not found:
+        return UNSERVED
+    return asked(found, function, args, kwargs)
+
+
+def asked(found: list[Any], function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """What the first of these answers that does."""
+    _refuse_recording()
+    kinds = tuple(map(type, found))
+    for x in found:
+        result = type(x).__torch_function__(function, kinds, args, kwargs)  # type: ignore[attr-defined]
+        if result is not NotImplemented:
+            return result
+    name = getattr(function, "__name__", repr(function))
+    raise ArgumentError(
+        f"no implementation found for 'lamina.{name}' on types that implement __torch_function__: "
+        f"{[kind.__name__ for kind in kinds]}"
+    )
+
+
+def _refuse_recording() -> None:
+    if modes.CHANGED and modes.local.hook is not None:
+        modes.tell("refuse", "__torch_function__ answers the program's calls")
+
+
+class _popped(modes._Mode):
+    """While a mode answers, those further out are the ones that hear its calls."""
+
+    def __init__(self, stack: tuple):
+        self._changes = {"functions": stack}
+
+
+def _asked_mode(stack: tuple, function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    _refuse_recording()
+    *outer, last = stack
+    mode = last()
+    kinds = tuple(map(type, relevant((*args, *kwargs.values()))))
+    with _popped(tuple(outer)):
+        result = mode.__torch_function__(function, kinds, args, kwargs)
+    if result is NotImplemented:
+        raise ArgumentError(f"{type(mode).__name__}.__torch_function__ returned NotImplemented")
+    return result
+
+
+def met(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """The same where a function fails on what may be a duck array: the first one tells edges to ask.
+
+    Raises Met where the function was called by one of Lamina's, whose edge then asks.
+    """
+    if "objects" not in OPEN:
+        if modes.local.unanswered or not (found := relevant((*args, *kwargs.values()))):
+            return UNSERVED
+        OPEN.append("objects")
+        if is_internal(_getframe(2).f_code.co_filename):
+            raise Met(f"{type(found[0]).__name__} was met inside of a function")
+        return asked(found, function, args, kwargs)
+    return UNSERVED
+
+
+def met_late(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """The same where a function has failed, maybe as a duck array was met further in."""
+    if modes.local.unanswered or not (found := relevant((*args, *kwargs.values()))):
+        return UNSERVED
+    if isinstance(found[0], TENSOR[0]):
+        return UNSERVED  # which was asked before
+    if "objects" not in OPEN:
+        OPEN.append("objects")
+    elif not isinstance(exc_info()[1], Met):
+        return UNSERVED  # the failure was what somebody answered
+    if is_internal(_getframe(2).f_code.co_filename):
+        raise Met(f"{type(found[0]).__name__} was met inside of a function")
+    return asked(found, function, args, kwargs)
+
+
+TENSOR: list[type] = []  # tensor.py's class, which stands above this module
+
+
+# ---- blocks ------------------------------------------------------------------------------------------------
+class DisableTorchFunctionSubclass(modes._Mode):
+    """A block in which tensors of derived classes are plain ones, and duck arrays are no operands."""
+
+    _changes = {"unanswered": True}
+
+
+class DisableTorchFunction(modes._Mode):
+    """The same, in which modes do not answer either."""
+
+    _changes = {"unanswered": True, "functions": ()}
+
+
+class TorchFunctionMode(modes._Mode):
+    """A block in which `__torch_function__(self, func, types, args, kwargs)` answers all calls.
+
+    While it does, the calls that it makes go to modes further out.  A thread's state holds modes weakly, so
+    that one whose block an interrupt ended ends with it.
+    """
+
+    def __torch_function__(
+        self, func: Callable, types: tuple, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        raise NotImplementedError
+
+    def __enter__(self) -> Any:
+        if "modes" not in OPEN:
+            OPEN.append("modes")
+        self._changes = {"functions": (*modes.local.functions, ref(self))}
+        super().__enter__()
+        return self
+
+    def clone(self) -> modes._Mode:
+        return self

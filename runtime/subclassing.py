@@ -1,0 +1,161 @@
+"""Classes derived from `Tensor`: how they are made, and what their instances answer.
+
+Importing this module hangs `as_subclass`, `_make_subclass` and `__torch_function__` on `Tensor`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ..ir.errors import ArgumentError
+from ..ir.op import REGISTRY
+from .dispatch import eager
+from .overriding import OPEN, TENSOR, UNSERVED, DisableTorchFunctionSubclass, answered, overrides
+from .tensor import Parameter, Tensor, retyped
+
+# Methods written in Python that no edge stands around, and that give or take what a class may care about.
+FORWARDED = (
+    "detach", "to", "item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__", "__len__",
+)  # fmt: skip
+PROPERTIES = ("data",)
+
+
+def as_subclass(self: Tensor, cls: type) -> Any:
+    """The same memory and history as a tensor of a class derived from Tensor.  Raises ArgumentError."""
+    _require_class("as_subclass(cls)", cls)
+    if self._node is not None:
+        with DisableTorchFunctionSubclass():
+            return retyped(_alias(self), cls)
+    made = retyped(self.detach(), cls)
+    made._view = self._view
+    return made
+
+
+def _alias(x: Tensor) -> Tensor:
+    return eager(REGISTRY["view"])(x, x._meta.shape)
+
+
+def _make_subclass(cls: type, data: Tensor, require_grad: bool = False) -> Any:
+    """A tensor of class `cls` over the memory of `data`, without history.  Raises ArgumentError."""
+    _require_class("_make_subclass(cls, data)", cls)
+    if not isinstance(data, Tensor):
+        raise ArgumentError(f"_make_subclass(cls, data): data must be a tensor, not {type(data).__name__}")
+    made = retyped(Tensor.detach(data), cls)
+    return made.requires_grad_() if require_grad else made
+
+
+def _make_wrapper_subclass(cls: type, *_: Any, **__: Any) -> Any:
+    """Refused: what wraps other tensors is __torch_dispatch__'s."""
+    raise ArgumentError(
+        "_make_wrapper_subclass: a tensor without memory needs __torch_dispatch__, which is not here",
+        "hold the tensors in an object with __torch_function__, or derive from Tensor by _make_subclass",
+    )
+
+
+def _require_class(call: str, cls: Any) -> None:
+    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+        raise ArgumentError(f"{call}: must be a class derived from Tensor, not {cls!r}")
+
+
+def _torch_function(
+    cls: type, func: Callable, types: tuple, args: tuple = (), kwargs: dict[str, Any] | None = None
+) -> Any:
+    """Call the function as if this class answered nothing, and give results this class.
+
+    Returns NotImplemented where a class among `types` is none that this one derives from.
+    """
+    if not all(issubclass(cls, kind) for kind in types):
+        return NotImplemented
+    with DisableTorchFunctionSubclass():
+        found = func(*args, **(kwargs or {}))
+    return found if cls is Tensor or func in UNWRAPPED else wrapped(found, cls)
+
+
+UNWRAPPED: set[Callable] = set()  # whose results stay plain
+
+
+def wrapped(found: Any, cls: type) -> Any:
+    """A result with its tensors of class `cls`, in tuples and lists, too."""
+    if isinstance(found, Tensor):
+        return found if isinstance(found, cls) or issubclass(cls, Parameter) else retyped(found, cls)
+    if type(found) is list:
+        return [wrapped(x, cls) for x in found]
+    if isinstance(found, tuple) and not hasattr(found, "numel"):
+        items = [wrapped(x, cls) for x in found]
+        return type(found)(*items) if hasattr(found, "_fields") else type(found)(items)
+    return found
+
+
+def _forwarding(name: str, method: Callable) -> Callable:
+    @functools.wraps(method)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found = answered(method, (self, *args), kwargs)
+        return method(self, *args, **kwargs) if found is UNSERVED else found
+
+    return forward
+
+
+def _forwarding_property(held: property) -> property:
+    getter = functools.wraps(held.fget)(lambda x: held.fget(x))  # type: ignore[arg-type, misc]
+    getter.__name__ = "__get__"
+
+    def get(self: Any) -> Any:
+        found = answered(getter, (self,), {})
+        return held.fget(self) if found is UNSERVED else found  # type: ignore[misc]
+
+    return property(get, held.fset)
+
+
+def _init_subclass(cls: type, **kwargs: Any) -> None:
+    """A class of the user's: from here on edges ask."""
+    super(Tensor, cls).__init_subclass__(**kwargs)
+    if cls.__module__.startswith("lamina."):
+        return
+    if "__torch_dispatch__" in vars(cls) and vars(cls)["__torch_dispatch__"] is not None:
+        raise ArgumentError(
+            f"{cls.__name__}.__torch_dispatch__: Lamina has no dispatcher below its functions",
+            "write __torch_function__, which answers calls of them",
+        )
+    if not overrides(cls):
+        return
+    if "classes" not in OPEN:
+        OPEN.append("classes")
+    for name in FORWARDED:
+        if name not in vars(cls):
+            setattr(cls, name, _forwarding(name, getattr(Tensor, name)))
+    for name in PROPERTIES:
+        if name not in vars(cls):
+            setattr(cls, name, _forwarding_property(vars(Tensor)[name]))
+
+
+def disabled_torch_function(
+    cls: type, func: Callable, types: tuple, args: tuple = (), kwargs: Any = None
+) -> Any:
+    """Nothing is answered."""
+    with DisableTorchFunctionSubclass():
+        return func(*args, **(kwargs or {}))
+
+
+setattr(disabled_torch_function, "disabled", True)  # noqa: B010
+
+
+def install() -> None:
+    """Hang the methods on `Tensor`; done once, when the runtime is imported."""
+    named = {
+        "as_subclass": as_subclass, "_make_subclass": staticmethod(_make_subclass),
+        "_make_wrapper_subclass": staticmethod(_make_wrapper_subclass), "_is_tensor": True,
+        "__torch_function__": classmethod(_torch_function), "__init_subclass__": classmethod(_init_subclass),
+    }  # fmt: skip
+    for name, method in named.items():
+        setattr(Tensor, name, method)
+    setattr(Parameter, "__torch_function__", classmethod(disabled_torch_function))  # noqa: B010
+    TENSOR.append(Tensor)
+    for name in ("__getitem__", "__setitem__", *FORWARDED):
+        method = getattr(Tensor, name)
+        method.__name__ = method.__qualname__ = name
+    UNWRAPPED.update((Tensor.numpy, Tensor.tolist, Tensor.item))
+
+
+install()

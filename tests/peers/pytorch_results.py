@@ -1,0 +1,49 @@
+"""Writes what `pytorch_suite.py` counted into benchmarks/results/pytorch_suite.md, file by file."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "pytorch_suite.md"
+HEAD = """\
+# PyTorch's own test files on Lamina
+
+`python tests/peers/pytorch_suite.py --tests CHECKOUT/test --write FILE ...`, outside of CI.  A row counts a
+file's tests, those that pass on PyTorch (CPU), those of them that pass on Lamina, and those that fail for nothing
+but the wording of an error.  Below: how many do not pass, what the first said, its name and its line.
+
+| file | tests | pass on PyTorch | pass here | share | but for wording | tests of | PyTorch | Lamina | date |
+|---|--:|--:|--:|--:|--:|---|---|---|---|
+"""
+
+
+def _read() -> tuple[dict[str, str], dict[str, str]]:
+    """The rows and the sections of the file as it is."""
+    if not RESULTS.exists():
+        return {}, {}
+    table, *sections = re.split(r"^## ", RESULTS.read_text(), flags=re.MULTILINE)
+    rows = {line.split(" | ")[0][2:]: line for line in table.splitlines() if ".py |" in line}
+    return rows, {s.partition("\n")[0]: s.partition("\n")[2].strip("\n") for s in sections}
+
+
+def write(checkout: Path, counted: list[tuple[list[str], list[str]]]) -> None:
+    """Put in place the rows and sections of these files, and leave the others."""
+    version = checkout / "version.txt"
+    commit = subprocess.run(
+        ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    with_what = [
+        version.read_text().strip() if version.exists() else "?", importlib.metadata.version("torch"), commit,
+        str(datetime.datetime.now(datetime.UTC).date()),
+    ]  # fmt: skip
+    rows, sections = _read()
+    for row, reasons in counted:
+        rows[row[0]] = "| " + " | ".join([*row, *with_what]) + " |"
+        sections[row[0]] = "\n".join(reasons)
+    parts = [f"\n## {name}\n\n{sections[name]}\n" for name in sorted(sections) if sections[name]]
+    RESULTS.write_text(HEAD + "\n".join(rows[name] for name in sorted(rows)) + "\n" + "".join(parts))

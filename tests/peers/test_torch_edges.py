@@ -1,0 +1,84 @@
+"""Edges that PyTorch's own test files look at: calls give what they give there, or raise the same kind."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="compares with PyTorch")
+
+import lamina  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # both warn of uint8 masks
+
+
+def none(T: Any, dtype: str = "int64", shape: tuple[int, ...] = (0,)) -> Any:
+    return T.empty(shape, dtype=getattr(T, dtype))
+
+
+def x(T: Any) -> Any:
+    return T.arange(6.0).reshape(2, 3)
+
+
+def u8(T: Any, *values: int) -> Any:
+    return T.tensor(values, dtype=T.uint8)
+
+
+def written(T: Any, index: Any, value: float) -> Any:
+    y = x(T).clone()
+    y[index] = T.full((1, 3), value)  # PyTorch takes no number here
+    return y
+
+
+CASES: dict[str, Callable[[Any], Any]] = {
+    "a tuple in a tuple": lambda T: x(T)[((1, 0, 1),)],
+    "a tuple beside a slice": lambda T: x(T)[:, (2, 0)],
+    "a uint8 mask": lambda T: x(T)[u8(T, 0, 1)],
+    "a uint8 mask beside a slice": lambda T: x(T)[:, u8(T, 1, 0, 1)],
+    "a 0-d uint8 mask": lambda T: T.tensor(1.0)[T.tensor(1, dtype=T.uint8)],
+    "written by a uint8 mask": lambda T: written(T, u8(T, 0, 1), 7.0),
+    "a uint8 mask of another shape": lambda T: x(T)[u8(T, 1, 0, 1)],
+    "new of sizes": lambda T: x(T).double().new(0, 3),
+    "new of numbers": lambda T: x(T).double().new([1, 2]),
+    "flip of nothing": lambda T: x(T).flip(),
+    "flip of no dims": lambda T: x(T).flip(dims=()),
+    "an empty index of another rank gathers": lambda T: x(T).gather(0, none(T, shape=(0, 4, 2))),
+    "an empty index of another rank scatters": lambda T: x(T).scatter(0, none(T), x(T)),
+    "… a number": lambda T: x(T).scatter(1, none(T), 2.0),
+    "… adds": lambda T: x(T).scatter_add(0, none(T), x(T)),
+    "… reduces": lambda T: x(T).scatter_reduce(0, none(T), x(T), "amax"),
+    "nonzero into floats": lambda T: T.nonzero(x(T), out=none(T, "float32")),
+    "nonzero into int64": lambda T: T.nonzero(x(T), out=none(T)),
+    "max with floats for places": lambda T: T.max(x(T), 1, out=(none(T, "float32"), none(T, "float32"))),
+    "max of two into doubles": lambda T: T.max(x(T), x(T), out=none(T, "float64")),
+    "argmax into int32": lambda T: T.argmax(x(T), 1, out=none(T, "int32")),
+    "gather into doubles": lambda T: T.gather(x(T), 0, T.zeros_like(x(T)).long(), out=none(T, "float64")),
+    "matmul into doubles": lambda T: T.matmul(x(T), x(T).T, out=none(T, "float64")),
+    "unique rows with NaN": lambda T: T.unique(T.tensor([[1.0, T.nan], [1.0, T.nan]]), dim=0),
+    "randn of a size by name": lambda T: T.randn(size=(2, 3)) * 0,
+    "a bool is no dim": lambda T: x(T).topk(1, True),
+    "sum into doubles": lambda T: T.sum(x(T), 1, out=none(T, "float64")),
+    "cat into doubles": lambda T: T.cat((x(T), x(T)), out=none(T, "float64")),
+    "tril into doubles": lambda T: T.tril(x(T), out=none(T, "float64")),
+}
+
+
+def outcome(call: Callable[[Any], Any], T: Any) -> Any:
+    try:
+        return call(T)
+    except (RuntimeError, TypeError, IndexError, ValueError) as error:
+        return error
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_edges(name: str) -> None:
+    theirs, ours = outcome(CASES[name], torch), outcome(CASES[name], lamina)
+    if isinstance(theirs, Exception):
+        kinds = (RuntimeError, TypeError, IndexError, ValueError)
+        assert isinstance(ours, next(k for k in kinds if isinstance(theirs, k))), (theirs, ours)
+        return
+    assert not isinstance(ours, Exception), ours
+    assert str(ours.dtype).rpartition(".")[2] == str(theirs.dtype).rpartition(".")[2]
+    assert ours.shape == tuple(theirs.shape)
+    np.testing.assert_array_equal(ours.numpy(), theirs.numpy())

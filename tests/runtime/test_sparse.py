@@ -1,0 +1,122 @@
+"""Sparse tensors: parts, gradients of gradients, files, traces, refusals."""
+
+import copy
+import io
+import pickle
+
+import numpy as np
+import pytest
+
+import lamina
+from lamina import jit
+
+
+def matrix(requires_grad=False):
+    indices = [[0, 1, 1], [2, 0, 2]]
+    return lamina.sparse_coo_tensor(indices, [3.0, 4.0, 5.0], (2, 3), requires_grad=requires_grad)
+
+
+def test_a_sparse_tensor_is_what_it_was_made_of():
+    s = matrix()
+    assert (s.is_sparse, s.layout, s.shape, s._nnz(), s.sparse_dim()) == (
+        True, lamina.sparse_coo, (2, 3), 3, 2,
+    )  # fmt: skip
+    assert s.to_dense().tolist() == [[0, 0, 3], [4, 0, 5]]
+    assert s.to_sparse_csr().crow_indices().tolist() == [0, 1, 3]
+    assert not matrix().is_coalesced() and matrix().coalesce().is_coalesced()
+    assert lamina.tensor([1.0]).layout is lamina.strided
+
+
+def test_places_that_come_twice_hold_their_sum():
+    s = lamina.sparse_coo_tensor([[1, 0, 1]], [1.0, 2.0, 3.0], (3,))
+    assert s.coalesce().values().tolist() == [2, 4]
+    assert s.to_dense().tolist() == [2, 4, 0]
+
+
+def test_products_have_gradients_of_both_operands():
+    s, x = matrix(True), lamina.arange(6.0).reshape(3, 2).requires_grad_()
+    (s @ x).sum().backward()
+    assert s.grad.is_sparse and s.grad.to_dense().tolist() == [[0, 0, 9], [1, 0, 9]]
+    assert x.grad.tolist() == [[4, 4], [0, 0], [8, 8]]
+
+
+def test_second_order_is_that_of_the_values():
+    x = lamina.ones(3, 2, dtype=lamina.float64)
+
+    def through(values):
+        return (lamina.sparse_coo_tensor([[0, 1], [1, 0]], values, (2, 3)).sin() @ x).pow(2)
+
+    values = lamina.tensor([1.0, 2.0], dtype=lamina.float64, requires_grad=True)
+    assert lamina.autograd.gradcheck(through, (values,))
+    assert lamina.autograd.gradgradcheck(through, (values,))
+
+
+def test_sparse_tensors_are_saved_pickled_and_copied():
+    for s in (matrix(True), matrix().to_sparse_csr(), matrix().to_sparse_csc()):
+        file = io.BytesIO()
+        lamina.save({"s": s}, file)
+        file.seek(0)
+        for again in (lamina.load(file)["s"], pickle.loads(pickle.dumps(s)), copy.deepcopy(s)):
+            assert again.layout is s.layout and again.requires_grad == s.requires_grad
+            assert np.array_equal(again.detach().to_dense().numpy(), s.detach().to_dense().numpy())
+
+
+def test_traces_run_undecorated_on_sparse_tensors():
+    s, x = matrix(), lamina.ones(3, 2)
+
+    @jit.trace
+    def given(s, x):
+        return (s @ x).sum()
+
+    @jit.trace
+    def made(values, x):
+        return (lamina.sparse_coo_tensor([[0, 1, 1], [2, 0, 2]], values, (2, 3)) @ x).sum()
+
+    for n in range(3):
+        assert given(s * (n + 1), x).item() == made(s._values() * (n + 1), x).item() == 24 * (n + 1)
+    assert "sparse tensor" in given.explain() and "sparse tensor" in made.explain()
+
+
+def test_embeddings_have_sparse_gradients_that_add_up():
+    table = lamina.nn.Embedding(5, 2, sparse=True)
+    for _ in range(2):
+        table(lamina.tensor([1, 3, 1])).sum().backward()
+    assert table.weight.grad.is_sparse
+    assert table.weight.grad.to_dense().tolist() == [[0, 0], [4, 4], [0, 0], [2, 2], [0, 0]]
+    (table(lamina.tensor([0])).sum() + table.weight.sum()).backward()
+    assert table.weight.grad.to_dense()[0].tolist() == [2, 2]
+    with pytest.raises(RuntimeError, match="does not support sparse gradients"):
+        other = lamina.nn.Embedding(5, 2, sparse=True)
+        optimizer = lamina.optim.Adam(other.parameters())
+        other(lamina.tensor([0])).sum().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("refused", "said"),
+    [
+        (lambda s: s.exp(), "exp: is not built for sparse tensors"),
+        (lambda s: s.numpy(), "no one array"),
+        (lambda s: s.values(), "not coalesced"),
+        (lambda s: lamina.sparse_coo_tensor([[0, 9]], [1.0, 2.0], (2,)), "place 9 is outside of dim 0"),
+        (lambda s: lamina.sparse_csr_tensor([0, 2, 1], [0, 1], [1.0, 2.0], (2, 2)), "pointers must grow"),
+        (lambda s: lamina.sparse_csr_tensor([0, 2], [1, 0], [1.0, 2.0], (1, 2)), "ascend within each line"),
+        (lambda s: lamina.sparse_coo_tensor([[0.5]], [1.0]), "must be integers"),
+        (lambda s: lamina.ones(3).to_sparse_csr(), "a matrix is needed"),
+        (lambda s: s.to_sparse(layout="rows"), "no such layout"),
+        (lambda s: s @ lamina.ones(3, dtype=lamina.float64), "dtypes"),
+    ],
+)
+def test_refusals_say_what_is_wrong(refused, said):
+    with pytest.raises(lamina.LaminaError, match=said):
+        refused(matrix())
+
+
+def test_a_damaged_sparse_file_is_refused():
+    from lamina.runtime.sparse_tensor import restored
+
+    good = ("sparse_coo", (lamina.tensor([[0]]),), lamina.tensor([1.0]), (1,), True, False)
+    assert restored(*good).to_dense().tolist() == [1]
+    for at, bad in enumerate(("strided", (lamina.tensor([[7]]),), lamina.tensor([1.0, 2.0]), (-1,), 1, None)):
+        with pytest.raises(lamina.LaminaError):
+            restored(*good[:at], bad, *good[at + 1 :])
