@@ -26,9 +26,7 @@ Run = Callable[..., np.ndarray]  # (array, axes, ...): complex to complex, real 
 # The scale of a transform, as each library says it: of (forwards, backwards) NumPy's, and ducc0's number.
 _NUMPY = {"none": ("backward", "forward"), "ortho": ("ortho", "ortho"), "n": ("forward", "backward")}
 _DUCC = {"none": 0, "ortho": 1, "n": 2}
-LONG = (
-    512  # points, from which on ducc0's transforms of one dimension to real numbers take twice NumPy's time
-)
+LONG = 512  # points, from which on ducc0's transforms of one dimension to real numbers take twice NumPy's time
 
 
 def c2c(x: np.ndarray, axes: Axes, scale: str, forward: bool) -> np.ndarray:

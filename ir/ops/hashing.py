@@ -39,8 +39,6 @@ hash_tensor = define(
     infer=_infer,
     reference=_hash,
     lower=lowering.extern("no kernel folds the bits of numbers"),
-    samples=lambda: (
-        [sample(s) for s in ((), (0,), (1,), (17,), (33,))]
-        + [sample((2, 0, 3), 1), sample((2, 3, 4), (0, 2), keepdim=True)]
-    ),
+    samples=lambda: [sample(s) for s in ((), (0,), (1,), (17,), (33,))]
+    + [sample((2, 0, 3), 1), sample((2, 3, 4), (0, 2), keepdim=True)],
 )
