@@ -413,8 +413,9 @@ def _view_scatter(base: Any, value: Any, *, chain: Chain) -> Any:
     """A write: through ordinary views into both parts, through a view of a part into that."""
     at = next((i for i, (name, _) in enumerate(chain) if MAPS[name].dtype is not None), None)
     scatter = _op("view_scatter")
+    lower: Any = scatter.lower
     if at is None:
-        return scatter.lower.function(base, value, chain=chain) if isinstance(base, Pair) else None
+        return lower.function(base, value, chain=chain) if isinstance(base, Pair) else None
     name, rest = chain[at][0], (*chain[:at], *chain[at + 1 :])
     if any(MAPS[other].dtype is not None for other, _ in rest):
         return None

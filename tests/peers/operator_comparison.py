@@ -39,7 +39,8 @@ ORDER = (
 )  # the first that a sample shows is the form's
 UNDEFINED = re.compile(r"^(new_)?empty(_|$)|resize_(as_)?$|^nn.functional.rrelu|permuted")
 LEFT_OUT = {
-    "sparse": "of test_torch_sparse.py", "to_sparse": "of test_torch_sparse.py", "masked.": "torch.masked is a prototype",
+    "sparse": "of test_torch_sparse.py", "to_sparse": "of test_torch_sparse.py",
+    "masked.": "torch.masked is a prototype",
     "chalf": "makes complex numbers of halves",
     "max_pool2d_with_indices_backward": "an operator of PyTorch's dispatcher, behind its public functions",
     "ops.": "an operator of PyTorch's dispatcher, behind its public functions",
