@@ -33,7 +33,7 @@ REASONS = (
     (r".*_copy", "a view that copies: x.clone() of the view"),
     (
         r"\w*Storage|Tensor\.(\w*storage\w*|set_)",
-        "Lamina shows no storages: views and x.numpy() share memory",
+        "storages are looked at (x.untyped_storage()), not made: views and x.numpy() share memory",
     ),
     (
         r"(.*\.)?(sparse_bs[rc]|to_sparse_bs[rc]|to_sparse_semi|SparseSemi|as_sparse_gradcheck|dsmm|hsmm|spmm).*",

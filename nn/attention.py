@@ -136,19 +136,6 @@ class MultiheadAttention(Module):
         )
         return (output.transpose(0, 1) if swapped else output), weights
 
-
-SDPBackend, sdpa_kernel = sdp_kernels.SDPBackend, sdp_kernels.sdpa_kernel  # PyTorch has them here
-
-ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
-
-
-def _activation(given: str | Callable) -> Callable:
-    if callable(given):
-        return given
-    if given not in ACTIVATIONS:
-        raise ArgumentValueError(f"activation must be 'relu', 'gelu' or a function, not {given!r}")
-    return ACTIVATIONS[given]
-
     def _of_sequences(self, *given: Any, key_padding_mask: Any, **rest: Any) -> tuple[Tensor, Any]:
         """Attention between nested tensors [N, j, E]: on padded ones, of which none sees what is padding."""
         if (
@@ -166,6 +153,19 @@ def _activation(given: str | Callable) -> Callable:
         values = keys if value is key else padded(value)
         output, weights = self(whole, keys, values, key_padding_mask=~present(key), **rest)
         return packed(output, query), weights
+
+
+SDPBackend, sdpa_kernel = sdp_kernels.SDPBackend, sdp_kernels.sdpa_kernel  # PyTorch has them here
+
+ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
+
+
+def _activation(given: str | Callable) -> Callable:
+    if callable(given):
+        return given
+    if given not in ACTIVATIONS:
+        raise ArgumentValueError(f"activation must be 'relu', 'gelu' or a function, not {given!r}")
+    return ACTIVATIONS[given]
 
 
 class TransformerEncoderLayer(Module):

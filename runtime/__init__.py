@@ -10,6 +10,7 @@ import numpy as _numpy
 from . import (
     interchange,
     memory,
+    memory_view,
     methods,
     modes,
     nested_rules,

@@ -35,6 +35,10 @@ def state_array(seed: int, offset: int) -> np.ndarray:
     return np.array([_signed(seed), _signed(offset)], np.int64)
 
 
+# A state for those who only ask what a draw would be.
+SOMEWHERE = wrap(state_array(0, 0), _STATE)
+
+
 class Generator:
     """A source of random numbers with a seed and a position of its own."""
 

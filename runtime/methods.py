@@ -256,6 +256,14 @@ def _tolist(self: Tensor) -> Any:
     return found
 
 
+def _turned(name: str, x: Tensor, most: int | None = None) -> Tensor:
+    """The transpose of a matrix, or (without `most`) of several; a number is its own.  Raises ShapeError."""
+    rank = x._meta.ndim
+    if rank == 1 or (most is not None and rank > most):
+        raise ShapeError(f"x.{name} is only supported on matrices, not on {rank} dimensions")
+    return ops.transpose(x, -2, -1) if rank else x
+
+
 def _truth(self: Tensor) -> bool:
     if self._data.size != 1:
         raise ShapeError(
@@ -391,9 +399,11 @@ def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     return ops.where(condition, self, other)
 
 
-def _type(self: Tensor, dtype: DType | None = None) -> Any:
-    """The dtype's name, or the tensor cast to `dtype`."""
-    return f"lamina.{self._meta.dtype.name}" if dtype is None else _to(self, dtype)
+def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """The dtype's name, or the tensor cast to `dtype`, which may be spelled DoubleTensor too."""
+    if dtype is None:
+        return f"lamina.{self._meta.dtype.name}"
+    return _to(self, getattr(dtype, "dtype", dtype))
 
 
 def _view_as_dtype(self: Tensor, args: tuple, kwargs: dict[str, Any]) -> Tensor | None:
@@ -643,7 +653,7 @@ _REVERSED = tuple(tuple(range(n))[::-1] for n in range(RANK + 1))
 _permute = eager(REGISTRY["permute"])
 
 
-def _turned(self: Tensor) -> Tensor:
+def _reversed(self: Tensor) -> Tensor:
     """The tensor with its dimensions in reverse order."""
     return _permute(self, _REVERSED[self._meta.ndim])
 
@@ -665,10 +675,10 @@ def install() -> None:
         "register_post_accumulate_grad_hook": _register_after, "__deepcopy__": _deepcopy,
         "__reduce_ex__": _reduce, "__copy__": _copy_object, "cpu": _cpu, "cuda": _cuda,
         "retains_grad": property(lambda self: retained(self) is not None),
-        "T": property(_turned),
-        "mT": property(lambda self: ops.transpose(self, -2, -1)),
+        "T": property(_reversed),
+        "mT": property(lambda self: _turned("mT", self)),
         "mH": property(lambda self: ops.adjoint(self)),
-        "H": property(lambda self: ops.conj(ops.t(self))),
+        "H": property(lambda self: ops.conj(_turned("H", self, most=2))),
         "real": property(lambda self: ops.real(self), lambda self, value: _write_part(ops.real(self), value)),
         "imag": property(lambda self: ops.imag(self), lambda self, value: _write_part(ops.imag(self), value)),
         "type_as": lambda self, other: _to(self, other._meta.dtype),

@@ -115,6 +115,12 @@ def update(**state: Any) -> None:
 
 def _settle(mine: dict[str, Any]) -> None:
     """Make a thread's state, and whether `CHANGED` has it, what its open blocks say."""
+    if not mine["entered"] and mine["base"] == ORDINARY:  # as where the outermost block ends
+        mine.update(ORDINARY, records=True, watched=False)
+        if WITHIN:
+            WITHIN.discard(mine["mark"])
+        CHANGED.discard(mine["mark"])
+        return
     state = mine["base"].copy()
     if mine["entered"]:
         for _, changes in (*mine["entered"],):
@@ -126,7 +132,7 @@ def _settle(mine: dict[str, Any]) -> None:
     mine.update(
         state,
         records=state["grad"] and not state["inference"],
-        watched=any([state[each] for each in _WATCHING]),
+        watched=any(map(state.__getitem__, _WATCHING)),
     )
     if answers:
         state["within"] = None

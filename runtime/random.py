@@ -22,6 +22,7 @@ from .batched import drawn
 from .creation import as_tensor
 from .dispatch import bound, run_general
 from .generator import (
+    SOMEWHERE,
     Generator,
     default_generator,
     fork_rng,
@@ -56,7 +57,8 @@ def draw(
     op = REGISTRY[name]
     chosen = source(generator, name)
     before = () if operand is None else operand if isinstance(operand, tuple) else (operand,)
-    operands, attrs = bound(op, (*before, chosen.reserve(0), *args), kwargs)
+    somewhere = chosen.reserve(0) if modes.CHANGED else SOMEWHERE
+    operands, attrs = bound(op, (*before, somewhere, *args), kwargs)
     if modes.CHANGED and modes.local.levels:
 
         def plain(name: str, attrs: dict[str, Any]) -> Tensor:
@@ -110,7 +112,7 @@ def rand(
 ) -> Tensor:
     """Numbers drawn uniformly from [0, 1).  Shapes: rand(2, 3) and rand((2, 3)) are [2, 3]."""
     if _check(device, layout):
-        return _nowhere(_sizes("rand", size, None), dtype, requires_grad)
+        return _nowhere(_sizes("rand", sizes, size), dtype, requires_grad)
     return _finish(
         draw("random_uniform", _sizes("rand", sizes, size), dtype=dtype, generator=generator), requires_grad
     )
@@ -128,7 +130,7 @@ def randn(
 ) -> Tensor:
     """Numbers from the standard normal distribution.  Shapes: randn(2, 3) and randn((2, 3)) are [2, 3]."""
     if _check(device, layout):
-        return _nowhere(_sizes("randn", size, None), dtype, requires_grad)
+        return _nowhere(_sizes("randn", sizes, size), dtype, requires_grad)
     return _finish(
         draw("random_normal", _sizes("randn", sizes, size), dtype=dtype, generator=generator), requires_grad
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import lowering, transforms
-from ..dtypes import bfloat16, default_dtype, float16
+from ..dtypes import COMPLEX, bfloat16, default_dtype, float16, float32, float64
 from ..errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
 from ..op import composite, define
 from ..sample import sample
@@ -277,15 +277,27 @@ _KINDS: dict[str, tuple[Callable, bool, str, str]] = {
 }  # fmt: skip
 
 
+# Whose plainest calls need no look at their arguments, a third of a small one, and of which dtypes.
+_SHORT: dict[str, tuple] = {"fft": COMPLEX, "ifft": COMPLEX, "rfft": (float32, float64)}
+
+
 def _enter(kind: str) -> None:
     """Enter a transform of one dimension, of two and of any number."""
     run, forward, what, shapes = _KINDS[kind]
+    short = _SHORT.get(kind, ())
     said = (
         f"Shapes: {shapes}, by default of as many points as there are.  norm: 'backward' (scaled on the way "
         "back), 'ortho', 'forward'.\n    Raises ArgumentValueError, DimError, DTypeError."
     )
 
     def one(input, n=None, dim=-1, norm=None):
+        known = getattr(input, "dtype", None)
+        if n is norm is None and type(dim) is int and known in short:
+            at = dim + input.ndim if dim < 0 else dim
+            if 0 <= at < input.ndim and input.shape[at]:
+                if kind == "rfft":
+                    return fft_r2c(input, (at,), "none")
+                return fft_c2c(input, (at,), "none" if forward else "n", forward)
         return run(f"{kind}", input, None if n is None else (n,), (dim,), norm, forward)
 
     def two(input, s=None, dim=(-2, -1), norm=None):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import lowering
-from ..dtypes import float64, int32
+from ..dtypes import complex128, float64, int32
 from ..elementwise import elementwise
 from ..errors import DTypeError
 from ..op import Traits, composite, define
@@ -19,6 +19,7 @@ from .arithmetic import abs as magnitude
 from .arithmetic import pow as power
 from .cast import cast, dtype_of
 from .compare import eq, where
+from .complex import is_complex_valued
 from .math import exp2, log1p
 
 _HOST = lowering.extern("the kernel form has no word for it")
@@ -97,8 +98,10 @@ def ldexp(input, other):
 
 @composite(inplace=True)
 def float_power(input, exponent):
-    """Compute input**exponent in float64, whatever the operands' dtypes."""
-    operands = [cast(x, dtype=float64) if hasattr(x, "shape") else x for x in (input, exponent)]
+    """Compute input**exponent in float64, or complex128 if one is complex, whatever their dtypes."""
+    any_complex = any(is_complex_valued(x) or isinstance(x, complex) for x in (input, exponent))
+    dtype = complex128 if any_complex else float64
+    operands = [cast(x, dtype=dtype) if hasattr(x, "shape") else x for x in (input, exponent)]
     return power(*operands)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from ..dims import Dim, same
 from ..errors import DimError, ShapeError
 from ..indices import canonical, indexed_shape, numpy_index, place, whole
-from ..op import Op, Traits, composite
+from ..op import COMPOSITES, Op, Traits, composite
 from ..sample import sample
 from ..shapes import dim_of, dims_of, filled_in, sizes_of
 from ..stretch import stretched
@@ -117,7 +117,9 @@ def flatten(input, start_dim=0, end_dim=-1):
 
 @composite()
 def ravel(input):
-    """Make one dimension of all."""
+    """Make one dimension of all.  A copy where the elements do not lie in order."""
+    if input.ndim == 1:
+        return COMPOSITES["contiguous"].function(input)
     return reshape(input, (prod(input.shape),))
 
 
@@ -228,8 +230,10 @@ def t(input):
 
 @composite()
 def adjoint(input):
-    """Transpose the last two dimensions, and conjugate."""
-    return conj(transpose(input, -2, -1))
+    """Transpose the last two dimensions, and conjugate.  Raises ShapeError for a vector."""
+    if input.ndim == 1:
+        raise ShapeError("adjoint is only supported on matrices, not on 1 dimension")
+    return conj(transpose(input, -2, -1) if input.ndim else input)
 
 
 @composite(aliases=("moveaxis",))

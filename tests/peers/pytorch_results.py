@@ -14,8 +14,8 @@ HEAD = """\
 # PyTorch's own test files on Lamina
 
 `python tests/peers/pytorch_suite.py --tests CHECKOUT/test --write FILE ...`, outside of CI.  A row counts a
-file's tests, those that pass on PyTorch (CPU), those of them that pass on Lamina, and those that fail for nothing
-but the wording of an error.  Below: how many do not pass, what the first said, its name and its line.
+file's tests, those that pass on PyTorch (CPU), those of them that pass on Lamina, and those that fail for
+nothing but the wording of an error.  Below: how many do not pass, what the first said, its name and its line.
 
 | file | tests | pass on PyTorch | pass here | share | but for wording | tests of | PyTorch | Lamina | date |
 |---|--:|--:|--:|--:|--:|---|---|---|---|

@@ -20,11 +20,17 @@ from types import ModuleType
 from typing import Any
 
 # Loaded a second time, over Lamina.
-AGAIN = ("torch.testing", "torch._prims_common", "torch.utils._mode_utils", "torch.utils._python_dispatch")
+AGAIN = (
+    "torch._utils",
+    "torch.testing",
+    "torch._prims_common",
+    "torch.utils._mode_utils",
+    "torch.utils._python_dispatch",
+)
 # PyTorch's own is good for these: none makes tensors of what it is given.
 MACHINERY = (
     "torch._C", "torch._dynamo", "torch._environment", "torch._higher_order_ops", "torch._inductor",
-    "torch._library", "torch._logging", "torch._native", "torch._utils", "torch._utils_internal",
+    "torch._library", "torch._logging", "torch._native", "torch._utils_internal",
     "torch._vendor", "torch.accelerator", "torch.backends", "torch.compiler", "torch.cpu", "torch.cuda",
     "torch.distributed", "torch.library", "torch.mps", "torch.mtia", "torch.onnx", "torch.ops.mkldnn",
     "torch.package", "torch.sparse.check_sparse_tensor_invariants", "torch.utils", "torch.version",
@@ -312,6 +318,8 @@ def substitute() -> World:
     for name, constant in vars(world.theirs("torch")).items():  # a file that names one loads, at least
         if isinstance(constant, world.named) and not hasattr(world.root, name):
             setattr(world.root, name, constant)
+    if not hasattr(world.root, "_utils"):  # in Python, and asked by test files
+        world.root._utils = world.module("torch._utils")
     if not hasattr(world.root, "testing"):
         world.root.testing = testing
     return world

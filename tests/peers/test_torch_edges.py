@@ -48,6 +48,21 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "… a number": lambda T: x(T).scatter(1, none(T), 2.0),
     "… adds": lambda T: x(T).scatter_add(0, none(T), x(T)),
     "… reduces": lambda T: x(T).scatter_reduce(0, none(T), x(T), "amax"),
+    "mT of a vector": lambda T: x(T)[0].mT,
+    "mT of a number": lambda T: x(T)[0, 0].mT,
+    "H of three dimensions": lambda T: x(T)[None].H,
+    "adjoint of a vector": lambda T: x(T)[0].adjoint(),
+    "adjoint of a number": lambda T: x(T)[0, 0].adjoint(),
+    "ravel of a strided line": lambda T: T.tensor(x(T)[0, ::2].ravel().stride()),
+    "memory behind a view": lambda T: T.tensor(x(T)[1, ::2].storage().tolist()),
+    "its size": lambda T: T.tensor([x(T)[1].storage().nbytes(), len(x(T)[1].untyped_storage())]),
+    "where a view's memory begins": lambda T: T.tensor(
+        [view.untyped_storage().data_ptr() - base.data_ptr() for base in [x(T)] for view in [base[1], base.T]]
+    ),
+    "type by a constructor": lambda T: x(T).type(T.DoubleTensor),
+    "an array whose strides are no elements'": lambda T: T.from_numpy(
+        np.lib.stride_tricks.as_strided(np.zeros(9), (3,), (3,))
+    ),
     "nonzero into floats": lambda T: T.nonzero(x(T), out=none(T, "float32")),
     "nonzero into int64": lambda T: T.nonzero(x(T), out=none(T)),
     "max with floats for places": lambda T: T.max(x(T), 1, out=(none(T, "float32"), none(T, "float32"))),

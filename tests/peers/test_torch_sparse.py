@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="compares with PyTorch")
 
 import lamina  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # of betas and dense backwards
 DENSE = np.random.default_rng(0).normal(size=(3, 4, 2))
 COO = {  # indices, values, size
     "s": ([[0, 0, 1, 2], [1, 3, 0, 2]], [1.5, -2.0, 0.5, 3.0], (3, 4)),
