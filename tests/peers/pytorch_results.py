@@ -15,10 +15,10 @@ HEAD = """\
 
 `python tests/peers/pytorch_suite.py --tests CHECKOUT/test --write FILE ...`, outside of CI.  A row counts a
 file's tests, those that pass on PyTorch (CPU), those of them that pass on Lamina, and those that fail for
-nothing but the wording of an error.  Below: how many do not pass, what the first said, its name and its line.
+nothing but the wording of an error.  Below: how many don't pass, what the first said, its name and line.
 
 The commit is that of the last run: after `--again`, what passed before was not run a second time.  "Takes too
-long" was on a machine that did much else.  What is no fault: `test_numpy_array_binary_ufunc_promotion` demands
+long" was on a busy machine.  What is no fault: `test_numpy_array_binary_ufunc_promotion` demands
 that an array plus a tensor fails ("undesired failure"), which works here; a number that does not fit into a
 dtype is refused; quantised, sparse and `torch.ops` names are other parts' or not offered.
 
