@@ -1,6 +1,7 @@
-"""Answer `torch.__future__`: how `Module.to` and `load_state_dict` put new tensors into a module's parameters.
+"""Answer `torch.__future__`: how `Module.to` puts new tensors into a module's parameters.
 
-Parameters stay the same objects, as swapping keeps them, whichever way is asked for; `overwrite` alone makes new ones.
+Parameters stay the same objects, as swapping keeps them, whichever way is asked for; `overwrite` alone makes
+new ones.
 """
 
 from __future__ import annotations

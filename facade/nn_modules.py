@@ -1,6 +1,7 @@
 """Answer `torch.nn.modules` and its files, each with what PyTorch keeps there, private bases included.
 
-Programs ask `isinstance(m, torch.nn.modules.batchnorm._BatchNorm)`, or take `_pair` and `_ConvNd` to derive from.
+Programs ask `isinstance(m, torch.nn.modules.batchnorm._BatchNorm)`, or take `_pair` and
+`_ConvNd` to derive from.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 from .. import nn
 from ..nn import activation, attention, containers, conv, dropout, linear, loss, norm, pooling, sparse, vision
+from ..nn.hooks import Shown
 
 
 def _repeated(n: int) -> Callable[[Any], tuple]:
@@ -42,6 +44,20 @@ def _family(name: str, *sources: ModuleType, **more: Any) -> ModuleType:
     return made
 
 
+class _ModuleFile(ModuleType):
+    """torch.nn.modules.module: programs assign an empty dictionary to one of its `_global_…_hooks`."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        shown = vars(nn.module).get(name)
+        if isinstance(shown, Shown):
+            shown.clear()
+            shown.update(value)
+        else:
+            super().__setattr__(name, value)
+
+
+module = _ModuleFile("lamina.nn.modules.module", "What PyTorch keeps in torch.nn.modules.module.")
+vars(module).update({key: value for key, value in vars(nn.module).items() if not key.startswith("__")})
 modules = ModuleType("lamina.nn.modules", "The modules, by the names of PyTorch's files.")
 vars(modules).update({key: value for key, value in vars(nn).items() if isinstance(value, type)})
 FAMILIES = {
@@ -59,17 +75,11 @@ FAMILIES = {
     "lazy": nn.lazy,
     "linear": _family("linear", linear, nn.lazy, NonDynamicallyQuantizableLinear=linear.Linear),
     "loss": loss,
-    "module": nn.module,
+    "module": module,
     "normalization": _family("normalization", norm),
     "padding": nn.padding,
     "pixelshuffle": _family("pixelshuffle", vision),
-    "pooling": _family(
-        "pooling",
-        pooling,
-        _MaxPoolNd=pooling._MaxPool,
-        _AvgPoolNd=pooling._AvgPool,
-        _LPPoolNd=pooling._LPPool,
-    ),
+    "pooling": _family("pooling", pooling, _MaxPoolNd=pooling._MaxPool, _AvgPoolNd=pooling._AvgPool),
     "rnn": nn.rnn,
     "sparse": sparse,
     "transformer": attention,

@@ -47,7 +47,7 @@ def tree_map(func: Callable, tree: Any, *rests: Any) -> Any:
 
 
 def tree_map_only(kind: Any, func: Callable, tree: Any) -> Any:
-    """The container with `func` of the leaves that are instances of a class, or of which a function says so."""
+    """The container with `func` of the leaves that are of a class, or of which a function says so."""
     wanted = kind if callable(kind) and not isinstance(kind, type) else lambda x: isinstance(x, kind)
     return tree_map(lambda x: func(x) if wanted(x) else x, tree)
 

@@ -1,4 +1,4 @@
-"""Gradients of convolutions by themselves: of the input without the input, of the weight without the weight."""
+"""Gradients of convolutions: of the input, whose values are not needed, and of the weight, likewise."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def _of(n: int) -> tuple[Callable, Callable]:
 
     for function, side in ((of_input, "input"), (of_weight, "weight")):
         function.__name__ = function.__qualname__ = f"conv{n}d_{side}"
-        function.__doc__ = f"The gradient of conv{n}d's {side}, of shape `{side}_size`, for the output's.  Raises ShapeError."
+        function.__doc__ = (
+            f"The gradient of conv{n}d's {side}, of shape `{side}_size`, for grad_output.  Raises ShapeError."
+        )
     return of_input, of_weight
 
 

@@ -34,6 +34,12 @@ class RemovableHandle:
     def __init__(self, hooks: dict[int, Hook]):
         self.hooks, self.id = hooks, next(_numbers)
 
+    def within(self, hooks: dict[int, Hook]) -> RemovableHandle:
+        """The handle of the same hook in a copy of the hooks."""
+        made = RemovableHandle(hooks)
+        made.id = self.id
+        return made
+
     def hooks_dict_ref(self) -> dict[int, Hook]:
         """Where the hook is entered as long as it is not removed."""
         return self.hooks
@@ -133,8 +139,8 @@ def register_module_module_registration_hook(hook: Callable) -> RemovableHandle:
 class Shown(MutableMapping):
     """One kind of a module's hooks, as PyTorch shows it: functions by the ids of their handles."""
 
-    def __init__(self, hooks: dict[int, Hook], kind: str, always: bool = False):
-        self.hooks, self.kind, self.always = hooks, kind, always
+    def __init__(self, hooks: dict[int, Hook], kind: str, only: str = ""):
+        self.hooks, self.kind, self.only = hooks, kind, only
 
     def __getitem__(self, key: int) -> Callable:
         if key not in [*self]:
@@ -142,7 +148,7 @@ class Shown(MutableMapping):
         return self.hooks[key].function
 
     def __setitem__(self, key: int, function: Callable) -> None:
-        self.hooks[key] = Hook(self.kind, function, always_call=self.always)
+        self.hooks[key] = Hook(self.kind, function)._replace(**({self.only: True} if self.only else {}))
 
     def __delitem__(self, key: int) -> None:
         if key not in [*self]:
@@ -151,27 +157,27 @@ class Shown(MutableMapping):
 
     def __iter__(self) -> Iterator[int]:
         shown = [key for key, hook in self.hooks.items() if hook.kind == self.kind]
-        return iter([key for key in shown if self.hooks[key].always_call] if self.always else shown)
+        return iter([key for key in shown if getattr(self.hooks[key], self.only)] if self.only else shown)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
 
-def shown(kind: str, always: bool = False) -> property:
-    """The attribute of modules that shows one kind of their hooks, or those of them always called."""
-    return property(lambda module: Shown(module._call_hooks, kind, always))
+def shown(kind: str, only: str = "") -> property:
+    """The attribute that shows one kind of a module's hooks, or of these those whose field `only` is true."""
+    return property(lambda module: Shown(module._call_hooks, kind, only))
 
 
 def call(module: Module, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Run a module's forward between its hooks."""
-    for hook in module.hooks("forward_pre"):
-        args, kwargs = before(module, hook, args, kwargs)
-    backward = module.hooks("backward"), module.hooks("backward_pre")
-    gate = Gate(module, *backward) if any(backward) else None
-    if gate is not None:
-        args = gate.enter(args)
     waiting = module.hooks("forward")
     try:
+        for hook in module.hooks("forward_pre"):
+            args, kwargs = before(module, hook, args, kwargs)
+        backward = module.hooks("backward"), module.hooks("backward_pre")
+        gate = Gate(module, *backward) if any(backward) else None
+        if gate is not None:
+            args = gate.enter(args)
         output = module.forward(*args, **kwargs)
         while waiting:
             hook = waiting.pop(0)
@@ -181,9 +187,20 @@ def call(module: Module, args: tuple, kwargs: dict[str, Any]) -> Any:
     except Exception:
         for hook in waiting:
             if hook.always_call:
-                hook.function(*((module, args, kwargs, None) if hook.with_kwargs else (module, args, None)))
+                _call_after_failure(module, hook, args, kwargs)
         raise
     return output if gate is None else gate.leave(output)
+
+
+def _call_after_failure(module: Module, hook: Hook, args: tuple, kwargs: dict[str, Any]) -> None:
+    """Call a hook that is always called; that it fails too is a warning: the first error is raised."""
+    try:
+        hook.function(*((module, args, kwargs, None) if hook.with_kwargs else (module, args, None)))
+    except Exception as error:
+        warnings.warn(
+            f"{type(module).__name__}: a forward hook that is always called failed, too: {error}",
+            stacklevel=2,
+        )
 
 
 def before(module: Module, hook: Hook, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
@@ -246,8 +263,8 @@ class Gate:
         several = isinstance(output, tuple)
         if not several and not isinstance(output, Tensor):
             warnings.warn(
-                f"{type(self.module).__name__} has backward hooks, which are not called: its output should be "
-                f"a Tensor or a tuple of Tensors, and is a {type(output).__name__}",
+                f"{type(self.module).__name__} has backward hooks, which are not called: its output should "
+                f"be a Tensor or a tuple of Tensors, and is a {type(output).__name__}",
                 stacklevel=2,
             )
             return output
@@ -275,10 +292,11 @@ class Gate:
         self.grad_output = grad_output
         if not self.positions:
             for hook in self.after:
-                if hook.function(self.module, (None,) * self.count, grad_output) is not None:
+                returned = hook.function(self.module, (None,) * self.count, grad_output)
+                if any(x is not None for x in (returned if isinstance(returned, tuple) else (returned,))):
                     raise ArgumentError(
-                        f"{type(self.module).__name__}: a backward hook can't return gradients where no input "
-                        "requires gradient",
+                        f"{type(self.module).__name__}: a backward hook can't return gradients where no "
+                        "input requires gradient",
                         "return None",
                     )
         return tuple(grad_output[i] for i in at)

@@ -117,7 +117,10 @@ class Module(Plain):
                 own[name] = Members(own[name]).belong(self)
         for name in ("_call_hooks", "_state_hooks"):
             if name in own:
-                own[name] = Tracked(own[name])
+                copied, own[name] = own[name], Tracked(own[name])
+                for attribute, value in list(own.items()):
+                    if isinstance(value, RemovableHandle) and value.hooks is copied:
+                        own[attribute] = value.within(own[name])
         advance()
 
     def __getattr__(self, name: str) -> Any:
@@ -629,10 +632,12 @@ class Module(Plain):
 
 for _kind in ("forward", "forward_pre", "backward", "backward_pre"):
     setattr(Module, f"_{_kind}_hooks", hooking.shown(_kind))
-Module._forward_hooks_always_called = hooking.shown("forward", always=True)  # type: ignore[attr-defined]
+Module._forward_hooks_always_called = hooking.shown("forward", "always_call")  # type: ignore[attr-defined]
+Module._forward_hooks_with_kwargs = hooking.shown("forward", "with_kwargs")  # type: ignore[attr-defined]
+Module._forward_pre_hooks_with_kwargs = hooking.shown("forward_pre", "with_kwargs")  # type: ignore[attr-defined]
 # Those of all modules, as PyTorch shows them.
 _global_forward_hooks = hooking.Shown(EVERYWHERE, "forward")
-_global_forward_hooks_always_called = hooking.Shown(EVERYWHERE, "forward", always=True)
+_global_forward_hooks_always_called = hooking.Shown(EVERYWHERE, "forward", "always_call")
 _global_forward_pre_hooks = hooking.Shown(EVERYWHERE, "forward_pre")
 _global_backward_hooks = hooking.Shown(EVERYWHERE, "backward")
 _global_backward_pre_hooks = hooking.Shown(EVERYWHERE, "backward_pre")

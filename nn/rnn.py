@@ -173,7 +173,7 @@ class RNNBase(Module):
 
     @property
     def _flat_weights_names(self) -> list[str]:
-        return [name for name in self._parameters]
+        return list(self._parameters)
 
     # ---- one direction of one layer ----
     def _walk(

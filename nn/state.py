@@ -29,7 +29,7 @@ class IncompatibleKeys(NamedTuple):
 
 
 def empty() -> OrderedDict[str, Any]:
-    """A state with nothing in it yet; its `_metadata` names the version of each module that writes into it."""
+    """A state with nothing in it yet; its `_metadata` has the version of each module that writes into it."""
     made: Any = OrderedDict()
     made._metadata = OrderedDict()
     return made
@@ -150,7 +150,10 @@ def load_own(
         if not isinstance(value, Tensor):
             wrong.append(f"{place.key}: the state holds no tensor but a {type(value).__name__}")
         elif is_lazy(here) != is_lazy(value):
-            wrong.append(f"{place.key}: the state's has no shape yet; call its module before saving")
+            wrong.append(
+                f"{place.key}: the shape of an uninitialized parameter is not known: the state's has no "
+                "shape yet; call its module before saving"
+            )
         elif not is_lazy(here) and here.shape != value.shape:
             wrong.append(f"{place.key}: the module has {here._meta}, the state {value._meta}")
         else:
@@ -191,17 +194,35 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bo
             own = (key for key in state if key.startswith(prefix))
             state.expected |= {k for k in own if k[len(prefix) :].partition(".")[0] not in part._modules}
     unexpected += [key for key in state if key not in state.expected]
+    result = IncompatibleKeys(missing, unexpected)
+
+    def call_hooks() -> None:
+        for _, part in reversed(named):
+            for hook in part.hooks("load"):
+                hook.function(part, result)
+
+    early = strict and bool(missing or unexpected)  # unless a hook takes them away, nothing is to be copied
+    if early and not wrong:
+        call_hooks()
     if wrong or (strict and (missing or unexpected)):
         raise misfit(module, missing if strict else [], unexpected if strict else [], wrong)
     state.copy_all(assign)
-    result = IncompatibleKeys(missing, unexpected)
-    for _, part in reversed(named):
-        for hook in part.hooks("load"):
-            hook.function(part, result)
+    if not early:
+        call_hooks()
+        if strict and (missing or unexpected):
+            raise misfit(
+                module, missing, unexpected, [], "a hook says that the state does not fit the module"
+            )
     return result
 
 
-def misfit(module: Module, missing: list[str], unexpected: list[str], wrong: list[str]) -> StateError:
+def misfit(
+    module: Module,
+    missing: list[str],
+    unexpected: list[str],
+    wrong: list[str],
+    what: str = "the state does not fit the module; nothing was loaded",
+) -> StateError:
     """The error that names everything at which a state and a module differ."""
     lines = [f"missing in the state: {', '.join(missing)}"] if missing else []
     if unexpected:
@@ -210,6 +231,4 @@ def misfit(module: Module, missing: list[str], unexpected: list[str], wrong: lis
     if not wrong:
         lines.append("load_state_dict(state, strict=False) loads what both have")
     name = type(module).__name__
-    return StateError(
-        f"{name}.load_state_dict: the state does not fit the module; nothing was loaded", *lines
-    )
+    return StateError(f"{name}.load_state_dict: {what}", *lines)

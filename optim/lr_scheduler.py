@@ -11,7 +11,16 @@ from typing import Any
 from ..ir.errors import ArgumentError, ArgumentValueError
 from .cycles import CyclicLR, OneCycleLR
 from .optimizer import Optimizer
-from .schedule import Curve, LRScheduler, attributes, begin, current, for_each_group, scaled, set_rate
+from .schedule import (
+    Curve,
+    LRScheduler,
+    attributes,
+    begin,
+    current,
+    for_each_group,
+    scaled,
+    set_rate,
+)
 
 __all__ = [
     "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR",

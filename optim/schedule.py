@@ -20,6 +20,10 @@ def set_rate(group: dict[str, Any], rate: float) -> None:
         group["lr"] = rate
 
 
+EPOCH_DEPRECATION_WARNING = "The epoch parameter of scheduler.step() is deprecated: call step() once an epoch"
+ORDER = "see https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate"
+
+
 class LRScheduler:
     """Sets the learning rates of an optimizer's groups once an epoch.
 
@@ -100,16 +104,14 @@ def warn_of_order(optimizer: Optimizer) -> None:
             modes.tell("once", "a schedule warned that it is ahead of its optimizer")
         warnings.warn(
             "Detected call of `lr_scheduler.step()` before `optimizer.step()`, which misses the rates of the "
-            "start: call optimizer.step() first",
+            f"start: call optimizer.step() first, {ORDER}",
             stacklevel=4,
         )
 
 
 def warn_of_epoch() -> None:
     """Warn that an epoch was given to `step`."""
-    warnings.warn(
-        "The epoch parameter of scheduler.step() is deprecated: call step() once an epoch", stacklevel=4
-    )
+    warnings.warn(EPOCH_DEPRECATION_WARNING, stacklevel=4)
 
 
 def current(optimizer: Optimizer) -> list[float]:

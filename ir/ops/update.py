@@ -102,10 +102,10 @@ def update(
 
     def infer(*types: Type, count: int, **attrs: Any) -> tuple[Type, ...]:
         grads, rest = types[len(numbers) : len(numbers) + count], types[len(numbers) + count :]
-        of_states = [spread(g.shape, **attrs) if spread else None for g in grads]
+        of_states = [spread(g.shape, **attrs) for g in grads] if spread else []
         for i, t in enumerate(rest):
             shape = grads[i % count].shape
-            if spread and i >= count:
+            if of_states and i >= count:
                 shape = of_states[i % count][i // count - 1]
             if t.shape != shape:
                 raise ShapeError(

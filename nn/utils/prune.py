@@ -177,7 +177,7 @@ class PruningContainer(BasePruningMethod):
         return made
 
 
-# ---- how much: under PyTorch's names, as methods of users call these ----------------------------------------
+# ---- how much: under PyTorch's names, as methods of users call these ---------------------------------------
 def _validate_pruning_amount_init(amount: Any) -> None:
     if isinstance(amount, bool) or not isinstance(amount, (int, float)):
         raise ArgumentError(f"prune(amount): a number is wanted, not {type(amount).__name__}")
