@@ -33,10 +33,11 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from pytorch_results import write
+from pytorch_results import run_of, write
 
 HERE = Path(__file__).resolve().parent
 PASSED, SKIPPED = "pass", "skip"
+RUN = "@"  # beside the outcomes: what ran, and when
 
 
 class Late(BaseException):
@@ -280,6 +281,7 @@ def report(
     share = len(right) / len(passed) if passed else 1.0
     ordered = sorted(grouped.items(), key=lambda item: -len(item[1]))
     row = [name, str(len(theirs)), str(len(passed)), str(len(right)), f"{share:.1%}", str(len(wording))]
+    row += ours.get(RUN, ["?", "?"])
     lines = [
         f"- {len(tests)} × {kind}: {text.replace('|', '/')} ({tests[0].partition('::')[2]},"
         f" {ours[tests[0]][1].rpartition('(')[2]}"
@@ -318,6 +320,7 @@ def main() -> None:
             wanted = {name for name in wanted if before.get(name, [""])[0] != PASSED}
         if wanted and not options.kept:
             before.update(outcomes(path, "lamina", options.seconds, wanted))
+            before[RUN] = run_of()
             last.write_text(json.dumps(before, indent=0))
         rows.append(report(file, theirs, before, options.groups))
         print("| " + " | ".join(rows[-1][0]) + " |", *rows[-1][1], "", sep="\n", flush=True)
