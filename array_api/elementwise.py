@@ -21,6 +21,41 @@ def _of_parts(function: Callable) -> Callable:
     return rounded
 
 
+def _sign(x: Tensor) -> Tensor:
+    """The sign; of a complex number x / |x|.  NaN stays NaN, which Lamina's `sgn`, as PyTorch's, makes 0."""
+    found = ops.sgn(x)
+    return ops.where(ops.isnan(x), x, found) if x.is_floating_point() else found
+
+
+def _expm1(x: Tensor) -> Tensor:
+    """exp(x) - 1 without cancellation near 0; of a + ib expm1(a) cos b - 2 sin(b/2)^2 + i exp(a) sin b.
+
+    Where a part is not finite it is exp(x) - 1, whose special cases are those of C99.
+    """
+    if not x.is_complex():
+        return ops.expm1(x)
+    a, b, plain = x.real, x.imag, ops.exp(x)
+    near = ops.expm1(a) * ops.cos(b) - 2 * ops.sin(b / 2) ** 2 + 0.0  # of -0.0 it is 0.0, too
+    return ops.complex(ops.where(ops.isfinite(x), near, plain.real - 1), plain.imag)
+
+
+def _floor_divide(x1: Tensor, x2: Tensor) -> Tensor:
+    """The quotient rounded down; with infinities that of IEEE 754, where Python says NaN and -1."""
+    found = ops.floor_divide(x1, x2)
+    if not x1.is_floating_point():
+        return found
+    finite = ops.logical_and(ops.isfinite(x1), ops.isfinite(x2))
+    return ops.where(finite, found, ops.floor(ops.div(x1, x2)))
+
+
+def _remainder(x1: Tensor, x2: Tensor) -> Tensor:
+    """What a division rounded down leaves; a zero has the divisor's sign."""
+    found = ops.remainder(x1, x2)
+    if not x1.is_floating_point():
+        return found
+    return ops.where(ops.eq(found, 0), ops.copysign(found, x2), found)
+
+
 def _whole(function: Callable) -> Callable:
     """Functions of floats that leave integers as they are."""
     return lambda x: function(x) if x.dtype.inexact else x.clone()
@@ -32,13 +67,13 @@ UNARY: dict[str, tuple[str, Any]] = {
     "asin": ("floating", None), "asinh": ("floating", None), "atan": ("floating", None),
     "atanh": ("floating", None), "bitwise_invert": ("integral or bool", "bitwise_not"),
     "ceil": ("real", _whole(ops.ceil)), "conj": ("numeric", "conj_physical"), "cos": ("floating", None),
-    "cosh": ("floating", None), "exp": ("floating", None), "expm1": ("floating", None),
+    "cosh": ("floating", None), "exp": ("floating", None), "expm1": ("floating", _expm1),
     "floor": ("real", _whole(ops.floor)), "imag": ("complex floating", None), "isfinite": ("numeric", None),
     "isinf": ("numeric", None), "isnan": ("numeric", None), "log": ("floating", None),
     "log1p": ("floating", None), "log2": ("floating", None), "log10": ("floating", None),
     "logical_not": ("bool", None), "negative": ("numeric", None), "positive": ("numeric", None),
     "real": ("numeric", None), "reciprocal": ("floating", None), "round": ("numeric", _of_parts(ops.round)),
-    "sign": ("numeric", "sgn"), "signbit": ("real floating", None), "sin": ("floating", None),
+    "sign": ("numeric", _sign), "signbit": ("real floating", None), "sin": ("floating", None),
     "sinh": ("floating", None), "square": ("numeric", None), "sqrt": ("floating", None),
     "tan": ("floating", None), "tanh": ("floating", None), "trunc": ("real", _whole(ops.trunc)),
 }  # fmt: skip
@@ -47,12 +82,12 @@ BINARY: dict[str, tuple[str, Any]] = {
     "bitwise_left_shift": ("integral", None), "bitwise_or": ("integral or bool", None),
     "bitwise_right_shift": ("integral", None), "bitwise_xor": ("integral or bool", None),
     "copysign": ("real floating", None), "divide": ("floating", None), "equal": ("all", "eq"),
-    "floor_divide": ("real", None), "greater": ("real", "gt"), "greater_equal": ("real", "ge"),
+    "floor_divide": ("real", _floor_divide), "greater": ("real", "gt"), "greater_equal": ("real", "ge"),
     "hypot": ("real floating", None), "less": ("real", "lt"), "less_equal": ("real", "le"),
     "logaddexp": ("real floating", None), "logical_and": ("bool", None), "logical_or": ("bool", None),
     "logical_xor": ("bool", None), "maximum": ("real", None), "minimum": ("real", None),
     "multiply": ("numeric", None), "nextafter": ("real floating", None), "not_equal": ("all", "ne"),
-    "pow": ("numeric", None), "remainder": ("real", None), "subtract": ("numeric", None),
+    "pow": ("numeric", None), "remainder": ("real", _remainder), "subtract": ("numeric", None),
 }  # fmt: skip
 
 

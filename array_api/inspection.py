@@ -126,8 +126,8 @@ def finfo(type, /):
     """The limits of a floating element type, or of a complex one's parts."""
     dtype = _type_in("finfo", type, "floating").to_real()
     found = ml_dtypes.finfo(dtype.numpy)
-    numbers = (float(x) for x in (found.eps, found.max, found.min, found.smallest_normal))
-    return FloatLimits(dtype.itemsize * 8, *numbers, dtype)
+    bits, eps = dtype.itemsize * 8, float(found.eps)
+    return FloatLimits(bits, eps, float(found.max), float(found.min), float(found.smallest_normal), dtype)
 
 
 def iinfo(type, /):

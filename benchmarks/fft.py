@@ -2,8 +2,8 @@
 
 python benchmarks/fft.py [--threads N] [--seconds S] [--write]
 
-Calls take turns, and of each the least time and the middle one are told.  With one thread the times are those that
-the thread itself has run, which others on the machine lengthen less than the clock's.
+Calls take turns, and of each the least time and the middle one are told.  With one thread the times are those
+that the thread itself has run, which others on the machine lengthen less than the clock's.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def main() -> None:
         f"## {datetime.date.today()}, {options.threads} thread{'s' * (options.threads > 1)}", "",
         f"{machine()}; torch {torch.__version__}, "
         + ", ".join(f"{name} {version(name)}" for name in libraries)
-        + f"; {'times of the thread' if clock is time.thread_time else 'times of the clock'}, us: least (middle), "
+        + f"; times of the {'thread' if clock is time.thread_time else 'clock'}, us: least (middle), "
         "and the least by PyTorch's.", "",
         "| transform | torch | np.fft | " + " | ".join(f"Lamina, {name}" for name in libraries) + " |",
         "|---|" + "--:|" * (2 + len(libraries)),
@@ -95,7 +95,11 @@ def main() -> None:
         lines.append(f"| {name} {list(shape)} | " + " | ".join(cells) + " |")
         print(lines[-1], flush=True)
     if options.write:
-        known = RESULTS.read_text() if RESULTS.exists() else "# Fourier transforms\n\n`python benchmarks/fft.py`\n"
+        known = (
+            RESULTS.read_text()
+            if RESULTS.exists()
+            else "# Fourier transforms\n\n`python benchmarks/fft.py`\n"
+        )
         RESULTS.write_text(known.rstrip("\n") + "\n\n" + "\n".join(lines) + "\n")
 
 

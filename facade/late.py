@@ -30,4 +30,12 @@ def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
     return found
 
 
-setattr(Tensor, "__array_namespace__", __array_namespace__)  # noqa: B010 - as the methods of runtime/methods.py
+def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+    """The tensor on a device, as the array API standard spells it.  Raises DeviceError."""
+    if stream is not None:
+        raise ArgumentValueError(f"to_device(stream): memory of the CPU has no stream, not {stream!r}")
+    return self.to(device=device)
+
+
+for _method in (__array_namespace__, to_device):  # the standard's own, which PyTorch lacks
+    setattr(Tensor, _method.__name__, _method)

@@ -35,16 +35,15 @@ def _factored(A: Tensor, q: int, niter: int) -> Factors:
 def _checked(call: str, A: Tensor, q: int, niter: int) -> None:
     if A.ndim < 2:
         raise ShapeError(f"{call}: A must be [..., m, n], not {list(A.shape)}")
-    if not 0 <= q <= min(A.shape[-2:]):
-        raise ArgumentValueError(f"{call}: q must lie between 0 and {min(A.shape[-2:])}, not at {q}")
-    if niter < 0:
-        raise ArgumentValueError(f"{call}: niter must not be negative, as {niter} is")
+    if q < 0 or niter < 0:
+        raise ArgumentValueError(f"{call}: q and niter must not be negative, as {q} or {niter} is")
 
 
 def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None) -> Factors:
     """Find U, S and V with A, or A - M, nearly U @ diag(S) @ V.mH, for a matrix of about rank `q` or less.
 
-    niter: rounds that bring it nearer.  Shapes: [..., m, n] -> [..., m, q], [..., q], [..., n, q].
+    niter: rounds that bring it nearer.  Shapes: [..., m, n] -> [..., m, q], [..., q], [..., n, q], where q is
+    at most m and n.
     Raises ShapeError, ArgumentValueError.
     """
     q, niter = 6 if q is None else q, 2 if niter is None else niter
@@ -60,6 +59,8 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
     """
     q = min(6, *A.shape[-2:]) if q is None else q
     _checked("pca_lowrank", A, q, niter)
+    if q > min(A.shape[-2:]):
+        raise ArgumentValueError(f"pca_lowrank: there are {min(A.shape[-2:])} components, not {q}")
     return _factored(A - A.mean(-2, keepdim=True) if center else A, q, niter)
 
 

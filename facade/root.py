@@ -77,7 +77,8 @@ def _sampler(name: str, ranks: tuple[int, ...]) -> Callable:
             if given not in range(len(names)):
                 raise ArgumentValueError(f"{name}: modes are numbers, those of {names}, not {given!r}")
             chosen.append(names[given])
-        return grid_sample(input, grid, *chosen, align_corners)
+        mode, padding = chosen
+        return grid_sample(input, grid, mode, padding, align_corners)
 
     sampler.__name__ = sampler.__qualname__ = name
     sampler.__doc__ = (

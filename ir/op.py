@@ -299,8 +299,8 @@ def _plain_bind(op: Op) -> Callable[..., tuple[tuple, dict]]:
 def conjugates(op: Op, types: Iterable[Type | None], attrs: Mapping[str, Any]) -> bool:
     """Whether cotangents are conjugated on their way into the rules of an op, and gradients on the way out.
 
-    A rule of an analytic function gives g * f', where PyTorch's convention is g * conj(f').  One that looks at the
-    cotangent alone, and at no complex number, is the same without.  types: of operands and outputs.
+    A rule of an analytic function gives g * f'; PyTorch's convention is g * conj(f').  One that looks at
+    the cotangent alone, and at no complex number, is the same without.  types: of operands and outputs.
     """
     if op.complex != "analytic" or not any(t is not None and t.dtype.is_complex for t in types):
         return False

@@ -14,8 +14,8 @@ from .types import Type, type_of
 def specialise(graph: Graph, sizes: Mapping[str, int | Dim], dtype: DType | None = None) -> Graph:
     """The graph with `sizes` for its symbols: f32[n,3] -> f32[8,3] where n is 8.
 
-    dtype: makes every floating type this one, in constants and attrs too; f16[n] -> f64[8].  Complex types become
-    the one with such parts.
+    dtype: makes every floating type this one, in constants and attrs too; f16[n] -> f64[8].  Complex types
+    become the one with such parts.
     """
     values: dict[Value, Value] = {}
 

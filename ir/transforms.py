@@ -1,9 +1,9 @@
 """Discrete Fourier transforms of arrays, by the quickest library that is installed.
 
-NumPy's is always there.  The extra `fft` brings ducc0, whose transforms over several dimensions take a fourth of
-NumPy's time and small ones a third; MKL's, by the package mkl_fft, take a third of ducc0's where they are installed
-(benchmarks/results/fft.md).  Each keeps the precision of what it is given.  $LAMINA_FFT names one: "numpy", "ducc0"
-or "mkl_fft"; an empty one leaves the choice.
+NumPy's is always there.  The extra `fft` brings ducc0, whose transforms over several dimensions take a
+fourth of NumPy's time and small ones half; MKL's, by the package mkl_fft, take less still where they are
+installed (benchmarks/results/fft.md).  Each keeps the precision of what it is given.  $LAMINA_FFT names one:
+"numpy", "ducc0" or "mkl_fft"; an empty one leaves the choice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ Run = Callable[..., np.ndarray]  # (array, axes, ...): complex to complex, real 
 # The scale of a transform, as each library says it: of (forwards, backwards) NumPy's, and ducc0's number.
 _NUMPY = {"none": ("backward", "forward"), "ortho": ("ortho", "ortho"), "n": ("forward", "backward")}
 _DUCC = {"none": 0, "ortho": 1, "n": 2}
-LONG = 512  # points, from which on ducc0's transforms of one dimension to real numbers take twice NumPy's time
+LONG = (
+    512  # points, from which on ducc0's transforms of one dimension to real numbers take twice NumPy's time
+)
 
 
 def c2c(x: np.ndarray, axes: Axes, scale: str, forward: bool) -> np.ndarray:

@@ -1,23 +1,30 @@
 """Complex values become real ones: each is a pair, of which code computes the parts.
 
     graph f(%x: c64[3], %y: c64[3]) -> (c64[3]) {
-      %0 = add(%x, %y) : c64[3]
+      %0 = mul(%x, %y) : c64[3]
       return %0
     }
     ->
     graph f(%x: f32[3,2], %y: f32[3,2]) -> (f32[3,2]) {
-      %0 = select of x at [..., 0] : f32[3]
-      ...
-      %6 = add(%0, %2) : f32[3]
-      %7 = add(%1, %3) : f32[3]
-      %8 = stack(%6, %7) {dim=1} : f32[3,2]
-      return %8
+      %0 = basic_index(%x) {index=(("slice",0,3,1),("int",0))} : f32[3]
+      %1 = basic_index(%x) {index=(("slice",0,3,1),("int",1))} : f32[3]
+      %2 = basic_index(%y) {index=(("slice",0,3,1),("int",0))} : f32[3]
+      %3 = basic_index(%y) {index=(("slice",0,3,1),("int",1))} : f32[3]
+      %4 = mul(%0, %2) : f32[3]
+      %5 = mul(%1, %3) : f32[3]
+      %6 = sub(%4, %5) : f32[3]
+      %7 = mul(%0, %3) : f32[3]
+      %8 = mul(%1, %2) : f32[3]
+      %9 = add(%7, %8) : f32[3]
+      %10 = stack(%6, %9) {dim=1} : f32[3,2]
+      return %10
     }
 
-A param or result that is complex is its pairs, in the same memory.  Inside, a value is a `Pair`: a kind of operand,
-so formulas are written with ops and operators, as rules are.  What is linear is done to each part; a product is four
-of the parts; elementary functions have formulas; and what has none here (transforms, factorisations, inverse
-functions) is a step of the host that sees complex numbers, `by_pairs`.  So nothing is refused for being complex.
+A param or result that is complex is its pairs, in the same memory.  Inside, a value is a `Pair`: a kind of
+operand, so formulas are written with ops and operators, as rules are.  What is linear is done to each part; a
+product is four of the parts; elementary functions have formulas; and what has none here (transforms,
+factorisations, inverse functions) is a step of the host that sees complex numbers, `by_pairs`.  So nothing is
+refused for being complex.
 It comes before all other passes, after those that differentiate: rules are of complex numbers.
 """
 
@@ -42,7 +49,7 @@ _op = REGISTRY.__getitem__
 
 
 class Pair(Operators):
-    """A complex value: its parts, values of one real type.  whole: the same as pairs, where somebody has it."""
+    """A complex value: its parts, values of one real type.  whole: the same as pairs, if somebody has it."""
 
     __slots__ = ("im", "re", "whole")
     __iter__ = None
@@ -72,14 +79,6 @@ class Pair(Operators):
     @property
     def type(self) -> Type:
         return self.re.type.with_dtype(self.dtype)
-
-    __hash__ = object.__hash__
-
-    def __eq__(self, other: Any) -> Any:
-        return _op("eq")(self, other)
-
-    def __ne__(self, other: Any) -> Any:
-        return _op("ne")(self, other)
 
     @staticmethod
     def __lamina_op__(op: Op, args: tuple, kwargs: dict) -> Any:
@@ -245,7 +244,7 @@ def _by_rule(op: Op, operands: list[Any], attrs: Mapping[str, Any]) -> Any:
 
 
 def _each(op: Op, operands: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    """What is linear, or only moves elements, of each part by itself; a number among the attrs has parts, too."""
+    """What is linear, or only moves elements, of each part by itself; numbers in attrs have parts, too."""
     if any(isinstance(x, Value) and x.dtype.inexact for x in operands):
         return None  # a real number beside complex ones: it is not said what its imaginary part adds
     if any(name not in MAPS or MAPS[name].dtype is not None for name, _ in attrs.get("chain", ())):
@@ -288,9 +287,9 @@ def _product(op: Op, operands: list[Any], attrs: Mapping[str, Any]) -> Any:
 
 
 LINEAR = frozenset(
-    "add sub neg sum mean cumsum cat stack flip tril triu index gather index_select embedding pick_at im2col col2im "
-    "unview unindex ungather spread_at constant_pad clone zeros_like empty_like new_zeros new_empty full_like "
-    "new_full fill masked_fill where detach".split()
+    "add sub neg sum mean cumsum cat stack flip tril triu index gather index_select embedding pick_at "
+    "im2col col2im unview unindex ungather spread_at constant_pad clone zeros_like empty_like new_zeros "
+    "new_empty full_like new_full fill masked_fill where detach".split()
 )
 NUMBERS = ("value", "fill_value")
 PRODUCTS = frozenset("matmul linear conv1d conv2d conv3d conv_input_grad conv_weight_grad".split())
@@ -414,8 +413,9 @@ def _view_scatter(base: Any, value: Any, *, chain: Chain) -> Any:
     """A write: through ordinary views into both parts, through a view of a part into that."""
     at = next((i for i, (name, _) in enumerate(chain) if MAPS[name].dtype is not None), None)
     scatter = _op("view_scatter")
+    lower: Any = scatter.lower
     if at is None:
-        return scatter.lower.function(base, value, chain=chain) if isinstance(base, Pair) else None
+        return lower.function(base, value, chain=chain) if isinstance(base, Pair) else None
     name, rest = chain[at][0], (*chain[:at], *chain[at + 1 :])
     if any(MAPS[other].dtype is not None for other, _ in rest):
         return None
@@ -429,7 +429,8 @@ def _view_scatter(base: Any, value: Any, *, chain: Chain) -> Any:
 
 
 FORMULAS: dict[str, Callable] = {
-    "mul": _mul, "div": _div, "abs": _abs, "exp": _exp, "sqrt": _sqrt, "sgn": _sgn, "tanh": _tanh, "pow": _power,
+    "mul": _mul, "div": _div, "abs": _abs, "exp": _exp, "sqrt": _sqrt, "sgn": _sgn, "tanh": _tanh,
+    "pow": _power,
     "conj_physical": lambda x: Pair(x.re, -x.im),
     "reciprocal": lambda x: _div(Pair(_op("ones_like")(x.re), _zeros(x.re)), x),
     "angle": lambda x: _op("atan2")(x.im, x.re),

@@ -7,9 +7,9 @@ deeper than one.  What a node and a leaf do with a cotangent stands in step.py.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from sys import getrefcount
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -344,13 +344,12 @@ def _run(outputs, gradients, *, retain: bool | None, create: bool, targets, leav
         seeds = [(x._node, _seed(x, g)) if hasattr(x, "_node") else _seed(x, g) for x, g in pairs]
         retain = create if retain is None else retain
         found = walk(seeds, retain=retain, create=create, targets=targets, leaves=leaves)
-        waiting = _waiting.__dict__
-        if waiting:
-            for function in waiting.pop("functions"):
+        if _waiting:
+            for function in _waiting.pop(get_ident(), ()):
                 function()
         return found
     except BaseException:
-        _waiting.__dict__.clear()
+        _waiting.pop(get_ident(), None)
         raise
     finally:
         if modes.CHANGED and modes.local.grad is not before:
@@ -361,12 +360,12 @@ def _run(outputs, gradients, *, retain: bool | None, create: bool, targets, leav
                 raise
 
 
-_waiting = threading.local()
+_waiting: dict[int, list[Callable[[], None]]] = {}  # by thread: what is to be called when its walk is done
 
 
 def when_done(function: Callable[[], None]) -> None:
     """Call this once the walk that goes on in this thread is done."""
-    _waiting.__dict__.setdefault("functions", []).append(function)
+    _waiting.setdefault(get_ident(), []).append(function)
 
 
 def _listed(x: Any) -> tuple:

@@ -92,7 +92,7 @@ class Compound(Arrayless):
     def _edge(self) -> Edge | None:  # type: ignore[override]
         return self._stored._node
 
-    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+    def requires_grad_(self, requires_grad: bool = True) -> Any:
         """Ask (or stop asking) for the gradient of what is stored, in place."""
         self._stored.requires_grad_(requires_grad)
         return self
@@ -160,7 +160,7 @@ class Compound(Arrayless):
         return self._stored.is_contiguous()
 
 
-def made_of(cls: type, kind: Type, values: Tensor) -> Any:
+def made_of(cls: Any, kind: Type, values: Tensor) -> Any:
     """A new compound tensor of a type, its class's own slots not filled yet."""
     global seen
     seen = True

@@ -156,6 +156,12 @@ def from_numpy(array: np.ndarray) -> Tensor:
             f"array: {array.dtype}",
             "use lamina.tensor(array), which copies",
         )
+    if any(step % array.itemsize for step in array.strides):
+        raise ArgumentValueError(
+            f"from_numpy(array): the strides {array.strides} are no multiples of an element's "
+            f"{array.itemsize} bytes",
+            "use lamina.tensor(array), which copies",
+        )
     made = tensor_of(array)
     storage_of(made).expose()
     if modes.CHANGED:

@@ -26,7 +26,7 @@ class Node:
     plan: the op with its attrs and types.  edges: where each operand came from (None: no gradient wanted).
     saved: the arrays that the gradient needs, by `plan.op.saves`; None once they were freed.  guards:
     storage, version, storage, version …: of whatever is saved, as it was then.  place: the user's line.
-    hooks: {output number: functions}.
+    hooks: {output number: functions}, and the node's own by BEFORE and AFTER (step.py).
     """
 
     __slots__ = ("plan", "edges", "saved", "guards", "place", "hooks")
@@ -36,7 +36,7 @@ class Node:
     saved: tuple | None
     guards: tuple
     place: Place | None
-    hooks: dict[int, list[Callable]] | None
+    hooks: dict[int | str, list[Callable]] | None
 
     @property
     def op_name(self) -> str:
@@ -104,7 +104,7 @@ class Leaf:
 
     kind: Any
     grad: Tensor | None
-    hooks: dict[int, list[Callable]] | None
+    hooks: dict[int | str, list[Callable]] | None
     after: list[Callable] | None
     owner: Callable[[], Tensor | None]
 
@@ -139,7 +139,7 @@ class Port(tuple):
         return self.node.name()
 
     @property
-    def hooks(self) -> dict[int, list[Callable]] | None:
+    def hooks(self) -> dict[int | str, list[Callable]] | None:
         return self.node.hooks
 
     @property
@@ -154,7 +154,7 @@ class Port(tuple):
         return f"<output {self.index} of {self.node!r}>"
 
 
-def hooks_of(edge: Node | Leaf | Port) -> dict[int, list[Callable]]:
+def hooks_of(edge: Node | Leaf | Port) -> dict[int | str, list[Callable]]:
     """The hooks of an edge, to add to.  A node gets room for them, which it lacks until then."""
     node: Any = edge.node if type(edge) is Port else edge
     kind = type(node)

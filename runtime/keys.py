@@ -44,7 +44,8 @@ def is_constant(arg: Any) -> bool:
 
 
 # What stands in a memo for plan and picker, by identity: a key that was met once, and one that has no picker.
-ONCE, UNKNOWN = [None, None], [None, None]
+ONCE: Any = [None, None]
+UNKNOWN: Any = [None, None]
 
 
 def told_apart(args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict] | None:

@@ -35,12 +35,12 @@ def _refuse(*_: Any, **__: Any) -> NoReturn:
 class NoValues(np.ndarray):
     """An array that nobody can read or write."""
 
-    __array_ufunc__ = __array_function__ = _refuse  # type: ignore[assignment]
-    item = tolist = tobytes = astype = fill = _refuse  # type: ignore[assignment]
-    __bool__ = __int__ = __float__ = __complex__ = __index__ = _refuse  # type: ignore[assignment]
-    __getitem__ = __setitem__ = _refuse  # type: ignore[assignment]
+    __array_ufunc__ = __array_function__ = _refuse
+    item = tolist = tobytes = astype = fill = _refuse
+    __bool__ = __int__ = __float__ = __complex__ = __index__ = _refuse
+    __getitem__ = __setitem__ = _refuse
 
-    def copy(self, order: Any = "C") -> NoValues:  # type: ignore[override]
+    def copy(self, order: Any = "C") -> NoValues:
         return self
 
 
@@ -54,8 +54,8 @@ def array(kind: Type) -> NoValues:
 
 def strides(kind: Type) -> tuple[int, ...]:
     """The steps of a contiguous tensor of that type, in elements."""
-    sizes = [max(n, 1) for n in kind.shape]  # type: ignore[type-var]
-    return tuple(prod(sizes[d + 1 :]) for d in range(kind.ndim))  # type: ignore[arg-type]
+    sizes = [max(n, 1) for n in kind.shape]
+    return tuple(prod(sizes[d + 1 :]) for d in range(kind.ndim))
 
 
 class _making_at(modes._Mode):

@@ -399,9 +399,11 @@ def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     return ops.where(condition, self, other)
 
 
-def _type(self: Tensor, dtype: DType | None = None) -> Any:
-    """The dtype's name, or the tensor cast to `dtype`."""
-    return f"lamina.{self._meta.dtype.name}" if dtype is None else _to(self, dtype)
+def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """The dtype's name, or the tensor cast to `dtype`, which may be spelled DoubleTensor too."""
+    if dtype is None:
+        return f"lamina.{self._meta.dtype.name}"
+    return _to(self, getattr(dtype, "dtype", dtype))
 
 
 def _view_as_dtype(self: Tensor, args: tuple, kwargs: dict[str, Any]) -> Tensor | None:

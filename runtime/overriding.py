@@ -85,7 +85,7 @@ def asked(found: list[Any], function: Callable, args: tuple, kwargs: dict[str, A
     _refuse_recording()
     kinds = tuple(map(type, found))
     for x in found:
-        result = type(x).__torch_function__(function, kinds, args, kwargs)  # type: ignore[attr-defined]
+        result = type(x).__torch_function__(function, kinds, args, kwargs)
         if result is not NotImplemented:
             return result
     name = getattr(function, "__name__", repr(function))

@@ -27,7 +27,7 @@ class Packed:
     __slots__ = ("held", "unpack", "kind", "whole")
 
     def __init__(self, x: Tensor, kind: Type, whole: bool = False):
-        pack, self.unpack = modes.local.packing
+        pack, self.unpack = modes.local.packing or (_same, _same)
         storage = x._storage
         before = None if storage is None else storage.version
         with modes.no_grad(), _without_hooks():

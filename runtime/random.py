@@ -112,7 +112,7 @@ def rand(
 ) -> Tensor:
     """Numbers drawn uniformly from [0, 1).  Shapes: rand(2, 3) and rand((2, 3)) are [2, 3]."""
     if _check(device, layout):
-        return _nowhere(_sizes("rand", size, None), dtype, requires_grad)
+        return _nowhere(_sizes("rand", sizes, size), dtype, requires_grad)
     return _finish(
         draw("random_uniform", _sizes("rand", sizes, size), dtype=dtype, generator=generator), requires_grad
     )
@@ -130,7 +130,7 @@ def randn(
 ) -> Tensor:
     """Numbers from the standard normal distribution.  Shapes: randn(2, 3) and randn((2, 3)) are [2, 3]."""
     if _check(device, layout):
-        return _nowhere(_sizes("randn", size, None), dtype, requires_grad)
+        return _nowhere(_sizes("randn", sizes, size), dtype, requires_grad)
     return _finish(
         draw("random_normal", _sizes("randn", sizes, size), dtype=dtype, generator=generator), requires_grad
     )

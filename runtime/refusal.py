@@ -163,12 +163,13 @@ def refusing(function: Callable, call: str | None = None, takes_out: bool = Fals
     name = call or function.__name__
     room = getattr(function, "__module__", None) or ""
     flags = flags_of(function) if room.startswith(("lamina.runtime", "lamina.ir")) else ()
+    first = flags[0][0] if flags else 0
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if OPEN and (found := answered(wrapper, args, kwargs)) is not UNSERVED:
             return found
-        if flags:
+        if flags and (kwargs or len(args) > first):
             require_flags(name, flags, args, kwargs)
         if takes_out and "out" in kwargs:
             out = kwargs.pop("out")

@@ -45,8 +45,8 @@ class Sparse(Compound):
     _coalesced: bool
     what = "sparse"
     rules: dict[str, Callable] = {}
-    is_sparse_csr = property(lambda self: self._layout is sparse_csr)  # type: ignore[assignment]
-    is_sparse = property(lambda self: self._layout is sparse_coo)  # type: ignore[assignment]
+    is_sparse_csr = property(lambda self: self._layout is sparse_csr)
+    is_sparse = property(lambda self: self._layout is sparse_coo)
 
     @property
     def layout(self) -> Layout:

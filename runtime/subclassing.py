@@ -98,7 +98,7 @@ def _forwarding(name: str, method: Callable) -> Callable:
 
 
 def _forwarding_property(held: property) -> property:
-    getter = functools.wraps(held.fget)(lambda x: held.fget(x))  # type: ignore[arg-type, misc]
+    getter = functools.wraps(held.fget)(lambda x: held.fget(x))  # type: ignore[misc]
     getter.__name__ = "__get__"
 
     def get(self: Any) -> Any:
@@ -110,7 +110,7 @@ def _forwarding_property(held: property) -> property:
 
 def _init_subclass(cls: type, **kwargs: Any) -> None:
     """A class of the user's: from here on edges ask."""
-    super(Tensor, cls).__init_subclass__(**kwargs)
+    super(Tensor, cls).__init_subclass__(**kwargs)  # type: ignore[misc]
     if cls.__module__.startswith("lamina."):
         return
     if "__torch_dispatch__" in vars(cls) and vars(cls)["__torch_dispatch__"] is not None:
@@ -155,7 +155,7 @@ def install() -> None:
     for name in ("__getitem__", "__setitem__", *FORWARDED):
         method = getattr(Tensor, name)
         method.__name__ = method.__qualname__ = name
-    UNWRAPPED.update((Tensor.numpy, Tensor.tolist, Tensor.item))
+    UNWRAPPED.update(getattr(Tensor, name) for name in ("numpy", "tolist", "item"))
 
 
 install()

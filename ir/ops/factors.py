@@ -27,6 +27,7 @@ from .matmul import matmul
 from .rearrange import diag_embed, tril, triu
 from .reduce import any as any_true
 from .scan import cumsum
+from .view import adjoint as turned
 from .view import unsqueeze
 from .windows import diagonal
 
@@ -259,18 +260,18 @@ def lu(A, pivot=True, get_infos=False):
 
 @composite(method=False)
 def linalg_lu_solve(LU, pivots, B, *, left=True, adjoint=False):
-    """Solve A @ X = B (left=False: X @ A = B; adjoint: A.mT in place of A) by the factors of A.
+    """Solve A @ X = B (left=False: X @ A = B; adjoint: A.mH in place of A) by the factors of A.
 
     Shapes: [..., n, n], [..., n], [..., n, k] -> [..., n, k].
     """
     if LU.ndim < 2 or LU.shape[-1] != LU.shape[-2]:
         raise ShapeError(f"linalg_lu_solve: LU must be [..., n, n], not {list(LU.shape)}")
     if not left:
-        return linalg_lu_solve(LU, pivots, B.mT, adjoint=not adjoint).mT
+        return turned(linalg_lu_solve(LU, pivots, turned(B), adjoint=not adjoint))
     p = permutation_matrix(pivots, LU.shape[-1], LU)
     if adjoint:
-        inner = linalg_solve_triangular(triu(LU).mT, B, upper=False)
-        return matmul(p, linalg_solve_triangular(LU.mT, inner, upper=True, unitriangular=True))
+        inner = linalg_solve_triangular(turned(triu(LU)), B, upper=False)
+        return matmul(p, linalg_solve_triangular(turned(LU), inner, upper=True, unitriangular=True))
     return solve_upper(triu(LU), solve_unit_lower(LU, matmul(p.mT, B)))
 
 

@@ -8,7 +8,7 @@ from .. import lowering
 from ..dtypes import uint64
 from ..errors import ArgumentValueError
 from ..op import define
-from ..sample import sample
+from ..sample import Operand, Sample, sample
 from ..shapes import dims_of, reduced_shape
 from ..types import Type
 
@@ -39,6 +39,10 @@ hash_tensor = define(
     infer=_infer,
     reference=_hash,
     lower=lowering.extern("no kernel folds the bits of numbers"),
-    samples=lambda: [sample(s) for s in ((), (0,), (1,), (17,), (33,))]
-    + [sample((2, 0, 3), 1), sample((2, 3, 4), (0, 2), keepdim=True)],
+    samples=lambda: [
+        *(sample(s) for s in ((), (1,), (17,), (33,))),
+        sample((0,), 0),  # without a dimension PyTorch refuses what has no elements
+        sample((2, 0, 3), 1),
+        Sample((Operand((2, 3, 4)), (0, 2)), {"keepdim": True}),
+    ],
 )

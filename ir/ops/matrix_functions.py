@@ -14,6 +14,7 @@ from ..op import composite, define
 from ..sample import sample
 from ..types import Type
 from .compare import eq, where
+from .complex import conj
 from .create import new_ones, new_zeros
 from .decompose import check_matrix
 from .equations import linalg_norm, linalg_svdvals
@@ -22,7 +23,7 @@ from .join import cat
 from .linalg import check_square, linalg_inv, linalg_solve
 from .matmul import matmul
 from .scan import cumprod
-from .view import expand, movedim, reshape, unsqueeze
+from .view import adjoint, expand, movedim, reshape, unsqueeze
 
 # ---- exponential
 
@@ -118,11 +119,11 @@ def _vectors(input: Any, count: int) -> list[Any]:
 
 
 def _reflected(vectors: list, tau: Any, x: Any, backwards: bool) -> Any:
-    """H_1 ... H_k @ x, or with backwards=False H_k ... H_1 @ x, where H_i = 1 - tau_i v_i v_i^T."""
+    """H_1 ... H_k @ x, or with backwards=False H_k ... H_1 @ x, where H_i = 1 - tau_i v_i v_i^H."""
     order = range(len(vectors))
     for i in reversed(order) if backwards else order:
         v = vectors[i]
-        x = x - matmul(v, matmul(v.mT, x)) * tau[..., i, None, None]
+        x = x - matmul(v, matmul(adjoint(v), x)) * tau[..., i, None, None]
     return x
 
 
@@ -135,7 +136,7 @@ def _need_reflections(op: str, input: Any, tau: Any) -> None:
 
 @composite(method=False)
 def linalg_householder_product(input, tau):
-    """Give the first n columns of a product of reflections, 1 - tau[i] * v @ v.T, v below the diagonal.
+    """Give the first n columns of a product of reflections, 1 - tau[i] * v @ v.mH, v below the diagonal.
 
     Shapes: [..., m, n], [..., k] -> [..., m, n], k <= n <= m.
     """
@@ -159,13 +160,13 @@ def orgqr(input, tau):
 def ormqr(input, tau, other, left=True, transpose=False):
     """Multiply `other` by the product Q of geqrf's reflections: Q @ other, or other @ Q if not `left`.
 
-    transpose: by Q.mT.  Shapes: [..., m, n], [..., k], [..., m, l] (left) or [..., l, m] -> that of other.
+    transpose: by Q.mH.  Shapes: [..., m, n], [..., k], [..., m, l] (left) or [..., l, m] -> that of other.
     """
     _need_reflections("ormqr", input, tau)
     vectors = _vectors(input, tau.shape[-1])
     if left:
-        return _reflected(vectors, tau, other, not transpose)
-    return _reflected(vectors, tau, other.mT, transpose).mT
+        return _reflected(vectors, conj(tau) if transpose else tau, other, not transpose)
+    return adjoint(_reflected(vectors, tau if transpose else conj(tau), adjoint(other), transpose))
 
 
 def _eye(like: Any, n: int) -> Any:

@@ -98,7 +98,7 @@ def ldexp(input, other):
 
 @composite(inplace=True)
 def float_power(input, exponent):
-    """Compute input**exponent in float64, or complex128 where one is complex, whatever the operands' dtypes."""
+    """Compute input**exponent in float64, or complex128 if one is complex, whatever their dtypes."""
     any_complex = any(is_complex_valued(x) or isinstance(x, complex) for x in (input, exponent))
     dtype = complex128 if any_complex else float64
     operands = [cast(x, dtype=dtype) if hasattr(x, "shape") else x for x in (input, exponent)]

@@ -226,14 +226,14 @@ class Facts:
         if not of_lamina(type(x)):
             self.refuse(f"{why.text} is of a class of the user's own that derives from Tensor")
             return
-        if x._meta.device.type != "cpu":
-            self.refuse(f"{why.text} is on the meta device, and has no values")
-            return
         if issubclass(type(x), Compound):
             self.refuse(f"{why.text} is a {x.what} tensor, which compiled code has none of")
             return
         if is_lazy(x):
             self.refuse(f"{why.text} has no shape yet: the first call of its module makes it")
+            return
+        if x._meta.device.type != "cpu":
+            self.refuse(f"{why.text} is on the meta device, and has no values")
             return
         if self.is_known(x):
             self.check(f"{expression} is not {self.source(x)}", self._alias(expression, x, why), late)
@@ -310,7 +310,7 @@ class Facts:
             if not of_lamina(type(value)):
                 self.refuse(f"{name} is of a class of the user's own that derives from Tensor")
                 return value
-            if value._meta.device.type != "cpu":
+            if not is_lazy(value) and value._meta.device.type != "cpu":
                 self.refuse(f"{name} is on the meta device, and has no values")
                 return value
             if issubclass(type(value), Compound):

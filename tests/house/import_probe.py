@@ -10,7 +10,8 @@ import time
 # Each is loaded when it is first needed, by one module. They are watched by name, not only looked up in
 # sys.modules, so that `try: import triton` is caught on a machine without Triton too.
 HEAVY = (
-    "cuda ducc0 jax llvmlite matplotlib mkl_fft networkx onnx onnxruntime safetensors scipy sklearn sympy torch tqdm triton"
+    "cuda ducc0 jax llvmlite matplotlib mkl_fft networkx onnx onnxruntime safetensors scipy "
+    "sklearn sympy torch tqdm triton"
 ).split()
 
 

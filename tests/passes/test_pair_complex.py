@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from lamina.ir import dtypes
-from lamina.ir.by_pairs import by_pairs, from_pairs, to_pairs
+from lamina.ir.by_pairs import by_pairs, from_pairs, paired_type, to_pairs
+from lamina.ir.errors import GraphError
 from lamina.ir.graph import Builder
 from lamina.ir.interpret import interpret
 from lamina.ir.op import REGISTRY
@@ -26,8 +27,9 @@ NAMES = sorted(
 )
 # What only the host does: factorisations, transforms, and functions that nobody has asked kernels for.
 HOST = set(
-    "acos acosh asin asinh atan atanh cumprod exp2 expm1 fft_c2c fft_c2r fft_r2c linalg_cholesky linalg_det linalg_eig "
-    "linalg_eigh linalg_inv linalg_qr linalg_slogdet linalg_svd log10 log1p log2 logaddexp logcumsumexp logsumexp "
+    "acos acosh asin asinh atan atanh cumprod exp2 expm1 fft_c2c fft_c2r fft_r2c indefinite_minor "
+    "linalg_cholesky linalg_det linalg_eig linalg_eigh linalg_inv linalg_lu_factor linalg_matrix_exp "
+    "linalg_qr linalg_slogdet linalg_svd log10 log1p log2 logaddexp logcumsumexp logsumexp "
     "linear_recurrence pow prod rsqrt sigmoid silu sinc solve_matrix tan".split()
 )
 
@@ -69,6 +71,7 @@ def in_pairs(graph, arrays):
     return [from_pairs(x) if v.dtype.is_complex else x for x, v in zip(found, graph.results, strict=True)]
 
 
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("name", NAMES)
 def test_record_means_the_same_in_pairs(name):
     op = REGISTRY[name]
@@ -83,10 +86,11 @@ def test_record_means_the_same_in_pairs(name):
     assert hosts is (name in HOST)
 
 
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("name", [n for n in NAMES if REGISTRY[n].differentiable])
 def test_gradient_means_the_same_in_pairs(name):
-    """PyTorch's convention is the gradient of pairs: a graph that is differentiated first, and in pairs then, is
-    the graph that was put in pairs, and differentiated then."""
+    """PyTorch's convention is the gradient of pairs: a graph that is differentiated first, and in pairs then,
+    is the graph that was put in pairs, and differentiated then."""
     op = REGISTRY[name]
     for number, sample in enumerate(op.samples()):
         if not sample.differentiable or number > 3:
@@ -112,3 +116,39 @@ def test_gradient_means_the_same_in_pairs(name):
         found = interpret(other, *map(to_pairs, (*arrays, *seeds)))
         for x, y in zip(both, found, strict=True):
             assert np.allclose(to_pairs(x), y, 1e-9, 1e-9, equal_nan=True), (name, number)
+
+
+SUM = """\
+graph f(%x: c64[3], %y: c64[3]) -> (c64[3], f32[3]) {
+  %0 = mul(%x, %y) : c64[3]
+  %1 = fft_c2c(%0) {dim=(0,), scale="none", forward=True} : c64[3]
+  %2 = abs(%1) : f32[3]
+  return %0, %2
+}"""
+
+
+def test_text(golden):
+    golden("passes/pair_complex", pair_complex(parse(SUM)))
+
+
+def test_a_graph_of_reals_is_itself_and_pairs_are_made_once():
+    real = parse("graph f(%x: f32[3]) -> (f32[3]) {\n  %0 = neg(%x) : f32[3]\n  return %0\n}")
+    assert pair_complex(real) is real
+    once = pair_complex(parse(SUM))
+    assert pair_complex(once) is once
+
+
+def test_by_pairs_refuses_other_operands():
+    (node,) = (n for n in pair_complex(parse(SUM)).nodes if n.op is by_pairs)
+    with pytest.raises(GraphError, match=r"by_pairs\(\*operands\): graph fft_c2c takes \(f32\[3,2\]\)"):
+        by_pairs.infer(type_of(dtypes.float32, (3,)), body=node.attrs["body"])
+    assert paired_type(type_of(dtypes.complex128, (4,))) is type_of(dtypes.float64, (4, 2))
+
+
+def test_pairs_are_the_same_memory():
+    for z in (np.arange(6).reshape(2, 3) * 1j, np.array(2 + 1j), np.zeros((0, 2), np.complex64)):
+        pairs = to_pairs(z)
+        assert pairs.shape == (*z.shape, 2) and (not z.size or np.shares_memory(pairs, z))
+        assert np.array_equal(from_pairs(pairs), z) and from_pairs(pairs).dtype == z.dtype
+    strided = (np.arange(12) * 1j).reshape(3, 4)[:, ::2]
+    assert np.array_equal(from_pairs(to_pairs(strided)), strided)

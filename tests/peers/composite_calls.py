@@ -256,6 +256,11 @@ CALLS: dict[str, list[tuple[tuple, dict]]] = {
     "nanmean": [call((3, 4)), call((3, 4), 1)],
     "nanquantile": [call(d(3, 5), 0.3, 1), call(d(5), c(2))],
     "nansum": [call((3, 4)), call((3, 4), 1)],
+    "native_batch_norm": [call((4, 3, 2), (3,), (3,), None, None, True, 0.1, 1e-5)],
+    "native_group_norm": [call((2, 4, 3), (4,), (4,), 2, 4, 3, 2, 1e-5)],
+    "native_layer_norm": [call((3, 4), [4], (4,), (4,), 1e-5)],
+    "nonzero_static": [call(i(3, 4), size=5), call(i(2), size=4, fill_value=-7)],
+    "triangular_solve": [call((2, 3), (2, 2)), call((2, 3), (2, 2), False, True)],
     "narrow": [call((4, 5), 1, 1, 3)],
     "nll_loss": [
         call((5, 3), i(5)),

@@ -1,6 +1,6 @@
 """Compares all of PyTorch's operator database with Lamina, and writes what became of each entry.
 
-python tests/peers/op_database.py [--write] [--samples N] [--only NAME ...]
+python tests/peers/op_database.py [--write] [--samples N] [--dtypes NAME ...] [--only NAME ...]
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import operator_comparison
 import torch
 from operator_comparison import FORMS, ORDER, Outcome, examined
 from operator_differences import EXPECTED, expected, title
@@ -37,10 +38,11 @@ def table(found: dict[str, dict[str, Outcome]], limit: str) -> str:
     """Counts, then every entry that does not agree in all its forms."""
     counts = {form: collections.Counter(o[form].kind for o in found.values() if form in o) for form in FORMS}
     counts["all forms"] = collections.Counter(map(whole, found.values()))
+    names = ", ".join(str(dtype).removeprefix("torch.") for dtype in operator_comparison.DTYPES)
     lines = [
         "# Operators against PyTorch's operator database", "",
         f"`python tests/peers/op_database.py --write`: {len(found)} entries of torch {torch.__version__}",
-        f"and Lamina {lamina.__version__}; {limit} in float32, float64 (with gradients), int64 and bool.", "",
+        f"and Lamina {lamina.__version__}; {limit} in {names}; gradients in float64.", "",
         "| | " + " | ".join(ORDER) + " |", "|---|" + "--:|" * len(ORDER),
     ]  # fmt: skip
     for form, counter in counts.items():
@@ -64,9 +66,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
     parser.add_argument("--samples", type=int, help="at most so many of each entry and dtype")
+    parser.add_argument("--dtypes", nargs="+", help="these alone: float32 int64 …")
     parser.add_argument("--only", nargs="+", help="entries by name")
     parser.add_argument("--seconds", type=int, default=120, help="for an entry, at most")
     options = parser.parse_args()
+    if options.dtypes:
+        operator_comparison.DTYPES = tuple(getattr(torch, name) for name in options.dtypes)
     found, began = {}, time.monotonic()
 
     def late(*_: Any) -> None:

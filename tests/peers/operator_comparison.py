@@ -1,7 +1,7 @@
 """Compares Lamina with PyTorch on the samples of PyTorch's operator database, entry by entry.
 
 `examined(entry, count)` gives an outcome for each form (function, method, in place, out=) of an entry, over
-float32, float64, int64, bool, complex64 and complex128: "agrees", "differs", "absent", "raises" or "not testable".
+float32, float64, int64, bool and complex ones: "agrees", "differs", "absent", "raises" or "not testable".
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ ORDER = (
 )  # the first that a sample shows is the form's
 UNDEFINED = re.compile(r"^(new_)?empty(_|$)|resize_(as_)?$|^nn.functional.rrelu|permuted")
 LEFT_OUT = {
-    "sparse": "sparse tensors", "to_sparse": "sparse tensors", "masked.": "torch.masked is a prototype",
+    "sparse": "of test_torch_sparse.py", "to_sparse": "of test_torch_sparse.py",
+    "masked.": "torch.masked is a prototype",
     "chalf": "makes complex numbers of halves",
     "max_pool2d_with_indices_backward": "an operator of PyTorch's dispatcher, behind its public functions",
     "ops.": "an operator of PyTorch's dispatcher, behind its public functions",
@@ -131,8 +132,8 @@ def near(x: Any, y: Any, allowed: Callable[[], Any], terms: int, what: str) -> N
     finite = np.abs(b[np.isfinite(b)].astype(np.float64))
     with np.errstate(all="ignore"):
         error = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a.astype(np.float64) - b))
-    # Gradients are sums of products with cotangents near 1, which may cancel.
-    least = 1.0 if what.startswith("gradient") else 1e-30 if b.dtype == np.float64 else 1e-10
+    # Gradients are sums of products with cotangents near 1, windows of cosines, and these may cancel.
+    least = 1.0 if what.startswith(("gradient", "window")) else 1e-30 if b.dtype == np.float64 else 1e-10
     limit = (64 + terms) * eps * np.max(finite, initial=least)
     if (error <= limit).all():
         return
@@ -234,13 +235,14 @@ def compared(case: Case, theirs: Callable, ours: Callable, gradients: bool) -> N
         if getattr(process, "__module__", "").startswith("torch.testing")
         else process
     )
+    result = "window" if case.entry.name.startswith("signal.windows.") else "result"
     terms = case.terms()
     try:
         for n, (x, y) in enumerate(zip(found, wanted)):
             if case.random or (n and case.ties) or (case.ties and case.entry.name == "argsort"):
                 alike(x, y)
             else:
-                near(x, y, lambda n=n, y=y: sensitivity(call, case.arguments, n, y), terms, f"result {n}")
+                near(x, y, lambda n=n, y=y: sensitivity(call, case.arguments, n, y), terms, f"{result} {n}")
     except Differs:
         # What is only determined up to a sign or a basis (eigenvectors) is compared by what is determined.
         if not _chooses(process):

@@ -32,7 +32,8 @@ def spectrogram(m, x, w):
     loss = 0
     for n in (16, 32):
         one, other = (
-            m.stft(s, n, hop_length=n // 4, window=m.hann_window(n), return_complex=True).abs() for s in (x, w)
+            m.stft(s, n, hop_length=n // 4, window=m.hann_window(n), return_complex=True).abs()
+            for s in (x, w)
         )
         loss = loss + (one - other).abs().mean() + ((one + 1e-3).log() - (other + 1e-3).log()).square().mean()
     return loss
@@ -109,18 +110,21 @@ def test_program_verified():
 
 
 UNARY = (
-    lambda m, z: z.conj(), lambda m, z: z * (0.5 - 1j), lambda m, z: m.exp(z * 0.1), lambda m, z: m.tanh(z * 0.3),
-    lambda m, z: z / (2 + z.abs()), lambda m, z: m.fft.fft(z, norm="ortho"), lambda m, z: m.fft.ifft2(z, norm="ortho"),
-    lambda m, z: z - z.mean(-1, keepdim=True), lambda m, z: m.complex(z.imag, z.real), lambda m, z: z.mT.contiguous(),
-    lambda m, z: m.view_as_complex(m.view_as_real(z) * 0.7), lambda m, z: m.sqrt(z * z + 4), lambda m, z: z**2 / 4,
-    lambda m, z: m.where(z.real > 0, z, -z), lambda m, z: m.cat([z[1:], z[:1] * 1j]), lambda m, z: m.sin(z * 0.2),
-    lambda m, z: m.polar(z.abs(), z.angle() / 2), lambda m, z: m.roll(z, 1, -1), lambda m, z: m.flip(z, (0,)),
-    lambda m, z: m.cumsum(z, 0) / 3, lambda m, z: m.log(z + 5), lambda m, z: z.real.to(m.complex64) + z.imag,
+    lambda m, z: z.conj(), lambda m, z: z * (0.5 - 1j), lambda m, z: m.exp(z * 0.1),
+    lambda m, z: m.tanh(z * 0.3), lambda m, z: z / (2 + z.abs()), lambda m, z: m.fft.fft(z, norm="ortho"),
+    lambda m, z: m.fft.ifft2(z, norm="ortho"), lambda m, z: z - z.mean(-1, keepdim=True),
+    lambda m, z: m.complex(z.imag, z.real), lambda m, z: z.mT.contiguous(),
+    lambda m, z: m.view_as_complex(m.view_as_real(z) * 0.7), lambda m, z: m.sqrt(z * z + 4),
+    lambda m, z: z**2 / 4, lambda m, z: m.where(z.real > 0, z, -z), lambda m, z: m.cat([z[1:], z[:1] * 1j]),
+    lambda m, z: m.sin(z * 0.2), lambda m, z: m.polar(z.abs(), z.angle() / 2), lambda m, z: m.roll(z, 1, -1),
+    lambda m, z: m.flip(z, (0,)), lambda m, z: m.cumsum(z, 0) / 3, lambda m, z: m.log(z + 5),
+    lambda m, z: z.real.to(m.complex64) + z.imag,
 )  # fmt: skip
 BINARY = (
-    lambda m, a, b: a + b, lambda m, a, b: a * b / 3, lambda m, a, b: a / (b + 6), lambda m, a, b: a @ b.mH / 4,
-    lambda m, a, b: m.einsum("ij,kj->ik", a, b) / 4, lambda m, a, b: m.where(a.abs() > b.abs(), a, b),
-    lambda m, a, b: a - 0.5 * b.real, lambda m, a, b: m.stack([a, b]).sum(0),
+    lambda m, a, b: a + b, lambda m, a, b: a * b / 3, lambda m, a, b: a / (b + 6),
+    lambda m, a, b: a @ b.mH / 4, lambda m, a, b: m.einsum("ij,kj->ik", a, b) / 4,
+    lambda m, a, b: m.where(a.abs() > b.abs(), a, b), lambda m, a, b: a - 0.5 * b.real,
+    lambda m, a, b: m.stack([a, b]).sum(0),
 )  # fmt: skip
 
 

@@ -59,6 +59,10 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "where a view's memory begins": lambda T: T.tensor(
         [view.untyped_storage().data_ptr() - base.data_ptr() for base in [x(T)] for view in [base[1], base.T]]
     ),
+    "type by a constructor": lambda T: x(T).type(T.DoubleTensor),
+    "an array whose strides are no elements'": lambda T: T.from_numpy(
+        np.lib.stride_tricks.as_strided(np.zeros(9), (3,), (3,))
+    ),
     "nonzero into floats": lambda T: T.nonzero(x(T), out=none(T, "float32")),
     "nonzero into int64": lambda T: T.nonzero(x(T), out=none(T)),
     "max with floats for places": lambda T: T.max(x(T), 1, out=(none(T, "float32"), none(T, "float32"))),

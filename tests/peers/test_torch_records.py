@@ -43,7 +43,7 @@ from lamina.runtime.ops import FUNCTIONS  # noqa: E402
 from lamina.runtime.tensor import tensor_of  # noqa: E402
 
 functional = torch.nn.functional
-TORCH_DTYPES = {d: getattr(torch, d.name) for d in dtypes.ALL}
+TORCH_DTYPES = {d: getattr(torch, d.name) for d in (*dtypes.ALL, *dtypes.UNSIGNED)}
 
 
 def _pad(x, pads, value=0):

@@ -148,6 +148,7 @@ def test_what_a_tensor_is_made_of_decides_its_dtype(data, dtype, told):
     assert made.dtype is dtype and made.tolist() == told
 
 
+@pytest.mark.filterwarnings("ignore:tensor.x. of a tensor copies")
 def test_a_tensor_made_of_tensors_keeps_their_dtype():
     for dtype in (lamina.float64, lamina.float16, lamina.int32, lamina.bool):
         x = lamina.ones(2, dtype=dtype)
@@ -165,6 +166,7 @@ def test_the_default_dtype_is_that_of_floats_only():
     assert lamina.tensor(1.5).dtype is lamina.float32 and (lamina.tensor([1]) / 2).dtype is lamina.float32
 
 
+@pytest.mark.filterwarnings("ignore:tensor.x. of a tensor copies")
 def test_tensor_copies_and_from_numpy_shares():
     array = np.zeros(2, np.float32)
     copied, shared, also = lamina.tensor(array), lamina.from_numpy(array), lamina.as_tensor(array)

@@ -1,0 +1,52 @@
+"""Functions that read one triangle of a matrix, and whose gradients are those of a symmetric one or a factor.
+
+Their elements can't be moved one by one, as the generated tests do; here they hang together.
+"""
+
+import numpy as np
+import pytest
+
+import lamina
+
+RNG = np.random.default_rng(0)
+
+
+def matrix(n):
+    """Of eigenvalues 1 to n, so that gaps are wide."""
+    q, _ = np.linalg.qr(RNG.uniform(-1, 1, (n, n)))
+    return lamina.tensor(q @ np.diag(np.arange(1.0, n + 1)) @ q.T).requires_grad_()
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: lamina.linalg.eigh((x + x.mT) / 2)[0],
+    lambda x: lamina.linalg.eigh((x + x.mT) / 2, "U")[1].square(),
+    lambda x: lamina.cholesky_inverse(x.tril()),
+    lambda x: lamina.cholesky_inverse(x.triu(), upper=True),
+    lambda x: lamina.cholesky_solve(x[:, :2] + 1, x.tril()),
+    lambda x: lamina.cholesky_solve(x[:, :2] + 1, x.triu(), True),
+])  # fmt: skip
+def test_gradients_where_the_other_triangle_follows(call):
+    x = matrix(3)
+    assert lamina.autograd.gradcheck(call, (x,)) and lamina.autograd.gradgradcheck(call, (x,))
+
+
+@pytest.mark.parametrize("uplo, kept", [("L", np.tril), ("U", np.triu)])
+def test_eigh_reads_one_triangle(uplo, kept):
+    half = kept(RNG.uniform(-1, 1, (4, 4)))
+    whole = half + half.T - np.diag(np.diag(half))
+    odd = half + 7 * (1 - kept(np.ones((4, 4))))
+    assert np.allclose(lamina.linalg.eigvalsh(lamina.tensor(odd), uplo).numpy(), np.linalg.eigvalsh(whole))
+
+
+def test_an_empty_index_has_any_rank():
+    x, none = lamina.arange(3.0).requires_grad_(), lamina.zeros(0, 4, dtype=lamina.int64)
+    assert lamina.gather(x, 0, none).shape == (0, 4)
+    assert x.scatter(0, none, 5.0).tolist() == x.scatter_add(0, none, lamina.ones(2, 2)).tolist() == [0, 1, 2]
+    lamina.gather(x, 0, none).sum().backward()
+    assert x.grad.tolist() == [0, 0, 0]
+
+
+def test_a_value_that_fills_has_a_gradient():
+    value = lamina.tensor(2.0).requires_grad_()
+    lamina.ones(3, 2).index_fill(0, lamina.tensor([0, -1]), value).sum().backward()
+    assert value.grad.item() == 4
