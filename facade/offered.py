@@ -14,6 +14,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from .late import ROOMS
+
 ROOT = __package__.rpartition(".")[0]  # lamina
 NAMES = Path(__file__).with_name("pytorch_names.txt")
 WIDTH = 118
@@ -140,7 +142,8 @@ def page() -> str:
             WIDTH,
         ),
     ]
-    own = [name for name in dir(importlib.import_module(ROOT)) if not name.startswith("_")]
+    every = {*dir(importlib.import_module(ROOT)), *ROOMS}  # those too that nobody has asked for yet
+    own = sorted(name for name in every if not name.startswith("_"))
     beyond = [name for name in own if name not in pytorch_names()["torch"]]
     parts += ["", "## Names of lamina alone", ""]
     parts += ["Functions of `nn.functional` and rooms of the package among them.", "", *_wrapped(beyond)]

@@ -274,4 +274,8 @@ def interpret(program: Program, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
 
 def run_host(step: Host, arrays: list[Any]) -> tuple[np.ndarray, ...]:
     """What the op's reference makes of the arrays.  Raises GraphError where it can't run."""
-    return run_reference(step.op, step.types, step.attrs, arrays)
+    found = run_reference(step.op, step.types, step.attrs, arrays)
+    for array, made in zip(step.outputs, found, strict=True):
+        if np.shape(made) != tuple(array.shape):  # a text's attr was none that `bind` makes
+            raise GraphError(f"{step}: {array} has shape {list(array.shape)}, and is {list(np.shape(made))}")
+    return found
