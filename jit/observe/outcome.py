@@ -222,10 +222,14 @@ class Outcome:
             self._facts.refuse("a defaultdict is held by what makes its items")
         at = self._open[id(v)] = len(self._lines)  # after what makes the factory
         items = ", ".join([f"({self.spelled(k)}, {self._within(v, 'item', k, x)})" for k, x in v.items()])
+        own = dictionary_of(v).items()  # an OrderedDict or a Counter may have attributes
+        fields = ", ".join([f"({literal(k)}, {self._within(v, 'attr', k, x)})" for k, x in own])
         name = self._named.setdefault(id(v), f"o{len(self._named)}")
         self._lines.insert(at, f"{name} = {self._const(kind)}({factory})")
         if items:
             self._lines.append(f"set_items({name}, ({items},))")
+        if fields:
+            self._lines.append(f"set_fields({name}, ({fields},))")
         return name
 
     def _object(self, v: Any, kind: type) -> str:

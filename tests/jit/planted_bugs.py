@@ -102,7 +102,7 @@ BUGS = (
         "the lowering of conv2d", "conv2d"),
     Bug("padding of zeros for -inf", "lower:max_pool2d", "outside=-inf)", "outside=0)", "pooled",
         "the lowering of max_pool2d", "max_pool2d"),
-    Bug("no division", "lower:avg_pool2d", "total / k.cast(divisor, input.dtype)", "total", "averaged",
+    Bug("no division", "lower:avg_pool2d", "part(total, k.cast(divisor, input.dtype))", "total", "averaged",
         "the lowering of avg_pool2d", "avg_pool2d"),
     Bug("eps forgotten", "lower:layer_norm", "over=inner) / n + eps", "over=inner) / n", "layer norm",
         "the lowering of layer_norm", "layer_norm"),

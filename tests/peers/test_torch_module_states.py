@@ -7,9 +7,10 @@ import warnings
 from collections import OrderedDict, namedtuple
 
 import pytest
-import torch
 
-import lamina
+torch = pytest.importorskip("torch", reason="PyTorch is the peer here: pip install lamina[peers]")
+
+import lamina  # noqa: E402
 
 BOTH = (torch, lamina)
 

@@ -640,3 +640,28 @@ def attrgetter_and_methodcaller(w):
     f = w.trace(lambda x: call(settings) * get(settings) + x)
     for settings.scale in w.rounds(2.0, 3.0, 2.0):
         w.call(f, w.x)
+
+
+@program("attributes")
+def dictionaries_with_attributes_leave(w):
+    """An OrderedDict and a Counter are objects too: state_dict() hangs versions on one."""
+    settings = Settings(2.0)
+
+    @w.trace
+    def f(x):
+        made, counted = collections.OrderedDict(y=x * 2), collections.Counter("aab")
+        made.scale, counted.kinds = settings.scale, [settings.scale, x + 1]
+        made.itself = made
+        return made, counted
+
+    for settings.scale in w.rounds(2.0, 3.0):
+        w.call(f, w.x)
+
+
+@program("attributes")
+def an_attribute_of_a_captured_dictionary(w):
+    table = collections.OrderedDict(scale=3.0)
+    table.scale = 2.0
+    f = w.trace(lambda x: x * table.scale + table["scale"])
+    for table.scale in w.rounds(2.0, 4.0):
+        w.call(f, w.x)
