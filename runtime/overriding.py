@@ -37,7 +37,9 @@ def overrides(kind: type) -> bool:
         off = getattr(method, "disabled", False) or getattr(
             getattr(method, "__func__", None), "disabled", False
         )
-        found = method is not None and not plain and not off
+        # PyTorch's own tensors would answer by calling the same function again, without end.
+        theirs = any((base.__module__, base.__name__) == ("torch", "Tensor") for base in kind.__mro__)
+        found = method is not None and not plain and not off and not theirs
         if len(_overriding) > 4096:
             _overriding.clear()
         _overriding[kind] = found

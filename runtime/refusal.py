@@ -131,9 +131,13 @@ def given(function: Callable, args: tuple, kwargs: dict) -> dict[str, Any]:
 
 
 def flags_of(function: Callable) -> tuple[tuple[int, str], ...]:
-    """The arguments of a function that are True or False where they are left out: place and name."""
+    """The arguments of a function that are True or False where they are left out: place and name.
+
+    The place of one that is given by name alone is beyond all.
+    """
     named = enumerate(signature(function).parameters.values())
-    return tuple((at, p.name) for at, p in named if type(p.default) is bool)
+    found = ((sys.maxsize if p.kind is p.KEYWORD_ONLY else at, p) for at, p in named)
+    return tuple((at, p.name) for at, p in found if type(p.default) is bool)
 
 
 def require_flag(call: str, name: str, value: Any) -> None:

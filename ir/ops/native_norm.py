@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ..errors import ShapeError
+from ..errors import ArgumentError, ShapeError
 from ..op import composite
 from .arithmetic import rsqrt
 from .channel_norm import batch_norm, group_norm
@@ -50,8 +50,10 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
     """Normalise each channel as `batch_norm` does, and update the running statistics in training.
 
     Shapes: input [N, C, ...] -> (as input, mean, 1 / standard deviation of the batch: both [C], without
-    training [0]).
+    training [0]).  Raises ArgumentError.
     """
+    if not isinstance(training, bool) or not isinstance(momentum, (int, float)):
+        raise ArgumentError("native_batch_norm: training must be a bool, and momentum a number")
     out = batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     if not training:
         return out, new_zeros(input, (0,)), new_zeros(input, (0,))

@@ -36,9 +36,14 @@ def test_memory_outlives_whoever_made_it():
 
 
 def test_types_that_lamina_lacks_are_refused():
-    for theirs in (torch.ones(2, dtype=torch.float8_e5m2), torch.ones(2, dtype=torch.float8_e4m3fn)):
-        with pytest.raises(lamina.DTypeError):
-            lamina.from_dlpack(theirs)
+    with pytest.raises(lamina.DTypeError):
+        lamina.from_dlpack(torch.empty(2, dtype=torch.float4_e2m1fn_x2))
+
+
+def test_pytorchs_tensors_are_no_duck_arrays():
+    for call in (lamina.relu, lamina.diff, lambda x: lamina.add(lamina.ones(2), x), lamina.ones(2).add_):
+        with pytest.raises(TypeError):
+            call(torch.ones(2))
 
 
 def test_three_libraries_see_one_memory():

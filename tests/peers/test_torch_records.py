@@ -135,6 +135,7 @@ WITHOUT: dict[str, str] = {
 }
 # What PyTorch itself can't do or gets wrong: part of its message, and why that is no fault of the record.
 FAILS_IN_TORCH = {
+    "hardtanh": ("unsigned type with negative limits", "no unsigned number is below them"),
     "constant_pad": ("length must be non-negative", "it cuts no more than there is"),
     "adaptive_max_pool1d": ("must be tuple of ints", "it takes no None for the one size there is"),
     "adaptive_max_pool1d_with_indices": (
