@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from .. import lowering
 from ..dims import same
+from ..dtypes import promote
 from ..errors import ArgumentError, ArgumentValueError, ShapeError
 from ..op import Traits, composite, define
 from ..sample import Operand, Sample, sample
 from ..shapes import broadcast_shapes, common_device, dim_of, result_dtype
 from ..types import Type, type_of
+from .cast import cast, dtype_of
 from .rearrange import flip
 from .view import expand, narrow, reshape, select, unsqueeze
 
@@ -37,10 +40,12 @@ def bind_cat(tensors, dim=0, *, axis=None):
     """Join tensors along a dimension that they have.  Element types are promoted.
 
     Shapes: [..., n1, ...], [..., n2, ...] -> [..., n1 + n2, ...].  Empty 1-d tensors are left out,
-    whatever the dimensions of the others.  Raises ShapeError, DimError.
+    whatever the dimensions of the others, but for their element types.  Raises ShapeError, DimError.
     """
     tensors = _several("cat", tensors)
     kept = tuple(t for t in tensors if t.ndim != 1 or t.shape[0] != 0) or tensors[:1]
+    if len(kept) < len(tensors) and (dtypes := {dtype_of(t) for t in tensors}) > {dtype_of(t) for t in kept}:
+        kept = (cast(kept[0], dtype=reduce(promote, dtypes)), *kept[1:])
     if not kept[0].ndim:
         raise ShapeError("cat(tensors): a 0-d tensor can't be joined", "stack(tensors) does")
     dim = dim_of("cat", dim if axis is None else axis, kept[0].ndim)

@@ -97,3 +97,21 @@ def test_edges(name: str) -> None:
     assert str(ours.dtype).rpartition(".")[2] == str(theirs.dtype).rpartition(".")[2]
     assert ours.shape == tuple(theirs.shape)
     np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
+@pytest.mark.parametrize("empty, full", [("float64", "float32"), ("float32", "int64"), ("float32", "float32")])
+def test_what_is_left_out_of_cat_has_its_element_type(empty, full):
+    def joined(library):
+        return library.cat(
+            [library.ones(0, dtype=getattr(library, empty)), library.ones(2, 2, dtype=getattr(library, full))]
+        )
+
+    assert str(joined(lamina).dtype).split(".")[-1] == str(joined(torch).dtype).split(".")[-1]
+    assert joined(lamina).tolist() == joined(torch).tolist()
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "rsub"])
+def test_integers_are_not_scaled_by_fractions(name):
+    for library in (torch, lamina):
+        with pytest.raises(RuntimeError):
+            getattr(library, name)(library.tensor([1]), library.tensor([2]), alpha=1.5)
