@@ -99,7 +99,9 @@ def test_edges(name: str) -> None:
     np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
 
 
-@pytest.mark.parametrize("empty, full", [("float64", "float32"), ("float32", "int64"), ("float32", "float32")])
+@pytest.mark.parametrize(
+    "empty, full", [("float64", "float32"), ("float32", "int64"), ("float32", "float32")]
+)
 def test_what_is_left_out_of_cat_has_its_element_type(empty, full):
     def joined(library):
         return library.cat(

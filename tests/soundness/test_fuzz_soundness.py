@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections import Counter
 
 import pytest
@@ -11,8 +13,9 @@ from fuzz import CALLS, Tally, checked, interpreted, program, smaller
 
 from lamina.jit.observe.guard_text import GuardText
 
-QUICK = range(60)
-LIVES = range(40_000, 40_060)
+DAY = int(os.environ.get("LAMINA_DAY", time.time() // 86_400))  # other programs every day
+QUICK = range(100_000 + 40 * DAY, 100_040 + 40 * DAY)
+LIVES = range(50_000_000 + 40 * DAY, 50_000_040 + 40 * DAY)
 SLOW = range(10_000, 20_000)
 PLANTED = range(30_000, 31_000)
 
