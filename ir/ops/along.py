@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import lowering
 from ..dims import same
-from ..dtypes import int64
+from ..dtypes import from_numpy_dtype, int64
 from ..errors import ArgumentValueError, DimError, DTypeError, ShapeError
 from ..op import REGISTRY, Traits, composite, define
 from ..sample import Operand, Sample
@@ -149,6 +149,10 @@ def _infer_add(input: Type, index: Type, source: Type, *, dim: int, alpha: Any) 
 
 
 def _write_add(input: np.ndarray, index: np.ndarray, source: np.ndarray, *, dim: int, alpha: Any) -> None:
+    wide = from_numpy_dtype(input.dtype).compute.numpy
+    if wide != input.dtype:  # halves are rounded once, in place too
+        input[...] = _added(input.astype(wide), index, source.astype(wide), dim=dim, alpha=alpha)
+        return
     index = np.reshape(index, (-1,)).astype(np.int64, copy=False)
     input = lined(input)
     check_places("index_add", index, dim, input.shape[dim])
