@@ -114,7 +114,8 @@ class Frame:
 
     def __init__(self, observer: Any, program: Program, function: FunctionType, values: list[Any]):
         self.observer, self.program, self.locals = observer, program, values
-        self.globals, self.builtins = function.__globals__, function.__builtins__  # type: ignore[attr-defined]
+        whole: Any = function  # not every description of Python's types knows __builtins__
+        self.globals, self.builtins = function.__globals__, whole.__builtins__
         self.closure = function.__closure__ or ()
         self.stack: list[Any] = []
         self.handled: list[BaseException] = []
