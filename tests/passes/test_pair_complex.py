@@ -27,7 +27,8 @@ NAMES = sorted(
 )
 # What only the host does: factorisations, transforms, and functions that nobody has asked kernels for.
 HOST = set(
-    "acos acosh asin asinh atan atanh cholesky_inverse cholesky_solve cumprod exp2 expm1 fft_c2c fft_c2r fft_r2c indefinite_minor "
+    "acos acosh asin asinh atan atanh cholesky_inverse cholesky_solve cumprod exp2 expm1 "
+    " fft_c2c fft_c2r fft_r2c indefinite_minor "
     "linalg_cholesky linalg_det linalg_eig linalg_eigh linalg_inv linalg_lu_factor linalg_matrix_exp "
     "linalg_qr linalg_slogdet linalg_svd log10 log1p log2 logaddexp logcumsumexp logsumexp "
     "linear_recurrence pow prod rsqrt sigmoid silu sinc solve_matrix tan".split()
