@@ -35,25 +35,9 @@ def zero(g: Any) -> Any:
 # --- sums and products --------------------------------------------------------------------------------------
 
 
-def scaled(op: str, by: Any, x: Any, alpha: Any) -> Any:
-    """alpha * x, which is joined with `by`.  Raises ArgumentValueError for a fraction of whole numbers."""
-    if alpha == 1:
-        return x
-    if isinstance(alpha, float) and not any(_is_inexact(y) for y in (by, x)):
-        raise ArgumentValueError(f"{op}(alpha={alpha}): for integers alpha must be an integer")
-    return x * alpha
-
-
-def _is_inexact(x: Any) -> bool:
-    return dtype_of(x).inexact if hasattr(x, "dtype") else isinstance(x, (float, complex))
-
-
 def bind_add(input, other, *, alpha=1):
-    """Add: input + alpha * other, with broadcasting and type promotion.  bool + bool is `or`.
-
-    Raises ArgumentValueError for integers and an alpha that is none.
-    """
-    return (input, scaled("add", input, other, alpha)), {}
+    """Add: input + alpha * other, with broadcasting and type promotion.  bool + bool is `or`."""
+    return (input, other if alpha == 1 else other * alpha), {}
 
 
 def _through(g, saved):
@@ -78,11 +62,8 @@ add = elementwise(
 
 
 def bind_sub(input, other, *, alpha=1):
-    """Subtract: input - alpha * other, with broadcasting and type promotion.
-
-    Raises DTypeError for bools, ArgumentValueError for integers and an alpha that is none.
-    """
-    return (input, scaled("sub", input, other, alpha)), {}
+    """Subtract: input - alpha * other, with broadcasting and type promotion.  Raises DTypeError for bools."""
+    return (input, other if alpha == 1 else other * alpha), {}
 
 
 def _without_bools(*types: Type) -> tuple[DType, DType]:
@@ -110,7 +91,7 @@ sub = elementwise(
 @composite()
 def rsub(input, other, *, alpha=1):
     """Subtract the other way round: other - alpha * input."""
-    return other - scaled("rsub", other, input, alpha)
+    return other - (input if alpha == 1 else input * alpha)
 
 
 def _quick_grad_mul(types, attrs):

@@ -110,10 +110,3 @@ def test_what_is_left_out_of_cat_has_its_element_type(empty, full):
 
     assert str(joined(lamina).dtype).split(".")[-1] == str(joined(torch).dtype).split(".")[-1]
     assert joined(lamina).tolist() == joined(torch).tolist()
-
-
-@pytest.mark.parametrize("name", ["add", "sub", "rsub"])
-def test_integers_are_not_scaled_by_fractions(name):
-    for library in (torch, lamina):
-        with pytest.raises(RuntimeError):
-            getattr(library, name)(library.tensor([1]), library.tensor([2]), alpha=1.5)
