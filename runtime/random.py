@@ -100,6 +100,15 @@ def _nowhere(size: tuple, dtype: DType | None, requires_grad: bool) -> Tensor:
 _EMPTY = REGISTRY["empty"].bind
 
 
+def _drawn(
+    name: str, shape: Any, generator: Any, dtype: Any, device: Any, requires_grad: Any, layout: Any
+) -> Tensor:
+    """Numbers of a distribution, or nothing on the meta device."""
+    if _check(device, layout):
+        return _nowhere(shape, dtype, requires_grad)
+    return _finish(draw(name, shape, dtype=dtype, generator=generator), requires_grad)
+
+
 def rand(
     *sizes,
     size=None,
@@ -111,11 +120,8 @@ def rand(
     pin_memory=False,
 ) -> Tensor:
     """Numbers drawn uniformly from [0, 1).  Shapes: rand(2, 3) and rand((2, 3)) are [2, 3]."""
-    if _check(device, layout):
-        return _nowhere(_sizes("rand", sizes, size), dtype, requires_grad)
-    return _finish(
-        draw("random_uniform", _sizes("rand", sizes, size), dtype=dtype, generator=generator), requires_grad
-    )
+    shape = _sizes("rand", sizes, size)
+    return _drawn("random_uniform", shape, generator, dtype, device, requires_grad, layout)
 
 
 def randn(
@@ -129,11 +135,8 @@ def randn(
     pin_memory=False,
 ) -> Tensor:
     """Numbers from the standard normal distribution.  Shapes: randn(2, 3) and randn((2, 3)) are [2, 3]."""
-    if _check(device, layout):
-        return _nowhere(_sizes("randn", sizes, size), dtype, requires_grad)
-    return _finish(
-        draw("random_normal", _sizes("randn", sizes, size), dtype=dtype, generator=generator), requires_grad
-    )
+    shape = _sizes("randn", sizes, size)
+    return _drawn("random_normal", shape, generator, dtype, device, requires_grad, layout)
 
 
 def _whole(name: str, value: Any) -> int:
