@@ -181,7 +181,7 @@ def _getitem(self: Tensor, index: Any) -> Tensor:
         return _basic_index(self, (("slice", index.start, index.stop, index.step),))
     if kind is int:
         if not self._meta.ndim:
-            raise DimError("an index into a 0-d tensor", "x.item() gives its value as a number")
+            raise DimError("invalid index of a 0-dim tensor", "x.item() gives its value as a number")
         return _basic_index(self, index)
     if kind is tuple:
         try:
@@ -213,6 +213,10 @@ def _setitem(self: Tensor, index: Any, value: Any) -> None:
                 _copy_from(part, value)
                 return
     _setitem_of_any(self, index, value)
+
+
+def _delitem(self: Tensor, index: Any) -> None:
+    raise ArgumentError("a tensor does not support deletion of items", "cat the parts that shall stay")
 
 
 def _iterate(self: Tensor) -> Iterator[Tensor]:
@@ -415,6 +419,29 @@ def _view_as_dtype(self: Tensor, args: tuple, kwargs: dict[str, Any]) -> Tensor 
 INSTEAD["view"] = _view_as_dtype
 
 
+def _check_bytes(x: Tensor, dtype: DType) -> None:
+    """Refuse to read bytes as elements of another size that they don't make.  Raises ShapeError."""
+    if not x._meta.ndim:
+        raise ShapeError(f"view({dtype}): self.dim() cannot be 0, as the elements are of another size")
+    if x.stride(-1) != 1:
+        raise ShapeError(
+            f"view({dtype}): self.stride(-1) must be 1, so that the bytes of a row have no gaps",
+            f"tensor: {x._meta}, strides {x.stride()}",
+            "x.contiguous() has none",
+        )
+    ratio = dtype.itemsize // x._meta.dtype.itemsize
+    if ratio < 2:
+        return
+    counts = {"size(-1)": x._meta.shape[-1], "storage_offset()": x.storage_offset()}
+    counts |= {f"stride({d})": n for d, n in enumerate(x.stride()[:-1])}
+    for name, count in counts.items():
+        if count % ratio:
+            raise ShapeError(
+                f"view({dtype}): self.{name} must be divisible by {ratio}, and is {count}: an element of "
+                f"{dtype.name} is {ratio} of {x._meta.dtype.name}"
+            )
+
+
 def _view_of_bytes(self: Tensor, dtype: DType) -> Tensor:
     """The bytes read as another dtype; one of another size makes the last dimension longer or shorter.
 
@@ -423,17 +450,8 @@ def _view_of_bytes(self: Tensor, dtype: DType) -> Tensor:
     """
     if modes.CHANGED:
         modes.tell("refuse", f"view({dtype}) read a tensor's bytes as another type")
-    mine = self._meta.dtype
-    if dtype.itemsize != mine.itemsize and (not self._meta.ndim or self._data.strides[-1] != mine.itemsize):
-        raise ShapeError(
-            f"view({dtype}): elements of another size need a last dimension without gaps",
-            f"tensor: {self._meta}, strides {self.stride()}",
-            "x.contiguous() has none",
-        )
-    if self._meta.ndim and self._meta.shape[-1] * mine.itemsize % dtype.itemsize:
-        raise ShapeError(
-            f"view({dtype}): the last dimension of {self._meta} holds no whole number of {dtype.name}"
-        )
+    if dtype.itemsize != self._meta.dtype.itemsize:
+        _check_bytes(self, dtype)
     try:
         data = self._data.view(dtype.numpy)
     except ValueError as error:
@@ -494,7 +512,8 @@ def _written(function: Callable, name: str) -> Callable:
         found = function(ops.clone(self) if followed else self, *args, **kwargs)
         if not category_at_least(self._meta.dtype, found._meta.dtype.category):
             raise DTypeError(
-                f"{name}_: a result of {found._meta.dtype} can't be written into {self._meta.dtype}",
+                f"{name}_: a result of {found._meta.dtype} can't be cast to {self._meta.dtype}, the dtype of "
+                "the tensor written",
                 f"written: {self._meta}",
                 f"write y = {name}(…) to get a new tensor",
             )
@@ -662,7 +681,8 @@ def install() -> None:
     """Hang everything on `Tensor`; done once, when the runtime is imported."""
     named = {
         "__lamina_op__": staticmethod(apply_op), "__pos__": lambda self: self,
-        "__getitem__": _getitem, "__setitem__": _setitem, "__iter__": _iterate, "__contains__": _contains,
+        "__getitem__": _getitem, "__setitem__": _setitem, "__delitem__": _delitem,
+        "__iter__": _iterate, "__contains__": _contains,
         "item": _item, "tolist": _tolist, "__bool__": _truth, "__int__": _number(int),
         "__float__": _number(float), "__complex__": _number(complex), "__index__": _index,
         "numpy": _numpy, "__array__": _array, "to": _to,

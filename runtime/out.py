@@ -65,23 +65,25 @@ def _wants(values: Iterable[Any]) -> bool:
 
 # These select, order or multiply, and write a result as it is, as all with several results do.
 EXACT = frozenset((
-    "addbmm", "addmm", "addmv", "amax", "amin", "argmax", "argmin", "baddbmm", "bmm", "bucketize", "dot",
-    "gather", "index_add", "index_select", "inner", "lerp", "masked_select", "matmul", "mm", "msort", "mv",
-    "nonzero", "norm", "renorm", "scatter", "searchsorted", "softmax", "take", "take_along_dim", "tril",
-    "triu", "vdot", "where",
+    "abs", "addbmm", "addmm", "addmv", "all", "amax", "amin", "any", "argmax", "argmin", "baddbmm",
+    "bitwise_not", "bmm", "bucketize", "ceil", "clamp", "cross", "diag", "dot", "float_power", "floor",
+    "frac", "gather", "histc", "index_add", "index_select", "inner", "log_softmax", "logcumsumexp",
+    "masked_select", "matmul", "mm", "msort", "mv", "nan_to_num", "nanquantile", "neg", "nonzero", "norm",
+    "quantile", "renorm", "round", "scatter", "searchsorted", "sgn", "sign", "softmax", "take",
+    "take_along_dim", "tril", "triu", "trunc", "vdot", "where",
 ))  # fmt: skip
 
 
 def _leave(name: str, target: Tensor, result: Tensor, exact: bool) -> None:
     if exact and target._meta.dtype is not result._meta.dtype:
         raise DTypeError(
-            f"{name}(out=…): a result of {result._meta.dtype} needs an out of that dtype, not of "
-            f"{target._meta.dtype}",
+            f"{name}(out=…): expected out to have scalar type {result._meta.dtype.scalar_type} "
+            f"({result._meta.dtype}), that of the result, not {target._meta.dtype}",
             f"out: {target._meta}",
         )
     if not category_at_least(target._meta.dtype, result._meta.dtype.category):
         raise DTypeError(
-            f"{name}(out=…): a result of {result._meta.dtype} can't be written into {target._meta.dtype}",
+            f"{name}(out=…): a result of {result._meta.dtype} can't be cast to {target._meta.dtype}",
             f"out: {target._meta}",
         )
     if target._meta.shape != result._meta.shape:
@@ -102,6 +104,7 @@ def resize(x: Tensor, shape: tuple[int, ...]) -> None:
     It leaves the memory that it shared with views.  Raises InplaceError for a tensor with history.
     """
     check_writable(x, "resize_", x._node is not None)
+    _check_size(x._meta.dtype.itemsize, shape)
     if modes.CHANGED:
         modes.tell("refuse", "a tensor was resized in place")
     if x._meta.shape == shape:
@@ -113,6 +116,14 @@ def resize(x: Tensor, shape: tuple[int, ...]) -> None:
     x._data, x._meta = data, type_of(x._meta.dtype, shape, x._meta.device)
     x._view, x._storage = None, Storage()
     advance_objects()
+
+
+def _check_size(itemsize: int, shape: tuple[int, ...]) -> None:
+    """Refuse what no memory can hold, or no stride can step over.  Raises ArgumentValueError."""
+    if prod(shape) * itemsize >> 63:
+        raise ArgumentValueError(f"resize_: Storage size calculation overflowed with sizes={list(shape)}")
+    if prod(shape[1:]) >> 63:
+        raise ArgumentValueError(f"resize_: Stride calculation overflowed with sizes={list(shape)}")
 
 
 def checked_sizes(sizes: tuple, name: str) -> tuple[int, ...]:

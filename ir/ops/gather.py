@@ -20,7 +20,7 @@ from ..shapes import broadcast_shapes, dim_of
 from ..types import Shape, Type
 from ..views import row_major
 from .create import new_zeros
-from .index import add_at, check_index_dtype, check_places
+from .index import add_at, check_index_dtype, check_places, check_source
 from .join import constant_pad
 from .view import basic_index, expand
 
@@ -234,6 +234,7 @@ def infer_scatter(op: str) -> Callable:
     def infer(input: Type, index: Type, src: Type, *, dim: int, **_: Any) -> Type:
         _check_index(op, input.shape, index, dim)
         _source(op, src, index)
+        check_source(f"{op}: Expected self.dtype to be equal to src.dtype", input, src)
         return input
 
     return infer

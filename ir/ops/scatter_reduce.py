@@ -46,6 +46,8 @@ def bind_scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
 def _infer(input: Type, index: Type, src: Type, *, dim: int, reduce: str, include_self: bool) -> Type:
     if reduce == "mean" and input.dtype.category == "bool":
         raise DTypeError("scatter_reduce: bools have no mean", "convert them first: x.int()")
+    if reduce in ("amax", "amin") and input.dtype.is_complex:
+        raise DTypeError(f"scatter_reduce: complex numbers have no order, and no {reduce}", "compare x.abs()")
     return infer_scatter("scatter_reduce")(input, index, src, dim=dim)
 
 
@@ -123,7 +125,7 @@ def _decomposed(input: Any, index: Any, src: Any, *, dim: int, reduce: str, incl
     if reduce != "mean":
         return met
     counts = _counts(ones, input, dim, index, include_self)
-    return met / counts if dtype_of(input).is_floating_point else REGISTRY["floor_divide"](met, counts)
+    return met / counts if dtype_of(input).inexact else REGISTRY["floor_divide"](met, counts)
 
 
 def _samples() -> list[Sample]:
@@ -146,6 +148,7 @@ def _samples() -> list[Sample]:
 
 scatter_reduce = define(
     "scatter_reduce",
+    complex="analytic",
     operands=("input", "index", "src"),
     attrs=("dim", "reduce", "include_self"),
     bind=bind_scatter_reduce,
