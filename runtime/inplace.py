@@ -172,7 +172,7 @@ def _check_fit(op: Op, out: Type, operands: tuple) -> None:
         )
     if not category_at_least(kind.dtype, out.dtype.category):
         raise DTypeError(
-            f"{name}: a result of {out.dtype} can't be cast to {kind.dtype}, the dtype of the tensor written",
+            f"{name}: a result of {out.dtype} can't be cast to {kind.dtype}, the dtype written",
             f"written: {describe(operands[0])}",
             f"write y = {op.name}(…) to get a new tensor",
         )

