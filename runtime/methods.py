@@ -25,12 +25,13 @@ from ..ir.errors import (
     ShapeError,
 )
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
+from ..ir.ops.getitem import split_index
 from ..ir.types import CPU, RANK, Device, type_of
 from . import autograd, modes, ops
 from .changes import advance_objects
-from .dispatch import EAGER, INSTEAD, eager, lift, operator
+from .dispatch import EAGER, INSTEAD, eager, known_plan, lift, operator
 from .graph import hooks_of
-from .history import storage_of
+from .history import record, storage_of
 from .inplace import inplace, reshaped_in_place, write
 from .meta import META, NoValues, NoValuesError
 from .meta import array as nothing
@@ -173,7 +174,7 @@ _getitem_of_any = refusing(COMPOSITES["getitem"].function, "x[index]")
 
 
 def _getitem(self: Tensor, index: Any) -> Tensor:
-    """Part of the tensor: a view for ints, slices, None and Ellipsis; a copy for tensors, lists and masks."""
+    """Part of the tensor: a view for ints, 0-d integer tensors, slices, None and Ellipsis, else a copy."""
     if OPEN and (found := answered(_getitem, (self, index), {})) is not UNSERVED:
         return found
     kind = type(index)
@@ -188,7 +189,48 @@ def _getitem(self: Tensor, index: Any) -> Tensor:
             return _basic_index(self, _basic_key(index))
         except NotBasic:
             pass
+    if (found := _at_points(self, index if kind is tuple else (index,))) is not None:
+        return found
     return _getitem_of_any(self, index)
+
+
+def _at_points(self: Tensor, index: tuple) -> Tensor | None:
+    """The view at places that 0-d integer tensors tell, beside basic items; None where other tensors stand.
+
+    A graph can't take a view at a place that is known late: who hears of ops is told that it was picked, and
+    that it is a view.
+    """
+    key, points = [], 0
+    for item in index:
+        if not isinstance(item, Tensor):
+            try:
+                key.append(_key(item))
+            except NotBasic:
+                return None
+        elif item._meta.ndim or item._meta.dtype.category != "int" or item._meta.dtype is dtypes.uint8:
+            return None
+        elif type(item._data) is NoValues:
+            return None
+        else:
+            points += 1
+            key.append(int(item._data))
+    if not points or (modes.CHANGED and modes.local.levels):
+        return None
+    if not modes.CHANGED or modes.local.hook is None:
+        return _basic_index(self, tuple(key))
+    part, picks = split_index(self, index)
+    places = tuple([("slice", None, None, None) if pick is None else int(pick._data) for pick in picks])
+    with modes.unheard():
+        found = _basic_index(part, places)
+    dims = tuple([d for d, pick in enumerate(picks) if pick is not None])
+    op, attrs = REGISTRY["index"], {"dims": dims, "shape": part._meta.shape}
+    operands = (part, *[picks[d] for d in dims])
+    if found._edge is not None:  # its gradient must be told the places, too
+        found._edge = None
+        record(known_plan(op, operands, attrs), operands, (found,), (found._data,))
+    modes.local.hook(op, attrs, operands, (found,))
+    modes.tell("picked", part, found)
+    return found
 
 
 def _setitem(self: Tensor, index: Any, value: Any) -> None:
@@ -512,8 +554,8 @@ def _written(function: Callable, name: str) -> Callable:
         found = function(ops.clone(self) if followed else self, *args, **kwargs)
         if not category_at_least(self._meta.dtype, found._meta.dtype.category):
             raise DTypeError(
-                f"{name}_: a result of {found._meta.dtype} can't be cast to {self._meta.dtype}, the dtype of "
-                "the tensor written",
+                f"{name}_: a result of {found._meta.dtype} can't be cast to {self._meta.dtype}, "
+                "the dtype written",
                 f"written: {self._meta}",
                 f"write y = {name}(…) to get a new tensor",
             )

@@ -15,6 +15,7 @@ from ..dims import Dim
 from ..errors import DimError, ShapeError
 from ..op import REGISTRY, composite
 from ..types import Shape
+from .cast import type_as
 from .index import index as pick
 from .index import picked, result_shape, warn_of_bytes
 from .view import basic_index, reshape
@@ -44,6 +45,8 @@ def setitem_(input, index, value):
             input.masked_fill_(index, value)  # no need to know where the mask is true
             return
     part, indices = split_index(input, index)
+    if indices and all(i is None or not i.ndim for i in indices):  # as of a view
+        value = type_as(value, input)
     shape = result_shape(part.shape, *picked(indices)) if indices else part.shape
     surplus = max(value.ndim - len(shape), 0)
     if surplus and all(n == 1 for n in value.shape[:surplus]):  # x[0] = a value of shape [1, n]

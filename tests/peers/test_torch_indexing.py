@@ -281,6 +281,8 @@ TAKEN = {
     "powers that are tensors": (lambda t: _ints(t) ** t.tensor(-1), []),
     "a power of two numbers": (lambda t: t.tensor(2) ** t.tensor(-1), []),
     "an element of an expanded view": (lambda t: _expanded(t), []),
+    "a row at a tensor is a view": (lambda t: _row(t), []),
+    "a row at a tensor takes another dtype": (lambda t: _assigned(t, t.tensor(1), t.tensor(7)), []),
     "means of complex numbers": (lambda t: _reduced(t, "mean"), []),
     "products of complex numbers": (lambda t: _reduced(t, "prod"), []),
 }
@@ -295,6 +297,14 @@ def _assigned(t, index, value):
 def _expanded(t):
     x = t.ones(3, 1)
     x.expand(3, 4)[2, 2] = 0
+    return x
+
+
+def _row(t):
+    x = _grid(t)
+    x[t.tensor(1), None].mul_(5)
+    x[t.tensor(0), t.tensor(2)] += 7
+    x[t.tensor(2)] = _grid(t)[0].long()
     return x
 
 
