@@ -25,7 +25,7 @@ from ..ir.errors import (
     ShapeError,
 )
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
-from ..ir.ops.getitem import split_index
+from ..ir.ops.getitem import as_tuple, split_index
 from ..ir.types import CPU, RANK, Device, type_of
 from . import autograd, modes, ops
 from .changes import advance_objects
@@ -189,7 +189,9 @@ def _getitem(self: Tensor, index: Any) -> Tensor:
             return _basic_index(self, _basic_key(index))
         except NotBasic:
             pass
-    if (found := _at_points(self, index if kind is tuple else (index,))) is not None:
+    if kind is list:
+        index = as_tuple(index)
+    if (found := _at_points(self, index if type(index) is tuple else (index,))) is not None:
         return found
     return _getitem_of_any(self, index)
 
@@ -254,7 +256,7 @@ def _setitem(self: Tensor, index: Any, value: Any) -> None:
             if value._meta.shape == part._meta.shape or not value._meta.ndim:  # others may not fit
                 _copy_from(part, value)
                 return
-    _setitem_of_any(self, index, value)
+    _setitem_of_any(self, as_tuple(index) if kind is list else index, value)
 
 
 def _delitem(self: Tensor, index: Any) -> None:

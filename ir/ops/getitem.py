@@ -5,6 +5,7 @@ An index falls into a basic part, which is a view, and tensors that pick places 
 
 from __future__ import annotations
 
+import warnings
 from math import prod
 from operator import index as as_int
 from typing import Any
@@ -61,6 +62,26 @@ def setitem_(input, index, value):
             f"x[index] = value: shape mismatch: a value of shape {list(value.shape)} cannot be broadcast to "
             f"what the index selects, {list(shape)}"
         ) from None
+
+
+def as_tuple(index: list) -> Any:
+    """A list that holds indices of several dimensions, as the tuple it is taken for; others as they are."""
+    if len(index) < 32 and any(_is_index(item) for item in index):
+        warnings.warn(
+            "Using a non-tuple sequence for multidimensional indexing is deprecated: x[[a, b]] is taken as "
+            "x[a, b]; write x[tuple(indices)]",
+            UserWarning,
+            stacklevel=3,
+        )
+        return tuple(index)
+    return index
+
+
+def _is_index(item: Any) -> bool:
+    """Whether an item of a list is no number."""
+    if item is None or item is Ellipsis or isinstance(item, (list, tuple, range, slice)):
+        return True
+    return hasattr(item, "dtype") and not isinstance(item, np.generic)
 
 
 def split_index(input: Any, index: Any) -> tuple[Any, tuple]:
