@@ -39,7 +39,7 @@ from .tensor import Tensor, tensor_of, wrap
 new = object.__new__
 NUMBERS = (bool, int, float, complex, np.generic)
 EAGER: dict[Op, Callable] = {}
-# By the name of an op with one operand: what a call may be instead, from its arguments; None where it isn't.
+# By an op's name: what a call may be instead, from its first operand and its arguments; None where it isn't.
 INSTEAD: dict[str, Callable[[Tensor, tuple, dict], Any]] = {}
 
 
@@ -680,6 +680,8 @@ def general(op: Op, act: Callable[[Op, Plan, tuple], Any] = run) -> Callable:
 
     def miss(key, args, kwargs):
         if (found := met(asked(), args, kwargs)) is not UNSERVED:
+            return found
+        if op.name in INSTEAD and args and (found := INSTEAD[op.name](args[0], args[1:], kwargs)) is not None:
             return found
         operands, attrs = bound(op, args, kwargs)
         if not all([x is None or isinstance(x, Tensor) for x in operands]):

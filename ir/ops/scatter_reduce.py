@@ -63,7 +63,8 @@ def _reduced(
     if reduce == "mean":
         counts = np.bincount(places, minlength=out.size).reshape(out.shape) + int(include_self)
         divide = np.floor_divide if out.dtype.kind in "iu" else np.true_divide  # PyTorch's rounds down
-        divide(out, np.maximum(counts, 1), out=out, casting="unsafe")
+        counts = np.maximum(counts, 1)
+        divide(out, counts.astype(out.dtype) if out.dtype.kind == "c" else counts, out=out, casting="unsafe")
     return out
 
 

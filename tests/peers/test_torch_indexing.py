@@ -381,9 +381,21 @@ def _made(t):
     yield t.tensor(t.FloatStorage([1, 2]).tolist())
 
 
+def _gathered(t):
+    """The gradient of a gather that stores what was picked, with a dense one added, and without any."""
+    x, index = t.arange(6.0).reshape(2, 3).requires_grad_(), t.tensor([[0, 2, 2, 2], [1, 1, 0, 1]])
+    with t.no_grad():
+        yield t.gather(x, 1, index, sparse_grad=True)
+    (t.gather(x, -1, index, sparse_grad=True) * t.arange(8.0).reshape(2, 4)).sum().backward()
+    assert x.grad.is_sparse
+    yield x.grad.to_dense()
+    x.gather(1, index).sum().backward()
+    yield x.grad.to_dense()
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("steps", [_set, _resized, _made])
-def test_memory_behind_tensors(steps):
+@pytest.mark.parametrize("steps", [_set, _resized, _made, _gathered])
+def test_steps(steps):
     for ours, theirs in zip(steps(lamina), steps(torch), strict=True):
         assert ours.tolist() == theirs.tolist()
 
