@@ -5,6 +5,7 @@ Importing this module hangs them on `Tensor`.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from math import prod
@@ -718,6 +719,13 @@ _permute = eager(REGISTRY["permute"])
 
 def _reversed(self: Tensor) -> Tensor:
     """The tensor with its dimensions in reverse order."""
+    if self._meta.ndim != 2:
+        warnings.warn(
+            "The use of `x.T` on tensors of dimension other than 2 is deprecated; x.mT transposes matrices, "
+            "x.permute(*range(x.ndim)[::-1]) reverses all dimensions",
+            UserWarning,
+            stacklevel=2,
+        )
     return _permute(self, _REVERSED[self._meta.ndim])
 
 

@@ -222,8 +222,9 @@ transpose = view_op(
 def t(input):
     """Transpose a matrix; fewer dimensions stay as they are.  Raises ShapeError for more than two."""
     if input.ndim > 2:
+        kind = "sparse and 0 dense " if getattr(input, "is_sparse", False) else ""
         raise ShapeError(
-            f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D",
+            f"t() expects a tensor with <= 2 {kind}dimensions, but self is {input.ndim}D",
             "transpose(input, dim0, dim1) exchanges any two",
         )
     return transpose(input, 0, input.ndim - 1 if input.ndim else 0)

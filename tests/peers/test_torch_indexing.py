@@ -294,6 +294,16 @@ TAKEN = {
     ),
     "a list of numbers": (lambda t: _grid(t)[[0, 2]], []),
     "a list of bools": (lambda t: _grid(t)[[True, False, True]], []),
+    "a condition of bytes": (
+        lambda t: t.where(_bytes(t), _floats(t), -_floats(t)),
+        ["where received a uint8 condition tensor"],
+    ),
+    "a grid of unsaid order": (lambda t: t.meshgrid(_ints(t), _ints(t))[0], ["pass the indexing argument"]),
+    "a grid": (lambda t: t.meshgrid(_ints(t), _ints(t), indexing="xy")[0], []),
+    "all dimensions turned": (
+        lambda t: _grid(t)[None].T,
+        ["The use of `x.T` on tensors of dimension other than 2"],
+    ),
     "a row at a tensor is a view": (lambda t: _row(t), []),
     "a row at a tensor takes another dtype": (lambda t: _assigned(t, t.tensor(1), t.tensor(7)), []),
     "means of complex numbers": (lambda t: _reduced(t, "mean"), []),

@@ -128,8 +128,10 @@ def test_a_shape_is_a_tuple_with_a_name():
 
 def test_transposes():
     x = lamina.arange(6).view(1, 2, 3)
-    assert x.T.shape == (3, 2, 1) and x.mT.shape == (1, 3, 2) and x.mH.shape == (1, 3, 2)
-    assert x[0].H.tolist() == [[0, 3], [1, 4], [2, 5]] and lamina.ones(3).T.shape == (3,)
+    with pytest.warns(UserWarning, match="other than 2"):
+        assert x.T.shape == (3, 2, 1)
+    assert x.mT.shape == (1, 3, 2) and x.mH.shape == (1, 3, 2)
+    assert x[0].H.tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
 # ---- from what ---------------------------------------------------------------------------------------------
