@@ -477,8 +477,8 @@ def _check_bytes(x: Tensor, dtype: DType) -> None:
     ratio = dtype.itemsize // x._meta.dtype.itemsize
     if ratio < 2:
         return
-    counts = {"size(-1)": x._meta.shape[-1], "storage_offset()": x.storage_offset()}
-    counts |= {f"stride({d})": n for d, n in enumerate(x.stride()[:-1])}
+    counts: dict[str, Any] = {"size(-1)": x._meta.shape[-1], "storage_offset()": x.storage_offset()}
+    counts |= {f"stride({d})": x.stride(d) for d in range(x._meta.ndim - 1)}
     for name, count in counts.items():
         if count % ratio:
             raise ShapeError(
