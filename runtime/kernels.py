@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet, ref
 
 import numpy as np
 
@@ -105,7 +106,7 @@ def _large(plan: Plan, reference: Callable, calls: int = 0) -> Callable:
     if large is None:
         large = _remember(key, Large(Forward(op, attrs), types, len(plan.outs), reference, calls=calls))
     if large.direct is None:
-        large.plans.append(plan)
+        large.plans.add(plan)
     return large.direct or large
 
 
@@ -285,19 +286,21 @@ class Small:
     __slots__ = ("plan", "reference", "left")
 
     def __init__(self, plan: Plan, reference: Callable):
-        self.plan, self.reference, self.left = plan, reference, CALLS
+        self.plan, self.reference, self.left = ref(plan), reference, CALLS
 
     def __call__(self, *arrays: np.ndarray | None) -> Any:
         self.left -= 1
         if self.left >= 0:
             return self.reference(*arrays)
-        if self.plan.kernel is self:  # not so for who kept this one
-            self.decide()
-        return self.plan.kernel(*arrays)
+        plan = self.plan()
+        if plan is None:
+            return self.reference(*arrays)
+        if plan.kernel is self:  # not so for who kept this one
+            self.decide(plan)
+        return plan.kernel(*arrays)
 
-    def decide(self) -> None:
+    def decide(self, plan: Plan) -> None:
         """Leave the plan to NumPy for good, or to what compiles it when that is earned."""
-        plan = self.plan
         plan.calls = load(f"{__package__}.compile_op").numpy_calls(plan.op, plan.types, plan.attrs)
         plan.kernel = _large(plan, self.reference, plan.calls) if plan.calls else self.reference
         if plan.flows is not None:
@@ -318,10 +321,11 @@ def earn_gradients(plan: Plan) -> None:
 class SmallGradients:
     """A plan's gradients on small arrays, in the place of its `raw_vjp`: NumPy's, until there is code."""
 
-    __slots__ = ("plan", "rules", "vjp", "gradients", "patterns")
+    __slots__ = ("cotangents", "rules", "vjp", "gradients", "patterns")
 
     def __init__(self, plan: Plan):
-        self.plan, self.rules, self.vjp = plan, plan.quick, plan.raw_vjp
+        self.cotangents = (True, *map(bool, plan.unused))
+        self.rules, self.vjp = plan.quick, plan.raw_vjp
         self.gradients = Gradients(plan.op, plan.types, plan.attrs, plan.outs, 2 * plan.calls)
         self.patterns: dict[tuple[bool, ...], Large] = {}
 
@@ -330,9 +334,7 @@ class SmallGradients:
         large = self.patterns.get(needs)
         if large is None:
             there = tuple([x is not None for x in saved or ()])
-            large = self.patterns[needs] = self.gradients.of(
-                (True, *map(bool, self.plan.unused)), there, needs
-            )
+            large = self.patterns[needs] = self.gradients.of(self.cotangents, there, needs)
         found = (large.direct or large)(*arrays)
         if found is not None:
             if False not in needs:
@@ -376,7 +378,7 @@ class Large:
         self.layouts: dict[Layout, Counted] = {}
         self.several = outputs > 1 or not forward
         self.direct: Callable | None = None
-        self.plans: list[Plan] = []
+        self.plans: WeakSet[Plan] = WeakSet()
 
     def __call__(self, *arrays: np.ndarray | None) -> Any:
         for x in arrays:
@@ -455,8 +457,9 @@ class Counted:
                 if self is large.dense and type(execute) is not FunctionType and not large.written:
                     given = [at for at, t in enumerate(large.types) if t is not None]
                     large.direct = execute.direct(large, given, large.several)
-                    for plan in large.plans if large.direct is not None else ():
-                        plan.kernel = large.direct
+                    if large.direct is not None:
+                        for plan in large.plans:
+                            plan.kernel = large.direct
                     large.plans.clear()
         except Exception as error:  # whatever it is, NumPy can do it
             self.run, self.draft = large.reference, None

@@ -51,7 +51,7 @@ class Plan:
     __slots__ = (
         "op", "attrs", "types", "outs", "out", "kernel", "small", "rules", "sources", "floats", "flows",
         "recipes", "link", "quick", "simple", "raw_vjp", "vjp", "unused", "gradients", "writer",
-        "calls",
+        "calls", "__weakref__",
     )  # fmt: skip
 
     foreign = False  # a custom function's stand-in for a plan says True: its backward is the user's code
