@@ -153,7 +153,9 @@ def test_plans_leave_no_cycles_behind():
         plan.plan_gradients()
         for _ in range(calls):
             y = plan.kernel(x._data)
-            plan.raw_vjp((y,), (y,), attrs, (True,))
+            if plan.raw_vjp is not None:  # not from the first
+                plan.raw_vjp((y,), (y,), attrs, (True,))
+        assert (type(plan.raw_vjp) is kernels.SmallGradients) is (calls > 1)
         gone = weakref.ref(plan)
         gc.disable()
         try:
