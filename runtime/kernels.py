@@ -455,7 +455,7 @@ class Counted:
                 execute = self.draft.executable()
                 self.run, self.draft = self.adapted(execute), None
                 if self is large.dense and type(execute) is not FunctionType and not large.written:
-                    given = [at for at, t in enumerate(large.types) if t is not None]
+                    given = [t is not None for t in large.types]
                     large.direct = execute.direct(large, given, large.several)
                     if large.direct is not None:
                         for plan in large.plans:

@@ -143,17 +143,17 @@ class Executable:
                 self._entry.leave()
         return self._pick(everything)
 
-    def direct(self, otherwise: Callable, given: Sequence[int], several: bool) -> Callable | None:
+    def direct(self, otherwise: Callable, given: Sequence[bool], several: bool) -> Callable | None:
         """The same for a program that makes all its results anew, with less ado: one result as it is.
 
-        otherwise: what is done with arrays that the quick entry does not take.  given: where the params are
-        among the arrays of a call, which may be None elsewhere.  several: whether results are a tuple.  None
-        where there is more to a call than that.
+        otherwise: what is done with arrays that the quick entry does not take.  given: which of a call's
+        arrays are there; the others are None.  several: whether results are a tuple.  None where there is
+        more to a call than that.
         """
         if not self._single or self._forks or self._written or not self._fresh:
             return None
         (make, shape, dtype), enter, fresh = self._fresh[0], self._enter, self._fresh
-        chosen = None if tuple(given) == tuple(range(len(given))) else itemgetter(*given)
+        chosen = None if all(given) else itemgetter(*[at for at, there in enumerate(given) if there])
 
         def one(x):
             made = make(shape, dtype)
