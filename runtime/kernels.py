@@ -341,10 +341,11 @@ class SmallGradients:
                 return found
             made = iter(found)
             return [next(made) if need else None for need in needs]
-        if self.rules is None:
-            return self.vjp(saved, cotangents, attrs, needs)
-        g = cotangents[0]
-        return [rule(g, saved) if need else None for rule, need in zip(self.rules, needs, strict=True)]
+        if self.rules is not None:
+            g = cotangents[0]
+            return [rule(g, saved) if need else None for rule, need in zip(self.rules, needs, strict=True)]
+        assert self.vjp is not None
+        return self.vjp(saved, cotangents, attrs, needs)
 
 
 class Large:
