@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -223,6 +224,56 @@ def _record(
                 rebase(x, edge)
             else:
                 x._edge, x._view = edge, None  # a view of an operand, too, has this history and no other
+
+
+class _Once(Function):
+    """What `once_differentiable` hands on: equal, and refusing to be differentiated."""
+
+    @staticmethod
+    def forward(ctx: Context, name: str, *gradients: Tensor) -> tuple:
+        ctx.name = name  # type: ignore[attr-defined]
+        return tuple([x.detach() for x in gradients])
+
+    @staticmethod
+    def backward(ctx: Context, *cotangents: Tensor) -> Any:
+        raise GradError(
+            f"{ctx.name}: trying to differentiate twice a function that was marked with @once_differentiable",  # type: ignore[attr-defined]
+            "write its backward with differentiable ops, and leave the mark out",
+        )
+
+
+def once_differentiable(fn: Callable) -> Callable:
+    """Mark a `backward` whose result can't be differentiated: under create_graph that is refused, not wrong.
+
+    It runs without gradients, so it may compute in any way.
+    """
+
+    @functools.wraps(fn)
+    def backward(ctx: Context, *cotangents: Any) -> Any:
+        with modes.no_grad():
+            found = fn(ctx, *cotangents)
+        if not modes.is_grad_enabled() or not any(
+            isinstance(g, Tensor) and g._node is not None for g in cotangents
+        ):
+            return found
+        several = isinstance(found, tuple)
+        gradients = found if several else (found,)
+        kept = [x.detach().requires_grad_() for x in gradients if isinstance(x, Tensor)]
+        marked = iter(_Once.apply(fn.__qualname__, *kept))
+        gradients = tuple([next(marked) if isinstance(x, Tensor) else x for x in gradients])
+        return gradients if several else gradients[0]
+
+    return backward
+
+
+class InplaceFunction(Function):
+    """A Function made with `inplace=True` or without, which its own methods may ask for."""
+
+    def __init__(self, inplace: bool = False):
+        self.inplace = inplace
+
+
+FunctionCtx = Context
 
 
 def run_forward(cls: type[Function], ctx: Context, args: tuple) -> Any:

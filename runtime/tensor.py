@@ -119,6 +119,7 @@ class Tensor:
     def layout(self) -> Layout:
         return strided
 
+    _dispatches = False  # whether a class of the user's has a `__torch_dispatch__` (subclassing.py)
     is_cuda = is_sparse = is_sparse_csr = is_quantized = False
     is_nested = is_mkldnn = is_mps = is_xpu = is_xla = is_ipu = is_hpu = is_mtia = is_maia = is_vulkan = False
 
@@ -429,9 +430,17 @@ def _restore_parameter(data: Tensor, requires_grad: bool, cls: type = Parameter)
 
 
 def retyped(x: Tensor, cls: type) -> Any:
-    """The same memory and history as a tensor of another class; `x` itself where it is of that already."""
+    """The same memory and history as a tensor of another class; `x` itself where it is of that already.
+
+    Raises ArgumentError for a class with a `__torch_dispatch__`, which may stand, but would not be asked.
+    """
     if type(x) is cls:
         return x
+    if cls._dispatches:  # type: ignore[attr-defined]
+        raise ArgumentError(
+            f"{cls.__name__}.__torch_dispatch__: Lamina has no dispatcher below its functions",
+            "write __torch_function__, which answers calls of them",
+        )
     made = new(cls)
     made._data, made._meta, made._edge = x._data, x._meta, x._edge
     made._storage, made._view = x._storage, x._view
