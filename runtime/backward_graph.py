@@ -115,6 +115,8 @@ _NAMES = {"self": "input", "result": "out", "mat2": "other"}
 
 def _saved(self: Node, name: str) -> Any:
     """PyTorch's `_saved_self` and its kin: an operand or output that was saved, or an argument of the op."""
+    if self.plan.foreign and not name.startswith("__"):
+        return getattr(self.plan.ctx, name)  # what forward left there
     if not name.startswith("_saved_"):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
     wanted = name.removeprefix("_saved_")
