@@ -16,7 +16,7 @@ from .runtime import backward_graph as graph
 from .runtime import derivatives as functional
 from .runtime import forward as forward_ad
 from .runtime.creation import Variable
-from .runtime.modes import set_detect_anomaly
+from .runtime.modes import is_multithreading_enabled, set_detect_anomaly, set_multithreading_enabled
 
 __all__ = [
     "Function",
@@ -31,7 +31,9 @@ __all__ = [
     "gradgradcheck",
     "graph",
     "inference_mode",
+    "is_multithreading_enabled",
     "no_grad",
     "set_detect_anomaly",
     "set_grad_enabled",
+    "set_multithreading_enabled",
 ]

@@ -7,7 +7,7 @@ from types import ModuleType
 
 from .. import autograd, data, distributions, nn, optim
 from ..distributions import parameters
-from ..runtime import function
+from ..runtime import function, modes
 from . import (
     _C,
     amp,
@@ -52,6 +52,7 @@ MODULES: dict[str, ModuleType] = {
     "autograd.forward_ad": autograd.forward_ad,
     "autograd.function": function,
     "autograd.functional": autograd.functional,
+    "autograd.grad_mode": modes,
     "autograd.gradcheck": sys.modules[f"{ROOT}.runtime.gradcheck"],  # the name is the function's
     "autograd.graph": autograd.graph,
     "autograd.profiler": profiler,

@@ -37,12 +37,14 @@ def check_writable(x: Tensor, name: str, gradients: bool) -> None:
         raise InplaceError(
             f"{name}: a leaf that requires gradients can't be written in place",
             f"leaf: {x._meta}",
+            "(a leaf Variable that requires grad is being used in an in-place operation.)",
             "write under no_grad() to change its value, or make a new tensor to be differentiated",
         )
     if gradients and x._view is not None and type(root(x)._node) is Leaf:
         raise InplaceError(
             f"{name}: a view of a leaf that requires gradients can't be written in place",
             f"leaf: {root(x)._meta}",
+            "(a view of a leaf Variable that requires grad is being used in an in-place operation.)",
             "write under no_grad() to change its value, or clone() the leaf first",
         )
     data = x._data

@@ -314,7 +314,8 @@ def _numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
     """
     if self._node is not None and not force:
         raise GradError(
-            "numpy(): the tensor requires gradients, which an array can't follow", "use x.detach().numpy()"
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.",
+            "an array can't follow gradients: use x.detach().numpy()",
         )
     if type(self._data) is NoValues:
         raise NoValuesError("numpy(): a tensor on the meta device has no values", f"tensor: {self._meta}")
@@ -564,7 +565,10 @@ def _register_after(self: Tensor, hook: Callable) -> Handle:
     """Call `hook(tensor)` after a gradient was added into this leaf's `.grad`."""
     node = self._node
     if node is None or not self.is_leaf:
-        raise GradError("register_post_accumulate_grad_hook: the tensor is no leaf that requires gradients")
+        raise GradError(
+            "post accumulate grad hooks cannot be registered on non-leaf tensors, nor on those that require none",
+            f"tensor: {self._meta}",
+        )
     if node.after is None:
         node.after = []
     node.after.append(hook)

@@ -33,8 +33,8 @@ class Packed:
         with modes.no_grad(), _without_hooks():
             self.held = modes.call_user(pack, x)
         if x._storage is not None and x._storage.version != (before or 0):
-            raise GradError("saved_tensors_hooks(pack, …): pack wrote into the tensor that it was given",
-                            f"tensor: {x._meta}", "let it return a new one")  # fmt: skip
+            raise GradError("A saved tensor pack hook is modifying its input in place.",
+                            f"tensor: {x._meta}", "let pack return a new one")  # fmt: skip
         self.kind, self.whole = kind, whole
 
     def opened(self) -> Tensor:

@@ -72,7 +72,7 @@ def changed(node: Node) -> InplaceError | GradError:
         return GradError(
             "backward through the same history a second time: what it saved was freed by the first",
             f"saved by      {name:<8} {saved_at}",
-            "to go through twice: pass retain_graph=True the first time",
+            "to go through twice: Specify retain_graph=True the first time",
         )
     guards = zip(node.guards[::2], node.guards[1::2], strict=True)
     number, store = next((i, s) for i, (s, v) in enumerate(guards) if s.version != v)
@@ -84,6 +84,7 @@ def changed(node: Node) -> InplaceError | GradError:
         f"saved by      {name:<8} {saved_at}",
         f"changed by    {writer:<8} {spell(place) if place is not None else 'an unknown line'}",
         f"to keep both: write y = {_out_of_place(writer)}, or clone() {line}",
+        "(one of the variables needed for gradient computation has been modified by an inplace operation)",
     )
 
 
@@ -100,7 +101,10 @@ def refuse_nan(node: Node, cotangents: Sequence[Any]) -> None:
     for i, h in enumerate(cotangents):
         array = h._data if isinstance(h, Tensor) else h
         if array is not None and np.isnan(array).any():
-            raise GradError(f"the gradient of {node.op_name} to operand {i} is NaN")
+            raise GradError(
+                f"the gradient of {node.op_name} to operand {i} is NaN",
+                f"Function '{node.name()}' returned nan values in its {i}th output.",
+            )
 
 
 def noted(error: Exception, node: Node) -> Exception:
@@ -342,8 +346,8 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
         user_code(create)
         for hook in tuple(e.after):
             owner = e.owner()
-            if owner is not None:
-                modes.call_user(hook, owner)
+            if owner is not None and modes.call_user(hook, owner) is not None:
+                raise GradError("post accumulate grad hooks should return None.", "write x.grad instead")
 
 
 def user_code(create: bool) -> None:

@@ -233,7 +233,7 @@ class Tensor:
             if node is None:
                 if not self._meta.dtype.inexact:
                     raise GradError(
-                        f"only floating and complex tensors can require gradients, not {self._meta}"
+                        f"only Tensors of floating point and complex dtype can require gradients, not {self._meta}"
                     )
                 node = self._node = getattr(self, "_resting", None) or leaf(self)
                 node.kind = self._meta
@@ -283,7 +283,7 @@ class Tensor:
         node = self._node or getattr(self, "_resting", None)
         if value is not None:
             if not isinstance(value, Tensor):
-                raise ArgumentError(f"grad must be a tensor or None, not {type(value).__name__}")
+                raise ArgumentError(f"grad is expected to be a Tensor or None, not {type(value).__name__}")
             if value._meta.shape != self._meta.shape:
                 raise ShapeError(
                     "grad must have the tensor's shape", f"tensor: {self._meta}", f"grad: {value._meta}"
@@ -304,6 +304,10 @@ class Tensor:
             kept.grad = value
         elif value is not None:
             raise GradError("only a leaf that requires grad holds a gradient", f"tensor: {self._meta}")
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
 
     def _tell_of_gradient(self, found: Tensor | None) -> None:
         """Tell a recorder that the gradient is read or written; found: what it is now."""
@@ -340,6 +344,11 @@ class Tensor:
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise ArgumentError(f"data must be a tensor, not {type(value).__name__}")
+        if type(self._node) is Leaf and not value._meta.dtype.inexact:
+            raise GradError(
+                "data set to a tensor that requires gradients must be floating point or complex dtype",
+                f"data: {value._meta}",
+            )
         if value._storage is None:
             value._storage = Storage()
         self._data, self._meta, self._storage, self._view = value._data, value._meta, value._storage, None
