@@ -168,11 +168,17 @@ def _saved_tensors(self: _Step) -> tuple:
     return unpack(self.opened() if type(self) is Packing else self, True)
 
 
+def _metadata(self: Any) -> dict:
+    """What a program wants to remember of a node, which lives as long as it."""
+    return hooks_of(self).setdefault("metadata", {})  # type: ignore[arg-type]
+
+
 def install() -> None:
     """Hang the methods on nodes; done once, when the runtime is imported."""
     for kind in (_Step, Leaf):
         setattr(kind, "register_hook", _register_hook)  # noqa: B010
         setattr(kind, "register_prehook", _register_prehook)  # noqa: B010
+        setattr(kind, "metadata", property(_metadata))  # noqa: B010
     setattr(_Step, "__getattr__", _saved)  # noqa: B010
     setattr(Variable, "_execution_engine", SimpleNamespace(queue_callback=queue_callback))  # noqa: B010
     setattr(_Step, "saved_tensors", property(_saved_tensors))  # noqa: B010
