@@ -171,19 +171,19 @@ def _warn_of_none(name: str) -> None:
 def tensors_in(value: Any) -> list[Tensor]:
     """The tensors in nested lists, tuples and dictionaries, each once, in order."""
     found: dict[int, Tensor] = {}
-
-    def look(x: Any) -> None:
-        if isinstance(x, Tensor):
-            found.setdefault(id(x), x)
-        elif isinstance(x, (list, tuple)):
-            for item in x:
-                look(item)
-        elif isinstance(x, dict):
-            for item in x.values():
-                look(item)
-
-    look(value)
+    _look(value, found)
     return list(found.values())
+
+
+def _look(x: Any, found: dict[int, Tensor]) -> None:  # no function in `tensors_in`, which would be a cycle
+    if isinstance(x, Tensor):
+        found.setdefault(id(x), x)
+    elif isinstance(x, (list, tuple)):
+        for item in x:
+            _look(item, found)
+    elif isinstance(x, dict):
+        for item in x.values():
+            _look(item, found)
 
 
 def replaced(value: Any, places: dict[int, Any]) -> Any:
