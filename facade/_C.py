@@ -12,6 +12,7 @@ from ..runtime.function import Function
 from ..runtime.graph import Leaf
 from ..runtime.modes import is_grad_enabled
 from ..runtime.overriding import DisableTorchFunction, DisableTorchFunctionSubclass
+from ..runtime.packing import SavedTensor
 from ..runtime.subclassing import disabled_torch_function as _disabled_torch_function_impl
 
 
@@ -65,7 +66,7 @@ def _hooks_are_open() -> bool:
 
 
 _functions = SimpleNamespace(AccumulateGrad=Leaf, DelayedError=DelayedError, UndefinedGrad=UndefinedGrad)
-_autograd = SimpleNamespace(_saved_tensors_hooks_is_enabled=_hooks_are_open)
+_autograd = SimpleNamespace(SavedTensor=SavedTensor, _saved_tensors_hooks_is_enabled=_hooks_are_open)
 
 __all__ = [
     "DisableTorchFunction", "DisableTorchFunctionSubclass", "_WeakTensorRef", "_autograd",

@@ -73,6 +73,11 @@ def is_floating_point(input: Tensor) -> bool:
     return input.is_floating_point()
 
 
+def is_inference(input: Tensor) -> bool:
+    """Whether the tensor was made under `inference_mode`."""
+    return input.is_inference()
+
+
 def is_complex(input: Tensor) -> bool:
     """Whether the elements are complex."""
     return input.is_complex()
@@ -219,7 +224,8 @@ __all__ = [
     "IntTensor", "LongTensor", "ShortTensor", "are_deterministic_algorithms_enabled", "broadcast_shapes",
     "can_cast", "channels_last", "contiguous_format", "detach", "e", "finfo", "get_default_device",
     "get_device", "get_float32_matmul_precision", "iinfo", "inf", "is_complex",
-    "is_deterministic_algorithms_warn_only_enabled", "is_floating_point", "is_nonzero", "jagged", "layout",
+    "is_deterministic_algorithms_warn_only_enabled", "is_floating_point", "is_inference",
+    "is_nonzero", "jagged", "layout",
     "nan", "newaxis", "numel", "pi", "preserve_format", "promote_types", "result_type",
     "set_default_device", "set_default_tensor_type", "set_float32_matmul_precision",
     "sparse_coo", "sparse_csc", "sparse_csr", "strided",

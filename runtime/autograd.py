@@ -313,12 +313,10 @@ def _seed(output: Tensor, gradient: Any) -> Any:
         raise ArgumentError(f"gradient must be a tensor or None, not {type(gradient).__name__}")
     if gradient._meta.shape != output._meta.shape:
         raise ShapeError(
-            "the gradient must have the shape of the output it belongs to",
+            "the gradient must have the shape of the output it belongs to: Mismatch in shape",
             f"output: {output._meta}",
             f"gradient: {gradient._meta}",
         )
-    if not gradient._meta.dtype.inexact:
-        raise DTypeError("the gradient must be floating or complex", f"gradient: {gradient._meta}")
     if gradient._meta.dtype.is_complex is not output._meta.dtype.is_complex:
         raise DTypeError(
             "the gradient of a complex output is complex, that of a real one real",
@@ -378,7 +376,7 @@ def is_walking() -> bool:
     """Whether this thread is in a walk now, by the functions that it is in: a walk itself marks nothing."""
     frame: FrameType | None = _getframe(1)
     while frame is not None:
-        if frame.f_code is walk.__code__:
+        if frame.f_code is walk.__code__ or frame.f_code is _run.__code__:
             return True
         frame = frame.f_back
     return False
@@ -438,11 +436,6 @@ def grad(
                 "grad: Expected allow_unused to be True or not passed when materialize_grads=True",
                 "zeros take the place of what an unused input lacks",
             )
-        if any(type(x) is GradientEdge for x in inputs):
-            raise GradError(
-                "grad: materialize_grads cannot be used when the given input is a GradientEdge",
-                "an edge does not know its tensor's shape and strides: pass the tensor",
-            )
     if is_grads_batched:
         return _batched_grad(
             outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
@@ -462,6 +455,11 @@ def grad(
     results = []
     for i, (x, g) in enumerate(zip(inputs, every, strict=True)):
         if g is None and materialize_grads:
+            if isinstance(x, _Place):
+                raise GradError(
+                    "grad: materialize_grads cannot be used when the given input is a GradientEdge",
+                    "an edge does not hold its tensor: pass that",
+                )
             # under create_graph to be differentiated like the others, though to nothing
             kind = of_values(x)._meta
             zeros = np.zeros(kind.shape, kind.dtype.numpy)

@@ -22,6 +22,7 @@ from .methods import Handle, hooked
 from .packing import (
     Packing,
     allow_mutation_on_saved_tensors,
+    SavedTensor,
     disable_saved_tensors_hooks,
     save_on_cpu,
     saved_tensors_hooks,
@@ -143,16 +144,17 @@ _NAMES = {"self": "input", "result": "out", "mat2": "other"}
 
 def _saved(self: _Step, name: str) -> Any:
     """PyTorch's `_saved_self` and its kin: an operand or output that was saved, or an argument of the op."""
-    if self.plan.foreign and not name.startswith("__"):
+    if self.plan.foreign and not name.startswith(("__", "_raw_saved_")):
         return getattr(self.plan.ctx, name)  # what forward left there
+    if name.startswith("_raw_saved_"):
+        return _raw_saved(self, name.removeprefix("_raw_saved_"))
     if not name.startswith("_saved_"):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
     wanted = name.removeprefix("_saved_")
     op = self.plan.op
     if wanted in self.plan.attrs:
         return self.plan.attrs[wanted]
-    for spelled in (wanted, _NAMES.get(wanted), op.operands[0] if wanted == "self" and op.operands else None,
-                    op.outputs[0] if wanted == "result" else None):  # fmt: skip
+    for spelled in _spellings(op, wanted):
         if spelled in op.saves:
             opened: _Step = self.opened() if type(self) is Packing else self
             if opened.saved is None:
@@ -161,10 +163,31 @@ def _saved(self: _Step, name: str) -> Any:
     raise AttributeError(f"{self.name()} saves no {wanted}; it has {[*op.saves, *self.plan.attrs]}")
 
 
+def _spellings(op: Any, wanted: str) -> tuple:
+    """What a record may call what PyTorch's nodes call so."""
+    first = op.operands[0] if wanted == "self" and op.operands else None
+    return wanted, _NAMES.get(wanted), first, op.outputs[0] if wanted == "result" else None
+
+
+def _raw_saved(self: _Step, wanted: str) -> Any:
+    """Where what `_saved` gives is kept; `_raw_saved_tensors` of a custom function: all of them."""
+    op = self.plan.op
+    if self.saved is None:
+        raise GradError("Trying to access saved tensors after they have already been freed, by a backward")
+    if wanted == "tensors" and self.plan.foreign:
+        return tuple([SavedTensor(self, i) for i in range(len(self.saved))])
+    for spelled in _spellings(op, wanted):
+        if spelled in op.saves:
+            return SavedTensor(self, op.saves.index(spelled))
+    raise AttributeError(f"{self.name()} saves no {wanted}; it has {[*op.saves]}")
+
+
 def _saved_tensors(self: _Step) -> tuple:
     """What a custom function saved.  Raises AttributeError for other nodes."""
     if not self.plan.foreign:
         raise AttributeError(f"{self.name()} has no saved_tensors", name="saved_tensors", obj=self)
+    if self.saved is None:
+        raise GradError("Trying to access saved tensors after they have already been freed, by a backward")
     return unpack(self.opened() if type(self) is Packing else self, True)
 
 

@@ -33,7 +33,7 @@ from .places import USERS, here, spell
 from .plan import LIMIT, Plan, described, memo, remember
 from .refusal import flags_of, given, require_flags, told, writer_of_out
 from .return_types import return_type
-from .storage import Literal, Storage
+from .storage import Inferred, Literal, Storage
 from .tensor import Tensor, tensor_of, wrap
 
 new = object.__new__
@@ -217,6 +217,8 @@ def run(op: Op, plan: Plan, operands: tuple) -> Any:
     out._data = arrays[0] if type(arrays) is tuple else arrays
     out._meta = plan.out
     out._storage = out._view = out._edge = None
+    if not records and modes.CHANGED and modes.local.inference:
+        out._storage = Inferred()
     if records:
         for x in operands:
             if x is not None and (x._edge if x._view is None else x._node) is not None:
@@ -260,6 +262,10 @@ def finished(op: Op, plan: Plan, operands: tuple, arrays: tuple) -> Any:
             make_view(outputs[0], operands[0], plan.link)
         elif not op.traits.copies:
             op.reference(base, **plan.attrs)  # says why it can't be a view
+    if modes.CHANGED and modes.local.inference:
+        for x in outputs:
+            if x._storage is None:
+                x._storage = Inferred()
     if not modes.CHANGED or modes.local.records:
         for x in operands:
             if x is not None and (x._edge if x._view is None else x._node) is not None:

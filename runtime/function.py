@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from ..ir.errors import ArgumentError, GradError, MissingError, ShapeError
 from ..ir.lowering import extern
 from ..ir.op import Op
 from . import modes
+from .compound import Compound
 from .graph import Node, Port
 from .history import storage_of
 from .inplace import check_writable, rebase
@@ -199,7 +201,10 @@ def _record(
             sources.append((True, 0))
             continue
         guards += (storage_of(x), storage_of(x).version)
-        if id(x) in index_of_input and id(x) not in dirty:
+        if isinstance(x, Compound):
+            saved.append(x)
+            sources.append((True, 0))
+        elif id(x) in index_of_input and id(x) not in dirty:
             saved.append(x._data)
             sources.append((True, index_of_input[id(x)]))
         elif id(x) in index_of_output:
@@ -333,8 +338,18 @@ def run_forward(cls: type[Function], ctx: Context, args: tuple) -> Any:
         if cls.setup_context is None:
             return modes.call_user(cls.forward, ctx, *args)
         result = modes.call_user(cls.forward, *args)
-        modes.call_user(cls.setup_context, ctx, args, result)
+        modes.call_user(cls.setup_context, ctx, _with_defaults(cls.forward, args), result)
         return result
+
+
+def _with_defaults(forward: Callable, args: tuple) -> tuple:
+    """The arguments of a call, with those that it leaves to their defaults."""
+    try:
+        found = inspect.signature(forward).bind(*args)
+    except (TypeError, ValueError):
+        return args
+    found.apply_defaults()
+    return found.args
 
 
 def backward_of(cls: type[Function]) -> Callable:

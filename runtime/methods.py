@@ -308,11 +308,12 @@ def _index(self: Tensor) -> int:
 
 
 def _numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
-    """The values as an array that shares this tensor's memory.  Raises GradError if it requires gradients.
+    """The values as an array that shares this tensor's memory.  Raises GradError if it requires gradients, but
+    under no_grad().
 
     force: a copy-free detached array even then.
     """
-    if self._node is not None and not force:
+    if self._node is not None and not force and modes.is_grad_enabled():
         raise GradError(
             "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.",
             "an array can't follow gradients: use x.detach().numpy()",

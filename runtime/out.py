@@ -22,6 +22,7 @@ from . import modes
 from .changes import advance_objects
 from .history import storage_of
 from .inplace import check_writable, write
+from .levels import Transformed
 from .ops import publish
 from .places import here
 from .refusal import refusing, writer_of_out
@@ -38,6 +39,13 @@ def into(name: str, function: Callable, args: tuple, kwargs: dict[str, Any], out
     for target in targets:
         if not isinstance(target, Tensor):
             raise ArgumentError(f"{name}(out=…): takes tensors, not {type(target).__name__}")
+    if modes.CHANGED and modes.local.levels and any(
+        isinstance(x, Transformed) for x in (*args, *kwargs.values(), *targets)
+    ):
+        raise GradError(
+            f"{name}(out=…): the out= function does not support tensors that a transform wraps",
+            f"write y = {name}(…)",
+        )
     if (not modes.CHANGED or modes.is_grad_enabled()) and any(map(_wants, (args, kwargs.values(), targets))):
         raise GradError(
             f"{name}(out=…): results that are written into a tensor have no gradient, and one is wanted",
@@ -111,7 +119,8 @@ def resize(x: Tensor, shape: tuple[int, ...]) -> None:
     data.reshape(-1)[:kept] = x._data.reshape(-1)[:kept]
     storage_of(x).written(("resize_", here()))
     x._data, x._meta = data, type_of(x._meta.dtype, shape, x._meta.device)
-    x._view, x._storage = None, Storage()
+    store = Storage()
+    x._view, x._storage, store.version = None, store, storage_of(x).version
     advance_objects()
 
 

@@ -25,7 +25,7 @@ from .graph import Edge, Leaf, Node, Port
 from .memory import is_alone
 from .meta import NoValues
 from .meta import array as nothing
-from .packing import Opened, Packing
+from .packing import Opened, Packing, unpack_of
 from .places import line_of, spell
 from .plan import fit_array
 from .storage import Storage
@@ -171,6 +171,9 @@ def unpack(n: Node, create: bool) -> tuple:
                 edge = origin if at == 0 and len(plan.op.outputs) == 1 else Port(origin, at)
             found.append(_rebuilt(value, kind, edge, None if hidden else next(stores)))
     return tuple(found)
+
+
+unpack_of.append(unpack)
 
 
 def _rebuilt(data: np.ndarray, kind: Type, edge: Edge | None, store: Storage | None) -> Tensor:

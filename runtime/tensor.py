@@ -21,7 +21,7 @@ from .changes import advance_objects
 from .graph import Edge, Leaf, Node, Owner, Port, hooks_of
 from .layouts import Layout, strided
 from .meta import strides
-from .storage import Apart, Storage
+from .storage import Apart, Inferred, Storage
 
 new = object.__new__
 derivation: list[
@@ -157,6 +157,10 @@ class Tensor:
         return self._data.size
 
     nelement = numel
+
+    def is_inference(self) -> bool:
+        """Whether the tensor was made under `inference_mode`, and is no view of one that was not."""
+        return type(self._storage) is Inferred
 
     def element_size(self) -> int:
         """Bytes of one element."""
@@ -320,6 +324,8 @@ class Tensor:
     def _version(self) -> int:
         if modes.CHANGED:
             modes.tell("refuse", "_version was read, which differs from call to call")
+        if type(self._storage) is Inferred:
+            raise GradError("Inference tensors do not track version counter", f"tensor: {self._meta}")
         return self._storage.version if self._storage is not None else 0
 
     @property

@@ -37,10 +37,9 @@ def bind_gather(input, dim, index, *, sparse_grad=False):
     """Pick an element of a dimension for each place of `index`: out[i][j] = input[index[i][j]][j] for dim 0.
 
     Shapes: [..., n, ...], [..., k, ...] -> [..., k, ...]; in other dimensions index may be smaller than
-    input. Raises DimError for an index outside of [0, n), ShapeError, DTypeError.
+    input.  sparse_grad is taken: the gradient is a dense tensor all the same.  Raises DimError for an index
+    outside of [0, n), ShapeError, DTypeError.
     """
-    if sparse_grad:
-        raise ArgumentValueError("gather(sparse_grad=True) is not supported: there are no sparse tensors")
     return (input, index), {"dim": dim_of("gather", dim, input.ndim)}
 
 
