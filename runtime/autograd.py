@@ -19,9 +19,11 @@ from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, GradError
 from ..ir.op import REGISTRY
 from ..ir.types import CPU
 from . import modes
+from .below import WRAPPED, outer, plain
 from .compound import Compound, NoArray, of_values
 from .graph import Edge, GradientEdge, Leaf, Port
 from .levels import gradients as gradients_through
+from .meta import NoValues
 from .meta import array as nothing
 from .plan import fit_array
 from .step import (
@@ -270,6 +272,7 @@ def walk(
                             and type(c) is not list
                             and not recording
                             and not isinstance(c, Compound)
+                            and not isinstance(getattr(c, "_data", None), NoValues)
                         ):
                             sums.add(x)  # a fresh sum: nobody else holds it, and what comes is added into it
                 left = counts[x] = counts[x] - 1
@@ -303,6 +306,8 @@ def _seed(output: Tensor, gradient: Any) -> Any:
                 f"tensor: {output._meta}",
                 "reduce it (x.sum().backward()) or pass gradient=…",
             )
+        if output._meta.device is WRAPPED:
+            return REGISTRY["ones_like"](wrap(output._data, output._meta))
         if output._meta.device is not CPU:
             return wrap(nothing(output._meta), output._meta)
         ones = np.ones(output._meta.shape, output._meta.dtype.numpy)
@@ -325,6 +330,7 @@ def _seed(output: Tensor, gradient: Any) -> Any:
         )
     if isinstance(output, Compound):
         return output._spread(gradient)
+    gradient = plain(gradient, [])
     return fit_tensor(gradient.to_dense() if isinstance(gradient, Compound) else gradient, output._meta)
 
 
@@ -403,7 +409,9 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     if inputs is not None:
         inputs = _listed(inputs)
         if not inputs:
-            raise ArgumentError("backward(inputs=[]): inputs cannot be empty", "name at least one tensor, or leave it out")
+            raise ArgumentError(
+                "backward(inputs=[]): inputs cannot be empty", "name at least one tensor, or leave it out"
+            )
         targets = set()
         for x in inputs:
             if type(x) is GradientEdge:
@@ -474,9 +482,10 @@ def grad(
             )
         if isinstance(g, ndarray) and not g.flags.writeable:
             g = g.copy()
-        results.append(
-            x._gradient(as_tensor(g)) if isinstance(x, Compound) and g is not None else as_tensor(g)
-        )
+        g = as_tensor(g)
+        if g is not None and isinstance(x, Compound):
+            g = x._gradient(g)
+        results.append(outer(g) if g is not None and g._meta.device is WRAPPED else g)
     return tuple(results)
 
 

@@ -120,7 +120,9 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable, *, mode: s
     first.
     """
     if mode not in ("all", "any"):
-        raise ArgumentValueError(f"register_multi_grad_hook: Expects mode to be one of ('all', 'any') but got {mode}")
+        raise ArgumentValueError(
+            f"register_multi_grad_hook: Expects mode to be one of ('all', 'any') but got {mode}"
+        )
     gathering = _Gathering(len(tensors), fn, mode == "all")
 
     def taking(at: int) -> Callable:
@@ -158,7 +160,10 @@ def _saved(self: _Step, name: str) -> Any:
         if spelled in op.saves:
             opened: _Step = self.opened() if type(self) is Packing else self
             if opened.saved is None:
-                raise GradError("Trying to access saved tensors after they have already been freed, by a backward", f"node: {self.name()}")
+                raise GradError(
+                    "Trying to access saved tensors after they have already been freed, by a backward",
+                    f"node: {self.name()}",
+                )
             return unpack(opened, True)[op.saves.index(spelled)]
     raise AttributeError(f"{self.name()} saves no {wanted}; it has {[*op.saves, *self.plan.attrs]}")
 

@@ -23,6 +23,7 @@ from ..ir.shapes import number_dtype, result_dtype
 from ..ir.types import CPU, Type, type_of
 from . import modes
 from .autocasting import recast
+from . import below
 from .compound import NoArray, served
 from .graph import Light, Port, Saving
 from .history import make_view, record
@@ -175,6 +176,15 @@ def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str,
         raise mine[0] from mine[1]
 
 
+def _arrays_of(op: Op, operands: tuple, attrs: dict[str, Any]) -> tuple:
+    """What the op's kernel makes of plain tensors, hidden outputs too: for __torch_dispatch__."""
+    plan = plan_for(op, operands, attrs)
+    found = plan.kernel(*[None if x is None else x._data for x in operands])
+    return found if type(found) is tuple else (found,)
+
+
+below.runs.append(_arrays_of)
+below._dtypes.append(from_numpy_dtype)
 _flags: dict[Op, tuple] = {}  # the arguments of an op that are True or False
 _SETTLED = frozenset((int, float, bool, str, type(None), DType))
 

@@ -248,7 +248,9 @@ class Forward(Level):
                 found.append(out)
                 continue
             at = next((i for i, (p, _) in enumerate(pairs) if id(p) == returned), None)
-            _require_tangent(cls.__name__, ctx, out, returned, tangent, pairs if at is None else pairs[at : at + 1])
+            _require_tangent(
+                cls.__name__, ctx, out, returned, tangent, pairs if at is None else pairs[at : at + 1]
+            )
             dirty = at is not None and any(x is pairs[at][0] for x in ctx._dirty)
             if not dirty:
                 found.append(self.join((out, tangent)))

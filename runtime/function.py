@@ -63,7 +63,9 @@ class Context:
     @property
     def saved_variables(self) -> tuple:
         """The old name of `saved_tensors`."""
-        warnings.warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2
+        )
         return self._saved
 
     def mark_non_differentiable(self, *outputs: Tensor) -> None:

@@ -14,8 +14,10 @@ import numpy as np
 
 from ..ir import dtypes
 from ..ir.errors import ArgumentError, ArgumentValueError, GradError
+from ..ir.types import type_of
 from . import forward, modes
 from .autograd import grad, vmap
+from .below import Asked
 from .compound import Compound, of_values
 from .creation import tensor
 from .tensor import Tensor, wrap
@@ -53,9 +55,33 @@ def _reals(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array).reshape(-1).view(array.real.dtype).astype(np.float64)
 
 
-def _places(x: Tensor) -> Iterator[tuple[np.ndarray, tuple[int, ...]]]:
+def _values(x: Tensor) -> np.ndarray:
+    """The elements of a tensor; of one that wraps others by asking it."""
+    data = of_values(x)._data
+    if type(data) is Asked:
+        return np.asarray(x.tolist(), x._meta.dtype.numpy).reshape(x._meta.shape)
+    return data
+
+
+class _Elements:
+    """The elements of a tensor that wraps others, to look at and to write."""
+
+    def __init__(self, x: Tensor):
+        self._x, self.shape = x.detach(), x._meta.shape
+
+    def __getitem__(self, at: tuple[int, ...]) -> Any:
+        return self._x[at].item()
+
+    def __setitem__(self, at: tuple[int, ...], value: Any) -> None:
+        with modes.no_grad():
+            self._x[at].fill_(value)
+
+
+def _places(x: Tensor) -> Iterator[tuple[Any, tuple[int, ...]]]:
     """Each real number that a tensor consists of: an array of parts, and where it stands there."""
-    array = of_values(x)._data
+    array: Any = of_values(x)._data
+    if type(array) is Asked:
+        array = _Elements(x)
     parts = [array.real, array.imag] if x._meta.dtype.is_complex else [array]
     for at in np.ndindex(array.shape):
         for part in parts:
@@ -74,7 +100,7 @@ def _numerical(function: Callable, inputs: Sequence[Any], x: Tensor, eps: float)
                 raise NothingToCheckError(
                     f"gradcheck: func must return outputs with the same {what} when inputs are perturbed"
                 )
-        return [_reals(y._data) for y in ys]
+        return [_reals(_values(y)) for y in ys]
 
     for part, at in _places(x):
         kept = part[at]
@@ -89,11 +115,11 @@ def _numerical(function: Callable, inputs: Sequence[Any], x: Tensor, eps: float)
 
 def _units(y: Tensor) -> Iterator[Tensor]:
     """A tensor like this for each real number that it consists of, 1 there and 0 elsewhere."""
-    across = _reals(y._data).size
+    across, kind = _reals(_values(y)).size, type_of(y._meta.dtype, y._meta.shape)
     for j in range(across):
         seed = np.zeros(across, y._data.real.dtype)
         seed[j] = 1.0
-        yield wrap(seed.view(y._data.dtype).reshape(y._meta.shape), y._meta)
+        yield wrap(seed.view(kind.dtype.numpy).reshape(kind.shape), kind)
 
 
 def _gradient_reals(x: Tensor, g: Tensor | None, count: int) -> np.ndarray:
@@ -113,7 +139,7 @@ def _gradient_reals(x: Tensor, g: Tensor | None, count: int) -> np.ndarray:
         raise GradcheckError(
             "gradcheck: grad is incorrect layout: sparse, where the input is strided", f"input: {x._meta}"
         )
-    return _reals(g._data)
+    return _reals(_values(g))
 
 
 # ---- the checks --------------------------------------------------------------------------------------------
@@ -182,7 +208,9 @@ def _checked_inputs(inputs: tuple) -> list[tuple[int, Tensor]]:
                 stacklevel=4,
             )
         data = of_values(x)._data
-        if any(step == 0 and size > 1 for step, size in zip(data.strides, data.shape)):
+        if type(data) is not Asked and any(
+            step == 0 and size > 1 for step, size in zip(data.strides, data.shape)
+        ):
             raise GradError(
                 f"The {i}th input has a dimension with stride 0. gradcheck changes one element after another, "
                 "and several of this one stand at one place",
@@ -207,7 +235,9 @@ def _mismatch(what: str, k: int, number: int, analytical: np.ndarray, want: np.n
     )
 
 
-def _compare(what: str, y: Tensor, k: int, number: int, a: np.ndarray, want: np.ndarray, how: Settings) -> None:
+def _compare(
+    what: str, y: Tensor, k: int, number: int, a: np.ndarray, want: np.ndarray, how: Settings
+) -> None:
     if y._meta.dtype.is_complex and not how.close(a[:, 1::2], want[:, 1::2]):
         part = f"While considering the imaginary part of complex outputs only, {what}"
         raise _mismatch(part, k, number, a[:, 1::2], want[:, 1::2])
@@ -230,7 +260,7 @@ def _check_backward(
     for number, (_, x) in enumerate(wanted):
         count = sum(1 for _ in _places(x))
         for k, y in enumerate(outputs):
-            want = numerical[number][k].reshape(count, _reals(y._data).size)
+            want = numerical[number][k].reshape(count, _reals(_values(y)).size)
             first, again = [], []
             for unit in _units(y):
                 for rows in (first, again):
@@ -257,7 +287,7 @@ def _check_backward(
 
 
 def _zeros(y: Tensor) -> Tensor:
-    return wrap(np.zeros(y._meta.shape, y._data.dtype), y._meta)
+    return wrap(np.zeros(y._meta.shape, y._meta.dtype.numpy), type_of(y._meta.dtype, y._meta.shape))
 
 
 _BATCH = 2  # how many examples the batched checks take
@@ -282,7 +312,7 @@ def _check_batched(func: Callable, inputs: tuple, wanted: list, how: Settings) -
         for i, g in enumerate(batched):
             for j in range(_BATCH):
                 one = single[j][i]
-                if g is not None and not how.close(g._data[j], 0 if one is None else one._data):
+                if g is not None and not how.close(_values(g)[j], 0 if one is None else _values(one)):
                     raise GradcheckError(
                         "gradcheck or gradgradcheck failed while testing batched gradient computation: "
                         f"the gradient of output {k} to input {i} is another one inside of vmap"
@@ -308,7 +338,9 @@ def _check_forward(
             y = rows[0][k][0] if rows else None
             if y is None:
                 continue
-            a = np.array([np.zeros(_reals(y._data).size) if r[k][1] is None else _reals(r[k][1]._data) for r in rows])
+            a = np.array(
+                [np.zeros(_reals(y._data).size) if r[k][1] is None else _reals(r[k][1]._data) for r in rows]
+            )
             want = numerical[number][k].reshape(a.shape)
             _compare("Jacobian computed with forward mode mismatch", y, k, number, a, want, how)
 
@@ -329,7 +361,10 @@ def _check_zero_tangents(func: Callable, inputs: tuple, wanted: list, how: Setti
     for i, x in wanted:
         drawn = _drawn(generator, x)
         made = []
-        for zero in (lambda y: _zeros(y), lambda y: tensor(np.zeros((), y._data.dtype)).expand(tuple(y.shape))):
+        for zero in (
+            lambda y: _zeros(y),
+            lambda y: tensor(np.zeros((), y._data.dtype)).expand(tuple(y.shape)),
+        ):
             made.append(_tangents(func, inputs, {i: drawn} | {j: zero(y) for j, y in wanted if j != i}))
         for k, ((_, a), (_, b)) in enumerate(zip(*made, strict=True)):
             if not _same(a, b, how):
@@ -358,7 +393,9 @@ def _check_batched_forward(func: Callable, inputs: tuple, wanted: list, how: Set
             batch = next(found) if there else None
             for j in range(_BATCH):
                 t = single[j][k]
-                if not how.close(np.asarray(0 if t is None else t._data), 0 if batch is None else batch._data[j]):
+                if not how.close(
+                    np.asarray(0 if t is None else t._data), 0 if batch is None else batch._data[j]
+                ):
                     raise GradcheckError(
                         "gradcheck failed while testing batched forward gradients: the tangent of output "
                         f"{k} to input {number} is another one inside of vmap"

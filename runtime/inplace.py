@@ -17,8 +17,9 @@ from ..ir.errors import DTypeError, InplaceError, ShapeError
 from ..ir.op import REGISTRY, Op
 from ..ir.types import Type
 from ..ir.views import MAPS
-from . import modes
+from . import below, modes
 from .changes import advance_objects
+from .below import Asked
 from .compound import NoArray, written
 from .dispatch import describe, general, known_plan, lifted, plan_for, refuse
 from .graph import Edge, Leaf, Node, Port
@@ -48,7 +49,7 @@ def check_writable(x: Tensor, name: str, gradients: bool) -> None:
             "write under no_grad() to change its value, or clone() the leaf first",
         )
     data = x._data
-    if type(data) is NoValues:
+    if isinstance(data, NoValues):
         return
     windows = x._view is not None and any(MAPS[name].overlaps for name, _ in x._view[1])
     if not data.flags.writeable or (data.size > 1 and (windows or 0 in data.strides) and _overlaps(data)):
@@ -136,7 +137,9 @@ def _overwrite_watched(op: Op, plan: Plan, operands: tuple) -> Tensor:
     data = x._data
     arrays = None
     try:
-        if type(data) is NoValues:
+        if type(data) is Asked:
+            below.overwrite(op, plan.types, attrs, tuple([None if o is None else o._data for o in operands]))
+        elif type(data) is NoValues:
             arrays = plan.kernel()
         elif op.write is not None:
             op.write(data, *[None if o is None else o._data for o in operands[1:]], **attrs)
@@ -266,6 +269,7 @@ def _derive_again(view: Tensor) -> None:
 
 
 derivation.append(_derive_again)
+below.writes.append(write)
 
 
 def inplace(op: Op) -> Callable:

@@ -39,8 +39,10 @@ def into(name: str, function: Callable, args: tuple, kwargs: dict[str, Any], out
     for target in targets:
         if not isinstance(target, Tensor):
             raise ArgumentError(f"{name}(out=…): takes tensors, not {type(target).__name__}")
-    if modes.CHANGED and modes.local.levels and any(
-        isinstance(x, Transformed) for x in (*args, *kwargs.values(), *targets)
+    if (
+        modes.CHANGED
+        and modes.local.levels
+        and any(isinstance(x, Transformed) for x in (*args, *kwargs.values(), *targets))
     ):
         raise GradError(
             f"{name}(out=…): the out= function does not support tensors that a transform wraps",

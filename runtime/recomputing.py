@@ -101,7 +101,9 @@ class Frame:
     the number of their place; each leaves as it is asked for.  walk: the backward that they were made for.
     """
 
-    def __init__(self, run: Callable[[], Any], again: Any, early_stop: bool, check: bool, debug: bool, preserve: bool):
+    def __init__(
+        self, run: Callable[[], Any], again: Any, early_stop: bool, check: bool, debug: bool, preserve: bool
+    ):
         self.run, self.again, self.check = run, again, check
         self.early_stop = _switches.early[-1] if _switches.early else early_stop
         self.debug = _switches.debug[-1] if _switches.debug else debug

@@ -19,6 +19,7 @@ from ..ir.op import REGISTRY
 from ..ir.shapes import fitting
 from ..ir.types import CPU, Type, type_of
 from . import modes
+from .below import WRAPPED
 from .changes import advance_contents
 from .compound import NoArray, dense_gradient
 from .graph import Edge, Leaf, Node, Port
@@ -302,7 +303,11 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
     if modes.CHANGED:
         modes.tell("gradients", e)
     if e.kind.device is not CPU:
-        e.grad = wrap(nothing(e.kind), e.kind)
+        if e.kind.device is WRAPPED:
+            g = as_tensor(g)
+            e.grad = g if e.grad is None else e.grad + g
+        else:
+            e.grad = wrap(nothing(e.kind), e.kind)
     elif create:
         g = as_tensor(g)
         with accumulating:

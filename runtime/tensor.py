@@ -453,8 +453,10 @@ def retyped(x: Tensor, cls: type) -> Any:
         return x
     if cls._dispatches:  # type: ignore[attr-defined]
         raise ArgumentError(
-            f"{cls.__name__}.__torch_dispatch__: Lamina has no dispatcher below its functions",
-            "write __torch_function__, which answers calls of them",
+            f"{cls.__name__}.__torch_dispatch__: only tensors without memory of their own ask their class below "
+            "gradients",
+            f"make it by lamina.Tensor._make_wrapper_subclass({cls.__name__}, shape, dtype=…), and hold what it "
+            "wraps; or write __torch_function__, which answers calls of functions",
         )
     made = new(cls)
     made._data, made._meta, made._edge = x._data, x._meta, x._edge

@@ -87,6 +87,12 @@ class _TensorKind(type):
 
     tensor: type
 
+    def __new__(mcs, name: str, bases: tuple, namespace: dict[str, Any]) -> Any:
+        if any(isinstance(base, _TensorKind) for base in bases):  # a class of the testing modules
+            bases = tuple(b.tensor if isinstance(b, _TensorKind) else b for b in bases)
+            return type(bases[0])(name, bases, namespace)
+        return super().__new__(mcs, name, bases, namespace)
+
     def __instancecheck__(cls, x: object) -> bool:
         return isinstance(x, cls.tensor)
 

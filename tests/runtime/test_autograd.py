@@ -358,7 +358,9 @@ def test_a_custom_function_with_the_wrong_number_of_gradients():
         def backward(ctx, g):
             return g
 
-    with pytest.raises(GradError, match="incorrect number of gradients .expected 2, got 1.: one for each argument"):
+    with pytest.raises(
+        GradError, match="incorrect number of gradients .expected 2, got 1.: one for each argument"
+    ):
         Wrong.apply(leaf(1.0), leaf(2.0)).backward()
 
 

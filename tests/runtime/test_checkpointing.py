@@ -49,6 +49,7 @@ def test_nothing_of_the_forward_is_kept_and_it_runs_again_once(reentrant):
         return {"y": pair[0].exp() * scale, "n": pair[0].shape, "z": [pair[1] * 2]}
 
     x, w = lamina.ones(3, requires_grad=True), lamina.tensor(2.0, requires_grad=True)
+
     def call(part, pair):
         if reentrant:  # which takes no keyword arguments
             return checkpoint(lambda pair: part(pair, scale=w), pair, use_reentrant=True)
@@ -117,10 +118,15 @@ def test_what_differs_the_second_time_is_told():
 
     with pytest.raises(CheckpointError, match=r"different number of tensors.*\n  first: 2\n  again: 1"):
         changing(lambda x: x.sin().exp(), lambda x: x.sin())()
-    with pytest.raises(CheckpointError, match=r"different metadata.*\n  tensor 1: f32\[3\], then f32\[2\](.|\n)*debug"):
+    with pytest.raises(
+        CheckpointError, match=r"different metadata.*\n  tensor 1: f32\[3\], then f32\[2\](.|\n)*debug"
+    ):
         changing(lambda x: x.sin().sin(), lambda x: x.sin()[:2].sin())()
     changing(lambda x: x.sin(), lambda x: x.sin().exp())()  # it stops before
-    with set_checkpoint_early_stop(False), pytest.raises(CheckpointError, match="trying to save more tensors"):
+    with (
+        set_checkpoint_early_stop(False),
+        pytest.raises(CheckpointError, match="trying to save more tensors"),
+    ):
         changing(lambda x: x.sin(), lambda x: x.sin().exp())()
     x = lamina.ones(3, requires_grad=True) * 1
     y = checkpoint(lamina.sin, x, use_reentrant=False)
