@@ -19,6 +19,8 @@ from ..ir.op import REGISTRY, Op, Rule
 from ..ir.shapes import fitting
 from ..ir.stretch import stretched
 from ..ir.types import CPU, Type, type_of
+from .below import WRAPPED
+from .below import kernel as kernel_below
 from .kernels import Gradients, choose, choose_backward, earn_gradients
 from .meta import META, on_cpu, place_of
 from .meta import kernel as kernel_of_nothing
@@ -79,14 +81,20 @@ class Plan:
 
     def __init__(self, op: Op, types: tuple[Type | None, ...], attrs: dict[str, Any]):
         self.op, self.types, self.attrs = op, types, attrs
-        if any([t is not None and t.device is not CPU for t in types]) and place_of(op, types, attrs) == META:
+        place = CPU
+        if any([t is not None and t.device is not CPU for t in types]):
+            wrapped = any([t is not None and t.device is WRAPPED for t in types])
+            place = WRAPPED if wrapped else place_of(op, types, attrs)
+        if place is not CPU and (place is WRAPPED or place == META):
             _, outs = executor(op, tuple(map(on_cpu, types)), attrs)
-            self.outs = tuple([type_of(t.dtype, t.shape, META) for t in outs])
+            self.outs = tuple([type_of(t.dtype, t.shape, place) for t in outs])
             reference = None
         else:
             reference, self.outs = executor(op, tuple(map(on_cpu, types)), attrs)
         self.out = self.outs[0]
-        if self.out.device is CPU or self.out.device.type == "cpu":
+        if place is WRAPPED:
+            self.kernel = kernel_below(op, types, attrs)
+        elif self.out.device is CPU or self.out.device.type == "cpu":
             self.kernel = choose(self, reference)
         elif self.out.device == META:
             self.kernel = kernel_of_nothing(op, self.outs)

@@ -175,7 +175,7 @@ def test_backward_from_a_tensor_without_history_is_refused():
 
 
 def test_only_floats_require_gradients():
-    with pytest.raises(GradError, match="only floating"):
+    with pytest.raises(GradError, match="only Tensors of floating point"):
         lamina.tensor([1, 2], requires_grad=True)
 
 
@@ -358,7 +358,9 @@ def test_a_custom_function_with_the_wrong_number_of_gradients():
         def backward(ctx, g):
             return g
 
-    with pytest.raises(GradError, match="returned 1 gradients for forward's 2 arguments"):
+    with pytest.raises(
+        GradError, match="incorrect number of gradients .expected 2, got 1.: one for each argument"
+    ):
         Wrong.apply(leaf(1.0), leaf(2.0)).backward()
 
 
