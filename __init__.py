@@ -15,6 +15,7 @@ from .facade import (
     linalg,
     nested,
     overrides,
+    profiler,
     random,
     signal,
     sparse,

@@ -74,6 +74,11 @@ def is_floating_point(input: Tensor) -> bool:
     return input.is_floating_point()
 
 
+def is_inference(input: Tensor) -> bool:
+    """Whether the tensor was made under `inference_mode`."""
+    return input.is_inference()
+
+
 def is_complex(input: Tensor) -> bool:
     """Whether the elements are complex."""
     return input.is_complex()
@@ -237,10 +242,10 @@ __all__ = [
     "are_deterministic_algorithms_enabled", "broadcast_shapes", "can_cast", "channels_last",
     "contiguous_format", "detach", "e", "finfo", "get_default_device", "get_device",
     "get_float32_matmul_precision", "iinfo", "inf", "is_complex",
-    "is_deterministic_algorithms_warn_only_enabled", "is_floating_point", "is_nonzero", "is_storage",
-    "jagged", "layout", "nan", "newaxis", "numel", "pi", "preserve_format", "promote_types", "result_type",
-    "set_default_device", "set_default_tensor_type", "set_float32_matmul_precision", "sparse_coo",
-    "sparse_csc", "sparse_csr", "strided", "use_deterministic_algorithms",
+    "is_deterministic_algorithms_warn_only_enabled", "is_floating_point", "is_inference", "is_nonzero",
+    "is_storage", "jagged", "layout", "nan", "newaxis", "numel", "pi", "preserve_format", "promote_types",
+    "result_type", "set_default_device", "set_default_tensor_type", "set_float32_matmul_precision",
+    "sparse_coo", "sparse_csc", "sparse_csr", "strided", "use_deterministic_algorithms",
 ]  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from ..ir.errors import ArgumentError, DTypeError, LaminaError
 from ..ir.op import Op
 from ..ir.shapes import number_dtype, result_dtype
 from ..ir.types import CPU, Type, type_of
-from . import modes
+from . import below, modes
 from .autocasting import recast
 from .compound import NoArray, served
 from .graph import Light, Port, Saving
@@ -33,7 +33,7 @@ from .places import USERS, here, spell
 from .plan import LIMIT, Plan, described, memo, remember
 from .refusal import flags_of, given, require_flags, told, writer_of_out
 from .return_types import return_type
-from .storage import Literal, Storage
+from .storage import Inferred, Literal, Storage
 from .tensor import Tensor, tensor_of, wrap
 
 new = object.__new__
@@ -183,6 +183,15 @@ def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str,
             del mine
 
 
+def _arrays_of(op: Op, operands: tuple, attrs: dict[str, Any]) -> tuple:
+    """What the op's kernel makes of plain tensors, hidden outputs too: for __torch_dispatch__."""
+    plan = plan_for(op, operands, attrs)
+    found = plan.kernel(*[None if x is None else x._data for x in operands])
+    return found if type(found) is tuple else (found,)
+
+
+below.runs.append(_arrays_of)
+below._dtypes.append(from_numpy_dtype)
 _flags: dict[Op, tuple] = {}  # the arguments of an op that are True or False
 _SETTLED = frozenset((int, float, bool, str, type(None), DType))
 
@@ -225,6 +234,8 @@ def run(op: Op, plan: Plan, operands: tuple) -> Any:
     out._data = arrays[0] if type(arrays) is tuple else arrays
     out._meta = plan.out
     out._storage = out._view = out._edge = None
+    if not records and modes.CHANGED and modes.local.inference:
+        out._storage = Inferred()
     if records:
         for x in operands:
             if x is not None and (x._edge if x._view is None else x._node) is not None:
@@ -268,6 +279,10 @@ def finished(op: Op, plan: Plan, operands: tuple, arrays: tuple) -> Any:
             make_view(outputs[0], operands[0], plan.link)
         elif not op.traits.copies:
             op.reference(base, **plan.attrs)  # says why it can't be a view
+    if modes.CHANGED and modes.local.inference:
+        for x in outputs:
+            if x._storage is None:
+                x._storage = Inferred()
     if not modes.CHANGED or modes.local.records:
         for x in operands:
             if x is not None and (x._edge if x._view is None else x._node) is not None:

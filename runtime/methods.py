@@ -357,13 +357,15 @@ def _index(self: Tensor) -> int:
 
 
 def _numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
-    """The values as an array that shares this tensor's memory.  Raises GradError if it requires gradients.
+    """The values as an array that shares this tensor's memory.  Raises GradError if it requires gradients, but
+    under no_grad().
 
     force: a copy-free detached array even then.
     """
-    if self._node is not None and not force:
+    if self._node is not None and not force and modes.is_grad_enabled():
         raise GradError(
-            "numpy(): the tensor requires gradients, which an array can't follow", "use x.detach().numpy()"
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.",
+            "an array can't follow gradients: use x.detach().numpy()",
         )
     if type(self._data) is NoValues:
         raise NoValuesError("numpy(): a tensor on the meta device has no values", f"tensor: {self._meta}")
@@ -628,7 +630,10 @@ def _register_after(self: Tensor, hook: Callable) -> Handle:
     """Call `hook(tensor)` after a gradient was added into this leaf's `.grad`."""
     node = self._node
     if node is None or not self.is_leaf:
-        raise GradError("register_post_accumulate_grad_hook: the tensor is no leaf that requires gradients")
+        raise GradError(
+            "post accumulate grad hooks cannot be registered on non-leaf tensors, nor on those that require none",
+            f"tensor: {self._meta}",
+        )
     if node.after is None:
         node.after = []
     node.after.append(hook)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +29,7 @@ WITHIN: set[weakref.ref[_Token]] = set()
 
 ORDINARY: dict[str, Any] = {
     "grad": True, "inference": False, "hook": None, "notice": None, "caller": None, "anomaly": False,
-    "within": None, "levels": (), "autocast": None, "autocast_dtype": None,
+    "multithreading": True, "within": None, "levels": (), "autocast": None, "autocast_dtype": None,
     "packing": None, "unpacked": None, "functions": (), "unanswered": False, "device": None,
 }  # fmt: skip
 _WATCHING = ("hook", "anomaly", "levels", "autocast", "packing", "functions")
@@ -60,6 +61,8 @@ class _Local(threading.local):
     unpacked: why none may be opened, a text.
     functions: the open modes that answer calls of functions, the innermost last (overriding.py).
     device: where new tensors are made, if not on the CPU.
+    multithreading: what `set_multithreading_enabled` was told, which changes nothing: a backward runs on the
+    thread that asks for it.
     unanswered: classes derived from Tensor answer no calls.
     levels: the open function transforms that wrap tensors, the innermost last (see levels.py).
     What follows from these: records, whether gradients are recorded; watched, whether an op is more to this
@@ -81,6 +84,7 @@ class _Local(threading.local):
     functions: tuple = ()
     unanswered: bool = False
     device: Any = None
+    multithreading = True
     records = True
     watched = False
 
@@ -257,6 +261,12 @@ class _Mode:
         return type(self)()
 
     def __call__(self, function: Callable) -> Callable:
+        if inspect.isclass(function):
+            warnings.warn(
+                "Decorating classes is deprecated: only their construction runs in the block; decorate methods",
+                FutureWarning,
+                stacklevel=2,
+            )
         if inspect.isgeneratorfunction(function):
 
             @functools.wraps(function)
@@ -332,6 +342,17 @@ class set_grad_enabled(_Mode):
     def __call__(self, function: Callable) -> Callable:
         update(**self._before)  # as a decorator it changes nothing where it stands
         return super().__call__(function)
+
+
+class set_multithreading_enabled(set_grad_enabled):
+    """Say whether backward may use several threads, from here on, or for a `with` block: it uses none."""
+
+    _what = "multithreading"
+
+
+def is_multithreading_enabled() -> bool:
+    """What `set_multithreading_enabled` was told last."""
+    return local.multithreading
 
 
 class inference_mode(_Mode):

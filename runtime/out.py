@@ -22,6 +22,7 @@ from . import modes
 from .changes import advance_objects
 from .history import storage_of
 from .inplace import check_writable, write
+from .levels import Transformed
 from .memory_view import memory_of
 from .meta import array as nothing
 from .ops import publish
@@ -40,6 +41,15 @@ def into(name: str, function: Callable, args: tuple, kwargs: dict[str, Any], out
     for target in targets:
         if not isinstance(target, Tensor):
             raise ArgumentError(f"{name}(out=…): takes tensors, not {type(target).__name__}")
+    if (
+        modes.CHANGED
+        and modes.local.levels
+        and any(isinstance(x, Transformed) for x in (*args, *kwargs.values(), *targets))
+    ):
+        raise GradError(
+            f"{name}(out=…): the out= function does not support tensors that a transform wraps",
+            f"write y = {name}(…)",
+        )
     if (not modes.CHANGED or modes.is_grad_enabled()) and any(map(_wants, (args, kwargs.values(), targets))):
         raise GradError(
             f"{name}(out=…): results that are written into a tensor have no gradient, and one is wanted",
@@ -131,6 +141,7 @@ def resize(x: Tensor, shape: tuple[int, ...]) -> None:
             x._storage = Storage()
         x._data = data.reshape(shape)
     store.written(("resize_", here()))
+    storage_of(x).version = store.version  # whoever saved it sees the write
     x._meta, x._view = type_of(x._meta.dtype, shape, x._meta.device), None
     if x._meta.device is not CPU:
         x._data = nothing(x._meta)

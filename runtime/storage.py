@@ -54,6 +54,10 @@ class Literal(Storage):
     number: object = None
 
 
+class Inferred(Storage):
+    """That of a tensor made under `inference_mode`."""
+
+
 class Apart(Storage):
     """That of `x.data`: a second count for the same memory, whose writes `of`, the first, doesn't see."""
 

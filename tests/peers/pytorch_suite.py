@@ -52,9 +52,10 @@ def loaded(path: Path, on: str) -> dict[str, unittest.TestCase]:
     sys.argv = [str(path)]
     os.environ["PYTORCH_PRINT_REPRO_ON_FAILURE"] = "0"
     if on == "lamina":
-        from pytorch_substitute import substitute
+        from pytorch_substitute import name_absent, substitute
 
         substitute()
+        name_absent(path)
     name = ".".join(path.with_suffix("").parts[len(tests_folder(path).parts) :])
     module = importlib.import_module(name) if "." not in name else _by_path(path)
     suite = unittest.defaultTestLoader.loadTestsFromModule(module)

@@ -45,7 +45,7 @@ def test_under_create_graph_it_goes_on():
 def test_what_does_not_depend_is_zero_or_refused():
     x = lamina.ones(2)
     assert A.jacobian(lambda x: lamina.ones(3), x).tolist() == [[0, 0]] * 3
-    with pytest.raises(GradError, match="do not depend on input 0"):
+    with pytest.raises(GradError, match="Output 0 of the user-provided function does not require"):
         A.jacobian(lambda x: lamina.ones(3), x, strict=True)
     with pytest.raises(GradError, match="must return one number"):
         A.hessian(lambda x: x * 2, x)

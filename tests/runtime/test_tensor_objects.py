@@ -34,12 +34,14 @@ def test_results_have_the_class_and_plain_tensors_stay_plain():
 
 
 def test_classes_with_a_dispatcher_are_refused():
-    with pytest.raises(lamina.ArgumentError, match="__torch_dispatch__"):
+    class Wrapper(lamina.Tensor):  # may stand: nobody asks it for anything yet
+        @classmethod
+        def __torch_dispatch__(cls, *args):
+            pass
 
-        class Wrapper(lamina.Tensor):
-            @classmethod
-            def __torch_dispatch__(cls, *args):
-                pass
+    for make in (Wrapper, lamina.ones(2).as_subclass, Wrapper._make_subclass):
+        with pytest.raises(lamina.ArgumentError, match="__torch_dispatch__: only tensors without memory"):
+            make(*{Wrapper: (2,), Wrapper._make_subclass: (Wrapper, lamina.ones(2))}.get(make, (Wrapper,)))
 
 
 def test_a_duck_array_is_met_by_the_function_that_was_called():
