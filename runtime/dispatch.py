@@ -21,9 +21,8 @@ from ..ir.errors import ArgumentError, DTypeError, LaminaError
 from ..ir.op import Op
 from ..ir.shapes import number_dtype, result_dtype
 from ..ir.types import CPU, Type, type_of
-from . import modes
+from . import below, modes
 from .autocasting import recast
-from . import below
 from .compound import NoArray, served
 from .graph import Light, Port, Saving
 from .history import make_view, record

@@ -18,8 +18,8 @@ from ..ir.op import REGISTRY, Op
 from ..ir.types import Type
 from ..ir.views import MAPS
 from . import below, modes
-from .changes import advance_objects
 from .below import Asked
+from .changes import advance_objects
 from .compound import NoArray, written
 from .dispatch import describe, general, known_plan, lifted, plan_for, refuse
 from .graph import Edge, Leaf, Node, Port

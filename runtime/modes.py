@@ -262,7 +262,7 @@ class _Mode:
     def __call__(self, function: Callable) -> Callable:
         if inspect.isclass(function):
             warnings.warn(
-                "Decorating classes is deprecated: only their construction runs in the block; decorate methods",
+                "Decorating classes is deprecated: only their construction runs so; decorate methods",
                 FutureWarning,
                 stacklevel=2,
             )

@@ -19,9 +19,9 @@ from ..ir.op import REGISTRY, Op, Rule
 from ..ir.shapes import fitting
 from ..ir.stretch import stretched
 from ..ir.types import CPU, Type, type_of
-from .kernels import Gradients, choose, choose_backward
 from .below import WRAPPED
 from .below import kernel as kernel_below
+from .kernels import Gradients, choose, choose_backward
 from .meta import META, on_cpu, place_of
 from .meta import kernel as kernel_of_nothing
 

@@ -2,9 +2,9 @@
 
 While the part runs, hooks on saved tensors hand each node a `Place` in a list instead of a tensor.  The first
 place that backward opens runs the part again, with hooks that fill all places in the same order; it stops at
-the last one.  Histories are those of the first run, so gradients of every order, hooks on nodes, `grad` inside
-of the part and checkpoints within checkpoints all work.  An inner checkpoint keeps its arguments by the hooks
-of the outer one, so they are dropped with the rest.
+the last one.  Histories are those of the first run, so gradients of every order, hooks on nodes, `grad`
+inside of the part and checkpoints within checkpoints all work.  An inner checkpoint keeps its arguments by
+the hooks of the outer one, so they are dropped with the rest.
 Source: Chen et al., Training deep nets with sublinear memory cost, 2016.
 """
 
@@ -53,11 +53,12 @@ class Kept:
     def __init__(self, x: Tensor):
         self.asks = x._node is not None
         self.packed = modes.local.packing is not None
-        self.held = Packed(x, x._meta, True) if self.packed else x
+        self.held: Any = Packed(x, x._meta, True) if self.packed else x
         self.version = None if x._storage is None else x._storage.version
 
     def opened(self) -> Tensor:
-        """The tensor again, as a leaf if it had a history.  Raises InplaceError where it was written since."""
+        """The tensor again, as a leaf if it had a history.  Raises InplaceError where it was written."""
+        x: Tensor
         if self.packed:
             x = self.held.opened()
         else:
@@ -97,8 +98,8 @@ class Casting(modes._Mode):
 class Frame:
     """One call of a checkpoint.
 
-    places: weakly, in the order they were saved.  made: the tensors of the run that goes on or was the last, by
-    the number of their place; each leaves as it is asked for.  walk: the backward that they were made for.
+    places: weakly, in the order they were saved.  made: the tensors of the run that goes on or was the last,
+    by the number of their place; each leaves as it is asked for.  walk: the backward that they were made for.
     """
 
     def __init__(
@@ -135,8 +136,8 @@ class Frame:
             if place.number < self.reached:
                 raise CheckpointError(
                     f"{PREFIX}Unpack is being triggered for a tensor that was already unpacked once",
-                    "what is made anew is dropped as it is used: pass retain_graph=True and go back again, or "
-                    "keep what ctx.saved_tensors gave",
+                    "what is made anew is dropped as it is used: pass retain_graph=True and go back again, "
+                    "or keep what ctx.saved_tensors gave",
                 )
             self._run_again()  # it was saved after those that were made anew, as by `grad` inside of the part
         return self.made.pop(place.number)
@@ -196,8 +197,8 @@ class Frame:
             return
         told = [*wrong[:8]]
         if self.debug:
-            told.append("You are seeing this error because you passed `debug=True` to checkpoint: the tensors are "
-                        "counted in the order that ops save them")  # fmt: skip
+            told.append("You are seeing this error because you passed `debug=True` to checkpoint: the "
+                        "tensors are counted in the order that ops save them")  # fmt: skip
         raise CheckpointError(
             f"{PREFIX}Recomputed values for the following tensors have different metadata than during the "
             "forward pass.",
