@@ -11,7 +11,6 @@ Source: Chen et al., Training deep nets with sublinear memory cost, 2016.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable
 from typing import Any
 from weakref import ref
@@ -106,8 +105,9 @@ class Frame:
         self, run: Callable[[], Any], again: Any, early_stop: bool, check: bool, debug: bool, preserve: bool
     ):
         self.run, self.again, self.check = run, again, check
-        self.early_stop = _switches.early[-1] if _switches.early else early_stop
-        self.debug = _switches.debug[-1] if _switches.debug else debug
+        told = modes.local
+        self.early_stop = early_stop if told.early_stop is None else told.early_stop
+        self.debug = debug if told.recompute_debug is None else told.recompute_debug
         self.reached = 0
         self.state = get_rng_state() if preserve else None
         self.casting = Casting()
@@ -206,45 +206,21 @@ class Frame:
         )
 
 
-class _Switches(threading.local):
-    """What the open blocks of a thread override."""
-
-    def __init__(self) -> None:
-        self.early: list[bool] = []
-        self.debug: list[bool] = []
-
-
-_switches = _Switches()
-
-
-class _Told:
-    """A block in which a switch overrides what checkpoints are told."""
-
-    switch: str
-
-    def __init__(self, enable: bool):
-        self._enable = enable
-
-    def __enter__(self) -> None:
-        getattr(_switches, self.switch).append(self._enable)
-
-    def __exit__(self, *_: object) -> None:
-        getattr(_switches, self.switch).pop()
-
-
-class set_checkpoint_early_stop(_Told):
+class set_checkpoint_early_stop(modes._Mode):
     """Whether checkpoints that are made in this block stop their second run as soon as all is there."""
 
-    switch = "early"
+    def __init__(self, enable: bool):
+        self._changes = {"early_stop": bool(enable)}
+
+    def clone(self) -> modes._Mode:
+        return type(self)(*self._changes.values())
 
 
-class set_checkpoint_debug_enabled(_Told):
+class set_checkpoint_debug_enabled(set_checkpoint_early_stop):
     """Whether checkpoints that are made in this block say more where their second run differs."""
 
-    switch = "debug"
-
-    def __init__(self, enabled: bool):
-        super().__init__(enabled)
+    def __init__(self, enabled: bool | None):
+        self._changes = {"recompute_debug": enabled}
 
 
 def recomputed(
