@@ -39,7 +39,7 @@ from .tensor import Tensor, tensor_of, wrap
 new = object.__new__
 NUMBERS = (bool, int, float, complex, np.generic)
 EAGER: dict[Op, Callable] = {}
-# By the name of an op with one operand: what a call may be instead, from its arguments; None where it isn't.
+# By an op's name: what a call may be instead, from its first operand and its arguments; None where it isn't.
 INSTEAD: dict[str, Callable[[Tensor, tuple, dict], Any]] = {}
 
 
@@ -86,6 +86,8 @@ def lifted(op: Op, operands: Sequence[Any]) -> tuple[Any, ...]:
             kind = type_of(result_dtype(*kinds), kind.shape, kind.device)
         except DTypeError:  # types that don't promote: one is an index, a mask, or what is written over
             pass
+    if op.number is not None and kind is not None and isinstance(operands[1], NUMBERS):
+        op.number(kind, operands[1])
     found: list[Tensor | None] = []
     for i, x in enumerate(operands):
         if isinstance(x, Tensor):
@@ -133,9 +135,12 @@ def refuse(error: Exception, op: Op, operands: Iterable[Any], attrs: dict[str, A
     names = (*op.operands, *[f"{op.operands[-1]}[{n}]" for n in range(99)]) if op.variadic else op.operands
     arguments = dict(zip(names, operands, strict=False)) | attrs
     mine = told(error, op.name, arguments)
-    if mine is None:
-        raise error
-    raise mine[0] from mine[1]
+    try:
+        if mine is None:
+            raise error
+        raise mine[0] from mine[1]
+    finally:
+        del error, mine  # this frame stands in their traceback: they would hold themselves, and the operands
 
 
 def instead(error: Exception, op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
@@ -170,9 +175,12 @@ def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str,
             if known is not None:
                 raise known from None
         mine = told(error, op.name, given(op.bind, args, kwargs))
-        if mine is None:
-            raise
-        raise mine[0] from mine[1]
+        try:
+            if mine is None:
+                raise
+            raise mine[0] from mine[1]
+        finally:
+            del mine
 
 
 def _arrays_of(op: Op, operands: tuple, attrs: dict[str, Any]) -> tuple:
@@ -307,6 +315,7 @@ def binary(op: Op) -> Callable:
     mixed: dict[tuple[Type, Type], Plan] = memo()
     wants = tuple(r.arrays if r else None for r in op.rules) or (None, None)
     first, second = op.operands
+    number = op.number
     saves_none = wants == ((), ())
     crossed = wants == ((second,), (first,))  # each gradient looks at the other operand, as that of mul
 
@@ -317,6 +326,8 @@ def binary(op: Op) -> Callable:
             if OPEN and (found := answered(eager(op), (input, other), {})) is not UNSERVED:
                 return found
             if type(other) in (float, int) and isinstance(input, Tensor):
+                if number is not None:
+                    number(input._meta, other)
                 known = input._meta.scalars.get(other)
                 other = known if known is not None else lift(input._meta, other)
             elif not isinstance(input, Tensor) or not isinstance(other, Tensor):
@@ -684,6 +695,8 @@ def general(op: Op, act: Callable[[Op, Plan, tuple], Any] = run) -> Callable:
 
     def miss(key, args, kwargs):
         if (found := met(asked(), args, kwargs)) is not UNSERVED:
+            return found
+        if op.name in INSTEAD and args and (found := INSTEAD[op.name](args[0], args[1:], kwargs)) is not None:
             return found
         operands, attrs = bound(op, args, kwargs)
         if not all([x is None or isinstance(x, Tensor) for x in operands]):

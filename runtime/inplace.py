@@ -52,6 +52,8 @@ def check_writable(x: Tensor, name: str, gradients: bool) -> None:
     if isinstance(data, NoValues):
         return
     windows = x._view is not None and any(MAPS[name].overlaps for name, _ in x._view[1])
+    if not data.flags.writeable and x._view is not None and root(x)._data.flags.writeable:
+        data.flags.writeable = True  # below `expand`, whose views NumPy guards
     if not data.flags.writeable or (data.size > 1 and (windows or 0 in data.strides) and _overlaps(data)):
         raise InplaceError(
             f"{name}: several elements of the tensor share one place in memory, or its memory is read-only",
@@ -175,7 +177,7 @@ def _check_fit(op: Op, out: Type, operands: tuple) -> None:
         )
     if not category_at_least(kind.dtype, out.dtype.category):
         raise DTypeError(
-            f"{name}: a result of {out.dtype} can't be written into {kind.dtype}",
+            f"{name}: a result of {out.dtype} can't be cast to {kind.dtype}, the dtype written",
             f"written: {describe(operands[0])}",
             f"write y = {op.name}(…) to get a new tensor",
         )

@@ -177,6 +177,7 @@ def tell(kind: str, *what: Any) -> None:
     kept (tensor, gradient): the `.grad` of a tensor is read or written that is no leaf, or asks for none.
     backward (): history is walked.
     detached (tensor): a tensor without history that shares memory with one that may have it.
+    picked (tensor, part): a view at a place that a tensor tells, of which an op told that it was a copy.
     foreign (what): history that no op record stands for was made.
     refuse (reason): something happened that a recording can't repeat.
     """

@@ -206,8 +206,10 @@ def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
     gs = g if type(g) is list else [g, *plan.unused]
     if plan.small and not create and not modes.is_recording():
         gs = [x._data if isinstance(x, Tensor) else x for x in gs]
-        if plan.rules is not None:
-            hs: Iterable = [
+        if plan.raw_vjp is not None and type(g) is not list:  # else of hidden outputs, too
+            hs: Iterable = plan.raw_vjp(n.saved, tuple(gs), plan.attrs, tuple(needs))
+        elif plan.rules is not None:
+            hs = [
                 rule(gs[0], n.saved) if need else None for rule, need in zip(plan.rules, needs, strict=True)
             ]
         else:

@@ -177,8 +177,10 @@ class Tensor:
     def storage_offset(self) -> int:
         """Elements between the start of the storage and this tensor's first element."""
         root = self._view[0]._data if self._view else self._data
+        if self._storage is not None and self._storage.memory is not None:
+            root = self._storage.memory
         start, mine = (a.__array_interface__["data"][0] for a in (root, self._data))
-        return (mine - start) // root.itemsize
+        return (mine - start) // self._meta.dtype.itemsize
 
     def get_device(self) -> int:
         """The number of the device: -1, as the CPU has none."""
