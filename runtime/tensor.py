@@ -239,7 +239,8 @@ class Tensor:
             if node is None:
                 if not self._meta.dtype.inexact:
                     raise GradError(
-                        f"only Tensors of floating point and complex dtype can require gradients, not {self._meta}"
+                        "only Tensors of floating point and complex dtype can require gradients, not "
+                        f"{self._meta}"
                     )
                 node = self._node = getattr(self, "_resting", None) or leaf(self)
                 node.kind = self._meta
@@ -455,10 +456,10 @@ def retyped(x: Tensor, cls: type) -> Any:
         return x
     if cls._dispatches:  # type: ignore[attr-defined]
         raise ArgumentError(
-            f"{cls.__name__}.__torch_dispatch__: only tensors without memory of their own ask their class below "
-            "gradients",
-            f"make it by lamina.Tensor._make_wrapper_subclass({cls.__name__}, shape, dtype=…), and hold what it "
-            "wraps; or write __torch_function__, which answers calls of functions",
+            f"{cls.__name__}.__torch_dispatch__: only tensors without memory of their own ask their class "
+            "below gradients",
+            f"make it by lamina.Tensor._make_wrapper_subclass({cls.__name__}, shape, dtype=…), and hold what "
+            "it wraps; or write __torch_function__, which answers calls of functions",
         )
     made = new(cls)
     made._data, made._meta, made._edge = x._data, x._meta, x._edge
