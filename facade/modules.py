@@ -10,6 +10,7 @@ from ..distributions import parameters
 from . import (
     _C,
     amp,
+    annotations,
     backends,
     compiler,
     cpu,
@@ -81,6 +82,7 @@ MODULES: dict[str, ModuleType] = {
     "sparse": sparse,
     "signal.windows": windows,
     "special": special,
+    "types": annotations,
     "utils": utils,
     "utils._pytree": utils._pytree,
     "utils.checkpoint": utils.checkpoint,

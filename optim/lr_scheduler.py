@@ -12,6 +12,9 @@ from ..ir.errors import ArgumentError, ArgumentValueError
 from .cycles import CyclicLR, OneCycleLR
 from .optimizer import Optimizer
 from .schedule import (
+    EPOCH_DEPRECATION_WARNING as EPOCH_DEPRECATION_WARNING,  # asked for here
+)
+from .schedule import (
     Curve,
     LRScheduler,
     attributes,

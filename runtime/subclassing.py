@@ -113,11 +113,6 @@ def _init_subclass(cls: type, **kwargs: Any) -> None:
     super(Tensor, cls).__init_subclass__(**kwargs)  # type: ignore[misc]
     if cls.__module__.startswith("lamina."):
         return
-    if "__torch_dispatch__" in vars(cls) and vars(cls)["__torch_dispatch__"] is not None:
-        raise ArgumentError(
-            f"{cls.__name__}.__torch_dispatch__: Lamina has no dispatcher below its functions",
-            "write __torch_function__, which answers calls of them",
-        )
     if not overrides(cls):
         return
     if "classes" not in OPEN:

@@ -429,9 +429,17 @@ def _restore_parameter(data: Tensor, requires_grad: bool, cls: type = Parameter)
 
 
 def retyped(x: Tensor, cls: type) -> Any:
-    """The same memory and history as a tensor of another class; `x` itself where it is of that already."""
+    """The same memory and history as a tensor of another class; `x` itself where it is of that already.
+
+    Raises ArgumentError for a class that answers below Lamina's functions.
+    """
     if type(x) is cls:
         return x
+    if getattr(cls, "__torch_dispatch__", None) is not None:
+        raise ArgumentError(
+            f"{cls.__name__}.__torch_dispatch__: Lamina has no dispatcher below its functions",
+            "write __torch_function__, which answers calls of them",
+        )
     made = new(cls)
     made._data, made._meta, made._edge = x._data, x._meta, x._edge
     made._storage, made._view = x._storage, x._view

@@ -55,10 +55,29 @@ def loaded(path: Path, on: str) -> dict[str, unittest.TestCase]:
         from pytorch_substitute import substitute
 
         substitute()
+    else:
+        import torch._dynamo  # takes long, and the first test would ask for it
+    _give_back_names()
     name = ".".join(path.with_suffix("").parts[len(tests_folder(path).parts) :])
     module = importlib.import_module(name) if "." not in name else _by_path(path)
     suite = unittest.defaultTestLoader.loadTestsFromModule(module)
     return {"::".join(test.id().rsplit(".", 2)[1:]): test for test in _flat(suite)}
+
+
+def _give_back_names() -> None:
+    """Let older test files import what newer tools have not: switches of other devices, and a list."""
+    cuda, mkldnn, modules = (
+        importlib.import_module(f"torch.testing._internal.common_{name}") for name in ("cuda", "mkldnn", "nn")
+    )
+    gone = {
+        (cuda, "tf32_is_not_fp32"): lambda: False,
+        (mkldnn, "bf32_on_and_off"): lambda *_: lambda test: test,
+    }
+    if hasattr(modules, "get_new_module_tests"):
+        gone[modules, "new_module_tests"] = modules.get_new_module_tests()
+    for (module, name), value in gone.items():
+        if not hasattr(module, name):
+            setattr(module, name, value)
 
 
 def tests_folder(path: Path) -> Path:

@@ -34,12 +34,15 @@ def test_results_have_the_class_and_plain_tensors_stay_plain():
 
 
 def test_classes_with_a_dispatcher_are_refused():
-    with pytest.raises(lamina.ArgumentError, match="__torch_dispatch__"):
+    class Wrapper(lamina.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, *args):
+            pass
 
-        class Wrapper(lamina.Tensor):
-            @classmethod
-            def __torch_dispatch__(cls, *args):
-                pass
+    x = lamina.ones(2)
+    for make in (Wrapper, lambda x: x.as_subclass(Wrapper), lambda x: x._make_subclass(Wrapper, x)):
+        with pytest.raises(lamina.ArgumentError, match="__torch_dispatch__"):
+            make(x)
 
 
 def test_a_duck_array_is_met_by_the_function_that_was_called():
