@@ -37,6 +37,8 @@ from pytorch_results import run_of, write
 
 HERE = Path(__file__).resolve().parent
 PASSED, SKIPPED = "pass", "skip"
+# Tests of PyTorch's inside: its second implementations in Python, how it chooses among its convolutions.
+INSIDE = re.compile(r"::test_\w+?__refs_|::test_conv_backend_")
 RUN = "@"  # beside the outcomes: what ran, and when
 
 
@@ -330,6 +332,7 @@ def main() -> None:
     for file in options.files:
         path = (options.tests / file).resolve()
         theirs = on_pytorch(path, options.seconds)
+        theirs = {name: o for name, o in theirs.items() if not INSIDE.search(name)}
         if options.only:
             theirs = {name: o for name, o in theirs.items() if re.search(options.only, name)}
         wanted = {name for name, o in theirs.items() if o[0] == PASSED}
