@@ -99,8 +99,8 @@ def _extremes(name: str, nothing: Callable, several: bool) -> Callable:
 def _products(x: Tensor, dims: tuple[int, ...], keepdim: bool, dtype: DType) -> Tensor:
     """The product over several dimensions, of which `prod` takes one."""
     places = [d + x.ndim if -x.ndim <= d < 0 else d for d in dims]
-    if not x.ndim:
-        return ops.prod(x, dims[0], dtype=dtype) if dims else ops.prod(x, dtype=dtype)
+    if not x.ndim and len({*places} - {-1, 0}) == 0 and len(places) < 2:
+        return ops.prod(x, dtype=dtype)
     if len({*places}) < len(places):
         raise ShapeError(f"masked.prod: a dim appears multiple times in the list of dims {list(dims)}")
     for d in sorted(places, reverse=True):
@@ -127,7 +127,9 @@ def logsumexp(
     mask: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """The logarithm of the sum of exponentials, in `input`'s dtype or `dtype`; -inf for no element."""
-    x = _filled("masked.logsumexp", input, dtype, mask, lambda kind: -math.inf if kind.is_complex else _least(kind))
+    x = _filled(
+        "masked.logsumexp", input, dtype, mask, lambda kind: -math.inf if kind.is_complex else _least(kind)
+    )
     return ops.logsumexp(x, _dims(dim, x), bool(keepdim)).to(x.dtype)
 
 
@@ -176,9 +178,7 @@ def std(
     keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """The standard deviation: the root of `var`."""
-    return ops.sqrt(
-        var(input, dim, unbiased, correction=correction, keepdim=keepdim, dtype=dtype, mask=mask)
-    )
+    return ops.sqrt(var(input, dim, unbiased, correction=correction, keepdim=keepdim, dtype=dtype, mask=mask))
 
 
 def median(
@@ -190,6 +190,8 @@ def median(
     Raises ArgumentError where a row of integers has none.
     """
     x = _filled("masked.median", input, dtype, None, 0)
+    if x.is_complex():
+        raise DTypeError("masked.median: complex numbers have no order", "take its parts: x.real, x.imag")
     selected = _mask("masked.median", x, mask)
     if not x.dtype.is_floating_point and not bool(ops.all(ops.any(selected, dim))):
         raise ArgumentError(f"masked.median: no element of a row is selected, and {x.dtype} has no NaN")
@@ -212,9 +214,7 @@ def norm(
 def _along(name: str, nothing: Any) -> Callable:
     op = ops.FUNCTIONS[name]
 
-    def run(
-        input: Tensor, dim: int, *, dtype: DType | None = None, mask: Tensor | None = None
-    ) -> Tensor:
+    def run(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
         x = _filled(f"masked.{name}", input, dtype, mask, nothing)
         if x.dtype is dtypes.bool_:
             raise DTypeError(f"masked.{name}: takes numbers, not bools", "pass dtype=")

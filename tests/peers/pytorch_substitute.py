@@ -326,12 +326,27 @@ def _no(module: ModuleType, name: str) -> Any:
     raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
 
 
+def _names_by_place(parametrize: Any) -> None:
+    """Name tests of memory formats as PyTorch does, whose formats are no strings."""
+    before = parametrize._formatted_str_repr
+
+    def named(self: Any, place: int, name: str, value: Any) -> str:
+        return (
+            f"{name}{place}"
+            if str(value).endswith(("_format", "channels_last", "channels_last_3d"))
+            else before(self, place, name, value)
+        )
+
+    parametrize._formatted_str_repr = named
+
+
 def substitute() -> World:
     """From here on `import torch` gives Lamina, and `torch.testing` PyTorch's own tools over Lamina."""
     world = World()
     sys.meta_path.insert(0, _Finder(world))
     testing = world.module("torch.testing")
     world.module("torch.testing._internal")
+    _names_by_place(world.module("torch.testing._internal.common_utils").parametrize)
     for name, constant in vars(world.theirs("torch")).items():  # a file that names one loads, at least
         if isinstance(constant, world.named) and not hasattr(world.root, name):
             setattr(world.root, name, constant)

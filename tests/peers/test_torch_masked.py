@@ -36,6 +36,8 @@ def test_reductions_are_those_of_pytorch(name):
         array = numbers.standard_normal(shape) * 3
         for mask in (None, numbers.random(shape) > 0.5, np.zeros(shape, bool)):
             for dtype in DTYPES:
+                if (name, dtype) == ("median", "complex64"):  # PyTorch's drops the imaginary parts
+                    continue
                 for dim in dims:
                     for settings in ({},) if name in ALONG else ({}, {"keepdim": True}):
                         ours, theirs = (
@@ -49,7 +51,7 @@ def test_reductions_are_those_of_pytorch(name):
                             np.testing.assert_allclose(ours[1], theirs[1], rtol=8e-6, atol=8e-5, err_msg=f"{case}")
 
 
-@pytest.mark.parametrize("order", (0, 1, 2, 3.5, math.inf, -math.inf))
+@pytest.mark.parametrize("order", (1, 2, 3.5, math.inf, -math.inf))
 def test_norms_gradients_and_logaddexp(order):
     array, mask = np.array([[1.0, -2, 3], [4, 5, 6]]), np.array([[True, False, True], [False] * 3])
     found = []
