@@ -105,4 +105,5 @@ def offer() -> None:
         above = {"distributions": distributions, "nn": nn}.get(parent)
         if above is not None and not hasattr(above, leaf):
             setattr(above, leaf, module)
+    vars(nn.functional).setdefault("grad", nn.grad)  # which is made of its functions
     vars(optim).setdefault("swa_utils", swa_utils)  # it is of optim and nn, which don't know each other

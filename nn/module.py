@@ -458,7 +458,7 @@ class Module(Plain):
     def train(self, mode: bool = True) -> Module:
         """Put this module and all below it into training mode, or into evaluation mode."""
         if not isinstance(mode, bool):
-            raise ArgumentError(f"train(mode): a bool is wanted, not {type(mode).__name__}")
+            raise ArgumentError(f"train(mode): training mode is expected to be boolean; a bool is wanted, not {type(mode).__name__}")
         self.training = mode
         for child in self.children():
             child.train(mode)

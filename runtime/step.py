@@ -72,7 +72,7 @@ def changed(node: Node) -> InplaceError | GradError:
         return GradError(
             "backward through the same history a second time: what it saved was freed by the first",
             f"saved by      {name:<8} {saved_at}",
-            "to go through twice: pass retain_graph=True the first time",
+            "to go through twice: Specify retain_graph=True the first time",
         )
     guards = zip(node.guards[::2], node.guards[1::2], strict=True)
     number, store = next((i, s) for i, (s, v) in enumerate(guards) if s.version != v)

@@ -28,7 +28,7 @@ def _promoted(*types: Type, **_: Any) -> tuple:
 def _several(op: str, tensors: Any) -> tuple:
     if not isinstance(tensors, (tuple, list)):
         raise ArgumentError(
-            f"{op}(tensors): takes a tuple or list of tensors, not {type(tensors).__name__}",
+            f"{op}(): tensors must be tuple of Tensors, not {type(tensors).__name__}",
             f"write {op}([a, b])",
         )
     if not tensors:

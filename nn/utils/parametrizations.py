@@ -112,7 +112,8 @@ class _Orthogonal(Module):
         if not hasattr(self, "base"):
             if self.orthogonal_map != "householder":
                 raise NotImplementedError(
-                    "without use_trivialization, only the map 'householder' can be inverted"
+                    "can't assign to the matrix exponential or the Cayley parametrization without use_trivialization: "
+                    "only the map 'householder' can be inverted"
                 )
             x = _reflections(q)
             return x.mT if wide else x
@@ -161,7 +162,7 @@ def orthogonal(
         orthogonal_map = "matrix_exp" if weight.shape[-2] == weight.shape[-1] else "householder"
     if orthogonal_map not in MAPS:
         raise ArgumentValueError(
-            f"orthogonal(orthogonal_map): {orthogonal_map!r} is none of {', '.join(MAPS)}"
+            f"orthogonal(orthogonal_map): has to be one of {', '.join(MAPS)}, not {orthogonal_map!r}"
         )
     made = _Orthogonal(weight, orthogonal_map, use_trivialization=use_trivialization)
     register_parametrization(module, name, made, unsafe=True)

@@ -11,7 +11,7 @@ from lamina import ArgumentValueError, ShapeError
 from lamina.nn import functional as F
 
 REFUSED = {
-    "conv groups": (lambda: nn.Conv2d(3, 4, 3, groups=2), "groups must be positive and divide the channels"),
+    "conv groups": (lambda: nn.Conv2d(3, 4, 3, groups=2), "groups must be a positive integer and divide the channels"),
     "conv mode": (
         lambda: nn.Conv2d(3, 4, 3, padding_mode="wrap"),
         "padding_mode must be one of zeros, reflect",

@@ -71,9 +71,9 @@ def test_shapes_and_dtypes_are_held():
         def forward(self, x):
             return x.flatten()
 
-    with pytest.raises(ValueError, match="must keep the shape"):
+    with pytest.raises(ValueError, match="may not change the shape"):
         parametrize.register_parametrization(nn.Linear(2, 2), "weight", Flat())
-    with pytest.raises(ValueError, match="no parameter, buffer or parametrized tensor 'x'"):
+    with pytest.raises(ValueError, match="does not have a parameter, buffer or parametrized tensor 'x'"):
         parametrize.register_parametrization(nn.Linear(2, 2), "x", Flat())
 
 
