@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ..ir.errors import ArgumentValueError
+from ..ir.errors import ArgumentValueError, ShapeError
 from ..runtime import Tensor, ops
 from ..runtime import random as draws
 from ..runtime.autocasting import autocasting
@@ -268,7 +268,9 @@ def _drop_channels(
 
 
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Zero whole channels of [N, C, L] or [C, L]."""
+    """Zero whole channels of [N, C, L] or [C, L].  Raises ShapeError."""
+    if input.ndim not in (2, 3):
+        raise ShapeError(f"dropout1d: Expected 2D or 3D input, but received a {input.ndim}D input")
     return _drop_channels("dropout1d", 1, input, p, training, inplace, False)
 
 

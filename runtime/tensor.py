@@ -304,6 +304,8 @@ class Tensor:
         elif value is not None:
             raise GradError("only a leaf that requires grad holds a gradient", f"tensor: {self._meta}")
 
+    _grad = grad  # as some programs spell it
+
     def _tell_of_gradient(self, found: Tensor | None) -> None:
         """Tell a recorder that the gradient is read or written; found: what it is now."""
         if type(self._node) is Leaf:
