@@ -218,7 +218,8 @@ def get_float32_matmul_precision() -> str:
 __all__ = [
     "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor",
     "IntTensor", "LongTensor", "ShortTensor", "are_deterministic_algorithms_enabled", "broadcast_shapes",
-    "can_cast", "channels_last", "channels_last_3d", "contiguous_format", "detach", "e", "finfo", "get_default_device",
+    "can_cast", "channels_last", "channels_last_3d", "contiguous_format", "detach", "e", "finfo",
+    "get_default_device",
     "get_device", "get_float32_matmul_precision", "iinfo", "inf", "is_complex",
     "is_deterministic_algorithms_warn_only_enabled", "is_floating_point", "is_nonzero", "jagged", "layout",
     "nan", "newaxis", "numel", "pi", "preserve_format", "promote_types", "result_type",

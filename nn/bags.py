@@ -210,7 +210,9 @@ def _greatest(rows: Tensor, real: Tensor, bags: Tensor, input: Tensor, count: in
     else:
         of = bags.tolist()
         mine = [[at for at, each in enumerate(of) if each == bag] for bag in range(count)]
-        nothing = rows[:0].sum(0, keepdim=True)  # has rows' history: an empty bag's gradient is zero, not none
+        nothing = rows[:0].sum(
+            0, keepdim=True
+        )  # has rows' history: an empty bag's gradient is zero, not none
         empty = nothing - float("inf")
         found = ops.stack([(rows[at] if at else empty).max(0)[0] for at in mine])
     return ops.where(found == -float("inf"), 0.0, found)

@@ -56,7 +56,9 @@ class _Conv(Module):
         self.dilation = pair(name, "dilation", dilation, n)
         if isinstance(padding, str):
             if padding not in ("same", "valid"):
-                raise ArgumentValueError(f"{name}: Invalid padding string {padding!r}: padding must be ints, 'same' or 'valid'")
+                raise ArgumentValueError(
+                    f"{name}: Invalid padding string {padding!r}: padding must be ints, 'same' or 'valid'"
+                )
             if padding == "same" and any(s != 1 for s in self.stride):
                 raise ArgumentValueError(f"{name}: padding='same' needs a stride of 1, not {self.stride}")
             self.padding: Any = padding

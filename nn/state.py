@@ -158,13 +158,15 @@ def load_own(
             )
         elif not is_lazy(here) and here.shape != value.shape:
             wrong.append(
-                f"size mismatch for {place.key}: copying a param with shape {value._meta} from the state into "
+                f"size mismatch for {place.key}: copying a param with shape {value._meta} from the "
+                "state into "
                 f"{here._meta}"
             )
         else:
             if here.device.type == "meta" != value.device.type and not metadata.get(ASSIGNS):
                 warnings.warn(
-                    f"for {place.key}: copying from a non-meta parameter in the checkpoint to a meta parameter "
+                    f"for {place.key}: copying from a non-meta parameter in the checkpoint to a meta "
+                    "parameter "
                     "changes nothing: load_state_dict(state, assign=True) puts it in its place",
                     UserWarning,
                     stacklevel=2,
@@ -197,9 +199,7 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bo
     named = list(module.named_modules(remove_duplicate=False))
     for path, part in named:
         prefix = path + "." if path else ""
-        metadata = dict(
-            state.metadata.get(path, {}), **({ASSIGNS: True} if assign else {})
-        )
+        metadata = dict(state.metadata.get(path, {}), **({ASSIGNS: True} if assign else {}))
         state.reached = False
         part._load_from_state_dict(state, prefix, metadata, strict, missing, unexpected, wrong)
         if not state.reached:  # a class of the user's that loads by itself, and whose keys only it knows

@@ -358,7 +358,8 @@ class ReduceLROnPlateau(LRScheduler):
             if groups != len(self.min_lrs):  # some were added
                 if self.default_min_lr is None:
                     raise ArgumentValueError(
-                        f"ReduceLROnPlateau: The number of param groups in the optimizer, {groups}, is not that of "
+                        f"ReduceLROnPlateau: The number of param groups in the optimizer, {groups}, "
+                        "is not that of "
                         f"min_lr, {len(self.min_lrs)}",
                         "append to the schedule's min_lrs for each group that is added",
                     )

@@ -150,8 +150,8 @@ def asarray(
 ) -> Tensor:  # fmt: skip
     """`obj` as a tensor without history: over its memory where that can be, unless `copy` is True.
 
-    obj: a tensor, an array, a DLPack capsule or what has `__dlpack__`, a number or nested sequences of them; of
-    another object with the buffer protocol the bytes, as elements of `dtype`, else of the default dtype.
+    obj: a tensor, an array, a DLPack capsule or what has `__dlpack__`, a number or nested sequences of them;
+    of another object with the buffer protocol the bytes, as elements of `dtype`, else of the default dtype.
     requires_grad: the result is a leaf that wants a gradient, or, of a tensor with history, continues that.
     copy: False refuses what has to be copied.  Raises ArgumentError, ArgumentValueError.
     """
@@ -247,17 +247,20 @@ def frombuffer(
         raise ArgumentValueError(f"frombuffer: both buffer length ({size}) and count ({count}) must not be 0")
     if not 0 <= offset < size:
         raise ArgumentValueError(
-            f"frombuffer: offset ({offset} bytes) must be at least 0 and less than the buffer length ({size} bytes)"
+            f"frombuffer: offset ({offset} bytes) must be at least 0 and less than the buffer length "
+            f"({size} bytes)"
         )
     left = size - offset
     if count < 0 and left % each:
         raise ArgumentValueError(
-            f"frombuffer: buffer length ({left} bytes) after offset ({offset} bytes) must be a multiple of an "
+            f"frombuffer: buffer length ({left} bytes) after offset ({offset} bytes) must be a "
+            "multiple of an "
             f"element's {each} bytes"
         )
     if count > 0 and count * each > left:
         raise ArgumentValueError(
-            f"frombuffer: requested buffer length ({count} * {each} bytes) after offset ({offset} bytes) must not "
+            f"frombuffer: requested buffer length ({count} * {each} bytes) after offset ({offset} "
+            "bytes) must not "
             f"exceed the buffer length ({size} bytes)"
         )
     if view.readonly:

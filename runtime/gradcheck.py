@@ -56,7 +56,8 @@ def gradcheck(
 ) -> bool:  # fmt: skip
     """Whether the gradients of `func` at float64 or complex128 `inputs` agree with central differences.
 
-    Warns of inputs in other dtypes.  Raises GradcheckError (or returns False) naming the input, the output and both matrices where they don't.
+    Warns of inputs in other dtypes.  Raises GradcheckError (or returns False) naming the input, the output
+    and both matrices where they don't.
     """
     inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     wanted = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
@@ -65,7 +66,8 @@ def gradcheck(
     for x in wanted:
         if x.dtype not in (dtypes.float64, dtypes.complex128):
             warnings.warn(
-                f"gradcheck: an input is not of double precision but {x.dtype}, whose differences are noise: it "
+                f"gradcheck: an input is not of double precision but {x.dtype}, whose differences are "
+                "noise: it "
                 "may fail where the gradient is right",
                 UserWarning,
                 stacklevel=2,

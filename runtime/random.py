@@ -402,9 +402,7 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator=None) -> Tensor:
     )
 
 
-def random_(
-    self: Tensor, *bounds: int | None, generator=None, **given: Any
-) -> Tensor:
+def random_(self: Tensor, *bounds: int | None, generator=None, **given: Any) -> Tensor:
     """Fill with integers drawn from [from, to); without `to`, up to what the dtype holds exactly.
 
     random_(to) starts at 0, random_(from, None) at `from`.  Raises ArgumentError, ArgumentValueError.
@@ -436,7 +434,8 @@ def random_(
         for which, bound in (("from", low), ("to - 1", to - 1)):
             if abs(bound) > 1 << bits:
                 warnings.warn(
-                    f"random_: {which} is out of bounds [-(2^{bits}), ..., 2^{bits}]: {self.dtype} does not hold "
+                    f"random_: {which} is out of bounds [-(2^{bits}), ..., 2^{bits}]: {self.dtype} "
+                    "does not hold "
                     "every integer between",
                     UserWarning,
                     stacklevel=3,

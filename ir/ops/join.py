@@ -388,7 +388,9 @@ _ALL = slice(None)
 def _limit(x: Any, dim: int, most: int, widths: tuple[int, int], mode: str) -> None:
     if max(widths) > most:
         raise ShapeError(
-            f"pad: mode {mode!r} takes at most {most} places of dimension {dim}, not {max(widths)}"
+            f"pad: Padding size should be less than the corresponding input dimension: mode {mode!r} "
+            "takes at "
+            f"most {most} places of dimension {dim}, not {max(widths)}"
         )
 
 

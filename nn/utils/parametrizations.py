@@ -112,7 +112,8 @@ class _Orthogonal(Module):
         if not hasattr(self, "base"):
             if self.orthogonal_map != "householder":
                 raise NotImplementedError(
-                    "can't assign to the matrix exponential or the Cayley parametrization without use_trivialization: "
+                    "can't assign to the matrix exponential or the Cayley parametrization without "
+                    "use_trivialization: "
                     "only the map 'householder' can be inverted"
                 )
             x = _reflections(q)

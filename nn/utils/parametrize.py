@@ -215,7 +215,8 @@ def register_parametrization(
         return module
     if tensor_name not in module._buffers and tensor_name not in module._parameters:
         raise ArgumentValueError(
-            f"{type(module).__name__} does not have a parameter, buffer or parametrized tensor {tensor_name!r}"
+            f"{type(module).__name__} does not have a parameter, buffer or parametrized tensor "
+            f"{tensor_name!r}"
         )
     made = ParametrizationList([parametrization], getattr(module, tensor_name), unsafe=unsafe)
     delattr(module, tensor_name)
@@ -251,7 +252,8 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
                 original.data = getattr(module, tensor_name).detach()
     elif not leave_parametrized:
         raise ArgumentValueError(
-            f"{tensor_name} is computed from {found.ntensors} tensors: leave_parametrized=False has no original to leave",
+            f"{tensor_name} is computed from {found.ntensors} tensors: leave_parametrized=False has "
+            "no original to leave",
             "remove_parametrizations(..., leave_parametrized=True)",
         )
     else:

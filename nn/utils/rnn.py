@@ -144,7 +144,8 @@ def pad_packed_sequence(
     steps = len(reach) if total_length is None else total_length
     if steps < len(reach):
         raise ArgumentValueError(
-            f"Expected total_length to be at least the length of the longest sequence in input: {steps} < {len(reach)}"
+            "Expected total_length to be at least the length of the longest sequence in input: "
+            f"{steps} < {len(reach)}"
         )
     batch = reach[0]
     lengths = tensor([sum(n > i for n in reach) for i in range(batch)], dtype=int64)
@@ -176,7 +177,8 @@ def pad_sequence(
         )
     if not isinstance(sequences, (Iterable, Tensor)):
         raise ArgumentError(
-            f"pad_sequence: Expected iterable for input sequences, but got arg of type {type(sequences).__name__}"
+            "pad_sequence: Expected iterable for input sequences, but got arg of type "
+            f"{type(sequences).__name__}"
         )
     sequences = list(sequences)
     longest = max(x.shape[0] for x in sequences)

@@ -51,8 +51,8 @@ def test_misfit_lists_everything_and_changes_nothing():
         m.load_state_dict(state)
     assert str(caught.value) == (
         "Sequential.load_state_dict: the state does not fit the module; nothing was loaded\n"
-        "  Missing key(s) in state_dict: \"0.bias\"\n"
-        "  Unexpected key(s) in state_dict: \"3.weight\"\n"
+        '  Missing key(s) in state_dict: "0.bias"\n'
+        '  Unexpected key(s) in state_dict: "3.weight"\n'
         "  1.bias: the state holds no tensor but a list\n"
         "  size mismatch for 2.weight: copying a param with shape f32[3,1] from the state into f32[1,3]"
     )
@@ -75,7 +75,9 @@ def test_load_not_strict_returns_what_had_no_partner():
     assert result.missing_keys == [
         key for key in m.state_dict() if key not in ("0.bias", "1.num_batches_tracked")
     ]
-    with pytest.raises(StateError, match="size mismatch for 0.bias: .* f32\\[2\\] from the state into f32\\[3\\]"):
+    with pytest.raises(
+        StateError, match="size mismatch for 0.bias: .* f32\\[2\\] from the state into f32\\[3\\]"
+    ):
         m.load_state_dict({"0.bias": lamina.ones(2)}, strict=False)
 
 

@@ -28,7 +28,7 @@ def test_clip_grad_norm_scales_only_down():
 
 def test_clip_grad_norm_that_is_not_finite():
     (a,) = with_gradients([float("nan")])
-    with pytest.raises(lamina.GradError, match="the total norm of order 2.0 of the gradients is nan"):
+    with pytest.raises(lamina.GradError, match="The total norm of order 2.0 for gradients is nan"):
         utils.clip_grad_norm_(a, 1.0, error_if_nonfinite=True)
 
 

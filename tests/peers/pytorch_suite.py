@@ -58,7 +58,7 @@ def loaded(path: Path, on: str) -> dict[str, unittest.TestCase]:
 
         substitute()
     else:
-        import torch._dynamo  # takes long, and the first test would ask for it
+        importlib.import_module("torch._dynamo")  # takes long, and the first test would ask for it
     _give_back_names()
     name = ".".join(path.with_suffix("").parts[len(tests_folder(path).parts) :])
     module = importlib.import_module(name) if "." not in name else _by_path(path)

@@ -48,7 +48,9 @@ def test_reductions_are_those_of_pytorch(name):
                         assert ours[0] == theirs[0], case
                         if ours[1] is not None:
                             # at most eight terms are added or multiplied, of numbers below 10
-                            np.testing.assert_allclose(ours[1], theirs[1], rtol=8e-6, atol=8e-5, err_msg=f"{case}")
+                            np.testing.assert_allclose(
+                                ours[1], theirs[1], rtol=8e-6, atol=8e-5, err_msg=f"{case}"
+                            )
 
 
 @pytest.mark.parametrize("order", (1, 2, 3.5, math.inf, -math.inf))

@@ -54,5 +54,7 @@ def test_gradients_and_refusals():
         x = library.ones(1, 1, 4, 4)
         with pytest.raises(ValueError, match="option is restricted to bilinear"):
             library.nn.functional.interpolate(x, (2, 2), mode="nearest", antialias=True)
-        with pytest.raises(NotImplementedError if library is torch else lamina.DTypeError, match="not implemented"):
+        with pytest.raises(
+            NotImplementedError if library is torch else lamina.DTypeError, match="not implemented"
+        ):
             library.nn.functional.interpolate(x.to(library.int16), (2, 2), mode="bilinear")
