@@ -1,7 +1,7 @@
 """Reductions over the elements that a mask selects, as `torch.masked` has them.
 
-`mask` broadcasts to the input; where it is false, an element does not count. `dim` is an int, several, or None
-or () for all. What none was selected for is the reduction's value of nothing: 0, 1, an infinity, or NaN. Of
+`mask` broadcasts to the input; where it is false, an element does not count. `dim` is an int, several, or
+None or () for all. What none was selected for is the reduction's value of nothing: 0, 1, an infinity, or NaN. Of
 normalised and running results, those where the mask is false mean nothing.
 """
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from ml_dtypes import finfo
 
 from ..ir import dtypes
 from ..ir.dtypes import DType
@@ -337,8 +338,12 @@ def uniform_(self: Tensor, from_: float = 0.0, to: float = 1.0, *, generator=Non
     """Fill with numbers drawn uniformly from [from, to)."""
     low = given.pop("from", from_)
     if given or low > to:
-        raise ArgumentValueError(f"uniform_(from, to): from must not be greater than to ({low} > {to})")
+        raise ArgumentValueError(
+            f"uniform_ expects to return a [from, to) range: from must not be greater than to ({low} > {to})"
+        )
     dtype = _floating(self, "uniform_")
+    if to - low > float(finfo(dtype.to_real().numpy).max):
+        raise ArgumentValueError(f"uniform_ expects to-from to be a number of {dtype}, not {to} - {low}")
     least = low * (1 + 1j) if dtype.is_complex else low  # both parts lie between the bounds
     return _fill(
         self, draw("random_uniform", tuple(self.shape), dtype=dtype, generator=generator) * (to - low) + least

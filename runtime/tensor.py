@@ -163,7 +163,7 @@ class Tensor:
 
     def stride(self, dim: int | None = None) -> tuple[int, ...] | int:
         """Steps between neighbours of each dimension (or of `dim`), in elements."""
-        if self._meta.device is not CPU:
+        if self._meta.device is not CPU or not self._data.size:  # NumPy gives 0 to what has no elements
             steps = strides(self._meta)
             return steps if dim is None else steps[self._dim("stride", dim)]
         found = tuple(s // self._data.itemsize for s in self._data.strides)
@@ -232,7 +232,7 @@ class Tensor:
             if node is None:
                 if not self._meta.dtype.inexact:
                     raise GradError(
-                        f"only floating and complex tensors can require gradients, not {self._meta}"
+                        f"only Tensors of floating point and complex dtype can require gradients, not {self._meta}"
                     )
                 node = self._node = getattr(self, "_resting", None) or leaf(self)
                 node.kind = self._meta

@@ -11,7 +11,7 @@ import numpy as np
 from .. import lowering
 from ..dims import same
 from ..dtypes import promote
-from ..errors import ArgumentError, ArgumentValueError, ShapeError
+from ..errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
 from ..op import Traits, composite, define
 from ..sample import Operand, Sample, sample
 from ..shapes import broadcast_shapes, common_device, dim_of, result_dtype
@@ -60,7 +60,10 @@ def _infer_cat(*tensors: Type, dim: int, sizes: tuple) -> Type:
     for t in tensors[1:]:
         for d, (m, n) in enumerate(zip(first.shape, t.shape, strict=True)):
             if d != dim and not same(m, n):
-                raise ShapeError(f"cat(tensors, dim={dim}): sizes must be equal in dim {d}, not {m} and {n}")
+                raise ShapeError(
+                    f"cat(tensors, dim={dim}): Sizes of tensors must match except in dimension {dim}: {m} and {n} "
+                    f"in dimension {d}"
+                )
     shape = (*first.shape[:dim], sum(sizes), *first.shape[dim + 1 :])
     return type_of(result_dtype(*tensors), shape, common_device("cat", *tensors))
 
@@ -249,9 +252,13 @@ def meshgrid(*tensors, indexing="ij"):
     """Expand 1-d coordinates to grids, one of shape [n1, n2, ...] for each; indexing="xy": [n2, n1, ...]."""
     tensors = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
     if indexing not in ("ij", "xy"):
-        raise ArgumentValueError(f"meshgrid: indexing must be 'ij' or 'xy', not {indexing!r}")
+        raise ArgumentValueError(f'meshgrid: indexing must be one of "xy" or "ij", not {indexing!r}')
+    if not tensors:
+        raise ArgumentValueError("meshgrid(*tensors): expects a non-empty TensorList")
     if any(t.ndim > 1 for t in tensors):
-        raise ShapeError("meshgrid(*tensors): takes tensors of at most one dimension")
+        raise ShapeError("meshgrid(*tensors): Expected 0D or 1D tensors, of at most one dimension")
+    if len({dtype_of(t) for t in tensors}) > 1:
+        raise DTypeError("meshgrid(*tensors): expects all tensors to have the same dtype")
     order = list(range(len(tensors)))
     if indexing == "xy" and len(order) > 1:
         order[0], order[1] = 1, 0
