@@ -1,8 +1,8 @@
 """Reductions over the elements that a mask selects, as `torch.masked` has them.
 
 `mask` broadcasts to the input; where it is false, an element does not count. `dim` is an int, several, or
-None or () for all. What none was selected for is the reduction's value of nothing: 0, 1, an infinity, or NaN. Of
-normalised and running results, those where the mask is false mean nothing.
+None or () for all. What none was selected for is the reduction's value of nothing: 0, 1, an infinity, or NaN.
+Of normalised and running results, those where the mask is false mean nothing.
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ def range(start: float = 0, end: float | None = None, step: float = 1, **kwargs:
     Raises ArgumentValueError.
     """
     warnings.warn(
-        "range is deprecated, as it includes its end, unlike Python's: use arange, whose range is [start, end)",
+        "range is deprecated, as it includes its end, unlike Python's: use arange, whose range is "
+        "[start, end)",
         UserWarning,
         stacklevel=3,
     )
@@ -183,7 +184,8 @@ __all__ = [
     "get_deterministic_debug_mode", "get_num_interop_threads", "grid_sampler",
     "grid_sampler_2d", "grid_sampler_3d", "has_lapack", "has_mkl", "has_openmp",
     "has_spectral", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_same_size", "is_signed",
-    "is_warn_always_enabled", "pca_lowrank", "range", "rrelu", "set_anomaly_enabled", "set_deterministic_debug_mode",
+    "is_warn_always_enabled", "pca_lowrank", "range", "rrelu", "set_anomaly_enabled",
+    "set_deterministic_debug_mode",
     "set_flush_denormal", "set_num_interop_threads", "set_warn_always", "svd_lowrank",
     "vander",
 ]  # fmt: skip

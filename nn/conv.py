@@ -45,9 +45,8 @@ class _Conv(Module):
             )
         modes = ("zeros",) if self.transposed else PADDING_MODES
         if padding_mode not in modes:
-            raise ArgumentValueError(
-                f"{name}: padding_mode must be one of {', '.join(modes)}, not {padding_mode!r}"
-            )
+            known = " and ".join(f'"{mode}"' for mode in modes)
+            raise ArgumentValueError(f"{name}: Only {known} can be padding_mode, not {padding_mode!r}")
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size, self.stride = (
             pair(name, "kernel_size", kernel_size, n),

@@ -446,6 +446,10 @@ class Module(Plain):
 
         Raises DeviceError.
         """
+        if any(is_lazy(x) for x in (*self.parameters(), *self.buffers())):
+            raise ArgumentValueError(
+                "share_memory: can't share memory on an uninitialized parameter or buffer, nor on others"
+            )
         raise DeviceError(
             f"{type(self).__name__}.share_memory(): Lamina's tensors can't move into shared memory",
             "hand state_dict() to the other process, and back what it changed",

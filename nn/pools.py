@@ -126,13 +126,17 @@ def _fractional_max_pool(n: int) -> Callable:
                     f"{name}: {count} windows of {k} don't fit into {size} elements", f"input: {input._meta}"
                 )
         x = input.unsqueeze(0) if input.ndim == n + 1 else input
+        if 0 in x.shape[1:]:
+            raise ShapeError(
+                f"{name}: Expected input to have elements in each image", f"input: {input._meta}"
+            )
         batch, channels = x.shape[:2]
         drawn = _random_samples
         if drawn is None:
             drawn = ops.empty(batch, channels, n, dtype=x.dtype, device=x.device).uniform_()
         elif drawn.ndim != 3 or drawn.shape[0] < batch or tuple(drawn.shape[1:]) != (channels, n):
             raise ShapeError(
-                f"{name}: _random_samples must have shape {[batch, channels, n]}, not {[*drawn.shape]}"
+                f"{name}: Expect _random_samples to have shape {[batch, channels, n]}, not {[*drawn.shape]}"
             )
         places: Any = 0  # [batch, channels, every output, every element of its window]
         drawn = drawn[:batch]

@@ -249,7 +249,9 @@ def normal(
         or not isinstance(std, Tensor)
         and std < 0
     ):
-        raise ArgumentValueError("normal: a standard deviation can't be negative")
+        raise ArgumentValueError(
+            "normal expects std >= 0.0, but found std below: a standard deviation can't be negative"
+        )
     if size is None:
         given = [x for x in (mean, std) if isinstance(x, Tensor)]
         if not given:

@@ -232,7 +232,8 @@ class Tensor:
             if node is None:
                 if not self._meta.dtype.inexact:
                     raise GradError(
-                        f"only Tensors of floating point and complex dtype can require gradients, not {self._meta}"
+                        "only Tensors of floating point and complex dtype can require gradients, not "
+                        f"{self._meta}"
                     )
                 node = self._node = getattr(self, "_resting", None) or leaf(self)
                 node.kind = self._meta

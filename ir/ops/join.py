@@ -61,7 +61,8 @@ def _infer_cat(*tensors: Type, dim: int, sizes: tuple) -> Type:
         for d, (m, n) in enumerate(zip(first.shape, t.shape, strict=True)):
             if d != dim and not same(m, n):
                 raise ShapeError(
-                    f"cat(tensors, dim={dim}): Sizes of tensors must match except in dimension {dim}: {m} and {n} "
+                    f"cat(tensors, dim={dim}): Sizes of tensors must match except in dimension {dim}: "
+                    f"{m} and {n} "
                     f"in dimension {d}"
                 )
     shape = (*first.shape[:dim], sum(sizes), *first.shape[dim + 1 :])

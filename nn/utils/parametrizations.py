@@ -157,7 +157,7 @@ def orthogonal(
         raise ArgumentValueError(f"{type(module).__name__} has no parameter or buffer {name!r}")
     if weight.ndim < 2:
         raise ArgumentValueError(
-            f"orthogonal: a matrix, or a batch of them, is wanted, not {weight.ndim} dimensions"
+            f"orthogonal: Expected a matrix, or a batch of them, not {weight.ndim} dimensions"
         )
     if orthogonal_map is None:
         orthogonal_map = "matrix_exp" if weight.shape[-2] == weight.shape[-1] else "householder"
@@ -235,7 +235,7 @@ class _SpectralNorm(Module):
         with no_grad():
             for _ in range(count):
                 self._u.copy_(ops.normalize(ops.mv(matrix, self._v), dim=0, eps=self.eps))
-                self._v.copy_(ops.normalize(ops.mv(matrix.t(), self._u), dim=0, eps=self.eps))
+                self._v.copy_(ops.normalize(ops.mv(matrix.mH, self._u), dim=0, eps=self.eps))
 
     def forward(self, weight: Tensor) -> Tensor:
         if weight.ndim == 1:  # its only singular value is its length
@@ -245,7 +245,8 @@ class _SpectralNorm(Module):
             self._iterate(matrix.detach(), self.n_power_iterations)
         # Copies: the next reading changes the vectors, and this one's backward may come after it.
         u, v = self._u.clone(), self._v.clone()
-        return weight / ops.dot(u, ops.mv(matrix, v))
+        inner = ops.vdot if weight.is_complex() else ops.dot
+        return weight / inner(u, ops.mv(matrix, v))
 
     def right_inverse(self, value: Tensor) -> Tensor:
         """The value itself, which may then be scaled."""

@@ -87,7 +87,7 @@ class ParametrizationList(ModuleList):
                 part.requires_grad_(original.requires_grad)
                 _register(self, f"original{i}", part)
         if not unsafe:
-            _same("the parametrized tensor", self(), shape, dtype)
+            _same("Registering a parametrization", self(), shape, dtype)
 
     def _originals(self) -> tuple[Tensor, ...]:
         names = ["original"] if self.is_tensor else [f"original{i}" for i in range(self.ntensors)]
@@ -134,7 +134,7 @@ def _same(what: str, got: Any, shape: Any, dtype: Any) -> None:
         raise ArgumentValueError(f"{what} must return a tensor, not {type(got).__name__}")
     hint = "register_parametrization(..., unsafe=True) leaves this check out"
     if got.dtype is not dtype:
-        raise ArgumentValueError(f"{what} must stay {dtype}, and became {got.dtype}", hint)
+        raise ArgumentValueError(f"{what} may not change the dtype, {dtype}, to {got.dtype}", hint)
     if got.shape != shape:
         raise ArgumentValueError(
             f"{what} may not change the shape of the tensor, {[*shape]}, to {[*got.shape]}", hint
@@ -243,7 +243,7 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
     ArgumentValueError.
     """
     if not is_parametrized(module, tensor_name):
-        raise ArgumentValueError(f"{type(module).__name__}.{tensor_name} is not parametrized")
+        raise ArgumentValueError(f"{type(module).__name__} does not have a parametrization on {tensor_name}")
     found = module.parametrizations[tensor_name]
     if found.is_tensor:
         original = found.original

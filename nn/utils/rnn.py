@@ -121,7 +121,7 @@ def pack_padded_sequence(
         raise ArgumentValueError(
             "pack_padded_sequence: lengths must be sorted in decreasing order",
             f"lengths: {sizes}",
-            "pass enforce_sorted=False to have the sequences sorted",
+            "You can pass `enforce_sorted=False` to have the sequences sorted",
         )
     reach = [sum(n > t for n in sizes) for t in range(max(sizes))]
     data = ops.cat([input[t, :n] for t, n in enumerate(reach)])

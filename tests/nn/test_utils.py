@@ -58,7 +58,7 @@ def test_pack_and_pad():
     assert lengths.tolist() == [2, 1, 3]
     assert [row.tolist() for row in utils.rnn.unpack_sequence(packed)] == [row.tolist() for row in rows]
     assert utils.rnn.pad_sequence(rows, padding_side="left").tolist()[0] == [0.0, 0.0, 4.0]
-    with pytest.raises(lamina.ArgumentValueError, match="pass enforce_sorted=False"):
+    with pytest.raises(lamina.ArgumentValueError, match="You can pass `enforce_sorted=False`"):
         utils.rnn.pack_sequence(rows)
     with pytest.raises(lamina.ArgumentValueError, match="a length between 1 and 3"):
         utils.rnn.pack_padded_sequence(lamina.ones(3, 2), [4, 1])
