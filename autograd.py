@@ -16,8 +16,8 @@ from .runtime import backward_graph as graph
 from .runtime import derivatives as functional
 from .runtime import forward as forward_ad
 from .runtime import modes as grad_mode
-from .runtime.creation import Variable
 from .runtime.backward_graph import SavedTensor
+from .runtime.creation import Variable
 from .runtime.modes import is_multithreading_enabled, set_detect_anomaly, set_multithreading_enabled
 
 __all__ = [

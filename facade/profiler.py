@@ -1,4 +1,4 @@
-"""Answer `torch.profiler` and `torch.autograd.profiler`: labels that nobody hears, and why there is no profile.
+"""Answer `torch.profiler` and `torch.autograd.profiler`: labels that nobody hears; no profiles.
 
 PyTorch's labels do nothing either while no profiler runs, and here none does.
 """
@@ -32,7 +32,7 @@ class profile:
         if enabled:
             raise ArgumentValueError(
                 f"{type(self).__name__}: Lamina has no profiler of its ops",
-                "python -m cProfile script.py counts the time of functions, and a traced function's explain() "
+                "python -m cProfile script.py counts the time of functions; a traced function's explain() "
                 "tells what was compiled",
             )
 

@@ -32,7 +32,7 @@ from .tensor import Tensor
 
 
 class Node(abc.ABC):  # noqa: B024
-    """What history consists of: steps, where leaves take their gradients, what a Function's methods are given.
+    """What history consists of: steps, where leaves take gradients, what a Function's methods are given.
 
     They are no subclasses, and answer isinstance and issubclass.
     """
@@ -147,7 +147,8 @@ _NAMES = {"self": "input", "result": "out", "mat2": "other"}
 def _saved(self: _Step, name: str) -> Any:
     """PyTorch's `_saved_self` and its kin: an operand or output that was saved, or an argument of the op."""
     if self.plan.foreign and not name.startswith(("__", "_raw_saved_")):
-        return getattr(self.plan.ctx, name)  # what forward left there
+        plan: Any = self.plan
+        return getattr(plan.ctx, name)  # what forward left there
     if name.startswith("_raw_saved_"):
         return _raw_saved(self, name.removeprefix("_raw_saved_"))
     if not name.startswith("_saved_"):
@@ -198,7 +199,8 @@ def _saved_tensors(self: _Step) -> tuple:
 
 def _metadata(self: Any) -> dict:
     """What a program wants to remember of a node, which lives as long as it."""
-    return hooks_of(self).setdefault("metadata", {})  # type: ignore[arg-type]
+    hooks: Any = hooks_of(self)
+    return hooks.setdefault("metadata", {})
 
 
 def install() -> None:

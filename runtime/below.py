@@ -1,12 +1,14 @@
 """`__torch_dispatch__`: classes of the user's that answer what ops do, below gradients.
 
 An instance wraps what it likes and has no memory of its own: its array is `Asked`, which nobody can read, and
-its device, `WRAPPED`, shows as the CPU.  So ops run the ordinary paths, with histories, by plans whose kernels
-ask the class: `cls.__torch_dispatch__(func, types, args, kwargs)`, with gradients off.  `func` is a `Below`:
-the op without gradients, to be called with what was unwrapped.  Composites are seen as the ops they consist of.
+its device, `WRAPPED`, shows as the CPU.  So ops run the ordinary paths, with histories, by plans whose
+kernels ask the class: `cls.__torch_dispatch__(func, types, args, kwargs)`, with gradients off.  `func` is a
+`Below`: the op without gradients, to be called with what was unwrapped.  Composites are seen as the ops they
+consist of.
 
 Inside of the library such a tensor is a plain one over the same array; at the edges (overriding.py) instances
-become plain tensors, and results the instances that the class returned, with the history that they were given.
+become plain tensors, and results the instances that the class returned, with the history that they were
+given.
 A wrapped tensor and its array hold each other, so they are freed by the garbage collector.
 """
 
@@ -53,22 +55,22 @@ class Asked(NoValues):
     owner: Any
     fresh: bool
 
-    def item(self, *_: Any) -> Any:  # type: ignore[override]
+    def item(self, *_: Any) -> Any:
         return _answer(Method("_local_scalar_dense", "item"), (self.owner,))
 
-    def reshape(self, *shape: Any, **_: Any) -> Any:  # type: ignore[override]
+    def reshape(self, *shape: Any, **_: Any) -> Any:
         return np.asarray(self.tolist(), self.dtype).reshape(*shape)
 
     def tolist(self) -> Any:
         return _answer(Method("tolist", "tolist"), (self.owner,))
 
-    def __bool__(self) -> bool:
+    def __bool__(self) -> bool:  # type: ignore[override]
         return bool(self.item())
 
-    def __int__(self) -> int:
+    def __int__(self) -> int:  # type: ignore[override]
         return int(self.item())
 
-    def __float__(self) -> float:
+    def __float__(self) -> float:  # type: ignore[override]
         return float(self.item())
 
 
@@ -133,7 +135,7 @@ _dtypes: list[Callable] = []
 
 
 def _answer(func: Any, args: tuple) -> Any:
-    cls = next(type(x) for x in args if isinstance(x, Tensor) and type(x)._dispatches)  # type: ignore[attr-defined]
+    cls: Any = next(type(x) for x in args if isinstance(x, Tensor) and type(x)._dispatches)
     if modes.CHANGED:
         modes.tell("refuse", "__torch_dispatch__ answers the program's ops")
     with modes.no_grad():
@@ -200,7 +202,7 @@ def make(cls: type, size: Any, dtype: Any, requires_grad: bool) -> Any:
 def plain(x: Any, pairs: list[tuple[Any, Tensor]]) -> Any:
     """What an edge hands on: a plain tensor in the place of an instance, in lists and tuples too."""
     if isinstance(x, Tensor):
-        if not type(x)._dispatches:  # type: ignore[attr-defined]
+        if not type(x)._dispatches:
             return x
         for known, made in pairs:
             if known is x:

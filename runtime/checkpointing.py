@@ -1,8 +1,8 @@
 """Checkpoints: a part of a forward keeps its arguments alone, and is run again when backward needs the rest.
 
-Without reentrance that is recomputing.py's.  With it, the part runs once with gradients on, to see which leaves it leads to (parameters that it looks up itself);
-what it saved is dropped.  Its outputs hang on one node, whose inputs are the arguments and those leaves; so
-`backward` and `grad` are served alike.
+Without reentrance that is recomputing.py's.  With it, the part runs once with gradients on, to see which
+leaves it leads to (parameters that it looks up itself); what it saved is dropped.  Its outputs hang on one
+node, whose inputs are the arguments and those leaves; so `backward` and `grad` are served alike.
 Source: Chen et al., Training deep nets with sublinear memory cost, 2016.
 """
 
@@ -68,13 +68,13 @@ def checkpoint(
 ) -> Any:  # fmt: skip
     """What `function(*args, **kwargs)` returns, keeping nothing of how: backward runs it again.
 
-    use_reentrant: False is what PyTorch recommends: gradients of every order, and `early_stop`, which ends the
-    second run as soon as all is there.  True, or None, which warns: one node stands for the whole function,
-    and gradients of gradients are refused.
+    use_reentrant: False is what PyTorch recommends: gradients of every order, and `early_stop`, which ends
+    the second run as soon as all is there.  True, or None, which warns: one node stands for the whole
+    function, and gradients of gradients are refused.
     preserve_rng_state: the second run draws the random numbers of the first.  context_fn: gives a context for
-    each of the two.  determinism_check: "default", or "none" for no look at what was made anew; debug: say more
-    where it differs.  What is in mixed precision is so both times.  Inside a traced function it is a plain
-    call, as what a compiled step keeps is the compiler's to choose.
+    each of the two.  determinism_check: "default", or "none" for no look at what was made anew; debug: say
+    more where it differs.  What is in mixed precision is so both times.  Inside a traced function it is a
+    plain call, as what a compiled step keeps is the compiler's to choose.
     Raises GradError (CheckpointError) from backward, where the second run does something else.
     """
     if not callable(function):
@@ -94,8 +94,9 @@ def checkpoint(
     if use_reentrant is False:
         kept = {id(x): Kept(x) for x in tensors_in((args, kwargs))}
         return recomputed(
-            function, (args, kwargs), replaced((args, kwargs), kept), (forward, second), early_stop=early_stop,
-            check=determinism_check == "default", debug=debug, preserve=preserve_rng_state,
+            function, (args, kwargs), replaced((args, kwargs), kept), (forward, second),
+            early_stop=early_stop, check=determinism_check == "default", debug=debug,
+            preserve=preserve_rng_state,
         )  # fmt: skip
     state = get_rng_state() if preserve_rng_state else None
     casting = Casting()
@@ -161,8 +162,8 @@ def checkpoint_sequential(
 
 def _warn_of_none(name: str) -> None:
     warnings.warn(
-        f"{name}: the use_reentrant parameter should be passed explicitly: False is recommended, True is what "
-        "none means",
+        f"{name}: the use_reentrant parameter should be passed explicitly: False is recommended, True is "
+        "what none means",
         UserWarning,
         stacklevel=4,
     )

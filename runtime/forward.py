@@ -54,7 +54,9 @@ class Dual(Transformed):
     def _version(self) -> int:
         return self._primal._version
 
-    def backward(self, gradient: Any = None, *args: Any, **kwargs: Any) -> None:
+    def backward(  # type: ignore[override]
+        self, gradient: Any = None, *args: Any, **kwargs: Any
+    ) -> None:
         """Where the level was opened by hand: add the gradients of the value into leaves."""
         if not self._level.by_hand:
             super().backward()
@@ -229,18 +231,14 @@ class Forward(Level):
         ctx = Context()
         outs = cls.applied(ctx, tuple(p for p, _ in pairs))
         ctx._saved = ctx._forward
-        given = [
-            zeros(p) if t is None and ctx.materialize_grads and isinstance(p, Tensor) and p._meta.dtype.inexact
-            else t
-            for p, t in pairs
-        ]  # fmt: skip
+        given = [zeros(p) if t is None and ctx.materialize_grads and _varies(p) else t for p, t in pairs]
         try:
             tangents = listed(modes.call_user(cls.jvp, ctx, *given))
         finally:
             ctx._saved = ()
         if len(tangents) != len(listed(outs)):
             raise TransformError(
-                f"{cls.__name__}.jvp returned {len(tangents)} tangents for forward's {len(listed(outs))} outputs"
+                f"{cls.__name__}.jvp returned {len(tangents)} tangents for {len(listed(outs))} outputs"
             )
         found = []
         for out, returned, tangent in zip(listed(outs), ctx._returned, tangents, strict=True):
@@ -288,6 +286,10 @@ class Forward(Level):
             x._tangent = REGISTRY["clone"](x._tangent)
         x._tangent.copy_(zeros(primal) if tangent is None else tangent)
         return x
+
+
+def _varies(x: Any) -> bool:
+    return isinstance(x, Tensor) and x._meta.dtype.inexact
 
 
 def _require_tangent(name: str, ctx: Context, out: Tensor, returned: int, tangent: Any, pairs: list) -> None:
@@ -430,8 +432,8 @@ def check_tangent(name: str, x: Tensor, t: Tensor) -> None:
             )
     if x._meta.shape != t._meta.shape:
         raise ShapeError(
-            f"{name}: a tangent must have the shape of its primal: Trying to set a forward gradient that has a "
-            "different size than that of the original Tensor",
+            f"{name}: a tangent must have the shape of its primal: Trying to set a forward gradient that has "
+            "a different size than that of the original Tensor",
             f"primal: {x._meta}",
             f"tangent: {t._meta}",
         )
@@ -510,7 +512,7 @@ class dual_level(opened):
     def __enter__(self) -> int:
         if any(isinstance(level, Forward) and level.by_hand for level in modes.local.levels):
             raise TransformError(
-                "dual_level: a dual level is open already. Nested forward mode AD is not supported at the moment",
+                "dual_level: one is open already. Nested forward mode AD is not supported at the moment",
                 "use lamina.func.jvp inside of it",
             )
         self._level = Forward(by_hand=True)

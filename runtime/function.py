@@ -128,7 +128,7 @@ class Function:
     def __call__(self, *_: Any, **__: Any) -> Any:
         raise GradError(
             "Legacy autograd function with non-static forward method is deprecated, and not built",
-            f"make forward and backward of {type(self).__name__} static, and call {type(self).__name__}.apply",
+            f"make its forward and backward static, and call {type(self).__name__}.apply",
         )
 
     @staticmethod
@@ -355,7 +355,7 @@ def _with_defaults(forward: Callable, args: tuple) -> tuple:
 
 
 def backward_of(cls: type[Function]) -> Callable:
-    """The static method that gives gradients, `backward` or `vjp`.  Raises GradError where both are written."""
+    """The static method that gives gradients, `backward` or `vjp`.  Raises GradError where there are both."""
     if cls.vjp is not Function.vjp:
         if cls.backward is not Function.backward:
             raise GradError(

@@ -123,7 +123,7 @@ def _units(y: Tensor) -> Iterator[Tensor]:
 
 
 def _gradient_reals(x: Tensor, g: Tensor | None, count: int) -> np.ndarray:
-    """The reals of a gradient, zeros for none.  Raises GradcheckError where it is laid out unlike its input."""
+    """The reals of a gradient, zeros for none.  Raises GradcheckError where it lies unlike its input."""
     if g is None:
         return np.zeros(count)
     if isinstance(x, Compound):
@@ -153,10 +153,10 @@ def gradcheck(
     """Whether the gradients of `func` at float64 or complex128 `inputs` agree with central differences.
 
     nondet_tol: by how much a second backward may differ from the first.  check_backward_ad, check_forward_ad:
-    which modes are compared; check_batched_grad, check_batched_forward_grad: whether they give the same inside
-    of vmap; check_undefined_grad: whether forward mode takes zeros for no tangent.  check_grad_dtypes, masked
-    and fast_mode are taken: gradients always have their inputs' dtypes, what a sparse input does not store is
-    always left out, and every element is always looked at.
+    which modes are compared; check_batched_grad, check_batched_forward_grad: whether they give the same
+    inside of vmap; check_undefined_grad: whether forward mode takes zeros for no tangent.  check_grad_dtypes,
+    masked and fast_mode are taken: gradients always have their inputs' dtypes, what a sparse input does not
+    store is always left out, and every element is always looked at.
 
     Raises GradcheckError (or returns False) naming the input, the output and both matrices where they don't;
     ArgumentValueError and others for inputs and outputs that can't be checked.
@@ -212,8 +212,8 @@ def _checked_inputs(inputs: tuple) -> list[tuple[int, Tensor]]:
             step == 0 and size > 1 for step, size in zip(data.strides, data.shape)
         ):
             raise GradError(
-                f"The {i}th input has a dimension with stride 0. gradcheck changes one element after another, "
-                "and several of this one stand at one place",
+                f"The {i}th input has a dimension with stride 0. gradcheck changes one element after another,"
+                " and several of this one stand at one place",
                 "use x.contiguous()",
             )
     return wanted
@@ -273,7 +273,7 @@ def _check_backward(
             differs = np.abs(np.array(first) - np.array(again))
             if differs.size and differs.max() > how.nondet_tol:
                 raise GradcheckError(
-                    "gradcheck: Backward is not reentrant: with the same input and cotangent a second one gives "
+                    "gradcheck: Backward is not reentrant: with the same input and cotangent a second gives "
                     f"another gradient of output {k} to input {number}",
                     f"largest difference: {differs.max():g}; nondet_tol: {how.nondet_tol:g}",
                 )
@@ -281,8 +281,8 @@ def _check_backward(
                 (g,) = grad(y, x, _zeros(y), retain_graph=True, allow_unused=True)
                 if np.any(_gradient_reals(x, g, count) != 0):
                     raise GradcheckError(
-                        f"gradcheck: backward not multiplied by grad_output: of zeros for output {k} it makes a "
-                        f"gradient to input {number} that is not zero"
+                        f"gradcheck: backward not multiplied by grad_output: of zeros for output {k} it "
+                        f"makes a gradient to input {number} that is not zero"
                     )
 
 

@@ -357,8 +357,9 @@ def _index(self: Tensor) -> int:
 
 
 def _numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
-    """The values as an array that shares this tensor's memory.  Raises GradError if it requires gradients, but
-    under no_grad().
+    """The values as an array that shares this tensor's memory.
+
+    Raises GradError if it requires gradients, but under no_grad().
 
     force: a copy-free detached array even then.
     """
@@ -631,7 +632,7 @@ def _register_after(self: Tensor, hook: Callable) -> Handle:
     node = self._node
     if node is None or not self.is_leaf:
         raise GradError(
-            "post accumulate grad hooks cannot be registered on non-leaf tensors, nor on those that require none",
+            "post accumulate grad hooks cannot be registered on non-leaf tensors, nor without requires_grad",
             f"tensor: {self._meta}",
         )
     if node.after is None:

@@ -29,8 +29,9 @@ WITHIN: set[weakref.ref[_Token]] = set()
 
 ORDINARY: dict[str, Any] = {
     "grad": True, "inference": False, "hook": None, "notice": None, "caller": None, "anomaly": False,
-    "multithreading": True, "within": None, "levels": (), "autocast": None, "autocast_dtype": None,
-    "packing": None, "unpacked": None, "functions": (), "unanswered": False, "device": None,
+    "multithreading": True, "early_stop": None, "recompute_debug": None, "within": None, "levels": (),
+    "autocast": None, "autocast_dtype": None, "packing": None, "unpacked": None, "functions": (),
+    "unanswered": False, "device": None,
 }  # fmt: skip
 _WATCHING = ("hook", "anomaly", "levels", "autocast", "packing", "functions")
 UNSERVED: Any = type("Unserved", (), {"__slots__": (), "__repr__": lambda self: "unserved"})()
@@ -63,6 +64,7 @@ class _Local(threading.local):
     device: where new tensors are made, if not on the CPU.
     multithreading: what `set_multithreading_enabled` was told, which changes nothing: a backward runs on the
     thread that asks for it.
+    early_stop, recompute_debug: what blocks have checkpoints do, whatever they are told (recomputing.py).
     unanswered: classes derived from Tensor answer no calls.
     levels: the open function transforms that wrap tensors, the innermost last (see levels.py).
     What follows from these: records, whether gradients are recorded; watched, whether an op is more to this
@@ -85,6 +87,8 @@ class _Local(threading.local):
     unanswered: bool = False
     device: Any = None
     multithreading = True
+    early_stop: bool | None = None
+    recompute_debug: bool | None = None
     records = True
     watched = False
 
@@ -263,7 +267,7 @@ class _Mode:
     def __call__(self, function: Callable) -> Callable:
         if inspect.isclass(function):
             warnings.warn(
-                "Decorating classes is deprecated: only their construction runs in the block; decorate methods",
+                "Decorating classes is deprecated: only their construction runs so; decorate methods",
                 FutureWarning,
                 stacklevel=2,
             )

@@ -2,16 +2,15 @@
 
 While the part runs, hooks on saved tensors hand each node a `Place` in a list instead of a tensor.  The first
 place that backward opens runs the part again, with hooks that fill all places in the same order; it stops at
-the last one.  Histories are those of the first run, so gradients of every order, hooks on nodes, `grad` inside
-of the part and checkpoints within checkpoints all work.  An inner checkpoint keeps its arguments by the hooks
-of the outer one, so they are dropped with the rest.
+the last one.  Histories are those of the first run, so gradients of every order, hooks on nodes, `grad`
+inside of the part and checkpoints within checkpoints all work.  An inner checkpoint keeps its arguments by
+the hooks of the outer one, so they are dropped with the rest.
 Source: Chen et al., Training deep nets with sublinear memory cost, 2016.
 """
 
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable
 from typing import Any
 from weakref import ref
@@ -53,11 +52,12 @@ class Kept:
     def __init__(self, x: Tensor):
         self.asks = x._node is not None
         self.packed = modes.local.packing is not None
-        self.held = Packed(x, x._meta, True) if self.packed else x
+        self.held: Any = Packed(x, x._meta, True) if self.packed else x
         self.version = None if x._storage is None else x._storage.version
 
     def opened(self) -> Tensor:
-        """The tensor again, as a leaf if it had a history.  Raises InplaceError where it was written since."""
+        """The tensor again, as a leaf if it had a history.  Raises InplaceError where it was written."""
+        x: Tensor
         if self.packed:
             x = self.held.opened()
         else:
@@ -97,16 +97,17 @@ class Casting(modes._Mode):
 class Frame:
     """One call of a checkpoint.
 
-    places: weakly, in the order they were saved.  made: the tensors of the run that goes on or was the last, by
-    the number of their place; each leaves as it is asked for.  walk: the backward that they were made for.
+    places: weakly, in the order they were saved.  made: the tensors of the run that goes on or was the last,
+    by the number of their place; each leaves as it is asked for.  walk: the backward that they were made for.
     """
 
     def __init__(
         self, run: Callable[[], Any], again: Any, early_stop: bool, check: bool, debug: bool, preserve: bool
     ):
         self.run, self.again, self.check = run, again, check
-        self.early_stop = _switches.early[-1] if _switches.early else early_stop
-        self.debug = _switches.debug[-1] if _switches.debug else debug
+        told = modes.local
+        self.early_stop = early_stop if told.early_stop is None else told.early_stop
+        self.debug = debug if told.recompute_debug is None else told.recompute_debug
         self.reached = 0
         self.state = get_rng_state() if preserve else None
         self.casting = Casting()
@@ -135,8 +136,8 @@ class Frame:
             if place.number < self.reached:
                 raise CheckpointError(
                     f"{PREFIX}Unpack is being triggered for a tensor that was already unpacked once",
-                    "what is made anew is dropped as it is used: pass retain_graph=True and go back again, or "
-                    "keep what ctx.saved_tensors gave",
+                    "what is made anew is dropped as it is used: pass retain_graph=True and go back again, "
+                    "or keep what ctx.saved_tensors gave",
                 )
             self._run_again()  # it was saved after those that were made anew, as by `grad` inside of the part
         return self.made.pop(place.number)
@@ -196,8 +197,8 @@ class Frame:
             return
         told = [*wrong[:8]]
         if self.debug:
-            told.append("You are seeing this error because you passed `debug=True` to checkpoint: the tensors are "
-                        "counted in the order that ops save them")  # fmt: skip
+            told.append("You are seeing this error because you passed `debug=True` to checkpoint: the "
+                        "tensors are counted in the order that ops save them")  # fmt: skip
         raise CheckpointError(
             f"{PREFIX}Recomputed values for the following tensors have different metadata than during the "
             "forward pass.",
@@ -205,45 +206,21 @@ class Frame:
         )
 
 
-class _Switches(threading.local):
-    """What the open blocks of a thread override."""
-
-    def __init__(self) -> None:
-        self.early: list[bool] = []
-        self.debug: list[bool] = []
-
-
-_switches = _Switches()
-
-
-class _Told:
-    """A block in which a switch overrides what checkpoints are told."""
-
-    switch: str
-
-    def __init__(self, enable: bool):
-        self._enable = enable
-
-    def __enter__(self) -> None:
-        getattr(_switches, self.switch).append(self._enable)
-
-    def __exit__(self, *_: object) -> None:
-        getattr(_switches, self.switch).pop()
-
-
-class set_checkpoint_early_stop(_Told):
+class set_checkpoint_early_stop(modes._Mode):
     """Whether checkpoints that are made in this block stop their second run as soon as all is there."""
 
-    switch = "early"
+    def __init__(self, enable: bool):
+        self._changes = {"early_stop": bool(enable)}
+
+    def clone(self) -> modes._Mode:
+        return type(self)(*self._changes.values())
 
 
-class set_checkpoint_debug_enabled(_Told):
+class set_checkpoint_debug_enabled(set_checkpoint_early_stop):
     """Whether checkpoints that are made in this block say more where their second run differs."""
 
-    switch = "debug"
-
-    def __init__(self, enabled: bool):
-        super().__init__(enabled)
+    def __init__(self, enabled: bool | None):
+        self._changes = {"recompute_debug": enabled}
 
 
 def recomputed(

@@ -159,7 +159,7 @@ def _init_subclass(cls: type, **kwargs: Any) -> None:
 
 
 def _grad_outside(self: Any) -> Any:
-    found = _GRAD.fget(self)  # type: ignore[misc]
+    found = _GRAD.fget(self)
     return found if found is None else below.outer(found)
 
 

@@ -168,7 +168,7 @@ class Tensor:
 
     def stride(self, dim: int | None = None) -> tuple[int, ...] | int:
         """Steps between neighbours of each dimension (or of `dim`), in elements."""
-        if self._meta.device is not CPU:
+        if self._meta.device is not CPU or not self._data.size:  # NumPy gives 0 to what has no elements
             steps = strides(self._meta)
             return steps if dim is None else steps[self._dim("stride", dim)]
         found = tuple(s // self._data.itemsize for s in self._data.strides)
@@ -239,7 +239,8 @@ class Tensor:
             if node is None:
                 if not self._meta.dtype.inexact:
                     raise GradError(
-                        f"only Tensors of floating point and complex dtype can require gradients, not {self._meta}"
+                        "only Tensors of floating point and complex dtype can require gradients, not "
+                        f"{self._meta}"
                     )
                 node = self._node = getattr(self, "_resting", None) or leaf(self)
                 node.kind = self._meta
@@ -314,6 +315,8 @@ class Tensor:
     @grad.deleter
     def grad(self) -> None:
         self.grad = None
+
+    _grad = grad  # as some programs spell it
 
     def _tell_of_gradient(self, found: Tensor | None) -> None:
         """Tell a recorder that the gradient is read or written; found: what it is now."""
@@ -455,10 +458,10 @@ def retyped(x: Tensor, cls: type) -> Any:
         return x
     if cls._dispatches:  # type: ignore[attr-defined]
         raise ArgumentError(
-            f"{cls.__name__}.__torch_dispatch__: only tensors without memory of their own ask their class below "
-            "gradients",
-            f"make it by lamina.Tensor._make_wrapper_subclass({cls.__name__}, shape, dtype=…), and hold what it "
-            "wraps; or write __torch_function__, which answers calls of functions",
+            f"{cls.__name__}.__torch_dispatch__: only tensors without memory of their own ask their class "
+            "below gradients",
+            f"make it by lamina.Tensor._make_wrapper_subclass({cls.__name__}, shape, dtype=…), and hold what "
+            "it wraps; or write __torch_function__, which answers calls of functions",
         )
     made = new(cls)
     made._data, made._meta, made._edge = x._data, x._meta, x._edge

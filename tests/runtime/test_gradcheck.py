@@ -41,7 +41,7 @@ class Scaled(Function):
 def test_each_check_finds_what_it_is_for():
     x = doubles(1.0, -2.0)
     assert gradcheck(lambda x: Scaled.apply(x, 2, 3), x)  # forward mode is not looked at
-    every = dict(check_forward_ad=True, check_batched_grad=True, check_batched_forward_grad=True)
+    every = {"check_forward_ad": True, "check_batched_grad": True, "check_batched_forward_grad": True}
     assert gradcheck(lambda x, y: (x * y, y.sin()), (x, doubles(0.5, 3.0)), **every)
     assert gradgradcheck(lambda x: x.exp() * x, x, check_fwd_over_rev=True)
     for message, function, more in (
