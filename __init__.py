@@ -13,6 +13,7 @@ from .facade import (
     cuda,
     fft,
     linalg,
+    masked,
     nested,
     overrides,
     profiler,

@@ -43,5 +43,6 @@ cudnn = _absent(
 cuda = _absent("cuda", matmul=SimpleNamespace(allow_tf32=False))
 mps = _absent("mps")
 mkldnn = _absent("mkldnn", enabled=True, deterministic=False, allow_tf32=True, fp32_precision="none")
+quantized = _absent("quantized", supported_engines=["none"], engine="none")
 
-__all__ = ["cuda", "cudnn", "mkldnn", "mps"]
+__all__ = ["cuda", "cudnn", "mkldnn", "mps", "quantized"]

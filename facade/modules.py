@@ -11,6 +11,7 @@ from ..runtime import function, modes
 from . import (
     _C,
     amp,
+    annotations,
     backends,
     compiler,
     cpu,
@@ -18,6 +19,7 @@ from . import (
     fft,
     future,
     linalg,
+    masked,
     nested,
     nn_modules,
     overrides,
@@ -73,6 +75,7 @@ MODULES: dict[str, ModuleType] = {
     "distributions.utils": parameters,
     "fft": fft,
     "linalg": linalg,
+    "masked": masked,
     "nn.grad": nn.grad,
     "nn.modules": nn_modules.modules,
     **{f"nn.modules.{family}": module for family, module in nn_modules.FAMILIES.items()},
@@ -87,6 +90,7 @@ MODULES: dict[str, ModuleType] = {
     "sparse": sparse,
     "signal.windows": windows,
     "special": special,
+    "types": annotations,
     "utils": utils,
     "utils._pytree": utils._pytree,
     "utils.checkpoint": utils.checkpoint,
@@ -107,4 +111,5 @@ def offer() -> None:
         above = {"distributions": distributions, "nn": nn}.get(parent)
         if above is not None and not hasattr(above, leaf):
             setattr(above, leaf, module)
+    vars(nn.functional).setdefault("grad", nn.grad)  # which is made of its functions
     vars(optim).setdefault("swa_utils", swa_utils)  # it is of optim and nn, which don't know each other

@@ -23,6 +23,7 @@ from ..runtime.refusal import refusing, refusing_methods, refusing_names
 
 pi, e, inf, nan, newaxis = math.pi, math.e, math.inf, math.nan, None
 contiguous_format, preserve_format, channels_last = "contiguous_format", "preserve_format", "channels_last"
+channels_last_3d = "channels_last_3d"
 
 
 # ---- limits of dtypes --------------------------------------------------------------------------------------
@@ -240,7 +241,7 @@ __all__ = [
     "DoubleStorage", "DoubleTensor", "FloatStorage", "FloatTensor", "HalfTensor", "IntStorage", "IntTensor",
     "LongStorage", "LongTensor", "ShortStorage", "ShortTensor", "Storage", "TypedStorage", "UntypedStorage",
     "are_deterministic_algorithms_enabled", "broadcast_shapes", "can_cast", "channels_last",
-    "contiguous_format", "detach", "e", "finfo", "get_default_device", "get_device",
+    "channels_last_3d", "contiguous_format", "detach", "e", "finfo", "get_default_device", "get_device",
     "get_float32_matmul_precision", "iinfo", "inf", "is_complex",
     "is_deterministic_algorithms_warn_only_enabled", "is_floating_point", "is_inference", "is_nonzero",
     "is_storage", "jagged", "layout", "nan", "newaxis", "numel", "pi", "preserve_format", "promote_types",

@@ -42,6 +42,10 @@ REASONS = (
         "sparse tensors of blocks, and prototypes: COO, CSR and CSC are built",
     ),
     (
+        r"(masked_tensor|as_masked_tensor|is_masked_tensor|MaskedTensor)",
+        "prototypes: pass mask= to the reductions",
+    ),
+    (
         r"Tensor\.(cuda|xpu|ipu|hpu|mtia|is_(cuda|xpu|ipu|hpu|mtia|xla|vulkan|mps|maia|mkldnn|meta|nested))",
         "eager runs on the CPU; compiled programs run on a GPU by their target",
     ),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
+import warnings
 from collections.abc import Callable, Sequence
+from math import floor
 from typing import Any
 
+from ..ir import dtypes
 from ..ir.errors import ArgumentValueError, ShapeError
 from ..nn.functional import alpha_dropout, feature_alpha_dropout, grid_sample, rrelu
 from ..runtime import Tensor, modes, ops
@@ -37,6 +41,28 @@ def is_anomaly_check_nan_enabled() -> bool:
     return modes.local.anomaly in (False, True)
 
 
+def range(start: float = 0, end: float | None = None, step: float = 1, **kwargs: Any) -> Tensor:
+    """Make numbers from start to end, which is one of them where a step leads to it; `arange` leaves it out.
+
+    range(end) starts at 0, and numbers are of the default dtype.  Warns that `arange` is meant.
+    Raises ArgumentValueError.
+    """
+    warnings.warn(
+        "range is deprecated, as it includes its end, unlike Python's: use arange, whose range is "
+        "[start, end)",
+        UserWarning,
+        stacklevel=3,
+    )
+    low, high = (0, start) if end is None else (start, end)
+    if step == 0 or (high - low) / step < 0:
+        raise ArgumentValueError(f"range: a step of {step} does not lead from {low} to {high}")
+    count = floor((high - low) / step) + 1
+    kwargs["dtype"] = kwargs.get("dtype") or (
+        kwargs["out"].dtype if "out" in kwargs else dtypes.default_dtype()
+    )
+    return ops.arange(low, low + (count - 0.5) * step, step, **kwargs)
+
+
 # ---- tensors -----------------------------------------------------------------------------------------------
 def empty_strided(size: Sequence[int], stride: Sequence[int], **kwargs: Any) -> Tensor:
     """Make a tensor of these sizes and strides, in elements.  Raises ShapeError."""
@@ -52,7 +78,7 @@ def empty_strided(size: Sequence[int], stride: Sequence[int], **kwargs: Any) -> 
 
 def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **kwargs: Any) -> Tensor:
     """Make a tensor whose dimensions lie in memory in this order, outermost first.  Raises ShapeError."""
-    if sorted(physical_layout) != list(range(len(size))):
+    if sorted(physical_layout) != list(builtins.range(len(size))):
         raise ShapeError(
             f"empty_permuted(size, physical_layout): {list(physical_layout)} is no order of the {len(size)} "
             "dimensions"
@@ -74,7 +100,7 @@ def _sampler(name: str, ranks: tuple[int, ...]) -> Callable:
             raise ShapeError(f"{name}(input, grid, …): input has {input.ndim} dimensions, not one of {ranks}")
         chosen = []
         for given, names in zip((interpolation_mode, padding_mode), _SAMPLED, strict=True):
-            if given not in range(len(names)):
+            if given not in builtins.range(len(names)):
                 raise ArgumentValueError(f"{name}: modes are numbers, those of {names}, not {given!r}")
             chosen.append(names[given])
         mode, padding = chosen
@@ -96,6 +122,8 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """Compute the powers of a vector's numbers, a row for each: from N - 1 down to 0, or from 0 up."""
     if x.ndim != 1:
         raise ShapeError(f"vander(x): a vector is needed, not {x._meta}")
+    if N is not None and N < 0:
+        raise ArgumentValueError(f"vander: N must be non-negative. It is {N}")
     rising = x.unsqueeze(1) ** ops.arange(len(x) if N is None else N)
     return rising if increasing else rising.flip(1)
 
@@ -138,7 +166,7 @@ _DEBUG_MODES = ("default", "warn", "error")
 
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
     """As `use_deterministic_algorithms`: 0 or "default" is off, 1 or "warn" and 2 or "error" are on."""
-    known = [*_DEBUG_MODES, *range(len(_DEBUG_MODES))]
+    known = [*_DEBUG_MODES, *builtins.range(len(_DEBUG_MODES))]
     if debug_mode not in known:
         raise ArgumentValueError(
             f"set_deterministic_debug_mode(debug_mode): {debug_mode!r} is none of {known}"
@@ -156,7 +184,8 @@ __all__ = [
     "get_deterministic_debug_mode", "get_num_interop_threads", "grid_sampler",
     "grid_sampler_2d", "grid_sampler_3d", "has_lapack", "has_mkl", "has_openmp",
     "has_spectral", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_same_size", "is_signed",
-    "is_warn_always_enabled", "pca_lowrank", "rrelu", "set_anomaly_enabled", "set_deterministic_debug_mode",
+    "is_warn_always_enabled", "pca_lowrank", "range", "rrelu", "set_anomaly_enabled",
+    "set_deterministic_debug_mode",
     "set_flush_denormal", "set_num_interop_threads", "set_warn_always", "svd_lowrank",
     "vander",
 ]  # fmt: skip

@@ -42,7 +42,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         bounds = list(cutoffs)
         if not bounds or sorted(set(bounds)) != bounds or bounds[0] <= 0 or bounds[-1] >= n_classes:
             raise ArgumentValueError(
-                f"AdaptiveLogSoftmaxWithLoss: cutoffs must grow from above 0 to below {n_classes}: {bounds}"
+                "AdaptiveLogSoftmaxWithLoss: cutoffs should be a sequence of unique, positive, "
+                f"rising integers, from above 0 to below {n_classes}: {bounds}"
             )
         kind = {"device": device, "dtype": dtype}
         self.in_features, self.n_classes, self.cutoffs = in_features, n_classes, [*bounds, n_classes]

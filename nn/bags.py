@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.dtypes import int64
-from ..ir.errors import ArgumentValueError, DTypeError, ShapeError
+from ..ir.errors import ArgumentValueError, DimError, DTypeError, ShapeError
 from ..runtime import Function, Tensor, is_grad_enabled, no_grad, ops, sparse_coo_tensor
 from ..runtime.levels import has_values
 from ..runtime.modes import unheard
+
+
+class _OnlySums(ArgumentValueError, NotImplementedError):
+    """What sums alone have."""
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
@@ -157,12 +161,21 @@ def embedding_bag(
     if mode not in ("sum", "mean", "max"):
         raise ArgumentValueError(f"embedding_bag: mode must be 'sum', 'mean' or 'max', not {mode!r}")
     if per_sample_weights is not None and mode != "sum":
-        raise ArgumentValueError(f"embedding_bag: per_sample_weights go with mode='sum', not {mode!r}")
+        raise _OnlySums(f"embedding_bag: per_sample_weights are only supported for mode='sum', not {mode!r}")
     if sparse and mode == "max":
         raise ArgumentValueError("embedding_bag: mode 'max' has dense gradients", "pass sparse=False")
     bags, count = _bags(input, offsets, include_last_offset)
     flat, counts = input.reshape(-1), ops.ones(input.numel(), 1, dtype=weight.dtype)
-    rows = embedding(flat, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+    if per_sample_weights is not None:
+        _check_weights(input, weight, per_sample_weights)
+    try:
+        rows = embedding(flat, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+    except DimError as error:
+        raise DimError(
+            f"embedding_bag: Expected idx >= 0 && idx < num_embeddings, which are {weight.shape[0]}",
+            error.rule,
+            *error.details,
+        ) from None
     if padding_idx is not None:
         counts = (flat != padding_idx % weight.shape[0]).to(weight.dtype).unsqueeze(1)
     if mode == "max":
@@ -175,6 +188,20 @@ def embedding_bag(
     return sums / ops.zeros(count, 1, dtype=weight.dtype).index_add(0, bags, counts).clamp(min=1)
 
 
+def _check_weights(input: Tensor, weight: Tensor, per_sample_weights: Tensor) -> None:
+    if per_sample_weights.dtype is not weight.dtype:
+        raise DTypeError(
+            f"embedding_bag: expected weight, {weight.dtype}, to have the same type as per_sample_weights, "
+            f"{per_sample_weights.dtype}"
+        )
+    if per_sample_weights.shape != input.shape:
+        raise ShapeError(
+            "embedding_bag: per_sample_weights must have the same shape as the input",
+            f"input: {input._meta}",
+            f"per_sample_weights: {per_sample_weights._meta}",
+        )
+
+
 def _greatest(rows: Tensor, real: Tensor, bags: Tensor, input: Tensor, count: int) -> Tensor:
     """The greatest of the real rows in each bag, [B, E]."""
     rows = ops.where(real, rows, -float("inf"))
@@ -183,6 +210,9 @@ def _greatest(rows: Tensor, real: Tensor, bags: Tensor, input: Tensor, count: in
     else:
         of = bags.tolist()
         mine = [[at for at, each in enumerate(of) if each == bag] for bag in range(count)]
-        empty = ops.full((1, rows.shape[1]), -float("inf"), dtype=rows.dtype)
+        nothing = rows[:0].sum(
+            0, keepdim=True
+        )  # has rows' history: an empty bag's gradient is zero, not none
+        empty = nothing - float("inf")
         found = ops.stack([(rows[at] if at else empty).max(0)[0] for at in mine])
     return ops.where(found == -float("inf"), 0.0, found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..ir.errors import ArgumentError, DimError
+from ..ir.errors import ArgumentError, ArgumentValueError, DimError
 from ..runtime import Parameter, Tensor
 from .module import Module, no_child
 from .text import framed, indented
@@ -90,6 +90,15 @@ class _Numbered(Module):
         return found
 
 
+def _times(count: Any) -> int:
+    """How many times modules are to stand after each other.  Raises ArgumentError, ArgumentValueError."""
+    if not isinstance(count, int):
+        raise ArgumentError(f"Sequential * n: n must be an int, not {type(count).__name__}")
+    if count < 1:
+        raise ArgumentValueError(f"Sequential * n: n must be positive, not {count}")
+    return count
+
+
 class Sequential(_Numbered):
     """Modules applied one after the other: `Sequential(a, b)(x)` is `b(a(x))`.
 
@@ -123,6 +132,18 @@ class Sequential(_Numbered):
         if not isinstance(other, Sequential):
             raise ArgumentError(f"Sequential + other: other must be a Sequential, not {type(other).__name__}")
         return Sequential(*self, *other)
+
+    def __mul__(self, other: int) -> Sequential:
+        """The same modules over again: `Sequential(a, b) * 2` is `Sequential(a, b, a, b)`."""
+        return Sequential(*[module for _ in range(_times(other)) for module in self])
+
+    __rmul__ = __mul__
+
+    def __imul__(self, other: int) -> Sequential:
+        modules = list(self)
+        for _ in range(_times(other) - 1):
+            self.extend(modules)
+        return self
 
     def __iadd__(self, other: Any) -> Sequential:
         if not isinstance(other, Sequential):

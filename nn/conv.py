@@ -40,14 +40,13 @@ class _Conv(Module):
         name, n = type(self).__name__, self.sizes
         if groups <= 0 or in_channels % groups or out_channels % groups:
             raise ArgumentValueError(
-                f"{name}: groups must be positive and divide the channels "
+                f"{name}: groups must be a positive integer and divide the channels "
                 f"(in {in_channels}, out {out_channels}, groups {groups})"
             )
         modes = ("zeros",) if self.transposed else PADDING_MODES
         if padding_mode not in modes:
-            raise ArgumentValueError(
-                f"{name}: padding_mode must be one of {', '.join(modes)}, not {padding_mode!r}"
-            )
+            known = " and ".join(f'"{mode}"' for mode in modes)
+            raise ArgumentValueError(f"{name}: Only {known} can be padding_mode, not {padding_mode!r}")
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size, self.stride = (
             pair(name, "kernel_size", kernel_size, n),
@@ -56,7 +55,9 @@ class _Conv(Module):
         self.dilation = pair(name, "dilation", dilation, n)
         if isinstance(padding, str):
             if padding not in ("same", "valid"):
-                raise ArgumentValueError(f"{name}: padding must be ints, 'same' or 'valid', not {padding!r}")
+                raise ArgumentValueError(
+                    f"{name}: Invalid padding string {padding!r}: padding must be ints, 'same' or 'valid'"
+                )
             if padding == "same" and any(s != 1 for s in self.stride):
                 raise ArgumentValueError(f"{name}: padding='same' needs a stride of 1, not {self.stride}")
             self.padding: Any = padding

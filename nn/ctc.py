@@ -17,6 +17,8 @@ NEVER = -1e30
 def _lengths(call: str, given: Any, most: int, batch: int) -> Tensor:
     """[N].  They are looked at unheard: what is gathered by them is refused by compiled code as well."""
     lengths = given if isinstance(given, Tensor) else tensor(given, dtype=int64)
+    if lengths.dtype.category != "int":
+        raise DTypeError(f"ctc_loss: {call} must be integers, not {lengths.dtype}")
     lengths = lengths.reshape(-1).to(int64)
     with unheard():
         found = lengths.tolist()

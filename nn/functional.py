@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ..ir.errors import ArgumentValueError
-from ..runtime import Tensor, ops
+from ..ir.errors import ArgumentValueError, ShapeError
+from ..runtime import Tensor, modes, ops
 from ..runtime import random as draws
 from ..runtime.autocasting import autocasting
 from ..runtime.ops import (
@@ -268,17 +269,33 @@ def _drop_channels(
 
 
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Zero whole channels of [N, C, L] or [C, L]."""
+    """Zero whole channels of [N, C, L] or [C, L].  Raises ShapeError."""
+    if input.ndim not in (2, 3):
+        raise ShapeError(f"dropout1d: Expected 2D or 3D input, but received a {input.ndim}D input")
     return _drop_channels("dropout1d", 1, input, p, training, inplace, False)
+
+
+def _warn_of_rank(call: str, input: Tensor, ranks: tuple[int, ...]) -> None:
+    """Warn of a number of dimensions that the name does not say."""
+    if input.ndim in ranks:
+        return
+    if modes.CHANGED:
+        modes.tell("once", f"{call} warned of its input's dimensions")
+    meaning = "dropping what lies behind the second dimension"
+    if input.ndim == 3:
+        meaning = "assuming that channel-wise 1D dropout behavior is desired"
+    warnings.warn(f"Received a {input.ndim}-D input to {call}: {meaning}", UserWarning, stacklevel=3)
 
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero whole channels of [N, C, H, W]; three dimensions are, as in PyTorch, [N, C, L]."""
+    _warn_of_rank("dropout2d", input, (4,))
     return _drop_channels("dropout2d", 2, input, p, training, inplace, True)
 
 
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero whole channels of [N, C, D, H, W] or [C, D, H, W]."""
+    _warn_of_rank("dropout3d", input, (4, 5))
     return _drop_channels("dropout3d", 3, input, p, training, inplace, False)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.errors import ArgumentValueError, ShapeError
+from ..ir import dtypes
+from ..ir.errors import ArgumentValueError, DTypeError, ShapeError
 from ..runtime import Tensor, ops, tensor
 
 # A tap: for each place of the output along one dimension, an index into the input and its weight.
@@ -25,11 +26,19 @@ def _nearest(size: int, out: int, scale: float | None, exact: bool) -> np.ndarra
     return np.minimum(np.floor(places * step).astype(np.int64), size - 1)
 
 
+def _step(size: int, out: int, scale: float | None, align_corners: bool) -> float:
+    """How far apart in the input two neighbours of the output lie."""
+    if align_corners:
+        return (size - 1) / (out - 1) if out > 1 else 0.0
+    return 1.0 / scale if scale else size / out
+
+
 def _sources(size: int, out: int, scale: float | None, align_corners: bool, cubic: bool) -> np.ndarray:
     """Where each place of the output lies in the input, in float64."""
+    step = _step(size, out, scale, align_corners)
     if align_corners:
-        return np.arange(out) * ((size - 1) / (out - 1) if out > 1 else 0.0)
-    found = (np.arange(out) + 0.5) * (1.0 / scale if scale else size / out) - 0.5
+        return np.arange(out) * step
+    found = (np.arange(out) + 0.5) * step - 0.5
     return found if cubic else np.maximum(found, 0.0)
 
 
@@ -56,6 +65,27 @@ def _cubic_taps(at: np.ndarray, size: int) -> list[Tap]:
     below = np.floor(at).astype(np.int64)
     weights = _cubic_weights(at - below)
     return [(np.clip(below + k - 1, 0, size - 1), w) for k, w in enumerate(weights)]
+
+
+def _smoothing(size: int, out: int, scale: float | None, align_corners: bool, cubic: bool) -> np.ndarray:
+    """The weights [out, size] of a resize that averages as many elements as become one.
+
+    A tent, or Keys' cubic with a = -0.5, as wide as the step from one place to the next; cut off at the ends.
+    """
+    step = _step(size, out, scale, align_corners)
+    reach = (2.0 if cubic else 1.0) * max(step, 1.0)
+    centres = step * (np.arange(out) + 0.5)
+    first = np.maximum((centres - reach + 0.5).astype(np.int64), 0)[:, None]
+    last = np.minimum((centres + reach + 0.5).astype(np.int64), size)[:, None]
+    places = np.arange(size)[None]
+    away = np.abs((places - centres[:, None] + 0.5) / max(step, 1.0))
+    if cubic:
+        near, far = (1.5 * away - 2.5) * away * away + 1, ((-0.5 * away + 2.5) * away - 4) * away + 2
+        weights = np.where(away < 1, near, np.where(away < 2, far, 0.0))
+    else:
+        weights = np.maximum(1.0 - away, 0.0)
+    weights = np.where((places >= first) & (places < last), weights, 0.0)
+    return weights / weights.sum(1, keepdims=True)
 
 
 def _resized(x: Tensor, dim: int, taps: list[Tap]) -> Tensor:
@@ -101,13 +131,18 @@ def interpolate(
     """Resize the spatial dimensions of [N, C, ...] to `size` or by `scale_factor`.
 
     mode: "nearest", "nearest-exact", "area", "linear" (1-d), "bilinear", "bicubic" (2-d), "trilinear" (3-d).
-    align_corners: the corner elements' centres stay where they are.  Raises ShapeError, ArgumentValueError.
+    align_corners: the corner elements' centres stay where they are.
+    antialias, of "bilinear" and "bicubic": where the output is smaller, all elements of the input count.
+    Source: the filters of the Python Imaging Library's resize.
+    uint8 is computed in float32, rounded and clipped.  Raises ShapeError, DTypeError, ArgumentValueError.
     """
     n = input.ndim - 2
     if n not in (1, 2, 3):
         raise ShapeError("interpolate takes an input of 3 to 5 dimensions", f"input: {input._meta}")
-    if antialias:
-        raise ArgumentValueError("interpolate: antialias=True is not offered")
+    if antialias and mode not in ("bilinear", "bicubic"):
+        raise ArgumentValueError(
+            f"interpolate: the antialias option is restricted to bilinear and bicubic, not {mode!r}"
+        )
     sizes = tuple(input.shape[2:])
     out, scales = _output_sizes(sizes, size, scale_factor)
     if recompute_scale_factor:
@@ -122,10 +157,24 @@ def interpolate(
         )
     if mode == "area":
         return (ops.adaptive_avg_pool1d, ops.adaptive_avg_pool2d, ops.adaptive_avg_pool3d)[n - 1](input, out)
+    if mode in MODES and not (input.dtype.is_floating_point or input.dtype is dtypes.uint8):
+        raise DTypeError(
+            f"interpolate: mode {mode!r} is not implemented for {input.dtype}: it takes floats and uint8",
+            "convert it: x.float()",
+        )
+    if mode in MODES and input.dtype is dtypes.uint8:
+        x = interpolate(
+            input.float(), size, scale_factor, mode, align_corners, recompute_scale_factor, antialias
+        )
+        return x.round().clamp(0, 255).to(dtypes.uint8)
     x = input
     for dim, a, b, scale in zip(range(2, n + 2), sizes, out, scales):
         if mode.startswith("nearest"):
             x = x.index_select(dim, tensor(_nearest(a, b, scale, mode == "nearest-exact")))
+        elif antialias:
+            weights = _smoothing(a, b, scale, bool(align_corners), mode == "bicubic")
+            to = tensor(weights).to(x.dtype)
+            x = ops.matmul(to, x) if dim == 2 else ops.matmul(x, to.T)
         elif a != b or scale not in (None, 1):
             at = _sources(a, b, scale, bool(align_corners), mode == "bicubic")
             x = _resized(x, dim, _cubic_taps(at, a) if mode == "bicubic" else _linear_taps(at, a))

@@ -41,6 +41,10 @@ class Conversion:
 conversion = Conversion()
 
 
+class _NoForward(ArgumentError, NotImplementedError):
+    """A module without a forward was called."""
+
+
 class Module(Plain):
     """A piece of a model: parameters, buffers and child modules under names, and `forward`, which computes.
 
@@ -84,7 +88,7 @@ class Module(Plain):
     # ---- running ----
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the module's outputs; each subclass has its own."""
-        raise ArgumentError(f"{type(self).__name__} can't be called: its class defines no forward()")
+        raise _NoForward(f"{type(self).__name__} can't be called: its class defines no forward()")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if modes.WITHIN and (answer := modes.local.within) is not None and not modes.local.levels:
@@ -205,7 +209,7 @@ class Module(Plain):
         if members is None:
             raise AttributeError(self._early(kind))
         if not isinstance(name, str):
-            raise ArgumentError(f"the name of a {kind} must be a string, not {type(name).__name__}")
+            raise ArgumentError(f"a {kind} name should be a string. Got {type(name).__name__}")
         if "." in name or name == "":
             raise KeyError(f"the name of a {kind} can't be empty or contain a dot: {name!r}")
         if name not in members and (name in fields(self) or hasattr(type(self), name)):
@@ -442,6 +446,10 @@ class Module(Plain):
 
         Raises DeviceError.
         """
+        if any(is_lazy(x) for x in (*self.parameters(), *self.buffers())):
+            raise ArgumentValueError(
+                "share_memory: can't share memory on an uninitialized parameter or buffer, nor on others"
+            )
         raise DeviceError(
             f"{type(self).__name__}.share_memory(): Lamina's tensors can't move into shared memory",
             "hand state_dict() to the other process, and back what it changed",
@@ -458,7 +466,10 @@ class Module(Plain):
     def train(self, mode: bool = True) -> Module:
         """Put this module and all below it into training mode, or into evaluation mode."""
         if not isinstance(mode, bool):
-            raise ArgumentError(f"train(mode): a bool is wanted, not {type(mode).__name__}")
+            raise ArgumentError(
+                "train(mode): training mode is expected to be boolean; a bool is wanted, not "
+                f"{type(mode).__name__}"
+            )
         self.training = mode
         for child in self.children():
             child.train(mode)

@@ -97,7 +97,7 @@ class _BatchNorm(_ByChannel):
     def forward(self, input: Tensor) -> Tensor:
         self._check(input)
         momentum = self.momentum
-        if self.training and self.num_batches_tracked is not None:
+        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
             if momentum is None:  # the mean over all batches
                 momentum = 1.0 / self.num_batches_tracked.item()

@@ -49,7 +49,8 @@ class _Unmade:
 
     def _refuse(self) -> NoReturn:
         raise ArgumentValueError(
-            f"an {type(self).__name__} has no shape yet, so nothing can be computed with it",
+            f"an uninitialized parameter ({type(self).__name__}) has no shape yet, so nothing can be "
+            "computed with it",
             "call its module once on an input of the right shape, or materialize(shape)",
         )
 

@@ -83,6 +83,8 @@ adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices, adaptive_max
 # ---- fractional pooling ------------------------------------------------------------------------------------
 def _starts(drawn: Tensor, size: int, count: int, window: int) -> Tensor:
     """Where the windows of each plane begin: [planes, count], from a number in [0, 1) for each plane."""
+    if not count:
+        return ops.empty(*drawn.shape, 0, dtype=int64)
     if count == 1:
         return ops.full((*drawn.shape, 1), size - window, dtype=int64)
     step = (size - window) / (count - 1)
@@ -119,18 +121,22 @@ def _fractional_max_pool(n: int) -> Callable:
             ratios = tuple(output_ratio) if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * n
             counts = tuple(int(size * ratio) for size, ratio in zip(sizes, ratios))
         for size, count, k in zip(sizes, counts, window):
-            if count < 1 or k < 1 or count + k - 1 > size:
+            if count < 0 or k < 1 or count + k - 1 > size:
                 raise ArgumentValueError(
                     f"{name}: {count} windows of {k} don't fit into {size} elements", f"input: {input._meta}"
                 )
         x = input.unsqueeze(0) if input.ndim == n + 1 else input
+        if 0 in x.shape[1:]:
+            raise ShapeError(
+                f"{name}: Expected input to have elements in each image", f"input: {input._meta}"
+            )
         batch, channels = x.shape[:2]
         drawn = _random_samples
         if drawn is None:
             drawn = ops.empty(batch, channels, n, dtype=x.dtype, device=x.device).uniform_()
         elif drawn.ndim != 3 or drawn.shape[0] < batch or tuple(drawn.shape[1:]) != (channels, n):
             raise ShapeError(
-                f"{name}: _random_samples must have shape {[batch, channels, n]}, not {[*drawn.shape]}"
+                f"{name}: Expect _random_samples to have shape {[batch, channels, n]}, not {[*drawn.shape]}"
             )
         places: Any = 0  # [batch, channels, every output, every element of its window]
         drawn = drawn[:batch]
@@ -141,8 +147,9 @@ def _fractional_max_pool(n: int) -> Callable:
             shape[d], shape[n + d] = counts[d], window[d]
             places = places * sizes[d] + at.reshape(batch, channels, *shape)
         places = places.reshape(batch, channels, prod(counts), prod(window))
-        flat = x.reshape(batch, channels, -1)
-        seen = flat.gather(2, places.reshape(batch, channels, -1)).reshape(places.shape)
+        flat = x.reshape(batch, channels, prod(sizes))
+        flat_places = places.reshape(batch, channels, prod(counts) * prod(window))
+        seen = flat.gather(2, flat_places).reshape(places.shape)
         best = ops.argmax(seen.detach(), -1, keepdim=True)
         indices = places.gather(-1, best).reshape(batch, channels, *counts)
         out = seen.gather(-1, best).reshape(batch, channels, *counts)

@@ -358,7 +358,7 @@ class GRU(RNNBase):
 
 def _nonlinearity(name: str, given: str) -> None:
     if given not in ("tanh", "relu"):
-        raise ArgumentValueError(f"{name}: nonlinearity must be 'tanh' or 'relu', not {given!r}")
+        raise ArgumentValueError(f"{name}: Unknown nonlinearity: it must be 'tanh' or 'relu', not {given!r}")
 
 
 class RNNCellBase(Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from .module import Module
 
 EXTRA = "_extra_state"
+ASSIGNS = "assign_to_params_buffers"  # in the metadata that hooks see
 
 
 class IncompatibleKeys(NamedTuple):
@@ -155,8 +157,20 @@ def load_own(
                 "shape yet; call its module before saving"
             )
         elif not is_lazy(here) and here.shape != value.shape:
-            wrong.append(f"{place.key}: the module has {here._meta}, the state {value._meta}")
+            wrong.append(
+                f"size mismatch for {place.key}: copying a param with shape {value._meta} from the "
+                "state into "
+                f"{here._meta}"
+            )
         else:
+            if here.device.type == "meta" != value.device.type and not metadata.get(ASSIGNS):
+                warnings.warn(
+                    f"for {place.key}: copying from a non-meta parameter in the checkpoint to a meta "
+                    "parameter "
+                    "changes nothing: load_state_dict(state, assign=True) puts it in its place",
+                    UserWarning,
+                    stacklevel=2,
+                )
             state.found.append((place, value))
     if module.has_extra_state():
         key = prefix + EXTRA
@@ -176,7 +190,7 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bo
     """
     if not isinstance(state_dict, Mapping):
         raise ArgumentError(
-            f"load_state_dict(state_dict): a mapping is wanted, not {type(state_dict).__name__}"
+            f"load_state_dict: Expected state_dict to be dict-like, got {type(state_dict).__name__}"
         )
     state = Loading(state_dict)
     missing: list[str] = []
@@ -185,9 +199,7 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bo
     named = list(module.named_modules(remove_duplicate=False))
     for path, part in named:
         prefix = path + "." if path else ""
-        metadata = dict(
-            state.metadata.get(path, {}), **({"assign_to_params_buffers": True} if assign else {})
-        )
+        metadata = dict(state.metadata.get(path, {}), **({ASSIGNS: True} if assign else {}))
         state.reached = False
         part._load_from_state_dict(state, prefix, metadata, strict, missing, unexpected, wrong)
         if not state.reached:  # a class of the user's that loads by itself, and whose keys only it knows
@@ -216,6 +228,10 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bo
     return result
 
 
+def _quoted(keys: list[str]) -> str:
+    return ", ".join(f'"{key}"' for key in keys)
+
+
 def misfit(
     module: Module,
     missing: list[str],
@@ -224,9 +240,9 @@ def misfit(
     what: str = "the state does not fit the module; nothing was loaded",
 ) -> StateError:
     """The error that names everything at which a state and a module differ."""
-    lines = [f"missing in the state: {', '.join(missing)}"] if missing else []
+    lines = [f"Missing key(s) in state_dict: {_quoted(missing)}"] if missing else []
     if unexpected:
-        lines.append(f"not in the module: {', '.join(unexpected)}")
+        lines.append(f"Unexpected key(s) in state_dict: {_quoted(unexpected)}")
     lines += wrong
     if not wrong:
         lines.append("load_state_dict(state, strict=False) loads what both have")

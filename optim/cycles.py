@@ -128,7 +128,7 @@ class OneCycleLR(LRScheduler):
     ):  # fmt: skip
         if total_steps is None:
             if epochs is None or steps_per_epoch is None:
-                raise ArgumentError("OneCycleLR: give total_steps, or both epochs and steps_per_epoch")
+                raise ArgumentValueError("OneCycleLR: give total_steps, or both epochs and steps_per_epoch")
             total_steps = epochs * steps_per_epoch
         if total_steps <= 0:
             raise ArgumentValueError(f"OneCycleLR: the number of steps must be positive, not {total_steps}")

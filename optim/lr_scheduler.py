@@ -12,6 +12,9 @@ from ..ir.errors import ArgumentError, ArgumentValueError
 from .cycles import CyclicLR, OneCycleLR
 from .optimizer import Optimizer
 from .schedule import (
+    EPOCH_DEPRECATION_WARNING as EPOCH_DEPRECATION_WARNING,  # asked for here
+)
+from .schedule import (
     Curve,
     LRScheduler,
     attributes,
@@ -230,6 +233,15 @@ class ChainedScheduler(LRScheduler):
                 raise ArgumentValueError(f"ChainedScheduler: schedule {i} is of another optimizer")
         self._last_lr = current(self.optimizer)
 
+    def _begin(self) -> None:
+        bases = [group["initial_lr"] for group in self.optimizer.param_groups]
+        rates = list(bases)
+        for scheduler in self._schedulers:  # each as far from the base as alone
+            begin(scheduler)
+            parts = zip(rates, current(self.optimizer), bases, strict=True)
+            rates = [rate * now / base if base else now for rate, now, base in parts]
+        self._set(rates)
+
     def step(self, epoch: int | None = None) -> None:
         """Let each schedule step, in order."""
         if epoch is not None:
@@ -342,6 +354,16 @@ class ReduceLROnPlateau(LRScheduler):
             self.cooldown_counter -= 1
             self.num_bad_epochs = 0
         if self.num_bad_epochs > self.patience:
+            groups = len(self.optimizer.param_groups)
+            if groups != len(self.min_lrs):  # some were added
+                if self.default_min_lr is None:
+                    raise ArgumentValueError(
+                        f"ReduceLROnPlateau: The number of param groups in the optimizer, {groups}, "
+                        "is not that of "
+                        f"min_lr, {len(self.min_lrs)}",
+                        "append to the schedule's min_lrs for each group that is added",
+                    )
+                self.min_lrs = [self.default_min_lr] * groups
             for group, lowest in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
                 old = float(group["lr"])
                 new = max(old * self.factor, lowest)

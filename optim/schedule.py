@@ -76,6 +76,10 @@ class LRScheduler:
     def _get_closed_form_lr(self) -> list[float]:
         return self.get_lr()
 
+    def _begin(self) -> None:
+        self.last_epoch = 0
+        self._set(self.get_lr())
+
     def _set(self, rates: Sequence[float]) -> None:
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             set_rate(group, rate)
@@ -170,5 +174,4 @@ def attributes(function: Any) -> dict[str, Any] | None:
 
 def begin(schedule: LRScheduler) -> None:
     """Go to epoch 0 of a schedule, whatever the rates are."""
-    schedule.last_epoch = 0
-    schedule._set(schedule.get_lr())
+    schedule._begin()

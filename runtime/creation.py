@@ -12,6 +12,7 @@ from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
 from . import modes
 from .history import storage_of
+from .interchange import from_dlpack
 from .meta import META
 from .methods import device_of, wanted_device
 from .refusal import refusing
@@ -170,7 +171,61 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
     return tensor_of(_array("as_tensor", data, dtype))
 
 
-asarray = as_tensor
+def asarray(
+    obj: Any, *, dtype: DType | None = None, device: Any = None, copy: bool | None = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """`obj` as a tensor without history: over its memory where that can be, unless `copy` is True.
+
+    obj: a tensor, an array, a DLPack capsule or what has `__dlpack__`, a number or nested sequences of them;
+    of another object with the buffer protocol the bytes, as elements of `dtype`, else of the default dtype.
+    requires_grad: the result is a leaf that wants a gradient, or, of a tensor with history, continues that.
+    copy: False refuses what has to be copied.  Raises ArgumentError, ArgumentValueError.
+    """
+    dtype = _checked("asarray", dtype)
+    if isinstance(obj, np.generic) and copy is False:
+        raise ArgumentValueError("asarray(copy=False): can't alias NumPy scalars. Leave copy out")
+    shared = _shared(obj, dtype)
+    if shared is None:
+        if copy is False:
+            raise ArgumentValueError(
+                f"asarray(copy=False): can't alias arbitrary sequences, and {type(obj).__name__} is one"
+            )
+        return tensor(obj, dtype=dtype, device=device, requires_grad=requires_grad)
+    place = device_of(device)
+    moves = place is not None and place != shared.device
+    if copy is False and (moves or dtype not in (None, shared.dtype)):
+        what = (
+            f"from device '{shared.device}' to '{place}'" if moves
+            else f"with dtype '{shared.dtype}' into dtype '{dtype}'"
+        )  # fmt: skip
+        raise ArgumentValueError(f"asarray(copy=False): can't alias a tensor {what}")
+    found = shared if requires_grad else shared.detach()
+    if moves or dtype not in (None, shared.dtype):
+        found = found.to(device=place, dtype=dtype)
+    elif copy:
+        found = found.clone()
+    if requires_grad and not found.requires_grad:
+        found = found.detach().requires_grad_()
+    return found
+
+
+def _shared(obj: Any, dtype: DType | None) -> Tensor | None:
+    """A tensor over the memory of `obj`; None where there is no such thing."""
+    if isinstance(obj, Tensor):
+        return obj
+    if isinstance(obj, np.ndarray):
+        fits = obj.dtype.isnative and not any(step % obj.itemsize for step in obj.strides)
+        return from_numpy(obj) if fits and dtypes.from_numpy_dtype(obj.dtype) is not None else None
+    if isinstance(obj, (list, tuple, np.generic, str)):
+        return None
+    if hasattr(obj, "__dlpack__") or type(obj).__name__ == "PyCapsule":
+        return from_dlpack(obj)
+    try:
+        memoryview(obj)
+    except TypeError:
+        return None
+    return frombuffer(obj, dtype=dtype or dtypes.default_dtype())
 
 
 def from_numpy(array: np.ndarray) -> Tensor:
@@ -209,8 +264,49 @@ def from_numpy(array: np.ndarray) -> Tensor:
 def frombuffer(
     buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False
 ) -> Tensor:
-    """A 1-d tensor over the memory of an object with the buffer protocol.  `offset` is in bytes."""
-    made = from_numpy(np.frombuffer(buffer, dtype.numpy, count, offset))
+    """A 1-d tensor over the memory of an object with the buffer protocol.  `offset` is in bytes.
+
+    count: elements; negative for all that there are.  Warns of memory that can't be written.
+    Raises ArgumentError, ArgumentValueError.
+    """
+    known = _checked("frombuffer", dtype)
+    if known is None:
+        raise ArgumentError("frombuffer(dtype): a dtype is needed")
+    try:
+        view = memoryview(buffer)
+    except TypeError:
+        raise ArgumentValueError(
+            f"frombuffer(buffer): the object does not implement Python buffer protocol. It is a "
+            f"{type(buffer).__name__}"
+        ) from None
+    size, each = view.nbytes, known.itemsize
+    if not size or not count:
+        raise ArgumentValueError(f"frombuffer: both buffer length ({size}) and count ({count}) must not be 0")
+    if not 0 <= offset < size:
+        raise ArgumentValueError(
+            f"frombuffer: offset ({offset} bytes) must be at least 0 and less than the buffer length "
+            f"({size} bytes)"
+        )
+    left = size - offset
+    if count < 0 and left % each:
+        raise ArgumentValueError(
+            f"frombuffer: buffer length ({left} bytes) after offset ({offset} bytes) must be a "
+            "multiple of an "
+            f"element's {each} bytes"
+        )
+    if count > 0 and count * each > left:
+        raise ArgumentValueError(
+            f"frombuffer: requested buffer length ({count} * {each} bytes) after offset ({offset} "
+            "bytes) must not "
+            f"exceed the buffer length ({size} bytes)"
+        )
+    if view.readonly:
+        warnings.warn(
+            "The given buffer is not writable. The tensor can't be written either: clone() it to do so",
+            UserWarning,
+            stacklevel=3,
+        )
+    made = from_numpy(np.frombuffer(buffer, known.numpy, count, offset))
     return made.requires_grad_() if requires_grad else made
 
 

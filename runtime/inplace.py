@@ -56,7 +56,8 @@ def check_writable(x: Tensor, name: str, gradients: bool) -> None:
         data.flags.writeable = True  # below `expand`, whose views NumPy guards
     if not data.flags.writeable or (data.size > 1 and (windows or 0 in data.strides) and _overlaps(data)):
         raise InplaceError(
-            f"{name}: several elements of the tensor share one place in memory, or its memory is read-only",
+            f"{name}: unsupported operation: several elements of the tensor share one place in "
+            "memory, or its memory is read-only",
             f"tensor: {describe(x)}",
             "write into x.clone()",
         )

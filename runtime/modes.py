@@ -29,8 +29,9 @@ WITHIN: set[weakref.ref[_Token]] = set()
 
 ORDINARY: dict[str, Any] = {
     "grad": True, "inference": False, "hook": None, "notice": None, "caller": None, "anomaly": False,
-    "multithreading": True, "early_stop": None, "recompute_debug": None, "within": None, "levels": (), "autocast": None, "autocast_dtype": None,
-    "packing": None, "unpacked": None, "functions": (), "unanswered": False, "device": None,
+    "multithreading": True, "early_stop": None, "recompute_debug": None, "within": None, "levels": (),
+    "autocast": None, "autocast_dtype": None, "packing": None, "unpacked": None, "functions": (),
+    "unanswered": False, "device": None,
 }  # fmt: skip
 _WATCHING = ("hook", "anomaly", "levels", "autocast", "packing", "functions")
 UNSERVED: Any = type("Unserved", (), {"__slots__": (), "__repr__": lambda self: "unserved"})()

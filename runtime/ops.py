@@ -25,7 +25,7 @@ from .tensor import Tensor
 _IGNORED = {
     "layout": (None, "strided"),
     "pin_memory": (False,),
-    "memory_format": (None, "contiguous_format", "preserve_format"),
+    "memory_format": (None, "contiguous_format", "preserve_format", "channels_last", "channels_last_3d"),
 }
 
 

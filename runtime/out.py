@@ -61,6 +61,8 @@ def into(name: str, function: Callable, args: tuple, kwargs: dict[str, Any], out
         if len(results) != len(targets) or isinstance(out, (tuple, list)) != isinstance(returned, tuple):
             raise ArgumentError(f"{name}(out=…): takes {len(results)} tensors, not {len(targets)}")
         for target, result in zip(targets, results, strict=True):
+            if name in SPREAD and target._data.size == result._data.size:
+                result = result.reshape(target._meta.shape)
             _leave(name, target, result, name in EXACT or len(targets) > 1)
     if not isinstance(returned, tuple):
         return out
@@ -76,6 +78,7 @@ def _wants(values: Iterable[Any]) -> bool:
 
 
 # These select, order or multiply, and write a result as it is, as all with several results do.
+SPREAD = ("arange", "linspace", "logspace", "range")  # fill whatever has so many elements
 EXACT = frozenset((
     "abs", "addbmm", "addmm", "addmv", "all", "amax", "amin", "any", "argmax", "argmin", "baddbmm",
     "bitwise_not", "bmm", "bucketize", "ceil", "clamp", "cross", "diag", "dot", "float_power", "floor",

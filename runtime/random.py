@@ -5,10 +5,12 @@ from __future__ import annotations
 import builtins
 import functools
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from ml_dtypes import finfo
 
 from ..ir import dtypes
 from ..ir.dtypes import DType
@@ -176,7 +178,10 @@ def _check_bounds(name: str, low: int, high: int, dtype: DType) -> None:
         limits = np.iinfo(dtype.numpy) if dtype is not dtypes.bool_ else None
         least, most = (limits.min, limits.max) if limits else (0, 1)
         if low < least or high - 1 > most:
-            raise ArgumentValueError(f"{name}: {dtype} can't hold all of {low} … {high - 1}")
+            which = "from" if not least <= low <= most else "to - 1"
+            raise ArgumentValueError(
+                f"{name}: {which} is out of bounds for {dtype}, which can't hold all of {low} … {high - 1}"
+            )
 
 
 def randint(
@@ -268,7 +273,9 @@ def normal(
         or not isinstance(std, Tensor)
         and std < 0
     ):
-        raise ArgumentValueError("normal: a standard deviation can't be negative")
+        raise ArgumentValueError(
+            "normal expects std >= 0.0, but found std below: a standard deviation can't be negative"
+        )
     if size is None:
         given = [x for x in (mean, std) if isinstance(x, Tensor)]
         if not given:
@@ -357,8 +364,12 @@ def uniform_(self: Tensor, from_: float = 0.0, to: float = 1.0, *, generator=Non
     """Fill with numbers drawn uniformly from [from, to)."""
     low = given.pop("from", from_)
     if given or low > to:
-        raise ArgumentValueError(f"uniform_(from, to): from must not be greater than to ({low} > {to})")
+        raise ArgumentValueError(
+            f"uniform_ expects to return a [from, to) range: from must not be greater than to ({low} > {to})"
+        )
     dtype = _floating(self, "uniform_")
+    if to - low > float(finfo(dtype.to_real().numpy).max):
+        raise ArgumentValueError(f"uniform_ expects to-from to be a number of {dtype}, not {to} - {low}")
     least = low * (1 + 1j) if dtype.is_complex else low  # both parts lie between the bounds
     return _fill(
         self, draw("random_uniform", tuple(self.shape), dtype=dtype, generator=generator) * (to - low) + least
@@ -422,26 +433,44 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator=None) -> Tensor:
     )
 
 
-def random_(
-    self: Tensor, from_: int | None = None, to: int | None = None, *, generator=None, **given: int
-) -> Tensor:
-    """Fill with integers drawn from [from, to); without `to`, from 0 up to what the dtype holds exactly.
+def random_(self: Tensor, *bounds: int | None, generator=None, **given: Any) -> Tensor:
+    """Fill with integers drawn from [from, to); without `to`, up to what the dtype holds exactly.
 
-    random_(to) starts at 0.
+    random_(to) starts at 0, random_(from, None) at `from`.  Raises ArgumentError, ArgumentValueError.
     """
+    if len(bounds) > 2:
+        raise ArgumentError(f"random_(from, to): takes two bounds, not {len(bounds)}")
+    from_, to = (*bounds, None, None)[:2]
+    open_end = len(bounds) == 2
+    if "to" in given:
+        to = given.pop("to")
     low = given.pop("from", from_)
     if given:
         raise ArgumentError(f"random_(from, to): unknown: {', '.join(given)}")
-    if to is None and low is not None:
+    if to is None and low is not None and not open_end:
         low, to = 0, low
+    exact = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "bool": 1}
+    name = self.dtype.name
+    bits = exact.get(name, 8 * self.dtype.itemsize - self.dtype.is_signed)
     if to is None:
-        exact = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "bool": 1}
-        name = self.dtype.name
-        bits = exact.get(name, 8 * self.dtype.itemsize - self.dtype.is_signed)
         to = (1 << bits) + (name in exact and name != "bool")
         to = min(to, (1 << 63) - 1)
     low, to = _whole("random_: from", low or 0), _whole("random_: to", to)
+    if low >= to:
+        raise ArgumentValueError(
+            f"random_ expects 'from' to be less than 'to', but got from={low} >= to={to}"
+        )
     _check_bounds("random_", low, to, self.dtype)
+    if self.dtype.is_floating_point:
+        for which, bound in (("from", low), ("to - 1", to - 1)):
+            if abs(bound) > 1 << bits:
+                warnings.warn(
+                    f"random_: {which} is out of bounds [-(2^{bits}), ..., 2^{bits}]: {self.dtype} "
+                    "does not hold "
+                    "every integer between",
+                    UserWarning,
+                    stacklevel=3,
+                )
     return _fill(self, draw("random_integers", low, to, tuple(self.shape), generator=generator))
 
 

@@ -168,6 +168,7 @@ def refusing(function: Callable, call: str | None = None, takes_out: bool = Fals
     room = getattr(function, "__module__", None) or ""
     flags = flags_of(function) if room.startswith(("lamina.runtime", "lamina.ir")) else ()
     first = flags[0][0] if flags else 0
+    fills = takes_out and name in ("rand", "randn", "randint", "randperm")  # in the dtype that `out` has
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -178,6 +179,8 @@ def refusing(function: Callable, call: str | None = None, takes_out: bool = Fals
         if takes_out and "out" in kwargs:
             out = kwargs.pop("out")
             if out is not None:
+                if fills and kwargs.get("dtype") is None and hasattr(out, "dtype"):
+                    kwargs["dtype"] = out.dtype
                 # Not by `wrapper`: who looks through closures for code of the user's would go in circles.
                 return writer_of_out[0](name, refusing(function, name), args, kwargs, out)
         if takes_out and args and type(args[0]) is np.ndarray:  # as operators take it: as a tensor

@@ -26,7 +26,7 @@ def made(name: str, values: np.ndarray, dtype: Any, device: Any, layout: Any, re
         raise ArgumentError(f"{name}: layout {layout!r} is not supported")
     found = dtypes.default_dtype() if dtype is None else dtypes.as_dtype(dtype)
     if found is None or not found.is_floating_point:
-        raise DTypeError(f"{name}: dtype must be a floating one, not {dtype}")
+        raise DTypeError(f"{name}: dtype must be a floating point one, not {dtype}")
     made = tensor_of(values.astype(found.numpy))
     return made.requires_grad_() if requires_grad else made
 

@@ -168,7 +168,7 @@ class Tensor:
 
     def stride(self, dim: int | None = None) -> tuple[int, ...] | int:
         """Steps between neighbours of each dimension (or of `dim`), in elements."""
-        if self._meta.device is not CPU:
+        if self._meta.device is not CPU or not self._data.size:  # NumPy gives 0 to what has no elements
             steps = strides(self._meta)
             return steps if dim is None else steps[self._dim("stride", dim)]
         found = tuple(s // self._data.itemsize for s in self._data.strides)
@@ -315,6 +315,8 @@ class Tensor:
     @grad.deleter
     def grad(self) -> None:
         self.grad = None
+
+    _grad = grad  # as some programs spell it
 
     def _tell_of_gradient(self, found: Tensor | None) -> None:
         """Tell a recorder that the gradient is read or written; found: what it is now."""

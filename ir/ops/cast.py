@@ -78,9 +78,12 @@ def bind_clone(input, *, memory_format=None):
     The strides' order is kept, or made contiguous by `memory_format=contiguous_format` (and by channels_last:
     channels stay first).
     """
-    order = {"preserve_format": "K", "contiguous_format": "C", "channels_last": "C"}.get(
-        str(memory_format or "preserve_format").split(".")[-1]
-    )
+    order = {
+        "preserve_format": "K",
+        "contiguous_format": "C",
+        "channels_last": "C",
+        "channels_last_3d": "C",
+    }.get(str(memory_format or "preserve_format").split(".")[-1])
     if order is None:
         raise ArgumentValueError(
             f"clone: no memory format {memory_format!r}", "known: preserve_format, contiguous_format"

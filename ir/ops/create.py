@@ -37,7 +37,7 @@ def _sizes(op: str, sizes: tuple) -> tuple:
     found = sizes_of(op, sizes)
     for n in found:
         if isinstance(n, int) and n < 0:
-            raise ShapeError(f"{op}: a size can't be negative: {list(found)}")
+            raise ShapeError(f"{op}: a size must be greater or equal to 0: {list(found)}")
     return found
 
 

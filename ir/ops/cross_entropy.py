@@ -52,7 +52,9 @@ def bind_softmax_cross_entropy(
     `ignore_index`.  Raises ShapeError, DTypeError, and DimError for a target outside [0, C).
     """
     if not 0.0 <= label_smoothing <= 1.0:
-        raise ArgumentValueError(f"cross_entropy: label_smoothing lies in [0, 1], not {label_smoothing}")
+        raise ArgumentValueError(
+            f"cross_entropy: label_smoothing must be between 0.0 and 1.0, not {label_smoothing}"
+        )
     return (input, target, weight), {
         "ignore_index": int(ignore_index),
         "reduction": check_reduction("cross_entropy", reduction),
@@ -72,11 +74,16 @@ def check_classes(op: str, input: Type, target: Type, weight: Type | None) -> No
     wanted = input.shape[:dim] + input.shape[dim + 1 :]
     if target.ndim != len(wanted) or not all(same(a, b) for a, b in zip(target.shape, wanted)):
         raise ShapeError(
-            f"{op}: target must have the shape of input without its classes",
+            f"{op}: {'1D target tensor expected, ' if input.ndim == 2 else ''}target must have the "
+            "shape of input "
+            "without its classes",
             f"{list(wanted)}, as the classes are dimension {dim} of {list(input.shape)}",
         )
     if weight is not None and (weight.ndim != 1 or not same(weight.shape[0], input.shape[dim])):
-        raise ShapeError(f"{op}: one weight for each of {input.shape[dim]} classes, not {list(weight.shape)}")
+        raise ShapeError(
+            f"{op}: weight tensor should be defined either for all {input.shape[dim]} classes or no classes, "
+            f"not {list(weight.shape)}"
+        )
 
 
 def _infer(

@@ -12,7 +12,7 @@ import numpy as np
 from .. import lowering
 from ..dims import same
 from ..dtypes import promote
-from ..errors import ArgumentError, ArgumentValueError, ShapeError
+from ..errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
 from ..op import Traits, composite, define
 from ..sample import Operand, Sample, sample
 from ..shapes import broadcast_shapes, common_device, dim_of, result_dtype
@@ -29,7 +29,7 @@ def _promoted(*types: Type, **_: Any) -> tuple:
 def _several(op: str, tensors: Any) -> tuple:
     if not isinstance(tensors, (tuple, list)):
         raise ArgumentError(
-            f"{op}(tensors): takes a tuple or list of tensors, not {type(tensors).__name__}",
+            f"{op}(): tensors must be tuple of Tensors, not {type(tensors).__name__}",
             f"write {op}([a, b])",
         )
     if not tensors:
@@ -61,7 +61,11 @@ def _infer_cat(*tensors: Type, dim: int, sizes: tuple) -> Type:
     for t in tensors[1:]:
         for d, (m, n) in enumerate(zip(first.shape, t.shape, strict=True)):
             if d != dim and not same(m, n):
-                raise ShapeError(f"cat(tensors, dim={dim}): sizes must be equal in dim {d}, not {m} and {n}")
+                raise ShapeError(
+                    f"cat(tensors, dim={dim}): Sizes of tensors must match except in dimension {dim}: "
+                    f"{m} and {n} "
+                    f"in dimension {d}"
+                )
     shape = (*first.shape[:dim], sum(sizes), *first.shape[dim + 1 :])
     return type_of(result_dtype(*tensors), shape, common_device("cat", *tensors))
 
@@ -260,9 +264,13 @@ def meshgrid(*tensors, indexing=None):
         indexing = "ij"
     tensors = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
     if indexing not in ("ij", "xy"):
-        raise ArgumentValueError(f"meshgrid: indexing must be 'ij' or 'xy', not {indexing!r}")
+        raise ArgumentValueError(f'meshgrid: indexing must be one of "xy" or "ij", not {indexing!r}')
+    if not tensors:
+        raise ArgumentValueError("meshgrid(*tensors): expects a non-empty TensorList")
     if any(t.ndim > 1 for t in tensors):
-        raise ShapeError("meshgrid(*tensors): takes tensors of at most one dimension")
+        raise ShapeError("meshgrid(*tensors): Expected 0D or 1D tensors, of at most one dimension")
+    if len({dtype_of(t) for t in tensors}) > 1:
+        raise DTypeError("meshgrid(*tensors): expects all tensors to have the same dtype")
     order = list(range(len(tensors)))
     if indexing == "xy" and len(order) > 1:
         order[0], order[1] = 1, 0
@@ -399,7 +407,9 @@ _ALL = slice(None)
 def _limit(x: Any, dim: int, most: int, widths: tuple[int, int], mode: str) -> None:
     if max(widths) > most:
         raise ShapeError(
-            f"pad: mode {mode!r} takes at most {most} places of dimension {dim}, not {max(widths)}"
+            f"pad: Padding size should be less than the corresponding input dimension: mode {mode!r} "
+            "takes at "
+            f"most {most} places of dimension {dim}, not {max(widths)}"
         )
 
 

@@ -46,7 +46,9 @@ def _same_shape(op: str, input: Any, target: Any) -> None:
     """Refuse shapes that would silently broadcast.  Raises ShapeError."""
     if input.ndim != target.ndim or not all(same(a, b) for a, b in zip(input.shape, target.shape)):
         raise ShapeError(
-            f"{op}: operands must have the same shape, not {list(input.shape)} and {list(target.shape)}",
+            f"{op}: operands must have the same shape. Using a target size ({list(target.shape)}) "
+            "that is different "
+            f"to the input size ({list(input.shape)}) is refused",
             "reshape or expand one of them, so that those that belong together are compared",
         )
 
@@ -56,7 +58,7 @@ def _tell_broadcast(op: str, input: Any, target: Any) -> None:
     if tuple(input.shape) != tuple(target.shape):
         warnings.warn(
             f"{op}: input {list(input.shape)} and target {list(target.shape)} broadcast, and every element "
-            "is compared with several; give them one shape",
+            "is compared with several. Please ensure they have the same size.",
             stacklevel=_frames_of_ours() + 1,
         )
 

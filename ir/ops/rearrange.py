@@ -97,7 +97,7 @@ def roll(input, shifts, dims=None):
     shifts = tuple(shifts) if isinstance(shifts, (tuple, list)) else (shifts,)
     if dims is None or dims == ():
         if len(shifts) != 1:
-            raise ShapeError(f"roll: {len(shifts)} shifts without dims")
+            raise ShapeError(f"roll: dims are required for {len(shifts)} shifts")
         return reshape(roll(reshape(input, (-1,)), shifts, (0,)), input.shape)
     dims = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
     if len(shifts) != len(dims):

@@ -127,7 +127,9 @@ def bind_as_strided(input, size, stride, storage_offset=0):
     offset = int(storage_offset or 0)
     if len(size) != len(stride) or min((*size, *stride, offset), default=0) < 0:
         raise ShapeError(
-            f"as_strided: size {list(size)} and stride {list(stride)} must be equally many, all at least 0",
+            "as_strided: mismatch in length of strides and shape, or a negative one: size "
+            f"{list(size)}, stride "
+            f"{list(stride)}",
             f"and storage_offset at least 0, not {offset}",
         )
     last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))

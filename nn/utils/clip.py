@@ -30,7 +30,7 @@ def get_total_norm(
     total = ops.linalg_vector_norm(ops.stack(norms), float(norm_type))
     if error_if_nonfinite and not bool(ops.isfinite(total)):
         raise GradError(
-            f"the total norm of order {norm_type} of the gradients is {total.item()}, so it can't be clipped",
+            f"The total norm of order {norm_type} for gradients is {total.item()}, so it can't be clipped",
             "pass error_if_nonfinite=False to scale by it all the same",
         )
     return total

@@ -112,7 +112,9 @@ class _Orthogonal(Module):
         if not hasattr(self, "base"):
             if self.orthogonal_map != "householder":
                 raise NotImplementedError(
-                    "without use_trivialization, only the map 'householder' can be inverted"
+                    "can't assign to the matrix exponential or the Cayley parametrization without "
+                    "use_trivialization: "
+                    "only the map 'householder' can be inverted"
                 )
             x = _reflections(q)
             return x.mT if wide else x
@@ -155,13 +157,13 @@ def orthogonal(
         raise ArgumentValueError(f"{type(module).__name__} has no parameter or buffer {name!r}")
     if weight.ndim < 2:
         raise ArgumentValueError(
-            f"orthogonal: a matrix, or a batch of them, is wanted, not {weight.ndim} dimensions"
+            f"orthogonal: Expected a matrix, or a batch of them, not {weight.ndim} dimensions"
         )
     if orthogonal_map is None:
         orthogonal_map = "matrix_exp" if weight.shape[-2] == weight.shape[-1] else "householder"
     if orthogonal_map not in MAPS:
         raise ArgumentValueError(
-            f"orthogonal(orthogonal_map): {orthogonal_map!r} is none of {', '.join(MAPS)}"
+            f"orthogonal(orthogonal_map): has to be one of {', '.join(MAPS)}, not {orthogonal_map!r}"
         )
     made = _Orthogonal(weight, orthogonal_map, use_trivialization=use_trivialization)
     register_parametrization(module, name, made, unsafe=True)
@@ -233,7 +235,7 @@ class _SpectralNorm(Module):
         with no_grad():
             for _ in range(count):
                 self._u.copy_(ops.normalize(ops.mv(matrix, self._v), dim=0, eps=self.eps))
-                self._v.copy_(ops.normalize(ops.mv(matrix.t(), self._u), dim=0, eps=self.eps))
+                self._v.copy_(ops.normalize(ops.mv(matrix.mH, self._u), dim=0, eps=self.eps))
 
     def forward(self, weight: Tensor) -> Tensor:
         if weight.ndim == 1:  # its only singular value is its length
@@ -243,7 +245,8 @@ class _SpectralNorm(Module):
             self._iterate(matrix.detach(), self.n_power_iterations)
         # Copies: the next reading changes the vectors, and this one's backward may come after it.
         u, v = self._u.clone(), self._v.clone()
-        return weight / ops.dot(u, ops.mv(matrix, v))
+        inner = ops.vdot if weight.is_complex() else ops.dot
+        return weight / inner(u, ops.mv(matrix, v))
 
     def right_inverse(self, value: Tensor) -> Tensor:
         """The value itself, which may then be scaled."""

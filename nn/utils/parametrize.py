@@ -87,7 +87,7 @@ class ParametrizationList(ModuleList):
                 part.requires_grad_(original.requires_grad)
                 _register(self, f"original{i}", part)
         if not unsafe:
-            _same("the parametrized tensor", self(), shape, dtype)
+            _same("Registering a parametrization", self(), shape, dtype)
 
     def _originals(self) -> tuple[Tensor, ...]:
         names = ["original"] if self.is_tensor else [f"original{i}" for i in range(self.ntensors)]
@@ -131,12 +131,14 @@ class ParametrizationList(ModuleList):
 def _same(what: str, got: Any, shape: Any, dtype: Any) -> None:
     """Raise where a tensor is none, or has another dtype or shape."""
     if not isinstance(got, Tensor):
-        raise ArgumentValueError(f"{what} must be a tensor, not {type(got).__name__}")
+        raise ArgumentValueError(f"{what} must return a tensor, not {type(got).__name__}")
     hint = "register_parametrization(..., unsafe=True) leaves this check out"
     if got.dtype is not dtype:
-        raise ArgumentValueError(f"{what} must stay {dtype}, and became {got.dtype}", hint)
+        raise ArgumentValueError(f"{what} may not change the dtype, {dtype}, to {got.dtype}", hint)
     if got.shape != shape:
-        raise ArgumentValueError(f"{what} must keep the shape {[*shape]}, and has {[*got.shape]}", hint)
+        raise ArgumentValueError(
+            f"{what} may not change the shape of the tensor, {[*shape]}, to {[*got.shape]}", hint
+        )
 
 
 def _no_pickle(self: Module) -> Any:
@@ -213,7 +215,8 @@ def register_parametrization(
         return module
     if tensor_name not in module._buffers and tensor_name not in module._parameters:
         raise ArgumentValueError(
-            f"{type(module).__name__} has no parameter, buffer or parametrized tensor {tensor_name!r}"
+            f"{type(module).__name__} does not have a parameter, buffer or parametrized tensor "
+            f"{tensor_name!r}"
         )
     made = ParametrizationList([parametrization], getattr(module, tensor_name), unsafe=unsafe)
     delattr(module, tensor_name)
@@ -240,7 +243,7 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
     ArgumentValueError.
     """
     if not is_parametrized(module, tensor_name):
-        raise ArgumentValueError(f"{type(module).__name__}.{tensor_name} is not parametrized")
+        raise ArgumentValueError(f"{type(module).__name__} does not have a parametrization on {tensor_name}")
     found = module.parametrizations[tensor_name]
     if found.is_tensor:
         original = found.original
@@ -249,7 +252,8 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
                 original.data = getattr(module, tensor_name).detach()
     elif not leave_parametrized:
         raise ArgumentValueError(
-            f"{tensor_name} is computed from {found.ntensors} tensors: there is no original to leave",
+            f"{tensor_name} is computed from {found.ntensors} tensors: leave_parametrized=False has "
+            "no original to leave",
             "remove_parametrizations(..., leave_parametrized=True)",
         )
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ...ir.dtypes import DType, float16, float32, float64, int8, int16, int32, int64, uint8
@@ -119,9 +119,9 @@ def pack_padded_sequence(
         sizes, input = [sizes[i] for i in order], input.index_select(1, indices[0])
     elif any(later > n for n, later in zip(sizes, sizes[1:])):
         raise ArgumentValueError(
-            "pack_padded_sequence: lengths must not grow along the batch",
+            "pack_padded_sequence: lengths must be sorted in decreasing order",
             f"lengths: {sizes}",
-            "pass enforce_sorted=False to have the sequences sorted",
+            "You can pass `enforce_sorted=False` to have the sequences sorted",
         )
     reach = [sum(n > t for n in sizes) for t in range(max(sizes))]
     data = ops.cat([input[t, :n] for t, n in enumerate(reach)])
@@ -144,7 +144,8 @@ def pad_packed_sequence(
     steps = len(reach) if total_length is None else total_length
     if steps < len(reach):
         raise ArgumentValueError(
-            f"pad_packed_sequence: total_length must be at least the longest length ({steps} < {len(reach)})"
+            "Expected total_length to be at least the length of the longest sequence in input: "
+            f"{steps} < {len(reach)}"
         )
     batch = reach[0]
     lengths = tensor([sum(n > i for n in reach) for i in range(batch)], dtype=int64)
@@ -174,6 +175,12 @@ def pad_sequence(
         raise ArgumentValueError(
             f"pad_sequence: padding_side must be 'left' or 'right', not {padding_side!r}"
         )
+    if not isinstance(sequences, (Iterable, Tensor)):
+        raise ArgumentError(
+            "pad_sequence: Expected iterable for input sequences, but got arg of type "
+            f"{type(sequences).__name__}"
+        )
+    sequences = list(sequences)
     longest = max(x.shape[0] for x in sequences)
     padded = []
     for x in sequences:

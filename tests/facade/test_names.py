@@ -157,3 +157,21 @@ def test_memory_formats_that_change_nothing_are_taken():
 def test_names_of_the_face_that_are_pythons_are_dtypes(tmp_path):
     program = "import lamina\nassert lamina.float is lamina.float32 and lamina.bool.name == 'bool'"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path)
+
+
+def test_masked_reductions_look_at_what_is_selected():
+    x = lamina.tensor([[1.0, -2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    mask = lamina.tensor([[True, False, True], [False, False, False]])
+    assert lamina.masked.sum(x, 1, mask=mask).tolist() == [4.0, 0.0]
+    assert lamina.masked.amax(x, 1, mask=mask).tolist() == [3.0, -float("inf")]
+    lamina.masked.mean(x[:1], mask=mask[:1]).backward()
+    assert x.grad.tolist() == [[0.5, 0.0, 0.5], [0.0] * 3]
+    with pytest.raises(lamina.ShapeError, match="mask has 3 dimensions"):
+        lamina.masked.sum(x, mask=lamina.ones(1, 2, 3))
+    assert set(lamina.masked.__all__) <= {*dir(lamina.masked)}
+
+
+def test_types_are_for_annotations():
+    from lamina import types
+
+    assert isinstance(2, types._Number) and types.Device is not None

@@ -177,7 +177,7 @@ kernel constant_row(x: f32[3,1]) -> (y: f32[3,33], s: f32[3]) {
 @pytest.mark.parametrize("target", LEVELS, ids=lambda t: t.name)
 @pytest.mark.parametrize(("word", "dtype"), [("exp", "f32"), ("tanh", "f32"), ("exp", "f64")])
 def test_expressions_taller_than_the_stack_have_code(word, dtype, target):
-    """Each word is some twenty simpler ones, one inside of the other: 24 come to 500 levels of several calls."""
+    """Each word is some twenty simpler ones, inside of one another: 500 levels of several calls each."""
     values = ["x[i]", *(f"${n}" for n in range(24))]
     lines = [f"  {b} = ({word}({a}) * {dtype}(0.3))" for a, b in itertools.pairwise(values)]
     head = [f"kernel k(x: {dtype}[21]) -> (y: {dtype}[21]) {{", "  parallel i:21"]

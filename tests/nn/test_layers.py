@@ -11,10 +11,13 @@ from lamina import ArgumentValueError, ShapeError
 from lamina.nn import functional as F
 
 REFUSED = {
-    "conv groups": (lambda: nn.Conv2d(3, 4, 3, groups=2), "groups must be positive and divide the channels"),
+    "conv groups": (
+        lambda: nn.Conv2d(3, 4, 3, groups=2),
+        "groups must be a positive integer and divide the channels",
+    ),
     "conv mode": (
         lambda: nn.Conv2d(3, 4, 3, padding_mode="wrap"),
-        "padding_mode must be one of zeros, reflect",
+        'Only "zeros" and "reflect"',
     ),
     "conv same": (lambda: nn.Conv1d(3, 4, 3, stride=2, padding="same"), "padding='same' needs a stride of 1"),
     "transposed size": (
@@ -45,7 +48,7 @@ REFUSED = {
     ),
     "rnn kind": (
         lambda: nn.RNN(3, 4, nonlinearity="step"),
-        "nonlinearity must be 'tanh' or 'relu', not 'step'",
+        "Unknown nonlinearity: it must be 'tanh' or 'relu', not 'step'",
     ),
     "cell state": (
         lambda: nn.GRUCell(3, 4)(lamina.ones(2, 3), lamina.ones(2, 3)),

@@ -110,7 +110,7 @@ def test_registration_refuses_bad_names_and_kinds():
             m.register_buffer(name, None)
     with pytest.raises(KeyError, match="attribute 'forward' already exists"):
         m.register_parameter("forward", None)
-    with pytest.raises(ArgumentError, match="must be a string, not int"):
+    with pytest.raises(ArgumentError, match="name should be a string. Got int"):
         m.add_module(0, nn.ReLU())
     with pytest.raises(ArgumentError, match="a child must be a Module or None, not Tensor: 'x'"):
         m.add_module("x", lamina.ones(1))

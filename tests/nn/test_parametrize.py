@@ -51,7 +51,9 @@ def test_two_parametrizations_and_their_removal():
     parametrize.remove_parametrizations(m, "weight")
     assert type(m) is nn.Linear and isinstance(m.weight, nn.Parameter) and lamina.equal(m.weight, before**2)
     assert parametrize.is_parametrized(other, "weight") and not parametrize.is_parametrized(m)
-    with pytest.raises(lamina.ir.errors.ArgumentValueError, match="weight is not parametrized"):
+    with pytest.raises(
+        lamina.ir.errors.ArgumentValueError, match="does not have a parametrization on weight"
+    ):
         parametrize.remove_parametrizations(m, "weight")
     with pytest.raises(RuntimeError, match="can't be pickled"):
         pickle.dumps(other)
@@ -71,9 +73,9 @@ def test_shapes_and_dtypes_are_held():
         def forward(self, x):
             return x.flatten()
 
-    with pytest.raises(ValueError, match="must keep the shape"):
+    with pytest.raises(ValueError, match="may not change the shape"):
         parametrize.register_parametrization(nn.Linear(2, 2), "weight", Flat())
-    with pytest.raises(ValueError, match="no parameter, buffer or parametrized tensor 'x'"):
+    with pytest.raises(ValueError, match="does not have a parameter, buffer or parametrized tensor 'x'"):
         parametrize.register_parametrization(nn.Linear(2, 2), "x", Flat())
 
 

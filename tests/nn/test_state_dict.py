@@ -51,10 +51,10 @@ def test_misfit_lists_everything_and_changes_nothing():
         m.load_state_dict(state)
     assert str(caught.value) == (
         "Sequential.load_state_dict: the state does not fit the module; nothing was loaded\n"
-        "  missing in the state: 0.bias\n"
-        "  not in the module: 3.weight\n"
+        '  Missing key(s) in state_dict: "0.bias"\n'
+        '  Unexpected key(s) in state_dict: "3.weight"\n'
         "  1.bias: the state holds no tensor but a list\n"
-        "  2.weight: the module has f32[1,3], the state f32[3,1]"
+        "  size mismatch for 2.weight: copying a param with shape f32[3,1] from the state into f32[1,3]"
     )
     assert values(m) == before
 
@@ -62,7 +62,7 @@ def test_misfit_lists_everything_and_changes_nothing():
 def test_misfit_of_keys_alone_tells_the_way_out():
     with pytest.raises(StateError, match="load_state_dict\\(state, strict=False\\) loads what both have"):
         net().load_state_dict({})
-    with pytest.raises(StateError, match="not in the module: more\n"):
+    with pytest.raises(StateError, match=r'Unexpected key\(s\) in state_dict: "more"\n'):
         net().load_state_dict({**net().state_dict(), "more": lamina.ones(1)})
     assert issubclass(StateError, RuntimeError)
 
@@ -75,7 +75,9 @@ def test_load_not_strict_returns_what_had_no_partner():
     assert result.missing_keys == [
         key for key in m.state_dict() if key not in ("0.bias", "1.num_batches_tracked")
     ]
-    with pytest.raises(StateError, match="the module has f32\\[3\\], the state f32\\[2\\]"):
+    with pytest.raises(
+        StateError, match="size mismatch for 0.bias: .* f32\\[2\\] from the state into f32\\[3\\]"
+    ):
         m.load_state_dict({"0.bias": lamina.ones(2)}, strict=False)
 
 
@@ -91,7 +93,7 @@ def test_load_assign_takes_the_tensors_themselves():
 
 
 def test_load_refuses_what_is_no_mapping():
-    with pytest.raises(lamina.ArgumentError, match="a mapping is wanted, not list"):
+    with pytest.raises(lamina.ArgumentError, match="Expected state_dict to be dict-like, got list"):
         net().load_state_dict([])
 
 
@@ -119,7 +121,7 @@ def test_extra_state():
     assert state == {"0._extra_state": {"seen": 5}}
     b.load_state_dict(state)
     assert b[0].seen == 5
-    with pytest.raises(StateError, match="missing in the state: 0._extra_state"):
+    with pytest.raises(StateError, match=r'Missing key\(s\) in state_dict: "0._extra_state"'):
         b.load_state_dict({})
 
 

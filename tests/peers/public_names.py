@@ -19,7 +19,7 @@ SPACES = (
     "optim.lr_scheduler", "optim.swa_utils", "distributions", "distributions.transforms",
     "distributions.constraints", "func", "autograd", "autograd.functional", "autograd.forward_ad",
     "autograd.graph", "overrides",
-    "utils.data", "utils.checkpoint", "random", "sparse", "nested", "amp",
+    "utils.data", "utils.checkpoint", "random", "sparse", "nested", "masked", "amp",
 )  # fmt: skip
 
 

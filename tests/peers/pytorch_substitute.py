@@ -38,6 +38,11 @@ MACHINERY = (
     "torch.package", "torch.sparse.check_sparse_tensor_invariants", "torch.utils", "torch.version",
     "torch.xpu",
 )  # fmt: skip
+# Decorators that speak to PyTorch's compiler.
+COMPILERS = (
+    "torch._disable_dynamo",
+    "torch._export.wrappers.mark_subclass_constructor_exportable_experimental",
+)
 
 _import = builtins.__import__
 
@@ -154,6 +159,8 @@ class Mixed(ModuleType):
             return world.module(path)
         if path == "torch.ops":
             return world.ops
+        if path in COMPILERS:
+            return lambda function=None, **_: function or (lambda f: f)
         theirs = getattr(world.theirs(self.__name__), name)  # raises AttributeError for what PyTorch has not
         if isinstance(theirs, ModuleType) and world.is_module(path):
             return world.module(path)
@@ -167,6 +174,7 @@ class World:
 
     def __init__(self) -> None:
         import torch
+        import torch._dynamo  # takes long, and the first test would ask for it
 
         self.dtype = torch.dtype
         self.named = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme)
@@ -292,8 +300,9 @@ class World:
         self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
     ) -> ModuleType:
         """As `import` has it everywhere else: in PyTorch's own functions it gives PyTorch's modules."""
-        by = globals.get("__name__", "") if globals else ""
-        if by not in self._theirs or globals.get("__builtins__") is self._builtins:
+        # by its file: some of PyTorch's modules put an object in their place into the table
+        theirs = globals and str(globals.get("__file__", "")).startswith(f"{self._place}/")
+        if not theirs or globals.get("__builtins__") is self._builtins:
             return _import(name, globals, locals, fromlist, level)
         if level == 0 and name.partition(".")[0] != "torch":
             return _import(name, globals, locals, fromlist, level)
@@ -308,9 +317,14 @@ class _Finder:
         self.world = world
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
-        if not within(name, ("torch.testing",)) or self.world._source(name) is None:
-            return None
-        return importlib.util.spec_from_loader(name, self)
+        testing = within(name, ("torch.testing",)) and self.world._source(name) is not None
+        return importlib.util.spec_from_loader(name, self) if testing or self._private(name) else None
+
+    def _private(self, name: str) -> bool:
+        """Whether this is a module of PyTorch's own that Lamina need not have: names in it are absent."""
+        hidden = any(part.startswith("_") for part in name.split(".")[1:])
+        ours = f"lamina.{name[6:]}" in sys.modules or within(name, MACHINERY)
+        return hidden and not ours and name.startswith("torch.") and self.world.is_module(name)
 
     def create_module(self, spec: Any) -> ModuleType:
         return self.world.module(spec.name)
@@ -341,17 +355,41 @@ def name_absent(file: Path) -> None:
                 setattr(held, name, Absent(f"{module}.{name}"))
 
 
+def _no(module: ModuleType, name: str) -> Any:
+    raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+
+
+def _names_by_place(parametrize: Any) -> None:
+    """Name tests of memory formats as PyTorch does, whose formats are no strings."""
+    before = parametrize._formatted_str_repr
+
+    def named(self: Any, place: int, name: str, value: Any) -> str:
+        return (
+            f"{name}{place}"
+            if str(value).endswith(("_format", "channels_last", "channels_last_3d"))
+            else before(self, place, name, value)
+        )
+
+    parametrize._formatted_str_repr = named
+
+
 def substitute() -> World:
     """From here on `import torch` gives Lamina, and `torch.testing` PyTorch's own tools over Lamina."""
     world = World()
     sys.meta_path.insert(0, _Finder(world))
     testing = world.module("torch.testing")
     world.module("torch.testing._internal")
+    _names_by_place(world.module("torch.testing._internal.common_utils").parametrize)
     for name, constant in vars(world.theirs("torch")).items():  # a file that names one loads, at least
         if isinstance(constant, world.named) and not hasattr(world.root, name):
             setattr(world.root, name, constant)
     if not hasattr(world.root, "_utils"):  # in Python, and asked by test files
         world.root._utils = world.module("torch._utils")
+    c = world.root._C
+    known = vars(world.theirs("torch")._C)
+    c.__getattr__ = lambda name: Absent(f"torch._C.{name}") if name in known else _no(c, name)
+    if not hasattr(world.root, "_nnpack_available"):
+        world.root._nnpack_available = lambda: False
     if not hasattr(world.root, "testing"):
         world.root.testing = testing
     return world

@@ -37,6 +37,8 @@ from pytorch_results import run_of, write
 
 HERE = Path(__file__).resolve().parent
 PASSED, SKIPPED = "pass", "skip"
+# Tests of PyTorch's inside: its second implementations in Python, how it chooses among its convolutions.
+INSIDE = re.compile(r"::test_\w+?__refs_|::test_conv_backend_")
 RUN = "@"  # beside the outcomes: what ran, and when
 
 
@@ -56,10 +58,29 @@ def loaded(path: Path, on: str) -> dict[str, unittest.TestCase]:
 
         substitute()
         name_absent(path)
+    else:
+        importlib.import_module("torch._dynamo")  # takes long, and the first test would ask for it
+    _give_back_names()
     name = ".".join(path.with_suffix("").parts[len(tests_folder(path).parts) :])
     module = importlib.import_module(name) if "." not in name else _by_path(path)
     suite = unittest.defaultTestLoader.loadTestsFromModule(module)
     return {"::".join(test.id().rsplit(".", 2)[1:]): test for test in _flat(suite)}
+
+
+def _give_back_names() -> None:
+    """Let older test files import what newer tools have not: switches of other devices, and a list."""
+    cuda, mkldnn, modules = (
+        importlib.import_module(f"torch.testing._internal.common_{name}") for name in ("cuda", "mkldnn", "nn")
+    )
+    gone = {
+        (cuda, "tf32_is_not_fp32"): lambda: False,
+        (mkldnn, "bf32_on_and_off"): lambda *_: lambda test: test,
+    }
+    if hasattr(modules, "get_new_module_tests"):
+        gone[modules, "new_module_tests"] = modules.get_new_module_tests()
+    for (module, name), value in gone.items():
+        if not hasattr(module, name):
+            setattr(module, name, value)
 
 
 def tests_folder(path: Path) -> Path:
@@ -189,8 +210,13 @@ def serve(path: Path, on: str, seconds: float) -> None:
 
 
 # ---- in the process that asks ------------------------------------------------------------------------------
-def outcomes(path: Path, on: str, seconds: float, wanted: set[str] | None) -> dict[str, list[Any]]:
-    """Run a file's tests (those `wanted`) and tell of each [kind, text, whether only the wording differs]."""
+def outcomes(
+    path: Path, on: str, seconds: float, wanted: set[str] | None, found: dict[str, list[Any]]
+) -> None:
+    """Run a file's tests, those `wanted`.
+
+    found: gets [kind, text, whether only the wording differs] of each.
+    """
     command = [
         sys.executable,
         str(HERE / "pytorch_suite.py"),
@@ -209,11 +235,11 @@ def outcomes(path: Path, on: str, seconds: float, wanted: set[str] | None) -> di
         if not first:
             raise RuntimeError(f"{path.name} does not load on {on}: see {log.name}")
         tests = json.loads(first)
-        found: dict[str, list[Any]] = {}
         if wanted is not None:
-            found = {name: ["error", "the test is not made", False] for name in wanted - set(tests)}
+            found.update({name: ["error", "the test is not made", False] for name in wanted - set(tests)})
             tests = [name for name in tests if name in wanted]
         waiting, at, began = tests, "", time.monotonic()
+        over: set[str] = set()
         while waiting:
             process.stdin.write(json.dumps(waiting) + "\n")
             process.stdin.flush()
@@ -223,16 +249,17 @@ def outcomes(path: Path, on: str, seconds: float, wanted: set[str] | None) -> di
                     at = rest[0]
                 elif kind == "end":
                     found[rest[0]] = rest[1:]
+                    over.add(rest[0])
                     if time.monotonic() - began > 30:
                         began = time.monotonic()
-                        print(f"  {on}: {len(found)} of {len(tests)}", file=sys.stderr, flush=True)
+                        print(f"  {on}: {len(over)} of {len(tests)}", file=sys.stderr, flush=True)
                 else:
                     break
             if rest[0]:
                 found[at] = ["crash", f"the process ended with status {rest[0]}", False]
-            waiting = [name for name in waiting if name not in found] if rest[0] else []
+                over.add(at)
+            waiting = [name for name in waiting if name not in over] if rest[0] else []
         process.stdin.close()
-    return found
 
 
 def _line(process: Any, limit: float) -> str:
@@ -252,7 +279,8 @@ def on_pytorch(path: Path, seconds: float) -> dict[str, list[Any]]:
     key = hashlib.sha256(path.read_bytes() + version.encode()).hexdigest()[:16]
     kept = tests_folder(path).parent / "outcomes" / f"{path.stem}-{key}.json"
     if not kept.exists():
-        found = outcomes(path, "torch", seconds, None)
+        found: dict[str, list[Any]] = {}
+        outcomes(path, "torch", seconds, None, found)
         kept.parent.mkdir(exist_ok=True)
         kept.write_text(json.dumps(found, indent=0))
     return json.loads(kept.read_text())
@@ -312,6 +340,7 @@ def main() -> None:
     for file in options.files:
         path = (options.tests / file).resolve()
         theirs = on_pytorch(path, options.seconds)
+        theirs = {name: o for name, o in theirs.items() if not INSIDE.search(name)}
         if options.only:
             theirs = {name: o for name, o in theirs.items() if re.search(options.only, name)}
         wanted = {name for name, o in theirs.items() if o[0] == PASSED}
@@ -320,9 +349,11 @@ def main() -> None:
         if options.again:
             wanted = {name for name in wanted if before.get(name, [""])[0] != PASSED}
         if wanted and not options.kept:
-            before.update(outcomes(path, "lamina", options.seconds, wanted))
             before[RUN] = run_of()
-            last.write_text(json.dumps(before, indent=0))
+            try:
+                outcomes(path, "lamina", options.seconds, wanted, before)
+            finally:  # of a run that is interrupted, what it came to; `--again` goes on with the others
+                last.write_text(json.dumps(before, indent=0))
         rows.append(report(file, theirs, before, options.groups))
         print("| " + " | ".join(rows[-1][0]) + " |", *rows[-1][1], "", sep="\n", flush=True)
     if options.write:

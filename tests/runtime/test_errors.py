@@ -81,7 +81,7 @@ TEXTS = {
     ),
     "cat: no list": (
         lambda: lamina.cat(x, x),
-        """cat(tensors): takes a tuple or list of tensors, not Tensor
+        """cat(): tensors must be tuple of Tensors, not Tensor
   write cat([a, b])""",
     ),
     "cat: None within": (
@@ -172,7 +172,7 @@ TEXTS = {
     "load_state_dict": (
         lambda: linear.load_state_dict({"weight": lamina.ones(3, 4), "bias": lamina.ones(4)}),
         """Linear.load_state_dict: the state does not fit the module; nothing was loaded
-  weight: the module has f32[4,3], the state f32[3,4]""",
+  size mismatch for weight: copying a param with shape f32[3,4] from the state into f32[4,3]""",
     ),
     "GRU: an LSTM's state": (
         lambda: nn.GRU(4, 5)(lamina.ones(2, 3, 4), (lamina.zeros(1, 3, 5), lamina.zeros(1, 3, 5))),

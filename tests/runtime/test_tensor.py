@@ -59,7 +59,7 @@ REFUSALS = [
      ArgumentError, TypeError, "takes a lamina dtype such as lamina.float32"),
     (lambda: lamina.tensor(np.array(["a"])), ArgumentError, TypeError, "numbers are needed"),
     (lambda: lamina.tensor([1], requires_grad=True),
-     GradError, RuntimeError, "only Tensors of floating point and complex dtype can"),
+     GradError, RuntimeError, "only Tensors of floating point and complex dtype can require grad"),
     (lambda: lamina.tensor(1.0, device="cuda"), DeviceError, RuntimeError, "there is no device cuda here"),
     (lambda: lamina.ones(2).to("xyz"), DeviceError, RuntimeError, "no such device"),
     (lambda: lamina.ones(2).to(1.5),

@@ -1,0 +1,67 @@
+"""`lamina.masked` against `torch.masked`: reductions over what a mask selects."""
+
+import math
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is the peer here: pip install lamina[peers]")
+
+import lamina  # noqa: E402
+
+ALONG = ("softmax", "log_softmax", "softmin", "cumsum", "cumprod", "normalize")
+ONE = (*ALONG, "argmax", "argmin", "median")
+DTYPES = ("float32", "float64", "int32", "complex64")
+SHAPES = ((2, 3), (), (3,), (2, 2, 2))
+
+
+def _said(library, name, array, mask, dtype, dim, **settings):
+    """The dtype and values of a call, or that it is refused."""
+    x = library.tensor(array).to(getattr(library, dtype))
+    first = (2.0,) if name in ("norm", "normalize") else ()
+    if mask is not None:
+        settings["mask"] = library.tensor(mask)
+    try:
+        found = getattr(library.masked, name)(x, *first, *dim, **settings)
+    except Exception:
+        return "refused", None
+    return str(found.dtype).partition(".")[2], found.numpy()
+
+
+@pytest.mark.parametrize("name", sorted({*lamina.masked.__all__} - {"logaddexp"}))
+def test_reductions_are_those_of_pytorch(name):
+    numbers = np.random.default_rng(3)
+    dims = ((0,), (-1,), (7,)) + (() if name in ONE else ((), ((0, 1),), ((),), ((0, 0),)))
+    for shape in SHAPES:
+        array = numbers.standard_normal(shape) * 3
+        for mask in (None, numbers.random(shape) > 0.5, np.zeros(shape, bool)):
+            for dtype in DTYPES:
+                if (name, dtype) == ("median", "complex64"):  # PyTorch's drops the imaginary parts
+                    continue
+                for dim in dims:
+                    for settings in ({},) if name in ALONG else ({}, {"keepdim": True}):
+                        ours, theirs = (
+                            _said(library, name, array, mask, dtype, dim, **settings)
+                            for library in (lamina, torch)
+                        )
+                        case = (shape, mask, dtype, dim, settings)
+                        assert ours[0] == theirs[0], case
+                        if ours[1] is not None:
+                            # at most eight terms are added or multiplied, of numbers below 10
+                            np.testing.assert_allclose(
+                                ours[1], theirs[1], rtol=8e-6, atol=8e-5, err_msg=f"{case}"
+                            )
+
+
+@pytest.mark.parametrize("order", (1, 2, 3.5, math.inf, -math.inf))
+def test_norms_gradients_and_logaddexp(order):
+    array, mask = np.array([[1.0, -2, 3], [4, 5, 6]]), np.array([[True, False, True], [False] * 3])
+    found = []
+    for library in (lamina, torch):
+        x, selected = library.tensor(array, requires_grad=True), library.tensor(mask)
+        total = library.masked.norm(x, order, 1, mask=selected)
+        total[0].backward()
+        both = library.masked.logaddexp(x, x, input_mask=selected, other_mask=~selected)
+        found.append([total.detach().numpy(), x.grad.numpy(), both.detach().numpy()])
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
