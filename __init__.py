@@ -16,6 +16,7 @@ from .facade import (
     masked,
     nested,
     overrides,
+    profiler,
     random,
     signal,
     sparse,

@@ -15,11 +15,14 @@ from .runtime import (
 from .runtime import backward_graph as graph
 from .runtime import derivatives as functional
 from .runtime import forward as forward_ad
+from .runtime import modes as grad_mode
+from .runtime.backward_graph import SavedTensor
 from .runtime.creation import Variable
-from .runtime.modes import set_detect_anomaly
+from .runtime.modes import is_multithreading_enabled, set_detect_anomaly, set_multithreading_enabled
 
 __all__ = [
     "Function",
+    "SavedTensor",
     "Variable",
     "backward",
     "detect_anomaly",
@@ -27,11 +30,14 @@ __all__ = [
     "forward_ad",
     "functional",
     "grad",
+    "grad_mode",
     "gradcheck",
     "gradgradcheck",
     "graph",
     "inference_mode",
+    "is_multithreading_enabled",
     "no_grad",
     "set_detect_anomaly",
     "set_grad_enabled",
+    "set_multithreading_enabled",
 ]

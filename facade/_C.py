@@ -1,6 +1,74 @@
 """`lamina._C`: what programs reach for in PyTorch's extension module."""
 
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from weakref import ref
+
+from ..ir.errors import GradError
+from ..runtime import Tensor, modes
+from ..runtime.function import Function
+from ..runtime.graph import Leaf
+from ..runtime.modes import is_grad_enabled
 from ..runtime.overriding import DisableTorchFunction, DisableTorchFunctionSubclass
+from ..runtime.packing import SavedTensor
 from ..runtime.subclassing import disabled_torch_function as _disabled_torch_function_impl
 
-__all__ = ["DisableTorchFunction", "DisableTorchFunctionSubclass", "_disabled_torch_function_impl"]
+
+class _WeakTensorRef:
+    """A weak reference to a tensor."""
+
+    def __init__(self, tensor: Tensor):
+        self._tensor = ref(tensor)
+
+    def expired(self) -> bool:
+        """Whether the tensor is gone."""
+        return self._tensor() is None
+
+
+class _Identity(Function):
+    """A tensor as it is, whose gradient `rule` gives."""
+
+    @staticmethod
+    def forward(ctx: Any, rule: Any, *inputs: Tensor) -> Any:
+        ctx.rule = rule
+        ctx.set_materialize_grads(False)
+        return inputs if len(inputs) > 1 else inputs[0]
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        return None, *ctx.rule(*cotangents)
+
+
+class UndefinedGrad:
+    """Hands tensors through, and no gradient back."""
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        return _Identity.apply(lambda *gs: [None] * len(gs), *inputs)
+
+
+class DelayedError:
+    """Hands tensors through; a gradient of them raises GradError with this message."""
+
+    def __init__(self, msg: str, num_inputs: int):
+        self.msg, self.num_inputs = msg, num_inputs
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        def rule(*_: Any) -> Any:
+            raise GradError(self.msg)
+
+        return _Identity.apply(rule, *inputs)
+
+
+def _hooks_are_open() -> bool:
+    return modes.local.unpacked is None
+
+
+_functions = SimpleNamespace(AccumulateGrad=Leaf, DelayedError=DelayedError, UndefinedGrad=UndefinedGrad)
+_autograd = SimpleNamespace(SavedTensor=SavedTensor, _saved_tensors_hooks_is_enabled=_hooks_are_open)
+
+__all__ = [
+    "DisableTorchFunction", "DisableTorchFunctionSubclass", "_WeakTensorRef", "_autograd",
+    "_disabled_torch_function_impl", "_functions", "is_grad_enabled",
+]  # fmt: skip

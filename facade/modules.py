@@ -7,6 +7,7 @@ from types import ModuleType
 
 from .. import autograd, data, distributions, nn, optim
 from ..distributions import parameters
+from ..runtime import function, modes
 from . import (
     _C,
     amp,
@@ -22,6 +23,7 @@ from . import (
     nested,
     nn_modules,
     overrides,
+    profiler,
     random,
     signal,
     sparse,
@@ -50,9 +52,12 @@ MODULES: dict[str, ModuleType] = {
     "_dynamo": compiler._dynamo,
     "amp": amp,
     "autograd.forward_ad": autograd.forward_ad,
-    "autograd.function": autograd,
+    "autograd.function": function,
     "autograd.functional": autograd.functional,
+    "autograd.grad_mode": modes,
+    "autograd.gradcheck": sys.modules[f"{ROOT}.runtime.gradcheck"],  # the name is the function's
     "autograd.graph": autograd.graph,
+    "autograd.profiler": profiler,
     "autograd.variable": autograd,
     "backends": backends,
     "backends.cuda": backends.cuda,
@@ -78,6 +83,7 @@ MODULES: dict[str, ModuleType] = {
     "nn.parallel": nn.parallel,
     "optim.swa_utils": swa_utils,
     "overrides": overrides,
+    "profiler": profiler,
     "random": random,
     "nested": nested,
     "signal": signal,

@@ -17,6 +17,7 @@ from ..ir.types import CPU, Device, type_of
 from ..runtime import Size, Tensor, modes
 from ..runtime.layouts import Layout as layout
 from ..runtime.layouts import jagged, sparse_coo, sparse_csc, sparse_csr, strided
+from ..runtime.memory_view import TypedStorage, UntypedStorage, is_storage
 from ..runtime.methods import device_of
 from ..runtime.refusal import refusing, refusing_methods, refusing_names
 
@@ -72,6 +73,11 @@ class iinfo:
 def is_floating_point(input: Tensor) -> bool:
     """Whether the elements are floats."""
     return input.is_floating_point()
+
+
+def is_inference(input: Tensor) -> bool:
+    """Whether the tensor was made under `inference_mode`."""
+    return input.is_inference()
 
 
 def is_complex(input: Tensor) -> bool:
@@ -154,6 +160,21 @@ ShortTensor, CharTensor = _typed("ShortTensor", dtypes.int16), _typed("CharTenso
 ByteTensor, BoolTensor = _typed("ByteTensor", dtypes.uint8), _typed("BoolTensor", dtypes.bool_)
 
 
+def _storage(name: str, dtype: DType) -> type[TypedStorage]:
+    doc = f"Memory of {dtype.name}: {name}([1, 2]) holds these numbers, {name}(2) zeros."
+    return type(name, (TypedStorage,), {"kind": dtype, "__doc__": doc})
+
+
+Storage = type("Storage", (TypedStorage,), {"__doc__": "Memory of the default dtype: see TypedStorage."})
+FloatStorage, DoubleStorage = (
+    _storage("FloatStorage", dtypes.float32),
+    _storage("DoubleStorage", dtypes.float64),
+)
+LongStorage, IntStorage = _storage("LongStorage", dtypes.int64), _storage("IntStorage", dtypes.int32)
+ShortStorage, CharStorage = _storage("ShortStorage", dtypes.int16), _storage("CharStorage", dtypes.int8)
+ByteStorage, BoolStorage = _storage("ByteStorage", dtypes.uint8), _storage("BoolStorage", dtypes.bool_)
+
+
 def set_default_tensor_type(t: Any) -> None:
     """Make the dtype of FloatTensor and its kin the default.  Raises ArgumentError, DTypeError."""
     if isinstance(t, str):
@@ -216,16 +237,16 @@ def get_float32_matmul_precision() -> str:
 
 
 __all__ = [
-    "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor",
-    "IntTensor", "LongTensor", "ShortTensor", "are_deterministic_algorithms_enabled", "broadcast_shapes",
-    "can_cast", "channels_last", "channels_last_3d", "contiguous_format", "detach", "e", "finfo",
-    "get_default_device",
-    "get_device", "get_float32_matmul_precision", "iinfo", "inf", "is_complex",
-    "is_deterministic_algorithms_warn_only_enabled", "is_floating_point", "is_nonzero", "jagged", "layout",
-    "nan", "newaxis", "numel", "pi", "preserve_format", "promote_types", "result_type",
-    "set_default_device", "set_default_tensor_type", "set_float32_matmul_precision",
-    "sparse_coo", "sparse_csc", "sparse_csr", "strided",
-    "use_deterministic_algorithms",
+    "BFloat16Tensor", "BoolStorage", "BoolTensor", "ByteStorage", "ByteTensor", "CharStorage", "CharTensor",
+    "DoubleStorage", "DoubleTensor", "FloatStorage", "FloatTensor", "HalfTensor", "IntStorage", "IntTensor",
+    "LongStorage", "LongTensor", "ShortStorage", "ShortTensor", "Storage", "TypedStorage", "UntypedStorage",
+    "are_deterministic_algorithms_enabled", "broadcast_shapes", "can_cast", "channels_last",
+    "channels_last_3d", "contiguous_format", "detach", "e", "finfo", "get_default_device", "get_device",
+    "get_float32_matmul_precision", "iinfo", "inf", "is_complex",
+    "is_deterministic_algorithms_warn_only_enabled", "is_floating_point", "is_inference", "is_nonzero",
+    "is_storage", "jagged", "layout", "nan", "newaxis", "numel", "pi", "preserve_format", "promote_types",
+    "result_type", "set_default_device", "set_default_tensor_type", "set_float32_matmul_precision",
+    "sparse_coo", "sparse_csc", "sparse_csr", "strided", "use_deterministic_algorithms",
 ]  # fmt: skip
 
 

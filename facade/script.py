@@ -21,6 +21,8 @@ ROOT = __package__.rpartition(".")[0]  # lamina
 PLAYED = "torch"
 # Lamina's own rooms, which PyTorch does not have.
 ROOMS = ("data", "demo", "facade", "ir", "passes", "runtime", "__main__")
+# Modules that have the name of a function in theirs, which an import would put the module over.
+SHADOWED = ("autograd.gradcheck",)
 # Packages that reach into PyTorch's own machinery.
 BUILT_ON_TORCH = (
     "torchvision", "torchaudio", "torchtext", "torchdata", "torchmetrics", "torch_geometric", "lightning",
@@ -98,6 +100,8 @@ def _is_there(name: str) -> bool:
 def _answer() -> None:
     if not any(isinstance(finder, Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, Finder())
+    for name in SHADOWED:
+        sys.modules.setdefault(f"{PLAYED}.{name}", sys.modules[f"{ROOT}.{name}"])
 
 
 def install_as_torch() -> None:

@@ -3,7 +3,7 @@
 from types import ModuleType
 
 from .. import data
-from ..runtime import Tensor, checkpointing, from_dlpack
+from ..runtime import Tensor, checkpointing, from_dlpack, recomputing
 from ..runtime.interchange import export
 from . import pytree as _pytree  # noqa: F401 - libraries ask for torch.utils._pytree
 
@@ -21,6 +21,9 @@ vars(checkpoint).update(
     checkpoint=checkpointing.checkpoint,
     checkpoint_sequential=checkpointing.checkpoint_sequential,
     noop_context_fn=checkpointing.noop_context_fn,
+    CheckpointError=recomputing.CheckpointError,
+    set_checkpoint_debug_enabled=recomputing.set_checkpoint_debug_enabled,
+    set_checkpoint_early_stop=recomputing.set_checkpoint_early_stop,
 )
 
 __all__ = ["checkpoint", "data", "dlpack"]

@@ -41,6 +41,11 @@ class DType:
     def is_signed(self) -> bool:
         return self.name not in ("bool", "float8_e8m0fnu") and self not in UNSIGNED
 
+    @property
+    def scalar_type(self) -> str:
+        """What PyTorch's messages call it: Long, Float, ComplexDouble."""
+        return _SCALAR_TYPES.get(self.name) or self.name.replace("uint", "UInt").replace("float8", "Float8")
+
     def to_real(self) -> DType:
         """The element type of a complex type's parts; any other type itself."""
         return _PARTS.get(self, self)
@@ -60,6 +65,12 @@ class DType:
     def __reduce__(self):
         return (dtype_named, (self.name,))
 
+
+_SCALAR_TYPES = {
+    "float64": "Double", "float32": "Float", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long",
+    "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool",
+    "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+}  # fmt: skip
 
 float64 = DType("float64", "f64", np.dtype(np.float64), "float")
 float32 = DType("float32", "f32", np.dtype(np.float32), "float")
@@ -158,9 +169,9 @@ def promote(a: DType, b: DType) -> DType:
     if a is b:
         return a
     if a.storage or b.storage:
-        odd = a if a.storage else b
         raise DTypeError(
-            f"{odd.name} does not promote: there is no type for {a.name} with {b.name}", "convert: x.float()"
+            f"Promotion for Float8 Types is not supported: there is no type for {a.name} with {b.name}",
+            "convert: x.float()",
         )
     if a.category != b.category:
         if float64 in (a, b) and complex64 in (a, b):

@@ -37,6 +37,10 @@ class DTypeError(LaminaError, TypeError, NotImplementedError):
     """An element type that an op does not take."""
 
 
+class IndexDTypeError(DTypeError, IndexError):
+    """An element type that x[index] takes no places from."""
+
+
 class DeviceError(LaminaError):
     """Operands on different devices, a device that is not there, or one that failed."""
 

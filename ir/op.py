@@ -98,6 +98,7 @@ class Op:
                 test checks, and return an ndarray of the operand's own shape and dtype: it is not fitted.
     inapplicable  which standard sizes and layouts its samples leave out, and why: {"0-d": "needs a dim"}.
     method      whether it is also a method of tensors.  aliases: further public names.
+    number      (the first operand's type, a Python number beside it): refuses numbers that it can't take.
     dtypes      the real dtypes it takes: "all", "float", "number" (not bool), "int" (and bool); "complex"
                 where complex numbers go in or come out in any case.
     complex     whether complex operands are taken, too, and what the gradient is then; None: they are
@@ -110,7 +111,8 @@ class Op:
     __slots__ = (
         "name", "operands", "optional", "variadic", "attrs", "outputs", "hidden", "bind", "plain", "infer",
         "reference", "casts", "rules", "vjp", "saves", "lower", "traits", "write", "rows", "quick",
-        "quick_grad", "samples", "inapplicable", "method", "aliases", "dtypes", "complex", "__dict__",
+        "quick_grad", "samples", "inapplicable", "method", "aliases", "number", "dtypes", "complex",
+        "__dict__",
     )  # fmt: skip
 
     def __init__(
@@ -141,6 +143,7 @@ class Op:
         quick_grad: Callable[[tuple, dict], tuple | None] | None = None,
         method: bool = True,
         aliases: tuple[str, ...] = (),
+        number: Callable[[Type, bool | int | float | complex], None] | None = None,
         doc: str | None = None,
     ):
         signature = _signature(reference) if operands is None or attrs is None else ((), ())
@@ -156,7 +159,7 @@ class Op:
         self.traits, self.samples, self.method = traits, samples, method
         self.inapplicable = inapplicable or {}
         self.dtypes, self.write, self.rows, self.aliases = dtypes, write, rows, aliases
-        self.complex = complex
+        self.complex, self.number = complex, number
         self.quick, self.quick_grad = quick, quick_grad
         self.__doc__ = doc or self.bind.__doc__
         if grad is not None and vjp is not None:

@@ -171,15 +171,23 @@ def filled_in(op: str, shape: Shape, sizes: tuple) -> Shape:
             raise ShapeError(f"{op}: only one size can be -1, in {list(sizes)}")
         total, rest = prod(shape), prod(sizes[:at] + sizes[at + 1 :])
         left = rest and total % rest
+        if rest == 0 and same(total, 0):
+            raise ShapeError(
+                f"{op}: no elements can have the shape {list(sizes)}, because the unspecified dimension size "
+                "-1 can be any value and is ambiguous"
+            )
         if rest == 0 or (isinstance(left, int) and left):
-            raise ShapeError(f"{op}: {list(sizes)} can't hold the {total} elements of shape {list(shape)}")
+            raise ShapeError(
+                f"{op}: shape '{list(sizes)}' is invalid for input of size {total} (of shape {list(shape)})"
+            )
         sizes = (*sizes[:at], total // rest, *sizes[at + 1 :])
     for n in sizes:
         if not at_least(n, 0):
             raise ShapeError(f"{op}: a size can't be negative: {list(sizes)}")
     if not same(prod(sizes), prod(shape)):
         raise ShapeError(
-            f"{op}: {list(sizes)} holds {prod(sizes)} elements, shape {list(shape)} has {prod(shape)}"
+            f"{op}: shape '{list(sizes)}' is invalid for input of size {prod(shape)} "
+            f"(of shape {list(shape)}): it holds {prod(sizes)} elements"
         )
     return sizes
 

@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from ..ir import collector
 from ..ir.by_pairs import from_pairs, to_pairs
 from ..ir.graph import Graph
 from ..ir.locks import fork_safe_lock
@@ -63,6 +64,7 @@ class Compiled:
         self.seconds = perf_counter() - start
 
     def _compile(self, key: str) -> None:
+        held = collector.put_off()
         weights, main = self._programs()
         position = {array: i for i, array in enumerate(self._params)}
         self.first_params = [position[a] for a in weights.params] if weights.results else []
@@ -76,6 +78,7 @@ class Compiled:
         if self.first is not None:
             self.target.store(f"{key} weights", self.first)
         self.target.store(f"{key} main", self.main)
+        del held
 
     def _load(self, key: str) -> bool:
         data = disk.default().get(disk.key("about", key))

@@ -100,6 +100,7 @@ class Recorder:
         self.foreign: str | None = None
         self.gradients = self.backward = False
         self.replaced: set[int] = set()  # tensors that were there, by id, which were given other memory
+        self.parts: dict[int, tuple[int, int]] = {}  # views that ops picked: the root, the step that picked
         self.detached: set[int] = set()  # roots whose memory is that of detached tensors, too
         self._values: dict[int, int] = {}
         self._refs: dict[int, _Known] = {}
@@ -338,6 +339,9 @@ class Recorder:
         for target, x in zip(targets, made, strict=True):
             root = self.root(target)[0]
             self.written.add(root)
+            if root in self.parts and x._node is not None:  # which knows where the part was this time
+                raise Refusal("x[t] is a view where t is a 0-d tensor, and it was written with a history; "
+                              "write x[int(t)]")  # fmt: skip
             source = self.owner(x, root)
             if source is not None:
                 self.writers.setdefault(source, []).append((spelled, place))
@@ -444,6 +448,9 @@ class Recorder:
     def _detached(self, x: Tensor) -> None:
         if id(x._data) in self._values or id(x._data) in self._origins:
             self.detached.add(self.root(self.value(x))[0])
+
+    def _picked(self, x: Tensor, part: Tensor) -> None:
+        self.parts[self.value(part)] = self.root(self.value(x))[0], len(self.steps) - 1
 
     def _replaced(self, x: Tensor) -> None:
         """A tensor that was there was given memory that the run has made: an effect does so again."""

@@ -37,7 +37,7 @@ from .ledger import Ledger, budget_of
 from .observe.deaths import Reach
 from .observe.decode import TABLES
 from .observe.facts import Abandoned, Facts
-from .observe.indices import settle
+from .observe.indices import refuse_views, settle
 from .observe.kinds import TRANSPARENT
 from .observe.known import Registry
 from .observe.numbers import raw
@@ -550,7 +550,9 @@ class TracedFunction:
         observer.guards.close(observer.known.roots)
         outcome = Outcome(observer, result)
         gradients = [leaf._node.grad for leaf, *_ in recorder.leaves if type(leaf._node) is Leaf]
-        settle(observer, [*outcome.tensors, *(grad for grad in gradients if grad is not None)])
+        left = [*outcome.tensors, *(grad for grad in gradients if grad is not None)]
+        refuse_views(recorder, left)
+        settle(observer, left)
         recording = finished(recorder, outcome, result)
         if recording.live and (recording.foreign or recording.questions):
             raise Refusal(

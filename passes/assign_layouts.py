@@ -156,7 +156,7 @@ class _Assignment:
     def wants_blocks(self, kernel: Kernel, roles: Convolution) -> bool:
         """Whether the outputs can come in blocks, and the weight is read by the convolution alone."""
         lanes = self.target.lanes
-        weight = [access for _, access in kernel.reads() if access.buffer == roles.weight]
+        weight = [access for _, access in kernel.reads if access.buffer == roles.weight]
         return (
             len(set(weight)) == 1
             and all(buffer.inplace is None for buffer in kernel.outputs)

@@ -255,7 +255,7 @@ def _closure(
 ) -> tuple[set[str] | None, set[str]]:
     """The buffers to block, and the axes to split; None for what can't be blocked."""
     indices: dict[str, list[Index]] = {name: [] for name in kernel.buffers}
-    for _, access in kernel.reads():
+    for _, access in kernel.reads:
         indices[access.buffer].append(access.index)
     for store in kernel.stores:
         indices[store.buffer].append(store.index)

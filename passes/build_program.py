@@ -163,7 +163,7 @@ def reading(kernel: Kernel) -> tuple[Kernel, tuple[int, ...], tuple[int, ...]]:
     """
     found = _reading.get(id(kernel))
     if found is None or found[0] is not kernel:
-        read = {access.buffer for _, access in kernel.reads()}
+        read = {access.buffer for _, access in kernel.reads}
         places = tuple(n for n, buffer in enumerate(kernel.inputs) if buffer.name in read)
         less = kernel
         if len(places) < len(kernel.inputs):

@@ -69,7 +69,7 @@ def _size(buffer: Buffer) -> int:
 
 def accesses(kernel: Kernel) -> Iterator[tuple[str, tuple[Affine | Expr, ...]]]:
     """(buffer, index) of every read and store."""
-    for _, access in kernel.reads():
+    for _, access in kernel.reads:
         yield access.buffer, access.index
     for store in kernel.stores:
         yield store.buffer, store.index
@@ -138,7 +138,7 @@ def _flattened(kernel: Kernel) -> Kernel:
     kept = {name for name, count in stored.items() if count > 1}
     kept |= {b.name for b in kernel.buffers.values() if b.layout is not None}
     kept |= {name for name, index in accesses(kernel) if any(isinstance(p, Expr) for p in index)}
-    kept |= {access.buffer for _, access in kernel.reads() if kernel.unproved(access)}
+    kept |= {access.buffer for _, access in kernel.reads if kernel.unproved(access)}
     kept |= {b.inplace for b in kernel.outputs if b.name in kept and b.inplace}
     kept |= {b.name for b in kernel.outputs if b.inplace in kept}
     flat = {name: b for name, b in kernel.buffers.items() if name not in kept}

@@ -65,10 +65,7 @@ def compose(body: Graph) -> Kernel:
     found = _kernels.get(key)
     if found is None:
         try:
-            composer = _Composer(body)
-            found = verify(hoisted(composer.kernel()))
-            if composer.trusting and len(body.nodes) > 1 and index_check(found) is None:
-                raise KernelError("what an index picks is an index in turn: no kernel could look at it ahead")
+            found = verify(hoisted(_drafted(key, body)))
         except KernelError as error:
             found = error
         remember(_kernels, key, found)
@@ -77,7 +74,32 @@ def compose(body: Graph) -> Kernel:
     return found
 
 
+def draft(body: Graph) -> Kernel:
+    """What `compose` makes a kernel of: not gone over yet, nor verified.  Raises KernelError as that does.
+
+    Groups are tried out by the hundred; what all their kernels are, only the last ones need.
+    """
+    return _drafted(_structure(body), body)
+
+
+def _drafted(key: tuple, body: Graph) -> Kernel:
+    found = _drafts.get(key)
+    if found is None:
+        try:
+            composer = _Composer(body)
+            found = composer.kernel()
+            if composer.trusting and len(body.nodes) > 1 and index_check(found) is None:
+                raise KernelError("what an index picks is an index in turn: no kernel could look at it ahead")
+        except KernelError as error:
+            found = error
+        remember(_drafts, key, found)
+    if isinstance(found, KernelError):
+        raise KernelError(found.rule, *found.details)
+    return found
+
+
 _kernels: dict[tuple, Kernel | KernelError] = {}
+_drafts: dict[tuple, Kernel | KernelError] = {}
 
 
 def _structure(body: Graph) -> tuple:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..ir.errors import KernelError
@@ -28,7 +28,7 @@ from ..ir.fused import fused
 from ..ir.graph import Constant, Graph, Node, Value, substituted
 from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Kernel
-from .compose import compose, kernel_name
+from .compose import compose, draft, kernel_name
 from .dce import checks, dce
 from .pieces import CHEAP, DIVISION, Piece, piece_of
 
@@ -66,7 +66,15 @@ def fuse(graph: Graph, limits: Limits = CPU) -> Graph:
     """
     if any(node.op is fused for node in graph.nodes):
         return graph
-    return _Fusion(dce(graph), limits).fused()  # a value that nobody reads would be kept for nobody
+    graph = dce(graph)  # a value that nobody reads would be kept for nobody
+    try:
+        return _Fusion(graph, limits, draft).fused()
+    except _UnsaidError:
+        return _Fusion(graph, limits, compose).fused()
+
+
+class _UnsaidError(Exception):
+    """Nodes were joined for a kernel that could be drafted, but is none."""
 
 
 @dataclass(eq=False)
@@ -108,8 +116,10 @@ class _Group:
 
 
 class _Fusion:
-    def __init__(self, graph: Graph, limits: Limits):
-        self.graph, self.limits = graph, limits
+    """speaks: what says that a group can be a kernel, `draft` for a quick answer or `compose`."""
+
+    def __init__(self, graph: Graph, limits: Limits, speaks: Callable[[Graph], Kernel]):
+        self.graph, self.limits, self.speaks = graph, limits, speaks
         self.results = {*graph.results, *checks(graph)}
         self.nodes, self.original = _views_apart(graph)
         self.number = {v: n for n, node in enumerate(self.nodes) for v in node.outputs}
@@ -382,10 +392,22 @@ class _Fusion:
         if made.anchor is None and all(alike):
             return True
         try:
-            kernel = compose(self.body(made))
+            kernel = self.speaks(self.body(made))
         except KernelError:
             return False
         return not made.heavy or _keeps_rows(kernel)
+
+    def said(self, made: _Group) -> bool:
+        """`sayable` in the end, by a verified kernel.  Raises _UnsaidError for a draft that makes none."""
+        if not self.sayable(made):
+            return False
+        try:
+            compose(self.body(made))
+        except KernelError:
+            if self.speaks is draft:
+                raise _UnsaidError from None
+            return False
+        return True
 
     def inputs(self, group: _Group) -> list[Value]:
         """What the group reads of others, in order of use, but for scalars known now."""
@@ -437,7 +459,7 @@ class _Fusion:
         made: dict[tuple, Node] = {}
         nodes: list[Node] = []
         for group in self.ordered():
-            if len(group.nodes) == 1 or not self.sayable(group):
+            if len(group.nodes) == 1 or not self.said(group):
                 for n in group.nodes:
                     alone = substituted(self.nodes[n], became)
                     key = self.key(n, alone)  # copies of a view that none took in are one

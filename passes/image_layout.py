@@ -161,7 +161,7 @@ def permuted(kernel: Kernel, orders: Mapping[str, Order]) -> Kernel:
 def ordered(kernel: Kernel, chosen: Mapping[str, Order]) -> Kernel:
     """The kernel with its axes in the order in which they pass through memory, where that is free."""
     indices: list[tuple[Affine | Expr, ...]] = [s.index for s in kernel.stores if s.buffer in chosen]
-    indices += [access.index for _, access in kernel.reads() if access.buffer in chosen]
+    indices += [access.index for _, access in kernel.reads if access.buffer in chosen]
     place: dict[str, int] = {}
     for index in indices:
         for position, part in enumerate(index):
@@ -180,7 +180,7 @@ def ordered(kernel: Kernel, chosen: Mapping[str, Order]) -> Kernel:
 
 def taps_first(kernel: Kernel, roles: Windowed) -> Order:
     """Taps first, then the summed channels, and those of the result last: a tile of them is contiguous."""
-    index = next(a.index for _, a in kernel.reads() if a.buffer == roles.weight)
+    index = next(a.index for _, a in kernel.reads if a.buffer == roles.weight)
     summed = {axis.name for axis in roles.stage.axes}
     first = 0 if isinstance(index[0], Affine) and index[0].names & summed else 1
     return (*range(2, len(index)), first, 1 - first)

@@ -30,7 +30,7 @@ def trusted(kernel: Kernel) -> Iterator[tuple[Expr, int]]:
 
     What follows from the coordinates alone is the kernel builder's business, as affine indices are.
     """
-    places = [(access.buffer, access.index) for _, access in kernel.reads() if access.other is None]
+    places = [(access.buffer, access.index) for _, access in kernel.reads if access.other is None]
     for buffer, index in (*places, *((store.buffer, store.index) for store in kernel.stores)):
         for part, size in zip(index, kernel.buffers[buffer].shape, strict=True):
             if isinstance(part, Expr) and any(isinstance(expr, (Read, Ref)) for expr in walk(part)):

@@ -83,7 +83,7 @@ def direct(kernel: Kernel, roles: Convolution, target: Target) -> Direct | None:
 
 
 def _read(kernel: Kernel, buffer: str) -> Read:
-    return next(access for _, access in kernel.reads() if access.buffer == buffer)
+    return next(access for _, access in kernel.reads if access.buffer == buffer)
 
 
 # ---- register tiles

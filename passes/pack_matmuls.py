@@ -335,7 +335,7 @@ def _instead(
     rewriting.memo[factor] = read(buffer.name, index)
     kernel = rewriting.kernel(call.kernel.replace(inputs=(*call.kernel.inputs, buffer)))
     arrays = (*call.inputs, array)
-    used = {access.buffer for _, access in kernel.reads()}
+    used = {access.buffer for _, access in kernel.reads}
     kept = [(a, b) for a, b in zip(arrays, kernel.inputs, strict=True) if b.name in used]
     kernel = kernel.replace(inputs=tuple(b for _, b in kept))
     return Call(kernel, tuple(a for a, _ in kept), call.outputs, call.how)

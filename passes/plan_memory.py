@@ -331,7 +331,7 @@ def _is_pointwise(kernel: Kernel, out: Buffer) -> bool:
         return False
     order = [store.index for store in kernel.stores if store.buffer == out.name][0]
     ranks = {name: n for n, part in enumerate(order) if isinstance(part, Affine) for name in part.names}
-    for _, access in kernel.reads():
+    for _, access in kernel.reads:
         if any(isinstance(part, Expr) for part in access.index):
             return False
         seen = [ranks.get(name, -1) for part in access.index for name in part.names]

@@ -26,7 +26,7 @@ import numpy as np
 
 from ..ir.errors import GraphError
 from ..ir.kernel.form import Kernel, Store
-from ..ir.kernel.scalar import Cast, Const, Expr, Read, children
+from ..ir.kernel.scalar import Cast, Const, Expr, Read
 from .dce import leading_to
 from .program import Alias, Array, Call, Host, Program, Step
 
@@ -103,7 +103,7 @@ def _repeats(kernel: Kernel) -> bool:
 def _copies(value: Expr) -> bool:
     """Whether a value is an element as it was read, a number, or either in another dtype."""
     if isinstance(value, (Read, Cast)):
-        return all(_copies(part) for part in children(value))
+        return all(_copies(part) for part in value.below)
     return isinstance(value, Const)
 
 

@@ -26,7 +26,7 @@ def sliced(kernel: Kernel) -> tuple[Kernel, tuple[int, ...]]:
     """
     parts: dict[str, list[tuple[int, int]]] = {}
     reads: dict[str, list[Read]] = {}
-    for _, access in kernel.reads():
+    for _, access in kernel.reads:
         reads.setdefault(access.buffer, []).append(access)
     kept = {buffer.inplace for buffer in kernel.outputs}
     for buffer in kernel.inputs:

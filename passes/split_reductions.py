@@ -83,7 +83,7 @@ class _Split:
         draft = self.kernel.replace(
             inputs=tuple(self.buffers.values()), outputs=(), parallel=parallel, stages=stages
         )
-        reads = {access.buffer for _, access in draft.reads()}
+        reads = {access.buffer for _, access in draft.reads}
         stores = {stage.buffer for stage in stages if isinstance(stage, Store)}
         inputs = tuple(b for b in self.buffers.values() if b.name in reads)
         outputs = tuple(b for b in self.buffers.values() if b.name in stores)

@@ -22,6 +22,7 @@ from . import (
     refusal,
     signal,
     sparse_functions,
+    sparse_gather,
     subclassing,
     ufuncs,
 )

@@ -8,19 +8,22 @@ deeper than one.  What a node and a leaf do with a cotangent stands in step.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from sys import getrefcount
+from sys import _getframe, getrefcount
 from threading import get_ident
+from types import FrameType
 from typing import Any
 
 import numpy as np
 
-from ..ir.errors import ArgumentError, DTypeError, GradError, ShapeError
+from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, GradError, ShapeError
 from ..ir.op import REGISTRY
 from ..ir.types import CPU
 from . import modes
+from .below import WRAPPED, outer, plain
 from .compound import Compound, NoArray, of_values
 from .graph import Edge, GradientEdge, Leaf, Port
 from .levels import gradients as gradients_through
+from .meta import NoValues
 from .meta import array as nothing
 from .plan import fit_array
 from .step import (
@@ -231,12 +234,12 @@ def walk(
                 g[0] = run_hooks(e, g[0], create)
         if targets is not None and e in targets and g is not None:
             captured[e] = g[0] if type(g) is list else g
-        if e.hooks and BEFORE in e.hooks and g is not None and (needed is None or e in needed):
-            g = run_prehooks(e, g, create)
         edges, guards = e.edges, e.guards
         if g is None or (needed is not None and not any(x in needed for x in edges if x is not None)):
             hs = (None,) * len(edges)
         else:
+            if e.hooks and BEFORE in e.hooks:
+                g = run_prehooks(e, g, create)
             if e.saved is None:
                 raise changed(e)
             check(e)
@@ -269,6 +272,7 @@ def walk(
                             and type(c) is not list
                             and not recording
                             and not isinstance(c, Compound)
+                            and not isinstance(getattr(c, "_data", None), NoValues)
                         ):
                             sums.add(x)  # a fresh sum: nobody else holds it, and what comes is added into it
                 left = counts[x] = counts[x] - 1
@@ -292,16 +296,18 @@ def _seed(output: Tensor, gradient: Any) -> Any:
     if gradient is None:
         if output._meta.dtype.is_complex:
             raise GradError(
-                "backward without a gradient can only start from a real number",
+                "grad can be implicitly created only for real scalar outputs: it is 1 of a real number",
                 f"tensor: {output._meta}",
                 "take a real one of it (x.abs().sum()), or pass gradient=…",
             )
         if output._meta.size != 1:
             raise GradError(
-                "backward without a gradient can only start from one element",
+                "grad can be implicitly created only for scalar outputs: it is 1 of one element",
                 f"tensor: {output._meta}",
                 "reduce it (x.sum().backward()) or pass gradient=…",
             )
+        if output._meta.device is WRAPPED:
+            return REGISTRY["ones_like"](wrap(output._data, output._meta))
         if output._meta.device is not CPU:
             return wrap(nothing(output._meta), output._meta)
         ones = np.ones(output._meta.shape, output._meta.dtype.numpy)
@@ -312,12 +318,10 @@ def _seed(output: Tensor, gradient: Any) -> Any:
         raise ArgumentError(f"gradient must be a tensor or None, not {type(gradient).__name__}")
     if gradient._meta.shape != output._meta.shape:
         raise ShapeError(
-            "the gradient must have the shape of the output it belongs to",
+            "the gradient must have the shape of the output it belongs to: Mismatch in shape",
             f"output: {output._meta}",
             f"gradient: {gradient._meta}",
         )
-    if not gradient._meta.dtype.inexact:
-        raise DTypeError("the gradient must be floating or complex", f"gradient: {gradient._meta}")
     if gradient._meta.dtype.is_complex is not output._meta.dtype.is_complex:
         raise DTypeError(
             "the gradient of a complex output is complex, that of a real one real",
@@ -326,6 +330,7 @@ def _seed(output: Tensor, gradient: Any) -> Any:
         )
     if isinstance(output, Compound):
         return output._spread(gradient)
+    gradient = plain(gradient, [])
     return fit_tensor(gradient.to_dense() if isinstance(gradient, Compound) else gradient, output._meta)
 
 
@@ -335,6 +340,7 @@ def _run(outputs, gradients, *, retain: bool | None, create: bool, targets, leav
     if modes.CHANGED:
         modes.tell("backward", outputs)
     before = modes.local.grad if modes.CHANGED else True
+    outer = _waiting.pop(get_ident(), None) if _waiting else None  # of a walk that this one runs inside of
     # Otherwise gradients are turned off only where the user's own code runs (`user_code`): what Lamina's
     # rules see has no history, so they record none.
     try:
@@ -344,14 +350,16 @@ def _run(outputs, gradients, *, retain: bool | None, create: bool, targets, leav
         seeds = [(x._node, _seed(x, g)) if hasattr(x, "_node") else _seed(x, g) for x, g in pairs]
         retain = create if retain is None else retain
         found = walk(seeds, retain=retain, create=create, targets=targets, leaves=leaves)
-        if _waiting:
-            for function in _waiting.pop(get_ident(), ()):
+        while waiting := _waiting.pop(get_ident(), None):
+            for function in waiting:
                 function()
         return found
     except BaseException:
         _waiting.pop(get_ident(), None)
         raise
     finally:
+        if outer is not None:
+            _waiting[get_ident()] = outer
         if modes.CHANGED and modes.local.grad is not before:
             try:
                 modes.update(grad=before)
@@ -363,9 +371,26 @@ def _run(outputs, gradients, *, retain: bool | None, create: bool, targets, leav
 _waiting: dict[int, list[Callable[[], None]]] = {}  # by thread: what is to be called when its walk is done
 
 
-def when_done(function: Callable[[], None]) -> None:
-    """Call this once the walk that goes on in this thread is done."""
-    _waiting.setdefault(get_ident(), []).append(function)
+def when_done(function: Callable[[], None]) -> list[Callable[[], None]]:
+    """Call this once the walk that goes on in this thread is done.  Returns what stands for that walk."""
+    waiting = _waiting.setdefault(get_ident(), [])
+    waiting.append(function)
+    return waiting
+
+
+def is_walking() -> bool:
+    """Whether this thread is in a walk now, by the functions that it is in: a walk itself marks nothing."""
+    frame: FrameType | None = _getframe(1)
+    while frame is not None:
+        if frame.f_code is walk.__code__ or frame.f_code is _run.__code__:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def waiting_here() -> list[Callable[[], None]] | None:
+    """What stands for the walk that goes on in this thread, if anything waits for its end."""
+    return _waiting.get(get_ident())
 
 
 def _listed(x: Any) -> tuple:
@@ -384,9 +409,14 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     if inputs is not None:
         inputs = _listed(inputs)
         if not inputs:
-            raise ArgumentError("backward(inputs=[]): name at least one tensor, or leave it out")
+            raise ArgumentError(
+                "backward(inputs=[]): inputs cannot be empty", "name at least one tensor, or leave it out"
+            )
         targets = set()
         for x in inputs:
+            if type(x) is GradientEdge:
+                targets.add(_Place(x)._node)
+                continue
             if x._node is None:
                 raise GradError(
                     "backward(inputs=…): an input does not require gradients", f"input: {x._meta}"
@@ -408,6 +438,12 @@ def grad(
     Raises GradError, ShapeError, InplaceError.
     """
     outputs, inputs = _listed(outputs), _listed(inputs)
+    if materialize_grads:
+        if allow_unused is False:
+            raise ArgumentValueError(
+                "grad: Expected allow_unused to be True or not passed when materialize_grads=True",
+                "zeros take the place of what an unused input lacks",
+            )
     if is_grads_batched:
         return _batched_grad(
             outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
@@ -427,6 +463,11 @@ def grad(
     results = []
     for i, (x, g) in enumerate(zip(inputs, every, strict=True)):
         if g is None and materialize_grads:
+            if isinstance(x, _Place):
+                raise GradError(
+                    "grad: materialize_grads cannot be used when the given input is a GradientEdge",
+                    "an edge does not hold its tensor: pass that",
+                )
             # under create_graph to be differentiated like the others, though to nothing
             kind = of_values(x)._meta
             zeros = np.zeros(kind.shape, kind.dtype.numpy)
@@ -437,13 +478,14 @@ def grad(
             raise GradError(
                 f"grad(outputs, inputs): the outputs do not depend on input {i}",
                 f"input: {x._meta}",
-                "pass allow_unused=True to get None for it",
+                "Set allow_unused=True to get None for it",
             )
         if isinstance(g, ndarray) and not g.flags.writeable:
             g = g.copy()
-        results.append(
-            x._gradient(as_tensor(g)) if isinstance(x, Compound) and g is not None else as_tensor(g)
-        )
+        g = as_tensor(g)
+        if g is not None and isinstance(x, Compound):
+            g = x._gradient(g)
+        results.append(outer(g) if g is not None and g._meta.device is WRAPPED else g)
     return tuple(results)
 
 

@@ -1,8 +1,8 @@
 """Checkpoints: a part of a forward keeps its arguments alone, and is run again when backward needs the rest.
 
-The part runs once with gradients on, to see which leaves it leads to (parameters that it looks up itself);
-what it saved is dropped.  Its outputs hang on one node, whose inputs are the arguments and those leaves; so
-`backward` and `grad` are served alike, with PyTorch's use_reentrant or without.
+Without reentrance that is recomputing.py's.  With it, the part runs once with gradients on, to see which
+leaves it leads to (parameters that it looks up itself); what it saved is dropped.  Its outputs hang on one
+node, whose inputs are the arguments and those leaves; so `backward` and `grad` are served alike.
 Source: Chen et al., Training deep nets with sublinear memory cost, 2016.
 """
 
@@ -19,6 +19,7 @@ from .autograd import grad, reachable
 from .function import Function
 from .generator import fork_rng, get_rng_state, set_rng_state
 from .graph import Leaf
+from .recomputing import Casting, Kept, recomputed
 from .refusal import refusing
 from .tensor import Tensor
 
@@ -26,14 +27,6 @@ from .tensor import Tensor
 def noop_context_fn() -> tuple[Any, Any]:
     """The contexts of a forward and of its second run that change nothing."""
     return contextlib.nullcontext(), contextlib.nullcontext()
-
-
-class _Casting(modes._Mode):
-    """The mixed precision that a thread was in."""
-
-    def __init__(self) -> None:
-        local = modes.local
-        self._changes = {"autocast": local.autocast, "autocast_dtype": local.autocast_dtype}
 
 
 class _Checkpoint(Function):
@@ -75,22 +68,38 @@ def checkpoint(
 ) -> Any:  # fmt: skip
     """What `function(*args, **kwargs)` returns, keeping nothing of how: backward runs it again.
 
+    use_reentrant: False is what PyTorch recommends: gradients of every order, and `early_stop`, which ends
+    the second run as soon as all is there.  True, or None, which warns: one node stands for the whole
+    function, and gradients of gradients are refused.
     preserve_rng_state: the second run draws the random numbers of the first.  context_fn: gives a context for
-    each of the two.  What is in mixed precision is so both times.  Gradients of gradients are refused.
-    use_reentrant, determinism_check, debug and early_stop are taken and mean nothing.  Inside a traced
-    function it is a plain call, as what a compiled step keeps is the compiler's to choose.
-    Raises GradError from backward, where the outputs are of other types the second time.
+    each of the two.  determinism_check: "default", or "none" for no look at what was made anew; debug: say
+    more where it differs.  What is in mixed precision is so both times.  Inside a traced function it is a
+    plain call, as what a compiled step keeps is the compiler's to choose.
+    Raises GradError (CheckpointError) from backward, where the second run does something else.
     """
     if not callable(function):
         raise ArgumentValueError(f"checkpoint: a function is needed, not {type(function).__name__}")
+    if determinism_check not in ("default", "none"):
+        raise ArgumentValueError(
+            f"checkpoint(determinism_check): 'default' or 'none', not {determinism_check!r:.60}"
+        )
+    if use_reentrant is None:
+        _warn_of_none("checkpoint")
     if use_reentrant and kwargs:
         raise ArgumentValueError(f"checkpoint: unexpected keyword arguments {', '.join(sorted(kwargs))}")
     forward, second = context_fn()
     if not modes.is_grad_enabled() or modes.is_recording():
         with forward:
             return modes.call_user(lambda: function(*args, **kwargs))
+    if use_reentrant is False:
+        kept = {id(x): Kept(x) for x in tensors_in((args, kwargs))}
+        return recomputed(
+            function, (args, kwargs), replaced((args, kwargs), kept), (forward, second),
+            early_stop=early_stop, check=determinism_check == "default", debug=debug,
+            preserve=preserve_rng_state,
+        )  # fmt: skip
     state = get_rng_state() if preserve_rng_state else None
-    casting = _Casting()
+    casting = Casting()
     with forward:
         first = function(*args, **kwargs)
     outputs = [x for x in tensors_in(first) if x._node is not None]
@@ -142,31 +151,43 @@ def checkpoint_sequential(
 
         return run
 
+    if use_reentrant is None:
+        _warn_of_none("checkpoint_sequential")
+        use_reentrant = True
     size, start = len(functions) // segments, 0
     for start in range(0, size * (segments - 1), size):
         input = checkpoint(part(start, start + size), input, use_reentrant=use_reentrant, **kwargs)
     return part(size * (segments - 1), len(functions))(input)
 
 
+def _warn_of_none(name: str) -> None:
+    warnings.warn(
+        f"{name}: the use_reentrant parameter should be passed explicitly: False is recommended, True is "
+        "what none means",
+        UserWarning,
+        stacklevel=4,
+    )
+
+
 def tensors_in(value: Any) -> list[Tensor]:
     """The tensors in nested lists, tuples and dictionaries, each once, in order."""
     found: dict[int, Tensor] = {}
-
-    def look(x: Any) -> None:
-        if isinstance(x, Tensor):
-            found.setdefault(id(x), x)
-        elif isinstance(x, (list, tuple)):
-            for item in x:
-                look(item)
-        elif isinstance(x, dict):
-            for item in x.values():
-                look(item)
-
-    look(value)
+    _look(value, found)
     return list(found.values())
 
 
-def replaced(value: Any, places: dict[int, Tensor]) -> Any:
+def _look(x: Any, found: dict[int, Tensor]) -> None:  # no function in `tensors_in`, which would be a cycle
+    if isinstance(x, Tensor):
+        found.setdefault(id(x), x)
+    elif isinstance(x, (list, tuple)):
+        for item in x:
+            _look(item, found)
+    elif isinstance(x, dict):
+        for item in x.values():
+            _look(item, found)
+
+
+def replaced(value: Any, places: dict[int, Any]) -> Any:
     """Nested lists, tuples and dictionaries with other tensors in the places of some."""
     if isinstance(value, Tensor):
         return places.get(id(value), value)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..ir.graph import Builder, Value
+from ..ir.kernel.form import Store
+from ..ir.kernel.scalar import Cast, Expr, Read, walk
+from ..ir.kernel.scalar import Op as Word
+from ..ir.kernel.words import VOCABULARY
 from ..ir.locks import fork_safe_lock
-from ..ir.op import REGISTRY
+from ..ir.lowering import Decomposition
+from ..ir.op import REGISTRY, Op
 from ..ir.types import Type
 from ..passes import cache as disk
 from ..passes.differentiate import fit
 from ..passes.llvm.binding import host_target, identity
 from ..passes.llvm.link import link
+from ..passes.lower import lower
 from ..passes.pipeline import optimise, to_program
 from ..passes.program import Program
 from . import guard, memory
@@ -24,6 +30,24 @@ from .kernels import Backward, Forward, Layout, Order, UnfitError
 from .native import Executable
 
 HALVES = ("f16", "bf16")
+SEVERAL, MANY = 4, 12  # calls of NumPy: of a word that it does not have, and at most of one op
+
+
+def numpy_calls(op: Op, types: Sequence[Type | None], attrs: Mapping[str, Any]) -> int:
+    """About how many of NumPy's calls compute an op, guessed from its kernel; 0 for moving elements."""
+    if isinstance(op.lower, Decomposition):
+        return MANY
+    kernel, found = lower(op, types, attrs), 0
+    for stage in kernel.stages:
+        found += 0 if isinstance(stage, Store) else 2  # a reduction takes as long as two
+    for e in {e for stage in kernel.stages for e in walk(*stage.exprs)}:
+        if isinstance(e, Word):
+            found += 1 if type(VOCABULARY[e.name].numpy) is np.ufunc else SEVERAL
+        elif isinstance(e, Read):
+            found += SEVERAL * any(isinstance(part, Expr) for part in e.index)
+        else:
+            found += isinstance(e, Cast)
+    return min(found, MANY)
 
 
 class Draft:
@@ -69,8 +93,9 @@ class Draft:
         """What computes all results from the operands that there are, each dense in its order."""
         manifest, constants = self._linked.manifest, self._linked.constants
         objects = compiled(self._linked.texts, self.target)
-        run = Executable.of_parts(manifest, constants, objects, self.target, arena=_scratch)
-        return _one_at_a_time(run) if manifest.arena else run
+        if manifest.arena <= OWN:
+            return Executable.of_parts(manifest, constants, objects, self.target)
+        return _one_at_a_time(Executable.of_parts(manifest, constants, objects, self.target, arena=_scratch))
 
 
 def _operand(
@@ -123,7 +148,8 @@ def _check(program: Program) -> None:
 
 
 # ---- scratch memory
-# One piece for all ops: a network's convolutions would otherwise keep tens of megabytes each.
+# One piece for all ops that want much: a network's convolutions would otherwise keep tens of megabytes each.
+OWN = 1 << 13  # bytes that an op may have for itself
 _turn = fork_safe_lock()  # held while an op uses it
 _largest = np.empty(0, np.uint8)
 

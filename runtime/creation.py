@@ -29,10 +29,20 @@ def _checked(name: str, dtype: Any) -> DType | None:
 def _array(name: str, data: Any, dtype: DType | None) -> np.ndarray:
     """Nested sequences of numbers and tensors as a fresh array.  Raises ArgumentValueError if ragged."""
     plain = _plain(data)
+    if isinstance(plain, (list, tuple)) and plain and isinstance(plain[0], np.ndarray) and plain[0].ndim:
+        if isinstance(data[0], np.ndarray):
+            warnings.warn(
+                "Creating a tensor from a list of numpy.ndarrays is extremely slow in PyTorch; for "
+                f"{name}(data), numpy.array(data) makes one array of them",
+                UserWarning,
+                stacklevel=4,
+            )
     try:
         array = np.array(plain)
     except ValueError:
-        raise ArgumentValueError(f"{name}(data): the rows of the nested sequence differ in length") from None
+        raise ArgumentValueError(
+            f"{name}(data): the rows of the nested sequence differ in length: {_uneven(plain)}"
+        ) from None
     if dtype is dtypes.uint64 and array.dtype.kind in "fO":  # NumPy takes ints of 63 bits and of 64 as floats
         exact = np.array(plain, object)
         if all(isinstance(x, int) for x in exact.flat):
@@ -56,6 +66,23 @@ def _array(name: str, data: Any, dtype: DType | None) -> np.ndarray:
         return array
     parted = array.dtype.kind == "c" and dtype.category in ("int", "float")
     return dtypes.converted(array.real if parted else array, dtype.numpy)
+
+
+def _uneven(data: Any) -> str:
+    """Where nested sequences differ from what their first items say of them all."""
+    lengths, first = [], data
+    while isinstance(first, (list, tuple)) or (isinstance(first, np.ndarray) and first.ndim):
+        lengths.append(len(first))
+        first = first[0] if len(first) else None
+    parts = [data]
+    for depth, length in enumerate(lengths):
+        for part in parts:
+            if not isinstance(part, (list, tuple)) and not getattr(part, "ndim", 0):
+                return f"a {type(part).__name__} at dim {depth} is not a sequence"
+            if len(part) != length:
+                return f"expected sequence of length {length} at dim {depth} (got {len(part)})"
+        parts = [item for part in parts for item in part]
+    return f"a number was expected at dim {len(lengths)}"
 
 
 def _first(data: Any) -> Any:
@@ -202,7 +229,10 @@ def _shared(obj: Any, dtype: DType | None) -> Tensor | None:
 
 
 def from_numpy(array: np.ndarray) -> Tensor:
-    """A tensor that shares the memory of a NumPy array.  Raises ArgumentError, DTypeError."""
+    """A tensor that shares the memory of a NumPy array.  Raises ArgumentError, DTypeError.
+
+    Warns of an array that is not writable: the tensor will not be either.
+    """
     if not isinstance(array, np.ndarray):
         raise ArgumentError(f"from_numpy(array): takes a NumPy array, not {type(array).__name__}")
     if not array.dtype.isnative:
@@ -216,6 +246,13 @@ def from_numpy(array: np.ndarray) -> Tensor:
             f"from_numpy(array): the strides {array.strides} are no multiples of an element's "
             f"{array.itemsize} bytes",
             "use lamina.tensor(array), which copies",
+        )
+    if not array.flags.writeable:
+        warnings.warn(
+            "The given NumPy array is not writable: writes to the tensor will be refused; copy the array, or "
+            "use lamina.tensor(array), which copies",
+            UserWarning,
+            stacklevel=3,
         )
     made = tensor_of(array)
     storage_of(made).expose()

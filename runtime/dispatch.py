@@ -21,7 +21,7 @@ from ..ir.errors import ArgumentError, DTypeError, LaminaError
 from ..ir.op import Op
 from ..ir.shapes import number_dtype, result_dtype
 from ..ir.types import CPU, Type, type_of
-from . import modes
+from . import below, modes
 from .autocasting import recast
 from .compound import NoArray, served
 from .graph import Light, Port, Saving
@@ -33,13 +33,13 @@ from .places import USERS, here, spell
 from .plan import LIMIT, Plan, described, memo, remember
 from .refusal import flags_of, given, require_flags, told, writer_of_out
 from .return_types import return_type
-from .storage import Literal, Storage
+from .storage import Inferred, Literal, Storage
 from .tensor import Tensor, tensor_of, wrap
 
 new = object.__new__
 NUMBERS = (bool, int, float, complex, np.generic)
 EAGER: dict[Op, Callable] = {}
-# By the name of an op with one operand: what a call may be instead, from its arguments; None where it isn't.
+# By an op's name: what a call may be instead, from its first operand and its arguments; None where it isn't.
 INSTEAD: dict[str, Callable[[Tensor, tuple, dict], Any]] = {}
 
 
@@ -86,6 +86,8 @@ def lifted(op: Op, operands: Sequence[Any]) -> tuple[Any, ...]:
             kind = type_of(result_dtype(*kinds), kind.shape, kind.device)
         except DTypeError:  # types that don't promote: one is an index, a mask, or what is written over
             pass
+    if op.number is not None and kind is not None and isinstance(operands[1], NUMBERS):
+        op.number(kind, operands[1])
     found: list[Tensor | None] = []
     for i, x in enumerate(operands):
         if isinstance(x, Tensor):
@@ -133,9 +135,12 @@ def refuse(error: Exception, op: Op, operands: Iterable[Any], attrs: dict[str, A
     names = (*op.operands, *[f"{op.operands[-1]}[{n}]" for n in range(99)]) if op.variadic else op.operands
     arguments = dict(zip(names, operands, strict=False)) | attrs
     mine = told(error, op.name, arguments)
-    if mine is None:
-        raise error
-    raise mine[0] from mine[1]
+    try:
+        if mine is None:
+            raise error
+        raise mine[0] from mine[1]
+    finally:
+        del error, mine  # this frame stands in their traceback: they would hold themselves, and the operands
 
 
 def instead(error: Exception, op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
@@ -170,11 +175,23 @@ def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str,
             if known is not None:
                 raise known from None
         mine = told(error, op.name, given(op.bind, args, kwargs))
-        if mine is None:
-            raise
-        raise mine[0] from mine[1]
+        try:
+            if mine is None:
+                raise
+            raise mine[0] from mine[1]
+        finally:
+            del mine
 
 
+def _arrays_of(op: Op, operands: tuple, attrs: dict[str, Any]) -> tuple:
+    """What the op's kernel makes of plain tensors, hidden outputs too: for __torch_dispatch__."""
+    plan = plan_for(op, operands, attrs)
+    found = plan.kernel(*[None if x is None else x._data for x in operands])
+    return found if type(found) is tuple else (found,)
+
+
+below.runs.append(_arrays_of)
+below._dtypes.append(from_numpy_dtype)
 _flags: dict[Op, tuple] = {}  # the arguments of an op that are True or False
 _SETTLED = frozenset((int, float, bool, str, type(None), DType))
 
@@ -217,6 +234,8 @@ def run(op: Op, plan: Plan, operands: tuple) -> Any:
     out._data = arrays[0] if type(arrays) is tuple else arrays
     out._meta = plan.out
     out._storage = out._view = out._edge = None
+    if not records and modes.CHANGED and modes.local.inference:
+        out._storage = Inferred()
     if records:
         for x in operands:
             if x is not None and (x._edge if x._view is None else x._node) is not None:
@@ -260,6 +279,10 @@ def finished(op: Op, plan: Plan, operands: tuple, arrays: tuple) -> Any:
             make_view(outputs[0], operands[0], plan.link)
         elif not op.traits.copies:
             op.reference(base, **plan.attrs)  # says why it can't be a view
+    if modes.CHANGED and modes.local.inference:
+        for x in outputs:
+            if x._storage is None:
+                x._storage = Inferred()
     if not modes.CHANGED or modes.local.records:
         for x in operands:
             if x is not None and (x._edge if x._view is None else x._node) is not None:
@@ -292,6 +315,7 @@ def binary(op: Op) -> Callable:
     mixed: dict[tuple[Type, Type], Plan] = memo()
     wants = tuple(r.arrays if r else None for r in op.rules) or (None, None)
     first, second = op.operands
+    number = op.number
     saves_none = wants == ((), ())
     crossed = wants == ((second,), (first,))  # each gradient looks at the other operand, as that of mul
 
@@ -302,6 +326,8 @@ def binary(op: Op) -> Callable:
             if OPEN and (found := answered(eager(op), (input, other), {})) is not UNSERVED:
                 return found
             if type(other) in (float, int) and isinstance(input, Tensor):
+                if number is not None:
+                    number(input._meta, other)
                 known = input._meta.scalars.get(other)
                 other = known if known is not None else lift(input._meta, other)
             elif not isinstance(input, Tensor) or not isinstance(other, Tensor):
@@ -669,6 +695,8 @@ def general(op: Op, act: Callable[[Op, Plan, tuple], Any] = run) -> Callable:
 
     def miss(key, args, kwargs):
         if (found := met(asked(), args, kwargs)) is not UNSERVED:
+            return found
+        if op.name in INSTEAD and args and (found := INSTEAD[op.name](args[0], args[1:], kwargs)) is not None:
             return found
         operands, attrs = bound(op, args, kwargs)
         if not all([x is None or isinstance(x, Tensor) for x in operands]):

@@ -26,7 +26,7 @@ from .autograd import grad as walk_back
 from .batched import Batch
 from .batching import listed
 from .dispatch import named, run_general
-from .function import Context, run_forward
+from .function import Context
 from .levels import Level, Transformed, array_of, insides, opened, parts_at, unite_at
 from .tensor import Tensor
 from .trees import flatten, unflatten
@@ -40,6 +40,7 @@ class Dual(Transformed):
     __slots__ = ("_primal", "_tangent")
     _primal: Tensor
     _tangent: Tensor
+    _level: Forward
 
     def _inside(self) -> Tensor:
         return self._primal
@@ -48,6 +49,21 @@ class Dual(Transformed):
     def _data(self) -> Any:  # type: ignore[override]
         """The value is there to be asked for."""
         return self._primal._data
+
+    @property
+    def _version(self) -> int:
+        return self._primal._version
+
+    def backward(  # type: ignore[override]
+        self, gradient: Any = None, *args: Any, **kwargs: Any
+    ) -> None:
+        """Where the level was opened by hand: add the gradients of the value into leaves."""
+        if not self._level.by_hand:
+            super().backward()
+        self._primal.backward(gradient, *args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"{repr(self._primal).removesuffix(')')}, tangent={self._tangent!r})"
 
 
 class Forward(Level):
@@ -207,16 +223,44 @@ class Forward(Level):
         """A custom function, by its own `jvp`."""
         if cls.jvp is None:
             raise TransformError(
-                f"{cls.__name__}: a custom function does not say what becomes of tangents",
+                f"{cls.__name__}: a custom function must implement the jvp function to say what becomes of "
+                "tangents",
                 "give it a static method jvp(ctx, *tangents)",
             )
         pairs = [parts_at(self, x) if isinstance(x, Tensor) else (x, None) for x in args]
-        primals = tuple(p for p, _ in pairs)
-        outs, ctx = cls.apply(*primals), Context()
-        run_forward(cls, ctx, primals)
-        ctx._saved = ctx._forward or ctx._tensors
-        tangents = listed(modes.call_user(cls.jvp, ctx, *(t for _, t in pairs)))
-        found = [self.join(pair) for pair in zip(listed(outs), tangents, strict=True)]
+        ctx = Context()
+        outs = cls.applied(ctx, tuple(p for p, _ in pairs))
+        ctx._saved = ctx._forward
+        given = [zeros(p) if t is None and ctx.materialize_grads and _varies(p) else t for p, t in pairs]
+        try:
+            tangents = listed(modes.call_user(cls.jvp, ctx, *given))
+        finally:
+            ctx._saved = ()
+        if len(tangents) != len(listed(outs)):
+            raise TransformError(
+                f"{cls.__name__}.jvp returned {len(tangents)} tangents for {len(listed(outs))} outputs"
+            )
+        found = []
+        for out, returned, tangent in zip(listed(outs), ctx._returned, tangents, strict=True):
+            if not isinstance(out, Tensor):
+                found.append(out)
+                continue
+            at = next((i for i, (p, _) in enumerate(pairs) if id(p) == returned), None)
+            _require_tangent(
+                cls.__name__, ctx, out, returned, tangent, pairs if at is None else pairs[at : at + 1]
+            )
+            dirty = at is not None and any(x is pairs[at][0] for x in ctx._dirty)
+            if not dirty:
+                found.append(self.join((out, tangent)))
+                continue
+            assert at is not None
+            if tangent is not given[at]:
+                raise TransformError(
+                    "an inplace custom Function is not modifying the forward mode gradients inplace",
+                    f"{cls.__name__}: the jvp function must modify the corresponding gradient inplace, and "
+                    "return it",
+                )
+            found.append(args[at])
         return tuple(found) if isinstance(outs, tuple) else found[0]
 
     def write(self, op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
@@ -242,6 +286,43 @@ class Forward(Level):
             x._tangent = REGISTRY["clone"](x._tangent)
         x._tangent.copy_(zeros(primal) if tangent is None else tangent)
         return x
+
+
+def _varies(x: Any) -> bool:
+    return isinstance(x, Tensor) and x._meta.dtype.inexact
+
+
+def _require_tangent(name: str, ctx: Context, out: Tensor, returned: int, tangent: Any, pairs: list) -> None:
+    """Refuse a tangent that can't be that of a custom function's output.  Raises TransformError.
+
+    An output that is a view of an operand, or an operand as it is, has such a view of that one's tangent, or
+    a later write would be seen by the one alone.
+    """
+    if tangent is None or any(x is out for x in ctx._dirty):
+        return
+    if returned in ctx._without or not out._meta.dtype.inexact:
+        raise TransformError(
+            f"{name}.jvp returned a tangent for an output without one: it is no float, or marked "
+            "non-differentiable. You should return None at that position instead"
+        )
+    base = root(out)
+    for p, t in pairs:
+        if isinstance(p, Tensor) and t is not None and (id(p) == returned or base is root(p) is not out):
+            what = "A custom Function's forward is returning a view (or an input as-is) but the jvp is not "
+            if tangent._view is None:
+                raise TransformError(f"{what}returning a view", "return x.view_as(x), or such a view")
+            if root(tangent) is not root(t):
+                of = "the same base" if p._view is not None else "the given tangent"
+                raise TransformError(
+                    f"{what}returning a view of {of}: jvp is not returning a view of {of}",
+                )
+
+
+def root(x: Tensor) -> Tensor:
+    """The tensor whose memory a view looks at."""
+    while x._view is not None:
+        x = x._view[0]
+    return x
 
 
 def tangent_is_own(x: Dual) -> bool:
@@ -336,15 +417,23 @@ def _checked(primals: Any, tangents: Any) -> tuple:
     return shape, xs, ts
 
 
+class InexactError(DTypeError, ValueError):
+    """A primal or tangent of integers."""
+
+
 def check_tangent(name: str, x: Tensor, t: Tensor) -> None:
     """Refuse a tangent that is not of the primal's shape and dtype.  Raises ShapeError, DTypeError."""
-    if not x._meta.dtype.inexact:
-        raise DTypeError(
-            f"{name}: a primal must be floating or complex", f"primal: {x._meta}", "convert it: x.float()"
-        )
+    for each, what in ((x, "primal"), (t, "tangent")):
+        if not each._meta.dtype.inexact:
+            raise InexactError(
+                f"{name}: Expected {what} to be floating point or complex",
+                f"{what}: {each._meta}",
+                "convert it: x.float()",
+            )
     if x._meta.shape != t._meta.shape:
         raise ShapeError(
-            f"{name}: a tangent must have the shape of its primal",
+            f"{name}: a tangent must have the shape of its primal: Trying to set a forward gradient that has "
+            "a different size than that of the original Tensor",
             f"primal: {x._meta}",
             f"tangent: {t._meta}",
         )
@@ -423,7 +512,8 @@ class dual_level(opened):
     def __enter__(self) -> int:
         if any(isinstance(level, Forward) and level.by_hand for level in modes.local.levels):
             raise TransformError(
-                "dual_level: a dual level is open already", "use lamina.func.jvp inside of it"
+                "dual_level: one is open already. Nested forward mode AD is not supported at the moment",
+                "use lamina.func.jvp inside of it",
             )
         self._level = Forward(by_hand=True)
         super().__enter__()
@@ -461,6 +551,8 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         if not isinstance(x, Tensor):
             raise ArgumentError(f"make_dual({what}): must be a tensor, not {type(x).__name__}")
     check_tangent("make_dual", tensor, tangent)
+    if parts_at(mine, tangent)[1] is not None:
+        raise TransformError("make_dual: the tangent has a forward gradient at the same level itself")
     return unite_at(mine, (parts_at(mine, tensor)[0], tangent))
 
 
@@ -468,9 +560,18 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     """The value of a tensor and its tangent, which is None where it has none, or outside of a dual level."""
     if not isinstance(tensor, Tensor):
         raise ArgumentError(f"unpack_dual(tensor): must be a tensor, not {type(tensor).__name__}")
+    if isinstance(tensor, Dual) and tensor._level.closed:
+        return UnpackedDualTensor(tensor._primal, None)
     if not any(isinstance(found, Forward) and found.by_hand for found in modes.local.levels):
         return UnpackedDualTensor(tensor, None)
-    return UnpackedDualTensor(*parts_at(_level_by_hand("unpack_dual", level), tensor))
+    primal, tangent = parts_at(_level_by_hand("unpack_dual", level), tensor)
+    return UnpackedDualTensor(REGISTRY["view"](primal, tuple(primal.shape)), tangent)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "_current_level":  # as PyTorch counts: -1 where none is open
+        return 0 if any(isinstance(x, Forward) and x.by_hand for x in modes.local.levels) else -1
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 __all__ = [

@@ -17,7 +17,8 @@ from ..ir.errors import DTypeError, InplaceError, ShapeError
 from ..ir.op import REGISTRY, Op
 from ..ir.types import Type
 from ..ir.views import MAPS
-from . import modes
+from . import below, modes
+from .below import Asked
 from .changes import advance_objects
 from .compound import NoArray, written
 from .dispatch import describe, general, known_plan, lifted, plan_for, refuse
@@ -37,18 +38,22 @@ def check_writable(x: Tensor, name: str, gradients: bool) -> None:
         raise InplaceError(
             f"{name}: a leaf that requires gradients can't be written in place",
             f"leaf: {x._meta}",
+            "(a leaf Variable that requires grad is being used in an in-place operation.)",
             "write under no_grad() to change its value, or make a new tensor to be differentiated",
         )
     if gradients and x._view is not None and type(root(x)._node) is Leaf:
         raise InplaceError(
             f"{name}: a view of a leaf that requires gradients can't be written in place",
             f"leaf: {root(x)._meta}",
+            "(a view of a leaf Variable that requires grad is being used in an in-place operation.)",
             "write under no_grad() to change its value, or clone() the leaf first",
         )
     data = x._data
-    if type(data) is NoValues:
+    if isinstance(data, NoValues):
         return
     windows = x._view is not None and any(MAPS[name].overlaps for name, _ in x._view[1])
+    if not data.flags.writeable and x._view is not None and root(x)._data.flags.writeable:
+        data.flags.writeable = True  # below `expand`, whose views NumPy guards
     if not data.flags.writeable or (data.size > 1 and (windows or 0 in data.strides) and _overlaps(data)):
         raise InplaceError(
             f"{name}: unsupported operation: several elements of the tensor share one place in "
@@ -135,7 +140,9 @@ def _overwrite_watched(op: Op, plan: Plan, operands: tuple) -> Tensor:
     data = x._data
     arrays = None
     try:
-        if type(data) is NoValues:
+        if type(data) is Asked:
+            below.overwrite(op, plan.types, attrs, tuple([None if o is None else o._data for o in operands]))
+        elif type(data) is NoValues:
             arrays = plan.kernel()
         elif op.write is not None:
             op.write(data, *[None if o is None else o._data for o in operands[1:]], **attrs)
@@ -171,7 +178,7 @@ def _check_fit(op: Op, out: Type, operands: tuple) -> None:
         )
     if not category_at_least(kind.dtype, out.dtype.category):
         raise DTypeError(
-            f"{name}: a result of {out.dtype} can't be written into {kind.dtype}",
+            f"{name}: a result of {out.dtype} can't be cast to {kind.dtype}, the dtype written",
             f"written: {describe(operands[0])}",
             f"write y = {op.name}(…) to get a new tensor",
         )
@@ -265,6 +272,7 @@ def _derive_again(view: Tensor) -> None:
 
 
 derivation.append(_derive_again)
+below.writes.append(write)
 
 
 def inplace(op: Op) -> Callable:

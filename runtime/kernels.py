@@ -1,10 +1,12 @@
-"""Which ops, gradients and updates run as native code in eager: those on large arrays that come often enough.
+"""Which ops, gradients and updates run as native code in eager: those that come often enough, on large arrays
+or where NumPy would make several calls.
 
 NumPy runs everything at first.  When something has been called on arrays of the same types for so long that
 the wait is earned, it is looked for among what earlier processes compiled, and after longer still it is
 compiled (compile_op.py); from then on all its calls are native.  Both waits are counted in elements, not in
 seconds, so that a program that is run again changes over at the same calls.  $LAMINA_NATIVE says otherwise: 0
-leaves everything to NumPy, 1 compiles at the first call, so that no call rounds otherwise than the next.
+leaves everything to NumPy, 1 compiles what is large at the first call and leaves the rest to NumPy, so that
+no call rounds otherwise than the next.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet, ref
 
 import numpy as np
 
@@ -25,6 +29,9 @@ from ..ir.locks import fork_safe_lock
 from ..ir.lowering import NotLowered
 from ..ir.op import Op
 from ..ir.types import SMALL, Type, type_of
+
+if TYPE_CHECKING:
+    from .plan import Plan
 
 Types = tuple[Type | None, ...]
 Order = tuple[int, ...]  # the dims of an array, that of the longest stride first
@@ -45,6 +52,10 @@ SLOWER = frozenset(("argmax", "argmin", "cat", "cummax", "cummin", "cumprod", "c
 # Elements read, until native code is looked for, and until it is compiled: at the nanosecond or two that
 # NumPy takes for each they are worth the 5 ms, and the 50 ms, that these take.
 LOOK, COMPILE = 5_000_000, 50_000_000
+# Small arrays: NumPy's time is that of its calls, half a microsecond each, and native code takes one call.
+CALLS = 1_000  # of a small kind, until it is thought of
+CALL = 1_000  # elements that each call of NumPy's counts for
+GRADIENTS = 3  # calls of NumPy for an op's result, from which on its gradients are worth code
 LIMIT = 4096  # functions that are remembered
 
 _making = fork_safe_lock()  # held while code is made
@@ -59,28 +70,44 @@ class UnfitError(KernelError):
 
 
 # ---- who gets native code
-def choose(op: Op, types: Types, attrs: Mapping[str, Any], outs: Types, reference: Callable) -> Callable:
-    """What runs an op on these types: its reference, or for large ones what changes over to native code."""
-    if not _may_be_native(op, types, outs):
-        return reference
-    if _is_plain(op, types, outs) and outs[0].size < PLAIN_LEAST:
-        return reference
-    key = (op, types, repr(attrs))  # repr tells 1 from 1.0 and True
-    return _known.get(key) or _remember(key, Large(Forward(op, attrs), types, len(outs), reference))
+def choose(plan: Plan, reference: Callable) -> Callable:
+    """What runs a plan: its op's reference, or what changes over to native code and sets `plan.kernel`."""
+    op, types, outs = plan.op, plan.types, plan.outs
+    largest = _largest(op, types, outs)
+    if largest > LEAST:
+        if _is_plain(op, types, outs) and outs[0].size < PLAIN_LEAST:
+            return reference
+        return _large(plan, reference)
+    if largest and WHEN == EARNED and type(op.reference) is not np.ufunc:
+        return Small(plan, reference)
+    return reference
 
 
 def choose_backward(op: Op, types: Types, attrs: Mapping[str, Any], outs: Types) -> Gradients | None:
     """What computes an op's gradients at once, where that may pay."""
-    return Gradients(op, types, attrs, outs) if _may_be_native(op, types, outs) else None
+    return Gradients(op, types, attrs, outs) if _largest(op, types, outs) > LEAST else None
 
 
-def _may_be_native(op: Op, types: Types, outs: Types) -> bool:
+def _largest(op: Op, types: Types, outs: Types) -> int:
+    """The elements of the largest array; 0 for what is never native."""
     if not types or WHEN == NEVER or op.traits.view or op.traits.host or isinstance(op.lower, NotLowered):
-        return False
+        return 0
+    if op.name in SLOWER:
+        return 0
     known = [t for t in (*types, *outs) if t is not None]
-    if max([t.size for t in known]) <= LEAST or op.name in SLOWER:
-        return False
-    return all([t.dtype.traced for t in known])  # kernels are of real numbers
+    traced = all([t.dtype.traced for t in known])  # kernels are of real numbers
+    return max([t.size for t in known]) if traced else 0
+
+
+def _large(plan: Plan, reference: Callable, calls: int = 0) -> Callable:
+    op, types, attrs = plan.op, plan.types, plan.attrs
+    key = (op, types, repr(attrs))  # repr tells 1 from 1.0 and True
+    large = _known.get(key)
+    if large is None:
+        large = _remember(key, Large(Forward(op, attrs), types, len(plan.outs), reference, calls=calls))
+    if large.direct is None:
+        large.plans.add(plan)
+    return large.direct or large
 
 
 def _is_plain(op: Op, types: Types, outs: Types) -> bool:
@@ -152,10 +179,10 @@ class Backward:
 class Gradients:
     """The gradients of an op on large arrays of given types, as one function for each pattern of needs."""
 
-    __slots__ = ("op", "types", "attrs", "outs", "patterns")
+    __slots__ = ("op", "types", "attrs", "outs", "calls", "patterns")
 
-    def __init__(self, op: Op, types: Types, attrs: Mapping[str, Any], outs: Types):
-        self.op, self.types, self.attrs, self.outs = op, types, attrs, outs
+    def __init__(self, op: Op, types: Types, attrs: Mapping[str, Any], outs: Types, calls: int = 0):
+        self.op, self.types, self.attrs, self.outs, self.calls = op, types, attrs, outs, calls
         self.patterns: dict[tuple, Large] = {}
 
     def __call__(self, saved: Sequence[Any], cotangents: Sequence[Any], needs: Sequence[bool]) -> Any:
@@ -170,13 +197,14 @@ class Gradients:
         key = (outputs, entries, tuple(needs))
         found = self.patterns.get(key)
         if found is None:
-            found = self.patterns[key] = self._large(*key)
+            found = self.patterns[key] = self.of(*key)
         arrays = [g for g in cotangents if g is not None]
         for x in saved:
             arrays += [y for y in x if y is not None] if type(x) is tuple else [x] if x is not None else []
         return found(*arrays)
 
-    def _large(self, outputs: tuple, saved: tuple, needs: tuple) -> Large:
+    def of(self, outputs: tuple, saved: tuple, needs: tuple) -> Large:
+        """The function for one pattern: which cotangents and saved values there are, and what is needed."""
         everyone = (*self.types, *self.outs)
         what = Backward(self.op, self.attrs, everyone, outputs, saved, needs)
         types = [t for t, there in zip(self.outs, outputs, strict=True) if there]
@@ -187,7 +215,7 @@ class Gradients:
                 at += len(self.types) - len(self.op.operands)
             rest = there if type(there) is tuple else (there,)
             types += [everyone[at + k] for k, one in enumerate(rest) if one]
-        return Large(what, tuple(types), sum(needs), lambda *arrays: None)
+        return Large(what, tuple(types), sum(needs), lambda *arrays: None, calls=self.calls)
 
 
 # ---- how operands lie in memory
@@ -250,14 +278,87 @@ def layout_of(arrays: Arrays, keeps: bool, copies: bool) -> Layout | None:
 
 
 # ---- running
-class Large:
-    """A function of large arrays of given types: its reference, until it has earned code for their layout.
+class Small:
+    """A plan's kernel on small arrays: its reference, until it was called so often that native code is
+    thought of.  Most plans are called a few times, and cost no more than this.
+    """
 
-    written: the operands that the results are written over, where there are such.
+    __slots__ = ("plan", "reference", "left")
+
+    def __init__(self, plan: Plan, reference: Callable):
+        self.plan, self.reference, self.left = ref(plan), reference, CALLS
+
+    def __call__(self, *arrays: np.ndarray | None) -> Any:
+        self.left -= 1
+        if self.left >= 0:
+            return self.reference(*arrays)
+        plan = self.plan()
+        if plan is None:
+            return self.reference(*arrays)
+        if plan.kernel is self:  # not so for who kept this one
+            self.decide(plan)
+        return plan.kernel(*arrays)
+
+    def decide(self, plan: Plan) -> None:
+        """Leave the plan to NumPy for good, or to what compiles it when that is earned."""
+        plan.calls = load(f"{__package__}.compile_op").numpy_calls(plan.op, plan.types, plan.attrs)
+        plan.kernel = _large(plan, self.reference, plan.calls) if plan.calls else self.reference
+        if plan.flows is not None:
+            earn_gradients(plan)
+
+
+def earn_gradients(plan: Plan) -> None:
+    """Have a small plan's gradients computed at once by native code, when that is earned and pays."""
+    if (
+        plan.calls >= GRADIENTS
+        and True in plan.floats
+        and (plan.quick is not None or plan.raw_vjp is not None)
+    ):
+        plan.raw_vjp = SmallGradients(plan)
+        plan.quick = None
+
+
+class SmallGradients:
+    """A plan's gradients on small arrays, in the place of its `raw_vjp`: NumPy's, until there is code."""
+
+    __slots__ = ("cotangents", "rules", "vjp", "gradients", "patterns")
+
+    def __init__(self, plan: Plan):
+        self.cotangents = (True, *map(bool, plan.unused))
+        self.rules, self.vjp = plan.quick, plan.raw_vjp
+        self.gradients = Gradients(plan.op, plan.types, plan.attrs, plan.outs, 2 * plan.calls)
+        self.patterns: dict[tuple[bool, ...], Large] = {}
+
+    def __call__(self, saved: tuple | None, cotangents: tuple, attrs: Mapping[str, Any], needs: tuple) -> Any:
+        arrays = [cotangents[0], *[x for x in saved or () if x is not None]]
+        large = self.patterns.get(needs)
+        if large is None:
+            there = tuple([x is not None for x in saved or ()])
+            large = self.patterns[needs] = self.gradients.of(self.cotangents, there, needs)
+        found = (large.direct or large)(*arrays)
+        if found is not None:
+            if False not in needs:
+                return found
+            made = iter(found)
+            return [next(made) if need else None for need in needs]
+        if self.rules is not None:
+            g = cotangents[0]
+            return [rule(g, saved) if need else None for rule, need in zip(self.rules, needs, strict=True)]
+        assert self.vjp is not None
+        return self.vjp(saved, cotangents, attrs, needs)
+
+
+class Large:
+    """A function of arrays of given types: its reference, until it has earned code for their layout.
+
+    calls: how many of NumPy's its reference makes, about.  written: the operands that the results are written
+    over, where there are such.  direct: what does it for arrays that need no looking at, once there is code.
+    plans: whose kernel that becomes then.
     """
 
     __slots__ = (
-        "what", "types", "outputs", "reference", "written", "keeps", "copies", "dense", "layouts",
+        "what", "types", "outputs", "reference", "written", "keeps", "copies", "dense", "layouts", "direct",
+        "plans", "calls", "several",
     )  # fmt: skip
 
     def __init__(
@@ -267,14 +368,18 @@ class Large:
         outputs: int,
         reference: Callable,
         written: tuple[int, ...] = (),
+        calls: int = 0,
     ):
-        self.what, self.types, self.outputs = what, types, outputs
+        self.what, self.types, self.outputs, self.calls = what, types, outputs, calls
         self.reference, self.written = reference, written
         op, forward = what.op, isinstance(what, Forward)
         self.keeps = forward and op.traits.elementwise and what.attrs.get("order") != "C"
         self.copies = not written and op.reference not in PLAIN and not op.traits.movement
         self.dense = Counted(self, Layout((None,) * len(types), ((),) * len(types)))
         self.layouts: dict[Layout, Counted] = {}
+        self.several = outputs > 1 or not forward
+        self.direct: Callable | None = None
+        self.plans: WeakSet[Plan] = WeakSet()
 
     def __call__(self, *arrays: np.ndarray | None) -> Any:
         for x in arrays:
@@ -306,7 +411,7 @@ class Counted:
 
     def __init__(self, large: Large, layout: Layout):
         self.large, self.layout = large, layout
-        self.size = sum(t.size for t in large.types if t is not None)
+        self.size = max(CALL * large.calls, sum(t.size for t in large.types if t is not None))
         self.seen = 0
         self.draft: Any = None
         self.run: Callable = self.observe if large.keeps and any(layout.orders) else self.count
@@ -348,7 +453,15 @@ class Counted:
                 make = load(f"{__package__}.compile_op").Draft
                 self.draft = make(large.what, large.types, self.layout, large.written)
             if WHEN == AT_ONCE or self.seen >= COMPILE or self.draft.is_cached:
-                self.run, self.draft = self.adapted(self.draft.executable()), None
+                execute = self.draft.executable()
+                self.run, self.draft = self.adapted(execute), None
+                if self is large.dense and type(execute) is not FunctionType and not large.written:
+                    given = [t is not None for t in large.types]
+                    large.direct = execute.direct(large, given, large.several)
+                    if large.direct is not None:
+                        for plan in large.plans:
+                            plan.kernel = large.direct
+                    large.plans.clear()
         except Exception as error:  # whatever it is, NumPy can do it
             self.run, self.draft = large.reference, None
             if not isinstance(error, UnfitError):
@@ -357,7 +470,7 @@ class Counted:
     def adapted(self, execute: Callable[..., tuple]) -> Callable:
         """Native code as a function of the operands, as the reference is."""
         reference, layout, types = self.large.reference, self.layout, self.large.types
-        several = self.large.outputs > 1 or isinstance(self.large.what, Backward)
+        several = self.large.several
         given = [at for at, t in enumerate(types) if t is not None]
         kept = layout.kept
         back = kept and tuple(sorted(range(len(kept)), key=kept.__getitem__))

@@ -1,41 +1,82 @@
-"""The memory behind tensors, to look at: where it begins, how large it is, what it holds."""
+"""The memory behind tensors: where it begins, how large it is, what it holds; and tensors set to parts of it.
+
+There is no object for memory itself: NumPy's arrays hold it.  A `TypedStorage` is made when it is asked for,
+of a tensor whose memory it tells about.
+"""
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
-from ..ir.dtypes import DType, uint8
-from ..ir.errors import ArgumentError
+from ..ir.dtypes import DType, default_dtype, uint8
+from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
 from ..ir.types import Device, type_of
-from .refusal import refusing_methods
-from .tensor import Tensor, wrap
+from ..ir.views import row_major
+from . import modes
+from .changes import advance_objects
+from .history import storage_of
+from .inplace import check_writable
+from .meta import NoValues, NoValuesError
+from .refusal import refusing, refusing_methods
+from .tensor import Tensor, tensor_of, wrap
 
 
-class StorageView:
+def memory_of(x: Tensor) -> np.ndarray:
+    """All of the memory that a tensor shares with its base and views, as a line of elements of its dtype."""
+    if type(x._data) is NoValues:
+        raise NoValuesError("a tensor on the meta device has no memory", f"tensor: {x._meta}")
+    held = x._storage.memory if x._storage is not None else None
+    if held is None:
+        root = (x._view[0] if x._view else x)._data
+        reach = 1 + sum((n - 1) * s // root.itemsize for n, s in zip(root.shape, root.strides, strict=True))
+        held = as_strided(
+            root, (reach if root.size else 0,), (root.itemsize,), writeable=root.flags.writeable
+        )
+    return held if held.dtype == x._data.dtype else held.view(x._data.dtype)
+
+
+class TypedStorage:
     """The memory that a tensor shares with its base and all views, as numbers of one dtype.
 
-    It can be read and compared (`data_ptr`), not written, resized or exchanged: those are for tensors to do.
+    Made of a size (zeros), or of a sequence of numbers.  It can be read, compared (`data_ptr`) and written,
+    as a tensor can; its size stays.  Raises ArgumentError, ArgumentValueError.
     """
 
-    def __init__(self, tensor: Tensor, dtype: DType):
-        self._tensor = tensor
-        self.dtype = dtype
-        self.device: Device = tensor.device
+    kind: DType | None = None  # what classes derived from this one hold; else the default dtype
+
+    def __init__(self, *args: Any):
+        dtype = self.kind or default_dtype()
+        given = args[0] if args else 0
+        if len(args) > 1 or not (hasattr(given, "__index__") or isinstance(given, (list, tuple))):
+            raise ArgumentError(f"{type(self).__name__}(…): takes a size, or a sequence of numbers")
+        if not isinstance(given, (list, tuple)):
+            if given.__index__() < 0:
+                raise ArgumentValueError(f"{type(self).__name__}(size): can't be negative, as {given} is")
+            given = np.zeros(given.__index__(), dtype.numpy)
+        self._tensor, self.dtype = tensor_of(np.asarray(given, dtype.numpy)), dtype
+
+    @property
+    def device(self) -> Device:
+        """Where the memory is."""
+        return self._tensor.device
 
     def _whole(self) -> Tensor:
         """A line of all elements, in the order of memory."""
-        root = (self._tensor._view[0] if self._tensor._view else self._tensor)._data
-        reach = 1 + sum((n - 1) * s // root.itemsize for n, s in zip(root.shape, root.strides, strict=True))
-        line = np.lib.stride_tricks.as_strided(root, (reach if root.size else 0,), (root.itemsize,))
-        line = line.view(self.dtype.numpy)
-        return wrap(line, type_of(self.dtype, line.shape, self.device))
+        if modes.CHANGED:
+            modes.tell("refuse", "the memory behind a tensor was looked at")
+        line = memory_of(self._tensor)
+        line = line if line.dtype == self.dtype.numpy else line.view(self.dtype.numpy)
+        whole = wrap(line, type_of(self.dtype, line.shape, self.device))
+        whole._storage = storage_of(self._tensor)  # what is written counts for the tensors, too
+        return whole
 
     def data_ptr(self) -> int:
         """The address of the first byte."""
-        base = self._tensor._view[0] if self._tensor._view else self._tensor
-        return base.data_ptr()
+        return self._whole().data_ptr()
 
     def nbytes(self) -> int:
         """The size in bytes."""
@@ -53,29 +94,126 @@ class StorageView:
         """The elements as Python numbers."""
         return self._whole().tolist()
 
+    def untyped(self) -> TypedStorage:
+        """The same memory, as bytes."""
+        return _storage(self._tensor, UntypedStorage, uint8)
+
+    def clone(self) -> TypedStorage:
+        """A copy in memory of its own."""
+        return _storage(self._whole().clone(), type(self), self.dtype)
+
+    def fill_(self, value: int | float | bool) -> TypedStorage:
+        """Write one number everywhere."""
+        self._whole().fill_(value)
+        return self
+
+    def copy_(self, source: TypedStorage) -> TypedStorage:
+        """Write the elements of another storage of the same size."""
+        self._whole().copy_(source._whole())
+        return self
+
     def __len__(self) -> int:
         return self._whole()._data.size
 
     def __getitem__(self, index: Any) -> Any:
-        if not isinstance(index, (int, slice)):
-            raise ArgumentError(f"a storage is indexed by ints and slices, not by a {type(index).__name__}")
-        found = self._whole()[index]
+        found = self._whole()[self._checked(index)]
         return found.tolist() if isinstance(index, slice) else found.item()
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._whole()[self._checked(index)] = value
+
+    def _checked(self, index: Any) -> int | slice:
+        if not isinstance(index, slice) and not hasattr(index, "__index__"):
+            raise ArgumentError(f"a storage is indexed by ints and slices, not by a {type(index).__name__}")
+        return index if isinstance(index, slice) else index.__index__()
 
     def __repr__(self) -> str:
         return f"<the memory of {len(self)} elements of {self.dtype}>"
 
 
-def untyped_storage(self: Tensor) -> StorageView:
+class UntypedStorage(TypedStorage):
+    """The memory that a tensor shares with its base and all views, as bytes.  Made of a number of bytes."""
+
+    kind = uint8
+
+
+def _storage(tensor: Tensor, cls: type[TypedStorage], dtype: DType) -> TypedStorage:
+    made = cls.__new__(cls)
+    made._tensor, made.dtype = tensor, dtype
+    return made
+
+
+def untyped_storage(self: Tensor) -> TypedStorage:
     """The memory behind this tensor and its views, as bytes."""
-    return StorageView(self, uint8)
+    return _storage(self, UntypedStorage, uint8)
 
 
-def storage(self: Tensor) -> StorageView:
+def storage(self: Tensor) -> TypedStorage:
     """The memory behind this tensor and its views, as numbers of its dtype."""
-    return StorageView(self, self.dtype)
+    return _storage(self, TypedStorage, self.dtype)
 
 
-refusing_methods((StorageView,))
-setattr(Tensor, "untyped_storage", untyped_storage)  # noqa: B010 - methods, as those of methods.py
-setattr(Tensor, "storage", storage)  # noqa: B010
+def is_storage(obj: Any) -> bool:
+    """Whether an object is the memory of a tensor."""
+    return isinstance(obj, TypedStorage)
+
+
+def set_(
+    self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None
+) -> Tensor:
+    """Make this tensor one over other memory: a storage's from an offset on, or another tensor's.
+
+    size, stride: in elements; without, all of a storage, or the shape of the tensor given.  Without a source
+    it becomes empty.  It has no history from then on, and sees writes and is seen by them.
+    Raises ShapeError for what leaves the memory, DTypeError, ArgumentError.
+    """
+    if source is not None and not isinstance(source, (Tensor, TypedStorage)):
+        raise ArgumentError(f"set_(source): takes a tensor or a storage, not {type(source).__name__}")
+    check_writable(self, "set_", modes.is_grad_enabled() and self._node is not None)
+    if modes.CHANGED:
+        modes.tell("refuse", "set_() gave a tensor other memory")
+    dtype = self._meta.dtype
+    owner = source if isinstance(source, Tensor) else source._tensor if source is not None else Tensor(0)
+    typed = source.dtype if source is not None else dtype
+    if typed is not dtype and not isinstance(source, UntypedStorage):
+        raise DTypeError(
+            f"set_(source): the tensor is of {dtype}, the source of {typed}", "x.untyped_storage()"
+        )
+    line = memory_of(owner)
+    line = line if line.dtype == dtype.numpy else line.view(dtype.numpy)
+    if isinstance(source, Tensor) and size is None:
+        storage_offset, size, stride = source.storage_offset(), source.shape, source.stride()
+    shape = (line.size - storage_offset,) if size is None else _whole_numbers("size", size)
+    steps = row_major(shape) if stride is None else _whole_numbers("stride", stride)
+    if len(steps) != len(shape):
+        raise ShapeError(f"set_: {len(shape)} sizes and {len(steps)} strides")
+    last = storage_offset + sum((n - 1) * step for n, step in zip(shape, steps, strict=True))
+    if storage_offset < 0 or (prod(shape) and last >= line.size) or min(shape, default=0) < 0:
+        raise ShapeError(
+            f"set_: size {list(shape)} and stride {list(steps)} from {storage_offset} on leave the memory of "
+            f"{line.size} elements"
+        )
+    strides = [step * dtype.itemsize for step in steps]
+    store = storage_of(owner)
+    store.memory = line
+    self._data = as_strided(line[storage_offset:], shape, strides, writeable=line.flags.writeable)
+    self._meta = type_of(dtype, shape, self._meta.device)
+    self._storage, self._view, self._node = store, None, None
+    advance_objects()
+    return self
+
+
+def _whole_numbers(name: str, given: Any) -> tuple[int, ...]:
+    numbers = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    if not all(hasattr(n, "__index__") and n.__index__() >= 0 for n in numbers):
+        raise ArgumentValueError(f"set_({name}): takes ints, none negative, not {given!r}")
+    return tuple(n.__index__() for n in numbers)
+
+
+refusing_methods((TypedStorage,))
+for _name, _method in {
+    "untyped_storage": untyped_storage,
+    "storage": storage,
+    "set_": refusing(set_),
+}.items():
+    setattr(Tensor, _name, _method)

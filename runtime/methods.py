@@ -5,6 +5,7 @@ Importing this module hangs them on `Tensor`.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from math import prod
@@ -25,12 +26,13 @@ from ..ir.errors import (
     ShapeError,
 )
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
+from ..ir.ops.getitem import as_tuple, split_index
 from ..ir.types import CPU, RANK, Device, type_of
 from . import autograd, modes, ops
 from .changes import advance_objects
-from .dispatch import EAGER, INSTEAD, eager, lift, operator
+from .dispatch import EAGER, INSTEAD, eager, known_plan, lift, operator
 from .graph import hooks_of
-from .history import storage_of
+from .history import record, storage_of
 from .inplace import inplace, reshaped_in_place, write
 from .meta import META, NoValues, NoValuesError
 from .meta import array as nothing
@@ -173,7 +175,7 @@ _getitem_of_any = refusing(COMPOSITES["getitem"].function, "x[index]")
 
 
 def _getitem(self: Tensor, index: Any) -> Tensor:
-    """Part of the tensor: a view for ints, slices, None and Ellipsis; a copy for tensors, lists and masks."""
+    """Part of the tensor: a view for ints, 0-d integer tensors, slices, None and Ellipsis, else a copy."""
     if OPEN and (found := answered(_getitem, (self, index), {})) is not UNSERVED:
         return found
     kind = type(index)
@@ -181,14 +183,57 @@ def _getitem(self: Tensor, index: Any) -> Tensor:
         return _basic_index(self, (("slice", index.start, index.stop, index.step),))
     if kind is int:
         if not self._meta.ndim:
-            raise DimError("an index into a 0-d tensor", "x.item() gives its value as a number")
+            raise DimError("invalid index of a 0-dim tensor", "x.item() gives its value as a number")
         return _basic_index(self, index)
     if kind is tuple:
         try:
             return _basic_index(self, _basic_key(index))
         except NotBasic:
             pass
+    if kind is list:
+        index = as_tuple(index)
+    if (found := _at_points(self, index if type(index) is tuple else (index,))) is not None:
+        return found
     return _getitem_of_any(self, index)
+
+
+def _at_points(self: Tensor, index: tuple) -> Tensor | None:
+    """The view at places that 0-d integer tensors tell, beside basic items; None where other tensors stand.
+
+    A graph can't take a view at a place that is known late: who hears of ops is told that it was picked, and
+    that it is a view.
+    """
+    key, points = [], 0
+    for item in index:
+        if not isinstance(item, Tensor):
+            try:
+                key.append(_key(item))
+            except NotBasic:
+                return None
+        elif item._meta.ndim or item._meta.dtype.category != "int" or item._meta.dtype is dtypes.uint8:
+            return None
+        elif type(item._data) is NoValues:
+            return None
+        else:
+            points += 1
+            key.append(int(item._data))
+    if not points or (modes.CHANGED and modes.local.levels):
+        return None
+    if not modes.CHANGED or modes.local.hook is None:
+        return _basic_index(self, tuple(key))
+    part, picks = split_index(self, index)
+    places = tuple([("slice", None, None, None) if pick is None else int(pick._data) for pick in picks])
+    with modes.unheard():
+        found = _basic_index(part, places)
+    dims = tuple([d for d, pick in enumerate(picks) if pick is not None])
+    op, attrs = REGISTRY["index"], {"dims": dims, "shape": part._meta.shape}
+    operands = (part, *[picks[d] for d in dims])
+    if found._edge is not None:  # its gradient must be told the places, too
+        found._edge = None
+        record(known_plan(op, operands, attrs), operands, (found,), (found._data,))
+    modes.local.hook(op, attrs, operands, (found,))
+    modes.tell("picked", part, found)
+    return found
 
 
 def _setitem(self: Tensor, index: Any, value: Any) -> None:
@@ -212,7 +257,11 @@ def _setitem(self: Tensor, index: Any, value: Any) -> None:
             if value._meta.shape == part._meta.shape or not value._meta.ndim:  # others may not fit
                 _copy_from(part, value)
                 return
-    _setitem_of_any(self, index, value)
+    _setitem_of_any(self, as_tuple(index) if kind is list else index, value)
+
+
+def _delitem(self: Tensor, index: Any) -> None:
+    raise ArgumentError("a tensor does not support deletion of items", "cat the parts that shall stay")
 
 
 def _iterate(self: Tensor) -> Iterator[Tensor]:
@@ -308,13 +357,16 @@ def _index(self: Tensor) -> int:
 
 
 def _numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
-    """The values as an array that shares this tensor's memory.  Raises GradError if it requires gradients.
+    """The values as an array that shares this tensor's memory.
+
+    Raises GradError if it requires gradients, but under no_grad().
 
     force: a copy-free detached array even then.
     """
-    if self._node is not None and not force:
+    if self._node is not None and not force and modes.is_grad_enabled():
         raise GradError(
-            "numpy(): the tensor requires gradients, which an array can't follow", "use x.detach().numpy()"
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.",
+            "an array can't follow gradients: use x.detach().numpy()",
         )
     if type(self._data) is NoValues:
         raise NoValuesError("numpy(): a tensor on the meta device has no values", f"tensor: {self._meta}")
@@ -415,6 +467,29 @@ def _view_as_dtype(self: Tensor, args: tuple, kwargs: dict[str, Any]) -> Tensor 
 INSTEAD["view"] = _view_as_dtype
 
 
+def _check_bytes(x: Tensor, dtype: DType) -> None:
+    """Refuse to read bytes as elements of another size that they don't make.  Raises ShapeError."""
+    if not x._meta.ndim:
+        raise ShapeError(f"view({dtype}): self.dim() cannot be 0, as the elements are of another size")
+    if x.stride(-1) != 1:
+        raise ShapeError(
+            f"view({dtype}): self.stride(-1) must be 1, so that the bytes of a row have no gaps",
+            f"tensor: {x._meta}, strides {x.stride()}",
+            "x.contiguous() has none",
+        )
+    ratio = dtype.itemsize // x._meta.dtype.itemsize
+    if ratio < 2:
+        return
+    counts: dict[str, Any] = {"size(-1)": x._meta.shape[-1], "storage_offset()": x.storage_offset()}
+    counts |= {f"stride({d})": x.stride(d) for d in range(x._meta.ndim - 1)}
+    for name, count in counts.items():
+        if count % ratio:
+            raise ShapeError(
+                f"view({dtype}): self.{name} must be divisible by {ratio}, and is {count}: an element of "
+                f"{dtype.name} is {ratio} of {x._meta.dtype.name}"
+            )
+
+
 def _view_of_bytes(self: Tensor, dtype: DType) -> Tensor:
     """The bytes read as another dtype; one of another size makes the last dimension longer or shorter.
 
@@ -423,17 +498,8 @@ def _view_of_bytes(self: Tensor, dtype: DType) -> Tensor:
     """
     if modes.CHANGED:
         modes.tell("refuse", f"view({dtype}) read a tensor's bytes as another type")
-    mine = self._meta.dtype
-    if dtype.itemsize != mine.itemsize and (not self._meta.ndim or self._data.strides[-1] != mine.itemsize):
-        raise ShapeError(
-            f"view({dtype}): elements of another size need a last dimension without gaps",
-            f"tensor: {self._meta}, strides {self.stride()}",
-            "x.contiguous() has none",
-        )
-    if self._meta.ndim and self._meta.shape[-1] * mine.itemsize % dtype.itemsize:
-        raise ShapeError(
-            f"view({dtype}): the last dimension of {self._meta} holds no whole number of {dtype.name}"
-        )
+    if dtype.itemsize != self._meta.dtype.itemsize:
+        _check_bytes(self, dtype)
     try:
         data = self._data.view(dtype.numpy)
     except ValueError as error:
@@ -494,7 +560,8 @@ def _written(function: Callable, name: str) -> Callable:
         found = function(ops.clone(self) if followed else self, *args, **kwargs)
         if not category_at_least(self._meta.dtype, found._meta.dtype.category):
             raise DTypeError(
-                f"{name}_: a result of {found._meta.dtype} can't be written into {self._meta.dtype}",
+                f"{name}_: a result of {found._meta.dtype} can't be cast to {self._meta.dtype}, "
+                "the dtype written",
                 f"written: {self._meta}",
                 f"write y = {name}(…) to get a new tensor",
             )
@@ -564,7 +631,10 @@ def _register_after(self: Tensor, hook: Callable) -> Handle:
     """Call `hook(tensor)` after a gradient was added into this leaf's `.grad`."""
     node = self._node
     if node is None or not self.is_leaf:
-        raise GradError("register_post_accumulate_grad_hook: the tensor is no leaf that requires gradients")
+        raise GradError(
+            "post accumulate grad hooks cannot be registered on non-leaf tensors, nor without requires_grad",
+            f"tensor: {self._meta}",
+        )
     if node.after is None:
         node.after = []
     node.after.append(hook)
@@ -655,6 +725,13 @@ _permute = eager(REGISTRY["permute"])
 
 def _reversed(self: Tensor) -> Tensor:
     """The tensor with its dimensions in reverse order."""
+    if self._meta.ndim != 2:
+        warnings.warn(
+            "The use of `x.T` on tensors of dimension other than 2 is deprecated; x.mT transposes matrices, "
+            "x.permute(*range(x.ndim)[::-1]) reverses all dimensions",
+            UserWarning,
+            stacklevel=2,
+        )
     return _permute(self, _REVERSED[self._meta.ndim])
 
 
@@ -662,7 +739,8 @@ def install() -> None:
     """Hang everything on `Tensor`; done once, when the runtime is imported."""
     named = {
         "__lamina_op__": staticmethod(apply_op), "__pos__": lambda self: self,
-        "__getitem__": _getitem, "__setitem__": _setitem, "__iter__": _iterate, "__contains__": _contains,
+        "__getitem__": _getitem, "__setitem__": _setitem, "__delitem__": _delitem,
+        "__iter__": _iterate, "__contains__": _contains,
         "item": _item, "tolist": _tolist, "__bool__": _truth, "__int__": _number(int),
         "__float__": _number(float), "__complex__": _number(complex), "__index__": _index,
         "numpy": _numpy, "__array__": _array, "to": _to,

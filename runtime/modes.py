@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -28,8 +29,9 @@ WITHIN: set[weakref.ref[_Token]] = set()
 
 ORDINARY: dict[str, Any] = {
     "grad": True, "inference": False, "hook": None, "notice": None, "caller": None, "anomaly": False,
-    "within": None, "levels": (), "autocast": None, "autocast_dtype": None,
-    "packing": None, "unpacked": None, "functions": (), "unanswered": False, "device": None,
+    "multithreading": True, "early_stop": None, "recompute_debug": None, "within": None, "levels": (),
+    "autocast": None, "autocast_dtype": None, "packing": None, "unpacked": None, "functions": (),
+    "unanswered": False, "device": None,
 }  # fmt: skip
 _WATCHING = ("hook", "anomaly", "levels", "autocast", "packing", "functions")
 UNSERVED: Any = type("Unserved", (), {"__slots__": (), "__repr__": lambda self: "unserved"})()
@@ -60,6 +62,9 @@ class _Local(threading.local):
     unpacked: why none may be opened, a text.
     functions: the open modes that answer calls of functions, the innermost last (overriding.py).
     device: where new tensors are made, if not on the CPU.
+    multithreading: what `set_multithreading_enabled` was told, which changes nothing: a backward runs on the
+    thread that asks for it.
+    early_stop, recompute_debug: what blocks have checkpoints do, whatever they are told (recomputing.py).
     unanswered: classes derived from Tensor answer no calls.
     levels: the open function transforms that wrap tensors, the innermost last (see levels.py).
     What follows from these: records, whether gradients are recorded; watched, whether an op is more to this
@@ -81,6 +86,9 @@ class _Local(threading.local):
     functions: tuple = ()
     unanswered: bool = False
     device: Any = None
+    multithreading = True
+    early_stop: bool | None = None
+    recompute_debug: bool | None = None
     records = True
     watched = False
 
@@ -170,6 +178,7 @@ def tell(kind: str, *what: Any) -> None:
     kept (tensor, gradient): the `.grad` of a tensor is read or written that is no leaf, or asks for none.
     backward (): history is walked.
     detached (tensor): a tensor without history that shares memory with one that may have it.
+    picked (tensor, part): a view at a place that a tensor tells, of which an op told that it was a copy.
     foreign (what): history that no op record stands for was made.
     refuse (reason): something happened that a recording can't repeat.
     """
@@ -256,6 +265,12 @@ class _Mode:
         return type(self)()
 
     def __call__(self, function: Callable) -> Callable:
+        if inspect.isclass(function):
+            warnings.warn(
+                "Decorating classes is deprecated: only their construction runs so; decorate methods",
+                FutureWarning,
+                stacklevel=2,
+            )
         if inspect.isgeneratorfunction(function):
 
             @functools.wraps(function)
@@ -331,6 +346,17 @@ class set_grad_enabled(_Mode):
     def __call__(self, function: Callable) -> Callable:
         update(**self._before)  # as a decorator it changes nothing where it stands
         return super().__call__(function)
+
+
+class set_multithreading_enabled(set_grad_enabled):
+    """Say whether backward may use several threads, from here on, or for a `with` block: it uses none."""
+
+    _what = "multithreading"
+
+
+def is_multithreading_enabled() -> bool:
+    """What `set_multithreading_enabled` was told last."""
+    return local.multithreading
 
 
 class inference_mode(_Mode):

@@ -143,6 +143,41 @@ class Executable:
                 self._entry.leave()
         return self._pick(everything)
 
+    def direct(self, otherwise: Callable, given: Sequence[bool], several: bool) -> Callable | None:
+        """The same for a program that makes all its results anew, with less ado: one result as it is.
+
+        otherwise: what is done with arrays that the quick entry does not take.  given: which of a call's
+        arrays are there; the others are None.  several: whether results are a tuple.  None where there is
+        more to a call than that.
+        """
+        if not self._single or self._forks or self._written or not self._fresh:
+            return None
+        (make, shape, dtype), enter, fresh = self._fresh[0], self._enter, self._fresh
+        chosen = None if all(given) else itemgetter(*[at for at, there in enumerate(given) if there])
+
+        def one(x):
+            made = make(shape, dtype)
+            return otherwise(x) if enter(x, made) else made
+
+        def two(x, y):
+            made = make(shape, dtype)
+            return otherwise(x, y) if enter(x, y, made) else made
+
+        def some(*arrays):
+            made = make(shape, dtype)
+            return otherwise(*arrays) if enter(*arrays, made) else made
+
+        def all_of(*arrays):
+            made = [make(shape, dtype) for make, shape, dtype in fresh]
+            params = arrays if chosen is None else chosen(arrays)
+            if enter(*params, *made) if type(params) is tuple else enter(params, *made):
+                return otherwise(*arrays)
+            return tuple(made) if several else made[0]
+
+        if several or chosen is not None:
+            return all_of
+        return {1: one, 2: two}.get(len(self.manifest.params), some)
+
     # ---- calls that the quick entry does not take
     def _careful(self, arrays: Arrays, fresh: Arrays) -> tuple[np.ndarray, ...]:
         given = self._checked(arrays)

@@ -6,10 +6,12 @@ Nothing is spelled here: names, aliases and docstrings are the records'.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from ..ir import ops as _records  # noqa: F401 - importing them enters them into the registry
+from ..ir.dtypes import uint8
 from ..ir.errors import ArgumentError
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
 from . import modes
@@ -93,6 +95,13 @@ def _where(condition: Any, input: Any = None, other: Any = None) -> Any:
     """Or, of a condition alone, the places where it is true: a tensor for each dimension."""
     if input is None and other is None:
         return FUNCTIONS["nonzero"](condition, as_tuple=True)
+    if isinstance(condition, Tensor) and condition.dtype is uint8:
+        warnings.warn(
+            "where received a uint8 condition tensor, which is deprecated; make it bool",
+            UserWarning,
+            stacklevel=3,
+        )
+        condition = condition != 0
     return _choose(condition, input, other)
 
 

@@ -15,13 +15,16 @@ from typing import Any
 import numpy as np
 
 from ..ir.dtypes import category_at_least
-from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, GradError
+from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, GradError, InplaceError
 from ..ir.op import REGISTRY
-from ..ir.types import type_of
+from ..ir.types import CPU, type_of
 from . import modes
 from .changes import advance_objects
 from .history import storage_of
 from .inplace import check_writable, write
+from .levels import Transformed
+from .memory_view import memory_of
+from .meta import array as nothing
 from .ops import publish
 from .places import here
 from .refusal import refusing, writer_of_out
@@ -38,6 +41,15 @@ def into(name: str, function: Callable, args: tuple, kwargs: dict[str, Any], out
     for target in targets:
         if not isinstance(target, Tensor):
             raise ArgumentError(f"{name}(out=…): takes tensors, not {type(target).__name__}")
+    if (
+        modes.CHANGED
+        and modes.local.levels
+        and any(isinstance(x, Transformed) for x in (*args, *kwargs.values(), *targets))
+    ):
+        raise GradError(
+            f"{name}(out=…): the out= function does not support tensors that a transform wraps",
+            f"write y = {name}(…)",
+        )
     if (not modes.CHANGED or modes.is_grad_enabled()) and any(map(_wants, (args, kwargs.values(), targets))):
         raise GradError(
             f"{name}(out=…): results that are written into a tensor have no gradient, and one is wanted",
@@ -68,23 +80,25 @@ def _wants(values: Iterable[Any]) -> bool:
 # These select, order or multiply, and write a result as it is, as all with several results do.
 SPREAD = ("arange", "linspace", "logspace", "range")  # fill whatever has so many elements
 EXACT = frozenset((
-    "addbmm", "addmm", "addmv", "amax", "amin", "argmax", "argmin", "baddbmm", "bmm", "bucketize", "dot",
-    "gather", "index_add", "index_select", "inner", "lerp", "masked_select", "matmul", "mm", "msort", "mv",
-    "nonzero", "norm", "renorm", "scatter", "searchsorted", "softmax", "take", "take_along_dim", "tril",
-    "triu", "vdot", "where",
+    "abs", "addbmm", "addmm", "addmv", "all", "amax", "amin", "any", "argmax", "argmin", "baddbmm",
+    "bitwise_not", "bmm", "bucketize", "ceil", "clamp", "cross", "diag", "dot", "float_power", "floor",
+    "frac", "gather", "histc", "index_add", "index_select", "inner", "log_softmax", "logcumsumexp",
+    "masked_select", "matmul", "mm", "msort", "mv", "nan_to_num", "nanquantile", "neg", "nonzero", "norm",
+    "quantile", "renorm", "round", "scatter", "searchsorted", "sgn", "sign", "softmax", "take",
+    "take_along_dim", "tril", "triu", "trunc", "vdot", "where",
 ))  # fmt: skip
 
 
 def _leave(name: str, target: Tensor, result: Tensor, exact: bool) -> None:
     if exact and target._meta.dtype is not result._meta.dtype:
         raise DTypeError(
-            f"{name}(out=…): a result of {result._meta.dtype} needs an out of that dtype, not of "
-            f"{target._meta.dtype}",
+            f"{name}(out=…): expected out to have scalar type {result._meta.dtype.scalar_type} "
+            f"({result._meta.dtype}), that of the result, not {target._meta.dtype}",
             f"out: {target._meta}",
         )
     if not category_at_least(target._meta.dtype, result._meta.dtype.category):
         raise DTypeError(
-            f"{name}(out=…): a result of {result._meta.dtype} can't be written into {target._meta.dtype}",
+            f"{name}(out=…): a result of {result._meta.dtype} can't be cast to {target._meta.dtype}",
             f"out: {target._meta}",
         )
     if target._meta.shape != result._meta.shape:
@@ -100,22 +114,49 @@ def _leave(name: str, target: Tensor, result: Tensor, exact: bool) -> None:
 
 
 def resize(x: Tensor, shape: tuple[int, ...]) -> None:
-    """Give a tensor another shape in place: its elements in order, as far as there are any, then others.
+    """Give a tensor another shape in place: the elements of its memory in order, then zeros.
 
-    It leaves the memory that it shared with views.  Raises InplaceError for a tensor with history.
+    Where it needs more memory than there is, it leaves what it shared with views.  Raises InplaceError for a
+    tensor with history, and for one that would leave memory that NumPy sees.
     """
     check_writable(x, "resize_", x._node is not None)
+    _check_size(x._meta.dtype.itemsize, shape)
     if modes.CHANGED:
         modes.tell("refuse", "a tensor was resized in place")
     if x._meta.shape == shape:
         return
-    data = np.zeros(shape, x._data.dtype)
-    kept = min(x._data.size, prod(shape))
-    data.reshape(-1)[:kept] = x._data.reshape(-1)[:kept]
-    storage_of(x).written(("resize_", here()))
-    x._data, x._meta = data, type_of(x._meta.dtype, shape, x._meta.device)
-    x._view, x._storage = None, Storage()
+    store, size = storage_of(x), prod(shape)
+    if x._meta.device is CPU:
+        line = memory_of(x)[x.storage_offset() :]
+        if size > line.size and store.exposed:
+            raise InplaceError(
+                f"resize_: the memory is not resizable, as NumPy sees it: {size} elements are more than the "
+                f"{line.size} that it holds",
+                f"tensor: {x._meta}",
+                "y = x.new_zeros(shape) has memory of its own",
+            )
+        if size <= line.size:
+            store.memory = memory_of(x)
+            data = line[:size]
+        else:
+            data = np.zeros(size, line.dtype)
+            data[: line.size] = line
+            x._storage = Storage()
+        x._data = data.reshape(shape)
+    store.written(("resize_", here()))
+    storage_of(x).version = store.version  # whoever saved it sees the write
+    x._meta, x._view = type_of(x._meta.dtype, shape, x._meta.device), None
+    if x._meta.device is not CPU:
+        x._data = nothing(x._meta)
     advance_objects()
+
+
+def _check_size(itemsize: int, shape: tuple[int, ...]) -> None:
+    """Refuse what no memory can hold, or no stride can step over.  Raises ArgumentValueError."""
+    if prod(shape) * itemsize >> 63:
+        raise ArgumentValueError(f"resize_: Storage size calculation overflowed with sizes={list(shape)}")
+    if prod(shape[1:]) >> 63:
+        raise ArgumentValueError(f"resize_: Stride calculation overflowed with sizes={list(shape)}")
 
 
 def checked_sizes(sizes: tuple, name: str) -> tuple[int, ...]:

@@ -75,11 +75,32 @@ def answered(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         if stack:
             return _asked_mode(stack, function, args, kwargs)
         if modes.local.unanswered:
-            return UNSERVED
+            return answered_below(function, args, kwargs)
     found = relevant((*args, *kwargs.values()) if kwargs else args)
     if not found:
-        return UNSERVED
+        return answered_below(function, args, kwargs)
     return asked(found, function, args, kwargs)
+
+
+def answered_below(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """The call with plain tensors in the places of those whose class answers below gradients (below.py)."""
+    if "dispatches" not in OPEN or not _dispatching((*args, *kwargs.values())):
+        return UNSERVED
+    if any(callable(x) and not isinstance(x, TENSOR[0]) for x in args):  # which is to see the instances
+        return UNSERVED
+    return BELOW[0](function, args, kwargs)
+
+
+def _dispatching(values: Iterable[Any], deep: int = 2) -> bool:
+    return any(
+        _dispatching(x, deep - 1)
+        if type(x) in (list, tuple) and deep
+        else getattr(type(x), "_dispatches", False)
+        for x in values
+    )
+
+
+BELOW: list[Callable] = []  # below.py's `called`, which stands above this module
 
 
 def asked(found: list[Any], function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:

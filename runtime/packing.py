@@ -13,7 +13,7 @@ from typing import Any
 from ..ir.errors import ArgumentError, GradError
 from ..ir.types import Type
 from . import modes
-from .graph import Node
+from .graph import Node, hooks_of
 from .plan import OPERAND, OUTPUT, REST
 from .storage import Literal, Storage
 from .tensor import Tensor, wrap
@@ -33,8 +33,8 @@ class Packed:
         with modes.no_grad(), _without_hooks():
             self.held = modes.call_user(pack, x)
         if x._storage is not None and x._storage.version != (before or 0):
-            raise GradError("saved_tensors_hooks(pack, …): pack wrote into the tensor that it was given",
-                            f"tensor: {x._meta}", "let it return a new one")  # fmt: skip
+            raise GradError("A saved tensor pack hook is modifying its input in place.",
+                            f"tensor: {x._meta}", "let pack return a new one")  # fmt: skip
         self.kind, self.whole = kind, whole
 
     def opened(self) -> Tensor:
@@ -123,9 +123,53 @@ def packed(n: Node, recipe: Any, operands: tuple, outs: tuple) -> Node:
     return made
 
 
+class SavedTensor:
+    """A place in what a node saved: where hooks can be hung on that one tensor."""
+
+    def __init__(self, *given: Any):
+        if len(given) != 2:
+            raise GradError("Trying to create a SavedTensor object from Python is forbidden",
+                            "a node's _raw_saved_self and its kin are such")  # fmt: skip
+        self._node, self._at = given
+
+    def register_hooks(self, pack_hook: Callable, unpack_hook: Callable) -> None:
+        """Keep `pack_hook(tensor)` here, and ask `unpack_hook` for the tensor again.
+
+        Raises ArgumentError, GradError where nothing is saved here, where it was freed, or has hooks already.
+        """
+        for hook in (pack_hook, unpack_hook):
+            if not callable(hook):
+                raise ArgumentError(
+                    f"register_hooks(): incompatible function arguments: {type(hook).__name__} is no function"
+                )
+        node, at = self._node, self._at
+        if node.saved is None:
+            raise GradError("hooks can't be set on a saved tensor after it has been freed")
+        value = node.saved[at]
+        if value is None:
+            raise GradError("Calling register_hooks on a saved tensor with value None is forbidden")
+        if type(value) is Packed:
+            raise GradError("register_hooks: hooks of this saved tensor have already been set")
+        x = unpack_of[0](node, True)[at]
+        hooks_of(node)
+        if type(node) is not Packing:
+            node.__class__ = Packing
+        with _opened_hooks(pack_hook, unpack_hook):
+            made = Packed(x, x._meta, isinstance(value, Tensor))
+        node.saved = (*node.saved[:at], made, *node.saved[at + 1 :])
+
+
+unpack_of: list[Callable] = []  # step.py's, which stands above this module
+
+
 # ---- the public face ---------------------------------------------------------------------------------------
 class _without_hooks(modes._Mode):
     _changes = {"packing": None}
+
+
+class _opened_hooks(modes._Mode):
+    def __init__(self, pack: Callable, unpack: Callable):
+        self._changes = {"packing": (pack, unpack)}
 
 
 class saved_tensors_hooks(modes._Mode):

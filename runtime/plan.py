@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,11 +19,14 @@ from ..ir.op import REGISTRY, Op, Rule
 from ..ir.shapes import fitting
 from ..ir.stretch import stretched
 from ..ir.types import CPU, Type, type_of
-from .kernels import Gradients, choose, choose_backward
+from .below import WRAPPED
+from .below import kernel as kernel_below
+from .kernels import Gradients, choose, choose_backward, earn_gradients
 from .meta import META, on_cpu, place_of
 from .meta import kernel as kernel_of_nothing
 
 ndarray, asarray = np.ndarray, np.asarray
+T = TypeVar("T")
 OPERAND, OUTPUT, REST, NOTHING = range(4)  # what an entry of a recipe saves; REST: all of a variadic operand
 LIMIT = 4096  # entries of one op's memo; a program that makes more kinds than this starts over
 
@@ -40,7 +43,7 @@ class Plan:
     unused: the cotangents of all outputs but the first.  simple: there is one visible output, no view.
     link: what a view made by this plan is, as a chain of one.  gradients: what may compute all of them at
     once, on arrays that are not small.  writer: f(first array, others) that writes the result over the first,
-    which it fits; None until one was needed.
+    which it fits; None until one was needed.  calls: of NumPy's that the kernel is worth, once that is asked.
 
     What is about gradients is worked out when an operand first wants one, as most plans that run once never
     do: until then `flows` is None and the rest of it is not set.  (No `__getattr__` does it: a class that has
@@ -50,6 +53,7 @@ class Plan:
     __slots__ = (
         "op", "attrs", "types", "outs", "out", "kernel", "small", "rules", "sources", "floats", "flows",
         "recipes", "link", "quick", "simple", "raw_vjp", "vjp", "unused", "gradients", "writer",
+        "calls", "__weakref__",
     )  # fmt: skip
 
     foreign = False  # a custom function's stand-in for a plan says True: its backward is the user's code
@@ -73,25 +77,32 @@ class Plan:
     unused: tuple[None, ...]
     gradients: Gradients | None
     writer: Callable | None
+    calls: int
 
     def __init__(self, op: Op, types: tuple[Type | None, ...], attrs: dict[str, Any]):
         self.op, self.types, self.attrs = op, types, attrs
-        if any([t is not None and t.device is not CPU for t in types]) and place_of(op, types, attrs) == META:
+        place = CPU
+        if any([t is not None and t.device is not CPU for t in types]):
+            wrapped = any([t is not None and t.device is WRAPPED for t in types])
+            place = WRAPPED if wrapped else place_of(op, types, attrs)
+        if place is not CPU and (place is WRAPPED or place == META):
             _, outs = executor(op, tuple(map(on_cpu, types)), attrs)
-            self.outs = tuple([type_of(t.dtype, t.shape, META) for t in outs])
+            self.outs = tuple([type_of(t.dtype, t.shape, place) for t in outs])
             reference = None
         else:
             reference, self.outs = executor(op, tuple(map(on_cpu, types)), attrs)
         self.out = self.outs[0]
-        if self.out.device is CPU or self.out.device.type == "cpu":
-            self.kernel = choose(op, types, attrs, self.outs, reference)
+        if place is WRAPPED:
+            self.kernel = kernel_below(op, types, attrs)
+        elif self.out.device is CPU or self.out.device.type == "cpu":
+            self.kernel = choose(self, reference)
         elif self.out.device == META:
             self.kernel = kernel_of_nothing(op, self.outs)
         else:
             raise DeviceError(f"{op.name}: there is no device {self.out.device} here", "use device='cpu'")
         traits = op.traits
         self.simple = len(self.outs) - len(op.hidden) == 1 and not traits.view and not traits.host
-        self.recipes, self.flows, self.writer = {}, None, None
+        self.recipes, self.flows, self.writer, self.calls = {}, None, None, 0
         if traits.view:
             self.link = ((op.name, tuple(attrs.items())),)
 
@@ -130,6 +141,8 @@ class Plan:
         found = op.differentiable and not self.small and self.out.device is CPU
         self.gradients = choose_backward(op, types, attrs, self.outs) if found else None
         self.flows = all(self.floats)  # last, as it says that all are there
+        if self.calls:
+            earn_gradients(self)
         return self.flows
 
     def _conjugated(self, rules: tuple | None, vjp: Callable | None) -> tuple[tuple | None, Callable | None]:
@@ -178,16 +191,17 @@ class Plan:
 
 def writer_of(plan: Plan) -> Callable:
     """The function that `writer` is, made when it is first needed."""
-    op, kernel = plan.op, plan.kernel
+    op = plan.op
     if plan.out.device is not CPU:
         return lambda *_: None
     if op.write is not None:
         return with_attrs(op.write, plan.attrs)
+    kernel = plan.kernel
     if type(kernel) is np.ufunc:
         return lambda first, *others: kernel(first, *others, out=first)
 
     def write(first: np.ndarray, *others: np.ndarray | None) -> None:
-        found = kernel(first, *others)
+        found = plan.kernel(first, *others)  # that of now
         first[...] = found[0] if type(found) is tuple else found
 
     return write
@@ -270,7 +284,7 @@ def _forget() -> None:
 on_default_change.append(_forget)
 
 
-def remember(table: dict, key: Any, plan: Plan) -> Plan:
+def remember(table: dict, key: Any, plan: T) -> T:
     """Enter a plan into a bounded memo."""
     if len(table) >= LIMIT:
         table.clear()

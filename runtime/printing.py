@@ -241,7 +241,10 @@ def spelled_parts(
     return _noted(text, notes, options.linewidth, break_first) + ")"
 
 
-def _repr(self: Tensor) -> str:
+def _repr(self: Tensor, *, tensor_contents: str | None = None) -> str:
+    """As Python prints a tensor; tensor_contents: what a class of the user's shows for elements."""
+    if tensor_contents is not None or type(self)._dispatches:
+        return f"{type(self).__name__}({tensor_contents or self._meta})"
     return f"Parameter containing:\n{spelled(self)}" if isinstance(self, Parameter) else spelled(self)
 
 

@@ -215,9 +215,12 @@ def refuse(error: Exception, call: str, function: Callable, args: tuple, kwargs:
     else:
         arguments = given(function, args, kwargs)
     mine = told(error, call, arguments)
-    if mine is None:
-        raise error
-    raise mine[0] from mine[1]
+    try:
+        if mine is None:
+            raise error
+        raise mine[0] from mine[1]
+    finally:
+        del error, mine  # this frame stands in their traceback: they would hold themselves, and the arguments
 
 
 def refusing_methods(classes: Iterable[Any], *names: str) -> None:

@@ -277,10 +277,12 @@ def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
 # ---- shapes ------------------------------------------------------------------------------------------------
 def transposed(x: Sparse, dim0: int, dim1: int) -> Any:
     """The tensor with two dims exchanged."""
+    if dim0 == dim1:
+        return x
     if x._layout is not sparse_coo:
         other = sparse_csc if x._layout is sparse_csr else sparse_csr
         if {dim0, dim1} != {0, 1}:
-            return x if dim0 == dim1 else NotImplemented
+            return NotImplemented
         return sparse_of(other, x._places, x._stored, (x.shape[1], x.shape[0], *x.shape[2:]), True)
     order = list(range(x.ndim))
     order[dim0], order[dim1] = dim1, dim0

@@ -19,13 +19,14 @@ from ..ir.op import REGISTRY
 from ..ir.shapes import fitting
 from ..ir.types import CPU, Type, type_of
 from . import modes
+from .below import WRAPPED
 from .changes import advance_contents
 from .compound import NoArray, dense_gradient
 from .graph import Edge, Leaf, Node, Port
 from .memory import is_alone
 from .meta import NoValues
 from .meta import array as nothing
-from .packing import Opened, Packing
+from .packing import Opened, Packing, unpack_of
 from .places import line_of, spell
 from .plan import fit_array
 from .storage import Storage
@@ -84,6 +85,7 @@ def changed(node: Node) -> InplaceError | GradError:
         f"saved by      {name:<8} {saved_at}",
         f"changed by    {writer:<8} {spell(place) if place is not None else 'an unknown line'}",
         f"to keep both: write y = {_out_of_place(writer)}, or clone() {line}",
+        "(one of the variables needed for gradient computation has been modified by an inplace operation)",
     )
 
 
@@ -100,7 +102,10 @@ def refuse_nan(node: Node, cotangents: Sequence[Any]) -> None:
     for i, h in enumerate(cotangents):
         array = h._data if isinstance(h, Tensor) else h
         if array is not None and np.isnan(array).any():
-            raise GradError(f"the gradient of {node.op_name} to operand {i} is NaN")
+            raise GradError(
+                f"the gradient of {node.op_name} to operand {i} is NaN",
+                f"Function '{node.name()}' returned nan values in its {i}th output.",
+            )
 
 
 def noted(error: Exception, node: Node) -> Exception:
@@ -169,6 +174,9 @@ def unpack(n: Node, create: bool) -> tuple:
     return tuple(found)
 
 
+unpack_of.append(unpack)
+
+
 def _rebuilt(data: np.ndarray, kind: Type, edge: Edge | None, store: Storage | None) -> Tensor:
     """A saved tensor again; of its old storage, so that what saves it once more sees a later write."""
     made = wrap(data, kind)
@@ -198,8 +206,10 @@ def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
     gs = g if type(g) is list else [g, *plan.unused]
     if plan.small and not create and not modes.is_recording():
         gs = [x._data if isinstance(x, Tensor) else x for x in gs]
-        if plan.rules is not None:
-            hs: Iterable = [
+        if plan.raw_vjp is not None and type(g) is not list:  # else of hidden outputs, too
+            hs: Iterable = plan.raw_vjp(n.saved, tuple(gs), plan.attrs, tuple(needs))
+        elif plan.rules is not None:
+            hs = [
                 rule(gs[0], n.saved) if need else None for rule, need in zip(plan.rules, needs, strict=True)
             ]
         else:
@@ -295,7 +305,11 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
     if modes.CHANGED:
         modes.tell("gradients", e)
     if e.kind.device is not CPU:
-        e.grad = wrap(nothing(e.kind), e.kind)
+        if e.kind.device is WRAPPED:
+            g = as_tensor(g)
+            e.grad = g if e.grad is None else e.grad + g
+        else:
+            e.grad = wrap(nothing(e.kind), e.kind)
     elif create:
         g = as_tensor(g)
         with accumulating:
@@ -342,8 +356,8 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
         user_code(create)
         for hook in tuple(e.after):
             owner = e.owner()
-            if owner is not None:
-                modes.call_user(hook, owner)
+            if owner is not None and modes.call_user(hook, owner) is not None:
+                raise GradError("post accumulate grad hooks should return None.", "write x.grad instead")
 
 
 def user_code(create: bool) -> None:

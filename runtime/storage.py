@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from . import changes
 from .changes import advance_contents
 from .places import Place
@@ -14,7 +16,7 @@ class Storage:
     one.  writer: the op and the line of the last write.  exposed: a NumPy array, DLPack capsule or buffer of
     it is out, so it can change unseen.  unseen: counts the writes through `x.data`, which `version` leaves
     out, as PyTorch's does.  history: how often a write gave the base another history; views made before
-    derive theirs anew.
+    derive theirs anew.  memory: all of it, where a tensor was set to see a part.
 
     A tensor gets its storage when first asked for one: most results are never saved, viewed or written.
     """
@@ -25,6 +27,7 @@ class Storage:
     exposed = False
     unseen = 0
     history = 0
+    memory: np.ndarray | None = None
 
     def written(self, writer: tuple[str, Place]) -> None:
         """Note a write, after it was done."""
@@ -49,6 +52,10 @@ class Literal(Storage):
     """
 
     number: object = None
+
+
+class Inferred(Storage):
+    """That of a tensor made under `inference_mode`."""
 
 
 class Apart(Storage):

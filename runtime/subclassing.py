@@ -9,10 +9,22 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from ..ir.dtypes import default_dtype
 from ..ir.errors import ArgumentError
 from ..ir.op import REGISTRY
+from ..ir.types import CPU
+from . import below
 from .dispatch import eager
-from .overriding import OPEN, TENSOR, UNSERVED, DisableTorchFunctionSubclass, answered, overrides
+from .overriding import (
+    BELOW,
+    OPEN,
+    TENSOR,
+    UNSERVED,
+    DisableTorchFunctionSubclass,
+    answered,
+    answered_below,
+    overrides,
+)
 from .tensor import Parameter, Tensor, retyped
 
 # Methods written in Python that no edge stands around, and that give or take what a class may care about.
@@ -46,12 +58,23 @@ def _make_subclass(cls: type, data: Tensor, require_grad: bool = False) -> Any:
     return made.requires_grad_() if require_grad else made
 
 
-def _make_wrapper_subclass(cls: type, *_: Any, **__: Any) -> Any:
-    """Refused: what wraps other tensors is __torch_dispatch__'s."""
-    raise ArgumentError(
-        "_make_wrapper_subclass: a tensor without memory needs __torch_dispatch__, which is not here",
-        "hold the tensors in an object with __torch_function__, or derive from Tensor by _make_subclass",
-    )
+def _make_wrapper_subclass(
+    cls: type, size: Any, strides: Any = None, storage_offset: Any = None, memory_format: Any = None,
+    dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: bool = False,
+    requires_grad: bool = False, dispatch_sizes_strides_policy: Any = None, dispatch_device: bool = False,
+    dispatch_layout: bool = False,
+) -> Any:  # fmt: skip
+    """A tensor of class `cls` without memory, whose `__torch_dispatch__` does what ops do (below.py).
+
+    It is contiguous, whatever the strides given.  Raises ArgumentError where the class has no such method.
+    """
+    _require_class("_make_wrapper_subclass(cls)", cls)
+    if not cls._dispatches:  # type: ignore[attr-defined]
+        raise ArgumentError(
+            f"_make_wrapper_subclass: {cls.__name__} has no __torch_dispatch__ to do its ops",
+            "hold the tensors in an object with __torch_function__, or derive from Tensor by _make_subclass",
+        )
+    return below.make(cls, size, dtype or default_dtype(), requires_grad)
 
 
 def _require_class(call: str, cls: Any) -> None:
@@ -69,8 +92,11 @@ def _torch_function(
     if not all(issubclass(cls, kind) for kind in types):
         return NotImplemented
     with DisableTorchFunctionSubclass():
-        found = func(*args, **(kwargs or {}))
-    return found if cls is Tensor or func in UNWRAPPED else wrapped(found, cls)
+        found = answered_below(func, args, kwargs or {})
+        if found is UNSERVED:
+            found = func(*args, **(kwargs or {}))
+    kept = cls is Tensor or func in UNWRAPPED or cls._dispatches  # type: ignore[attr-defined]
+    return found if kept else wrapped(found, cls)
 
 
 UNWRAPPED: set[Callable] = set()  # whose results stay plain
@@ -113,16 +139,35 @@ def _init_subclass(cls: type, **kwargs: Any) -> None:
     super(Tensor, cls).__init_subclass__(**kwargs)  # type: ignore[misc]
     if cls.__module__.startswith("lamina."):
         return
-    if not overrides(cls):
+    dispatch = getattr(cls, "__torch_dispatch__", None)
+    cls._dispatches = dispatch is not None  # type: ignore[attr-defined]
+    if dispatch is None and not overrides(cls):
         return
-    if "classes" not in OPEN:
-        OPEN.append("classes")
+    for why in ("classes", "dispatches")[: 1 + (dispatch is not None)]:
+        if why not in OPEN:
+            OPEN.append(why)
+    if dispatch is not None:
+        for name, shown in _AS_IF_ON_THE_CPU.items():
+            if name not in vars(cls):
+                setattr(cls, name, shown)
     for name in FORWARDED:
         if name not in vars(cls):
             setattr(cls, name, _forwarding(name, getattr(Tensor, name)))
     for name in PROPERTIES:
         if name not in vars(cls):
             setattr(cls, name, _forwarding_property(vars(Tensor)[name]))
+
+
+def _grad_outside(self: Any) -> Any:
+    found = _GRAD.fget(self)
+    return found if found is None else below.outer(found)
+
+
+_GRAD = vars(Tensor)["grad"]
+_AS_IF_ON_THE_CPU = {
+    "device": property(lambda self: CPU),
+    "grad": property(_grad_outside, lambda self, value: _GRAD.fset(self, below.plain(value, []))),
+}
 
 
 def disabled_torch_function(
@@ -147,6 +192,7 @@ def install() -> None:
         setattr(Tensor, name, method)
     setattr(Parameter, "__torch_function__", classmethod(disabled_torch_function))  # noqa: B010
     TENSOR.append(Tensor)
+    BELOW.append(below.called)
     for name in ("__getitem__", "__setitem__", *FORWARDED):
         method = getattr(Tensor, name)
         method.__name__ = method.__qualname__ = name

@@ -21,7 +21,7 @@ from .changes import advance_objects
 from .graph import Edge, Leaf, Node, Owner, Port, hooks_of
 from .layouts import Layout, strided
 from .meta import strides
-from .storage import Apart, Storage
+from .storage import Apart, Inferred, Storage
 
 new = object.__new__
 derivation: list[
@@ -119,6 +119,7 @@ class Tensor:
     def layout(self) -> Layout:
         return strided
 
+    _dispatches = False  # whether a class of the user's has a `__torch_dispatch__` (subclassing.py)
     is_cuda = is_sparse = is_sparse_csr = is_quantized = False
     is_nested = is_mkldnn = is_mps = is_xpu = is_xla = is_ipu = is_hpu = is_mtia = is_maia = is_vulkan = False
 
@@ -157,6 +158,10 @@ class Tensor:
 
     nelement = numel
 
+    def is_inference(self) -> bool:
+        """Whether the tensor was made under `inference_mode`, and is no view of one that was not."""
+        return type(self._storage) is Inferred
+
     def element_size(self) -> int:
         """Bytes of one element."""
         return self._meta.dtype.itemsize
@@ -172,8 +177,10 @@ class Tensor:
     def storage_offset(self) -> int:
         """Elements between the start of the storage and this tensor's first element."""
         root = self._view[0]._data if self._view else self._data
+        if self._storage is not None and self._storage.memory is not None:
+            root = self._storage.memory
         start, mine = (a.__array_interface__["data"][0] for a in (root, self._data))
-        return (mine - start) // root.itemsize
+        return (mine - start) // self._meta.dtype.itemsize
 
     def get_device(self) -> int:
         """The number of the device: -1, as the CPU has none."""
@@ -283,7 +290,7 @@ class Tensor:
         node = self._node or getattr(self, "_resting", None)
         if value is not None:
             if not isinstance(value, Tensor):
-                raise ArgumentError(f"grad must be a tensor or None, not {type(value).__name__}")
+                raise ArgumentError(f"grad is expected to be a Tensor or None, not {type(value).__name__}")
             if value._meta.shape != self._meta.shape:
                 raise ShapeError(
                     "grad must have the tensor's shape", f"tensor: {self._meta}", f"grad: {value._meta}"
@@ -305,6 +312,10 @@ class Tensor:
         elif value is not None:
             raise GradError("only a leaf that requires grad holds a gradient", f"tensor: {self._meta}")
 
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
+
     _grad = grad  # as some programs spell it
 
     def _tell_of_gradient(self, found: Tensor | None) -> None:
@@ -318,6 +329,8 @@ class Tensor:
     def _version(self) -> int:
         if modes.CHANGED:
             modes.tell("refuse", "_version was read, which differs from call to call")
+        if type(self._storage) is Inferred:
+            raise GradError("Inference tensors do not track version counter", f"tensor: {self._meta}")
         return self._storage.version if self._storage is not None else 0
 
     @property
@@ -342,6 +355,11 @@ class Tensor:
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise ArgumentError(f"data must be a tensor, not {type(value).__name__}")
+        if type(self._node) is Leaf and not value._meta.dtype.inexact:
+            raise GradError(
+                "data set to a tensor that requires gradients must be floating point or complex dtype",
+                f"data: {value._meta}",
+            )
         if value._storage is None:
             value._storage = Storage()
         self._data, self._meta, self._storage, self._view = value._data, value._meta, value._storage, None
@@ -434,14 +452,16 @@ def _restore_parameter(data: Tensor, requires_grad: bool, cls: type = Parameter)
 def retyped(x: Tensor, cls: type) -> Any:
     """The same memory and history as a tensor of another class; `x` itself where it is of that already.
 
-    Raises ArgumentError for a class that answers below Lamina's functions.
+    Raises ArgumentError for a class with a `__torch_dispatch__`, which may stand, but would not be asked.
     """
     if type(x) is cls:
         return x
-    if getattr(cls, "__torch_dispatch__", None) is not None:
+    if cls._dispatches:  # type: ignore[attr-defined]
         raise ArgumentError(
-            f"{cls.__name__}.__torch_dispatch__: Lamina has no dispatcher below its functions",
-            "write __torch_function__, which answers calls of them",
+            f"{cls.__name__}.__torch_dispatch__: only tensors without memory of their own ask their class "
+            "below gradients",
+            f"make it by lamina.Tensor._make_wrapper_subclass({cls.__name__}, shape, dtype=…), and hold what "
+            "it wraps; or write __torch_function__, which answers calls of functions",
         )
     made = new(cls)
     made._data, made._meta, made._edge = x._data, x._meta, x._edge

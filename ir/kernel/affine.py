@@ -20,9 +20,16 @@ class Affine:
 
     @staticmethod
     def of(terms: Mapping[str, int], constant: int = 0) -> Affine:
-        return Affine(tuple(sorted((name, c) for name, c in terms.items() if c)), constant)
+        found = [pair for pair in terms.items() if pair[1]]
+        if len(found) > 1:
+            found.sort()
+        return Affine(tuple(found), constant)
 
     def __add__(self, other: Affine) -> Affine:
+        if not other.terms:
+            return Affine(self.terms, self.constant + other.constant) if other.constant else self
+        if not self.terms and not self.constant:
+            return other
         terms = dict(self.terms)
         for name, coefficient in other.terms:
             terms[name] = terms.get(name, 0) + coefficient
@@ -32,7 +39,10 @@ class Affine:
         return self + other * -1
 
     def __mul__(self, factor: int) -> Affine:
-        return Affine.of({name: c * factor for name, c in self.terms}, self.constant * factor)
+        if factor == 1:
+            return self
+        terms = tuple([(name, c * factor) for name, c in self.terms]) if factor else ()
+        return Affine(terms, self.constant * factor)
 
     def coefficient(self, name: str) -> int:
         return next((c for n, c in self.terms if n == name), 0)

@@ -15,7 +15,6 @@ threads) is the schedule's business, which stands apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -32,7 +31,6 @@ from .scalar import (
     Ref,
     bitcast,
     cast,
-    children,
     coordinate,
     in_order,
     op,
@@ -79,7 +77,7 @@ class Buffer:
         if self.layout is not None and len(self.layout) != len(self.shape):
             raise KernelError("a buffer has one stride for each dimension", f"buffer: {self}")
 
-    @property
+    @cached_property
     def strides(self) -> tuple[int, ...]:
         """In elements.  The kernel must be bound."""
         if self.layout is not None:
@@ -88,10 +86,13 @@ class Buffer:
 
     def offset(self, index: tuple[Affine | Expr, ...]) -> Affine:
         """The affine part of an element offset; indirect parts are left out."""
-        total = Affine()
+        terms, constant = dict[str, int](), 0
         for part, stride in zip(index, self.strides, strict=True):
-            total = total + part * stride if isinstance(part, Affine) else total
-        return total
+            if isinstance(part, Affine):
+                constant += part.constant * stride
+                for name, coefficient in part.terms:
+                    terms[name] = terms.get(name, 0) + coefficient * stride
+        return Affine.of(terms, constant)
 
     def __str__(self) -> str:
         text = f"{self.name}: {self.dtype}[{','.join(map(str, self.shape))}]"
@@ -324,7 +325,7 @@ class Kernel:
         known = self._free
         for part in () if expr in known else in_order(expr):
             if part not in known:
-                below = (known[child] for child in children(part))
+                below = (known[child] for child in part.below)
                 known[part] = self._own_axes(part).difference(self.symbols).union(*below)
         return known[expr]
 
@@ -361,12 +362,10 @@ class Kernel:
         room = Affine.of({size: 1}, -1) if isinstance(size, str) else Affine((), size - 1)
         return low.is_nonnegative(positive) and (room - high).is_nonnegative(positive)
 
-    def reads(self) -> Iterator[tuple[Stage, Read]]:
+    @cached_property
+    def reads(self) -> tuple[tuple[Stage, Read], ...]:
         """Every read, once for each stage it stands in."""
-        for stage in self.stages:
-            for expr in walk(*stage.exprs):
-                if isinstance(expr, Read):
-                    yield stage, expr
+        return tuple((s, expr) for s in self.stages for expr in walk(*s.exprs) if type(expr) is Read)
 
     def needs(self, stage: Stage) -> set[str]:
         """The stages whose results a stage reads, those that its inner Locals read in place of the Locals."""

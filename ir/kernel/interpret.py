@@ -82,7 +82,7 @@ def check_indices(kernel: Kernel, *arrays: np.ndarray) -> None:
 
 
 def _is_indirect(kernel: Kernel) -> bool:
-    indices = [access.index for _, access in kernel.reads()] + [store.index for store in kernel.stores]
+    indices = [access.index for _, access in kernel.reads] + [store.index for store in kernel.stores]
     return any(isinstance(part, Expr) for index in indices for part in index)
 
 

@@ -20,9 +20,13 @@ from .types import KINDS, NUMPY
 
 
 class Expr:
-    """A node of the DAG.  Never constructed directly: the functions of this module intern it."""
+    """A node of the DAG.  Never constructed directly: the functions of this module intern it.
 
-    __slots__ = ("__weakref__",)
+    below: the operands that are expressions themselves.
+    """
+
+    __slots__ = ("__weakref__", "below")
+    below: tuple[Expr, ...]
 
     def __add__(self, other: Scalar) -> Op:
         return op("add", self, other)
@@ -238,7 +242,9 @@ def _intern(cls: type[Expr], *values: Any) -> Any:
     with _lock:
         found = _interned.get(key)
         if found is None:
-            found = _interned[key] = cls(*values)
+            found = cls(*values)
+            object.__setattr__(found, "below", _below(found))  # before another thread can meet it
+            _interned[key] = found
     return found
 
 
@@ -302,8 +308,7 @@ def op(name: str, *args: Scalar) -> Op:
     return _intern(Op, name, tuple(arg if isinstance(arg, Expr) else const(arg) for arg in args))
 
 
-def children(expr: Expr) -> tuple[Expr, ...]:
-    """The operands that are expressions themselves."""
+def _below(expr: Expr) -> tuple[Expr, ...]:
     if isinstance(expr, Op):
         return expr.args
     if isinstance(expr, Read):
@@ -319,7 +324,8 @@ def walk(*roots: Expr) -> Iterator[Expr]:
         expr = waiting.pop()
         if expr not in seen:
             seen.add(expr)
-            waiting.extend(children(expr))
+            if expr.below:
+                waiting.extend(expr.below)
             yield expr
 
 
@@ -330,17 +336,15 @@ def in_order(*roots: Expr) -> list[Expr]:
     Python's stack.
     """
     found: dict[Expr, None] = {}
-    waiting: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    waiting = [*reversed(roots)]
     while waiting:
-        expr, ready = waiting.pop()
-        if expr in found:
-            continue
-        below = () if ready else children(expr)
-        if below:
-            waiting.append((expr, True))
-            waiting += [(child, False) for child in reversed(below) if child not in found]
+        expr = waiting[-1]
+        below = [child for child in reversed(expr.below) if child not in found] if expr.below else None
+        if below and expr not in found:
+            waiting += below
         else:
             found[expr] = None
+            waiting.pop()
     return list(found)
 
 
@@ -357,13 +361,13 @@ def spell(*roots: Expr) -> tuple[list[str], list[str]]:
     without a deep stack.
     """
     order = in_order(*roots)
-    uses = Counter(child for expr in order for child in children(expr))
+    uses = Counter(child for expr in order for child in expr.below)
     uses.update(roots)
     texts: dict[Expr, str] = {}
     depths: dict[Expr, int] = {}
     named: list[str] = []
     for expr in order:
-        below = children(expr)
+        below = expr.below
         texts[expr] = text = expr.spelled(texts)
         depths[expr] = 1 + max((depths[child] for child in below), default=0)
         if below and (depths[expr] > NESTED or (uses[expr] > 1 and len(text) > REPEATED)):

@@ -12,7 +12,7 @@ from .affine import Affine, Extent, as_affine
 from .bounds import bounds
 from .form import ACCUMULATE, COMBINE, Axis, Buffer, Fold, Kernel, Local, Reduce, Stage, Store, names
 from .infer import check_constants, is_integer
-from .scalar import NESTED, Coordinate, Expr, Read, Ref, children, in_order, walk
+from .scalar import NESTED, Coordinate, Expr, Read, Ref, in_order, walk
 from .types import NUMPY, kind
 
 
@@ -130,7 +130,8 @@ class _Scope:
         """Names, axes, ranks and bounds in `root`; then its type, and that of everything below it."""
         kernel = self.kernel
         inside = axes | set(kernel.symbols)
-        for expr in walk(root):
+        order = in_order(root)
+        for expr in order:
             if isinstance(expr, Ref):
                 if expr.name not in self.defined:
                     raise KernelError(
@@ -145,9 +146,9 @@ class _Scope:
                 self.check_read(stage, expr, inside)
         kernel.dtype_of(root)
         heights: dict[Expr, int] = {}  # of what has no type of its own
-        for expr in in_order(root):
+        for expr in order:
             if kernel.dtype_of(expr) is None:
-                heights[expr] = 1 + max((heights.get(child, 0) for child in children(expr)), default=0)
+                heights[expr] = 1 + max((heights.get(child, 0) for child in expr.below), default=0)
                 if heights[expr] > NESTED:
                     raise KernelError(
                         f"{kernel.name}: more than {NESTED} operations on constants without a type",
@@ -404,7 +405,7 @@ def _check_inplace(kernel: Kernel, output: Buffer, stores: list[Store]) -> None:
             f"input: {source}",
             f"output: {output}",
         )
-    reads = [(stage, access) for stage, access in kernel.reads() if access.buffer == source.name]
+    reads = [(stage, access) for stage, access in kernel.reads if access.buffer == source.name]
     if reads and any(store.combine for store in stores):
         raise KernelError(f"{kernel.name}: {source.name} is read while {output.name} accumulates over it")
     written: set[tuple] = set()

@@ -14,10 +14,10 @@ from ..op import REGISTRY, Traits, composite, define
 from ..sample import Operand, Sample
 from ..shapes import broadcast_shapes, dim_of
 from ..types import Shape, Type
-from .cast import type_as
+from .cast import dtype_of, type_as
 from .compare import where
 from .gather import gather, lined, scatter, ungather
-from .index import add_into, check_index_dtype, check_places, counted_places, index_put
+from .index import add_into, check_index_dtype, check_places, check_source, counted_places, index_put
 from .index import index as pick
 from .reduce import sum
 from .view import expand, reshape, unsqueeze
@@ -128,6 +128,7 @@ def _infer_written(op: str):
                 f"{op}: source must have shape {list(wanted)}: {size} places in dimension {dim}",
                 f"source has shape {list(source.shape)}",
             )
+        check_source(f"{op}: self and source must have the same scalar type", input, source)
         return input
 
     return infer
@@ -419,12 +420,19 @@ def take_along_dim(input, indices, dim=None):
     if dim is None:
         return gather(reshape(input, (-1,)), 0, reshape(indices, (-1,)))
     if input.ndim != indices.ndim:
-        raise ShapeError(f"take_along_dim: {input.ndim} and {indices.ndim} dimensions must be as many")
+        raise ShapeError(
+            "take_along_dim: input and indices should have the same number of dimensions, not "
+            f"{input.ndim} and {indices.ndim}"
+        )
     dim = dim_of("take_along_dim", dim, input.ndim)
     thin = [tuple(1 if d == dim else n for d, n in enumerate(x.shape)) for x in (input, indices)]
     shape: Shape = broadcast_shapes("take_along_dim", *thin)
     wide = [(*shape[:dim], x.shape[dim], *shape[dim + 1 :]) for x in (input, indices)]
-    check_index_dtype("take_along_dim", indices)
+    if dtype_of(indices).category != "int" or not dtype_of(indices).is_signed:
+        raise DTypeError(
+            f"take_along_dim: dtype of indices should be Long (int64), not {dtype_of(indices).name}",
+            "indices.long() makes them so",
+        )
     indices = REGISTRY["cast"](indices, dtype=int64)  # which holds every size: 200 is no int8
     indices = where(indices < 0, indices + input.shape[dim], indices)
     return gather(expand(input, wide[0]), dim, expand(indices, wide[1]))

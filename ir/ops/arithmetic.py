@@ -35,8 +35,48 @@ def zero(g: Any) -> Any:
 # --- sums and products --------------------------------------------------------------------------------------
 
 
+def _check_alpha(op: str, by: Any, x: Any, is_bool: bool, is_float: bool, is_complex: bool) -> None:
+    """Refuse an alpha that would change the dtype of alpha * x + by.  Raises DTypeError.
+
+    It is told what alpha is, not alpha: so a recorder keeps a number open that changes from call to call.
+    """
+    if is_bool and not (_is_bool(by) and _is_bool(x)):
+        raise DTypeError(f"{op}: Boolean alpha only supported for Boolean results, not for numbers")
+    if (is_float or is_complex) and not (_is_inexact(by) or _is_inexact(x)):
+        raise DTypeError(
+            f"{op}: For integral input tensors, argument alpha must not be a floating point number",
+            "convert an operand: x.float()",
+        )
+    if is_complex and not (_is_complex(by) or _is_complex(x)):
+        raise DTypeError(
+            f"{op}: For non-complex input tensors, argument alpha must not be a complex number",
+            "convert an operand: x.to(lamina.complex64)",
+        )
+
+
+def _is_inexact(x: Any) -> bool:
+    return dtype_of(x).inexact if hasattr(x, "dtype") else isinstance(x, (float, complex))
+
+
+def _is_bool(x: Any) -> bool:
+    return dtype_of(x).category == "bool" if hasattr(x, "dtype") else isinstance(x, bool)
+
+
+def _is_complex(x: Any) -> bool:
+    return isinstance(x, complex) or is_complex_valued(x)
+
+
 def bind_add(input, other, *, alpha=1):
-    """Add: input + alpha * other, with broadcasting and type promotion.  bool + bool is `or`."""
+    """Add: input + alpha * other, with broadcasting and type promotion.  bool + bool is `or`.
+
+    Raises DTypeError for an alpha that is a fraction where the operands are integers, and the like.
+    """
+    if alpha != 1 or isinstance(alpha, bool):
+        _check_alpha(
+            "add", input, other, isinstance(alpha, bool), isinstance(alpha, float), isinstance(alpha, complex)
+        )
+        if _is_bool(input) and _is_bool(other):
+            alpha = bool(alpha)
     return (input, other if alpha == 1 else other * alpha), {}
 
 
@@ -62,7 +102,14 @@ add = elementwise(
 
 
 def bind_sub(input, other, *, alpha=1):
-    """Subtract: input - alpha * other, with broadcasting and type promotion.  Raises DTypeError for bools."""
+    """Subtract: input - alpha * other, with broadcasting and type promotion.
+
+    Raises DTypeError for bools, and for an alpha that is a fraction where the operands are integers.
+    """
+    if alpha != 1 or isinstance(alpha, bool):
+        _check_alpha(
+            "sub", input, other, isinstance(alpha, bool), isinstance(alpha, float), isinstance(alpha, complex)
+        )
     return (input, other if alpha == 1 else other * alpha), {}
 
 
@@ -91,6 +138,15 @@ sub = elementwise(
 @composite()
 def rsub(input, other, *, alpha=1):
     """Subtract the other way round: other - alpha * input."""
+    if alpha != 1 or isinstance(alpha, bool):
+        _check_alpha(
+            "rsub",
+            other,
+            input,
+            isinstance(alpha, bool),
+            isinstance(alpha, float),
+            isinstance(alpha, complex),
+        )
     return other - (input if alpha == 1 else input * alpha)
 
 
@@ -234,6 +290,16 @@ def _scaled_result(*types: Type, value: float) -> tuple[DType, DType]:
     return dtype, dtype
 
 
+def _divided_result(*types: Type, value: float) -> tuple[DType, DType]:
+    dtype = result_dtype(*types)
+    if not dtype.inexact:
+        raise DTypeError(
+            f"Integer division with addcdiv is no longer supported: the operands give {dtype.name}",
+            "divide by div(…, rounding_mode='trunc'), or convert an operand: x.float()",
+        )
+    return dtype, dtype
+
+
 addcmul = elementwise(
     "addcmul",
     lambda input, tensor1, tensor2, *, value: input + (tensor1 if value == 1 else tensor1 * value) * tensor2,
@@ -258,6 +324,7 @@ addcdiv = elementwise(
     operands=("input", "tensor1", "tensor2"),
     attrs=("value",),
     dtypes="float",
+    result=_divided_result,
     grad=(
         lambda g: g,
         lambda g, tensor2, value: g * value / tensor2,
@@ -278,6 +345,15 @@ def _lerp(input: np.ndarray, end: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return end - (end - input) * (1 - weight)
 
 
+def _lerped(input: Type, end: Type, weight: Type) -> tuple[DType, DType]:
+    if end.dtype is not input.dtype:
+        raise DTypeError(
+            f"lerp: expected dtype {input.dtype.name} for `end` but got dtype {end.dtype.name}",
+            "convert one: end.type_as(input)",
+        )
+    return (result_dtype(input, end, weight),) * 2
+
+
 lerp = elementwise(
     "lerp",
     # The end that is nearer is the one started from, so that weights 0 and 1 give it exactly.
@@ -287,6 +363,7 @@ lerp = elementwise(
     reference=_lerp,
     operands=("input", "end", "weight"),
     dtypes="float",
+    result=_lerped,
     grad=(
         lambda g, weight: g * (1 - weight),
         lambda g, weight: g * weight,
@@ -430,12 +507,16 @@ def _whole_power(input: np.ndarray, other: np.ndarray) -> np.ndarray:
     below = np.less(other, 0)
     if not below.any():
         return np.power(input, other)
-    if other.ndim == 0 and input.ndim:
-        raise ArgumentValueError(
-            f"pow: an integer to the power of {other} is no integer", "use floats: x.float() ** y"
-        )
     odd = np.where(np.bitwise_and(other, 1) == 1, input, input * input)
     return np.where(below, np.where(odd * odd == 1, odd, 0), np.power(input, np.where(below, 0, other)))
+
+
+def _check_exponent(input: Type, number: bool | int | float | complex) -> None:
+    if isinstance(number, (int, np.integer)) and number < 0 and not input.dtype.inexact:
+        raise ArgumentValueError(
+            f"pow: Integers to negative integer powers are not allowed: {input} to the power of {number}",
+            "use floats: x.float() ** y",
+        )
 
 
 pow = elementwise(
@@ -456,6 +537,7 @@ pow = elementwise(
     doc="Raise to a power, with broadcasting and type promotion.  Integers stay integers, and "
     "a tensor of negative powers of them holds 0 but for 1 and -1; one negative number raises "
     "ArgumentValueError.",
+    number=_check_exponent,
     complex="analytic",
 )
 
@@ -520,7 +602,7 @@ def bind_clamp(input, min=None, max=None):
     Raises ArgumentError if both are None.
     """
     if min is None and max is None:
-        raise ArgumentError("clamp: at least one of min and max must be given")
+        raise ArgumentError("clamp: At least one of 'min' or 'max' must not be None")
     return (input, min, max), {}
 
 

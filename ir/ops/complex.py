@@ -159,9 +159,12 @@ view_as_real = view_op(
 
 
 def _check_pairs(shape: Shape) -> Shape:
-    if not shape or shape[-1] != 2:
+    if not shape:
+        raise ShapeError("view_as_complex: Input tensor must have one or more dimensions")
+    if shape[-1] != 2:
         raise ShapeError(
-            f"view_as_complex: the last dimension must hold pairs, and the shape is {list(shape)}"
+            "view_as_complex: Tensor must have a last dimension of size 2, which holds the parts; its shape "
+            f"is {list(shape)}"
         )
     return shape[:-1]
 
@@ -174,9 +177,16 @@ def _paired_dtype(dtype: DType) -> DType:
 
 def _paired(input: np.ndarray) -> np.ndarray:
     width = input.itemsize
-    if input.size and (input.strides[-1] != width or any(s % (2 * width) for s in input.strides[:-1])):
+    if input.size and input.strides[-1] != width:
         raise ShapeError(
-            "view_as_complex: the parts of a number must lie side by side, and numbers whole numbers apart",
+            "view_as_complex: Tensor must have a last dimension with stride 1, so that the parts of a number "
+            "lie side by side",
+            "use x.contiguous()",
+        )
+    if input.size and any(s % (2 * width) for s in input.strides[:-1]):
+        raise ShapeError(
+            "view_as_complex: Tensor must have a stride divisible by 2 for all but last dimension, so that "
+            "numbers lie whole numbers apart",
             "use x.contiguous()",
         )
     if not input.size:

@@ -20,7 +20,7 @@ from ..shapes import broadcast_shapes, dim_of
 from ..types import Shape, Type
 from ..views import row_major
 from .create import new_zeros
-from .index import add_at, check_index_dtype, check_places
+from .index import add_at, check_index_dtype, check_places, check_source
 from .join import constant_pad
 from .view import basic_index, expand
 
@@ -37,10 +37,9 @@ def bind_gather(input, dim, index, *, sparse_grad=False):
     """Pick an element of a dimension for each place of `index`: out[i][j] = input[index[i][j]][j] for dim 0.
 
     Shapes: [..., n, ...], [..., k, ...] -> [..., k, ...]; in other dimensions index may be smaller than
-    input. Raises DimError for an index outside of [0, n), ShapeError, DTypeError.
+    input.  sparse_grad: the gradient is a sparse tensor, in eager.  Raises DimError for an index outside of
+    [0, n), ShapeError, DTypeError.
     """
-    if sparse_grad:
-        raise ArgumentValueError("gather(sparse_grad=True) is not supported: there are no sparse tensors")
     return (input, index), {"dim": dim_of("gather", dim, input.ndim)}
 
 
@@ -161,12 +160,28 @@ def identity(combine: str, dtype: np.dtype) -> Any:
     return lowest if combine == "max" else highest
 
 
+def _multiply_at(out: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
+    """Multiply complex numbers at places by values, in order, each product rounded as `mul` rounds it.
+
+    NumPy's multiply.at takes another loop, without fused products.
+    """
+    order = np.argsort(places, kind="stable")
+    places, values = places[order], values[order]
+    first = np.flatnonzero(np.diff(places, prepend=-1))
+    turn = np.arange(places.size) - np.repeat(first, np.diff(first, append=places.size))
+    for n in range(turn.max(initial=-1) + 1):
+        now = turn == n
+        out[places[now]] = out[places[now]] * values[now]
+
+
 def combine_at(out: np.ndarray, places: np.ndarray, values: np.ndarray, combine: str) -> None:
     """Combine values into flat places of a contiguous array, in order."""
     if combine == "add":
         add_at(out, places, values)
     elif combine == "set":
         out.reshape(-1)[places] = values.reshape(-1)
+    elif combine == "mul" and out.dtype.kind == "c":
+        _multiply_at(out.reshape(-1), places, values.reshape(-1))
     else:
         _COMBINE[combine].at(out.reshape(-1), places, values.reshape(-1))
 
@@ -234,6 +249,7 @@ def infer_scatter(op: str) -> Callable:
     def infer(input: Type, index: Type, src: Type, *, dim: int, **_: Any) -> Type:
         _check_index(op, input.shape, index, dim)
         _source(op, src, index)
+        check_source(f"{op}: Expected self.dtype to be equal to src.dtype", input, src)
         return input
 
     return infer

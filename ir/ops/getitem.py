@@ -6,6 +6,7 @@ An index falls into a basic part, which is a view, and tensors that pick places 
 from __future__ import annotations
 
 import warnings
+from math import prod
 from operator import index as as_int
 from typing import Any
 
@@ -15,8 +16,9 @@ from ..dims import Dim
 from ..errors import DimError, ShapeError
 from ..op import REGISTRY, composite
 from ..types import Shape
+from .cast import type_as
 from .index import index as pick
-from .index import picked, result_shape
+from .index import picked, result_shape, warn_of_bytes
 from .view import basic_index, reshape
 
 _WHOLE = ("slice", None, None, None)
@@ -37,11 +39,15 @@ def getitem(input, index):
 @composite(method=False)
 def setitem_(input, index, value):
     """Write `value`, broadcast, to the part that `index` selects, in place: x[index] = value."""
-    if hasattr(index, "dtype") and value.ndim == 0 and input.ndim and is_mask(index):
-        if tuple(index.shape) == tuple(input.shape):  # no need to know where the mask is true
-            input.masked_fill_(index, value)
+    if hasattr(index, "dtype") and (is_mask(index) or index.dtype.name == "uint8"):
+        if value.ndim and prod(value.shape) == 1:  # is a number, of whatever dtype
+            value = reshape(value, ())
+        if value.ndim == 0 and input.ndim and is_mask(index) and tuple(index.shape) == tuple(input.shape):
+            input.masked_fill_(index, value)  # no need to know where the mask is true
             return
     part, indices = split_index(input, index)
+    if indices and all(i is None or not i.ndim for i in indices):  # as of a view
+        value = type_as(value, input)
     shape = result_shape(part.shape, *picked(indices)) if indices else part.shape
     surplus = max(value.ndim - len(shape), 0)
     if surplus and all(n == 1 for n in value.shape[:surplus]):  # x[0] = a value of shape [1, n]
@@ -53,9 +59,29 @@ def setitem_(input, index, value):
             part.copy_(value)
     except ShapeError:
         raise ShapeError(
-            f"x[index] = value: a value of shape {list(value.shape)} does not broadcast to what the index "
-            f"selects, {list(shape)}"
+            f"x[index] = value: shape mismatch: a value of shape {list(value.shape)} cannot be broadcast to "
+            f"what the index selects, {list(shape)}"
         ) from None
+
+
+def as_tuple(index: list) -> Any:
+    """A list that holds indices of several dimensions, as the tuple it is taken for; others as they are."""
+    if len(index) < 32 and any(_is_index(item) for item in index):
+        warnings.warn(
+            "Using a non-tuple sequence for multidimensional indexing is deprecated: x[[a, b]] is taken as "
+            "x[a, b]; write x[tuple(indices)]",
+            UserWarning,
+            stacklevel=3,
+        )
+        return tuple(index)
+    return index
+
+
+def _is_index(item: Any) -> bool:
+    """Whether an item of a list is no number."""
+    if item is None or item is Ellipsis or isinstance(item, (list, tuple, range, slice)):
+        return True
+    return hasattr(item, "dtype") and not isinstance(item, np.generic)
 
 
 def split_index(input: Any, index: Any) -> tuple[Any, tuple]:
@@ -116,6 +142,7 @@ def _spread(input: Any, index: Any) -> list:
             item = np.asarray(item) if len(item) else np.zeros(0, np.int64)
         elif isinstance(item, (np.bool_, np.integer)):
             item = item.item()
+        _width(item)  # the first that is none is told of
         items.append(_as_mask(item) if hasattr(item, "dtype") else item)
     if any(hasattr(item, "dtype") and item.ndim for item in items):
         # a 0-d index among others is an int: it doesn't count when the others' places are told to be
@@ -136,7 +163,7 @@ def _as_mask(item: Any) -> Any:
     """A tensor that picks; one of uint8 is a mask, of the time before there were bools."""
     if item.dtype.name != "uint8":
         return item
-    warnings.warn("x[index]: a uint8 tensor is taken as a mask; make it bool", stacklevel=2)
+    warn_of_bytes()
     return item != 0
 
 

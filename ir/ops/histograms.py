@@ -5,8 +5,10 @@ from __future__ import annotations
 from math import prod
 from typing import Any, NamedTuple
 
+from ..dims import Dim
 from ..errors import ArgumentError, ArgumentValueError, DTypeError
 from ..op import composite
+from ..shapes import at_least
 from .arithmetic import floor_divide, remainder
 from .cast import cast, dtype_of
 from .compare import eq, ge, le, logical_and, lt, where
@@ -116,12 +118,24 @@ def histogramdd(input, bins, *, range=None, weight=None, density=False):
 def unravel_index(indices, shape):
     """Give the coordinates in a tensor of `shape` of places counted in its flat form, as a tuple of tensors.
 
-    Raises DTypeError for indices that are no integers.
+    Raises DTypeError for indices that are no integers, ArgumentError and ArgumentValueError for what is no
+    shape.
     """
     if dtype_of(indices).category != "int":
-        raise DTypeError(f"unravel_index: takes integers, not {dtype_of(indices).name}")
+        raise DTypeError(f"unravel_index: expected 'indices' to be integer, not {dtype_of(indices).name}")
+    if not isinstance(shape, (int, tuple, list)):
+        raise ArgumentError(
+            f"unravel_index: expected 'shape' to be int or sequence of ints, not {type(shape).__name__}"
+        )
     found = []
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    odd = [n for n in shape if not isinstance(n, (int, Dim))]
+    if odd:
+        raise ArgumentError(
+            f"unravel_index: expected 'shape' sequence to only contain ints, not {type(odd[0]).__name__}"
+        )
+    if not all(at_least(n, 0) for n in shape):
+        raise ArgumentValueError(f"unravel_index: 'shape' cannot have negative values, but got {shape}")
     for n in reversed(shape):
         found.append(remainder(indices, n))
         indices = floor_divide(indices, n)

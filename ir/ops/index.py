@@ -6,14 +6,15 @@ come first.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .. import lowering
-from ..dtypes import bool_, converter, int64
-from ..errors import ArgumentError, DimError, DTypeError, ShapeError
+from ..dtypes import bool_, converter, int64, uint8
+from ..errors import ArgumentError, DimError, DTypeError, IndexDTypeError, ShapeError
 from ..kernel import scalar
 from ..op import REGISTRY, Traits, define
 from ..sample import Operand, Sample
@@ -40,14 +41,19 @@ def result_shape(shape: Shape, dims: tuple[int, ...], shapes: tuple[Shape, ...])
     at = _place(dims)
     try:
         picked = broadcast_shapes("x[index]", *shapes)
-    except ShapeError as error:
-        raise DimError(error.rule, *error.details) from None  # the built-in that PyTorch raises here
+    except ShapeError:
+        every = ", ".join(str(list(shape)) for shape in shapes)
+        raise DimError(  # the built-in that PyTorch raises here
+            f"x[index]: shape mismatch: indexing tensors could not be broadcast together with shapes {every}"
+        ) from None
     return (*rest[:at], *picked, *rest[at:])
 
 
 def out_of_range(op: str, index: np.ndarray, dim: int, n: int, least: int) -> DimError:
     """The error for an index tensor with a place outside of [least, n)."""
     bad = index[(index < least) | (index >= n)].reshape(-1)[0]
+    if not n:
+        return DimError(f"{op}: index {bad} is out of bounds for dimension with size 0, dimension {dim}")
     return DimError(f"{op}: index {bad} is out of bounds for dimension {dim} with size {n}")
 
 
@@ -80,7 +86,7 @@ def _first_bad(input_shape: Shape, dims: tuple[int, ...], indices: tuple) -> Dim
         n = input_shape[d]
         if ((i < -n) | (i >= n)).any():
             return out_of_range("x[index]", np.asarray(i), d, n, -n)
-    return DimError("x[index]: an index into a dimension of size 0")
+    return DimError("x[index]: an index is out of bounds for dimension with size 0")
 
 
 def _offsets(shape: Shape, strides: Sequence, dims: Sequence[int]) -> np.ndarray:
@@ -135,14 +141,27 @@ def _operands(op: str, indices: Any) -> tuple[tuple, tuple[int, ...]]:
     return tuple(indices[d] for d in dims), dims
 
 
-def check_index_dtype(op: str, *indices: Type) -> None:
-    """Refuse index tensors that don't hold places.  Raises DTypeError."""
+def check_index_dtype(op: str, *indices: Type, kind: type[DTypeError] = DTypeError) -> None:
+    """Refuse index tensors that don't hold places.  Raises DTypeError, or what `kind` says."""
     for i in indices:
         if i.dtype.category != "int" or i.dtype.name == "uint8":
-            raise DTypeError(
+            raise kind(
                 f"{op}: an index tensor must be int64, int32, int16 or int8, not {i.dtype.name}",
                 "x[mask] takes a bool mask; index.long() makes an index",
             )
+
+
+def check_source(rule: str, input: Type, source: Type) -> None:
+    """Refuse to write elements of another dtype than that of where they go.  Raises DTypeError.
+
+    One element without dimensions is taken as a number, which is converted.
+    """
+    if source.dtype is not input.dtype and source.ndim:
+        raise DTypeError(
+            f"{rule}, not {input.dtype.scalar_type} ({input.dtype.name}) and {source.dtype.scalar_type} "
+            f"({source.dtype.name})",
+            f"source.to(lamina.{input.dtype.name}) converts",
+        )
 
 
 def bind_index(input, indices):
@@ -158,7 +177,7 @@ def bind_index(input, indices):
 
 
 def _infer_index(input: Type, *indices: Type, dims: tuple, shape: Shape) -> Type:
-    check_index_dtype("x[index]", *indices)
+    check_index_dtype("x[index]", *indices, kind=IndexDTypeError)
     return input.with_shape(result_shape(input.shape, dims, tuple(i.shape for i in indices)))
 
 
@@ -307,10 +326,25 @@ unindex = define(
 )
 
 
+def warn_of_bytes() -> None:
+    """Tell that a uint8 tensor among indices is a mask, of the time before there were bools."""
+    warnings.warn(
+        "indexing with dtype uint8 is now deprecated: the tensor is taken as a mask; make it bool",
+        UserWarning,
+        stacklevel=3,
+    )
+
+
+def _is_mask(index: Any) -> bool:
+    return index is not None and (dtype_of(index) is uint8 or dtype_of(index).category == "bool")
+
+
 def _places_in(index: Any) -> Sequence:
     """A mask as the indices of where it is true, one for each of its dimensions; others as they are."""
-    if index is None or dtype_of(index).category != "bool":
+    if not _is_mask(index):
         return (index,)
+    if dtype_of(index) is uint8:
+        warn_of_bytes()
     places = REGISTRY["argwhere"](index)
     return [REGISTRY["basic_index"](places, (("slice", None, None, None), d)) for d in range(index.ndim)]
 
@@ -321,9 +355,7 @@ def bind_index_put(input, indices, values, accumulate=False):
     The values are broadcast.  Where places repeat, the last one stays, or all are added.
     Raises DimError, ShapeError, DTypeError.
     """
-    if isinstance(indices, (tuple, list)) and any(
-        i is not None and dtype_of(i).category == "bool" for i in indices
-    ):
+    if isinstance(indices, (tuple, list)) and any(map(_is_mask, indices)):
         indices = [j for i in indices for j in _places_in(i)]
     tensors, dims = _operands("index_put", indices)
     if dims[-1] >= input.ndim:
@@ -332,11 +364,13 @@ def bind_index_put(input, indices, values, accumulate=False):
 
 
 def _infer_index_put(input: Type, values: Type, *indices: Type, dims: tuple, accumulate: bool) -> Type:
-    check_index_dtype("index_put", *indices)
+    check_index_dtype("index_put", *indices, kind=IndexDTypeError)
+    check_source("Index put requires the source and destination dtypes match", input, values)
     picked = result_shape(input.shape, dims, tuple(i.shape for i in indices))
     if broadcast_shapes("index_put", picked, values.shape) != picked:
         raise ShapeError(
-            f"index_put: values of shape {list(values.shape)} for a part of shape {list(picked)}"
+            f"index_put: shape mismatch: values of shape {list(values.shape)} for a part of shape "
+            f"{list(picked)}"
         )
     return input
 

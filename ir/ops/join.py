@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
@@ -249,8 +250,18 @@ def broadcast_tensors(*tensors):
 
 
 @composite(method=False)
-def meshgrid(*tensors, indexing="ij"):
-    """Expand 1-d coordinates to grids, one of shape [n1, n2, ...] for each; indexing="xy": [n2, n1, ...]."""
+def meshgrid(*tensors, indexing=None):
+    """Expand 1-d coordinates to grids, one of shape [n1, n2, ...] for each; indexing="xy": [n2, n1, ...].
+
+    Without `indexing` it is "ij", with a warning.
+    """
+    if indexing is None:
+        warnings.warn(
+            "meshgrid: in an upcoming release of PyTorch, it will be required to pass the indexing argument",
+            UserWarning,
+            stacklevel=3,
+        )
+        indexing = "ij"
     tensors = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
     if indexing not in ("ij", "xy"):
         raise ArgumentValueError(f'meshgrid: indexing must be one of "xy" or "ij", not {indexing!r}')
@@ -276,7 +287,7 @@ def cartesian_prod(*tensors):
         raise ShapeError("cartesian_prod(*tensors): takes tensors of one dimension")
     if len(tensors) == 1:
         return tensors[0]
-    return stack([reshape(grid, (-1,)) for grid in meshgrid(*tensors)], -1)
+    return stack([reshape(grid, (-1,)) for grid in meshgrid(*tensors, indexing="ij")], -1)
 
 
 @composite(method=False)

@@ -16,6 +16,7 @@ from ..op import REGISTRY, Traits, composite, define
 from ..sample import Operand, Sample, sample
 from ..shapes import broadcast_shapes, common_device
 from ..types import CPU, Device, Type, type_of
+from .cast import dtype_of
 from .getitem import is_mask
 from .index import index as pick
 from .split import unbind
@@ -117,8 +118,13 @@ def masked_select(input, mask):
 def masked_scatter(input, mask, source):
     """Replace the elements where `mask` is true by those of `source`, in order.
 
-    Raises DimError where source holds fewer elements than the mask asks for.
+    Raises DimError where source holds fewer elements than the mask asks for, DTypeError.
     """
+    if dtype_of(source) is not dtype_of(input):
+        raise DTypeError(
+            "masked_scatter: expected self and source to have same dtypes, not "
+            f"{dtype_of(input).name} and {dtype_of(source).name}"
+        )
     shape = broadcast_shapes("masked_scatter", input.shape, mask.shape)
     mask, input = expand(mask, shape), expand(input, shape)
     order = REGISTRY["cumsum"](reshape(mask, (-1,)), 0) - 1

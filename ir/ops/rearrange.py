@@ -60,7 +60,7 @@ flip = define(
 def fliplr(input):
     """Reverse the columns.  Raises ShapeError for fewer than two dimensions."""
     if input.ndim < 2:
-        raise ShapeError(f"fliplr: takes at least 2 dimensions, not {input.ndim}")
+        raise ShapeError(f"fliplr: Input must be >= 2-d, and is {input.ndim}-d")
     return flip(input, (1,))
 
 
@@ -68,7 +68,7 @@ def fliplr(input):
 def flipud(input):
     """Reverse the rows.  Raises ShapeError for a 0-d operand."""
     if not input.ndim:
-        raise ShapeError("flipud: takes at least 1 dimension, not 0")
+        raise ShapeError("flipud: Input must be >= 1-d, and is 0-d")
     return flip(input, (0,))
 
 

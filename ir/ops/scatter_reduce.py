@@ -46,6 +46,8 @@ def bind_scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
 def _infer(input: Type, index: Type, src: Type, *, dim: int, reduce: str, include_self: bool) -> Type:
     if reduce == "mean" and input.dtype.category == "bool":
         raise DTypeError("scatter_reduce: bools have no mean", "convert them first: x.int()")
+    if reduce in ("amax", "amin") and input.dtype.is_complex:
+        raise DTypeError(f"scatter_reduce: complex numbers have no order, and no {reduce}", "compare x.abs()")
     return infer_scatter("scatter_reduce")(input, index, src, dim=dim)
 
 
@@ -61,7 +63,8 @@ def _reduced(
     if reduce == "mean":
         counts = np.bincount(places, minlength=out.size).reshape(out.shape) + int(include_self)
         divide = np.floor_divide if out.dtype.kind in "iu" else np.true_divide  # PyTorch's rounds down
-        divide(out, np.maximum(counts, 1), out=out, casting="unsafe")
+        counts = np.maximum(counts, 1)
+        divide(out, counts.astype(out.dtype) if out.dtype.kind == "c" else counts, out=out, casting="unsafe")
     return out
 
 
@@ -123,7 +126,7 @@ def _decomposed(input: Any, index: Any, src: Any, *, dim: int, reduce: str, incl
     if reduce != "mean":
         return met
     counts = _counts(ones, input, dim, index, include_self)
-    return met / counts if dtype_of(input).is_floating_point else REGISTRY["floor_divide"](met, counts)
+    return met / counts if dtype_of(input).inexact else REGISTRY["floor_divide"](met, counts)
 
 
 def _samples() -> list[Sample]:
@@ -146,6 +149,7 @@ def _samples() -> list[Sample]:
 
 scatter_reduce = define(
     "scatter_reduce",
+    complex="analytic",
     operands=("input", "index", "src"),
     attrs=("dim", "reduce", "include_self"),
     bind=bind_scatter_reduce,

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..dims import same
-from ..errors import ShapeError
+from ..errors import DTypeError, ShapeError
 from ..op import composite
 from ..shapes import dim_of
+from .cast import dtype_of
 from .view import part
 
 MOST_SECTIONS = 1 << 20  # each is a tensor
@@ -52,7 +53,7 @@ def split(tensor, split_size_or_sections, dim=0):
             )
         return _cut("split", tensor, dim, _sums(size))
     if size < 0 or (size == 0 and n != 0):
-        raise ShapeError(f"split: split_size must be greater than 0, not {size}")
+        raise ShapeError(f"split expects split_size to be greater than 0, not {size}")
     return _cut("split", tensor, dim, [*range(0, n, size), n] if n else [0, 0])
 
 
@@ -66,7 +67,7 @@ def split_with_sizes(input, split_sizes, dim=0):
 def chunk(input, chunks, dim=0):
     """Cut a dimension into at most `chunks` views of one size, the last of which may be smaller."""
     if chunks <= 0:
-        raise ShapeError(f"chunk: chunks must be greater than 0, not {chunks}")
+        raise ShapeError(f"chunk expects chunks to be greater than 0, not {chunks}")
     dim = dim_of("chunk", dim, input.ndim)
     n = input.shape[dim] if input.ndim else 0
     if n == 0:
@@ -79,8 +80,12 @@ def tensor_split(input, indices_or_sections, dim=0):
     """Cut a dimension at the places given, or into that many views whose sizes differ by one at most."""
     dim = dim_of("tensor_split", dim, input.ndim)
     n = input.shape[dim] if input.ndim else 0
+    if not input.ndim:
+        raise ShapeError(
+            "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims"
+        )
     if hasattr(indices_or_sections, "tolist"):
-        indices_or_sections = indices_or_sections.tolist()
+        indices_or_sections = _places(indices_or_sections)
     if isinstance(indices_or_sections, (tuple, list)):
         starts = [0, *indices_or_sections]
         stops = [*indices_or_sections, None]
@@ -88,16 +93,33 @@ def tensor_split(input, indices_or_sections, dim=0):
         return tuple(part("tensor_split", input, dim, ("slice", a, b, 1)) for a, b in pairs)
     sections = indices_or_sections
     if sections <= 0:
-        raise ShapeError(f"tensor_split: sections must be greater than 0, not {sections}")
+        raise ShapeError(f"tensor_split: number of sections must be larger than 0, got {sections}")
     if sections > MOST_SECTIONS:
         raise ShapeError(f"tensor_split: sections are at most {MOST_SECTIONS}, not {sections}")
     size, longer = divmod(n, sections)
     return _cut("tensor_split", input, dim, _sums([size + (i < longer) for i in range(sections)]))
 
 
+def _places(given: Any) -> Any:
+    """Places, or a number of sections, that a tensor holds.  Raises DTypeError, ShapeError."""
+    if dtype_of(given).category != "int":
+        raise DTypeError(
+            "tensor_split expected tensor_indices_or_sections to have dtype of long, but got "
+            f"{dtype_of(given).scalar_type} ({dtype_of(given).name})"
+        )
+    if given.ndim > 1:
+        raise ShapeError(
+            "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional "
+            f"tensor, but got a tensor with {given.ndim} dims"
+        )
+    return given.tolist()
+
+
 def _split_along(op: str, input: Any, indices_or_sections: Any, dim: int, least: int) -> tuple:
     if input.ndim < least:
-        raise ShapeError(f"{op}: takes at least {least} dimensions, not {input.ndim}")
+        raise ShapeError(
+            f"{op} requires a tensor with at least {least} dimensions, but got a tensor with {input.ndim}"
+        )
     n, parts = input.shape[dim], indices_or_sections
     if isinstance(parts, int) and parts > 0 and n % parts:
         raise ShapeError(f"{op}: dimension {dim} with size {n} can't be cut into {parts} equal parts")

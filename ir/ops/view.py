@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..dims import Dim, same
-from ..errors import DimError, ShapeError
+from ..errors import ArgumentError, DimError, ShapeError
 from ..indices import canonical, indexed_shape, numpy_index, place, whole
 from ..op import COMPOSITES, Op, Traits, composite
 from ..sample import sample
@@ -18,6 +18,7 @@ from ..shapes import dim_of, dims_of, filled_in, sizes_of
 from ..stretch import stretched
 from ..types import Shape
 from ..views import flat_place, place_in, row_major, step, view_op
+from .cast import dtype_of
 from .complex import conj
 from .unview import unview
 
@@ -108,7 +109,7 @@ def flatten(input, start_dim=0, end_dim=-1):
     """Make one dimension of `start_dim` to `end_dim`.  A 0-d operand gives one element.  Raises DimError."""
     first, last = dim_of("flatten", start_dim, input.ndim), dim_of("flatten", end_dim, input.ndim)
     if first > last:
-        raise ShapeError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
+        raise ShapeError(f"flatten: start_dim cannot come after end_dim, as {start_dim} after {end_dim}")
     if first == last and input.ndim:
         return input
     shape = input.shape
@@ -221,8 +222,9 @@ transpose = view_op(
 def t(input):
     """Transpose a matrix; fewer dimensions stay as they are.  Raises ShapeError for more than two."""
     if input.ndim > 2:
+        kind = "sparse and 0 dense " if getattr(input, "is_sparse", False) else ""
         raise ShapeError(
-            f"t(input): takes at most 2 dimensions, not {input.ndim}",
+            f"t() expects a tensor with <= 2 {kind}dimensions, but self is {input.ndim}D",
             "transpose(input, dim0, dim1) exchanges any two",
         )
     return transpose(input, 0, input.ndim - 1 if input.ndim else 0)
@@ -242,13 +244,16 @@ def movedim(input, source, destination):
     sources = source if isinstance(source, (tuple, list)) else (source,)
     targets = destination if isinstance(destination, (tuple, list)) else (destination,)
     if len(sources) != len(targets):
-        raise ShapeError(f"movedim: {len(sources)} sources and {len(targets)} destinations")
-    moved = {}
-    for s, d in zip(sources, targets, strict=True):
-        s, d = dim_of("movedim", s, input.ndim), dim_of("movedim", d, input.ndim)
-        if d in moved or s in moved.values():
-            raise ShapeError(f"movedim: a dim appears twice in {tuple(sources)} or {tuple(targets)}")
-        moved[d] = s
+        raise ShapeError(
+            f"movedim: Invalid source or destination dims: {len(sources)} in source, "
+            f"{len(targets)} in destination"
+        )
+    sides = {"source": sources, "destination": targets}
+    places = {side: [dim_of("movedim", d, input.ndim) for d in dims] for side, dims in sides.items()}
+    for side, dims in places.items():
+        if len(set(dims)) < len(dims):
+            raise ShapeError(f"movedim: repeated dim in `{side}`: {tuple(sides[side])}")
+    moved = dict(zip(places["destination"], places["source"], strict=True))
     if not input.ndim:
         return permute(input, ())
     rest = iter(d for d in range(input.ndim) if d not in moved.values())
@@ -266,7 +271,10 @@ def bind_expand(input, *sizes, size=None):
     asked = sizes_of("expand", sizes if size is None else (size,))
     new = len(asked) - input.ndim
     if new < 0:
-        raise ShapeError(f"expand: {list(asked)} has fewer dimensions than shape {list(input.shape)}")
+        raise ShapeError(
+            f"expand: the number of sizes provided ({len(asked)}) must be greater or equal to the number of "
+            f"dimensions in the tensor ({input.ndim}): {list(asked)} for shape {list(input.shape)}"
+        )
     found = []
     for d, n in enumerate(asked):
         if isinstance(n, int) and n < 0:
@@ -277,8 +285,9 @@ def bind_expand(input, *sizes, size=None):
             n = input.shape[d - new]
         elif d >= new and not (same(input.shape[d - new], 1) or same(input.shape[d - new], n)):
             raise ShapeError(
-                f"expand: dimension {d - new} has size {input.shape[d - new]} and can't become {n}",
-                f"shape {list(input.shape)} to {list(asked)}: a dimension must be 1 or stay",
+                f"expand: The expanded size of the tensor ({n}) must match the existing size "
+                f"({input.shape[d - new]}) in dimension {d - new}, or that must be 1",
+                f"shape {list(input.shape)} to {list(asked)}",
             )
         found.append(n)
     return (input,), {"size": tuple(found)}
@@ -459,6 +468,11 @@ def narrow(input, dim, start, length):
     dim = dim_of("narrow", dim, input.ndim)
     if not input.ndim:
         return part("narrow", input, dim, ())
+    if hasattr(start, "dtype") and (start.ndim or dtype_of(start).category != "int"):
+        raise ArgumentError(
+            f"narrow: start must be an int, or a 0-d integer tensor, not {dtype_of(start).name} of shape "
+            f"{list(start.shape)}"
+        )
     start, length = (v if isinstance(v, Dim) else int(v) for v in (start, length))
     n = input.shape[dim]
     if start < -n or start > n:

@@ -67,10 +67,12 @@ def bind_unfold(input, dimension, size, step):
     """
     dim = dim_of("unfold", dimension, input.ndim)
     n = input.shape[dim] if input.ndim else 1
-    if not 0 <= size <= n:
-        raise ShapeError(f"unfold: windows of {size} don't fit into dimension {dim} with size {n}")
+    if size < 0:
+        raise ShapeError(f"unfold: size is {size} but must be >= 0")
+    if size > n:
+        raise ShapeError(f"unfold: maximum size for tensor at dimension {dim} is {n} but size is {size}")
     if step <= 0:
-        raise ShapeError(f"unfold: step must be greater than 0, not {step}")
+        raise ShapeError(f"unfold: step is {step} but must be > 0")
     return (input,), {"dimension": dim, "size": int(size), "step": int(step)}
 
 

@@ -4,6 +4,9 @@ Such a part is a view of the tensor, which a graph can't take at a place that is
 is a copy, picked by an index that is an operand.  As long as nobody tells them apart they are the same.  So
 both are recorded, and when the run is over one of them is left: the copy, if neither the tensor nor the part
 was written, and no view of the part left the run; else the view, and the place is guarded.
+
+A part at a place that a tensor tells, x[t], is a view too.  Its place is an operand, so the copy alone is
+recorded, and a run that tells them apart is refused (`refuse_views`).
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import Any
 
 from ...ir.dtypes import int64
 from ...runtime import Tensor, is_grad_enabled, ops
+from ..facts import Refusal
 from ..recorder import Event, Recorder
 from .heap import key_of
 from .numbers import LiftedInt, raw
@@ -46,7 +50,7 @@ def part(observer: Any, x: Tensor, k: Any) -> Tensor | None:
     picks = [_operand(observer, x, items, at, checks) for at in range(len(items))]
     if len(heard) == 1 and type(heard[0]) is Event and heard[0].op.traits.view and view._view is not None:
         lacking = any(pick is None and item is not None for pick, item in zip(picks, items))
-        copy = view if lacking else x[tuple(picks)]
+        copy = view if lacking else ops.FUNCTIONS["getitem"](x, tuple(picks))
         made = tuple(recorder.steps[begin + 1 :])
         same = copy.shape == view.shape and copy._data.tobytes() == view._data.tobytes()
         if same and made and all(type(step) is Event for step in made):
@@ -94,6 +98,59 @@ def _operand(observer: Any, x: Tensor, items: list[Any], at: int, checks: list[t
     checks.append((f"not 0 <= {start.expression} <= {stop.expression} <= {size}", words))
     checks.append((f"{stop.expression} - {start.expression} != {count}", words))
     return ops.arange(count) + start
+
+
+_TOLD = "x[t] is a view where t is a 0-d tensor, and {}; write x[int(t)], or x[t].clone()"
+
+
+def refuse_views(recorder: Recorder, left: Iterable[Tensor]) -> None:
+    """Raise Refusal where a part that a tensor picked is seen to be a view.  left: what the run leaves."""
+    if not recorder.parts:
+        return
+    known = [(x, recorder.known(x)) for x in left]
+    leaving = {recorder.root(number)[0] for _, number in known if number is not None}
+    for part, (root, at) in recorder.parts.items():
+        outdated = _is_outdated(recorder, part, root, at)
+        if part not in leaving:
+            continue
+        whole = [x for x, number in known if number == part]
+        others = [number for _, number in known if number is not None and number != part]
+        views = any(recorder.root(number)[0] == part for number in others)
+        if outdated or views or root in recorder.params or root in leaving:
+            raise Refusal(_TOLD.format("it leaves the call"))
+        for x in whole:  # of what nobody else has: it may as well be a copy
+            x._view = x._storage = None
+
+
+def _is_outdated(recorder: Recorder, part: int, root: int, at: int) -> bool:
+    """Whether a part's tensor is written after the part was picked.  Raises Refusal where it is read then.
+
+    `x[t] += 1` writes the part, and then its tensor with the part, at the same place: both hold the same.
+    """
+    pick, outdated, written = recorder.steps[at], False, False
+    for step in recorder.steps[at + 1 :]:
+        roots = [None if v is None else recorder.root(v)[0] for v in step.inputs]
+        again = type(step) is Event and step.op.name == "index_put" and _puts_back(step, pick, part)
+        if part in roots and (outdated or written) and not (again and written):
+            raise Refusal(_TOLD.format("it is read after a write"))
+        if root in roots and written and not again and not (type(step) is Event and step.op.traits.view):
+            raise Refusal(_TOLD.format("it was written"))
+        for target, _ in step.writes if type(step) is Event else ():
+            if recorder.root(target)[0] == part:
+                written = True
+            elif recorder.root(target)[0] == root and again:
+                written = False
+            elif recorder.root(target)[0] == root:
+                outdated = True
+    if written:
+        raise Refusal(_TOLD.format("it was written"))
+    return outdated
+
+
+def _puts_back(step: Event, pick: Any, part: int) -> bool:
+    """Whether a step writes a part to where it was picked."""
+    same = step.inputs[0] == pick.inputs[0] and step.inputs[1] == part and step.inputs[2:] == pick.inputs[1:]
+    return same and step.attrs["dims"] == pick.attrs["dims"] and not step.attrs["accumulate"]
 
 
 def settle(observer: Any, left: Iterable[Tensor]) -> None:

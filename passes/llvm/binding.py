@@ -274,7 +274,7 @@ def _prepare(kernel: Kernel, array: np.ndarray, buffer: Buffer) -> None:
 
 
 def _trusts_indices(kernel: Kernel) -> bool:
-    reads = [access.index for _, access in kernel.reads() if access.other is None]
+    reads = [access.index for _, access in kernel.reads if access.other is None]
     return any(isinstance(p, Expr) for index in (*reads, *(s.index for s in kernel.stores)) for p in index)
 
 

@@ -109,8 +109,8 @@ class _Framed(Emitter):
             raise KernelError(f"{kernel.name}: {how} does not fit", f"kernel: {kernel}")
         self.how, self.extent = how, extent
         self.starts = (0, 0)
-        self.weight = next((a.buffer for _, a in kernel.reads() if how.lane in kernel.free_axes(a)), None)
-        self.images = [access for _, access in kernel.reads() if access.buffer == how.image]
+        self.weight = next((a.buffer for _, a in kernel.reads if how.lane in kernel.free_axes(a)), None)
+        self.images = [access for _, access in kernel.reads if access.buffer == how.image]
 
     def unit(self, number: str) -> None:
         how, point = self.how, {self.how.lane: ("0", 0)}

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...ir.errors import KernelError
 from ...ir.kernel.form import COMBINE, Axis, Fold, Kernel, Local, Reduce, Stage, Store, identity, names
-from ...ir.kernel.scalar import Const, Expr, Op, Ref, children, ref, walk
+from ...ir.kernel.scalar import Const, Expr, Op, Ref, ref, walk
 from ...ir.kernel.types import kind
 from .ranges import OPEN
 from .results import Results
@@ -290,7 +290,7 @@ class Emitter(Results):
                 if local is not None and local.axes and expr.name not in self.schedule.keep:
                     waiting.append(local.value)
             elif self.varies(stage, expr, axes) or self.kernel.dtype_of(expr) is None:
-                waiting.extend(children(expr))
+                waiting.extend(expr.below)
             else:
                 for point in points:
                     value = self.emit(expr, point)

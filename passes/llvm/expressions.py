@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from ...ir.errors import KernelError
 from ...ir.kernel.expansions import TURNS
 from ...ir.kernel.form import Kernel
-from ...ir.kernel.scalar import Cast, Const, Coordinate, Expr, Op, Read, Ref, cast, op
+from ...ir.kernel.scalar import Cast, Const, Coordinate, Expr, Op, Read, Ref, cast, in_order, op
 from ...ir.kernel.types import bits, is_floating, kind
 from ...ir.kernel.words import VOCABULARY
 from .ranges import Range
@@ -16,6 +16,8 @@ from .schedule import Schedule
 from .target import Target
 from .writer import ELEMENTS, Point, Value, Writer, suffix
 
+LEVELS = 40  # that are emitted by recursion, of six calls each
+EXPANDED = 20  # levels that a word may have that is said in simpler ones
 _INTRINSIC = re.compile(r"@([\w.{}]+)\((.*)\)$")
 
 
@@ -36,6 +38,8 @@ class Expressions(Writer, ABC):
         self._order: dict[Expr, list[str]] = {}
         self._reaches: dict[tuple, Range] = {}
         self._unproved: dict[Read, list[int]] = {}
+        self._landings: dict[Expr, list[Expr]] = {}
+        self._emitting = False
 
     def key(self, expr: Expr, point: Point, wanted: str | None = None) -> tuple:
         """What an emitted value is remembered by."""
@@ -44,7 +48,18 @@ class Expressions(Writer, ABC):
         return expr, wanted, tuple(point[axis] for axis in self._order[expr] if axis in point)
 
     def emit(self, expr: Expr, point: Point, wanted: str | None = None) -> Value:
-        """The value of `expr`; `wanted` types it where it is made of untyped constants alone."""
+        """The value of `expr`; `wanted` types it where it is made of untyped constants alone.
+
+        What lies far below is emitted first: an expression may be taller than Python's stack.
+        """
+        if not self._emitting:
+            self._emitting = True
+            try:
+                for part in self.landings(expr):
+                    self.emit(part, point)
+                return self.emit(expr, point, wanted)
+            finally:
+                self._emitting = False
         dtype = self.kernel.dtype_of(expr) or wanted
         if dtype is None:
             raise KernelError(f"{self.kernel.name}: {expr} has no element type", "write it as f32(...)")
@@ -52,6 +67,20 @@ class Expressions(Writer, ABC):
             return self.constant(expr.value, dtype)
         own = None if self.kernel.dtype_of(expr) else wanted
         return self.memo(self.key(expr, point, own), lambda: self.compute(expr, point, dtype))
+
+    def landings(self, root: Expr) -> list[Expr]:
+        """The parts of an expression that are so far apart that recursion gets from one to the next."""
+        found = self._landings.get(root)
+        if found is None:
+            found = self._landings[root] = []
+            levels: dict[Expr, int] = {}
+            for part in in_order(root):
+                own = EXPANDED if isinstance(part, Op) and VOCABULARY[part.name].expand is not None else 1
+                levels[part] = own + max([levels[e] for e in part.below], default=0)
+                if levels[part] >= LEVELS and self.kernel.dtype_of(part) is not None:
+                    found.append(part)
+                    levels[part] = 0
+        return found
 
     def compute(self, expr: Expr, point: Point, dtype: str) -> Value:
         match expr:

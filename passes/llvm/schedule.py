@@ -165,7 +165,7 @@ def _contiguity(kernel: Kernel, axis: str, target: Target) -> tuple[bool, int, i
     too: a row of 10 takes one masked store, where 16 rows at once took 10 scattered ones.
     """
     stores = [(stage, kernel.buffers[stage.buffer].offset(stage.index)) for stage in kernel.stores]
-    loads = [(s, kernel.buffers[access.buffer].offset(access.index)) for s, access in kernel.reads()]
+    loads = [(s, kernel.buffers[access.buffer].offset(access.index)) for s, access in kernel.reads]
     reached = sum(_points(stage, offset) for stage, offset in loads + stores if offset.coefficient(axis) == 1)
     stored = sum(offset.coefficient(axis) == 1 for _, offset in stores)
     masked = axis in kernel.parallel_names and stored == len(stores) and target.has_masks
@@ -220,7 +220,7 @@ def _transposed_axis(kernel: Kernel, vector: str, lanes: int) -> str | None:
     """A strided read beside a contiguous axis: a square of registers is transposed there."""
     if runs_once(kernel) or any(isinstance(stage, (Reduce, Fold)) for stage in kernel.stages):
         return None
-    for _, access in kernel.reads():
+    for _, access in kernel.reads:
         strides = kernel.buffers[access.buffer].offset(access.index)
         across = [a for a in sorted(kernel.parallel_names) if a != vector and strides.coefficient(a) == 1]
         if can_transpose(kernel, access, vector) and across and _size(kernel, across[0]) % lanes == 0:

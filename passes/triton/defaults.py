@@ -205,7 +205,7 @@ def _across(kernel: Kernel, parallel: tuple[str, ...], blocks: tuple[Tile, ...])
 
 
 def _offsets(kernel: Kernel) -> Iterator[tuple[Stage, Affine]]:
-    for stage, access in kernel.reads():
+    for stage, access in kernel.reads:
         yield stage, kernel.buffers[access.buffer].offset(access.index)
     for store in kernel.stores:
         yield store, kernel.buffers[store.buffer].offset(store.index)
@@ -219,7 +219,7 @@ def _stores_along(kernel: Kernel, axis: str) -> int:
 
 def _transposed_axes(kernel: Kernel, last: str) -> list[str]:
     """Axes along which some read has stride 1 while it strides over `last`."""
-    offsets = [kernel.buffers[access.buffer].offset(access.index) for _, access in kernel.reads()]
+    offsets = [kernel.buffers[access.buffer].offset(access.index) for _, access in kernel.reads]
     return [
         axis
         for offset in offsets

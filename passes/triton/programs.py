@@ -53,7 +53,7 @@ def is_wide(kernel: Kernel, schedule: Schedule) -> bool:
     counts += [count * (tile.size if tile else 1) for _, count, tile in grid_axes(kernel, schedule)]
     counts += [math.prod(count for _, count, _ in grid_axes(kernel, schedule))]
     indices = [e.index for s in kernel.stages for e in walk(*s.exprs) if isinstance(e, Coordinate)]
-    for _, access in kernel.reads():
+    for _, access in kernel.reads:
         indices.append(kernel.buffers[access.buffer].offset(access.index))
     for stage in kernel.stores:
         indices.append(kernel.buffers[stage.buffer].offset(stage.index))

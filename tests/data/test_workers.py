@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import ml_dtypes
@@ -119,12 +120,15 @@ class Everything(Dataset):
         large = np.arange(20_000) + i
         fixed = large + 1
         fixed.flags.writeable = False
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+            read_only, small = lamina.from_numpy(fixed), lamina.from_numpy(fixed[:3])
         return {
             "small": lamina.tensor([i, 2]),
             "large": lamina.from_numpy(large),
             "turned": lamina.from_numpy(large.reshape(200, 100)).T,
-            "read only": lamina.from_numpy(fixed),
-            "read only and small": lamina.from_numpy(fixed[:3]),
+            "read only": read_only,
+            "read only and small": small,
             "bfloat16": lamina.tensor(large % 7, dtype=lamina.bfloat16),
             "empty": lamina.zeros(0, 3),
             "scalar": lamina.tensor(2.5),

@@ -172,6 +172,6 @@ def test_masked_reductions_look_at_what_is_selected():
 
 
 def test_types_are_for_annotations():
-    from lamina import types  # noqa: F401 - as a program may spell it
+    from lamina import types
 
     assert isinstance(2, types._Number) and types.Device is not None

@@ -32,6 +32,7 @@ from lamina.passes import cache
 LEVEL = ["x86-64-v2"]
 MOST = 1 << 26  # bytes that a file may ask for here
 COMPILED = 25  # one of so many authored graphs is compiled, and compared with the interpreter
+LARGEST = 1e6  # of weights that results are compared for
 
 
 def _models() -> list[tuple[Any, tuple]]:
@@ -208,6 +209,11 @@ def _compare(model: loaded.Loaded, path: Path) -> None:
             found = None
     if (wanted is None) != (found is None):
         raise Wrong("one of compiled and interpreted refuses an index")
+    # Sums of numbers near the largest come to inf, -inf or nan by their order, or to what is left of them.
+    floats = [
+        w.astype(np.float64) for w in map(loaded._own, weights) if w.dtype.kind not in "biu"
+    ]  # bfloat16 is of kind V
+    moderate = all(np.abs(w[np.isfinite(w)]).max(initial=0) <= LARGEST for w in floats)
     leaves: list[tuple[int, Any]] = []
 
     def walk(tree: Any, value: Any) -> None:
@@ -225,6 +231,8 @@ def _compare(model: loaded.Loaded, path: Path) -> None:
     for at, value in leaves:
         a, b = np.asarray(loaded._own(value)), np.asarray(wanted[at])
         exact = a.dtype.kind in "biu"
+        if not exact and not moderate and a.shape == b.shape:
+            continue
         a, b = (a, b) if exact else (a.astype(np.float64), b.astype(np.float64))
         scale = max(np.abs(b[np.isfinite(b)]).max(initial=1.0) if not exact else 0, 1)
         if a.shape != b.shape or not (

@@ -38,6 +38,8 @@ REVIEWED = {
         "fork_rng",
     ): "tests/runtime/test_interrupts.py; it changes nothing when it is entered",
     ("facade/backends.py", "flags"): "switches that change nothing computed; set within its try",
+    ("facade/profiler.py", "record_function"): "there is no state",
+    ("facade/profiler.py", "profile"): "there is no state",
     ("facade/amp.py", "autocast"): "tests/runtime/test_interrupts.py; there is no state",
     ("ir/own_files.py", "replacing"): "tests/runtime/test_serialize.py",
     ("runtime/compiler.py", "Compiler"): "entering changes nothing; helpers end with their input",

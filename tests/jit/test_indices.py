@@ -117,3 +117,99 @@ def test_index_of_a_slice_beyond_the_end_is_as_short_as_eager_has_it():
     assert batch(X, 18).shape == (2, 3)
     assert batch(X, 16).tolist() == (X[16:20] * 2).tolist()
     assert batch(X, -3).shape == X[-3:1].shape
+
+
+# ---- places that tensors tell ------------------------------------------------------------------------------
+def a_row_is_counted(x, t):
+    x[t] += 1
+    return x * 1
+
+
+def an_element_is_replaced(x, t):
+    x[t, t % 3] = x[t, t % 3] * 2 + 1
+    return x * 1
+
+
+def a_gradient_is_told_the_place(x, t):
+    w = x.detach().requires_grad_()
+    (w.sin()[t] * w[t]).sum().backward()
+    return w.grad
+
+
+PICKED = {
+    "a row": lambda x, t: x[t] * 2,
+    "an element": lambda x, t: x[t, t % 3] + x[t % 2][1],
+    "a column": lambda x, t: x[:, t % 3].mean() + x[None, ..., t % 2].max(),
+    "a row of a new tensor": lambda x, t: (x * 2)[t],
+    "a row is counted": a_row_is_counted,
+    "an element is replaced": an_element_is_replaced,
+    "a gradient": a_gradient_is_told_the_place,
+}
+
+
+def a_write_shows_in_the_row(x, t):
+    row = x[t]
+    x.add_(1)
+    return row * 1
+
+
+def a_write_shows_in_the_tensor(x, t):
+    x[t].mul_(2)
+    return x.sum()
+
+
+def a_write_shows_through_both(x, t):
+    row = x[t]
+    row += 1
+    return x * 1
+
+
+def a_row_is_filled_with_a_history(x, t):
+    w = x.detach().requires_grad_()
+    y = w * 2
+    y[t] += 1
+    (y * y).sum().backward()
+    return w.grad
+
+
+def a_tensor_and_its_row(x, t):
+    y = x * 2
+    row = y[t]
+    row.add_(0.5)
+    return y
+
+
+SHOWN = (
+    lambda x, t: x[t],
+    lambda x, t: x[t][1:],
+    a_write_shows_in_the_row,
+    a_write_shows_in_the_tensor,
+    a_write_shows_through_both,
+    a_row_is_filled_with_a_history,
+    a_tensor_and_its_row,
+)
+
+
+def made_of_places(wrap, function):
+    x, traced = X.clone(), wrap(function)
+
+    def call(i):
+        found = traced(x, lamina.tensor(i + 1))
+        before = float(found.sum())
+        if found.ndim and not found.requires_grad:
+            found.mul_(0.5)
+        return before + float((x * lamina.arange(60.0).reshape(20, 3)).sum())
+
+    return call, traced
+
+
+@pytest.mark.parametrize("name", PICKED)
+def test_place_of_a_tensor_is_an_operand(name):
+    traced = both_ways(made_of_places, function=PICKED[name])
+    assert traced.counts()["served"] >= 9, traced.explain(detail=True)
+
+
+@pytest.mark.parametrize("function", SHOWN)
+def test_part_at_a_place_of_a_tensor_that_is_seen_to_be_a_view_is_refused(function):
+    traced = both_ways(made_of_places, function=function)
+    assert not traced.counts()["served"] and "x[t] is a view" in traced.explain()

@@ -385,9 +385,10 @@ def test_an_argument_that_can_not_be_written():
 
     f(lamina.zeros(2)), f(lamina.zeros(2))
     data = np.zeros(2, np.float32)
+    x = lamina.from_numpy(data)
     data.flags.writeable = False
     with pytest.raises(RuntimeError, match="read-only"):
-        f(lamina.from_numpy(data))
+        f(x)
 
 
 def test_an_interrupt_leaves_the_tracer_usable():

@@ -1,5 +1,6 @@
 """Code of calls: phases, names, symbols, and agreement with the interpreter at every width."""
 
+import itertools
 import re
 from dataclasses import replace
 
@@ -171,3 +172,17 @@ kernel constant_row(x: f32[3,1]) -> (y: f32[3,33], s: f32[3]) {
     y, s = run_code(kernel, [x], target)
     np.testing.assert_array_equal(y, np.repeat(x, 33, 1))
     np.testing.assert_allclose(s, 33 * np.exp(x[:, 0]), rtol=33 * 2.0**-24)  # one rounding for each addition
+
+
+@pytest.mark.parametrize("target", LEVELS, ids=lambda t: t.name)
+@pytest.mark.parametrize(("word", "dtype"), [("exp", "f32"), ("tanh", "f32"), ("exp", "f64")])
+def test_expressions_taller_than_the_stack_have_code(word, dtype, target):
+    """Each word is some twenty simpler ones, inside of one another: 500 levels of several calls each."""
+    values = ["x[i]", *(f"${n}" for n in range(24))]
+    lines = [f"  {b} = ({word}({a}) * {dtype}(0.3))" for a, b in itertools.pairwise(values)]
+    head = [f"kernel k(x: {dtype}[21]) -> (y: {dtype}[21]) {{", "  parallel i:21"]
+    kernel = verify(parse("\n".join([*head, *lines, f"  y[i] = {values[-1]}", "}"])))
+    x = np.linspace(-1, 1, 21).astype(dtype.replace("f", "float"))
+    (got,) = run_code(kernel, [x], target)
+    (want,) = interpret(kernel, x)
+    close(got, want, (word, target.name))

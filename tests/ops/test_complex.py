@@ -66,6 +66,8 @@ def test_record(name):
     op = REGISTRY[name]
     run = eager(op)
     for number, sample in enumerate(op.samples()):
+        if sample.kwargs.get("reduce") in ("amax", "amin"):
+            continue  # complex numbers have no order
         generator = np.random.default_rng(number)
         wide, more = arguments(op, sample, generator, dtypes.complex128)
         found = flat(run(*wide, **more))

@@ -13,7 +13,7 @@ from image_programs import Builder, check, random_images
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import parse
 from lamina.ir.kernel.form import Fold, Kernel, Local, Rewrite, Stage
-from lamina.ir.kernel.scalar import Cast, Expr, Op, Read, children, in_order, ref
+from lamina.ir.kernel.scalar import Cast, Expr, Op, Read, in_order, ref
 from lamina.ir.kernel.verify import verify as verify_kernel
 from lamina.passes import pack_matmuls as module
 from lamina.passes.assign_layouts import assign_layouts
@@ -71,7 +71,7 @@ def _named(kernel: Kernel, rng: random.Random) -> Kernel:
 def _before(kernel: Kernel, value: Expr) -> list[Expr]:
     """The parts of a value that are one number for each parallel point, but for those of an index."""
     parts = in_order(value)
-    indices = {e for part in parts if isinstance(part, Read) for e in in_order(*children(part))}
+    indices = {e for part in parts if isinstance(part, Read) for e in in_order(*part.below)}
     return [
         e
         for e in parts

@@ -1,6 +1,7 @@
 """Puts Lamina in torch's place for PyTorch's own test files, and under its testing modules.
 
-A test file gets `lamina.install_as_torch()` and nothing more.  The modules that it takes its tools from
+A test file gets `lamina.install_as_torch()` and nothing more, but that what it imports and Lamina has not is
+`Absent`, so that the file loads.  The modules that it takes its tools from
 (`torch.testing`: TestCase, dtypes, ops, make_tensor, the operator database) are the installed PyTorch's own
 source, run once more over a `torch` that is Lamina wherever Lamina has the name.  What it has not, they get
 from PyTorch only where that is machinery (switches, versions, `_C`'s flags) or a constant (a dtype, which a
@@ -9,6 +10,7 @@ test then asks for in vain): anything that could compute is `Absent`, and raises
 
 from __future__ import annotations
 
+import ast
 import builtins
 import contextlib
 import importlib
@@ -90,6 +92,12 @@ class _TensorKind(type):
 
     tensor: type
 
+    def __new__(mcs, name: str, bases: tuple, namespace: dict[str, Any]) -> Any:
+        if any(isinstance(base, _TensorKind) for base in bases):  # a class of the testing modules
+            bases = tuple(b.tensor if isinstance(b, _TensorKind) else b for b in bases)
+            return type(bases[0])(name, bases, namespace)
+        return super().__new__(mcs, name, bases, namespace)
+
     def __instancecheck__(cls, x: object) -> bool:
         return isinstance(x, cls.tensor)
 
@@ -132,6 +140,8 @@ class Mixed(ModuleType):
             return world.tensor_kind
         if path == "torch.dtype":
             return world.dtype_kind
+        if path == "torch._disable_dynamo":  # there is none
+            return lambda fn=None, recursive=True: fn
         if path in ("torch.finfo", "torch.iinfo"):  # of PyTorch's dtypes too: they stand in tables
             ours, its = getattr(world.root, name), getattr(world.theirs("torch"), name)
             return lambda dtype=None: (its if isinstance(dtype, world.dtype) else ours)(dtype)
@@ -291,7 +301,8 @@ class World:
     ) -> ModuleType:
         """As `import` has it everywhere else: in PyTorch's own functions it gives PyTorch's modules."""
         # by its file: some of PyTorch's modules put an object in their place into the table
-        if not globals or not str(globals.get("__file__", "")).startswith(f"{self._place}/"):
+        theirs = globals and str(globals.get("__file__", "")).startswith(f"{self._place}/")
+        if not theirs or globals.get("__builtins__") is self._builtins:
             return _import(name, globals, locals, fromlist, level)
         if level == 0 and name.partition(".")[0] != "torch":
             return _import(name, globals, locals, fromlist, level)
@@ -320,6 +331,28 @@ class _Finder:
 
     def exec_module(self, module: ModuleType) -> None:
         pass
+
+
+def name_absent(file: Path) -> None:
+    """Let a test file import what Lamina has not: what stands at its top, as functions raise when called."""
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names = [(node.module, alias.name) for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [(alias.name, "") for alias in node.names]
+        else:
+            continue
+        for module, name in names:
+            if module.partition(".")[0] != "torch" or within(module, ("torch.testing",)):
+                continue
+            try:
+                held = importlib.import_module(module)
+            except ModuleNotFoundError:
+                held = sys.modules[module] = ModuleType(module)
+                parent, _, leaf = module.rpartition(".")
+                setattr(importlib.import_module(parent), leaf, held)
+            if name and name != "*" and not hasattr(held, name):
+                setattr(held, name, Absent(f"{module}.{name}"))
 
 
 def _no(module: ModuleType, name: str) -> Any:

@@ -54,9 +54,10 @@ def loaded(path: Path, on: str) -> dict[str, unittest.TestCase]:
     sys.argv = [str(path)]
     os.environ["PYTORCH_PRINT_REPRO_ON_FAILURE"] = "0"
     if on == "lamina":
-        from pytorch_substitute import substitute
+        from pytorch_substitute import name_absent, substitute
 
         substitute()
+        name_absent(path)
     else:
         importlib.import_module("torch._dynamo")  # takes long, and the first test would ask for it
     _give_back_names()

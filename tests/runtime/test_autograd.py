@@ -10,7 +10,7 @@ import pytest
 import lamina
 from lamina import Tensor
 from lamina.ir.errors import ArgumentError, GradError, ShapeError
-from lamina.runtime import grad, ops
+from lamina.runtime import grad, kernels, ops
 
 
 def leaf(*values: float, dtype=None) -> Tensor:
@@ -175,7 +175,7 @@ def test_backward_from_a_tensor_without_history_is_refused():
 
 
 def test_only_floats_require_gradients():
-    with pytest.raises(GradError, match="only floating"):
+    with pytest.raises(GradError, match="only Tensors of floating point"):
         lamina.tensor([1, 2], requires_grad=True)
 
 
@@ -358,7 +358,9 @@ def test_a_custom_function_with_the_wrong_number_of_gradients():
         def backward(ctx, g):
             return g
 
-    with pytest.raises(GradError, match="returned 1 gradients for forward's 2 arguments"):
+    with pytest.raises(
+        GradError, match="incorrect number of gradients .expected 2, got 1.: one for each argument"
+    ):
         Wrong.apply(leaf(1.0), leaf(2.0)).backward()
 
 
@@ -437,9 +439,12 @@ def small_step(x: Tensor, w: Tensor) -> None:
     w.grad = None
 
 
-def test_nothing_leaks_over_many_steps_with_the_collector_off():
+def test_nothing_leaks_over_many_steps_with_the_collector_off(monkeypatch):
+    for name in ("CALLS", "LOOK", "COMPILE"):  # making code leaves cycles, of no more than a few kernels
+        monkeypatch.setattr(kernels, name, 2)
     x, w = lamina.ones(3, 4), lamina.ones(4, 5, requires_grad=True)
-    small_step(x, w)
+    for _ in range(20):
+        small_step(x, w)
     gc.collect()
     gc.disable()
     try:

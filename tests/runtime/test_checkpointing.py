@@ -4,7 +4,12 @@ import pytest
 
 import lamina
 from lamina import nn
-from lamina.utils.checkpoint import checkpoint, checkpoint_sequential
+from lamina.utils.checkpoint import (
+    CheckpointError,
+    checkpoint,
+    checkpoint_sequential,
+    set_checkpoint_early_stop,
+)
 
 
 def gradients(call, **more):
@@ -29,11 +34,14 @@ def test_gradients_and_random_numbers_are_those_of_a_plain_call(reentrant):
     plain = gradients(lambda net, x: net(x))
     assert gradients(lambda net, x: checkpoint(net, x, use_reentrant=reentrant)) == plain
     assert gradients(lambda net, x: checkpoint_sequential(net, 2, x, use_reentrant=reentrant)) == plain
-    assert gradients(lambda net, x: checkpoint_sequential(list(net), 1, x)) == plain
-    assert gradients(lambda net, x: checkpoint(lambda x: net(x), x, preserve_rng_state=False))[1] != plain[1]
+    assert gradients(lambda net, x: checkpoint_sequential(list(net), 1, x, use_reentrant=reentrant)) == plain
+    drawn_anew = gradients(lambda net, x: checkpoint(
+        lambda x: net(x), x, preserve_rng_state=False, use_reentrant=reentrant))  # fmt: skip
+    assert drawn_anew[1] != plain[1]
 
 
-def test_nothing_of_the_forward_is_kept_and_it_runs_again_once():
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_nothing_of_the_forward_is_kept_and_it_runs_again_once(reentrant):
     runs = []
 
     def part(pair, *, scale):
@@ -41,7 +49,13 @@ def test_nothing_of_the_forward_is_kept_and_it_runs_again_once():
         return {"y": pair[0].exp() * scale, "n": pair[0].shape, "z": [pair[1] * 2]}
 
     x, w = lamina.ones(3, requires_grad=True), lamina.tensor(2.0, requires_grad=True)
-    out = checkpoint(part, (x, lamina.ones(2)), scale=w)
+
+    def call(part, pair):
+        if reentrant:  # which takes no keyword arguments
+            return checkpoint(lambda pair: part(pair, scale=w), pair, use_reentrant=True)
+        return checkpoint(part, pair, scale=w, use_reentrant=False)
+
+    out = call(part, (x, lamina.ones(2)))
     assert runs == [True] and out["n"] == (3,) and not out["z"][0].requires_grad
     found = lamina.autograd.grad(out["y"].sum(), (x, w))
     assert runs == [True, True]
@@ -49,7 +63,7 @@ def test_nothing_of_the_forward_is_kept_and_it_runs_again_once():
         8.154845
     )
     with lamina.no_grad():
-        assert not checkpoint(part, (x, x), scale=w)["y"].requires_grad
+        assert not call(part, (x, x))["y"].requires_grad
     assert len(runs) == 3
 
 
@@ -87,13 +101,57 @@ def test_refusals_of_checkpoints():
     with pytest.raises(ValueError, match="2 functions can't be cut into 3 segments"):
         checkpoint_sequential([lamina.sin, lamina.cos], 3, x)
     with pytest.raises(RuntimeError, match="a gradient of its gradient is not supported"):
-        checkpoint(lamina.sin, x).sum().backward(create_graph=True)
+        checkpoint(lamina.sin, x, use_reentrant=True).sum().backward(create_graph=True)
     sizes = iter([3, 2])
-    out = checkpoint(lambda x: x[: next(sizes)] * 2, x)
+    out = checkpoint(lambda x: x[: next(sizes)] * 2, x, use_reentrant=True)
     with pytest.raises(RuntimeError, match=r"gave other outputs.*\n.*f32\[3\]\n.*f32\[2\]"):
         out.sum().backward()
     with pytest.warns(UserWarning, match="None of the inputs"):
         checkpoint(lamina.sin, lamina.ones(2), use_reentrant=True)
+
+
+def test_what_differs_the_second_time_is_told():
+    def changing(*functions):
+        left = list(functions)
+        x = lamina.ones(3, requires_grad=True)
+        return checkpoint(lambda x: left.pop(0)(x), x, use_reentrant=False, debug=True).sum().backward
+
+    with pytest.raises(CheckpointError, match=r"different number of tensors.*\n  first: 2\n  again: 1"):
+        changing(lambda x: x.sin().exp(), lambda x: x.sin())()
+    with pytest.raises(
+        CheckpointError, match=r"different metadata.*\n  tensor 1: f32\[3\], then f32\[2\](.|\n)*debug"
+    ):
+        changing(lambda x: x.sin().sin(), lambda x: x.sin()[:2].sin())()
+    changing(lambda x: x.sin(), lambda x: x.sin().exp())()  # it stops before
+    with (
+        set_checkpoint_early_stop(False),
+        pytest.raises(CheckpointError, match="trying to save more tensors"),
+    ):
+        changing(lambda x: x.sin(), lambda x: x.sin().exp())()
+    x = lamina.ones(3, requires_grad=True) * 1
+    y = checkpoint(lamina.sin, x, use_reentrant=False)
+    x.add_(1)
+    with pytest.raises(lamina.InplaceError, match="an argument was changed in place"):
+        y.sum().backward()
+    with pytest.warns(UserWarning, match="use_reentrant parameter should be passed explicitly"):
+        checkpoint(lamina.sin, x)
+
+
+def test_gradients_of_every_order_go_through_checkpoints_in_checkpoints():
+    def part(x):
+        (g,) = lamina.autograd.grad((x.sin() * x).sum(), x, create_graph=True)
+        return g.exp()
+
+    def within(f):
+        return lambda x: checkpoint(f, x, use_reentrant=False)
+
+    found = []
+    for f in (part, within(part), within(within(part))):
+        x = lamina.tensor([0.5, 1.5], requires_grad=True)
+        (g,) = lamina.autograd.grad(f(x).sum(), x, create_graph=True)
+        (h,) = lamina.autograd.grad(g.sum(), x)
+        found.append((g.tolist(), h.tolist()))
+    assert found[0] == found[1] == found[2]
 
 
 def test_a_traced_step_with_a_checkpoint_is_served():

@@ -4,7 +4,7 @@ import pytest
 
 import lamina
 from lamina.autograd import functional as A
-from lamina.ir.errors import GradError, ShapeError
+from lamina.ir.errors import ArgumentError, GradError, ShapeError
 
 W = lamina.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
 
@@ -45,13 +45,15 @@ def test_under_create_graph_it_goes_on():
 def test_what_does_not_depend_is_zero_or_refused():
     x = lamina.ones(2)
     assert A.jacobian(lambda x: lamina.ones(3), x).tolist() == [[0, 0]] * 3
-    with pytest.raises(GradError, match="do not depend on input 0"):
+    with pytest.raises(GradError, match="Output 0 of the user-provided function does not require"):
         A.jacobian(lambda x: lamina.ones(3), x, strict=True)
-    with pytest.raises(GradError, match="must return one number"):
+    with pytest.raises(GradError, match="should contain a single element"):
         A.hessian(lambda x: x * 2, x)
-    with pytest.raises(GradError, match="v may be left out for one number only"):
+    with pytest.raises(GradError, match="v can only be None if the user-provided function returns"):
         A.vjp(lambda x: x * 2, x)
-    with pytest.raises(ShapeError, match=r"v must have the shapes \[\[2\]\], not \[\[3\]\]"):
+    with pytest.raises(ShapeError, match=r"v has invalid size: should be torch.Size\(\[2\]\), not \[3\]"):
         A.jvp(lambda x: x * 2, x, lamina.ones(3))
-    with pytest.raises(GradError, match="outputs must be tensors, and number 0 is of class float"):
+    with pytest.raises(
+        ArgumentError, match=r"outputs of the user-provided function given to jacobian must be .*\n.*float"
+    ):
         A.jacobian(lambda x: 1.0, x)

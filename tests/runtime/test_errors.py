@@ -105,11 +105,13 @@ TEXTS = {
     ),
     "x[index] = value": (
         lambda: x.__setitem__(0, lamina.ones(4)),
-        "x[index] = value: a value of shape [4] does not broadcast to what the index selects, [3]",
+        "x[index] = value: shape mismatch: a value of shape [4] cannot be broadcast to what the index "
+        "selects, [3]",
     ),
     "x[mask] = value": (
         lambda: x.__setitem__(x > 0, lamina.ones(4)),
-        "x[index] = value: a value of shape [4] does not broadcast to what the index selects, [6]",
+        "x[index] = value: shape mismatch: a value of shape [4] cannot be broadcast to what the index "
+        "selects, [6]",
     ),
     "to: a dtype's name": (
         lambda: x.to("float64"),
@@ -128,7 +130,7 @@ TEXTS = {
     ),
     "clamp_min_ into integers": (
         lambda: lamina.arange(3).clamp_min_(0.5),
-        """clamp_min_: a result of lamina.float32 can't be written into lamina.int64
+        """clamp_min_: a result of lamina.float32 can't be cast to lamina.int64, the dtype written
   written: i64[3]
   write y = clamp_min(…) to get a new tensor""",
     ),

@@ -38,7 +38,7 @@ REFUSALS = [
      ArgumentError, TypeError, "only an integer tensor of one element"),
     (lambda: len(lamina.tensor(1.0)), ArgumentError, TypeError, r"len\(\) of a 0-d tensor"),
     (lambda: list(lamina.tensor(1.0)), ArgumentError, TypeError, "a 0-d tensor can't be iterated over"),
-    (lambda: lamina.tensor(1.0)[0], DimError, IndexError, "an index into a 0-d tensor"),
+    (lambda: lamina.tensor(1.0)[0], DimError, IndexError, "invalid index of a 0-dim tensor"),
     (lambda: "a" in lamina.ones(2), ArgumentError, TypeError, "`in` looks for a tensor or a number, not str"),
     (lambda: lamina.tensor([[1], [1, 2]]),
      ArgumentValueError, ValueError, "the rows of the nested sequence differ"),
@@ -128,8 +128,10 @@ def test_a_shape_is_a_tuple_with_a_name():
 
 def test_transposes():
     x = lamina.arange(6).view(1, 2, 3)
-    assert x.T.shape == (3, 2, 1) and x.mT.shape == (1, 3, 2) and x.mH.shape == (1, 3, 2)
-    assert x[0].H.tolist() == [[0, 3], [1, 4], [2, 5]] and lamina.ones(3).T.shape == (3,)
+    with pytest.warns(UserWarning, match="other than 2"):
+        assert x.T.shape == (3, 2, 1)
+    assert x.mT.shape == (1, 3, 2) and x.mH.shape == (1, 3, 2)
+    assert x[0].H.tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
 # ---- from what ---------------------------------------------------------------------------------------------
@@ -143,6 +145,7 @@ def test_transposes():
     ([np.arange(2.0)], lamina.float64, [[0.0, 1.0]]), (np.zeros(0, np.int16), lamina.int16, []),
     (-(2**63), lamina.int64, -(2**63)),
 ])  # fmt: skip
+@pytest.mark.filterwarnings("ignore:Creating a tensor from a list of numpy.ndarrays")
 def test_what_a_tensor_is_made_of_decides_its_dtype(data, dtype, told):
     made = lamina.tensor(data)
     assert made.dtype is dtype and made.tolist() == told
@@ -360,7 +363,8 @@ def test_tensors_take_attributes_that_copies_have():
 def test_arrays_and_read_only_memory():
     array = np.arange(3.0)
     array.flags.writeable = False
-    x = lamina.from_numpy(array)
+    with pytest.warns(UserWarning, match="not writable"):
+        x = lamina.from_numpy(array)
     assert (x * 2).tolist() == [0.0, 2.0, 4.0]
     with pytest.raises(LaminaError, match="its memory is read-only"):
         x.add_(1.0)

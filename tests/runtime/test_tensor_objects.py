@@ -34,15 +34,14 @@ def test_results_have_the_class_and_plain_tensors_stay_plain():
 
 
 def test_classes_with_a_dispatcher_are_refused():
-    class Wrapper(lamina.Tensor):
+    class Wrapper(lamina.Tensor):  # may stand: nobody asks it for anything yet
         @classmethod
         def __torch_dispatch__(cls, *args):
             pass
 
-    x = lamina.ones(2)
-    for make in (Wrapper, lambda x: x.as_subclass(Wrapper), lambda x: x._make_subclass(Wrapper, x)):
-        with pytest.raises(lamina.ArgumentError, match="__torch_dispatch__"):
-            make(x)
+    for make in (Wrapper, lamina.ones(2).as_subclass, Wrapper._make_subclass):
+        with pytest.raises(lamina.ArgumentError, match="__torch_dispatch__: only tensors without memory"):
+            make(*{Wrapper: (2,), Wrapper._make_subclass: (Wrapper, lamina.ones(2))}.get(make, (Wrapper,)))
 
 
 def test_a_duck_array_is_met_by_the_function_that_was_called():

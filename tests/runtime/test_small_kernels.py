@@ -1,0 +1,165 @@
+"""Small arrays in native code: ops change over when they come often, and nothing else changes."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import lamina
+import lamina.nn.functional as F
+from lamina.ir.errors import LaminaError
+from lamina.ir.op import REGISTRY
+from lamina.runtime import kernels
+from lamina.runtime.native import Executable
+from lamina.runtime.plan import Plan
+
+TIMES = 6  # calls, of which the last are native
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    """Small ops are compiled at their fourth call."""
+    if kernels.WHEN != kernels.EARNED:
+        pytest.skip("LAMINA_NATIVE leaves small arrays to NumPy")
+    for name, value in {"CALLS": 2, "LOOK": 1, "COMPILE": 1}.items():
+        monkeypatch.setattr(kernels, name, value)
+    kernels._known.clear()
+    yield
+    kernels._known.clear()
+
+
+@pytest.fixture
+def entered(monkeypatch):
+    """How often native code was made directly callable."""
+    made = []
+    direct = Executable.direct
+
+    def counting(self, *args):
+        found = direct(self, *args)
+        made.append(found)
+        return found
+
+    monkeypatch.setattr(Executable, "direct", counting)
+    return made
+
+
+def draw(*shape):
+    return lamina.randn(*shape, generator=lamina.Generator().manual_seed(7))
+
+
+CALLS = {
+    "softmax": lambda x: F.softmax(x, -1),
+    "log_softmax": lambda x: F.log_softmax(x, 0),
+    "layer_norm": lambda x: F.layer_norm(x, x.shape[-1:], x[0], None),
+    "gelu": F.gelu,
+    "var": lambda x: x.var(1),
+    "logsumexp": lambda x: x.logsumexp(1),
+    "sigmoid": lambda x: x.sigmoid() * 2,
+    "linear": lambda x: F.linear(x, x, x[:, 0].clone()),
+    "gather": lambda x: x.gather(1, lamina.tensor([[1], [0]])),
+    "max": lambda x: x.max(1).values,
+    "cross_entropy": lambda x: F.cross_entropy(x, lamina.tensor([0, 2, 1, 0, 2])),
+    "where": lambda x: lamina.where(x > 0, x * x, x.exp()),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("shape", [(5, 3), (5, 33)])
+def test_results_and_gradients_stay_what_they_were(name, shape, entered):
+    x = draw(*shape).requires_grad_()
+    seen = []
+    for _ in range(TIMES):
+        y = CALLS[name](x)
+        (g,) = lamina.autograd.grad(y.sin().sum(), x, create_graph=True)
+        (h,) = lamina.autograd.grad((g * g).sum(), x)
+        seen.append([y.detach().numpy(), g.detach().numpy(), h.numpy()])
+    assert any(found is not None for found in entered)
+    for first, last in zip(seen[0], seen[-1], strict=True):
+        assert first.dtype == last.dtype
+        # both round some 64 times on the way to numbers no larger than these
+        np.testing.assert_allclose(last, first, 0, 64 * 1.2e-7 * max(1, np.abs(first).max()))
+
+
+def test_gradients_of_a_chain_are_native_and_right(entered):
+    """The middle of a chain takes the short way through backward, where cotangents are plain arrays."""
+    x = draw(6, 9).requires_grad_()
+    found = []
+    for _ in range(2 * TIMES):
+        x.grad = None
+        F.gelu(F.layer_norm(F.softmax(x, -1), (9,))).var(1).sum().backward()
+        found.append(x.grad.numpy())
+    backward = [f for f in entered if f is not None and f.__name__ == "all_of"]
+    assert len(backward) >= 3
+    np.testing.assert_allclose(found[-1], found[0], 0, 256 * 1.2e-7 * np.abs(found[0]).max())
+
+
+def test_an_index_out_of_range_is_the_same_error():
+    x, wrong = draw(3, 4), lamina.tensor([[7]])
+    said = set()
+    for _ in range(TIMES):
+        assert x.gather(1, lamina.tensor([[2]])).shape == (1, 1)
+        with pytest.raises(LaminaError) as error:
+            x.gather(1, wrong)
+        said.add(str(error.value))
+    assert len(said) == 1
+
+
+def test_other_layouts_are_looked_at():
+    x = draw(8, 8)
+    wanted = F.softmax(x.T.clone(), 1).numpy()
+    for _ in range(TIMES):
+        F.softmax(x, 1)
+        for other in (x.T, x.T.clone()):
+            np.testing.assert_allclose(F.softmax(other, 1).numpy(), wanted, 1e-6)
+    broadcast = x[:1].expand(8, 8)
+    np.testing.assert_allclose(F.softmax(broadcast, 1)[5].numpy(), F.softmax(x, 1)[0].numpy(), 1e-6)
+
+
+def test_in_place_ops_go_on_writing():
+    x, y = draw(4, 4), draw(4, 4)
+    wanted = x.numpy() + 0.5 * y.numpy() * y.numpy()
+    for _ in range(TIMES):
+        z = x.clone()
+        base = z.view(16)
+        z.addcmul_(y, y, value=0.5)
+        np.testing.assert_allclose(base.numpy(), wanted.ravel(), 1e-6)
+
+
+def test_halves_and_integers():
+    for dtype in (lamina.float16, lamina.bfloat16, lamina.float64):
+        x = draw(4, 5).to(dtype)
+        seen = [F.gelu(x) for _ in range(TIMES)]
+        assert all(s.dtype is dtype for s in seen)
+        assert lamina.allclose(seen[0].double(), seen[-1].double(), 0, float(lamina.finfo(dtype).eps) * 4)
+    n = lamina.arange(12).view(3, 4)
+    for _ in range(TIMES):
+        assert n.remainder(5).tolist() == [[0, 1, 2, 3], [4, 0, 1, 2], [3, 4, 0, 1]]
+
+
+def test_what_is_not_called_often_makes_no_code(monkeypatch, entered):
+    monkeypatch.setattr(kernels, "CALLS", 1000)
+    for n in range(102, 112):  # no other test's shapes
+        for _ in range(20):
+            F.softmax(lamina.ones(n, 3), 1)
+    assert not entered
+
+
+def test_plans_leave_no_cycles_behind():
+    op, x = REGISTRY["softmax"], draw(7, 7)
+    attrs = op.bind(x, 1)[1]
+    for calls in (1, TIMES):  # counted, and native
+        plan = Plan(op, (x._meta,), attrs)
+        plan.plan_gradients()
+        for _ in range(calls):
+            y = plan.kernel(x._data)
+            if plan.raw_vjp is not None:  # not from the first
+                plan.raw_vjp((y,), (y,), attrs, (True,))
+        assert (type(plan.raw_vjp) is kernels.SmallGradients) is (calls > 1)
+        gone = weakref.ref(plan)
+        gc.disable()
+        try:
+            del plan
+            assert gone() is None
+        finally:
+            gc.enable()
