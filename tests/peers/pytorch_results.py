@@ -34,7 +34,8 @@ long" was on a busy machine.  What is no fault:
 - `unique(dim=…)` with NaN: PyTorch's order there follows from no rule.
 - Gradients that PyTorch refuses and that are right here: writes into one of several views of a tensor, or
   into a view made under `no_grad` or `inference_mode`, histories that save what was made under
-  `inference_mode`, `grad` through a re-entrant checkpoint, a backward outside of `allow_mutation_on_saved_tensors`.
+  `inference_mode`, `grad` through a re-entrant checkpoint, a backward outside of
+  `allow_mutation_on_saved_tensors`.
 - Of autograd's inside there are no profiler, view functions, dispatch modes, selective checkpoints, nor
   `torch._C`'s looks at the engine's plan.
 - complex32, quantised and `torch.ops` names are not offered.
