@@ -178,7 +178,7 @@ def _check_view(x: Tensor, name: str) -> None:
     base = root(x)
     if x._node is None and base._node is not None and x._meta.dtype.inexact:
         raise InplaceError(
-            f"{name}: A view was created in no_grad mode and is being modified inplace with grad mode enabled",
+            f"{name}: A view was created in no_grad mode and is being modified inplace with gradients on",
             "its base has a history, which would miss the write",
             f"view: {x._meta}",
             f"base: {describe(base)}",
