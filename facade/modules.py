@@ -11,7 +11,6 @@ from ..runtime import function, modes
 from . import (
     _C,
     amp,
-    annotations,
     backends,
     compiler,
     cpu,
@@ -32,6 +31,7 @@ from . import (
     utils,
     windows,
 )
+from . import annotations as _types  # PyTorch's `types`; a name of its own, as __future__ has that one here
 
 ROOT = __package__.rpartition(".")[0]  # lamina
 
@@ -90,7 +90,7 @@ MODULES: dict[str, ModuleType] = {
     "sparse": sparse,
     "signal.windows": windows,
     "special": special,
-    "types": annotations,
+    "types": _types,
     "utils": utils,
     "utils._pytree": utils._pytree,
     "utils.checkpoint": utils.checkpoint,

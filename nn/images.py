@@ -245,7 +245,10 @@ def _inside(x: Tensor, size: int, padding_mode: str, align: bool) -> Tensor:
     """Places moved inside as `padding_mode` says."""
     if padding_mode == "reflection":
         x = _reflected(x, 0.0, size - 1.0) if align else _reflected(x, -0.5, size - 0.5)
-    return x if padding_mode == "zeros" else x.clamp(0, size - 1)
+    if padding_mode == "zeros":
+        return x
+    x = x.clamp(0, size - 1)
+    return ops.where(x == x, x, 0.0)  # NaN is at the first element, as in PyTorch
 
 
 def grid_sample(
@@ -293,9 +296,10 @@ def grid_sample(
             taps = [(base, 1.0 - (at - base)), (base + 1.0, at - base)]
         found = []
         for index, weight in taps:
-            inside = ((index >= 0) & (index <= size - 1)).to(input.dtype)
+            within = (index >= 0) & (index <= size - 1)  # nothing is: NaN
+            inside = within.to(input.dtype)
             weight = inside if weight is None else weight * inside
-            place = index.clamp(0, size - 1).long()
+            place = ops.where(within, index, 0.0).long()
             for before, so_far in corners:
                 found.append((
                     place if before is None else before * size + place,

@@ -58,3 +58,15 @@ def test_gradients_and_refusals():
             NotImplementedError if library is torch else lamina.DTypeError, match="not implemented"
         ):
             library.nn.functional.interpolate(x.to(library.int16), (2, 2), mode="bilinear")
+
+
+@pytest.mark.parametrize("padding_mode", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_places_that_are_no_numbers(mode, padding_mode):
+    places = [[[[np.nan, 0.0], [np.inf, 0.2], [0.1, -np.inf], [0.5, 0.25]]]]
+    found = []
+    for library in (lamina, torch):
+        image = library.arange(6.0).reshape(1, 1, 2, 3)
+        settings = {"mode": mode, "padding_mode": padding_mode, "align_corners": False}
+        found.append(library.nn.functional.grid_sample(image, library.tensor(places), **settings).numpy())
+    np.testing.assert_allclose(*found, rtol=1e-6)
