@@ -42,7 +42,7 @@ REASONS = (
         "sparse tensors of blocks, and prototypes: COO, CSR and CSC are built",
     ),
     (
-        r"(masked_tensor|as_masked_tensor|is_masked_tensor|MaskedTensor)",
+        r"(.*\.)?(masked_tensor|as_masked_tensor|is_masked_tensor|MaskedTensor)",
         "prototypes: pass mask= to the reductions",
     ),
     (
