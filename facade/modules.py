@@ -11,7 +11,6 @@ from ..runtime import function, modes
 from . import (
     _C,
     amp,
-    annotations,
     backends,
     compiler,
     cpu,
@@ -29,6 +28,7 @@ from . import (
     sparse,
     special,
     swa_utils,
+    type_names,
     utils,
     windows,
 )
@@ -90,7 +90,7 @@ MODULES: dict[str, ModuleType] = {
     "sparse": sparse,
     "signal.windows": windows,
     "special": special,
-    "types": annotations,
+    "types": type_names,
     "utils": utils,
     "utils._pytree": utils._pytree,
     "utils.checkpoint": utils.checkpoint,
