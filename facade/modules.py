@@ -28,10 +28,10 @@ from . import (
     sparse,
     special,
     swa_utils,
+    type_names,
     utils,
     windows,
 )
-from . import annotations as _types  # PyTorch's `types`; a name of its own, as __future__ has that one here
 
 ROOT = __package__.rpartition(".")[0]  # lamina
 
@@ -90,7 +90,7 @@ MODULES: dict[str, ModuleType] = {
     "sparse": sparse,
     "signal.windows": windows,
     "special": special,
-    "types": _types,
+    "types": type_names,
     "utils": utils,
     "utils._pytree": utils._pytree,
     "utils.checkpoint": utils.checkpoint,

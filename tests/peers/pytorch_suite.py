@@ -350,10 +350,12 @@ def main() -> None:
         if options.again:
             wanted = {name for name in wanted if before.get(name, [""])[0] != PASSED}
         if wanted and not options.kept:
-            before[RUN] = run_of()
+            earlier = dict(before)
             try:
                 outcomes(path, "lamina", options.seconds, wanted, before)
             finally:  # of a run that is interrupted, what it came to; `--again` goes on with the others
+                if before != earlier:
+                    before[RUN] = run_of()
                 last.write_text(json.dumps(before, indent=0))
         rows.append(report(file, theirs, before, options.groups))
         print("| " + " | ".join(rows[-1][0]) + " |", *rows[-1][1], "", sep="\n", flush=True)
