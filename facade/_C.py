@@ -8,6 +8,7 @@ from weakref import ref
 
 from ..ir.errors import GradError
 from ..runtime import Tensor, modes
+from ..runtime.backward_graph import Node
 from ..runtime.function import Function
 from ..runtime.graph import Leaf
 from ..runtime.modes import is_grad_enabled
@@ -59,6 +60,10 @@ class DelayedError:
             raise GradError(self.msg)
 
         return _Identity.apply(rule, *inputs)
+
+
+for _kind in (UndefinedGrad, DelayedError):  # PyTorch's are nodes themselves
+    Node.register(_kind)
 
 
 def _hooks_are_open() -> bool:

@@ -324,7 +324,8 @@ def _seed(output: Tensor, gradient: Any) -> Any:
         )
     if gradient._meta.dtype.is_complex is not output._meta.dtype.is_complex:
         raise DTypeError(
-            "the gradient of a complex output is complex, that of a real one real",
+            "the gradient of a complex output is complex, that of a real one real: they are required to have "
+            "the same dtype",
             f"output: {output._meta}",
             f"gradient: {gradient._meta}",
         )
@@ -541,6 +542,14 @@ def _batched_grad(outputs, inputs, gradients, retain, create, allow_unused, mate
             f"grad(is_grads_batched=True): {len(outputs)} outputs need as many batches of gradients",
             "pass them as grad_outputs",
         )
+    for y, g in zip(outputs, given, strict=True):
+        if isinstance(g, Tensor) and isinstance(y, Tensor) and g._meta.shape[1:] != y._meta.shape:
+            raise ShapeError(
+                "grad: If `is_grads_batched=True`, we interpret the first dimension of each grad_output as "
+                "the batch dimension, and the others are those of the output",
+                f"output: {y._meta}",
+                f"gradients: {g._meta}",
+            )
     got: list[bool] = []
 
     def one(*row: Tensor) -> list:

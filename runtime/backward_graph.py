@@ -159,12 +159,12 @@ def _saved(self: _Step, name: str) -> Any:
         return self.plan.attrs[wanted]
     for spelled in _spellings(op, wanted):
         if spelled in op.saves:
-            opened: _Step = self.opened() if type(self) is Packing else self
-            if opened.saved is None:
+            if self.saved is None:
                 raise GradError(
                     "Trying to access saved tensors after they have already been freed, by a backward",
                     f"node: {self.name()}",
                 )
+            opened: _Step = self.opened() if type(self) is Packing else self
             return unpack(opened, True)[op.saves.index(spelled)]
     raise AttributeError(f"{self.name()} saves no {wanted}; it has {[*op.saves, *self.plan.attrs]}")
 

@@ -232,6 +232,7 @@ class Forward(Level):
         outs = cls.applied(ctx, tuple(p for p, _ in pairs))
         ctx._saved = ctx._forward
         given = [zeros(p) if t is None and ctx.materialize_grads and _varies(p) else t for p, t in pairs]
+        before = [None if t is None else t._version for t in given]
         try:
             tangents = listed(modes.call_user(cls.jvp, ctx, *given))
         finally:
@@ -254,7 +255,7 @@ class Forward(Level):
                 found.append(self.join((out, tangent)))
                 continue
             assert at is not None
-            if tangent is not given[at]:
+            if tangent is not given[at] or (tangent is not None and tangent._version == before[at]):
                 raise TransformError(
                     "an inplace custom Function is not modifying the forward mode gradients inplace",
                     f"{cls.__name__}: the jvp function must modify the corresponding gradient inplace, and "

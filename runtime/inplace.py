@@ -94,6 +94,8 @@ def overwrite(op: Op, plan: Plan, operands: tuple) -> Tensor:
             for o in operands:
                 if o is not None and (o._edge if o._view is None else o._node) is not None:
                     return _overwrite_watched(op, plan, operands)
+            if x._view is not None and root(x)._node is not None:
+                return _overwrite_watched(op, plan, operands)
         data = x._data
         flags = data.flags
         if plan.out is not x._meta or not flags.c_contiguous or not flags.writeable:
@@ -128,6 +130,8 @@ def _overwrite_watched(op: Op, plan: Plan, operands: tuple) -> Tensor:
     gradients = not modes.CHANGED or modes.is_grad_enabled()
     needs = gradients and any(o is not None and o._node is not None for o in operands)
     check_writable(x, name, needs)
+    if gradients and x._view is not None:
+        _check_view(x, name)
     _check_fit(op, plan.out, operands)
     place = here()
     looked_at = needs and op.differentiable and op.operands[0] in op.saves
@@ -164,6 +168,22 @@ def _overwrite_watched(op: Op, plan: Plan, operands: tuple) -> Tensor:
         hidden = [wrap(a, t) for a, t in zip(every[1:], plan.outs[1:])]
         modes.local.hook(op, attrs | {"inplace": True}, operands, (x, *hidden))
     return x
+
+
+def _check_view(x: Tensor, name: str) -> None:
+    """Refuse to write a view without history of a tensor that has one, which would miss the write.
+
+    Raises InplaceError.
+    """
+    base = root(x)
+    if x._node is None and base._node is not None and x._meta.dtype.inexact:
+        raise InplaceError(
+            f"{name}: A view was created in no_grad mode and is being modified inplace with gradients on",
+            "its base has a history, which would miss the write",
+            f"view: {x._meta}",
+            f"base: {describe(base)}",
+            "make the view where gradients are on, write it under no_grad() too, or write into x.clone()",
+        )
 
 
 def _check_fit(op: Op, out: Type, operands: tuple) -> None:

@@ -43,7 +43,8 @@ class Packed:
             x = modes.call_user(self.unpack, self.held)
         if not isinstance(x, Tensor):
             raise ArgumentError(
-                f"saved_tensors_hooks(…, unpack): unpack must return a tensor, not {type(x).__name__}"
+                "Output of saved tensor unpack_hook expected to be a Tensor, and unpack must return one, not "
+                f"{type(x).__name__}"
             )
         if x._meta is not self.kind:
             raise GradError("saved_tensors_hooks(…, unpack): unpack returned another type than was saved",
@@ -132,16 +133,16 @@ class SavedTensor:
                             "a node's _raw_saved_self and its kin are such")  # fmt: skip
         self._node, self._at = given
 
-    def register_hooks(self, pack_hook: Callable, unpack_hook: Callable) -> None:
-        """Keep `pack_hook(tensor)` here, and ask `unpack_hook` for the tensor again.
+    def register_hooks(self, *hooks: Callable) -> None:
+        """register_hooks(pack_hook, unpack_hook): keep `pack_hook(tensor)`, ask `unpack_hook` for it again.
 
         Raises ArgumentError, GradError where nothing is saved here, where it was freed, or has hooks already.
         """
-        for hook in (pack_hook, unpack_hook):
-            if not callable(hook):
-                raise ArgumentError(
-                    f"register_hooks(): incompatible function arguments: {type(hook).__name__} is no function"
-                )
+        if len(hooks) != 2 or not all(map(callable, hooks)):
+            shown = ", ".join(type(hook).__name__ for hook in hooks)
+            raise ArgumentError(
+                f"register_hooks(): incompatible function arguments ({shown})", "pass two functions"
+            )
         node, at = self._node, self._at
         if node.saved is None:
             raise GradError("hooks can't be set on a saved tensor after it has been freed")
@@ -154,7 +155,7 @@ class SavedTensor:
         hooks_of(node)
         if type(node) is not Packing:
             node.__class__ = Packing
-        with _opened_hooks(pack_hook, unpack_hook):
+        with _opened_hooks(*hooks):
             made = Packed(x, x._meta, isinstance(value, Tensor))
         node.saved = (*node.saved[:at], made, *node.saved[at + 1 :])
 
@@ -233,6 +234,8 @@ class allow_mutation_on_saved_tensors(saved_tensors_hooks):
         super().__init__(_copied, _same)
 
     def __enter__(self) -> Any:
+        if modes.local.packing is not None and modes.local.packing[0] is _copied:
+            raise GradError("allow_mutation_on_saved_tensors contexts cannot be nested", "one is enough")
         super().__enter__()
         return self
 

@@ -387,6 +387,9 @@ class Tensor:
         self._node = None
         return self
 
+    def __dir__(self) -> list[str]:
+        return [name for name in object.__dir__(self) if name != "_resting"]  # which few tensors have
+
     __hash__ = object.__hash__
 
     if TYPE_CHECKING:  # what methods.py hangs on, from the op records

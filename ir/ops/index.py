@@ -365,13 +365,13 @@ def bind_index_put(input, indices, values, accumulate=False):
 
 def _infer_index_put(input: Type, values: Type, *indices: Type, dims: tuple, accumulate: bool) -> Type:
     check_index_dtype("index_put", *indices, kind=IndexDTypeError)
-    check_source("Index put requires the source and destination dtypes match", input, values)
     picked = result_shape(input.shape, dims, tuple(i.shape for i in indices))
     if broadcast_shapes("index_put", picked, values.shape) != picked:
         raise ShapeError(
             f"index_put: shape mismatch: values of shape {list(values.shape)} for a part of shape "
             f"{list(picked)}"
         )
+    check_source("Index put requires the source and destination dtypes match", input, values)
     return input
 
 

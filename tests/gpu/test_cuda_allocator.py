@@ -464,6 +464,7 @@ class Machine(RuleBasedStateMachine):
         self.world.finish()
 
 
+@pytest.mark.sampled(3)
 class TestMachine(Machine.TestCase):
     settings = settings(stateful_step_count=40)
 

@@ -417,6 +417,7 @@ def retraced(count):
     return (len(gc.get_objects()) - before) / count, alive
 
 
+@pytest.mark.sampled(3)
 def test_a_thousand_traces_leave_nothing():
     objects, alive = retraced(1_000)
     assert alive == 0 and objects < 0.1
@@ -429,6 +430,7 @@ def test_ten_thousand_traces_leave_nothing():
     assert alive == 0 and objects < 0.01
 
 
+@pytest.mark.sampled(2)
 def test_one_trace_that_is_recorded_a_thousand_times_stays_small():
     traced = jit.trace(lambda x, c: x * c.factor + np.float32(len(c.table["names"])))
     sizes = []

@@ -34,6 +34,7 @@ def scripts_go_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("LAMINA_REPRO_DIR", str(tmp_path))
 
 
+@pytest.mark.sampled(3)
 def test_bugs_are_found_and_placed():
     assert len(BUGS) >= 60 and len({bug.name for bug in BUGS}) == len(BUGS)
     lines, placed = [], 0

@@ -380,6 +380,7 @@ def test_a_module_that_is_replaced_between_calls():
     assert f.counts()["within"] >= CALLS
 
 
+@pytest.mark.sampled(3)
 def test_modules_that_live_for_one_call_are_not_recorded_again_and_again():
     def fresh(x):
         time.time()

@@ -33,6 +33,11 @@ long" was on a busy machine.  What is no fault:
   int32 is no index for `take_along_dim`.
 - `conj()` computes at once: there is no conjugate bit to ask for, and `x.conj().imag` is no view of x.
 - `unique(dim=…)` with NaN: PyTorch's order there follows from no rule.
+- Gradients that PyTorch refuses and that are right here: writes into one of several views of a tensor,
+  histories that save what was made under `inference_mode`, `grad` through a re-entrant checkpoint, a backward
+  outside of `allow_mutation_on_saved_tensors`.
+- Of autograd's inside there are no profiler, view functions, dispatch modes, selective checkpoints, nor
+  `torch._C`'s looks at the engine's plan.
 - complex32, quantised and `torch.ops` names are not offered.
 
 | file | tests | pass on PyTorch | pass here | share | but for wording | tests of | PyTorch | Lamina | date |

@@ -289,6 +289,7 @@ def on_pytorch(path: Path, seconds: float) -> dict[str, list[Any]]:
 def reason(text: str) -> str:
     """The text of an outcome without what differs from test to test: to group by."""
     text = re.sub(r" \(line \d+\)$", "", text)
+    text = re.sub(r"<class 'numpy\.\w+'>", "NUMPY", re.sub(r"tensor\(\[[^]]*\][^)]*\)", "tensor", text))
     text = re.sub(r"0x[0-9a-f]+|-?\b\d+(\.\d+)?(e[-+]?\d+)?\b", "#", text)
     text = re.sub(
         r"\b(lamina|torch)\.(u?int\d*|b?float\d*|complex\d*|bool|bfloat#?)\b|\b[uif]\d+|\bbf16", "DTYPE", text

@@ -235,3 +235,16 @@ def test_a_tensor_becomes_its_own_transpose_in_place():
 def test_a_leaf_is_not_turned_in_place():
     with pytest.raises(InplaceError, match="a leaf that requires gradients"):
         lamina.ones(2, 3, requires_grad=True).t_()
+
+
+@pytest.mark.parametrize("mode", [lamina.no_grad, lamina.inference_mode])
+def test_a_view_without_history_of_a_tensor_that_has_one_is_written_without_gradients_alone(mode):
+    x = lamina.ones(3, requires_grad=True)
+    base = x * 1
+    with mode():
+        view = base[:2]
+        view.mul_(3)
+    with pytest.raises(InplaceError, match="A view was created in no_grad mode and is being"):
+        view.mul_(2)
+    view.detach().mul_(2)
+    assert base.tolist() == [6.0, 6.0, 1.0]
