@@ -59,8 +59,8 @@ class Tensor:
     is not out of date.
     """
 
-    # _resting: the leaf of a tensor that stopped requiring gradients, which mostly isn't set; see
-    # requires_grad_.  __dict__: what users hang on a tensor, made when something is.
+    # _resting: the leaf of a tensor that stopped requiring gradients (see requires_grad_), or whose gradient
+    # was set by hand; mostly there is none.  __dict__: what users hang on a tensor, made when something is.
     __slots__ = ("_data", "_meta", "_edge", "_storage", "_view", "_resting", "__weakref__", "__dict__")
 
     _data: np.ndarray
@@ -273,6 +273,10 @@ class Tensor:
         node = self._node or getattr(self, "_resting", None)
         kept = None
         found = node.grad if type(node) is Leaf else kept.grad if (kept := retained(self)) else None
+        if found is None and kept is None and node is not None and hasattr(self, "_resting"):
+            found = self._resting.grad  # which a user set
+            if modes.CHANGED and found is not None:
+                modes.tell("refuse", "the gradient of a tensor that is no leaf was set by hand")
         if found is None and type(node) is not Leaf and self._node is not None and kept is None:
             if modes.CHANGED:
                 modes.tell("refuse", "a warning was given")
@@ -309,8 +313,13 @@ class Tensor:
             if modes.CHANGED:
                 self._tell_of_gradient(kept.grad)
             kept.grad = value
-        elif value is not None:
-            raise GradError("only a leaf that requires grad holds a gradient", f"tensor: {self._meta}")
+        elif value is not None or hasattr(self, "_resting"):  # which no backward adds to
+            if modes.CHANGED:
+                modes.tell("refuse", "a gradient was set of a tensor that asks for none, or is no leaf")
+            if not hasattr(self, "_resting"):
+                self._resting = leaf(self)
+                self._resting.kind = None
+            self._resting.grad = value
 
     @grad.deleter
     def grad(self) -> None:

@@ -113,3 +113,23 @@ def test_a_hook_that_keeps_the_gradient_keeps_its_value():
     for _ in range(3):
         (x * 2.0).sum().backward()
     assert [g.tolist() for g in kept] == [[2.0, 2.0]] * 3 and x.grad.tolist() == [6.0, 6.0]
+
+
+@pytest.mark.filterwarnings("ignore:the .grad of a tensor that is no leaf")
+def test_a_gradient_set_by_hand_stays_with_its_tensor():
+    """One that asks for none holds it until it asks, one that is no leaf beside its history."""
+    x = lamina.ones(3)
+    x.grad = lamina.full((3,), 2.0)
+    (x.requires_grad_() * 3).sum().backward()
+    assert x.grad.tolist() == [5.0] * 3
+    y = x * 2
+    y.grad = lamina.ones(3)
+    y.sum().backward()
+    assert (y.grad.tolist(), x.grad.tolist()) == ([1.0] * 3, [7.0] * 3)
+    y.grad = None
+    assert y.grad is None
+    given = [lamina.ones(2), lamina.ones(2) * x[0]]
+    for each in given:
+        each.grad = lamina.full((2,), 3.0)
+    assert lamina.nn.utils.clip_grad_norm_(given, 1.0).item() == pytest.approx(6.0)
+    assert given[1].grad.tolist() == pytest.approx([0.5, 0.5], rel=1e-5)
