@@ -110,7 +110,7 @@ def planted(bug: Bug) -> Iterator[None]:
 def forget() -> None:
     """Drop everything that was compiled, and whatever passes remember from one graph to the next."""
     backend.forget()
-    for table in (compose._kernels, pieces._pieces, build_program._reading):
+    for table in (compose._kernels, compose._drafts, pieces._pieces, build_program._reading):
         table.clear()
     for name, module in list(sys.modules.items()):
         if name.startswith("lamina.passes.") and not name.endswith("binding"):

@@ -30,7 +30,8 @@ def trace_and_drop(n):
 
 TABLES = """
 def clear():
-    for table in (compose._kernels, pieces._pieces, build_program._reading, backend._kept, x._meta.scalars):
+    memos = compose._kernels, compose._drafts, pieces._pieces, build_program._reading, backend._kept
+    for table in (*memos, x._meta.scalars):
         table.clear()
     tables = generate._generic, generate._function, index_check.index_check, plan_memory.in_place, proof.prove
     for function in tables:

@@ -13,9 +13,16 @@ from lamina.ir.kernel import scalar
 from lamina.ir.op import REGISTRY, Op, Traits
 from lamina.ir.sample import Operand, Sample, sample
 from lamina.ir.types import type_of
+from lamina.runtime.plan import _forget
 
 mul, neg, reduce_sum = REGISTRY["mul"], REGISTRY["neg"], REGISTRY["sum"]
 SHAPES = ((), (0,), (1,), (17,), (33,), (3, 4))
+
+
+@pytest.fixture(autouse=True)
+def no_plan_outlives_its_bug():
+    yield
+    _forget()
 
 
 def record(**changes) -> Op:

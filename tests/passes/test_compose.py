@@ -205,7 +205,8 @@ def _without_halves(rewritten):
 
 @pytest.mark.parametrize("name", BUGS)
 def test_compose_planted_bugs_are_caught(name, monkeypatch):
-    monkeypatch.setattr(module, "_kernels", {})
+    for memo in ("_kernels", "_drafts"):
+        monkeypatch.setattr(module, memo, {})
     monkeypatch.setattr(pieces, "_pieces", {})
     BUGS[name](monkeypatch)
     assert any(outcome(graph) != right for graph, right in RIGHT)
