@@ -254,6 +254,10 @@ def from_numpy(array: np.ndarray) -> Tensor:
             UserWarning,
             stacklevel=3,
         )
+    return _sharing(array)
+
+
+def _sharing(array: np.ndarray) -> Tensor:
     made = tensor_of(array)
     storage_of(made).expose()
     if modes.CHANGED:
@@ -306,7 +310,7 @@ def frombuffer(
             UserWarning,
             stacklevel=3,
         )
-    made = from_numpy(np.frombuffer(buffer, known.numpy, count, offset))
+    made = _sharing(np.frombuffer(buffer, known.numpy, count, offset))
     return made.requires_grad_() if requires_grad else made
 
 
