@@ -154,9 +154,10 @@ class Maker:
     def scatter(self, x):
         if x.ndim != 2 or x.shape[0] < 3 or x.shape[1] < 2:
             return None
-        return (
-            OPS["scatter_add"](x, 1, self.places, self.places * 0.5 + x[:3, :2]) if x.shape[0] >= 3 else None
-        )
+        source = self.places * 0.5 + x[:3, :2]
+        if source.dtype is not x.dtype:
+            source = OPS["cast"](source, dtype=x.dtype)
+        return OPS["scatter_add"](x, 1, self.places, source)
 
 
 def _broadcast(a, b):
