@@ -55,7 +55,8 @@ LOOK, COMPILE = 5_000_000, 50_000_000
 # Small arrays: NumPy's time is that of its calls, half a microsecond each, and native code takes one call.
 CALLS = 1_000  # of a small kind, until it is thought of
 CALL = 1_000  # elements that each call of NumPy's counts for
-GRADIENTS = 3  # calls of NumPy for an op's result, from which on its gradients are worth code
+SEVERAL = 3  # calls of NumPy for an op, from which on it is worth code
+PRODUCTS = frozenset(("matmul", "linear"))  # of which one call is nearly all: BLAS
 LIMIT = 4096  # functions that are remembered
 
 _making = fork_safe_lock()  # held while code is made
@@ -78,7 +79,7 @@ def choose(plan: Plan, reference: Callable) -> Callable:
         if _is_plain(op, types, outs) and outs[0].size < PLAIN_LEAST:
             return reference
         return _large(plan, reference)
-    if largest and WHEN == EARNED and type(op.reference) is not np.ufunc:
+    if largest and WHEN == EARNED and type(op.reference) is not np.ufunc and op.name not in PRODUCTS:
         return Small(plan, reference)
     return reference
 
@@ -297,23 +298,28 @@ class Small:
             return self.reference(*arrays)
         if plan.kernel is self:  # not so for who kept this one
             self.decide(plan)
-        return plan.kernel(*arrays)
+        return (self.reference if plan.kernel is self else plan.kernel)(*arrays)
 
     def decide(self, plan: Plan) -> None:
-        """Leave the plan to NumPy for good, or to what compiles it when that is earned."""
+        """Leave the plan to NumPy for good, or to what compiles it when that is earned.
+
+        The compiler is not loaded for a process that makes few calls in all.
+        """
+        global _seen
+        _seen += CALLS * CALL
+        if _seen < COMPILE:
+            self.left = CALLS
+            return
         plan.calls = load(f"{__package__}.compile_op").numpy_calls(plan.op, plan.types, plan.attrs)
-        plan.kernel = _large(plan, self.reference, plan.calls) if plan.calls else self.reference
+        worth = plan.calls >= SEVERAL
+        plan.kernel = _large(plan, self.reference, plan.calls) if worth else self.reference
         if plan.flows is not None:
             earn_gradients(plan)
 
 
 def earn_gradients(plan: Plan) -> None:
     """Have a small plan's gradients computed at once by native code, when that is earned and pays."""
-    if (
-        plan.calls >= GRADIENTS
-        and True in plan.floats
-        and (plan.quick is not None or plan.raw_vjp is not None)
-    ):
+    if plan.calls >= SEVERAL and True in plan.floats and (plan.quick is not None or plan.raw_vjp is not None):
         plan.raw_vjp = SmallGradients(plan)
         plan.quick = None
 
@@ -407,12 +413,12 @@ class Counted:
     user can do with them (x.view(-1)) must not change with who computes them.
     """
 
-    __slots__ = ("large", "layout", "run", "size", "seen", "draft")
+    __slots__ = ("large", "layout", "run", "size", "seen", "due", "draft")
 
     def __init__(self, large: Large, layout: Layout):
         self.large, self.layout = large, layout
         self.size = max(CALL * large.calls, sum(t.size for t in large.types if t is not None))
-        self.seen = 0
+        self.seen, self.due = 0, LOOK  # elements, and from how many on something is to be done
         self.draft: Any = None
         self.run: Callable = self.observe if large.keeps and any(layout.orders) else self.count
 
@@ -433,7 +439,7 @@ class Counted:
         self.seen += self.size
         _seen += self.size
         if WHEN == AT_ONCE or (
-            self.seen >= LOOK and _seen >= COMPILE
+            self.seen >= self.due and _seen >= COMPILE
         ):  # the first to look loads the compiler
             if _making.acquire(blocking=False):  # or another thread is at it
                 try:
@@ -449,6 +455,7 @@ class Counted:
         """Change over to code that is compiled already, or has been waited for long enough."""
         large = self.large
         try:
+            self.due = COMPILE
             if self.draft is None:
                 make = load(f"{__package__}.compile_op").Draft
                 self.draft = make(large.what, large.types, self.layout, large.written)
