@@ -250,6 +250,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-promote_types = refusing(dtypes.promote, "promote_types")
+promote_types = refusing(dtypes.promote, "promote_types", home=__name__)
 refusing_names(globals(), "lamina.facade.names")
 refusing_methods((finfo, iinfo))

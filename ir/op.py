@@ -335,6 +335,7 @@ class Composite:
 
     public, method: whether it is a function of the package, a method of tensors (`x.float()` is no function).
     inplace: whether there is a method `name_` besides, which writes the result into the first operand.
+    fresh: whether its result is new memory even where its arguments leave nothing to do, and it is a view.
     """
 
     function: Callable
@@ -342,18 +343,24 @@ class Composite:
     aliases: tuple[str, ...]
     public: bool = True
     inplace: bool = False
+    fresh: bool = False
 
 
 COMPOSITES: dict[str, Composite] = {}
 
 
 def composite(
-    *, method: bool = True, aliases: tuple[str, ...] = (), public: bool = True, inplace: bool = False
+    *,
+    method: bool = True,
+    aliases: tuple[str, ...] = (),
+    public: bool = True,
+    inplace: bool = False,
+    fresh: bool = False,
 ) -> Callable[[Callable], Callable]:
     """Enter a function written with ops into the functions of the package and the methods of tensors."""
 
     def enter(function: Callable) -> Callable:
-        COMPOSITES[function.__name__] = Composite(function, method, aliases, public, inplace)
+        COMPOSITES[function.__name__] = Composite(function, method, aliases, public, inplace, fresh)
         return function
 
     return enter

@@ -192,22 +192,11 @@ def filled_in(op: str, shape: Shape, sizes: tuple) -> Shape:
     return sizes
 
 
-def window_size(op: str, size: Any, kernel: int, stride: int, padding: tuple[int, int], dilation: int) -> Any:
-    """The number of places of a sliding window along one dimension.  Raises ShapeError if there are none."""
-    reach = dilation * (kernel - 1) + 1
-    room = size + padding[0] + padding[1] - reach
-    if not at_least(room, 0):
-        raise ShapeError(
-            f"{op}: a window reaching over {reach} elements doesn't fit into {size} with padding {padding}"
-        )
-    return room // stride + 1
-
-
 def pair(op: str, name: str, value: int | Sequence[int], n: int = 2) -> tuple[int, ...]:
     """An argument given once for all `n` spatial dimensions, or once for each."""
     if isinstance(value, int):
         return (value,) * n
     values = tuple(value) if isinstance(value, (tuple, list)) else ()
     if len(values) not in (1, n) or not all(isinstance(v, int) for v in values):
-        raise ArgumentError(f"{op}: {name} must be an int or {n} ints, not {value!r}")
+        raise ArgumentError(f"{op}: {name} must either be a single int or {n} ints, not {value!r}")
     return values * n if len(values) == 1 else values

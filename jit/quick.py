@@ -89,7 +89,8 @@ class _Quick:
         body = "\n".join([
             f"def quick({', '.join(['A', *(f'{name}={name}' for name in names)])}):",
             "    try:", *(f"        {line}" for line in lines),
-            "    except Exception:", "        return MISS", *(f"    {line}" for line in tail),
+            "    except Exception as error:", "        let_through(error)", "        return MISS",
+            *(f"    {line}" for line in tail),
         ])  # fmt: skip
         scope = {**WORDS, **names}
         exec(compile(body, "<quick>", "exec"), scope)

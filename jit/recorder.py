@@ -21,6 +21,7 @@ from ..runtime import Generator, Tensor
 from ..runtime.autograd import reachable
 from ..runtime.compound import Compound
 from ..runtime.graph import Leaf
+from ..runtime.interrupts import let_through
 from ..runtime.places import Place, here
 from ..runtime.storage import Literal
 from .facts import Refusal
@@ -66,10 +67,10 @@ class Question:
 
 
 class _Known(ref):
-    """A weak reference to an array, which knows the array's id."""
+    """A weak reference to an array, which knows the number of its value."""
 
-    __slots__ = ("key",)
-    key: int
+    __slots__ = ("number",)
+    number: int
 
 
 class Recorder:
@@ -102,8 +103,7 @@ class Recorder:
         self.replaced: set[int] = set()  # tensors that were there, by id, which were given other memory
         self.parts: dict[int, tuple[int, int]] = {}  # views that ops picked: the root, the step that picked
         self.detached: set[int] = set()  # roots whose memory is that of detached tensors, too
-        self._values: dict[int, int] = {}
-        self._refs: dict[int, _Known] = {}
+        self._values: dict[int, _Known] = {}  # by the id of the array, which another may have by now
         self._origins: dict[int, tuple[np.ndarray, Source, bool]] = {}
         self._given: dict[int, Source] = {}
         self._tensors: list[tuple[Tensor, Source]] = []
@@ -121,7 +121,7 @@ class Recorder:
             if self._given[id(x)] != source and self.reason is None:
                 self.reason = f"a tensor {x._meta} is reached as a gradient, and otherwise too"
             return None
-        if id(x._data) in self._values and id(x._data) not in self._origins and self.reason is None:
+        if self.known(x._data) is not None and id(x._data) not in self._origins and self.reason is None:
             self.reason = f"a tensor {x._meta} that the run made is met as one that was there"
         if id(x._data) in self._of_gradients and self.reason is None:
             self.reason = f"a tensor {x._meta} is the memory of a gradient"
@@ -171,7 +171,7 @@ class Recorder:
     def forget(self) -> None:
         """Let go of all tensors of the run."""
         for known in (self._tensors, self._before, self._by_array, self.leaves, self._given, self._origins,
-                      self._values, self._refs):  # fmt: skip
+                      self._values):  # fmt: skip
             known.clear()
 
     # ---- values ----
@@ -182,14 +182,14 @@ class Recorder:
     def value(self, x: Tensor) -> int:
         """The number of a tensor's value.  Raises Refusal for a tensor of unknown origin."""
         data = x._data
-        found = self._values.get(id(data))
+        found = self.known(data)
         if found is not None:
             return found
         origin = self._origins.get(id(data))
         if origin is not None:
             number = self._new(x._meta, origin[2])
             self.params[number] = origin[1]
-            self._values[id(data)] = number
+            self._hold(data, number)
             return number
         if type(x._storage) is Literal:
             given: Any = x._storage.number
@@ -198,9 +198,10 @@ class Recorder:
             return self._constant(data, x._meta)
         raise Refusal(f"a tensor {x._meta} was read that the run came by unseen")
 
-    def known(self, x: Tensor) -> int | None:
-        """The number of a tensor's value, if it has one."""
-        return self._values.get(id(x._data))
+    def known(self, data: np.ndarray) -> int | None:
+        """The number of an array's value, if it has one."""
+        found = self._values.get(id(data))
+        return found.number if found is not None and found() is data else None
 
     def _lifted(self, x: Tensor, source: Lifted) -> int:
         dtype = x._meta.dtype
@@ -232,16 +233,9 @@ class Recorder:
 
     def _hold(self, data: np.ndarray, number: int) -> None:
         """Know the array by its id, for as long as it lives."""
-        key = id(data)
-
-        def gone(dead: _Known) -> None:
-            if self._refs.get(dead.key) is dead:
-                del self._refs[dead.key]
-                self._values.pop(dead.key, None)
-
-        known = _Known(data, gone)
-        known.key = key
-        self._refs[key], self._values[key] = known, number
+        known = _Known(data)
+        known.number = number
+        self._values[id(data)] = known
 
     def root(self, number: int) -> tuple[int, tuple]:
         """The value whose memory this one is or shares, and the views that lead there."""
@@ -255,6 +249,7 @@ class Recorder:
             except Refusal as refusal:
                 self.reason = str(refusal)
             except Exception as error:  # the user's run goes on, whatever is wrong here
+                let_through(error)
                 self.reason = f"the recorder failed at {op.name}: {type(error).__name__}: {error}"
 
     def notice(self, kind: str, *what: Any) -> None:
@@ -264,6 +259,7 @@ class Recorder:
             except Refusal as refusal:
                 self.reason = str(refusal)
             except Exception as error:
+                let_through(error)
                 self.reason = f"the recorder failed at {kind}: {type(error).__name__}: {error}"
 
     def _hear(self, op: Op, attrs: dict[str, Any], operands: tuple, outputs: tuple) -> None:
@@ -290,7 +286,7 @@ class Recorder:
             return
         numbers = []
         for x in outputs:
-            known = self._values.get(id(x._data))
+            known = self.known(x._data)
             if known is not None and len(outputs) == 1:  # handed through
                 return
             number = self._new(x._meta, flows and x._meta.dtype.inexact)
@@ -389,7 +385,7 @@ class Recorder:
         self.steps[-1] = replace(self.steps[-1], slot=slot)
 
     def _made(self, array: np.ndarray) -> None:
-        if id(array) not in self._values and id(array) not in self._origins:
+        if self.known(array) is None and id(array) not in self._origins:
             self._constant(array)
 
     def _drawn(self, generator: Generator, counters: int, state: Tensor) -> None:
@@ -432,7 +428,7 @@ class Recorder:
         self.gradients = True
         if leaf is not None and id(leaf) not in self._edges:
             owner = leaf.owner()
-            if owner is None or id(owner._data) not in self._values:
+            if owner is None or self.known(owner._data) is None:
                 raise Refusal("backward reaches a leaf that nothing the function names leads to")
 
     def _kept(self, x: Tensor, gradient: Tensor | None) -> None:
@@ -446,7 +442,7 @@ class Recorder:
             raise Refusal("backward ran on into the history of a tensor from outside; detach() it before")
 
     def _detached(self, x: Tensor) -> None:
-        if id(x._data) in self._values or id(x._data) in self._origins:
+        if self.known(x._data) is not None or id(x._data) in self._origins:
             self.detached.add(self.root(self.value(x))[0])
 
     def _picked(self, x: Tensor, part: Tensor) -> None:

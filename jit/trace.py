@@ -20,6 +20,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import repeat
+from threading import get_ident
 from typing import Any
 
 from ..ir.dtypes import default_dtype
@@ -27,6 +28,7 @@ from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DimError
 from ..nn import Module
 from ..runtime import modes
 from ..runtime.graph import Leaf
+from ..runtime.interrupts import let_through
 from . import backend, beside
 from .autograd import differentiable
 from .blame import where_text
@@ -95,7 +97,8 @@ class TracedFunction:
         self._budget = budget_of(budget) if when_full == "eager" and not self._verify else None
         self._fullgraph = fullgraph
         self._name = name or getattr(function, "__name__", type(function).__name__)
-        self._lock = threading.RLock()
+        self._lock, self._claims = threading.RLock(), threading.Lock()
+        self._recorder: int | None = None  # the thread that records, or is about to
         self._being_built: list[list[tuple[list[Branch], Branch]]] = []
         self._lost: DeviceError | None = None
         self.reset()
@@ -172,6 +175,7 @@ class TracedFunction:
         except DeviceError as error:
             raise _located(error, tree) from None
         except Exception as error:
+            let_through(error)
             why = error.with_traceback(None)  # whose frames hold the arguments, and it
         else:
             path = call.path
@@ -221,6 +225,7 @@ class TracedFunction:
                 if branch in tree.branches:
                     branch.quick = quick(branch, tree, key[0]) or False
             except Exception as error:  # the call is over
+                let_through(error)
                 self._blame(f"the short way could not be made: {type(error).__name__}: {error}", error)
         if branch.quick:
             ways = tuple([b.quick for b in tree.branches if b.quick])
@@ -319,7 +324,8 @@ class TracedFunction:
         for branch in tree.branches:
             try:
                 concerned = branch.segment is not None and branch.guard.failing(S) is None
-            except Exception:  # it is what failed
+            except Exception as failed:  # it is what failed
+                let_through(failed)
                 concerned = True
             if concerned:
                 branch.eager, branch.segment = reason, None
@@ -342,7 +348,6 @@ class TracedFunction:
 
     # ---- where no recorded path fits ----
     def _missed(self, tree: Tree, missed: Missed, S: list, args: tuple, kwargs: dict[str, Any]) -> Any:
-        segment, answer, reasons = missed.args
         if self._full is not None and self._when_full == "eager":
             self._in_vain_again()
             S.clear()
@@ -354,36 +359,49 @@ class TracedFunction:
                     self._differs = self._log.because[SPARED] = told[-1]
             S.clear()
             return self._eagerly(reason, args, kwargs)
-        if not self._lock.acquire(blocking=False):
-            self._log.waiting += 1
-            S.clear()
-            return self._run(args, kwargs)
+        me, nested = get_ident(), self._recorder == get_ident()
         try:
-            told, self._differs = self._told_or_blamed(tree, missed, S), None
-            S.clear()  # what guards found there must die when the run lets go of it
-            if segment is not None and segment.is_full and all(b in segment.any_ways for _, b in reasons):
-                at = place_text(segment.ask.place)
-                segment.full = (
-                    f"{segment.ask.how} had more than {MOST_ANSWERS} answers; return the tensor and turn it "
-                    f"into a number outside: running += loss.item() becomes running += loss ({at})"
-                )
-                return self._eagerly(segment.full, args, kwargs, within=True)
-            most = self._recordings >= self._limit or self._made >= MOST_IN_VAIN * self._limit
-            if self._full is None and most:
-                self._full = f"{max(self._recordings, self._made)} recordings were made, and none fits"
-                if told:
-                    self._full += f"; the last differs in: {told[-1]}"
-            if self._full is not None:
-                if self._when_full == "error":
-                    raise TooManyRecordings(f"{self._name}: {self._full}", "see traced.explain()")
-                if told:
-                    self._log.because[self._full] = told[-1]
-                return self._eagerly(self._full, args, kwargs, within=True)
-            if told:
-                self._log.anew(told[-1])
-            return self._record(tree, (segment, answer), args, kwargs)
+            with self._claims:  # no interrupt keeps it, as it may a lock that a call has taken
+                if self._recorder is None:
+                    self._recorder = me
+            if self._recorder == me:
+                with self._lock:
+                    return self._recorded_anew(tree, missed, S, args, kwargs)
         finally:
-            self._lock.release()
+            if not nested and self._recorder == me:
+                self._recorder = None
+        self._log.waiting += 1
+        S.clear()
+        return self._run(args, kwargs)
+
+    def _recorded_anew(
+        self, tree: Tree, missed: Missed, S: list, args: tuple, kwargs: dict[str, Any]
+    ) -> Any:  # fmt: skip
+        """Record the call, unless there is no room for it."""
+        segment, answer, reasons = missed.args
+        told, self._differs = self._told_or_blamed(tree, missed, S), None
+        S.clear()  # what guards found there must die when the run lets go of it
+        if segment is not None and segment.is_full and all(b in segment.any_ways for _, b in reasons):
+            at = place_text(segment.ask.place)
+            segment.full = (
+                f"{segment.ask.how} had more than {MOST_ANSWERS} answers; return the tensor and turn it "
+                f"into a number outside: running += loss.item() becomes running += loss ({at})"
+            )
+            return self._eagerly(segment.full, args, kwargs, within=True)
+        most = self._recordings >= self._limit or self._made >= MOST_IN_VAIN * self._limit
+        if self._full is None and most:
+            self._full = f"{max(self._recordings, self._made)} recordings were made, and none fits"
+            if told:
+                self._full += f"; the last differs in: {told[-1]}"
+        if self._full is not None:
+            if self._when_full == "error":
+                raise TooManyRecordings(f"{self._name}: {self._full}", "see traced.explain()")
+            if told:
+                self._log.because[self._full] = told[-1]
+            return self._eagerly(self._full, args, kwargs, within=True)
+        if told:
+            self._log.anew(told[-1])
+        return self._record(tree, (segment, answer), args, kwargs)
 
     def _not_now(self) -> str | None:
         """Why a call that no recording fits is not recorded now; None where it is."""
@@ -400,6 +418,7 @@ class TracedFunction:
         try:
             return self._told(tree, missed, S)
         except Exception as error:  # the call goes on without
+            let_through(error)
             self._blame(f"a miss could not be told: {type(error).__name__}: {error}", error)
             return []
 
@@ -460,7 +479,7 @@ class TracedFunction:
         before = _modes()
         start = self._ledger.clock()
         result: Any = None
-        raised, again = True, None
+        raised, again, fault = True, None, None
         try:
             with heard, modes.within(answers):
                 result = observer.run(self.__wrapped__, args, kwargs)
@@ -468,11 +487,17 @@ class TracedFunction:
             raised = False
         except Abandoned as abandoned:
             raised, again = False, str(abandoned)
+        except Exception as error:
+            if not observer.may_be_faulty:
+                raise
+            raised, fault = False, error.with_traceback(None)
         finally:
             seconds = self._ledger.clock() - start
             if raised:
                 self._raised(tree, at, observer)
                 observer.forget()
+        if fault is not None:
+            return self._after_fault(tree, at, observer, fault, args, kwargs)
         if again is not None:
             self._log.refused(recorder.reason or again)
             self._refuse(tree, at, observer, recorder.reason or again)
@@ -494,6 +519,7 @@ class TracedFunction:
         except DeviceError:
             raise
         except Exception as error:
+            let_through(error)
             reason = f"it could not be compiled: {type(error).__name__}: {error}"
             self._refuse(tree, at, observer, reason)
             self._blame(reason, error)
@@ -501,6 +527,28 @@ class TracedFunction:
         finally:
             observer.forget()
         return raw(result)
+
+    def _after_fault(
+        self, tree: Tree, at: tuple, observer: Facts, fault: Exception, args: tuple, kwargs: dict[str, Any]
+    ) -> Any:  # fmt: skip
+        """Run plainly what an operation of the interpreter's raised: mostly that raises the same."""
+        try:
+            result = self._run(args, kwargs, within=True)
+        except BaseException:
+            self._raised(tree, at, observer)
+            raise
+        else:
+            if result is modes.UNSERVED:  # who called will run it
+                self._raised(tree, at, observer)
+                return result
+            reason = f"the recorder failed: {type(fault).__name__}: {fault}"
+            self._log.refused(reason)
+            self._refuse(tree, at, observer, reason)
+            self._blame(reason, fault)
+            self._complain(reason)
+            return result
+        finally:
+            observer.forget()
 
     def _uninterpreted(self, tree: Tree, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Run undecorated, and say so once: the instructions of this Python are not known."""
@@ -528,6 +576,7 @@ class TracedFunction:
         try:
             guard = Guard(Part() if always else observer.guards.parts[number], self._registry)
         except Exception as error:  # its text is none that Python takes: then all calls that get here do
+            let_through(error)
             guard = Guard(Part(), self._registry)
             self._blame(f"its guards could not be compiled: {type(error).__name__}: {error}", error)
         self._grow(tree, observer)
@@ -631,7 +680,9 @@ class TracedFunction:
 
     def _in_child(self) -> None:
         """Forget, in a forked process, what other threads were about: they do not go on there."""
-        self._lock = threading.RLock()
+        self._lock, self._claims = threading.RLock(), threading.Lock()
+        if self._recorder != get_ident():
+            self._recorder = None
         self._quick = {}  # with locks of their own
         _taken_out(self._being_built)
         self._being_built.clear()
@@ -708,8 +759,9 @@ class TracedFunction:
     def call_for_code(self, *args: Any) -> Any:
         """Call it, and make whatever code that needs, at once and at any cost: it is what is wanted."""
         ledger, compile = self._ledger, self._compile
-        budget, ledger.budget, self._compile, self._by = ledger.budget, None, "now", iter(())
+        budget = ledger.budget
         try:
+            ledger.budget, self._compile, self._by = None, "now", iter(())
             return self(*args)
         finally:
             ledger.budget, self._compile = budget, compile

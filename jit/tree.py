@@ -286,9 +286,9 @@ class Tree:
             answer = hashable(question.answer) if question.op is None else question.answer
             if question.slot is not None:
                 answer = _any_in(question.slot)
-                if question.slot not in segment.slots:
-                    segment.slots.append(question.slot)
             here = segment.branches.setdefault(answer, [])
+            if question.slot is not None and question.slot not in segment.slots:
+                segment.slots.append(question.slot)  # after its ways: an interrupt may come between
         last = cut.last()
         hung.append((here, Branch(guards[len(recording.questions)], last)))
         return [*made, last], hung

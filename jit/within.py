@@ -94,7 +94,7 @@ class Within:
 
     def traced(self, module: Module) -> TracedFunction | None:
         """What answers for a module; None where it is to run itself, as it does the first time."""
-        inner = self._inner.get(id(module))
+        inner = self._known(module)
         if inner is None:
             self.meet(module)
             return None
@@ -110,8 +110,16 @@ class Within:
 
     def meet(self, thing: Module | FunctionType) -> Inner:
         """What is known of a thing."""
+        inner = self._known(thing)
+        if inner is None:
+            self._inner.pop(id(thing), None)
+            inner = self._inner.setdefault(id(thing), Inner(thing, ref(self)))
+        return inner
+
+    def _known(self, thing: Any) -> Inner | None:
+        """What is known of a thing: not of one that lay there before, of whose death an interrupt kept us."""
         inner = self._inner.get(id(thing))
-        return self._inner.setdefault(id(thing), Inner(thing, ref(self))) if inner is None else inner
+        return inner if inner is not None and inner.reach() is thing else None
 
     def gone(self, key: int) -> None:
         """Forget a thing that died."""
@@ -132,7 +140,8 @@ class Within:
 
     def logs(self) -> list[tuple[int, Log]]:
         """What happened to each traced thing, and how deep it lies: behind the modules that it is in."""
-        traced = [i.traced for i in [*self._inner.values()] if i.traced is not None]
+        living = [i for i in [*self._inner.values()] if i.reach() is not None]
+        traced = [i.traced for i in living if i.traced is not None]
         inside = {t: _inside(t.__wrapped__) for t in traced}
         depths = {t: sum(id(t.__wrapped__) in ids for ids in inside.values()) for t in traced}
         found: dict[TracedFunction, None] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -248,10 +249,10 @@ def _entry(value: Any) -> Any:
 
 def _line(name: Any, value: Any) -> str:
     if not isinstance(value, Tensor):
-        return f"({name}): Object of type: {type(value).__name__}"
+        return f"  ({name}): Object of type: {type(value).__name__}"
     kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
     sizes = "x".join(str(n) for n in value.shape)
-    return f"({name}): {kind} containing: [{value.dtype} of size {sizes}]"
+    return f"  ({name}): {kind} containing: [{value.dtype} of size {sizes}]"
 
 
 class ParameterList(Module):
@@ -296,8 +297,8 @@ class ParameterList(Module):
             self.append(value)
         return self
 
-    def __repr__(self) -> str:
-        return framed(self._get_name(), "", [_line(i, value) for i, value in enumerate(self)])
+    def extra_repr(self) -> str:
+        return "\n".join(_line(i, value) for i, value in enumerate(self))
 
 
 class ParameterDict(Module):
@@ -349,7 +350,7 @@ class ParameterDict(Module):
 
     def copy(self) -> ParameterDict:
         """Another dictionary of the same values."""
-        return ParameterDict(dict(self.items()))
+        return ParameterDict([*self.items()])
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value at `key`, or `default`."""
@@ -390,10 +391,12 @@ class ParameterDict(Module):
         return [self[key] for key in self]
 
     def update(self, parameters: Any) -> None:
-        """Add values, or replace those whose keys are there."""
+        """Add values, or replace those whose keys are there: those of a mapping without an order by key."""
         items = parameters.items() if hasattr(parameters, "items") else parameters
+        if isinstance(parameters, Mapping) and not isinstance(parameters, OrderedDict):
+            items = sorted(items)
         for key, value in list(items):
             self[key] = value
 
-    def __repr__(self) -> str:
-        return framed(self._get_name(), "", [_line(key, value) for key, value in self.items()])
+    def extra_repr(self) -> str:
+        return "\n".join(_line(key, value) for key, value in self.items())

@@ -45,8 +45,9 @@ class _Conv(Module):
             )
         modes = ("zeros",) if self.transposed else PADDING_MODES
         if padding_mode not in modes:
-            known = " and ".join(f'"{mode}"' for mode in modes)
-            raise ArgumentValueError(f"{name}: Only {known} can be padding_mode, not {padding_mode!r}")
+            rule = f"padding_mode must be one of {modes}"
+            rule = 'Only "zeros" can be padding_mode' if self.transposed else rule
+            raise ArgumentValueError(f"{name}: {rule}, not {padding_mode!r}")
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size, self.stride = (
             pair(name, "kernel_size", kernel_size, n),

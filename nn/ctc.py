@@ -99,6 +99,8 @@ def ctc_loss(
     mass = log_probs.clamp(max=60.0).exp().sum(2)
     mass = ops.where(ops.arange(steps).unsqueeze(1) < reach, mass, 0.0).sum(0)
     losses = losses + (mass - mass.detach())
+    # Without inputs there is no first row: nothing but no label can come of them.
+    losses = ops.where(reach == 0, ops.where(sizes == 0, 0.0, -NEVER), losses)
     losses = ops.where(losses > -NEVER / 2, 0.0 if zero_infinity else float("inf"), losses)
     if reduction == "mean":
         return (losses / sizes.clamp(min=1).to(losses.dtype)).mean()

@@ -186,7 +186,14 @@ def rrelu(
     training: bool = False,
     inplace: bool = False,
 ) -> Tensor:
-    """x where positive, else a x; a is drawn from [lower, upper) in training, and their mean otherwise."""
+    """x where positive, else a x; a is drawn from [lower, upper) in training, and their mean otherwise.
+
+    Raises ArgumentValueError.
+    """
+    if lower > upper:
+        raise ArgumentValueError(
+            f"rrelu: Lower bound should be less than or equal to the upper bound, not {lower} and {upper}"
+        )
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
     slope = ops.empty_like(input).detach().uniform_(lower, upper)
@@ -334,5 +341,5 @@ def feature_alpha_dropout(
 
 for _name in ("scaled_dot_product_attention", "ctc_loss", "grid_sample", "max_pool3d", "multi_margin_loss",
               "multilabel_margin_loss"):  # fmt: skip
-    globals()[_name] = refusing(autocasting(globals()[_name], _name), _name)
+    globals()[_name] = refusing(autocasting(globals()[_name], _name), _name, home=__name__)
 refusing_names(globals(), "lamina.nn", spared=("relu",))

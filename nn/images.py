@@ -178,7 +178,7 @@ def interpolate(
         elif a != b or scale not in (None, 1):
             at = _sources(a, b, scale, bool(align_corners), mode == "bicubic")
             x = _resized(x, dim, _cubic_taps(at, a) if mode == "bicubic" else _linear_taps(at, a))
-    return x
+    return ops.apart(x, input)
 
 
 def upsample(

@@ -30,9 +30,10 @@ def multi_margin_loss(
     if p not in (1, 2):
         raise ArgumentValueError(f"multi_margin_loss(p): p must be 1 or 2, not {p}")
     reduction = reduction_of("multi_margin_loss", size_average, reduce, reduction)
-    if input.ndim < 2 and target.numel() == 1:  # one row: its loss is 0-d
+    if input.ndim < 2 and target.numel() == 1:  # one row
         rows = input.reshape(1, -1), target.reshape(1)
-        return multi_margin_loss(*rows, p, margin, weight, reduction=reduction).reshape(())
+        loss = multi_margin_loss(*rows, p, margin, weight, reduction=reduction)
+        return loss if target.ndim else loss.reshape(())
     if target.ndim != input.ndim - 1 or target.shape != input.shape[:-1]:
         raise ShapeError(
             "multi_margin_loss: the target has one class for each row of scores",

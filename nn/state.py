@@ -150,7 +150,10 @@ def load_own(
             continue
         here, value = place.members[place.name], state[place.key]
         if not isinstance(value, Tensor):
-            wrong.append(f"{place.key}: the state holds no tensor but a {type(value).__name__}")
+            wrong.append(
+                f"{place.key}: expected torch.Tensor or Tensor-like object from checkpoint but received "
+                f"{type(value)}"
+            )
         elif is_lazy(here) != is_lazy(value):
             wrong.append(
                 f"{place.key}: the shape of an uninitialized parameter is not known: the state's has no "

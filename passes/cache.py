@@ -93,6 +93,8 @@ class Cache:
         try:
             self._write(self._folder, name, data)
         except OSError as error:
+            if isinstance(error, TimeoutError) and error.errno is None:  # as below
+                raise
             self._is_writable = False  # or each entry would wait for the disk to refuse it
             if self._chosen:
                 warn_once(f"{self.directory} takes no files: {error.strerror or error}")
@@ -132,7 +134,9 @@ class Cache:
                 if status.st_uid != os.getuid():
                     return None
                 raw = file.read()
-        except OSError:
+        except OSError as error:
+            if isinstance(error, TimeoutError) and error.errno is None:  # a signal's handler raised it
+                raise
             return None
         start = len(MAGIC) + DIGEST
         data = raw[start:]

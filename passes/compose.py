@@ -24,7 +24,7 @@ themselves would: what is composed gives the bits that its nodes give.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from ..ir.errors import KernelError
@@ -62,16 +62,7 @@ def compose(body: Graph) -> Kernel:
     say, or could only say by computing expensive values again and again.
     """
     key = _structure(body)
-    found = _kernels.get(key)
-    if found is None:
-        try:
-            found = verify(hoisted(_drafted(key, body)))
-        except KernelError as error:
-            found = error
-        remember(_kernels, key, found)
-    if isinstance(found, KernelError):
-        raise KernelError(found.rule, *found.details)
-    return found
+    return _made_once(_kernels, key, lambda: verify(hoisted(_drafted(key, body))))
 
 
 def draft(body: Graph) -> Kernel:
@@ -83,23 +74,33 @@ def draft(body: Graph) -> Kernel:
 
 
 def _drafted(key: tuple, body: Graph) -> Kernel:
-    found = _drafts.get(key)
+    def make() -> Kernel:
+        composer = _Composer(body)
+        found = composer.kernel()
+        if composer.trusting and len(body.nodes) > 1 and index_check(found) is None:
+            raise KernelError("what an index picks is an index in turn: no kernel could look at it ahead")
+        return found
+
+    return _made_once(_drafts, key, make)
+
+
+_Known = dict[tuple, Kernel | KernelError]
+_kernels: _Known = {}
+_drafts: _Known = {}
+
+
+def _made_once(known: _Known, key: tuple, make: Callable[[], Kernel]) -> Kernel:
+    """What is known under a key, a refusal too, which is raised each time."""
+    found = known.get(key)
     if found is None:
         try:
-            composer = _Composer(body)
-            found = composer.kernel()
-            if composer.trusting and len(body.nodes) > 1 and index_check(found) is None:
-                raise KernelError("what an index picks is an index in turn: no kernel could look at it ahead")
+            found = make()
         except KernelError as error:
             found = error
-        remember(_drafts, key, found)
+        remember(known, key, found)
     if isinstance(found, KernelError):
         raise KernelError(found.rule, *found.details)
     return found
-
-
-_kernels: dict[tuple, Kernel | KernelError] = {}
-_drafts: dict[tuple, Kernel | KernelError] = {}
 
 
 def _structure(body: Graph) -> tuple:

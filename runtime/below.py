@@ -27,6 +27,7 @@ from .graph import Leaf, Owner
 from .meta import NoValues
 from .storage import Storage
 from .tensor import Tensor, leaf, wrap
+from .trees import like
 
 new = object.__new__
 
@@ -237,8 +238,7 @@ def outer(x: Any, pairs: list[tuple[Any, Tensor]] = ()) -> Any:  # type: ignore[
     if type(x) is list:
         return [outer(y, pairs) for y in x]
     if isinstance(x, tuple) and not hasattr(x, "numel"):
-        items = [outer(y, pairs) for y in x]
-        return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
+        return like(x, [outer(y, pairs) for y in x])
     return x
 
 

@@ -22,6 +22,7 @@ from .graph import Leaf
 from .recomputing import Casting, Kept, recomputed
 from .refusal import refusing
 from .tensor import Tensor
+from .trees import like
 
 
 def noop_context_fn() -> tuple[Any, Any]:
@@ -194,8 +195,7 @@ def replaced(value: Any, places: dict[int, Any]) -> Any:
     if isinstance(value, dict):
         return {k: replaced(v, places) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        items = [replaced(x, places) for x in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        return like(value, [replaced(x, places) for x in value])
     return value
 
 

@@ -699,6 +699,8 @@ def general(op: Op, act: Callable[[Op, Plan, tuple], Any] = run) -> Callable:
         if op.name in INSTEAD and args and (found := INSTEAD[op.name](args[0], args[1:], kwargs)) is not None:
             return found
         operands, attrs = bound(op, args, kwargs)
+        if act is not run and not isinstance(operands[0], Tensor):
+            raise ArgumentError(f"{op.name}_(): writes into a tensor, not a {type(operands[0]).__name__}")
         if not all([x is None or isinstance(x, Tensor) for x in operands]):
             operands = lifted(op, operands)
         operands = tuple(operands)

@@ -29,6 +29,7 @@ from ..ir.locks import fork_safe_lock
 from ..ir.lowering import NotLowered
 from ..ir.op import Op
 from ..ir.types import SMALL, Type, type_of
+from .interrupts import let_through
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -55,7 +56,7 @@ LOOK, COMPILE = 5_000_000, 50_000_000
 # Small arrays: NumPy's time is that of its calls, half a microsecond each, and native code takes one call.
 CALLS = 1_000  # of a small kind, until it is thought of
 CALL = 1_000  # elements that each call of NumPy's counts for
-SEVERAL = 3  # calls of NumPy for an op, from which on it is worth code
+WORTH_CODE = 3  # calls of NumPy for an op, from which on it is worth code
 PRODUCTS = frozenset(("matmul", "linear"))  # of which one call is nearly all: BLAS
 LIMIT = 4096  # functions that are remembered
 
@@ -311,7 +312,7 @@ class Small:
             self.left = CALLS
             return
         plan.calls = load(f"{__package__}.compile_op").numpy_calls(plan.op, plan.types, plan.attrs)
-        worth = plan.calls >= SEVERAL
+        worth = plan.calls >= WORTH_CODE
         plan.kernel = _large(plan, self.reference, plan.calls) if worth else self.reference
         if plan.flows is not None:
             earn_gradients(plan)
@@ -319,7 +320,11 @@ class Small:
 
 def earn_gradients(plan: Plan) -> None:
     """Have a small plan's gradients computed at once by native code, when that is earned and pays."""
-    if plan.calls >= SEVERAL and True in plan.floats and (plan.quick is not None or plan.raw_vjp is not None):
+    if (
+        plan.calls >= WORTH_CODE
+        and True in plan.floats
+        and (plan.quick is not None or plan.raw_vjp is not None)
+    ):
         plan.raw_vjp = SmallGradients(plan)
         plan.quick = None
 
@@ -441,12 +446,10 @@ class Counted:
         if WHEN == AT_ONCE or (
             self.seen >= self.due and _seen >= COMPILE
         ):  # the first to look loads the compiler
-            if _making.acquire(blocking=False):  # or another thread is at it
-                try:
+            if not _making.locked():  # else another thread is at it
+                with _making:
                     if self.run == self.count:
                         self.look()
-                finally:
-                    _making.release()
             if self.run != self.count:
                 return self.run(*arrays)
         return self.large.reference(*arrays)
@@ -470,6 +473,7 @@ class Counted:
                             plan.kernel = large.direct
                     large.plans.clear()
         except Exception as error:  # whatever it is, NumPy can do it
+            let_through(error)
             self.run, self.draft = large.reference, None
             if not isinstance(error, UnfitError):
                 _warn(large.what.op, error)

@@ -452,10 +452,28 @@ def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
 
 
 def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """The dtype's name, or the tensor cast to `dtype`, which may be spelled DoubleTensor too."""
+    """PyTorch's name of the type, "torch.FloatTensor", or the tensor cast to `dtype`.
+
+    That may be spelled as such a name, too, or as its class.  Raises ArgumentValueError for no type's name.
+    """
     if dtype is None:
-        return f"lamina.{self._meta.dtype.name}"
+        return _type_name(self._meta.dtype)
+    if isinstance(dtype, str):
+        dtype = next((d for d in dtypes.ALL if _type_name(d) == dtype), None)
+        if dtype is None:
+            raise ArgumentValueError('type(dtype): invalid type; names are like "torch.FloatTensor"')
     return _to(self, getattr(dtype, "dtype", dtype))
+
+
+def _type_name(dtype: DType) -> str:
+    return f"torch.{_OF_TYPE.get(dtype.name) or dtype.name.capitalize().replace('Uint', 'UInt')}Tensor"
+
+
+_OF_TYPE = {
+    "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
+    "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+    "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte",
+}  # fmt: skip
 
 
 def _view_as_dtype(self: Tensor, args: tuple, kwargs: dict[str, Any]) -> Tensor | None:

@@ -36,6 +36,7 @@ from .compiler import Compiler
 from .entry import Entry, takes_nothing
 from .given import check_apart, check_count, dense, written
 from .host_parts import check_of, op_of, out_of_range
+from .interrupts import let_through
 from .statistics import Statistics
 
 NO_LIMIT = 1 << 30  # threads
@@ -181,24 +182,23 @@ class Executable:
     # ---- calls that the quick entry does not take
     def _careful(self, arrays: Arrays, fresh: Arrays) -> tuple[np.ndarray, ...]:
         given = self._checked(arrays)
-        mine = self._spare.acquire(blocking=False)
-        try:
-            frame = self._frame if mine else None
-            if frame is None:
-                frame = _Frame(self)
-                if mine:
-                    self._frame = frame
-            if self.manifest.guard:
-                self._guarded(frame, given, fresh)
-            else:
-                frame.run_with((*given, *fresh))
-        finally:
-            if mine:
-                self._spare.release()
+        if self._spare.locked():  # by another thread
+            self._run_in(_Frame(self), given, fresh)
+        else:
+            with self._spare:
+                if self._frame is None:
+                    self._frame = _Frame(self)
+                self._run_in(self._frame, given, fresh)
         for at in self._written:
             if given[at] is not arrays[at]:
                 np.copyto(arrays[at], given[at])
         return self._pick((*arrays, *fresh))
+
+    def _run_in(self, frame: _Frame, given: list[np.ndarray], fresh: Arrays) -> None:
+        if self.manifest.guard:
+            self._guarded(frame, given, fresh)
+        else:
+            frame.run_with((*given, *fresh))
 
     def _guarded(self, frame: _Frame, given: list[np.ndarray], fresh: Arrays) -> None:
         """Run on copies between pages that may not be touched."""
@@ -355,7 +355,8 @@ def load_program(key: str, target: Target | None = None, threads: int | None = N
             for piece, (dtype, shape) in zip(pieces, manifest.constants, strict=False)
         ]
         made = Executable.of_parts(manifest, constants, pieces[count:], target, threads)
-    except (ValueError, KeyError, TypeError, RecursionError, MemoryError, OSError, LaminaError):
+    except (ValueError, KeyError, TypeError, RecursionError, MemoryError, OSError, LaminaError) as error:
+        let_through(error)
         cache.forget(name)
         return None
     made.statistics.hits = 1

@@ -10,12 +10,15 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ..ir import ops as _records  # noqa: F401 - importing them enters them into the registry
 from ..ir.dtypes import uint8
-from ..ir.errors import ArgumentError
+from ..ir.errors import ArgumentError, TransformError
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
 from . import modes
 from .autocasting import autocasting
+from .compound import NoArray
 from .dispatch import eager
 from .overriding import OPEN, UNSERVED, answered
 from .refusal import refusing, require_flag
@@ -68,7 +71,9 @@ FUNCTIONS: dict[str, Callable] = {}
 
 
 def publish(function: Callable, *names: str) -> None:
-    """Offer a function under these names."""
+    """Offer a function under these names, by the first of which it is pickled."""
+    function.__module__ = __name__
+    function.__qualname__ = names[0]
     FUNCTIONS.update(dict.fromkeys(names, function))
     globals().update(dict.fromkeys(names, function))  # ops.relu without the detour over __getattr__
 
@@ -79,12 +84,39 @@ def _offer(op: Op) -> None:
     publish(function, op.name, *op.aliases)
 
 
+def apart(found: Any, *operands: Any) -> Any:
+    """A result, copied where it lies in the memory of an operand."""
+    if isinstance(found, Tensor):
+        for x in operands:
+            if x is found or isinstance(x, Tensor) and _meet(x, found):
+                return FUNCTIONS["clone"](found)
+    return found
+
+
+def _meet(x: Tensor, y: Tensor) -> bool:
+    try:
+        return np.may_share_memory(x._data, y._data)
+    except (NoArray, TransformError, TypeError):  # one has no array, several, or none of NumPy's
+        return False
+
+
+def _fresh(function: Callable) -> Callable:
+    """The function, whose results are new memory."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return apart(function(*args, **kwargs), *args, *kwargs.values())
+
+    return call
+
+
 for _op in REGISTRY.values():
     _offer(_op)
 on_entry.append(_offer)
 for _name, _composite in COMPOSITES.items():
     if _composite.public:
-        _function = autocasting(_composite.function, _name)
+        _function = _fresh(_composite.function) if _composite.fresh else _composite.function
+        _function = autocasting(_function, _name)
         publish(refusing(_function, _name, True), _name, *_composite.aliases)
 
 _choose = FUNCTIONS["where"]

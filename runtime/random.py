@@ -465,9 +465,8 @@ def random_(self: Tensor, *bounds: int | None, generator=None, **given: Any) -> 
         for which, bound in (("from", low), ("to - 1", to - 1)):
             if abs(bound) > 1 << bits:
                 warnings.warn(
-                    f"random_: {which} is out of bounds [-(2^{bits}), ..., 2^{bits}]: {self.dtype} "
-                    "does not hold "
-                    "every integer between",
+                    f"random_: {which} is out of bounds [-(2^{bits}), ..., 2^{bits}]: {self.dtype} does not "
+                    "hold every integer between",
                     UserWarning,
                     stacklevel=3,
                 )
@@ -497,7 +496,7 @@ for _name, _method in METHODS.items():
     setattr(Tensor, _name, refusing(_where_values_are(_method) if _name[-1] == "_" else _method))
 
 FUNCTIONS = {
-    f.__name__: refusing(f, takes_out=True)
+    f.__name__: refusing(f, takes_out=True, home=__package__)
     for f in (
         rand, randn, randint, randperm, rand_like, randn_like, randint_like, normal, bernoulli, multinomial,
         poisson, binomial, _standard_gamma, _sample_dirichlet, dropout, manual_seed, seed, initial_seed,

@@ -21,6 +21,7 @@ from .autograd import is_walking, waiting_here, when_done
 from .generator import fork_rng, get_rng_state, set_rng_state
 from .packing import Packed, saved_tensors_hooks
 from .tensor import Tensor
+from .trees import like
 
 PREFIX = "checkpoint: "
 DIFFERS = (
@@ -81,8 +82,7 @@ def opened(value: Any, done: dict[int, Tensor]) -> Any:
     if isinstance(value, dict):
         return {k: opened(v, done) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        items = [opened(x, done) for x in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        return like(value, [opened(x, done) for x in value])
     return value
 
 

@@ -158,11 +158,14 @@ def require_flags(call: str, flags: tuple, args: tuple, kwargs: dict[str, Any]) 
 writer_of_out: list[Callable] = []
 
 
-def refusing(function: Callable, call: str | None = None, takes_out: bool = False) -> Callable:
+def refusing(
+    function: Callable, call: str | None = None, takes_out: bool = False, home: str | None = None
+) -> Callable:
     """The function, whose inner failures are errors that name it and its arguments.
 
     call: the name; without, the function's, and for a constructor that of the object's class.
-    takes_out: it has `out=` besides its own arguments.
+    takes_out: it has `out=` besides its own arguments.  home: the module that offers it by that name, where
+    pickles find it.
     """
     name = call or function.__name__
     room = getattr(function, "__module__", None) or ""
@@ -192,6 +195,8 @@ def refusing(function: Callable, call: str | None = None, takes_out: bool = Fals
                 return found
             refuse(error, name, function, args, kwargs)
 
+    if home is not None:
+        wrapper.__module__, wrapper.__qualname__ = home, name
     return wrapper
 
 
@@ -245,4 +250,4 @@ def refusing_names(namespace: dict[str, Any], room: str, spared: tuple[str, ...]
             if name in spared:
                 continue
             if not hasattr(value, "__wrapped__") and signature(value).parameters:
-                namespace[name] = refusing(value, name)
+                namespace[name] = refusing(value, name, home=namespace["__name__"])

@@ -26,6 +26,7 @@ from .overriding import (
     overrides,
 )
 from .tensor import Parameter, Tensor, retyped
+from .trees import like
 
 # Methods written in Python that no edge stands around, and that give or take what a class may care about.
 FORWARDED = (
@@ -109,8 +110,7 @@ def wrapped(found: Any, cls: type) -> Any:
     if type(found) is list:
         return [wrapped(x, cls) for x in found]
     if isinstance(found, tuple) and not hasattr(found, "numel"):
-        items = [wrapped(x, cls) for x in found]
-        return type(found)(*items) if hasattr(found, "_fields") else type(found)(items)
+        return like(found, [wrapped(x, cls) for x in found])
     return found
 
 

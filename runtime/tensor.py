@@ -79,7 +79,7 @@ class Tensor:
         """
         kind = (dtype or dtypes.default_dtype()).numpy
         sizes = args[0] if len(args) == 1 and isinstance(args[0], Size) else args
-        if sizes and all(isinstance(n, int) for n in sizes):
+        if sizes is not args or sizes and all(isinstance(n, int) for n in sizes):
             return retyped(tensor_of(np.zeros(tuple(sizes), kind)), cls)
         if len(args) > 1 or not hasattr(args[0] if args else (), "__len__"):
             raise ArgumentError(

@@ -7,7 +7,7 @@ unflatten(shape, leaves)                           # the same again
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ..ir.errors import ArgumentValueError
@@ -63,10 +63,9 @@ def unflatten(shape: Shape, leaves: Sequence[Any]) -> Any:
     return build(shape)
 
 
-def map_leaves(function: Callable[[Any], Any], x: Any) -> Any:
-    """The container with `function` of each leaf in its place."""
-    shape, leaves = flatten(x)
-    return unflatten(shape, [function(leaf) for leaf in leaves])
+def like(x: Any, items: Iterable[Any]) -> Any:
+    """A list or a tuple of the class of `x` with other items; named tuples take theirs one by one."""
+    return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
 
 
 def spread(prefix: Any, x: Any, what: str) -> list[Any]:

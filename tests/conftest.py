@@ -3,10 +3,11 @@
 import gc
 import os
 import random
+import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 # Workers of pytest-xdist share the cores, and BLAS threads that wait for one another stand still when they do
@@ -98,6 +99,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("peers")
         if os.environ.get("LAMINA_GUARD") and item.get_closest_marker("unguarded"):
             item.add_marker(pytest.mark.skip(reason="about what LAMINA_GUARD changes"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that leaves another limit of recursion behind: ever more of them end in a crash."""
+    before = sys.getrecursionlimit()
+    result = yield
+    if (after := sys.getrecursionlimit()) != before:
+        sys.setrecursionlimit(before)
+        pytest.fail(f"the limit of recursion was {before}, and is {after}", pytrace=False)
+    return result
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -261,6 +261,11 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05):
             f"group_norm: {input.shape[1]} channels don't divide into {num_groups} groups"
         )
     per_group = prod(input.shape[1:]) // num_groups
+    if same(per_group * input.shape[0], 1):
+        raise ArgumentValueError(
+            "group_norm: Expected more than 1 value per channel when training, got input size "
+            f"{[*input.shape]}"
+        )
     out = layer_norm(reshape(input, (input.shape[0], num_groups, per_group)), (per_group,), eps=eps)
     return _affine(reshape(out, input.shape), weight, bias)
 

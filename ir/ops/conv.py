@@ -220,8 +220,8 @@ def check_channels(op: str, input: Type, weight: Type, n: int, groups: int) -> N
     """Raise ShapeError unless input and weight have the right ranks, and channels that fit."""
     if weight.ndim != n + 2 or input.ndim not in (n + 1, n + 2):
         raise ShapeError(
-            f"{op}(input, weight): input needs {n + 1} dimensions, or {n + 2} with a batch, and weight "
-            f"{n + 2} (they have {input.ndim} and {weight.ndim})"
+            f"{op}: Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to {op}, but got input of "
+            f"size: {[*input.shape]}, and a weight of {n + 2} dimensions, which has {weight.ndim}"
         )
     channels = input.shape[-n - 1]
     if not same(channels, weight.shape[1] * groups):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from .. import lowering
 from ..dims import same
 from ..errors import DTypeError, ShapeError
@@ -54,6 +56,7 @@ def im2col_reference(input, **attrs):
     x = input if input.ndim == 4 else input[None]
     places = window.places("im2col", x.shape[2:])
     out = window.view(x, places).reshape(x.shape[0], x.shape[1] * prod(window.kernel), prod(places))
+    out = out.copy() if np.may_share_memory(out, input) else out  # of windows that lie side by side
     return out if input.ndim == 4 else out[0]
 
 
@@ -87,6 +90,7 @@ im2col = define(
         sample((3, 4, 5), kernel_size=(2, 3), stride=2, padding=(0, 1)),
         sample((1, 2, 5, 4), kernel_size=2, dilation=2, padding=1),
         sample((0, 3, 4, 5), kernel_size=2),
+        sample((2, 3, 4, 5), kernel_size=(4, 5)),
     ],
     traits=Traits(movement=True),
     inapplicable=SAMPLE_SIZES,
@@ -177,7 +181,7 @@ col2im = define(
 # ---- channels and pixels
 
 
-@composite(method=False)
+@composite(method=False, fresh=True)
 def pixel_shuffle(input, upscale_factor):
     """Spread channels over blocks of pixels.  Shapes: [..., c * r * r, h, w] -> [..., c, h * r, w * r].
 
@@ -193,7 +197,7 @@ def pixel_shuffle(input, upscale_factor):
     return reshape(x, (*lead, channels // (r * r), h * r, w * r))
 
 
-@composite(method=False)
+@composite(method=False, fresh=True)
 def pixel_unshuffle(input, downscale_factor):
     """Gather blocks of pixels in channels: pixel_shuffle undone.
 
@@ -209,7 +213,7 @@ def pixel_unshuffle(input, downscale_factor):
     return reshape(x, (*lead, channels * r * r, h // r, w // r))
 
 
-@composite(method=False)
+@composite(method=False, fresh=True)
 def channel_shuffle(input, groups):
     """Interleave groups of channels.  Shapes: [n, c, ...] -> the same.  Raises ShapeError."""
     batch, channels, *rest = input.shape

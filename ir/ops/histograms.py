@@ -10,7 +10,7 @@ from ..errors import ArgumentError, ArgumentValueError, DTypeError
 from ..op import composite
 from ..shapes import at_least
 from .arithmetic import floor_divide, remainder
-from .cast import cast, dtype_of
+from .cast import cast, clone, dtype_of
 from .compare import eq, ge, le, logical_and, lt, where
 from .create import new_ones
 from .extremum import amax, amin
@@ -40,7 +40,7 @@ def _edges(op: str, values: Any, bins: Any, span: Any) -> Any:
     if not isinstance(bins, int):
         if getattr(bins, "ndim", 0) != 1:
             raise ArgumentError(f"{op}: bins is an int, or edges in one dimension, not {type(bins).__name__}")
-        return bins
+        return clone(bins)
     if bins < 1:
         raise ArgumentValueError(f"{op}: bins must be positive, not {bins}")
     if span is not None:

@@ -357,7 +357,7 @@ constant_pad = define(
 )  # fmt: skip
 
 
-@composite(method=False)
+@composite(method=False, fresh=True)
 def pad(input, pad, mode="constant", value=None):
     """Pad dimensions from the last on: `pad` is (before, after) of the last, then of the one before it, ...
 

@@ -235,7 +235,7 @@ linalg_cholesky = define(
 # ---- powers
 
 
-@composite(aliases=("linalg_matrix_power",))
+@composite(aliases=("linalg_matrix_power",), fresh=True)
 def matrix_power(input, n):
     """Multiply each square matrix by itself `n` times; a negative n inverts it first.
 

@@ -49,11 +49,20 @@ def pool_places(op: str, sizes: tuple, window: Window, ceil_mode: bool) -> tuple
     return tuple(o - 1 if (o - 1) * s >= n + p else o for o, n, s, (p, _) in every)
 
 
-def pooled_type(op: str, input: Type, n: int, places: Any) -> Type:
-    """The type of the result.  Raises ShapeError for an input of another rank."""
+def pooled_type(op: str, input: Type, n: int, places: Any, first: int | None = None) -> Type:
+    """The type of the result.
+
+    first: the dimension from which on none may be empty; without it only the batch.  Raises ShapeError for
+    an input of another rank, or where one is.
+    """
     if input.ndim not in (n + 1, n + 2):
         raise ShapeError(
             f"{op}(input): input needs {n + 1} dimensions, or {n + 2} with a batch, not {input.ndim}"
+        )
+    if 0 in input.shape[-n - 1 if first is None else first :]:
+        raise ShapeError(
+            f"{op}: Expected {n + 1}D or {n + 2}D (batch mode) input with non-zero size for non-batch "
+            f"dimensions, not {[*input.shape]}"
         )
     return input.with_shape((*input.shape[:-n], *places(input.shape[-n:])))
 

@@ -59,31 +59,37 @@ def adaptive_mean(n: int, input: Any, output_size: Any) -> Any:
         )
     sizes = tuple(input.shape[-n:])
     out = output_sizes(op, output_size, sizes)
+    if 0 in sizes:
+        raise ShapeError(
+            f"{op}: Expected input to have non-zero size for non-batch dimensions, not {[*input.shape]}"
+        )
     kernel = tuple(size // o if o and size % o == 0 else 1 for size, o in zip(sizes, out, strict=True))
     if not dtype_of(input).is_floating_point:
         raise DTypeError(f"{op}(input): a floating dtype is needed, not {dtype_of(input).name}")
+    if 0 in input.shape[-n - 1 :]:  # without channels, which windows refuse
+        kernel = (1,) * n
     x = AVG_POOL[n](input, kernel) if prod(kernel) > 1 else input
-    for d, (size, o) in enumerate(zip(sizes, out, strict=True), input.ndim - n):
-        if not o or size % o:
+    for d, (size, o, r) in enumerate(zip(sizes, out, kernel, strict=True), input.ndim - n):
+        if o * r != size:
             before = (slice(None),) * d
             pieces = [mean(x[(*before, slice(a, b))], dim=d, keepdim=True) for a, b in parts_of(size, o)]
             x = cat(pieces, dim=d) if pieces else x[(*before, slice(0, 0))]
     return x
 
 
-@composite(method=False)
+@composite(method=False, fresh=True)
 def adaptive_avg_pool1d(input, output_size):
     """Take the means of `output_size` parts of the last dimension.  Shapes: [n, c, l] -> [n, c, size]."""
     return adaptive_mean(1, input, output_size)
 
 
-@composite(method=False)
+@composite(method=False, fresh=True)
 def adaptive_avg_pool2d(input, output_size):
     """Take the means of `output_size` parts of the last 2 dimensions; None keeps a dimension's size."""
     return adaptive_mean(2, input, output_size)
 
 
-@composite(method=False)
+@composite(method=False, fresh=True)
 def adaptive_avg_pool3d(input, output_size):
     """Take the means of `output_size` parts of the last 3 dimensions; None keeps a dimension's size."""
     return adaptive_mean(3, input, output_size)
@@ -112,11 +118,9 @@ def make_adaptive_max(n: int, returned: bool) -> Op:
     """
 
     def infer(input: Type, *, size) -> tuple[Type, ...]:
-        out = pooled_type(op, input, n, lambda sizes: size)
+        out = pooled_type(op, input, n, lambda sizes: size, first=1)
         if input.dtype.category == "bool":
             raise DTypeError(f"{op}(input): bools have no order", "cast with .int()")
-        if 0 in input.shape[-n:] and 0 not in size:
-            raise ShapeError(f"{op}(input): no part of an empty dimension has a greatest element")
         return out, out.with_dtype(int64)
 
     def reference(input, *, size):

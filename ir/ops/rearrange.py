@@ -183,7 +183,7 @@ def tile(input, *dims):
     return repeat(input, (1,) * (input.ndim - len(sizes)) + sizes)
 
 
-@composite()
+@composite(fresh=True)
 def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     """Repeat each element along a dimension (all elements as one dimension if None).
 
@@ -213,8 +213,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     if repeats < 0:
         raise ShapeError(f"repeat_interleave: repeats can't be negative: {repeats}")
     wide = expand(unsqueeze(input, dim + 1), (*shape[: dim + 1], repeats, *shape[dim + 1 :]))
-    out = reshape(wide, (*shape[:dim], shape[dim] * repeats, *shape[dim + 1 :]))
-    return REGISTRY["clone"](out) if repeats == 1 else out
+    return reshape(wide, (*shape[:dim], shape[dim] * repeats, *shape[dim + 1 :]))
 
 
 @composite()

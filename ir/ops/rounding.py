@@ -91,7 +91,7 @@ GREATEST = {d: float(np.finfo(d.numpy).max) for d in (float64, float32, float16)
 }
 
 
-@composite(inplace=True)
+@composite(inplace=True, fresh=True)
 def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
     """Replace NaN by `nan` and the infinities by `posinf` and `neginf`, the dtype's extremes if None."""
     dtype = dtype_of(input)

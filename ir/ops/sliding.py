@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from ..dims import at_least
 from ..errors import ArgumentValueError, ShapeError
-from ..shapes import pair, window_size
+from ..shapes import pair
 
 Padding = tuple[tuple[int, int], ...]  # (before, after) for each spatial dimension
 
@@ -27,8 +28,15 @@ class Window(NamedTuple):
         for size in self.kernel:
             if size == 0:
                 raise ShapeError(f"{op}: a window must not be empty: {list(self.kernel)}")
-        every = zip(sizes, self.kernel, self.stride, self.padding, self.dilation, strict=True)
-        return tuple(window_size(op, *one) for one in every)
+        reaches = [d * (r - 1) + 1 for r, d in zip(self.kernel, self.dilation, strict=True)]
+        wholes = [size + before + after for size, (before, after) in zip(sizes, self.padding, strict=True)]
+        if not all(at_least(n - r, 0) for n, r in zip(wholes, reaches, strict=True)):
+            given, wanted = (" x ".join(map(str, each)) for each in (wholes, reaches))
+            raise ShapeError(
+                f"{op}: the output is too small. Calculated padded input size per channel: ({given}). Kernel "
+                f"size: ({wanted}). Kernel size can't be greater than actual input size"
+            )
+        return tuple((n - r) // s + 1 for n, r, s in zip(wholes, reaches, self.stride, strict=True))
 
     def positions(self, places: tuple, taps: tuple) -> tuple:
         """Where element `taps` of the window at `places` lies: place * stride + tap * dilation - padding."""
@@ -87,7 +95,9 @@ def positive(op: str, name: str, value: Any, n: int) -> tuple[int, ...]:
     """A size, stride or dilation for each of `n` dimensions.  Raises ArgumentValueError unless 1 or more."""
     found = pair(op, name, value, n)
     if min(found) < 1:
-        raise ArgumentValueError(f"{op}: {name} must be 1 or more, not {value}")
+        raise ArgumentValueError(
+            f"{op}: non-positive {name} is not supported: {name} must be greater than zero, not {value}"
+        )
     return found
 
 

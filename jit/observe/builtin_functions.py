@@ -45,7 +45,7 @@ def unbound_of(function: Any, owner: Any) -> Any:
 class BuiltinFunctions(Methods):
     """Calls functions written in C."""
 
-    _native_limit = 0  # of recursion, as the user set it, while the interpreter has changed it
+    _native_limit: int
 
     def builtin(self, function: Any, args: tuple, kwargs: Any) -> Any:
         """Call a C function or a method of a C class."""

@@ -88,12 +88,17 @@ class Facts:
             self._let_go()
         return reason
 
+    @property
+    def repeatable(self) -> bool:
+        """Whether the run can be made again from the start: it has changed nothing so far."""
+        return self.refused is None and self.written.is_empty() and self.recorder.repeatable
+
     def abandon(self, why: str) -> None:
         """Give up where not even the true result can be had, or where deaths would come later than plainly.
 
-        Raises Abandoned if the run can be made again from the start, natively: as long as it changed nothing.
+        Raises Abandoned if the run can be made again, natively.
         """
-        again = self.refused is None and self.written.is_empty() and self.recorder.repeatable
+        again = self.repeatable
         self.refuse(why)
         if again:
             self.abandoned = True

@@ -6,6 +6,7 @@ import gc
 from sys import getrefcount
 from types import FunctionType, GeneratorType
 from typing import Any
+from weakref import ref
 
 from ...runtime import Tensor
 from ...runtime.modes import _Mode
@@ -34,7 +35,8 @@ class Fresh:
     An identity stands here for as long as its object lives.  Objects are held weakly, so that they die when
     they would in a plain run, and heard of when they do; lists, dicts, tuples, cells and the like allow no
     weak references, and are let go of by `prune` where their deaths could be told.  What dies is forgotten
-    here and in the shadow.
+    here and in the shadow: not by the callback itself, in which Python swallows an interrupt, but before
+    anything is asked by its id.
 
     strong: those of the objects that are held.  generators: those that the run made.  suspended: frames of
     generators whose closing would run code of the user's.  constants: containers that stand in code.  tables:
@@ -52,9 +54,14 @@ class Fresh:
         self.tables: set[int] = set()
         self.dented: set[int] = set()
         self.shown: dict[int, tuple[Any, Tensor]] = {}
+        self._dead: list[_Made] = []
+        this: Any = ref(self)  # or the two would keep one another
+        shadow.bury = lambda: this()._bury()
         self._guards, self._shadow = guards, shadow
 
     def __contains__(self, o: Any) -> bool:
+        if self._dead:
+            self._bury()
         return id(o) in self.objects
 
     def new(self, o: Any) -> Any:
@@ -78,10 +85,12 @@ class Fresh:
 
     def made_here(self, o: Any) -> Any:
         """Mark an object as made in this run, even if it is of a kind that is pinned by identity."""
+        self._bury()
         key = id(o)
         if type(o).__weakrefoffset__:
-            reach = self.objects[key] = _Made(o, self._died)
+            reach = _Made(o, self._dead.append)
             reach.key = key
+            self.objects[key] = reach
         else:
             self.objects[key], self.strong[key] = None, o
         return o
@@ -91,9 +100,12 @@ class Fresh:
         self.constants.add(id(o))
         return self.new(o)
 
-    def _died(self, reach: _Made) -> None:
-        if self.objects.get(reach.key) is reach:  # else another lies there by now
-            self._gone(reach.key)
+    def _bury(self) -> None:
+        """Forget what has died."""
+        while self._dead:
+            reach = self._dead.pop()
+            if self.objects.get(reach.key) is reach:  # else another lies there by now
+                self._gone(reach.key)
 
     def _gone(self, key: int) -> None:
         """Know an object no more that the run made: another may come to lie where it lay."""

@@ -107,7 +107,7 @@ def refuse_views(recorder: Recorder, left: Iterable[Tensor]) -> None:
     """Raise Refusal where a part that a tensor picked is seen to be a view.  left: what the run leaves."""
     if not recorder.parts:
         return
-    known = [(x, recorder.known(x)) for x in left]
+    known = [(x, recorder.known(x._data)) for x in left]
     leaving = {recorder.root(number)[0] for _, number in known if number is not None}
     for part, (root, at) in recorder.parts.items():
         outdated = _is_outdated(recorder, part, root, at)
@@ -158,7 +158,7 @@ def settle(observer: Any, left: Iterable[Tensor]) -> None:
     recorder: Recorder = observer.recorder
     if not observer.numbers.picked or recorder.reason is not None:
         return
-    leaving = {recorder.known(x) for x in left}
+    leaving = {recorder.known(x._data) for x in left}
     for step in reversed(recorder.steps):  # what a view of leaves, leaves too
         if type(step) is Event and step.op.traits.view and step.outputs[0] in leaving:
             leaving.add(step.inputs[0])

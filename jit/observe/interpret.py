@@ -19,8 +19,9 @@ from collections.abc import Callable, Generator, Iterator
 from types import BuiltinFunctionType, CellType, FrameType, FunctionType, MethodType, ModuleType, NoneType
 from typing import Any, ClassVar
 
+from ...runtime.interrupts import from_outside
 from ...runtime.places import is_internal, locals_of
-from . import building, clauses  # noqa: F401 - they register their operations
+from . import building, clauses, recursion  # noqa: F401 - they register their operations
 from .facts import Abandoned
 from .frames import UNBOUND, Frame, bind, contents, program_of
 from .instructions import (
@@ -34,7 +35,7 @@ from .instructions import (
 )
 from .kinds import ITERATORS, UNSUPPORTED, heap_class, lookup
 from .numbers import LIFTED, METHODS, TAKING, raw
-from .tracebacks import entered, forged, is_machinery
+from .tracebacks import entered, forged, is_machinery, is_own
 
 _PUSH = OPERATIONS["push_exc_info"][0]
 _NATIVE_PER_FRAME = 24  # native frames that one interpreted call may take, the recorder's own included
@@ -56,12 +57,16 @@ class Interpreting:
     new: Any
     numbers: Any
     plain: Any
+    recorder: Any
     refuse: Any
     refused: str | None
+    repeatable: bool
     shadow: Any
 
     frame: Frame | None = None  # the innermost running one
+    raised_here = False  # whether an operation of the machinery's raised what ends the run
     _limit = 0  # how deep the user's frames may go
+    _native_limit = 0  # of recursion, as the user set it, while this moves it
 
     def enter(self, function: FunctionType, args: tuple[Any, ...] | list[Any], kwargs: dict[str, Any]) -> Any:
         """Run a Python function; UNSUPPORTED where its bytecode cannot be interpreted.
@@ -100,42 +105,43 @@ class Interpreting:
         back = self.frame
         frame.back = back
         self.fresh.suspended.discard(id(frame))
-        if back is None:
-            frame.depth = 0
-            self._outermost()
-        else:
-            frame.depth = back.depth + 1
-            if not frame.depth & 15:
-                self._deeper(frame.depth)
+        outermost = back is None and not self._native_limit  # else it is begun as another ends
         self.frame, signal = frame, None
         try:
+            if outermost:
+                self._outermost()
+            frame.depth = 0 if back is None else back.depth + 1
+            if frame.depth and not frame.depth & 15:
+                self._deeper(frame.depth)
             signal = self._level(frame, 0)
             return signal
         finally:
             self.frame = back
-            if signal == YIELD:
-                if closes_visibly(frame):
-                    self.fresh.suspended.add(id(frame))
-            elif signal is not None and sys.getrefcount(frame) > held:
-                frame.stay()  # an error of native code was kept, and with it the frames that called that
-            else:
-                frame.leave(self._caller, self.fresh.prune if self.fresh.suspended else None)
-            frame.back = None  # a suspended generator must not hold on to who ran it
-            if back is None:
-                sys.setrecursionlimit(self._native_limit)
+            try:
+                if signal == YIELD:
+                    if closes_visibly(frame):
+                        self.fresh.suspended.add(id(frame))
+                elif signal is not None and sys.getrefcount(frame) > held:
+                    frame.stay()  # an error of native code was kept, and with it the frames that called that
+                else:
+                    frame.leave(self._caller, self.fresh.prune if self.fresh.suspended else None)
+                frame.back = None  # a suspended generator must not hold on to who ran it
+            finally:
+                if outermost:
+                    self._native_limit = 0
+                    recursion.ended(self)
 
     def _outermost(self) -> None:
-        self._native_limit = sys.getrecursionlimit()
-        self._limit, native = self._native_limit, sys._getframe()
+        self._native_limit = self._limit = recursion.raised(self, 32 * _NATIVE_PER_FRAME)
+        native: FrameType | None = sys._getframe()
         while native is not None:
             native, self._limit = native.f_back, self._limit - 1
-        sys.setrecursionlimit(self._native_limit + 32 * _NATIVE_PER_FRAME)
 
     def _deeper(self, depth: int) -> None:
         """Let the native stack grow with the user's, and no further than his limit."""
         if depth >= self._limit:
             raise RecursionError("maximum recursion depth exceeded")
-        sys.setrecursionlimit(self._native_limit + (depth + 32) * _NATIVE_PER_FRAME)
+        recursion.raised(self, (depth + 32) * _NATIVE_PER_FRAME)
 
     def _level(self, frame: Frame, depth: int) -> int:
         """Run operations while so many errors are being handled; return the signal that ended it."""
@@ -185,6 +191,10 @@ class Interpreting:
                 raise
             except BaseException as error:
                 found = handlers.get(at)
+                if found is None:
+                    self.raised_here = self.raised_here or is_own(error.__traceback__)
+                elif from_outside(error):
+                    self._stopped_from_outside(error)
                 if frame.again is not None:
                     error.__context__, error.__traceback__ = frame.again
                     frame.again = None
@@ -215,6 +225,16 @@ class Interpreting:
         except BaseException as current:
             current.__context__, current.__traceback__ = kept
             return self._level(frame, depth + 1)
+
+    @property
+    def may_be_faulty(self) -> bool:
+        """Whether the error that ended the run may be the machinery's own, and the run can be made again."""
+        return self.raised_here and self.repeatable and not self.fresh.generators
+
+    def _stopped_from_outside(self, error: BaseException) -> None:
+        """Go on without recording: what a function does about an interrupt it does not do each time."""
+        self.recorder.once = f"a {type(error).__name__} stopped it, which it caught"
+        self.refuse(self.recorder.once)
 
     def _make_plain(self, stack: list[Any]) -> None:
         for place, value in enumerate(stack):

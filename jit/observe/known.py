@@ -46,9 +46,10 @@ class Registry:
         """The number of a tensor, a new one if need be."""
         known = self._numbers.get(id(x))
         if known is None or self.refs[known]() is not x:
-            known = self._numbers[id(x)] = len(self.refs)
-            self.refs.append(Reach(x))
+            known = len(self.refs)
             self.paths[known], self.places[known] = path, place
+            self.refs.append(Reach(x))
+            self._numbers[id(x)] = known  # last: an interrupt may end this anywhere
         return known
 
 

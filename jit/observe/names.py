@@ -63,7 +63,8 @@ def library_names(code: types.CodeType, home: str) -> tuple[tuple[types.ModuleTy
         if issubclass(type(value), (Function, type, types.ModuleType)):
             found[module.__name__, name] = module, name
             if type(value) is Function:
-                follow(unwrapped(value).__code__, sys.modules.get(value.__module__))
+                inner = unwrapped(value)
+                follow(inner.__code__, sys.modules.get(inner.__module__))
         return value
 
     def follow(code: types.CodeType, module: types.ModuleType | None) -> None:

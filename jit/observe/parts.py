@@ -20,6 +20,7 @@ import numpy as np
 from ...nn.members import fields
 from ...runtime import Tensor
 from ...runtime.graph import Leaf
+from ...runtime.interrupts import let_through
 from ...runtime.places import Place, line_of
 from ..facts import Words, absent, changed, exact, shown
 from .deaths import SILENT, Reach, in_cell, noticed
@@ -111,8 +112,8 @@ class Part:
         given = {("r" + k if k in self.weak else k): v for k, v in self.names.items() if k in text}
         body = "\n        ".join([*self.heads(lines), *lines])
         parameters = ", ".join(["S", *(f"{k}={k}" for k in (*WORDS, *given) if k in body or k in given)])
-        head, tail = f"def {name}({parameters}):\n    try:\n", "\n    except Exception:\n        return -1"
-        source = f"{head}        {body}{tail}\n    return 0"
+        tail = "    except Exception as error:\n        let_through(error)\n        return -1\n    return 0"
+        source = f"def {name}({parameters}):\n    try:\n        {body}\n{tail}"
         scope = {**WORDS, **given}
         exec(compile(source, f"<{name}>", "exec"), scope)
         return scope.pop(name)  # or the two would keep one another
@@ -138,7 +139,8 @@ class Part:
                     exec(line, scope)
                 elif eval(check[1], scope):
                     return reasons[int(check[2]) - 1]
-            except Exception:
+            except Exception as error:
+                let_through(error)
                 follows = next((found for rest in lines[at:] if (found := _CHECK.fullmatch(rest))), None)
                 what = line.partition(" = ")[2].partition(" = ")[2]
                 return reasons[int(follows[2]) - 1] if follows else Reason(f"what {what} computes")
@@ -154,10 +156,10 @@ class Part:
             for line in lines:
                 check = _CHECK.fullmatch(line)
                 if check is None:
-                    text.append(f"try: {line}\nexcept Exception: v = None")
+                    text.append(f"try: {line}\nexcept Exception as e: let_through(e); v = None")
                 elif reasons[int(check[2]) - 1].slot is not None:
                     text.append(f"try:\n if {check[1]}: found.append(reasons[{int(check[2]) - 1}])")
-                    text.append("except Exception: pass")
+                    text.append("except Exception as e: let_through(e)")
             exec("\n".join(text), {**scope, "found": found, "reasons": reasons})
         return found
 
@@ -194,7 +196,8 @@ class Part:
         scope.update((k, v() if k in self.weak else v) for k, v in self.names.items())
         try:
             return shown(eval(reason.read, scope))
-        except Exception:
+        except Exception as error:
+            let_through(error)
             return shown(absent)
 
 
@@ -293,4 +296,5 @@ WORDS: dict[str, Any] = {
     "repr": repr, "peek": peek, "alias": alias,
     "meeting": meeting, "item": item, "SILENT": SILENT, "noticed": noticed, "in_cell": in_cell,
     "HISTORIES": HISTORIES, "set_": set, "frozenset": frozenset, "weakref": weakref,
+    "let_through": let_through,
 }  # fmt: skip

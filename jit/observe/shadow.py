@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .deaths import Dropped, Unkept
@@ -27,14 +28,17 @@ class Shadow:
         self._held: dict[int, dict[tuple, Any]] = {}  # by who holds them, and by place in it
         self._keep: list[Any] = []
         self._numbers = numbers
+        self.bury: Callable[[], None] = _nothing  # forgets what has died
 
     def __contains__(self, o: Any) -> bool:
         return id(o) in self._held
 
     def standing(self, o: Any, kind: str, key: Any) -> Any:
         """The lifted number that stands at a place, or None.  key: as `key_of` gives it."""
-        within = self._held.get(id(o))
-        return None if within is None else within.get((kind, key))
+        if id(o) not in self._held:
+            return None
+        self.bury()  # or it may be another's that lay there
+        return self._held.get(id(o), {}).get((kind, key))
 
     def set(self, o: Any, kind: str, key: Any, value: Any) -> Any:
         """Let a lifted number stand at a place.  key: as above."""
@@ -81,3 +85,7 @@ class Shadow:
         """Let go of all objects of the run."""
         self._held.clear()
         self._keep.clear()
+
+
+def _nothing() -> None:
+    """There is nothing to forget."""

@@ -45,6 +45,14 @@ def clean(traceback: TracebackType | None) -> TracebackType | None:
     return kept[0] if kept else None
 
 
+def is_own(traceback: TracebackType | None) -> bool:
+    """Whether an error was raised by the machinery's own code, not by what it runs, nor by a `raise`."""
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    file = "" if traceback is None else traceback.tb_frame.f_code.co_filename
+    return is_machinery(file) and file != HERE + "clauses.py"
+
+
 def line_at(code: CodeType, offset: int) -> int:
     """The line of an instruction; that of the definition where it has none."""
     for start, end, line in code.co_lines():

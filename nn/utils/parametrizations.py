@@ -20,14 +20,17 @@ def _is_orthogonal(q: Tensor) -> bool:
     """Whether the columns of [..., n, k], n >= k, are orthonormal, up to the rounding of n products."""
     n, k = q.shape[-2:]
     unit = ops.eye(k, dtype=q.dtype, device=q.device)
-    return bool(ops.all(ops.abs(ops.matmul(q.mT, q) - unit) <= 10 * n * _EPS[q.dtype.itemsize]))
+    eps = _EPS[q.dtype.itemsize // (2 if q.is_complex() else 1)]
+    return bool(ops.all(ops.abs(ops.matmul(q.mH, q) - unit) <= 10 * n * eps))
 
 
-_EPS = {2: 2.0**-7, 4: 2.0**-23, 8: 2.0**-52}  # by bytes; of halves the coarser one, bfloat16's
+_EPS = {2: 2.0**-7, 4: 2.0**-23, 8: 2.0**-52}  # by bytes of a real; of halves the coarser one, bfloat16's
 
 
 def _sign(x: Tensor) -> Tensor:
-    """-1 where negative, 1 elsewhere; without history."""
+    """-1 where negative, 1 elsewhere, of complex numbers the direction; without history."""
+    if x.is_complex():
+        return ops.where(x == 0, ops.ones_like(x), ops.sgn(x)).detach()
     return ops.where(x < 0, -ops.ones_like(x), ops.ones_like(x)).detach()
 
 
@@ -75,7 +78,7 @@ class _Orthogonal(Module):
     def __init__(self, weight: Tensor, orthogonal_map: str, *, use_trivialization: bool = True):
         super().__init__()
         if weight.is_complex() and orthogonal_map == "householder":
-            raise ArgumentValueError("orthogonal: the map 'householder' takes no complex matrices")
+            raise ArgumentValueError("the householder parametrization does not support complex tensors")
         self.shape, self.orthogonal_map = weight.shape, orthogonal_map
         if use_trivialization:
             self.register_buffer("base", None)
@@ -91,7 +94,7 @@ class _Orthogonal(Module):
             a = ops.tril(x)
             if n != k:  # the matrix of the Lie algebra has zeros in the other columns
                 a = ops.cat([a, ops.zeros((*a.shape[:-1], n - k), dtype=a.dtype, device=a.device)], -1)
-            a = a - a.mT
+            a = a - a.mH
             if self.orthogonal_map == "matrix_exp":
                 q = ops.matrix_exp(a)
             else:
@@ -105,7 +108,7 @@ class _Orthogonal(Module):
     def right_inverse(self, q: Tensor) -> Tensor:
         """What forward makes `q`, the nearest there is, from."""
         if tuple(q.shape) != tuple(self.shape):
-            raise ShapeError(f"orthogonal: a matrix of shape {[*self.shape]} is wanted, not {[*q.shape]}")
+            raise ShapeError(f"orthogonal: takes matrices of shape {[*self.shape]}, not {[*q.shape]}")
         wide = q.shape[-2] < q.shape[-1]
         q = q.mT if wide else q
         n, k = q.shape[-2:]

@@ -63,14 +63,14 @@ class ParametrizationList(ModuleList):
                         pass
         if not isinstance(new, (Tensor, Sequence)):
             raise ArgumentValueError(
-                f"right_inverse must return a tensor or a sequence of tensors, not {type(new).__name__}"
+                f"right_inverse must return a Tensor or a Sequence of tensors, not {type(new).__name__}"
             )
         self.is_tensor = isinstance(new, Tensor)
         self.ntensors = 1 if self.is_tensor else len(new)
         if self.is_tensor:
             if original.dtype is not new.dtype:
                 raise ArgumentValueError(
-                    "where right_inverse returns one tensor, that must have the dtype of the original",
+                    "where right_inverse returns one tensor, it must have the same dtype as the original",
                     f"original: {original.dtype}, right_inverse: {new.dtype}",
                 )
             with no_grad():
@@ -80,7 +80,8 @@ class ParametrizationList(ModuleList):
             for i, part in enumerate(new):
                 if not isinstance(part, Tensor):
                     raise ArgumentValueError(
-                        f"right_inverse must return tensors; item {i} is a {type(part).__name__}"
+                        f"right_inverse must return tensors; element {i} of the sequence with type "
+                        f"{type(part).__name__} is none"
                     )
                 if isinstance(original, Parameter):
                     part = Parameter(part.detach(), original.requires_grad)
@@ -208,7 +209,7 @@ def register_parametrization(
                 except NotImplementedError:
                     pass
                 else:
-                    _same("what right_inverse returns", back, before.shape, before.dtype)
+                    _same("right_inverse", back, before.shape, before.dtype)
         found = module.parametrizations[tensor_name]
         found.append(parametrization)
         found.unsafe |= unsafe

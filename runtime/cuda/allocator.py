@@ -141,14 +141,14 @@ class Allocator:
         if block.piece is None:
             return
         self._freed.append(block)
-        if self._lock.acquire(blocking=False):
-            try:
+        if self._busy:
+            return
+        try:
+            with self._lock:
                 if not self._busy:
                     self._within(self._catch_up)
-            except DeviceError:
-                pass  # the block stays noted, and the next request, which no finalizer makes, meets the error
-            finally:
-                self._lock.release()
+        except DeviceError:
+            pass  # the block stays noted, and the next request, which no finalizer makes, meets the error
 
     def used_by(self, block: Block, stream: Any) -> None:
         """Say that work on another stream uses the block, as PyTorch's record_stream does.

@@ -1,5 +1,8 @@
 """What is said of PyTorch's names: offered or not, why, and the page that lists them."""
 
+import functools
+import pickle
+import types
 from pathlib import Path
 
 import pytest
@@ -46,3 +49,18 @@ def test_the_page_is_as_the_names_are_now():
 def test_the_page_lists_all_names_of_the_package():
     listed = set(PAGE.read_text().replace("`", " ").split())
     assert {name for name in dir(lamina) if not name.startswith("_")} <= listed
+
+
+@pytest.mark.parametrize(
+    "space", ["", "nn.functional", "nn.init", "nn.utils", "linalg", "special", "fft", "func"]
+)
+def test_functions_can_be_pickled(space):
+    """By the name under which they are offered first: so workers that are spawned get them."""
+    room = functools.reduce(getattr, space.split("."), lamina) if space else lamina
+    functions = [
+        value
+        for name, value in vars(room).items()
+        if not name.startswith("_") and isinstance(value, types.FunctionType)
+    ]
+    assert len(functions) > 5
+    assert [f for f in functions if pickle.loads(pickle.dumps(f)) is not f] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import sys
 import threading
 import weakref
 from collections import namedtuple
@@ -18,6 +19,7 @@ import lamina.nn.functional as F
 from lamina import jit, nn, optim
 from lamina.ir.errors import ArgumentError, GradError, ShapeError
 from lamina.jit import backend
+from lamina.jit.observe.known import Registry
 
 
 def tensor(*shape):
@@ -406,6 +408,48 @@ def test_an_interrupt_leaves_the_tracer_usable():
         f(tensor(2))
     for _ in range(3):
         np.testing.assert_array_equal(f(tensor(2))._data, (tensor(2) + 1)._data)
+
+
+def test_the_recursion_limit_is_as_before_where_runs_of_threads_overlap():
+    limit, second_began, first_ended = sys.getrecursionlimit(), threading.Event(), threading.Event()
+
+    def second(x):
+        second_began.set()
+        first_ended.wait()
+        return x + 2
+
+    thread = threading.Thread(target=jit.trace(second), args=(tensor(2),))
+
+    def first(x):
+        thread.start()
+        second_began.wait()
+        return x + 1
+
+    jit.trace(first)(tensor(2))
+    first_ended.set()
+    thread.join()
+    assert sys.getrecursionlimit() == limit
+
+
+def test_an_error_of_the_recorders_own_is_not_the_users(monkeypatch):
+    """What an operation of the interpreter's raises, and a plain run does not, is told of once."""
+    w = tensor(2)
+
+    def function(x):
+        return x @ w
+
+    code = Registry.number.__code__
+
+    def number(self, x, path, place=None):
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(Registry, "number", number)
+    monkeypatch.setattr(number, "__code__", number.__code__.replace(co_filename=code.co_filename))
+    f = jit.trace(function)
+    with pytest.warns(UserWarning, match="the recorder failed: RuntimeError: planted"):
+        np.testing.assert_array_equal(f(tensor(2))._data, function(tensor(2))._data)
+    np.testing.assert_array_equal(f(tensor(2))._data, function(tensor(2))._data)
+    assert "the recorder failed" in f.explain()
 
 
 def test_an_interrupted_compile_leaves_nothing_half_made(monkeypatch):

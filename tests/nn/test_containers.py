@@ -85,10 +85,17 @@ def test_parameter_list():
     with pytest.raises(DimError):
         p[4]
     assert repr(p) == (
-        "ParameterList(\n  (0): Parameter containing: [lamina.float32 of size 3]\n"
-        "  (1): Parameter containing: [lamina.float32 of size 1]\n  (2): Object of type: str\n"
-        "  (3): Parameter containing: [lamina.float32 of size 1]\n)"
+        "ParameterList(\n    (0): Parameter containing: [lamina.float32 of size 3]\n"
+        "    (1): Parameter containing: [lamina.float32 of size 1]\n    (2): Object of type: str\n"
+        "    (3): Parameter containing: [lamina.float32 of size 1]\n)"
     )
+
+
+def test_parameter_dict_takes_mappings_by_key_and_pairs_in_order():
+    p = nn.ParameterDict({"b": lamina.ones(1), "a": lamina.ones(1)})
+    p.update([("d", lamina.ones(1)), ("c", lamina.ones(1))])
+    p.update(OrderedDict(f=1, e=2))
+    assert list(p) == ["a", "b", "d", "c", "f", "e"]
 
 
 def test_parameter_dict():

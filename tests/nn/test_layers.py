@@ -17,7 +17,7 @@ REFUSED = {
     ),
     "conv mode": (
         lambda: nn.Conv2d(3, 4, 3, padding_mode="wrap"),
-        'Only "zeros" and "reflect"',
+        "padding_mode must be one of .'zeros', 'reflect'",
     ),
     "conv same": (lambda: nn.Conv1d(3, 4, 3, stride=2, padding="same"), "padding='same' needs a stride of 1"),
     "transposed size": (

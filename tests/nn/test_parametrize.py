@@ -3,6 +3,7 @@
 import copy
 import pickle
 
+import numpy as np
 import pytest
 
 import lamina
@@ -167,3 +168,18 @@ def test_functional_call_and_written_members_are_right_under_tracing():
         for k in range(3):
             w, x = lamina.full((2, 2), float(k)), lamina.ones(1, 2)
             assert lamina.equal(traced(w, x), x @ w.T)
+
+
+@pytest.mark.parametrize("trivial", [False, True])
+@pytest.mark.parametrize("which", ["cayley", "matrix_exp"])
+@pytest.mark.parametrize("sizes", [(4, 4), (5, 3), (3, 5)])
+def test_orthogonal_complex_matrices_are_unitary(sizes, which, trivial):
+    layer = parametrizations.orthogonal(
+        nn.Linear(*sizes, dtype=lamina.complex128), orthogonal_map=which, use_trivialization=trivial
+    )
+    for _ in range(2):
+        q = layer.weight.detach().numpy()
+        q = q if q.shape[0] >= q.shape[1] else q.T
+        np.testing.assert_allclose(q.conj().T @ q, np.eye(min(sizes)), rtol=0, atol=1e-14)
+        with lamina.no_grad():
+            layer.parametrizations.weight.original.add_(lamina.randn(sizes[::-1], dtype=lamina.complex128))

@@ -53,7 +53,7 @@ def test_misfit_lists_everything_and_changes_nothing():
         "Sequential.load_state_dict: the state does not fit the module; nothing was loaded\n"
         '  Missing key(s) in state_dict: "0.bias"\n'
         '  Unexpected key(s) in state_dict: "3.weight"\n'
-        "  1.bias: the state holds no tensor but a list\n"
+        "  1.bias: expected torch.Tensor or Tensor-like object from checkpoint but received <class 'list'>\n"
         "  size mismatch for 2.weight: copying a param with shape f32[3,1] from the state into f32[1,3]"
     )
     assert values(m) == before

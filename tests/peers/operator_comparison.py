@@ -251,8 +251,21 @@ def compared(case: Case, theirs: Callable, ours: Callable, gradients: bool) -> N
         for n, (y, x) in enumerate(zip(*settled)):
             near(x, y, lambda n=n, y=y: sensitivity(lambda a: call(a, True), case.arguments, n, y), terms,
                  f"result {n}")  # fmt: skip
+    if not case.entry.name.endswith("_"):  # which write into one
+        memory(found, flat(given), wanted, flat(theirs_given))
     if gradients and not case.random:
         compare_gradients(case, call(theirs_given, True), theirs_given, flat(mine(got)), given, call)
+
+
+def memory(found: list, mine: list, wanted: list, theirs: list) -> None:
+    """Raise Differs where a result lies in the memory of an operand, and PyTorch's does not."""
+    for n, (x, y) in enumerate(zip(found, wanted)):
+        if not isinstance(x, Tensor) or not isinstance(y, torch.Tensor) or not y.numel():
+            continue
+        if any(isinstance(a, Tensor) and np.may_share_memory(a._data, x._data) for a in mine):
+            places = {b.untyped_storage().data_ptr() for b in theirs if isinstance(b, torch.Tensor)}
+            if y.untyped_storage().data_ptr() not in places:
+                raise Differs(f"result {n}: lies in an operand's memory, unlike PyTorch's")
 
 
 def _chooses(process: Any) -> bool:

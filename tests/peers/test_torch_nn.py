@@ -220,6 +220,13 @@ CTC = {
         [3, 2, 3],
         {"zero_infinity": True},
     ),
+    "without inputs": (
+        3,
+        np.array([[1, 1, 1], [0, 1, 1], [0, 0, 0]]),
+        [0, 4, 0],
+        [0, 2, 1],
+        {"reduction": "none", "blank": 2},
+    ),
 }
 
 

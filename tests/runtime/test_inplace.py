@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import lamina
-from lamina.ir.errors import DTypeError, InplaceError, ShapeError
+from lamina.ir.errors import ArgumentError, DTypeError, InplaceError, ShapeError
 from lamina.runtime import grad
 
 
@@ -248,3 +248,14 @@ def test_a_view_without_history_of_a_tensor_that_has_one_is_written_without_grad
         view.mul_(2)
     view.detach().mul_(2)
     assert base.tolist() == [6.0, 6.0, 1.0]
+
+
+@pytest.mark.parametrize("name", ["abs_", "gt_", "clamp_", "addcmul_", "igamma_", "leaky_relu_"])
+@pytest.mark.parametrize("given", [None, 3.0, "a", [1.0]])
+def test_what_is_no_tensor_is_not_written_into(name, given):
+    """Each twice: the second call meets what the first one left in the memo."""
+    x = lamina.ones(2)
+    more = {"gt_": (x,), "clamp_": (x, x), "addcmul_": (x, x), "igamma_": (x,)}.get(name, ())
+    for _ in range(2):
+        with pytest.raises(ArgumentError, match="into a tensor|must be a tensor"):
+            getattr(lamina.Tensor, name)(given, *more)

@@ -191,6 +191,7 @@ def test_new_tensor_takes_the_dtype():
 def test_the_old_constructor():
     assert lamina.Tensor(2, 3).shape == (2, 3) and lamina.Tensor([2, 3]).tolist() == [2.0, 3.0]
     assert lamina.Tensor(lamina.ones(2).shape).shape == (2,) and lamina.Tensor().shape == (0,)
+    assert lamina.Tensor(lamina.Size()).shape == () and lamina.ones(2).new(lamina.Size()).shape == ()
 
 
 # ---- numbers beside tensors --------------------------------------------------------------------------------
@@ -268,7 +269,10 @@ def test_to_and_type():
     assert x.to(lamina.float32, copy=True) is not x
     assert x.to("cpu", lamina.int8).dtype is lamina.int8 and x.to(dtype=lamina.bool).tolist() == [True, True]
     assert x.to(lamina.ones(1, dtype=lamina.float16)).dtype is lamina.float16
-    assert x.type() == "lamina.float32" and x.type(lamina.float64).dtype is lamina.float64
+    assert x.type() == "torch.FloatTensor" and x.type(lamina.float64).dtype is lamina.float64
+    assert x.type("torch.ByteTensor").type() == "torch.ByteTensor"
+    with pytest.raises(ArgumentValueError, match="invalid type"):
+        x.type("bytes")
     assert x.type_as(lamina.tensor(1)).dtype is lamina.int64
     y = x.requires_grad_().double()
     y.sum().backward()
