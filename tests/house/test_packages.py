@@ -1,9 +1,11 @@
 """Hold the root-as-package layout: every package listed, guarded, and importable under one name only."""
 
+import ast
 import importlib.metadata
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import package_tree
 import pytest
@@ -79,3 +81,52 @@ def test_no_two_test_files_have_one_name():
         path.name for path in (package_tree.ROOT / "tests").rglob("*.py") if path.name != "conftest.py"
     )
     assert [name for name, count in counts.items() if count > 1] == []
+
+
+THERE = {
+    "PIL",
+    "hypothesis",
+    "lamina",
+    "llvmlite",
+    "ml_dtypes",
+    "networkx",
+    "numpy",
+    "pytest",
+    "safetensors",
+    "scipy",
+    "sklearn",
+    "xdist",
+}
+
+
+def left_to_chance(path: Path, asked: set[str]) -> list[str]:
+    """Say which imports of a test, or of its helpers, fail where the extra `dev` alone is installed."""
+    helpers = {
+        file.stem: file for top in ("tests", "benchmarks") for file in (package_tree.ROOT / top).rglob("*.py")
+    }
+    found = []
+    for step in ast.parse(path.read_text()).body:
+        match step:
+            case ast.Expr(ast.Call() as call) | ast.Assign(value=ast.Call() as call):
+                if ast.unparse(call.func) == "pytest.importorskip":
+                    asked.add(ast.literal_eval(call.args[0]).split(".")[0])
+                continue
+            case ast.Import(names):
+                roots = [alias.name.split(".")[0] for alias in names]
+            case ast.ImportFrom(module):
+                roots = [module.split(".")[0]]
+            case _:
+                continue
+        for root in roots:
+            if root in helpers and root not in asked:
+                asked.add(root)
+                found += left_to_chance(helpers[root], asked)
+            elif root not in asked | THERE | sys.stdlib_module_names:
+                found.append(f"{path.name}:{step.lineno}: {root}")
+    return found
+
+
+def test_what_need_not_be_installed_is_asked_for():
+    """A test that imports PyTorch as it is collected ends the whole run where PyTorch is not."""
+    tests = sorted((package_tree.ROOT / "tests").rglob("test_*.py"))
+    assert [line for path in tests for line in left_to_chance(path, set())] == []

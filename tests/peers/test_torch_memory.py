@@ -7,11 +7,13 @@ import warnings
 from pathlib import Path
 
 import pytest
-import torch
-import torch.nn.functional as torch_functional
 
-import lamina
-import lamina.nn.functional as lamina_functional
+torch = pytest.importorskip("torch", reason="PyTorch is the peer here: pip install lamina[peers]")
+
+import torch.nn.functional as torch_functional  # noqa: E402
+
+import lamina  # noqa: E402
+import lamina.nn.functional as lamina_functional  # noqa: E402
 
 CALLS = [
     line.split(": ", 1)
