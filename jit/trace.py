@@ -136,17 +136,9 @@ class TracedFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for function in self._by:
             return function(*args, **kwargs) if kwargs else function(*args)
-        local = modes.local
         if modes.CHANGED:
-            casts = local.autocast is not None or local.autocast_dtype is not None
-            if (
-                local.hook is not None
-                or local.anomaly
-                or casts
-                or local.packing is not None
-                or local.functions
-                or local.device is not None
-            ):
+            local = modes.local
+            if local.aside:
                 if local.within is not None and local.within.active:  # the hook's recording was refused
                     with modes.unheard():
                         return self(*args, **kwargs)
@@ -159,6 +151,7 @@ class TracedFunction:
                 result = serve(args)
                 if result is not MISS:
                     return result
+        local = modes.local
         key = len(args), tuple(kwargs), local.grad, local.inference, default_dtype()
         tree = self._trees.get(key)
         if tree is None:

@@ -34,6 +34,10 @@ ORDINARY: dict[str, Any] = {
     "unanswered": False, "device": None,
 }  # fmt: skip
 _WATCHING = ("hook", "anomaly", "levels", "autocast", "packing", "functions")
+_ASIDE = ("hook", "anomaly", "autocast", "autocast_dtype", "packing", "functions", "device")
+_ORDINARILY = {**ORDINARY, "records": True, "watched": False, "aside": False}
+_NO_GRADIENTS = {"grad": False}
+_WITHOUT = {**_ORDINARILY, **_NO_GRADIENTS, "records": False}
 UNSERVED: Any = type("Unserved", (), {"__slots__": (), "__repr__": lambda self: "unserved"})()
 
 
@@ -46,9 +50,9 @@ class _Token:
 class _Local(threading.local):
     """A thread's state.  New threads start in the ordinary one.
 
-    Invariant: the state is that of `base`, changed by what each of `entered` says, in order; and `mark` is in
-    `WITHIN` where `within` is something, in `CHANGED` where anything else is not the ordinary one.  Who was
-    interrupted in between makes it so again (`_settle`).
+    Invariant: the state is the ordinary one, changed by what `base` and each of `entered` say, in order; and
+    `mark` is in `WITHIN` where `within` is something, in `CHANGED` where anything else is not the ordinary
+    one.  Who was interrupted in between makes it so again (`_settle`).
 
     grad: gradients are recorded.  inference: they are not, whatever `grad` says.  hook: called with
     (op, attrs, operands, outputs) after each op, hidden outputs included: the one place where a recorder or a
@@ -68,7 +72,7 @@ class _Local(threading.local):
     unanswered: classes derived from Tensor answer no calls.
     levels: the open function transforms that wrap tensors, the innermost last (see levels.py).
     What follows from these: records, whether gradients are recorded; watched, whether an op is more to this
-    thread than its result and history.
+    thread than its result and history; aside, whether traced functions run undecorated.
     """
 
     grad = True
@@ -91,9 +95,10 @@ class _Local(threading.local):
     recompute_debug: bool | None = None
     records = True
     watched = False
+    aside = False
 
     def __init__(self) -> None:
-        self.base = {**ORDINARY}
+        self.base: dict[str, Any] = {}
         self.entered: list[tuple[int, dict[str, Any]]] = []  # (id of a mode, what it changes)
         self.token = _Token()
         self.mark = weakref.ref(self.token, _ended)
@@ -114,7 +119,10 @@ def update(**state: Any) -> None:
     try:
         for name, value in state.items():
             changes = next((c for _, c in reversed(mine["entered"]) if name in c), mine["base"])
-            changes[name] = value
+            if changes is mine["base"] and value == ORDINARY[name]:
+                changes.pop(name, None)
+            else:
+                changes[name] = value
         _settle(mine)
     except BaseException:  # an interrupt
         _settle(mine)
@@ -123,17 +131,22 @@ def update(**state: Any) -> None:
 
 def _settle(mine: dict[str, Any]) -> None:
     """Make a thread's state, and whether `CHANGED` has it, what its open blocks say."""
-    if not mine["entered"] and mine["base"] == ORDINARY:  # as where the outermost block ends
-        mine.update(ORDINARY, records=True, watched=False)
+    mark, changed = mine["mark"], mine["base"]
+    if not mine["entered"] and not changed:  # as where the outermost block ends
+        mine.update(_ORDINARILY)
         if WITHIN:
-            WITHIN.discard(mine["mark"])
-        CHANGED.discard(mine["mark"])
+            WITHIN.discard(mark)
+        CHANGED.discard(mark)
         return
-    state = mine["base"].copy()
     if mine["entered"]:
+        changed = changed.copy()
         for _, changes in (*mine["entered"],):
-            state.update(changes)
-    mark = mine["mark"]
+            changed.update(changes)
+    if changed == _NO_GRADIENTS and not WITHIN:  # the usual block
+        CHANGED.add(mark)
+        mine.update(_WITHOUT)
+        return
+    state = {**ORDINARY, **changed}
     CHANGED.add(mark)  # before it is special, and until it is not
     if answers := state["within"] is not None:
         WITHIN.add(mark)
@@ -141,6 +154,7 @@ def _settle(mine: dict[str, Any]) -> None:
         state,
         records=state["grad"] and not state["inference"],
         watched=any(map(state.__getitem__, _WATCHING)),
+        aside=any(map(state.__getitem__, _ASIDE)),
     )
     if answers:
         state["within"] = None

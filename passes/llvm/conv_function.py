@@ -90,11 +90,8 @@ class Function(Writer):
             self.ranges.declare(name, low, high)
 
     def text(self, name: str, parameters: str, linkage: str = "internal ") -> str:
-        width = 512 if self.lanes == 16 else 256
         inline = " noinline" if linkage else ""
-        head = (
-            f'define {linkage}void @{name}({parameters}){inline} nounwind "prefer-vector-width"="{width}" {{'
-        )
+        head = f"define {linkage}void @{name}({parameters}){inline} {self.attributes} {{"
         return "\n".join([head, "entry:", *self.lines, "  ret void", "}", ""])
 
     def at(self, start: str, *offsets: str | int) -> str:

@@ -361,12 +361,11 @@ class Emitter(Results):
         arrays += [f"  {slot} = alloca {kind}, align 64" for (kind, _), slot in self.slots.items()]
         for array, element, length in self.scratch.values():
             arrays.append(f"  {array} = alloca [{length} x {element}], align 64")
-        width = 512 if self.target.lanes == 16 else 256
         name = name or symbol(self.kernel)
         header = f"define {linkage}void @{name}({', '.join([*arguments, 'i64 %lo', 'i64 %hi'])})"
         return "\n".join(
             [
-                f'{header} nounwind "prefer-vector-width"="{width}" {{',
+                f"{header} {self.attributes} {{",
                 "entry:",
                 *arrays,
                 *self.lines,

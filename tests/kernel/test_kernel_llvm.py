@@ -1,8 +1,10 @@
 """LLVM against the interpreter: every probe, several schedules and vector widths, between canaries."""
 
 import dataclasses
+import re
 import threading
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from native import guarded, untouched
@@ -11,7 +13,7 @@ from probes import INPLACE, PROBES, normal
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import NUMPY, VOCABULARY, interpret, parse, read, verify
 from lamina.ir.kernel.types import kind
-from lamina.passes.llvm.binding import Compiled, run
+from lamina.passes.llvm.binding import Compiled, machine, run
 from lamina.passes.llvm.emit import lower
 from lamina.passes.llvm.schedule import Schedule, default_schedule
 from lamina.passes.llvm.target import AVX2, AVX512, BASELINE
@@ -339,3 +341,14 @@ def test_vectors_of_which_a_half_lies_beside_the_image(dtype, target):
             code = Compiled(kernel, None, target)
             code(guarded(x), output, part=(0, code.units))
             np.testing.assert_array_equal(output, interpret(kernel, x)[0], err_msg=str(kernel))
+
+
+@pytest.mark.parametrize("target", [AVX512, AVX2], ids=["avx512", "avx2"])
+def test_vectors_that_registers_do_not_hold_are_aligned_on_the_stack(target):
+    """Else their speed is a matter of how deep the stack is where the kernel is called."""
+    text = lower(PROBES["matmul"].kernel, target, Schedule("j", 4, {"i": 9}))
+    assembly = machine(target).emit_assembly(llvm.parse_assembly(text))
+    moves = [
+        line.split()[0] for line in assembly.splitlines() if re.search(r"[yz]mm", line) and "(%rsp)" in line
+    ]
+    assert moves and not {"vmovups", "vmovdqu"} & {*moves}
