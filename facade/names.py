@@ -10,7 +10,7 @@ import numpy as np
 
 from ..ir import dtypes
 from ..ir.dtypes import DType
-from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
+from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DTypeError
 from ..ir.shapes import broadcast_shapes as common_shape
 from ..ir.shapes import result_dtype, scalar_dtype
 from ..ir.types import CPU, Device, type_of
@@ -144,7 +144,9 @@ class _Typed(type):
     def __instancecheck__(cls, x: object) -> bool:
         return isinstance(x, Tensor) and x.dtype is cls.dtype
 
-    def __call__(cls, *args: Any) -> Tensor:
+    def __call__(cls, *args: Any, device: Any = None) -> Tensor:
+        if device is not None and (place := Device(device)) != CPU:
+            raise DeviceError(f"{cls.__name__}(device=…): it makes tensors on the CPU, not on {place}")
         return Tensor(*args, dtype=cls.dtype)
 
 

@@ -68,7 +68,8 @@ def empty_strided(size: Sequence[int], stride: Sequence[int], **kwargs: Any) -> 
     """Make a tensor of these sizes and strides, in elements.  Raises ShapeError."""
     if len(size) != len(stride):
         raise ShapeError(
-            f"empty_strided(size, stride): {len(size)} sizes need as many strides, not {len(stride)}"
+            f"empty_strided(size, stride): dimensionality of sizes ({len(size)}) must match dimensionality "
+            f"of strides ({len(stride)})"
         )
     reach = 0 if 0 in size else 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     grad = kwargs.pop("requires_grad", False)
@@ -121,7 +122,7 @@ grid_sampler_2d, grid_sampler_3d = _sampler("grid_sampler_2d", (4,)), _sampler("
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """Compute the powers of a vector's numbers, a row for each: from N - 1 down to 0, or from 0 up."""
     if x.ndim != 1:
-        raise ShapeError(f"vander(x): a vector is needed, not {x._meta}")
+        raise ShapeError(f"vander: x must be a one-dimensional tensor. It is {x._meta}")
     if N is not None and N < 0:
         raise ArgumentValueError(f"vander: N must be non-negative. It is {N}")
     rising = x.unsqueeze(1) ** ops.arange(len(x) if N is None else N)

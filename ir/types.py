@@ -133,7 +133,8 @@ def _check_sizes(dtype: DType, shape: Shape) -> None:
         raise ShapeError(f"an array has at most {RANK} dimensions, not {len(shape)}")
     if prod(max(n, 1) for n in sizes) * dtype.itemsize > LARGEST:
         raise ShapeError(
-            f"the sizes are too large: {list(shape)} of {dtype.name}", "64-bit offsets reach 2**63 - 1 bytes"
+            f"Storage size calculation overflowed: the sizes are too large, {list(shape)} of {dtype.name}",
+            "64-bit offsets reach 2**63 - 1 bytes",
         )
 
 

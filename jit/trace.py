@@ -117,7 +117,7 @@ class TracedFunction:
             self._blamed = False
             self._in_vain = self._served = 0  # calls in a row that were asked about for nothing
             self._leave = 0  # how many are let by unasked the next time
-            self._by: Iterator[Callable] = iter(())  # for each call that is let by unasked what runs it
+            self._by: Iterator[Callable] | None = None  # for each call that is let by unasked what runs it
             self._full: str | None = None
             self._differs: str | None = None  # the last call that was not recorded, from what is
             self._unsteady: Counter[tuple] = Counter()
@@ -134,8 +134,10 @@ class TracedFunction:
 
     # ---- calling ----
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        for function in self._by:
-            return function(*args, **kwargs) if kwargs else function(*args)
+        if (by := self._by) is not None:
+            for function in by:
+                return function(*args, **kwargs) if kwargs else function(*args)
+            self._by = None
         if modes.CHANGED:
             local = modes.local
             if local.aside:
@@ -754,7 +756,7 @@ class TracedFunction:
         ledger, compile = self._ledger, self._compile
         budget = ledger.budget
         try:
-            ledger.budget, self._compile, self._by = None, "now", iter(())
+            ledger.budget, self._compile, self._by = None, "now", None
             return self(*args)
         finally:
             ledger.budget, self._compile = budget, compile

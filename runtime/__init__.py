@@ -27,7 +27,7 @@ from . import (
     ufuncs,
 )
 from .autograd import backward, grad
-from .creation import as_tensor, asarray, from_numpy, frombuffer, is_tensor, scalar_tensor, tensor
+from .creation import as_tensor, asarray, from_file, from_numpy, frombuffer, is_tensor, scalar_tensor, tensor
 from .function import Function
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .interchange import from_dlpack
@@ -67,7 +67,7 @@ refusal.refusing_methods(
 
 __all__ = [
     "Generator", "Parameter", "Size", "Tensor", "as_tensor", "asarray", "default_generator", "enable_grad",
-    "fork_rng", "from_dlpack", "from_numpy", "frombuffer", "get_num_threads", "inference_mode",
+    "fork_rng", "from_dlpack", "from_file", "from_numpy", "frombuffer", "get_num_threads", "inference_mode",
     "is_grad_enabled", "is_inference_mode_enabled", "is_tensor", "load", "no_grad", "save", "scalar_tensor",
     "hspmm", "set_grad_enabled", "set_num_threads", "set_printoptions", "smm",
     "sparse_compressed_tensor", "sparse_coo_tensor", "sparse_csc_tensor", "sparse_csr_tensor", "sspaddmm",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import warnings
 from typing import Any
 
@@ -43,17 +45,27 @@ def _array(name: str, data: Any, dtype: DType | None) -> np.ndarray:
         raise ArgumentValueError(
             f"{name}(data): the rows of the nested sequence differ in length: {_uneven(plain)}"
         ) from None
+    except TypeError:  # of its own methods
+        raise ArgumentValueError(
+            f"{name}(data): could not determine the shape of object type '{type(data).__name__}'"
+        ) from None
     if dtype is dtypes.uint64 and array.dtype.kind in "fO":  # NumPy takes ints of 63 bits and of 64 as floats
         exact = np.array(plain, object)
         if all(isinstance(x, int) for x in exact.flat):
             _check_fit(name, exact, dtype)
             array = np.array(plain, np.uint64)
-    known = array.dtype.kind in "biufcV" or dtypes.from_numpy_dtype(array.dtype) is not None
-    if array.dtype.kind == "O" and all(isinstance(x, int) for x in array.flat):  # beyond 64 bits
-        _check_fit(name, array, dtype if dtype is not None and dtype.category == "int" else dtypes.int64)
-    if not known or array.dtype.kind == "O":
-        raise ArgumentError(f"{name}(data): numbers are needed, not {_odd(data)}")
-    typed = isinstance(_first(data), (np.ndarray, np.generic, Tensor))
+    if array.dtype.kind == "O" and all(isinstance(x, (int, float)) for x in array.flat):  # beyond 64 bits
+        if dtype is dtypes.bool_:
+            array = array != 0
+        elif any(isinstance(x, float) for x in array.flat) or (dtype is not None and dtype.inexact):
+            array = array.astype(np.float64)
+        else:
+            _check_fit(name, array, dtype or dtypes.int64)
+    if array.dtype.kind not in "biufcV" and dtypes.from_numpy_dtype(array.dtype) is None:
+        raise ArgumentError(f"{name}(data): invalid data type '{_odd(data)}': numbers are needed")
+    typed = isinstance(data, _TYPED) or _holds_typed(data)
+    if dtype is None and typed and isinstance(data, (list, tuple)):
+        dtype = dtypes.from_numpy_dtype(array.dtype) if array.dtype.kind not in "fc" else _promoted(data)
     if dtype is None and not typed and (array.dtype == np.float64 or not array.size):
         dtype = dtypes.default_dtype()  # Python floats, wherever they stand; or nothing
     if dtype is None and not typed and array.dtype == np.complex128:
@@ -85,11 +97,30 @@ def _uneven(data: Any) -> str:
     return f"a number was expected at dim {len(lengths)}"
 
 
-def _first(data: Any) -> Any:
-    """The first item of nested sequences, which tells whether they hold Python's numbers."""
-    while isinstance(data, (list, tuple)) and data:
-        data = data[0]
-    return data
+_TYPED = np.ndarray, np.generic, Tensor
+
+
+def _holds_typed(data: Any) -> bool:
+    """Whether nested sequences hold anything but Python's numbers, which have no dtype of their own."""
+    if not isinstance(data, (list, tuple)):
+        return False
+    kinds = {*map(type, data)}
+    if any(issubclass(kind, _TYPED) for kind in kinds):
+        return True
+    return not kinds.isdisjoint((list, tuple)) and any(map(_holds_typed, data))
+
+
+def _promoted(data: Any) -> DType:
+    """What the dtypes of all items promote to; a Python float counts as the default dtype."""
+    if isinstance(data, (list, tuple)):
+        return functools.reduce(dtypes.promote, map(_promoted, data)) if data else dtypes.default_dtype()
+    if isinstance(data, (np.ndarray, np.generic)):
+        return dtypes.from_numpy_dtype(data.dtype) or dtypes.default_dtype()
+    if isinstance(data, Tensor):
+        return data.dtype
+    if isinstance(data, complex):
+        return dtypes.default_dtype().to_complex()
+    return dtypes.default_dtype() if isinstance(data, float) else dtypes.of_scalar(data)
 
 
 def _check_fit(name: str, array: np.ndarray, dtype: DType) -> None:
@@ -312,6 +343,46 @@ def frombuffer(
         )
     made = _sharing(np.frombuffer(buffer, known.numpy, count, offset))
     return made.requires_grad_() if requires_grad else made
+
+
+def mapped(call: str, filename: Any, shared: bool | None, size: int, dtype: DType) -> np.ndarray:
+    """The first elements of a file, as memory that is read where it is looked at; see `from_file`."""
+    name = os.fsdecode(filename) if isinstance(filename, (str, bytes, os.PathLike)) else None
+    if name is None:
+        raise ArgumentError(f"{call}(filename): must be a path, not a {type(filename).__name__}")
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        raise ArgumentValueError(f"{call}(size): must be an int and not negative, not {size!r}")
+    if not size:
+        return np.empty(0, dtype.numpy)
+    nbytes = size * dtype.itemsize
+    try:
+        if shared and not os.path.exists(name):
+            open(name, "xb").close()
+        there = os.path.getsize(name)
+        if not os.path.isfile(name):
+            raise ArgumentValueError(f"{call}(filename): {name!r} is no regular file")
+        if there < nbytes and not shared:
+            raise ArgumentValueError(
+                f"{call}: {size} elements of {dtype} are {nbytes} bytes, and {name!r} has {there}",
+                "shared=True makes the file as long",
+            )
+        return np.memmap(name, np.uint8, "r+" if shared else "c", shape=(nbytes,)).view(dtype.numpy)
+    except OSError as error:
+        raise ArgumentValueError(f"{call}: {name!r} can't be mapped: {error.strerror}") from error
+
+
+def from_file(
+    filename: Any, shared: bool | None = None, size: int = 0, *, dtype: DType | None = None,
+    layout: Any = None, device: Any = None, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """A 1-d tensor over the first `size` elements of a file, which are read when they are looked at.
+
+    shared: what is written goes into the file, which is made, or made longer, where it holds fewer; else
+    writes stay in this process.  The file must not be made shorter meanwhile: the system then ends whoever
+    reads behind its end.  Raises ArgumentError, ArgumentValueError for files that can't be mapped.
+    """
+    known = _checked("from_file", dtype) or dtypes.default_dtype()
+    return _sharing(mapped("from_file", filename, shared, size, known)).to(wanted_device(device))
 
 
 def scalar_tensor(

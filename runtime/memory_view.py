@@ -18,6 +18,7 @@ from ..ir.types import Device, type_of
 from ..ir.views import row_major
 from . import modes
 from .changes import advance_objects
+from .creation import mapped
 from .history import storage_of
 from .inplace import check_writable
 from .meta import NoValues, NoValuesError
@@ -73,6 +74,16 @@ class TypedStorage:
         whole = wrap(line, type_of(self.dtype, line.shape, self.device))
         whole._storage = storage_of(self._tensor)  # what is written counts for the tensors, too
         return whole
+
+    @property
+    def filename(self) -> str | None:
+        """The file that what is written goes into; None where it is memory alone."""
+        held: Any = memory_of(self._tensor)
+        while held is not None:
+            if isinstance(held, np.memmap) and held.filename is not None:
+                return str(held.filename) if held.mode == "r+" else None
+            held = getattr(held, "base", None)
+        return None
 
     def data_ptr(self) -> int:
         """The address of the first byte."""
@@ -135,6 +146,12 @@ class UntypedStorage(TypedStorage):
     """The memory that a tensor shares with its base and all views, as bytes.  Made of a number of bytes."""
 
     kind = uint8
+
+    @staticmethod
+    def from_file(filename: Any, shared: bool = False, nbytes: int = 0) -> TypedStorage:
+        """The first bytes of a file; see lamina.from_file."""
+        held = mapped("UntypedStorage.from_file", filename, shared, nbytes, uint8)
+        return _storage(tensor_of(held), UntypedStorage, uint8)
 
 
 def _storage(tensor: Tensor, cls: type[TypedStorage], dtype: DType) -> TypedStorage:

@@ -104,7 +104,7 @@ def _leave(name: str, target: Tensor, result: Tensor, exact: bool) -> None:
     if target._meta.shape != result._meta.shape:
         if target._data.size:
             warnings.warn(
-                f"{name}(out=…): a tensor of shape {list(target._meta.shape)} was resized to "
+                f"{name}(out=…): The out tensor will be resized, from shape {list(target._meta.shape)} to "
                 f"{list(result._meta.shape)}; give one that is empty, or has that shape",
                 UserWarning,
                 stacklevel=5,

@@ -266,16 +266,10 @@ def normal(
     pin_memory=False, requires_grad=False,
 ) -> Tensor:  # fmt: skip
     """Normal numbers of given mean and standard deviation: tensors, broadcast, or numbers with `size`."""
-    if (
-        isinstance(std, Tensor)
-        and has_values(std)
-        and bool((std < 0).any())
-        or not isinstance(std, Tensor)
-        and std < 0
-    ):
-        raise ArgumentValueError(
-            "normal expects std >= 0.0, but found std below: a standard deviation can't be negative"
-        )
+    several = isinstance(std, Tensor)
+    if (has_values(std) and bool((std < 0).any())) if several else std < 0:
+        what = "all elements of std >= 0.0" if several else f"std >= 0.0, but found std {std}"
+        raise ArgumentValueError(f"normal expects {what}: a standard deviation can't be negative")
     if size is None:
         given = [x for x in (mean, std) if isinstance(x, Tensor)]
         if not given:

@@ -239,7 +239,7 @@ class Tensor:
             if node is None:
                 if not self._meta.dtype.inexact:
                     raise GradError(
-                        "only Tensors of floating point and complex dtype can require gradients, not "
+                        "Only Tensors of floating point and complex dtype can require gradients, not "
                         f"{self._meta}"
                     )
                 node = self._node = getattr(self, "_resting", None) or leaf(self)

@@ -211,13 +211,23 @@ view_as_complex = view_op(
 )
 
 
+def _check_reals(op: str, first: DType, second: DType) -> None:
+    """Refuse what does not make complex numbers.  Raises DTypeError."""
+    if first is second and first in (float32, float64):
+        return
+    if {first, second} == {float32, float64}:
+        what = "object of scalar type {} but got scalar type {} for second argument"
+    else:
+        what = "both inputs to be Half, Float or Double tensors but got {} and {}"
+    raise DTypeError(
+        f"{op}: Expected {what.format(first.scalar_type, second.scalar_type)}",
+        "both must be float32, or both float64",
+        "convert them: x.float()",
+    )
+
+
 def _joined_type(real: Type, imag: Type) -> Type:
-    if real.dtype is not imag.dtype or real.dtype not in (float32, float64):
-        raise DTypeError(
-            f"complex(real, imag): both must be float32 or both float64, not {real.dtype.name} and "
-            f"{imag.dtype.name}",
-            "convert them: x.float()",
-        )
+    _check_reals("complex(real, imag)", real.dtype, imag.dtype)
     shape = broadcast_shapes("complex", real.shape, imag.shape)
     return type_of(real.dtype.to_complex(), shape, common_device("complex", real, imag))
 
@@ -327,9 +337,5 @@ def polar(abs, angle):
 
     Shapes: [...], [...] broadcast -> [...].  Raises DTypeError.
     """
-    kinds = dtype_of(abs), dtype_of(angle)
-    if kinds not in ((float32, float32), (float64, float64)):
-        raise DTypeError(
-            f"polar: both must be float32 or both float64, not {kinds[0].name} and {kinds[1].name}"
-        )
+    _check_reals("polar(abs, angle)", dtype_of(abs), dtype_of(angle))
     return complex(abs * REGISTRY["cos"](angle), abs * REGISTRY["sin"](angle))

@@ -221,7 +221,8 @@ arange = define(
 def bind_linspace(start, end, steps, *, dtype=None, device=None):
     """Make `steps` numbers spaced evenly from start to end, both included.  Shapes: [steps].
 
-    Counted from the nearer end, in float64, rounded once.
+    Counted from the nearer end, in float64 or complex128, rounded once.  Raises DTypeError where an end is
+    complex and the dtype is not.
     """
     return (), _spaced("linspace", start, end, steps, dtype, device)
 
@@ -237,19 +238,28 @@ def _spaced(op: str, start: Any, end: Any, steps: Any, dtype: DType | None, devi
         raise ArgumentValueError(f"{op}: steps must be an int and not negative, not {steps!r}")
     if dtype is not None and _dtype(op, dtype).category == "bool":
         raise DTypeError(f"{op}: does not make bool")
-    ends = float(_number(op, "start", start)), float(_number(op, "end", end))
-    if dtype is not None and dtype.category == "int" and all(-(2**63) < x < 2**63 for x in ends):
-        ends = float(int(ends[0])), float(int(ends[1]))  # in the dtype first, as PyTorch has it
+    ends = [_number(op, "start", start, also_complex=True), _number(op, "end", end, also_complex=True)]
+    kind, inferred = float, default_dtype()
+    if any(isinstance(x, complex) for x in ends):
+        kind, inferred = complex, inferred.to_complex()
+        if dtype is not None and not dtype.is_complex:
+            raise DTypeError(
+                f"torch.{op}(): inferred dtype {inferred.scalar_type} can't be safely cast to passed dtype "
+                f"{dtype.scalar_type}: an end is complex",
+                "pass its parts, x.real and x.imag, one by one",
+            )
+    elif dtype is not None and dtype.category == "int" and all(-(2**63) < x < 2**63 for x in ends):
+        ends = [int(x) for x in ends]  # in the dtype first, as PyTorch has it
     return {
-        "start": ends[0],
-        "end": ends[1],
+        "start": kind(ends[0]),
+        "end": kind(ends[1]),
         "size": (steps,),
-        "dtype": default_dtype() if dtype is None else dtype,
+        "dtype": inferred if dtype is None else dtype,
         "device": _device(device),
     }
 
 
-def _points(start: float, end: float, count: int) -> np.ndarray:
+def _points(start: complex, end: complex, count: int) -> np.ndarray:
     step = (end - start) / (count - 1) if count > 1 else 0.0
     i = np.arange(count)
     return np.where(i < max(count // 2, 1), start + step * i, end - step * (count - 1 - i))

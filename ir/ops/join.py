@@ -12,12 +12,13 @@ import numpy as np
 from .. import lowering
 from ..dims import same
 from ..dtypes import promote
-from ..errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
+from ..errors import ArgumentError, ArgumentValueError, DeviceError, DTypeError, ShapeError
 from ..op import Traits, composite, define
 from ..sample import Operand, Sample, sample
 from ..shapes import broadcast_shapes, common_device, dim_of, result_dtype
 from ..types import Type, type_of
 from .cast import cast, dtype_of
+from .create import empty
 from .rearrange import flip
 from .view import expand, narrow, reshape, select, unsqueeze
 
@@ -271,6 +272,8 @@ def meshgrid(*tensors, indexing=None):
         raise ShapeError("meshgrid(*tensors): Expected 0D or 1D tensors, of at most one dimension")
     if len({dtype_of(t) for t in tensors}) > 1:
         raise DTypeError("meshgrid(*tensors): expects all tensors to have the same dtype")
+    if len({t.device for t in tensors}) > 1:
+        raise DeviceError("meshgrid(*tensors): expects all tensors to have the same device")
     order = list(range(len(tensors)))
     if indexing == "xy" and len(order) > 1:
         order[0], order[1] = 1, 0
@@ -292,7 +295,12 @@ def cartesian_prod(*tensors):
 
 @composite(method=False)
 def block_diag(*tensors):
-    """Put matrices along the diagonal of one matrix of zeros.  Fewer dimensions count as a row."""
+    """Put matrices along the diagonal of one matrix of zeros.  Fewer dimensions count as a row.
+
+    Of no matrices it is one of a row without elements.
+    """
+    if not tensors:
+        return empty(1, 0)
     blocks = [atleast_2d(t) for t in tensors]
     if any(b.ndim > 2 for b in blocks):
         raise ShapeError("block_diag(*tensors): takes tensors of at most two dimensions")

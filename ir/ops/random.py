@@ -11,6 +11,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from .. import lowering
@@ -274,7 +275,13 @@ def _bind_permutation(state, n, *, dtype=None):
     """Draw a permutation of 0 ... n - 1: the order of n random keys of 64 bits, equal ones by place."""
     if n < 0:
         raise ArgumentValueError(f"randperm: n can't be negative: {n}")
-    return (state,), {"n": int(n), "dtype": dtype or int64}
+    made = dtype or int64
+    most = (
+        np.iinfo(made.numpy).max if made.category == "int" else 2 ** (ml_dtypes.finfo(made.numpy).nmant + 1)
+    )
+    if n - 1 > most:
+        raise ArgumentValueError(f"randperm: n is too large for result tensor type: {n} and {made.name}")
+    return (state,), {"n": int(n), "dtype": made}
 
 
 def _permutation(state: np.ndarray, *, n: int, dtype: DType) -> np.ndarray:

@@ -95,13 +95,15 @@ def roll(input, shifts, dims=None):
     Without dims, all elements are rolled as one dimension.  Raises ShapeError, DimError.
     """
     shifts = tuple(shifts) if isinstance(shifts, (tuple, list)) else (shifts,)
+    if not shifts:
+        raise ShapeError("roll: `shifts` required")
     if dims is None or dims == ():
         if len(shifts) != 1:
             raise ShapeError(f"roll: dims are required for {len(shifts)} shifts")
         return reshape(roll(reshape(input, (-1,)), shifts, (0,)), input.shape)
     dims = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
     if len(shifts) != len(dims):
-        raise ShapeError(f"roll: {len(shifts)} shifts for {len(dims)} dims")
+        raise ShapeError(f"roll: shifts and dims must align, and are {len(shifts)} and {len(dims)}")
     join = REGISTRY["cat"]
     for shift, d in zip(shifts, (dim_of("roll", d, input.ndim) for d in dims), strict=True):
         n = input.shape[d] if input.ndim else 1

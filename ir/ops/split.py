@@ -118,7 +118,8 @@ def _places(given: Any) -> Any:
 def _split_along(op: str, input: Any, indices_or_sections: Any, dim: int, least: int) -> tuple:
     if input.ndim < least:
         raise ShapeError(
-            f"{op} requires a tensor with at least {least} dimensions, but got a tensor with {input.ndim}"
+            f"torch.{op} requires a tensor with at least {least} dimension{'s' * (least > 1)}, but got a "
+            f"tensor with {input.ndim} dimensions"
         )
     n, parts = input.shape[dim], indices_or_sections
     if isinstance(parts, int) and parts > 0 and n % parts:

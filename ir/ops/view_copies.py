@@ -102,7 +102,8 @@ def new_empty_strided(
     """Make a tensor of these sizes and strides, in elements, with the input's dtype by default."""
     if len(size) != len(stride):
         raise ShapeError(
-            f"new_empty_strided(size, stride): {len(size)} sizes need as many strides, not {len(stride)}"
+            f"new_empty_strided(size, stride): dimensionality of sizes ({len(size)}) must match "
+            f"dimensionality of strides ({len(stride)})"
         )
     reach = 0 if 0 in size else 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     memory = REGISTRY["new_empty"](input, (reach,), dtype=dtype, device=device)

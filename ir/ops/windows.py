@@ -125,7 +125,13 @@ def bind_as_strided(input, size, stride, storage_offset=0):
     """
     size, stride = sizes_of("as_strided", (tuple(size),)), sizes_of("as_strided", (tuple(stride),))
     offset = int(storage_offset or 0)
-    if len(size) != len(stride) or min((*size, *stride, offset), default=0) < 0:
+    if min(stride, default=0) < 0:
+        raise ShapeError(
+            "as_strided: Negative strides are not supported at the moment, got strides: "
+            f"[{', '.join(map(str, stride))}]",
+            "flip(x, dim) copies",
+        )
+    if len(size) != len(stride) or min((*size, offset), default=0) < 0:
         raise ShapeError(
             "as_strided: mismatch in length of strides and shape, or a negative one: size "
             f"{list(size)}, stride "

@@ -175,7 +175,7 @@ def test_backward_from_a_tensor_without_history_is_refused():
 
 
 def test_only_floats_require_gradients():
-    with pytest.raises(GradError, match="only Tensors of floating point"):
+    with pytest.raises(GradError, match="Only Tensors of floating point"):
         lamina.tensor([1, 2], requires_grad=True)
 
 

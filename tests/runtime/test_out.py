@@ -29,7 +29,7 @@ def test_what_was_given_is_written_and_returned(call, shape):
     right, empty = lamina.full(shape, 7.0), lamina.zeros(0)
     assert call(right) is right and call(empty) is empty
     assert empty.shape == right.shape == shape and not (right == 7).all()
-    with pytest.warns(UserWarning, match=r"was resized to"):
+    with pytest.warns(UserWarning, match=r"will be resized"):
         assert call(lamina.zeros(3, 3)).shape == shape
 
 
