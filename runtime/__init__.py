@@ -17,6 +17,7 @@ from . import (
     nested_tensor,
     ops,
     out,
+    per_element,
     printing,
     random,
     refusal,

@@ -220,6 +220,40 @@ def set_(
     return self
 
 
+def is_set_to(self: Tensor, tensor: Tensor) -> bool:
+    """Whether another tensor is over the same memory, with the same offset, sizes and strides."""
+    if modes.CHANGED:
+        modes.tell("refuse", "is_set_to() compared where tensors lie")
+    same = self._meta.shape == tensor._meta.shape and self.stride() == tensor.stride()
+    return same and self._meta.dtype is tensor._meta.dtype and self.data_ptr() == tensor.data_ptr()
+
+
+def dim_order(self: Tensor, ambiguity_check: Any = False) -> tuple[int, ...]:
+    """The dimensions from the one with the widest steps to the one with the narrowest.
+
+    ambiguity_check: True to refuse where more than one order fits, as where a size is 1; or a list of the
+    memory formats that must not fit equally well.  Raises ArgumentValueError.
+    """
+    steps, shape = self.stride(), self._meta.shape
+    order = tuple(sorted(range(len(shape)), key=lambda d: -steps[d]))
+    if ambiguity_check is True:
+        ambiguous = len({*steps}) < len(steps) or (1 in shape and len(shape) > 1)
+    elif isinstance(ambiguity_check, (list, tuple)):
+        ambiguous = sum(self.is_contiguous(memory_format=each) for each in ambiguity_check) > 1
+    elif ambiguity_check is False:
+        ambiguous = False
+    else:
+        raise ArgumentError(f"dim_order(ambiguity_check): a bool or memory formats, not {ambiguity_check!r}")
+    if ambiguous:
+        raise ArgumentValueError(
+            "The tensor does not have unique dim order, or cannot map to exact one of the given "
+            "memory formats.",
+            f"sizes: {list(shape)}",
+            f"strides: {list(steps)}",
+        )
+    return order
+
+
 def _whole_numbers(name: str, given: Any) -> tuple[int, ...]:
     numbers = tuple(given) if isinstance(given, (tuple, list)) else (given,)
     if not all(hasattr(n, "__index__") and n.__index__() >= 0 for n in numbers):
@@ -232,5 +266,8 @@ for _name, _method in {
     "untyped_storage": untyped_storage,
     "storage": storage,
     "set_": refusing(set_),
+    "is_set_to": refusing(is_set_to),
+    "dim_order": refusing(dim_order),
+    "const_data_ptr": Tensor.data_ptr,
 }.items():
     setattr(Tensor, _name, _method)

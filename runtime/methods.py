@@ -778,6 +778,8 @@ def install() -> None:
         "real": property(lambda self: ops.real(self), lambda self, value: _write_part(ops.real(self), value)),
         "imag": property(lambda self: ops.imag(self), lambda self, value: _write_part(ops.imag(self), value)),
         "type_as": lambda self, other: _to(self, other._meta.dtype),
+        "is_nonzero": lambda self: _truth(self),
+        "is_same_size": lambda self, other: self._meta.shape == other._meta.shape,
     }  # fmt: skip
     for name, method in named.items():
         takes_more = type(method) is FunctionType and method.__code__.co_argcount > 1
