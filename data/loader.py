@@ -95,7 +95,7 @@ class DataLoader:
     def __len__(self) -> int:
         """Batches of an epoch; of a stream, what its dataset's `__len__` promises."""
         if not self._streams:
-            return len(self.batch_sampler if self.batch_sampler is not None else self.sampler)
+            return len(self._index_sampler)
         size = len(self.dataset)
         if self.batch_size is None:
             return size
@@ -123,10 +123,19 @@ class DataLoader:
             self._pool = pool
         return self._from_workers(pool, batches)
 
+    # By PyTorch's names, for libraries that divide batches among processes.
+    @property
+    def _auto_collation(self) -> bool:
+        return self.batch_sampler is not None
+
+    @property
+    def _index_sampler(self) -> Iterable:
+        return self.batch_sampler if self._auto_collation else self.sampler
+
     def _keys(self) -> Iterator[Any]:
         if self._streams:
             return repeat(self.batch_size)
-        return iter(self.batch_sampler if self.batch_sampler is not None else self.sampler)
+        return iter(self._index_sampler)
 
     def _here(self, keys: Iterator[Any]) -> Iterator[Any]:
         fetch = Fetch(self.dataset, self.collate_fn, self._batched, self.drop_last)

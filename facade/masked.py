@@ -41,6 +41,42 @@ def _limits(dtype: DType) -> Any:
     return (finfo if dtype.is_floating_point else iinfo)(dtype)
 
 
+def _least_of_all(dtype: DType) -> complex:
+    return -math.inf if dtype.is_complex else _least(dtype)
+
+
+def _not_a_number(dtype: DType) -> float:
+    return math.nan
+
+
+# The result of no elements, which adds nothing to a result; None where there is no such number.
+_NOTHING: dict[str, Any] = {
+    "sum": 0, "cumsum": 0, "prod": 1, "cumprod": 1, "amax": _least, "argmax": _least, "amin": _greatest,
+    "argmin": _greatest, "logsumexp": _least_of_all, "logaddexp": _least, "softmax": _least,
+    "log_softmax": _least, "softmin": _greatest, "normalize": 0, "norm": 0, "median": _not_a_number,
+    "mean": None, "var": None, "std": None,
+}  # fmt: skip
+
+
+def _reduction_identity(op_name: str, input: Tensor, *args: Any) -> Tensor | None:
+    """The result of no elements of `input`'s dtype, as a 0-d tensor: who pads what is reduced asks for it.
+
+    op_name: a reduction's.  args: the order of a norm.  Raises ArgumentError, DTypeError.
+    """
+    name = op_name.rsplit(".", 1)[-1]
+    if name not in _NOTHING:
+        raise ArgumentError(f"masked._reduction_identity(op_name): there is no reduction {op_name!r}")
+    nothing = math.inf if name == "norm" and args[:1] == (-math.inf,) else _NOTHING[name]
+    if nothing is None:
+        return None
+    floating = name != "median" or input.dtype.is_floating_point
+    return _nothing_of(nothing, input.dtype if floating else dtypes.float32)
+
+
+def _nothing_of(nothing: Any, dtype: DType) -> Tensor:
+    return ops.full((), nothing(dtype) if callable(nothing) else nothing, dtype=dtype)
+
+
 def _mask(call: str, x: Tensor, mask: Tensor | None) -> Tensor:
     """The mask in the shape of `x`.  Raises ShapeError."""
     if mask is None:
@@ -64,17 +100,16 @@ def _filled(call: str, input: Tensor, dtype: DType | None, mask: Tensor | None, 
     x = input if dtype is None else input.to(dtype)
     if mask is None:
         return x
-    value = nothing(x.dtype) if callable(nothing) else nothing
-    return ops.where(_mask(call, x, mask), x, ops.full((), value, dtype=x.dtype))
+    return ops.where(_mask(call, x, mask), x, _nothing_of(nothing, x.dtype))
 
 
 # ---- reductions --------------------------------------------------------------------------------------------
-def _totals(name: str, op: Callable, nothing: int) -> Callable:
+def _totals(name: str, op: Callable) -> Callable:
     def reduced(
         input: Tensor, dim: Dims = None, *, keepdim: bool = False, dtype: DType | None = None,
         mask: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        x = _filled(f"masked.{name}", input, dtype, mask, nothing)
+        x = _filled(f"masked.{name}", input, dtype, mask, _NOTHING[name])
         if dtype is None and x.dtype.category in ("int", "bool"):
             x = x.to(dtypes.int64)
         return op(x, _dims(dim, x), bool(keepdim), x.dtype)
@@ -82,14 +117,14 @@ def _totals(name: str, op: Callable, nothing: int) -> Callable:
     return _named(reduced, name)
 
 
-def _extremes(name: str, nothing: Callable, several: bool) -> Callable:
+def _extremes(name: str, several: bool) -> Callable:
     op = ops.FUNCTIONS[name]
 
     def reduced(
         input: Tensor, dim: Any = None, *, keepdim: bool = False, dtype: DType | None = None,
         mask: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        x = _filled(f"masked.{name}", input, dtype, mask, nothing)
+        x = _filled(f"masked.{name}", input, dtype, mask, _NOTHING[name])
         found = op(x, _dims(dim, x) if several else dim, keepdim=bool(keepdim))
         return found if several else found.to(x.dtype)
 
@@ -114,12 +149,10 @@ def _named(function: Callable, name: str) -> Callable:
     return function
 
 
-sum = _totals("sum", lambda x, dims, keepdim, dtype: ops.sum(x, dims, keepdim, dtype=dtype), 0)
-prod = _totals("prod", _products, 1)
-amax = _extremes("amax", _least, True)
-amin = _extremes("amin", _greatest, True)
-argmax = _extremes("argmax", _least, False)
-argmin = _extremes("argmin", _greatest, False)
+sum = _totals("sum", lambda x, dims, keepdim, dtype: ops.sum(x, dims, keepdim, dtype=dtype))
+prod = _totals("prod", _products)
+amax, amin = _extremes("amax", True), _extremes("amin", True)
+argmax, argmin = _extremes("argmax", False), _extremes("argmin", False)
 
 
 def logsumexp(
@@ -127,9 +160,7 @@ def logsumexp(
     mask: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """The logarithm of the sum of exponentials, in `input`'s dtype or `dtype`; -inf for no element."""
-    x = _filled(
-        "masked.logsumexp", input, dtype, mask, lambda kind: -math.inf if kind.is_complex else _least(kind)
-    )
+    x = _filled("masked.logsumexp", input, dtype, mask, _NOTHING["logsumexp"])
     return ops.logsumexp(x, _dims(dim, x), bool(keepdim)).to(x.dtype)
 
 
@@ -211,11 +242,11 @@ def norm(
 
 
 # ---- along a dimension -------------------------------------------------------------------------------------
-def _along(name: str, nothing: Any) -> Callable:
+def _along(name: str) -> Callable:
     op = ops.FUNCTIONS[name]
 
     def run(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
-        x = _filled(f"masked.{name}", input, dtype, mask, nothing)
+        x = _filled(f"masked.{name}", input, dtype, mask, _NOTHING[name])
         if x.dtype is dtypes.bool_:
             raise DTypeError(f"masked.{name}: takes numbers, not bools", "pass dtype=")
         return op(x, dim, dtype=x.dtype) if name.startswith("cum") else op(x, dim)
@@ -223,11 +254,8 @@ def _along(name: str, nothing: Any) -> Callable:
     return _named(run, name)
 
 
-softmax = _along("softmax", _least)
-log_softmax = _along("log_softmax", _least)
-softmin = _along("softmin", _greatest)
-cumsum = _along("cumsum", 0)
-cumprod = _along("cumprod", 1)
+softmax, log_softmax, softmin = _along("softmax"), _along("log_softmax"), _along("softmin")
+cumsum, cumprod = _along("cumsum"), _along("cumprod")
 
 
 def normalize(

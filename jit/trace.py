@@ -26,7 +26,7 @@ from typing import Any
 from ..ir.dtypes import default_dtype
 from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DimError, GradError, LaminaError
 from ..nn import Module
-from ..runtime import modes
+from ..runtime import modes, workers
 from ..runtime.graph import Leaf
 from ..runtime.interrupts import let_through
 from . import backend, beside
@@ -216,6 +216,8 @@ class TracedFunction:
         """Let a path that is taken often be taken the short way, if it can be."""
         if branch.quick is None:
             branch.quick = False
+            if self._target.language == "llvm":
+                workers.settle()  # the machine may have been busy when forks were measured
             try:
                 if branch in tree.branches:
                     branch.quick = quick(branch, tree, key[0]) or False

@@ -68,7 +68,11 @@ class AdaptiveLogSoftmaxWithLoss(Module):
 
     def log_prob(self, input: Tensor) -> Tensor:
         """The log-probabilities of all classes.  Shapes: [N, in_features] -> [N, n_classes]."""
-        head = ops.log_softmax(self.head(input), -1)
+        return self._get_full_log_prob(input, self.head(input))
+
+    def _get_full_log_prob(self, input: Tensor, head_output: Tensor) -> Tensor:
+        """The same, of what the head makes of the input."""
+        head = ops.log_softmax(head_output, -1)
         first = self.shortlist_size
         parts = [head[..., :first]]
         for k, cluster in enumerate(self.tail):

@@ -168,6 +168,14 @@ def _activation(given: str | Callable) -> Callable:
     return ACTIVATIONS[given]
 
 
+def _attended(
+    attention: Module, x: Tensor, to: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool
+) -> Tensor:
+    """What a layer of attention makes of `x` looking at `to`, without its weights."""
+    settings = {"attn_mask": mask, "key_padding_mask": padding, "is_causal": is_causal}
+    return attention(x, to, to, need_weights=False, **settings)[0]
+
+
 class TransformerEncoderLayer(Module):
     """Self-attention, then two linear layers, each with dropout, a residual sum and a layer norm.
 
@@ -212,18 +220,18 @@ class TransformerEncoderLayer(Module):
     ) -> Tensor:
         x, rest = src, (src_mask, src_key_padding_mask, is_causal)
         if self.norm_first:
-            x = x + self._attend(self.norm1(x), *rest)
-            return x + self._feed(self.norm2(x))
-        x = self.norm1(x + self._attend(x, *rest))
-        return self.norm2(x + self._feed(x))
+            x = x + self._sa_block(self.norm1(x), *rest)
+            return x + self._ff_block(self.norm2(x))
+        x = self.norm1(x + self._sa_block(x, *rest))
+        return self.norm2(x + self._ff_block(x))
 
-    def _attend(self, x: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool) -> Tensor:
-        found = self.self_attn(
-            x, x, x, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=is_causal
-        )
-        return self.dropout1(found[0])
+    # By PyTorch's names: derived classes replace them.
+    def _sa_block(
+        self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
+    ) -> Tensor:
+        return self.dropout1(_attended(self.self_attn, x, x, attn_mask, key_padding_mask, is_causal))
 
-    def _feed(self, x: Tensor) -> Tensor:
+    def _ff_block(self, x: Tensor) -> Tensor:
         return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
 
 
@@ -274,26 +282,31 @@ class TransformerDecoderLayer(Module):
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        own = {"attn_mask": tgt_mask, "key_padding_mask": tgt_key_padding_mask, "is_causal": tgt_is_causal}
-        outer = {
-            "attn_mask": memory_mask,
-            "key_padding_mask": memory_key_padding_mask,
-            "is_causal": memory_is_causal,
-        }  # fmt: skip
-
-        def attend(x: Tensor) -> Tensor:
-            return self.dropout1(self.self_attn(x, x, x, need_weights=False, **own)[0])
-
-        def look(x: Tensor) -> Tensor:
-            return self.dropout2(self.multihead_attn(x, memory, memory, need_weights=False, **outer)[0])
-
-        def feed(x: Tensor) -> Tensor:
-            return self.dropout3(self.linear2(self.dropout(self.activation(self.linear1(x)))))
-
+        own = tgt_mask, tgt_key_padding_mask, tgt_is_causal
+        outer = memory, memory_mask, memory_key_padding_mask, memory_is_causal
         x = tgt
-        for norm, block in ((self.norm1, attend), (self.norm2, look), (self.norm3, feed)):
-            x = x + block(norm(x)) if self.norm_first else norm(x + block(x))
-        return x
+        if self.norm_first:
+            x = x + self._sa_block(self.norm1(x), *own)
+            x = x + self._mha_block(self.norm2(x), *outer)
+            return x + self._ff_block(self.norm3(x))
+        x = self.norm1(x + self._sa_block(x, *own))
+        x = self.norm2(x + self._mha_block(x, *outer))
+        return self.norm3(x + self._ff_block(x))
+
+    # By PyTorch's names: derived classes replace them.
+    def _sa_block(
+        self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
+    ) -> Tensor:
+        return self.dropout1(_attended(self.self_attn, x, x, attn_mask, key_padding_mask, is_causal))
+
+    def _mha_block(
+        self, x: Tensor, mem: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
+        is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        return self.dropout2(_attended(self.multihead_attn, x, mem, attn_mask, key_padding_mask, is_causal))
+
+    def _ff_block(self, x: Tensor) -> Tensor:
+        return self.dropout3(self.linear2(self.dropout(self.activation(self.linear1(x)))))
 
 
 MOST_LAYERS = 1 << 12
@@ -320,6 +333,7 @@ class TransformerEncoder(Module):
         super().__init__()
         self.layers = ModuleList([copy.deepcopy(encoder_layer) for _ in range(layer_count(num_layers))])
         self.num_layers, self.norm = num_layers, norm
+        self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check  # which change nothing
 
     def forward(
         self,
@@ -402,10 +416,14 @@ class Transformer(Module):
         self.decoder = custom_decoder or TransformerDecoder(
             TransformerDecoderLayer(*shape, **kind), num_decoder_layers, LayerNorm(d_model, **norm)
         )
+        self._reset_parameters()
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+
+    def _reset_parameters(self) -> None:
+        """Draw all matrices by Xavier's rule."""
         for param in self.parameters():
             if param.ndim > 1:
                 init.xavier_uniform_(param)
-        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
 
     def forward(
         self,

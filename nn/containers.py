@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from ..ir.errors import ArgumentError, ArgumentValueError, DimError
@@ -28,6 +29,14 @@ class _Numbered(Module):
         self._modules.clear()
         for i, child in enumerate(found):
             self.add_module(str(i), child)
+
+    def _get_abs_string_index(self, idx: int) -> str:
+        """The name of the child at a position, which may count from the end.  Raises DimError."""
+        return str(_at(self, idx, len(self._modules)))
+
+    def _get_item_by_idx(self, iterator: Iterable[Any], idx: int) -> Any:
+        """The item of an iterator at a child's position, which may count from the end.  Raises DimError."""
+        return next(islice(iterator, _at(self, idx, len(self._modules)), None))
 
     def __getitem__(self, index: Any) -> Any:
         found = list(self._modules.items())

@@ -85,6 +85,18 @@ class _Conv(Module):
             if inputs:
                 init.uniform_(self.bias, -1 / sqrt(inputs), 1 / sqrt(inputs))
 
+    @property
+    def _reversed_padding_repeated_twice(self) -> list[int]:
+        """What `pad` adds around the input: before and after each dimension, the last one first."""
+        if self.padding == "valid":
+            return [0] * (2 * self.sizes)
+        if self.padding == "same":
+            total = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size)]
+            around = [(t // 2, t - t // 2) for t in total]
+        else:
+            around = [(p, p) for p in self.padding]
+        return [p for before_after in reversed(around) for p in before_after]
+
     def extra_repr(self) -> str:
         zeros, ones = (0,) * self.sizes, (1,) * self.sizes
         parts = [
@@ -123,23 +135,16 @@ class _ConvForward(_Conv):
             device, dtype,
         )  # fmt: skip
 
-    def _margins(self) -> list[int]:
-        """What `pad` adds around the input: before and after each dimension, the last one first."""
-        if self.padding == "valid":
-            return [0] * (2 * self.sizes)
-        if self.padding == "same":
-            total = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size)]
-            around = [(t // 2, t - t // 2) for t in total]
-        else:
-            around = [(p, p) for p in self.padding]
-        return [p for before_after in reversed(around) for p in before_after]
-
     def forward(self, input: Tensor) -> Tensor:
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The convolution by other weights.  PyTorch's name: derived classes call it, or replace it."""
         padding = self.padding
         if self.padding_mode != "zeros":
-            input = F.pad(input, self._margins(), mode=self.padding_mode)
+            input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = 0
-        return self.run(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return self.run(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv1d(_ConvForward):
@@ -193,20 +198,30 @@ class _ConvTranspose(_Conv):
         )  # fmt: skip
 
     def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
-        extra = self.output_padding if output_size is None else self._extra(input, tuple(output_size))
+        extra = self._output_padding(
+            input, output_size, self.stride, self.padding, self.kernel_size, self.sizes, self.dilation
+        )
         return self.run(
             input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
         )
 
-    def _extra(self, input: Tensor, output_size: tuple[int, ...]) -> tuple[int, ...]:
-        """The output_padding that gives `output_size`.  Raises ShapeError where none does."""
-        n = self.sizes
-        output_size = output_size[-n:]
-        every = zip(input.shape[-n:], self.stride, self.padding, self.dilation, self.kernel_size)
+    def _output_padding(
+        self, input: Tensor, output_size: Any, stride: Any, padding: Any, kernel_size: Any,
+        num_spatial_dims: int, dilation: Any = None,
+    ) -> list[int]:  # fmt: skip
+        """The output_padding that gives `output_size`, or the module's own; derived classes call it, too.
+
+        Raises ShapeError where none does.
+        """
+        if output_size is None:
+            return list(self.output_padding)
+        n = num_spatial_dims
+        output_size = tuple(output_size)[-n:]
+        every = zip(input.shape[-n:], stride, padding, dilation or (1,) * n, kernel_size)
         least = [(i - 1) * s - 2 * p + d * (k - 1) + 1 for i, s, p, d, k in every]
-        extra = tuple(wanted - small for wanted, small in zip(output_size, least))
-        if len(output_size) != n or any(not 0 <= e < s for e, s in zip(extra, self.stride)):
-            most = [small + s - 1 for small, s in zip(least, self.stride)]
+        extra = [wanted - small for wanted, small in zip(output_size, least)]
+        if len(output_size) != n or any(not 0 <= e < s for e, s in zip(extra, stride)):
+            most = [small + s - 1 for small, s in zip(least, stride)]
             raise ShapeError(
                 f"{type(self).__name__}: output_size {list(output_size)} is not between {least} and {most}"
             )

@@ -102,6 +102,9 @@ class Module(Plain):
         except Exception as error:
             refuse(error, type(self).__name__, self.forward, args, kwargs)
 
+    # By PyTorch's names, for wrappers that call a module past their own `__call__`.
+    _call_impl = _wrapped_call_impl = __call__
+
     # ---- attributes ----
     @property
     def __dict__(self) -> dict[str, Any]:

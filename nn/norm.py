@@ -62,7 +62,10 @@ class _ByChannel(Module):
         if self.bias is not None:
             init.zeros_(self.bias)
 
-    def _check(self, input: Tensor) -> None:
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Refuse an input of another rank.  PyTorch's name: who derives a norm of his own replaces it."""
+        if not hasattr(self, "ranks"):
+            raise NotImplementedError(f"{type(self).__name__} does not say which ranks it takes")
         if input.ndim not in self.ranks:
             ranks = " or ".join(str(n) for n in self.ranks)
             raise ShapeError(
@@ -95,7 +98,7 @@ class _BatchNorm(_ByChannel):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        self._check(input)
+        self._check_input_dim(input)
         momentum = self.momentum
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
@@ -144,15 +147,21 @@ class _InstanceNorm(_ByChannel):
     ):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
+    def _get_no_batch_dim(self) -> int:
+        """The rank of an input without a batch; replaced by who derives a norm of his own."""
+        if not hasattr(self, "ranks"):
+            raise NotImplementedError(f"{type(self).__name__} does not say which ranks it takes")
+        return self.ranks[0]
+
     def forward(self, input: Tensor) -> Tensor:
-        self._check(input)
-        channels = input.shape[1 - (input.ndim == self.ranks[0])]
+        self._check_input_dim(input)
+        alone = input.ndim == self._get_no_batch_dim()
+        channels = input.shape[1 - alone]
         if channels != self.num_features and self.affine:
             raise ShapeError(
                 f"{type(self).__name__}: the input has {channels} channels, not {self.num_features}",
                 f"input: {input._meta}",
             )
-        alone = input.ndim == self.ranks[0]
         own = self.training or not self.track_running_stats
         out = F.instance_norm(
             input.unsqueeze(0) if alone else input,
@@ -343,7 +352,7 @@ class SyncBatchNorm(_BatchNorm):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
         self.process_group = process_group
 
-    def _check(self, input: Tensor) -> None:
+    def _check_input_dim(self, input: Tensor) -> None:
         if input.ndim < 2:
             raise ShapeError(
                 f"SyncBatchNorm takes an input of at least 2 dimensions, not {input.ndim}",

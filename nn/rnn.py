@@ -161,15 +161,30 @@ class RNNBase(Module):
     @property
     def all_weights(self) -> list[list[Parameter]]:
         """The parameters of each layer and direction."""
+        return [[getattr(self, name) for name in names] for names in self._all_weights]
+
+    @property
+    def _all_weights(self) -> list[list[str]]:
+        """Their names."""
         kinds = ["weight_ih", "weight_hh", *(["bias_ih", "bias_hh"] if self.bias else [])]
         kinds += ["weight_hr"] if self.proj_size else []
         ends = [end for layer in range(self.num_layers) for end in self._ends(layer)]
-        return [[getattr(self, kind + end) for kind in kinds] for end in ends]
+        return [[kind + end for kind in kinds] for end in ends]
+
+    @property
+    def mode(self) -> str:
+        """PyTorch's name of what runs: LSTM, GRU, RNN_TANH or RNN_RELU."""
+        return {3: "GRU", 4: "LSTM"}.get(self.gates.count) or f"RNN_{self.nonlinearity.upper()}"
 
     @property
     def _flat_weights(self) -> list[Parameter]:
         """All of them in one list, under PyTorch's name."""
         return [weight for weights in self.all_weights for weight in weights]
+
+    def _init_flat_weights(self) -> None:
+        """Nothing, as with `flatten_parameters`: the list is made where it is asked for."""
+
+    _update_flat_weights = _init_flat_weights
 
     @property
     def _flat_weights_names(self) -> list[str]:

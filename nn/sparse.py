@@ -67,6 +67,10 @@ class _Table(Module):
     def reset_parameters(self) -> None:
         """Draw the table from the standard normal distribution; the padding row becomes 0."""
         init.normal_(self.weight)
+        self._fill_padding_idx_with_zero()
+
+    def _fill_padding_idx_with_zero(self) -> None:
+        """Make the padding row 0, which derived classes do after drawing their own table."""
         if self.padding_idx is not None:
             with no_grad():
                 self.weight[self.padding_idx].fill_(0)

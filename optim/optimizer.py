@@ -74,6 +74,10 @@ class Optimizer:
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self.add_param_group(group)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over attributes, of a pickle or copy; derived classes give old ones what they lack here."""
+        self.__dict__.update(state)
+
     # ---- what a rule states ----
     def numbers(self, group: dict[str, Any]) -> dict[str, Any]:
         """The scalar and boolean arguments of the update record."""
@@ -160,6 +164,27 @@ class Optimizer:
         for hook in self._after:
             hook(self, (self,) if closure is None else (self, closure), {})
         return loss
+
+    def _cuda_graph_capture_health_check(self) -> None:
+        """Nothing: no step is captured.  Optimizers derived from PyTorch's begin their steps by it."""
+
+    _accelerator_graph_capture_health_check = _cuda_graph_capture_health_check
+
+    @staticmethod
+    def _group_tensors_by_device_and_dtype(
+        tensorlistlist: Sequence[Sequence[Tensor | None]], with_indices: bool = False
+    ) -> dict[tuple, tuple[list[list], list[int]]]:
+        """Lists of tensors that belong together, cut into those of one device and dtype, that of the first.
+
+        with_indices: with their places.  For optimizers that update many tensors at a time.
+        """
+        found: dict[tuple, tuple[list[list], list[int]]] = {}
+        for i, row in enumerate(zip(*tensorlistlist, strict=True)):
+            lists, places = found.setdefault((row[0].device, row[0].dtype), ([[] for _ in row], []))
+            for each, x in zip(lists, row, strict=True):
+                each.append(x)
+            places += [i] * with_indices
+        return found
 
     def _step_groups(self) -> None:
         for group in self.param_groups:
@@ -381,7 +406,7 @@ class Optimizer:
         self.state = state
         for group, saved in zip(self.param_groups, groups, strict=True):
             group.update({k: copy.deepcopy(v) for k, v in saved.items() if k != "params"})
-
+        self.__setstate__({"state": self.state, "param_groups": self.param_groups})
         for hook in self._hooks("load_post"):
             hook(self)
 

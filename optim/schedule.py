@@ -31,6 +31,9 @@ class LRScheduler:
     that the groups began with (kept in the groups as "initial_lr").
     """
 
+    # What classes derived from PyTorch's ask in `get_lr` before they warn of calls from elsewhere.
+    _get_lr_called_within_step, _is_initial = True, False
+
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
         if not isinstance(optimizer, Optimizer):
             raise ArgumentError(f"a schedule needs an optimizer, not {type(optimizer).__name__}")
@@ -44,16 +47,21 @@ class LRScheduler:
                 )
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
         self.last_epoch = last_epoch
-        called, optimizer._opt_called = (
-            optimizer._opt_called,
-            True,
-        )  # the rates of the start come before any step
+        self._initial_step()
+
+    def _initial_step(self) -> None:
+        """Set the rates of the start, which come before any step of the optimizer."""
+        called, self.optimizer._opt_called = self.optimizer._opt_called, True
         self.step()
-        optimizer._opt_called = called
+        self.optimizer._opt_called = called
 
     @property
     def _step_count(self) -> int:
         return self.last_epoch + 1
+
+    @_step_count.setter
+    def _step_count(self, count: int) -> None:
+        """Taken from derived classes that count for themselves, and not needed."""
 
     def get_lr(self) -> list[float]:
         """The learning rate of each group at `last_epoch`."""

@@ -161,3 +161,77 @@ def test_sequential_times_n():
             m * count
     with pytest.raises(TypeError):
         m * 1.5
+
+
+@pytest.mark.parametrize("name", ["linspace", "logspace"])
+@pytest.mark.parametrize("ends", [(1j, 2j), (0.0, 2j), (1j, 2), (1 - 2j, -3 + 0.5j)], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"dtype": "complex128"}], ids=str)
+def test_ends_may_be_complex(name, ends, settings):
+    found = []
+    for library in (lamina, torch):
+        given = {key: getattr(library, value) for key, value in settings.items()}
+        for steps in (0, 1, 2, 5):
+            found.append(getattr(library, name)(*ends, steps, **given))
+    for ours, theirs in zip(found[:4], found[4:], strict=True):
+        assert str(ours.dtype).split(".")[1] == str(theirs.dtype).split(".")[1]
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-5, atol=1e-6)
+    with pytest.raises(lamina.ir.errors.DTypeError, match=rf"torch\.{name}\(\): inferred dtype ComplexFloat"):
+        getattr(lamina, name)(*ends, 3, dtype=lamina.float32)
+
+
+LISTS = {
+    "a float64 among ints": lambda library: ((7, 5), (9, np.array(5.0))),
+    "ints among floats": lambda library: ((7, np.array(5)), (np.array(9), 5.0)),
+    "ints": lambda library: ((5, np.array(3)), (np.array(3), 5)),
+    "a float32 and a float": lambda library: [np.float32(1), 2.5],
+    "an int32 and an int": lambda library: [1, np.int32(3)],
+    "int32": lambda library: [np.int32(1), np.int32(3)],
+    "a bool and a float64": lambda library: [True, np.array(2.0)],
+    "tensors": lambda library: [library.tensor(1.5), 2],
+    "a half": lambda library: [library.tensor(1.5).half(), 2],
+    "a half and a float": lambda library: [library.tensor(1.5).half(), 2.0],
+    "a float and a complex": lambda library: [np.float64(1.0), 2j],
+    "too large for int64 among floats": lambda library: [2**64 + 5, 1.5],
+}
+
+
+@pytest.mark.filterwarnings("ignore:Creating a tensor from a list of numpy")
+@pytest.mark.parametrize("case", LISTS)
+def test_lists_have_the_dtype_that_their_items_promote_to(case):
+    ours, theirs = (library.tensor(LISTS[case](library)) for library in (lamina, torch))
+    assert str(ours.dtype).split(".")[1] == str(theirs.dtype).split(".")[1]
+    assert ours.tolist() == theirs.tolist()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bool"])
+@pytest.mark.parametrize("value", [2**24 + 1, 2**64, -(2**70), 1e500, [2**64, 0]], ids=str)
+def test_numbers_beyond_64_bits_fit_into_floats(value, dtype):
+    ours, theirs = (library.tensor(value, dtype=getattr(library, dtype)) for library in (lamina, torch))
+    assert ours.tolist() == theirs.tolist()
+
+
+def test_block_diag_of_nothing():
+    assert lamina.block_diag().shape == torch.block_diag().shape == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda library: library.as_strided(library.ones(3, 3), (1, 1), (2, -1)),
+        lambda library: library.hsplit(library.tensor(1), 2),
+        lambda library: library.dsplit(library.ones(2, 3), 2),
+        lambda library: library.randperm(257 + 1, dtype=library.uint8),
+        lambda library: library.ones(4).roll((), ()),
+        lambda library: library.normal(library.ones(2), -library.ones(2)),
+        lambda library: library.polar(library.ones(2), library.ones(2).double()),
+        lambda library: library.complex(library.ones(2).int(), library.ones(2).int()),
+        lambda library: library.tensor(["a"]),
+        lambda library: library.FloatTensor((2.0, 3.0), device="cuda"),
+        lambda library: library.empty(2**40, 2**40),
+    ],
+)
+def test_what_both_refuse(call):
+    with pytest.raises((RuntimeError, TypeError, ValueError)):
+        call(torch)
+    with pytest.raises(lamina.ir.errors.LaminaError):
+        call(lamina)

@@ -65,3 +65,45 @@ def test_norms_gradients_and_logaddexp(order):
         found.append([total.detach().numpy(), x.grad.numpy(), both.detach().numpy()])
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float16", "bfloat16", "float32", "float64", "uint8", "int16", "int64", "complex64"]
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sum",
+        "cumsum",
+        "prod",
+        "cumprod",
+        "amax",
+        "amin",
+        "argmax",
+        "argmin",
+        "logsumexp",
+        "norm",
+        "mean",
+        "var",
+        "median",
+    ],
+)
+def test_the_result_of_no_elements(name, dtype):
+    def identity(library):
+        try:
+            found = library.masked._reduction_identity(
+                f"masked.{name}", library.ones(2, dtype=getattr(library, dtype))
+            )
+        except (NotImplementedError, RuntimeError):
+            return "refused"
+        return found if found is None else (str(found.dtype).split(".")[1], str(found.tolist()))
+
+    wanted = identity(torch)
+    if wanted != "refused":
+        assert identity(lamina) == wanted
+
+
+def test_the_result_of_no_elements_depends_on_a_norms_order():
+    assert lamina.masked._reduction_identity("norm", lamina.ones(2), -math.inf).item() == math.inf
+    with pytest.raises(lamina.ir.errors.ArgumentError, match="there is no reduction 'nosuch'"):
+        lamina.masked._reduction_identity("nosuch", lamina.ones(2))

@@ -57,12 +57,12 @@ ROOMS = {
 }  # fmt: skip
 # Attributes of a module that are PyTorch's way of doing it, or for devices that are not there.
 OF_MODULES = {
-    "T_destination", "_backward_pre_hooks_with_kwargs", "_call_impl", "_compiled_call_impl",
+    "T_destination", "_backward_pre_hooks_with_kwargs", "_compiled_call_impl",
     "_forward_hooks_always_called", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs",
     "_get_backward_hooks", "_get_backward_pre_hooks", "_is_full_backward_hook",
     "_load_state_dict_post_hooks", "_load_state_dict_pre_hooks", "_maybe_warn_non_full_backward_hook",
     "_replicate_for_data_parallel", "_slow_forward", "_state_dict_hooks", "_state_dict_pre_hooks",
-    "_wrapped_call_impl", "dump_patches", "ipu", "mtia", "xpu",
+    "dump_patches", "ipu", "mtia", "xpu",
 }  # fmt: skip
 
 
@@ -90,3 +90,58 @@ def test_names_are_those_of_torch(room):
 def test_attributes_of_modules_are_those_of_torch():
     mine, theirs = lamina.nn.Module(), torch.nn.Module()
     assert {name for name in dir(theirs) if not hasattr(mine, name)} <= OF_MODULES
+
+
+DEVICES = "for copies on several devices"
+# Private methods are no interface, but what derived classes of other libraries replace, or call: Lamina's are
+# tried in tests/nn/test_derived.py.  These it lacks:
+PRIVATE = {
+    ("_CircularPadNd", "_check_input_dim"): MINE,
+    **dict.fromkeys((("CircularPad1d", "_check_input_dim"), ("CircularPad2d", "_check_input_dim")), MINE),
+    ("CircularPad3d", "_check_input_dim"): MINE,
+    ("LazyModuleMixin", "_replicate_for_data_parallel"): DEVICES,
+    ("_LazyConvXdMixin", "_get_in_channels"): MINE,
+    ("_LazyConvXdMixin", "_get_num_spatial_dims"): MINE,
+    **{
+        (f"Lazy{kind}{n}d", "_get_num_spatial_dims"): MINE
+        for kind in ("Conv", "ConvTranspose")
+        for n in (1, 2, 3)
+    },
+    ("ParameterDict", "_key_to_attr"): MINE,
+    ("ParameterList", "_get_abs_string_index"): MINE,
+    ("RNNBase", "_replicate_for_data_parallel"): DEVICES,
+    ("RNNBase", "_weights_have_changed"): MINE,
+    ("SyncBatchNorm", "_check_non_zero_input_channels"): MINE,
+    ("Unflatten", "_require_tuple_int"): MINE,
+    ("_ConvNd", "_conv_forward"): "a transposed convolution has none, nor has PyTorch's a body",
+    ("_InstanceNorm", "_apply_instance_norm"): MINE,
+    ("_InstanceNorm", "_handle_no_batch_input"): MINE,
+    ("Optimizer", "_optimizer_step_code"): MACHINERY,
+    ("Optimizer", "_patch_step_function"): MACHINERY,
+    ("Optimizer", "_process_value_according_to_param_policy"): MINE,
+    ("LRScheduler", "_update_lr"): MINE,
+    ("DataLoader", "_get_iterator"): MINE,
+}
+
+
+def pairs():
+    """Classes of PyTorch's that others derive from, with Lamina's."""
+    for name in dir(torch.nn):
+        theirs, mine = getattr(torch.nn, name), getattr(lamina.nn, name, None)
+        if isinstance(theirs, type) and issubclass(theirs, torch.nn.Module) and theirs is not torch.nn.Module:
+            if mine is not None:
+                yield theirs, mine, torch.nn.Module
+    yield torch.optim.Optimizer, lamina.optim.Optimizer, object
+    yield torch.optim.lr_scheduler.LRScheduler, lamina.optim.lr_scheduler.LRScheduler, object
+    yield torch.utils.data.DataLoader, lamina.data.DataLoader, object
+
+
+def test_private_methods_that_others_replace_are_those_of_torch():
+    lacking = set()
+    for theirs, mine, end in pairs():
+        for kind in theirs.__mro__[: theirs.__mro__.index(end)]:
+            for name, value in vars(kind).items():
+                private = name.startswith("_") and not name.startswith("__")
+                if private and callable(getattr(value, "__func__", value)) and not hasattr(mine, name):
+                    lacking.add((kind.__name__, name))
+    assert lacking == set(PRIVATE)

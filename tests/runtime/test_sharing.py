@@ -275,3 +275,18 @@ def test_libraries_that_are_not_known_are_left_alone(monkeypatch):
         taken.value = before
         monkeypatch.undo()
         sharing._shareable.cache_clear()
+
+
+def test_forks_are_measured_again_once_a_path_is_served_often():
+    """Where the machine was busy as the workers began, small kernels stayed on one thread for good."""
+    body = """
+        wake()
+        traced = lamina.jit.trace(lambda x: x * 2)
+        x = lamina.ones(3)
+        traced(x)
+        workers.pool().fork_nanoseconds = 1e9
+        for _ in range(100):
+            traced(x)
+        print(workers.pool().fork_nanoseconds < 1e8)
+    """
+    assert run_script(body) == "True"
