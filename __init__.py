@@ -21,13 +21,17 @@ from .facade import (
     signal,
     sparse,
     special,
+    testing,
     utils,
 )
 from .facade import future as __future__
+from .facade.absent import accelerator, distributed, mps, mtia, xpu
 from .facade.amp import autocast, get_autocast_dtype, is_autocast_enabled
 from .facade.compiler import _dynamo, compile
 from .facade.late import __getattr__  # the compiler, and ops entered later
 from .facade.names import *  # noqa: F403 - what PyTorch's module has besides ops
+from .facade.private import _utils, storage, version
+from .facade.private import config as __config__
 from .facade.root import *  # noqa: F403 - and what is made of ops and modules
 from .facade.script import install_as_torch
 from .func import vmap

@@ -10,6 +10,7 @@ from ..distributions import parameters
 from ..runtime import function, modes
 from . import (
     _C,
+    absent,
     amp,
     backends,
     compiler,
@@ -22,12 +23,14 @@ from . import (
     nested,
     nn_modules,
     overrides,
+    private,
     profiler,
     random,
     signal,
     sparse,
     special,
     swa_utils,
+    testing,
     type_names,
     utils,
     windows,
@@ -48,9 +51,13 @@ _FAMILIES = (
 # As PyTorch spells them, below `torch`.
 MODULES: dict[str, ModuleType] = {
     "_C": _C,
+    "__config__": private.config,
     "__future__": future,
     "_dynamo": compiler._dynamo,
+    "_utils": private._utils,
+    "accelerator": absent.accelerator,
     "amp": amp,
+    "amp.autocast_mode": amp,
     "autograd.forward_ad": autograd.forward_ad,
     "autograd.function": function,
     "autograd.functional": autograd.functional,
@@ -68,6 +75,7 @@ MODULES: dict[str, ModuleType] = {
     "cpu.amp": cpu.amp,
     "cuda": cuda,
     "cuda.amp": cuda.amp,
+    "distributed": absent.distributed,
     "distributions": distributions,
     **{f"distributions.{family}": distributions for family in _FAMILIES},
     "distributions.relaxed_bernoulli": distributions.relaxed,
@@ -76,11 +84,17 @@ MODULES: dict[str, ModuleType] = {
     "fft": fft,
     "linalg": linalg,
     "masked": masked,
+    "mps": absent.mps,
+    "mtia": absent.mtia,
+    "nn._reduction": private._reduction,
+    "nn.common_types": private.common_types,
     "nn.grad": nn.grad,
     "nn.modules": nn_modules.modules,
     **{f"nn.modules.{family}": module for family, module in nn_modules.FAMILIES.items()},
     "nn.parameter": nn.parameter,
     "nn.parallel": nn.parallel,
+    "nn.utils.clip_grad": nn.utils.clip,
+    "nn.utils.convert_parameters": nn.utils.vector,
     "optim.swa_utils": swa_utils,
     "overrides": overrides,
     "profiler": profiler,
@@ -90,16 +104,24 @@ MODULES: dict[str, ModuleType] = {
     "sparse": sparse,
     "signal.windows": windows,
     "special": special,
+    "storage": private.storage,
+    "testing": testing,
     "types": type_names,
     "utils": utils,
+    "utils._contextlib": private.contextlib,
     "utils._pytree": utils._pytree,
     "utils.checkpoint": utils.checkpoint,
     "utils.data": data,
+    "utils.data._utils": private._data_utils,
+    "utils.data._utils.collate": private._collate,
     "utils.data.dataloader": data,
     "utils.data.dataset": data,
     "utils.data.distributed": data,
     "utils.data.sampler": data,
     "utils.dlpack": utils.dlpack,
+    "utils.hooks": private.hooks,
+    "version": private.version,
+    "xpu": absent.xpu,
 }
 
 
@@ -111,5 +133,6 @@ def offer() -> None:
         above = {"distributions": distributions, "nn": nn}.get(parent)
         if above is not None and not hasattr(above, leaf):
             setattr(above, leaf, module)
+    private.add()
     vars(nn.functional).setdefault("grad", nn.grad)  # which is made of its functions
     vars(optim).setdefault("swa_utils", swa_utils)  # it is of optim and nn, which don't know each other

@@ -13,6 +13,7 @@ from typing import Any
 from .. import nn
 from ..nn import activation, attention, containers, conv, dropout, linear, loss, norm, pooling, sparse, vision
 from ..nn.hooks import Shown
+from .private import OF_MODULES
 
 
 def _repeated(n: int) -> Callable[[Any], tuple]:
@@ -77,12 +78,19 @@ FAMILIES = {
     "loss": loss,
     "module": module,
     "normalization": _family("normalization", norm),
-    "padding": nn.padding,
+    "padding": _family("padding", nn.padding, _ConstantPadNd=nn.padding._ConstantPad),
     "pixelshuffle": _family("pixelshuffle", vision),
-    "pooling": _family("pooling", pooling, _MaxPoolNd=pooling._MaxPool, _AvgPoolNd=pooling._AvgPool),
-    "rnn": nn.rnn,
+    "pooling": _family(
+        "pooling",
+        pooling,
+        _MaxPoolNd=pooling._MaxPool,
+        _AvgPoolNd=pooling._AvgPool,
+        _AdaptiveAvgPoolNd=pooling._Adaptive,
+        _AdaptiveMaxPoolNd=pooling._AdaptiveMax,
+    ),
+    "rnn": _family("rnn", nn.rnn),
     "sparse": sparse,
-    "transformer": attention,
+    "transformer": _family("transformer", attention),
     "upsampling": _family("upsampling", vision),
     "utils": _family(
         "utils",
@@ -94,4 +102,7 @@ FAMILIES = {
         consume_prefix_in_state_dict_if_present=consume_prefix_in_state_dict_if_present,
     ),
 }
+for _name, _more in OF_MODULES.items():
+    for _key, _value in _more.items():
+        vars(FAMILIES[_name]).setdefault(_key, _value)
 vars(modules).update(FAMILIES)

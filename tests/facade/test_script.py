@@ -124,8 +124,8 @@ def test_a_script_that_is_not_there(tmp_path):
 LACKING = {
     "torchvision": "torchvision is built on PyTorch itself, and Lamina is no part of that",
     "torchvision.transforms": "torchvision can't be imported",
-    "torch.distributed": "Lamina has no torch.distributed\n",
-    "torch.distributed.rpc": "Lamina has no torch.distributed\n",
+    "torch.distributed": "Lamina has no torch.distributed.rpc\n",
+    "torch.distributed.rpc": "Lamina has no torch.distributed.rpc\n",
     "torch.jit.mobile": "Lamina has no torch.jit.mobile\n",
     "torch.runtime": "Lamina has no torch.runtime\n",
     "torch.nn.nothing": "Lamina has no torch.nn.nothing\n",

@@ -1,0 +1,274 @@
+"""Private names of PyTorch's that libraries import all the same: helpers of modules, optimizers, loaders."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
+from typing import Any, TypeAlias, TypeVar
+
+from .. import data, nn, optim
+from ..data import collate as collating
+from ..ir.dtypes import DType, default_dtype, float32, float64
+from ..ir.errors import ArgumentValueError
+from ..ir.types import Device
+from ..ir.version import __version__
+from ..nn import functional, init
+from ..runtime import Tensor, get_num_threads, is_grad_enabled, memory_view, modes, ops, set_grad_enabled
+from ..runtime.methods import Handle
+from .info import spelled
+
+
+def _module(name: str, **names: Any) -> ModuleType:
+    made = ModuleType(f"lamina.{name}", f"What PyTorch keeps in torch.{name}.")
+    vars(made).update(names)
+    return made
+
+
+# ---- modules -----------------------------------------------------------------------------------------------
+_sizes: dict[str, TypeAlias] = {  # what annotations of windows and strides say
+    "_scalar_or_tuple_any_t": int | tuple[int, ...],
+    "_size_any_t": int | tuple[int, ...],
+    **{f"_scalar_or_tuple_{n}_t": int | tuple[(int,) * n] for n in range(1, 7)},  # type: ignore[misc]
+    **{f"_size_{n}_t": int | tuple[(int,) * n] for n in range(1, 7)},  # type: ignore[misc]
+    **{f"_size_{n}_opt_t": int | None | tuple[(int | None,) * n] for n in (2, 3)},  # type: ignore[misc]
+    "_ratio_any_t": float | tuple[float, ...],
+    "_ratio_2_t": float | tuple[float, float],
+    "_ratio_3_t": float | tuple[float, float, float],
+    "_tensor_list_t": Tensor | list[Tensor],
+    "_maybe_indices_t": Tensor | tuple[Tensor, Tensor],
+}
+common_types = _module("nn.common_types", **_sizes)
+
+_REDUCTIONS = {"none": 0, "mean": 1, "elementwise_mean": 1, "sum": 2}
+
+
+def get_enum(reduction: str) -> int:
+    """The number that stands for a reduction.  Raises ArgumentValueError."""
+    if reduction not in _REDUCTIONS:
+        raise ArgumentValueError(f"{reduction} is not a valid value for reduction")
+    return _REDUCTIONS[reduction]
+
+
+def legacy_get_string(size_average: bool | None, reduce: bool | None, emit_warning: bool = True) -> str:
+    """The reduction that two old arguments mean."""
+    if reduce is False:
+        return "none"
+    return "sum" if size_average is False else "mean"
+
+
+_reduction = _module(
+    "nn._reduction", get_enum=get_enum, legacy_get_string=legacy_get_string,
+    legacy_get_enum=lambda size_average, reduce, emit_warning=True: get_enum(
+        legacy_get_string(size_average, reduce)
+    ),
+)  # fmt: skip
+
+
+def _get_clones(module: nn.Module, N: int) -> nn.ModuleList:
+    return nn.ModuleList([copy.deepcopy(module) for _ in range(N)])
+
+
+def _generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
+    return nn.Transformer.generate_square_subsequent_mask(sz, device=device, dtype=dtype)
+
+
+def apply_permutation(tensor: Tensor, permutation: Tensor, dim: int = 1) -> Tensor:
+    """The tensor's parts along `dim` in another order."""
+    return tensor.index_select(dim, permutation)
+
+
+def _reverse_repeat_tuple(t: tuple, n: int) -> tuple:
+    """(1, 2) and 2 -> (2, 2, 1, 1), as `pad` takes them."""
+    return tuple(x for x in reversed(t) for _ in range(n))
+
+
+def _addindent(s_: str, numSpaces: int) -> str:
+    first, *rest = s_.split("\n")
+    return "\n".join([first, *(numSpaces * " " + line for line in rest)])
+
+
+# By the file of PyTorch's: what it holds beside the classes.
+OF_MODULES: dict[str, dict[str, Any]] = {
+    "conv": _sizes, "pooling": _sizes, "padding": _sizes, "upsampling": _sizes, "fold": _sizes,
+    "utils": {"_reverse_repeat_tuple": _reverse_repeat_tuple},
+    "module": {
+        "_addindent": _addindent, "_IncompatibleKeys": nn.state.IncompatibleKeys,
+        "T": TypeVar("T", bound=nn.Module),
+    },
+    "normalization": {"_shape_t": int | list[int] | tuple[int, ...]},
+    "rnn": {"apply_permutation": apply_permutation},
+    "transformer": {
+        "_get_clones": _get_clones, "_get_activation_fn": nn.attention._activation,
+        "_generate_square_subsequent_mask": _generate_square_subsequent_mask,
+    },
+}  # fmt: skip
+
+
+# ---- the start of weights, heads of attention --------------------------------------------------------------
+def _calculate_correct_fan(tensor: Tensor, mode: str) -> int:
+    if mode.lower() not in ("fan_in", "fan_out"):
+        raise ArgumentValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
+    return _calculate_fan_in_and_fan_out(tensor)[mode.lower() == "fan_out"]
+
+
+_calculate_fan_in_and_fan_out = functools.partial(init._fans, "_calculate_fan_in_and_fan_out")
+OF_INIT = {
+    "_calculate_fan_in_and_fan_out": _calculate_fan_in_and_fan_out,
+    "_calculate_correct_fan": _calculate_correct_fan, "_no_grad_uniform_": init.uniform_,
+    "_no_grad_normal_": init.normal_, "_no_grad_trunc_normal_": init.trunc_normal_,
+    "_no_grad_fill_": init.constant_, "_no_grad_zero_": init.zeros_,
+}  # fmt: skip
+
+
+def _in_projection_packed(
+    q: Tensor, k: Tensor, v: Tensor, w: Tensor, b: Tensor | None = None
+) -> list[Tensor]:
+    biases = [None] * 3 if b is None else b.chunk(3)
+    return [functional.linear(x, *own) for x, own in zip((q, k, v), zip(w.chunk(3), biases), strict=True)]
+
+
+def _in_projection(
+    q: Tensor, k: Tensor, v: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, b_q: Tensor | None = None,
+    b_k: Tensor | None = None, b_v: Tensor | None = None,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    return functional.linear(q, w_q, b_q), functional.linear(k, w_k, b_k), functional.linear(v, w_v, b_v)
+
+
+def _get_softmax_dim(name: str, ndim: int, stacklevel: int) -> int:
+    return 0 if ndim in (0, 1, 3) else 1
+
+
+OF_FUNCTIONAL = {
+    "_in_projection_packed": _in_projection_packed, "_in_projection": _in_projection,
+    "_get_softmax_dim": _get_softmax_dim, "_Reduction": _reduction,
+}  # fmt: skip
+
+
+# ---- optimizers --------------------------------------------------------------------------------------------
+def _use_grad_for_differentiable(func: Callable) -> Callable:
+    """A step without gradients, unless the optimizer's default `differentiable` asks for them."""
+
+    @functools.wraps(func)
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = is_grad_enabled()
+        try:
+            set_grad_enabled(bool(self.defaults.get("differentiable", False)))
+            return func(self, *args, **kwargs)
+        finally:
+            set_grad_enabled(before)
+
+    return step
+
+
+def _get_value(x: Any) -> Any:
+    return x.item() if isinstance(x, Tensor) else x
+
+
+def _dispatch_sqrt(x: Any) -> Any:
+    return x.sqrt() if isinstance(x, Tensor) else x**0.5
+
+
+def _stack_if_compiling(x: Any) -> Any:
+    return x
+
+
+def _default_to_fused_or_foreach(
+    params: list, differentiable: bool, use_fused: bool = False
+) -> tuple[bool, bool]:
+    """(fused, foreach): neither, as each is written with ops alike."""
+    return False, False
+
+
+def _view_as_real(params: list, *state_and_grads: list) -> None:
+    """Put the parts of complex numbers in their place, in these lists."""
+    for i, p in enumerate(params):
+        if p.is_complex():
+            for each in (params, *state_and_grads):
+                each[i] = ops.view_as_real(each[i])
+
+
+def _to_scalar(x: Any) -> Any:
+    return x.squeeze() if isinstance(x, Tensor) and x.dim() != 0 else x
+
+
+def _disable_dynamo_if_unsupported(single_tensor_fn: Callable | None = None) -> Callable:
+    return lambda func: func
+
+
+def _get_capturable_supported_devices(supports_xla: bool = True) -> list[str]:
+    return []
+
+
+def _get_scalar_dtype(is_fused: bool | None = None) -> DType:
+    return float64 if default_dtype() is float64 and not is_fused else float32
+
+
+_HELPERS = (
+    _use_grad_for_differentiable, _get_value, _dispatch_sqrt, _stack_if_compiling,
+    _default_to_fused_or_foreach, _view_as_real, _to_scalar, _disable_dynamo_if_unsupported,
+    _get_capturable_supported_devices, _get_scalar_dtype,
+)  # fmt: skip
+_DOCS = ("capturable", "maximize", "foreach", "differentiable", "fused", "params")  # texts that it pastes
+OF_OPTIMIZERS = {
+    **{helper.__name__: helper for helper in _HELPERS}, **{f"_{name}_doc": "" for name in _DOCS},
+    "ParamsT": Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]],
+    "params_t": Iterable[Tensor] | Iterable[dict[str, Any]], "DeviceDict": dict[Device | None, Tensor],
+    "required": type("_RequiredParameter", (), {"__repr__": lambda self: "<required parameter>"})(),
+}  # fmt: skip
+
+
+# ---- data, memory, the build -------------------------------------------------------------------------------
+_collate = _module(
+    "utils.data._utils.collate", default_collate=collating.default_collate,
+    default_convert=collating.default_convert,
+)  # fmt: skip
+_data_utils = _module("utils.data._utils", collate=_collate, MP_STATUS_CHECK_INTERVAL=5.0)
+hooks = _module("utils.hooks", RemovableHandle=Handle)
+storage = _module(
+    "storage", TypedStorage=memory_view.TypedStorage, UntypedStorage=memory_view.UntypedStorage,
+    _StorageBase=memory_view.TypedStorage,
+)  # fmt: skip
+contextlib = _module("utils._contextlib", _DecoratorContextManager=modes._Mode)
+
+
+def _flatten_dense_tensors(tensors: Sequence[Tensor]) -> Tensor:
+    return ops.cat([t.contiguous().view(-1) for t in tensors])
+
+
+def _unflatten_dense_tensors(flat: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    found, start = [], 0
+    for t in tensors:
+        found.append(flat.narrow(0, start, t.numel()).view_as(t))
+        start += t.numel()
+    return tuple(found)
+
+
+def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = False) -> int:
+    index = device if isinstance(device, int) else Device(device).index
+    return -1 if index is None else index
+
+
+_utils = _module(
+    "_utils", _flatten_dense_tensors=_flatten_dense_tensors,
+    _unflatten_dense_tensors=_unflatten_dense_tensors, _get_device_index=_get_device_index,
+)  # fmt: skip
+version = _module(
+    "version", __version__=__version__, cuda=None, hip=None, xpu=None, git_version="", debug=False
+)
+config = _module(
+    "__config__", show=spelled,
+    parallel_info=lambda: f"Lamina's own threads, and NumPy's products on them: {get_num_threads()}",
+)  # fmt: skip
+
+
+def add() -> None:
+    """Put the names into the modules of Lamina's that answer for PyTorch's."""
+    for module, names in (
+        (init, OF_INIT), (functional, OF_FUNCTIONAL), (optim.optimizer, OF_OPTIMIZERS),
+        (data, {"_utils": _data_utils}), (nn, {"common_types": common_types, "_reduction": _reduction}),
+        (modes, {"_DecoratorContextManager": modes._Mode}),
+    ):  # fmt: skip
+        for name, value in names.items():
+            vars(module).setdefault(name, value)

@@ -1,0 +1,98 @@
+"""What libraries import from PyTorch's private rooms, and the rooms of what is not here."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lamina
+from lamina import nn
+
+NAMES = Path(__file__).with_name("imported_names.txt")
+LOOK = """
+import importlib, json, sys, warnings
+warnings.simplefilter("ignore")
+import lamina
+lamina.install_as_torch()
+
+def there(name):
+    parts = name.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:cut]))
+        except ImportError:
+            continue
+        try:
+            for part in parts[cut:]:
+                found = getattr(found, part)
+        except AttributeError:
+            return False
+        return True
+    return False
+
+print(json.dumps([name for name in json.load(sys.stdin) if there(name)]))
+"""
+
+
+def test_names_that_libraries_import():
+    text = "\n".join(line for line in NAMES.read_text().splitlines() if not line.startswith("#"))
+    offered, lacking = (part.split() for part in text.split("----"))
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK], input=json.dumps(offered + lacking), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(done.stdout)) == set(offered)
+
+
+def test_rooms_of_what_is_not_here_say_so():
+    assert not lamina.distributed.is_available() and not lamina.distributed.is_initialized()
+    with pytest.raises(ValueError, match="process group has not been initialized"):
+        lamina.distributed.get_rank()
+    with pytest.raises(AttributeError, match=r"no torch\.distributed\.all_reduce: it runs in one process"):
+        lamina.distributed.all_reduce  # noqa: B018
+    for room in (lamina.xpu, lamina.mps, lamina.mtia, lamina.accelerator):
+        assert not room.is_available() and room.device_count() == 0
+        room.synchronize()
+    assert lamina.version.cuda is None and lamina.version.__version__ == lamina.__version__
+    assert "numpy" in lamina.__config__.show()
+
+
+def test_helpers_of_modules():
+    weight = lamina.ones(6, 4, 3, 3)
+    assert nn.init._calculate_fan_in_and_fan_out(weight) == (36, 54)
+    assert nn.init._calculate_correct_fan(weight, "fan_out") == 54
+    with pytest.raises(ValueError, match="not supported"):
+        nn.init._calculate_correct_fan(weight, "both")
+    assert nn.modules.utils._reverse_repeat_tuple((1, 2), 2) == (2, 2, 1, 1)
+    assert nn.modules.module._addindent("a\nb", 2) == "a\n  b"
+    assert nn._reduction.get_enum("mean") == 1 and nn._reduction.legacy_get_string(None, False) == "none"
+    clones = nn.modules.transformer._get_clones(nn.Linear(2, 2), 3)
+    assert len(clones) == 3 and clones[0].weight is not clones[1].weight
+    q, k, v = lamina.randn(3, 2, 4)
+    w, b = lamina.randn(12, 4), lamina.randn(12)
+    for packed, each in zip(
+        nn.functional._in_projection_packed(q, k, v, w, b),
+        nn.functional._in_projection(q, k, v, *w.chunk(3), *b.chunk(3)),
+        strict=True,
+    ):
+        assert packed.tolist() == each.tolist()
+
+
+def test_helpers_of_optimizers_and_loaders():
+    class Mine(lamina.optim.Optimizer):
+        @lamina.optim.optimizer._use_grad_for_differentiable
+        def step(self, closure=None):
+            return lamina.is_grad_enabled()
+
+    weight = nn.Parameter(lamina.ones(2))
+    assert not Mine([weight], {}).step() and Mine([weight], {"differentiable": True}).step()
+    assert lamina.is_grad_enabled()
+    tensors = [lamina.randn(2, 3), lamina.randn(4)]
+    flat = lamina._utils._flatten_dense_tensors(tensors)
+    for x, y in zip(lamina._utils._unflatten_dense_tensors(flat, tensors), tensors, strict=True):
+        assert x.tolist() == y.tolist()
+    z = [lamina.tensor([1 + 2j])]
+    lamina.optim.optimizer._view_as_real(z)
+    assert z[0].tolist() == [[1, 2]]
