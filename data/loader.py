@@ -129,7 +129,7 @@ class DataLoader:
         return self.batch_sampler is not None
 
     @property
-    def _index_sampler(self) -> Iterable:
+    def _index_sampler(self) -> Any:
         return self.batch_sampler if self._auto_collation else self.sampler
 
     def _keys(self) -> Iterator[Any]:

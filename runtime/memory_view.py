@@ -234,7 +234,8 @@ def dim_order(self: Tensor, ambiguity_check: Any = False) -> tuple[int, ...]:
     ambiguity_check: True to refuse where more than one order fits, as where a size is 1; or a list of the
     memory formats that must not fit equally well.  Raises ArgumentValueError.
     """
-    steps, shape = self.stride(), self._meta.shape
+    steps: Any = self.stride()
+    shape = self._meta.shape
     order = tuple(sorted(range(len(shape)), key=lambda d: -steps[d]))
     if ambiguity_check is True:
         ambiguous = len({*steps}) < len(steps) or (1 in shape and len(shape) > 1)
