@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from types import ModuleType
 from typing import Any, TypeAlias, TypeVar
 
@@ -17,7 +18,6 @@ from ..ir.version import __version__
 from ..nn import functional, init
 from ..runtime import Tensor, get_num_threads, is_grad_enabled, memory_view, modes, ops, set_grad_enabled
 from ..runtime.methods import Handle
-from .info import spelled
 
 
 def _module(name: str, **names: Any) -> ModuleType:
@@ -254,11 +254,18 @@ _utils = _module(
     "_utils", _flatten_dense_tensors=_flatten_dense_tensors,
     _unflatten_dense_tensors=_unflatten_dense_tensors, _get_device_index=_get_device_index,
 )  # fmt: skip
+
+
+def show() -> str:
+    """What is installed, and on what machine."""
+    return import_module(f"{__package__}.info").spelled()  # which loads much that is of no other use
+
+
 version = _module(
     "version", __version__=__version__, cuda=None, hip=None, xpu=None, git_version="", debug=False
 )
 config = _module(
-    "__config__", show=spelled,
+    "__config__", show=show,
     parallel_info=lambda: f"Lamina's own threads, and NumPy's products on them: {get_num_threads()}",
 )  # fmt: skip
 
