@@ -18,7 +18,6 @@ from ..sample import Operand, Sample, sample
 from ..shapes import broadcast_shapes, common_device, dim_of, result_dtype
 from ..types import Type, type_of
 from .cast import cast, dtype_of
-from .create import empty
 from .rearrange import flip
 from .view import expand, narrow, reshape, select, unsqueeze
 
@@ -295,12 +294,7 @@ def cartesian_prod(*tensors):
 
 @composite(method=False)
 def block_diag(*tensors):
-    """Put matrices along the diagonal of one matrix of zeros.  Fewer dimensions count as a row.
-
-    Of no matrices it is one of a row without elements.
-    """
-    if not tensors:
-        return empty(1, 0)
+    """Put matrices along the diagonal of one matrix of zeros.  Fewer dimensions count as a row."""
     blocks = [atleast_2d(t) for t in tensors]
     if any(b.ndim > 2 for b in blocks):
         raise ShapeError("block_diag(*tensors): takes tensors of at most two dimensions")

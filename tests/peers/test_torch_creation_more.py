@@ -210,10 +210,6 @@ def test_numbers_beyond_64_bits_fit_into_floats(value, dtype):
     assert ours.tolist() == theirs.tolist()
 
 
-def test_block_diag_of_nothing():
-    assert lamina.block_diag().shape == torch.block_diag().shape == (1, 0)
-
-
 @pytest.mark.parametrize(
     "call",
     [
