@@ -45,15 +45,11 @@ def _least_of_all(dtype: DType) -> complex:
     return -math.inf if dtype.is_complex else _least(dtype)
 
 
-def _not_a_number(dtype: DType) -> float:
-    return math.nan
-
-
 # The result of no elements, which adds nothing to a result; None where there is no such number.
 _NOTHING: dict[str, Any] = {
     "sum": 0, "cumsum": 0, "prod": 1, "cumprod": 1, "amax": _least, "argmax": _least, "amin": _greatest,
     "argmin": _greatest, "logsumexp": _least_of_all, "logaddexp": _least, "softmax": _least,
-    "log_softmax": _least, "softmin": _greatest, "normalize": 0, "norm": 0, "median": _not_a_number,
+    "log_softmax": _least, "softmin": _greatest, "normalize": 0, "norm": 0, "median": math.nan,
     "mean": None, "var": None, "std": None,
 }  # fmt: skip
 
