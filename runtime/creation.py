@@ -30,7 +30,7 @@ def _checked(name: str, dtype: Any) -> DType | None:
 
 def _array(name: str, data: Any, dtype: DType | None) -> np.ndarray:
     """Nested sequences of numbers and tensors as a fresh array.  Raises ArgumentValueError if ragged."""
-    plain = _plain(data)
+    plain = _plain(name, data)
     if isinstance(plain, (list, tuple)) and plain and isinstance(plain[0], np.ndarray) and plain[0].ndim:
         if isinstance(data[0], np.ndarray):
             warnings.warn(
@@ -132,13 +132,21 @@ def _check_fit(name: str, array: np.ndarray, dtype: DType) -> None:
         raise ArgumentValueError(f"{name}(data): the number {odd} does not fit into {dtype}")
 
 
-def _plain(data: Any) -> Any:
+def _plain(name: str, data: Any, within: bool = False) -> Any:
+    """Tensors as arrays; within a sequence one counts as a number, whatever ones its shape has."""
     if isinstance(data, Tensor):
         if modes.CHANGED:
             modes.tell("refuse", "the values of a tensor were copied to make another: clone() is an op")
-        return data.detach()._data
+        array = data.detach()._data
+        if within and array.size != 1:
+            raise ArgumentValueError(
+                f"{name}(data): only one element tensors can be converted to Python scalars",
+                f"in the sequence: {data._meta}",
+                "stack(data) puts tensors of one shape side by side",
+            )
+        return array.reshape(()) if within else array
     if isinstance(data, (list, tuple)) and any(isinstance(x, (Tensor, list, tuple)) for x in data):
-        return [_plain(x) for x in data]
+        return [_plain(name, x, True) for x in data]
     return data
 
 

@@ -34,10 +34,9 @@ from .plan import LIMIT, Plan, described, memo, remember
 from .refusal import flags_of, given, require_flags, told, writer_of_out
 from .return_types import return_type
 from .storage import Inferred, Literal, Storage
-from .tensor import Tensor, tensor_of, wrap
+from .tensor import NUMBERS, Tensor, tensor_of, wrap
 
 new = object.__new__
-NUMBERS = (bool, int, float, complex, np.generic)
 EAGER: dict[Op, Callable] = {}
 # By an op's name: what a call may be instead, from its first operand and its arguments; None where it isn't.
 INSTEAD: dict[str, Callable[[Tensor, tuple, dict], Any]] = {}

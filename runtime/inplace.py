@@ -54,7 +54,11 @@ def check_writable(x: Tensor, name: str, gradients: bool) -> None:
     windows = x._view is not None and any(MAPS[name].overlaps for name, _ in x._view[1])
     if not data.flags.writeable and x._view is not None and root(x)._data.flags.writeable:
         data.flags.writeable = True  # below `expand`, whose views NumPy guards
-    if not data.flags.writeable or (data.size > 1 and (windows or 0 in data.strides) and _overlaps(data)):
+    shared = data.size > 1 and (windows or 0 in data.strides) and _overlaps(data)
+    if shared and name == "fill_":  # one number goes wherever the elements lie
+        if modes.CHANGED:
+            modes.tell("refuse", "fill_ of a tensor several of whose elements share one place in memory")
+    elif shared or not data.flags.writeable:
         raise InplaceError(
             f"{name}: unsupported operation: several elements of the tensor share one place in "
             "memory, or its memory is read-only",

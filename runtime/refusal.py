@@ -11,6 +11,7 @@ it is; so do those that are no consequence of an argument: files that are missin
 from __future__ import annotations
 
 import functools
+import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +25,7 @@ import numpy as np
 from ..ir.errors import ArgumentError, ArgumentValueError, DimError, LaminaError, OutOfMemoryError
 from .overriding import OPEN, UNSERVED, answered, met_late
 from .places import STANDS_FOR, is_internal, is_pythons
-from .tensor import Tensor, tensor_of
+from .tensor import NUMBERS, Tensor, tensor_of
 
 # What is told as what, the first that fits.  Others stay as they are.
 TOLD: tuple[tuple[type[Exception], type[LaminaError]], ...] = (
@@ -154,6 +155,24 @@ def require_flags(call: str, flags: tuple, args: tuple, kwargs: dict[str, Any]) 
             require_flag(call, name, value)
 
 
+def _of_lamina(call: str, made: Any, args: tuple) -> Any:
+    """What a function written with ops made, as tensors: given none, ops compute with NumPy's arrays.
+
+    Raises ArgumentError where what stands in the place of a tensor is nothing that an op takes.
+    """
+    if isinstance(made, (tuple, list)):
+        parts = [_of_lamina(call, part, args) for part in made]
+        if all(map(operator.is_, parts, made)):
+            return made
+        return type(made)(*parts) if hasattr(made, "_fields") else type(made)(parts)
+    if not isinstance(made, (np.ndarray, np.generic)):
+        return made
+    for x in args[:1]:
+        if not isinstance(x, (Tensor, np.ndarray, *NUMBERS)):
+            raise ArgumentError(f"{call}: must be given tensors, not {type(x).__name__}")
+    return tensor_of(made)
+
+
 # out.py's: into(name, function, args, kwargs, out) calls a function and leaves its results in tensors.
 writer_of_out: list[Callable] = []
 
@@ -189,7 +208,8 @@ def refusing(
         if takes_out and args and type(args[0]) is np.ndarray:  # as operators take it: as a tensor
             args = (tensor_of(args[0]), *args[1:])
         try:
-            return function(*args, **kwargs)
+            made = function(*args, **kwargs)
+            return made if not takes_out or type(made) is Tensor else _of_lamina(name, made, args)
         except Exception as error:
             if (found := met_late(wrapper, args, kwargs)) is not UNSERVED:
                 return found

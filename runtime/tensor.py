@@ -24,6 +24,7 @@ from .meta import strides
 from .storage import Apart, Inferred, Storage
 
 new = object.__new__
+NUMBERS = (bool, int, float, complex, np.generic)  # what an op takes in the place of a tensor
 derivation: list[
     Callable[[Any], None]
 ] = []  # inplace.py's: gives a view the history that follows from its base's
@@ -72,11 +73,13 @@ class Tensor:
     __array_priority__ = 1000  # so that array * tensor is the tensor's business
     __array_ufunc__: Any  # hung on by ufuncs.py
 
-    def __new__(cls, *args: Any, dtype: DType | None = None):
+    def __new__(cls, *args: Any, dtype: DType | None = None, device: Any = None):
         """PyTorch's old constructor: Tensor(2, 3) and Tensor(size) are zeros, Tensor([2, 3]) holds these.
 
         Raises ArgumentError.
         """
+        if device is not None and Device(device).type != "cpu":
+            raise ArgumentError(f"Tensor(device={device}): takes 'cpu' alone", "lamina.zeros(…, device=…)")
         kind = (dtype or dtypes.default_dtype()).numpy
         sizes = args[0] if len(args) == 1 and isinstance(args[0], Size) else args
         if sizes is not args or sizes and all(isinstance(n, int) for n in sizes):

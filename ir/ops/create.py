@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 import numpy as np
@@ -169,6 +169,8 @@ def bind_arange(start, end=None, step=1, *, dtype=None, device=None):
     start, end, step = (_number("arange", n, v) for n, v in (("start", start), ("end", end), ("step", step)))
     if step == 0:
         raise ArgumentValueError("arange: step must not be 0")
+    if not (-inf < start < inf and -inf < end < inf):  # NaN is in no range
+        raise ArgumentValueError(f"arange: unsupported range: {start} -> {end}")
     if (end - start) * step < 0:
         raise ArgumentValueError(f"arange: a step of {step} does not lead from {start} to {end}")
     whole = all(isinstance(v, int) for v in (start, end, step))

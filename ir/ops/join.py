@@ -18,6 +18,7 @@ from ..sample import Operand, Sample, sample
 from ..shapes import broadcast_shapes, common_device, dim_of, result_dtype
 from ..types import Type, type_of
 from .cast import cast, dtype_of
+from .create import zeros
 from .rearrange import flip
 from .view import expand, narrow, reshape, select, unsqueeze
 
@@ -49,7 +50,8 @@ def bind_cat(tensors, dim=0, *, axis=None):
         kept = (cast(kept[0], dtype=reduce(promote, dtypes)), *kept[1:])
     if not kept[0].ndim:
         raise ShapeError("cat(tensors): a 0-d tensor can't be joined", "stack(tensors) does")
-    dim = dim_of("cat", dim if axis is None else axis, kept[0].ndim)
+    nothing = kept[0].ndim == 1 and kept[0].shape[0] == 0  # empty ones are joined along any dimension
+    dim = 0 if nothing else dim_of("cat", dim if axis is None else axis, kept[0].ndim)
     for t in kept:
         if t.ndim != kept[0].ndim:
             raise ShapeError(f"cat(tensors): {kept[0].ndim} and {t.ndim} dimensions can't be joined")
@@ -298,6 +300,8 @@ def block_diag(*tensors):
     blocks = [atleast_2d(t) for t in tensors]
     if any(b.ndim > 2 for b in blocks):
         raise ShapeError("block_diag(*tensors): takes tensors of at most two dimensions")
+    if not blocks:
+        return zeros((1, 0))
     width, start, rows = sum(b.shape[1] for b in blocks), 0, []
     for b in blocks:
         rows.append(constant_pad(b, ((0, 0), (start, width - start - b.shape[1])), 0))

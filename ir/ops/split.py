@@ -123,7 +123,10 @@ def _split_along(op: str, input: Any, indices_or_sections: Any, dim: int, least:
         )
     n, parts = input.shape[dim], indices_or_sections
     if isinstance(parts, int) and parts > 0 and n % parts:
-        raise ShapeError(f"{op}: dimension {dim} with size {n} can't be cut into {parts} equal parts")
+        raise ShapeError(
+            f"torch.{op} attempted to split along dimension {dim}, but the size of the dimension {n} is not "
+            f"divisible by the split_size {parts}"
+        )
     return tensor_split(input, parts, dim)
 
 

@@ -13,7 +13,7 @@ import resource
 import signal
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from lamina.runtime.tensor import Tensor
 
 MEMORY = 4 << 30  # bytes of address space, beside which sizes that nothing can hold must be refused
 SECONDS = 5
+# What is there to give arrays, or hands on what it is given.
+OF_NUMPY = ("x.numpy", "Size", "DataLoader", "SubsetRandomSampler", "BatchSampler", "default_", "autocast")
 HERE = Path(__file__).parent
 
 
@@ -91,9 +93,13 @@ BAD: dict[str, Callable[[], Any]] = {
 
 
 def spoilt(good: Good) -> Any:
-    """The call's function and arguments, with each replaced by each bad one, and an unknown keyword."""
+    """The call's function and arguments, fewer of them, each replaced by each bad one, an unknown keyword."""
     _, args, kwargs = good.make()
     first = 1 if good.label.startswith("x") else 0  # what a method is called on is a tensor
+    for count in range(first, len(args)):
+        function, args, kwargs = good.make()
+        yield f"{good.label}(the first {count})", function, args[:count], kwargs
+    _, args, kwargs = good.make()
     for place in (*range(first, len(args)), *kwargs, "unknown"):
         for name, bad in BAD.items():
             function, args, kwargs = good.make()
@@ -106,12 +112,25 @@ def spoilt(good: Good) -> Any:
                 break
 
 
+def leaves(result: Any, deep: int = 5) -> Iterator[Any]:
+    """What a result holds."""
+    if isinstance(result, dict):
+        result = list(result.values())
+    if isinstance(result, (tuple, list)) and deep:
+        for x in result:
+            yield from leaves(x, deep - 1)
+    else:
+        yield result
+
+
 def fault(label: str, error: BaseException | None, result: Any) -> str | None:
     """What is wrong with how a call ended."""
     if error is None:
-        for x in result if isinstance(result, (tuple, list)) else (result,):
+        for x in leaves(result):
             if type(x) is Tensor and tuple(x.shape) != x._data.shape:
                 return f"a shape that lies: {tuple(x.shape)} for {x._data.shape}"
+            if isinstance(x, (np.ndarray, np.generic)) and not label.startswith(OF_NUMPY):
+                return f"a result of NumPy's, {type(x).__name__}, not Lamina's"
         return None
     if isinstance(error, lamina.LaminaError):
         return None
@@ -123,6 +142,8 @@ def fault(label: str, error: BaseException | None, result: Any) -> str | None:
         return None  # an item that the dataset itself does not have
     if isinstance(error, (TypeError, AttributeError, LookupError)) and not entered(error):
         return None  # Python's own, which names the function: it was not entered
+    if isinstance(error, TypeError) and "required positional argument" in str(error):
+        return None  # the same, of what stands behind the function
     return f"{type(error).__name__}: {str(error)[:100]}"
 
 

@@ -31,6 +31,16 @@ def written(T: Any, index: Any, value: float) -> Any:
     return y
 
 
+def below(T: Any, write: Callable[[Any], Any]) -> Any:
+    """The gradient of what is written through an expanded view."""
+    leaf = T.ones(2, requires_grad=True)
+    base = leaf * 1
+    rows = base.expand(3, 2)
+    write(rows)
+    (base * 2 + rows.sum()).sum().backward()
+    return leaf.grad
+
+
 CASES: dict[str, Callable[[Any], Any]] = {
     "a tuple in a tuple": lambda T: x(T)[((1, 0, 1),)],
     "a tuple beside a slice": lambda T: x(T)[:, (2, 0)],
@@ -75,6 +85,21 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "a bool is no dim": lambda T: x(T).topk(1, True),
     "sum into doubles": lambda T: T.sum(x(T), 1, out=none(T, "float64")),
     "cat into doubles": lambda T: T.cat((x(T), x(T)), out=none(T, "float64")),
+    "tensors of one element in a list": lambda T: T.tensor([T.tensor([1]), T.tensor([[2]]), T.tensor(3)]),
+    "… beside numbers": lambda T: T.tensor([[1.0, T.tensor([2])], [T.tensor([[3.0]]), 4]]),
+    "… of more": lambda T: T.tensor([x(T)[0], x(T)[0]]),
+    "… of none": lambda T: T.tensor([none(T)]),
+    "rows of an array": lambda T: T.tensor(list(np.ones((2, 1), np.float32))),
+    "cat of nothing but empty lines": lambda T: T.cat([none(T), none(T)], dim=3),
+    "diagonal blocks of nothing": lambda T: T.block_diag(),
+    "hsplit into uneven parts": lambda T: T.hsplit(x(T), 2)[0],
+    "arange to NaN": lambda T: T.arange(T.nan),
+    "arange from infinity": lambda T: T.arange(-T.inf, 2),
+    "expanded and filled": lambda T: T.ones(2).expand(3, 2).fill_(4),
+    "windows set to 0": lambda T: x(T)[0].clone().unfold(0, 2, 1).zero_(),
+    "expanded and added to": lambda T: T.ones(2).expand(3, 2).add_(1),
+    "the gradient below expanded rows": lambda T: below(T, lambda rows: rows[0].mul_(2)),
+    "… below one element of them": lambda T: below(T, lambda rows: rows[1, :1].zero_()),
     "tril into doubles": lambda T: T.tril(x(T), out=none(T, "float64")),
 }
 

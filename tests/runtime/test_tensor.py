@@ -153,7 +153,7 @@ def test_what_a_tensor_is_made_of_decides_its_dtype(data, dtype, told):
 def test_a_tensor_made_of_tensors_keeps_their_dtype():
     for dtype in (lamina.float64, lamina.float16, lamina.int32, lamina.bool):
         x = lamina.ones(2, dtype=dtype)
-        assert lamina.tensor(x).dtype is dtype and lamina.tensor([x, x]).dtype is dtype
+        assert lamina.tensor(x).dtype is dtype and lamina.tensor([x[0], x[:1]]).dtype is dtype
         assert lamina.tensor(lamina.zeros(0, dtype=dtype)).dtype is dtype
 
 
@@ -192,6 +192,9 @@ def test_the_old_constructor():
     assert lamina.Tensor(2, 3).shape == (2, 3) and lamina.Tensor([2, 3]).tolist() == [2.0, 3.0]
     assert lamina.Tensor(lamina.ones(2).shape).shape == (2,) and lamina.Tensor().shape == (0,)
     assert lamina.Tensor(lamina.Size()).shape == () and lamina.ones(2).new(lamina.Size()).shape == ()
+    assert lamina.Tensor([1], device="cpu").tolist() == [1.0]
+    with pytest.raises(ArgumentError, match="takes 'cpu' alone"):
+        lamina.Tensor(2, device="meta")
 
 
 # ---- numbers beside tensors --------------------------------------------------------------------------------
@@ -256,6 +259,30 @@ def test_iteration_gives_views_of_the_rows():
     assert x.grad.tolist() == [[2.0, 2.0], [0.0, 0.0]]
     first, second = lamina.tensor([3, 4])
     assert (first.item(), second.item()) == (3, 4) and list(lamina.zeros(0, 2)) == []
+
+
+@pytest.mark.parametrize("size", [3, 100])  # a plan for each row, and one for all
+def test_rows_know_what_they_are_views_of(size):
+    base = lamina.arange(2.0 * size).reshape(2, size)
+    for x in (base.T, base[1], base[0, ::2]):
+        for i, row in enumerate(x):
+            assert row._view == x[i]._view and row.stride() == x[i].stride() and row.equal(x[i])
+            row.mul_(2)
+        assert x._version == x._base._version == base._version
+    assert base.tolist() == [
+        [2.0 * 2 ** (i % 2 == 0) * i for i in range(size)],
+        [4.0 * (size + i) for i in range(size)],
+    ]
+
+
+@pytest.mark.parametrize("size", [3, 100])
+def test_a_row_that_is_written_gives_what_it_came_from_a_history(size):
+    w, x = lamina.ones(2, requires_grad=True), lamina.zeros(size, 2)
+    for i, row in enumerate(x):
+        if i == 1:
+            row.mul_(3).add_(w)
+    (x * 2).sum().backward()
+    assert w.grad.tolist() == [2.0, 2.0]
 
 
 def test_in_looks_for_a_value():
