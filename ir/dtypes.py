@@ -46,6 +46,11 @@ class DType:
         """What PyTorch's messages call it: Long, Float, ComplexDouble."""
         return _SCALAR_TYPES.get(self.name) or self.name.replace("uint", "UInt").replace("float8", "Float8")
 
+    def refused(self, op: str, *remedy: str) -> DTypeError:
+        """The error of an op that does not take this type."""
+        rule = f"{op}: does not take {self.name}: not implemented for {self.scalar_type!r}"
+        return DTypeError(rule, *remedy)
+
     def to_real(self) -> DType:
         """The element type of a complex type's parts; any other type itself."""
         return _PARTS.get(self, self)

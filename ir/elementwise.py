@@ -8,7 +8,6 @@ from typing import Any
 from . import dtypes, lowering
 from .dtypes import DType
 from .dual import derived
-from .errors import DTypeError
 from .kernel import scalar
 from .op import Op, Traits, define
 from .sample import binary_samples, unary_samples
@@ -79,7 +78,7 @@ def elementwise(
         given = types if None not in types else tuple(t for t in types if t is not None)
         computed, returned = rule(*given, **attrs)
         if isinstance(computed, DType) and computed.category not in categories:
-            raise DTypeError(f"{name}: does not take {computed.name}", remedy)
+            raise computed.refused(name, remedy)
         shape = given[0].shape if len(given) == 1 else broadcast_shapes(name, *[t.shape for t in given])
         device = given[0].device if len(given) == 1 else common_device(name, *given)
         return type_of(returned, shape, device)

@@ -55,7 +55,7 @@ def refuse_untaken(op: Op, types: tuple[Type | None, ...]) -> None:
         if t is None or t.dtype.traced:
             continue
         if t.dtype.is_complex and op.complex is None:
-            raise DTypeError(f"{op.name}: does not take {t.dtype.name}", "take its parts: x.real, x.imag")
+            raise t.dtype.refused(op.name, "take its parts: x.real, x.imag")
         if t.dtype.storage and not (op.traits.movement or op.traits.view or op.traits.storage):
             raise DTypeError(
                 f"{op.name}: does not take {t.dtype.name}, which is for storage alone",

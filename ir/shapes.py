@@ -141,7 +141,7 @@ def dims_of(op: str, dim: int | Sequence[int] | None, ndim: int) -> tuple[int, .
         found = sorted(dim_of(op, d, ndim) for d in dim)
         for a, b in zip(found, found[1:], strict=False):
             if a == b:
-                raise ShapeError(f"{op}: dim {a} appears twice in {tuple(dim)}")
+                raise ShapeError(f"{op}: dim {a} appears multiple times in the list of dims {tuple(dim)}")
         return tuple(found) if ndim else ()
     return (dim_of(op, dim, ndim),) if ndim else (dim_of(op, dim, ndim),) * 0
 

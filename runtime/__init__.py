@@ -8,6 +8,7 @@ import warnings as _warnings
 import numpy as _numpy
 
 from . import (
+    instead,
     interchange,
     memory,
     memory_view,

@@ -155,7 +155,7 @@ def instead(error: Exception, op: Op, operands: Sequence[Any], attrs: dict[str, 
 def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
     """The user's call as the record takes it.  Raises ArgumentError naming what is no tensor."""
     try:
-        kwargs = torch_names(kwargs)
+        kwargs = torch_names(op, kwargs)
         flags = _flags.get(op)
         if flags is None:
             flags = _flags[op] = flags_of(op.bind)
@@ -756,12 +756,15 @@ def _no_operand(op: Op, given: Iterable[tuple[str, Any]]) -> ArgumentError | Non
     return None
 
 
-def torch_names(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Keyword arguments by their names in PyTorch, which takes NumPy's `axis` and `keepdims` as well."""
-    if "axis" in kwargs or "keepdims" in kwargs:
-        names = {"axis": "dim", "keepdims": "keepdim"}
-        return {names.get(name, name): value for name, value in kwargs.items()}
-    return kwargs
+_OF_NUMPY = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
+
+
+def torch_names(op: Op, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments by their names in PyTorch, which takes NumPy's as well."""
+    if kwargs.keys().isdisjoint(_OF_NUMPY):
+        return kwargs
+    own = (*op.operands, *op.attrs)
+    return {name if name in own else _OF_NUMPY.get(name, name): value for name, value in kwargs.items()}
 
 
 def eager(op: Op) -> Callable:

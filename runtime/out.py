@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.dtypes import category_at_least
+from ..ir.dtypes import DType, category_at_least, uint8
 from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, GradError, InplaceError
 from ..ir.op import REGISTRY
 from ..ir.types import CPU, type_of
@@ -55,6 +55,14 @@ def into(name: str, function: Callable, args: tuple, kwargs: dict[str, Any], out
             f"{name}(out=…): results that are written into a tensor have no gradient, and one is wanted",
             f"write y = {name}(…), or call it under no_grad()",
         )
+    dtype = kwargs.get("dtype")
+    if isinstance(dtype, DType) and len(targets) == 1 and targets[0]._meta.dtype is not dtype:
+        raise DTypeError(
+            f"{name}(out=…): Expected out tensor to have dtype {dtype.name}, but got "
+            f"{targets[0]._meta.dtype.name} instead",
+            f"out: {targets[0]._meta}",
+            f"dtype: {dtype}",
+        )
     with modes.no_grad():
         returned = function(*args, **kwargs)
         results = returned if isinstance(returned, tuple) else (returned,)
@@ -91,6 +99,12 @@ EXACT = frozenset((
 
 def _leave(name: str, target: Tensor, result: Tensor, exact: bool) -> None:
     if exact and target._meta.dtype is not result._meta.dtype:
+        if name in ("all", "any"):
+            if target._meta.dtype is not uint8:
+                got = target._meta.dtype.scalar_type
+                rule = f"{name} only supports bool tensor for result, got: {got}"
+                raise DTypeError(rule, f"out: {target._meta}")
+            return _leave(name, target, result.to(uint8), True)
         raise DTypeError(
             f"{name}(out=…): expected out to have scalar type {result._meta.dtype.scalar_type} "
             f"({result._meta.dtype}), that of the result, not {target._meta.dtype}",

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentValueError, DTypeError, GradError, ShapeError
+from ..errors import ArgumentValueError, GradError, ShapeError
 from ..op import Traits, define
 from ..sample import sample
 from ..types import Type
@@ -33,7 +33,7 @@ def check_matrix(op: str, input: Type) -> None:
     if input.ndim < 2:
         raise ShapeError(f"{op}: input must be [..., m, n], not {list(input.shape)}")
     if not input.dtype.inexact:
-        raise DTypeError(f"{op}: a floating dtype is needed, not {input.dtype.name}", "cast with .float()")
+        raise input.dtype.refused(op, "cast with .float()")
 
 
 def _gaps(values: Any, unit: Any) -> Any:

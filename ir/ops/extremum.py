@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import lowering
 from ..dtypes import bool_, int64, uint8
-from ..errors import DTypeError, ShapeError
+from ..errors import DTypeError
 from ..op import REGISTRY, composite, define
 from ..sample import Operand, Sample, sample
 from ..shapes import dim_of, dims_of
@@ -16,7 +16,7 @@ from ..types import Shape, Type
 from .arithmetic import maximum, minimum
 from .compare import eq, where
 from .create import ones_like
-from .reduce import Dims, keep, not_empty, reduced, stages, sum
+from .reduce import Dims, keep, not_empty, nothing, reduced, stages, sum
 
 
 def share(g: Any, input: Any, out: Any, dim: Dims) -> Any:
@@ -174,8 +174,7 @@ def _choose(input: Any, dim: Any, keepdim: bool, other: Any, whole: Any, along: 
     if dim is not None:
         return along(input, dim, keepdim)
     if 0 in input.shape:
-        name = along.name.removesuffix("_dim")
-        raise ShapeError(f"{name}: of no elements there is no {name}", "give a dim whose size is not 0")
+        raise nothing(along.name.removesuffix("_dim"))
     return whole(input)
 
 

@@ -151,7 +151,7 @@ def _ready(op: str, input: Any) -> Any:
         raise ArgumentError(f"{op}: input must be a tensor, not {type(input).__name__}")
     dtype = dtype_of(input)
     if dtype in (float16, bfloat16):
-        raise DTypeError(f"{op}: does not take {dtype.name}", "convert first: x.float()")
+        raise dtype.refused(op, "convert first: x.float()")
     return input if dtype.inexact else cast(input, dtype=default_dtype())
 
 

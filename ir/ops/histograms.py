@@ -87,7 +87,7 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
     integral is 1.  Returns (hist, bin_edges).  Raises DTypeError, ArgumentError, ArgumentValueError.
     """
     if not dtype_of(input).is_floating_point:
-        raise DTypeError(f"histogram: takes floats, not {dtype_of(input).name}", "convert it: x.float()")
+        raise dtype_of(input).refused("histogram", "convert it: x.float()")
     values = reshape(input, (-1,))
     edges = _edges("histogram", values, bins, range)
     return Histogram(_counted("histogram", [values], [edges], weight, density, dtype_of(input)), edges)
@@ -101,7 +101,7 @@ def histogramdd(input, bins, *, range=None, weight=None, density=False):
     range: least and greatest of each dimension, one after the other.  Returns (hist, a tuple of bin_edges).
     """
     if not dtype_of(input).is_floating_point:
-        raise DTypeError(f"histogramdd: takes floats, not {dtype_of(input).name}", "convert it: x.float()")
+        raise dtype_of(input).refused("histogramdd", "convert it: x.float()")
     size = input.shape[-1]
     points = reshape(input, (-1, size))
     columns = list(unbind(points, 1))

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import lowering
 from ..dims import same
-from ..errors import ArgumentValueError, DTypeError, ShapeError
+from ..errors import ArgumentValueError, ShapeError
 from ..op import Traits, composite, define
 from ..sample import Operand, sample
 from ..shapes import broadcast_shapes, common_device
@@ -36,7 +36,7 @@ def check_square(op: str, input: Type, name: str = "input") -> None:
     if input.ndim < 2 or not same(input.shape[-1], input.shape[-2]):
         raise ShapeError(f"{op}: {name} must be [..., n, n], not {list(input.shape)}")
     if not input.dtype.inexact:
-        raise DTypeError(f"{op}: a floating dtype is needed, not {input.dtype.name}", "cast with .float()")
+        raise input.dtype.refused(op, "cast with .float()")
 
 
 def factored(op: str, routine: Callable, *operands: np.ndarray) -> Any:

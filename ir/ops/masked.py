@@ -147,16 +147,22 @@ def bind_bincount(input, weights=None, minlength=0):
 
 def _infer_bincount(input: Type, weights: Type | None, *, minlength: int) -> Type:
     if input.dtype.category != "int":
-        raise DTypeError(f"bincount: input must be of integers, not {input.dtype.name}")
+        raise input.dtype.refused("bincount", "its elements are integers")
     if input.ndim != 1 or (weights is not None and weights.shape != input.shape):
-        raise ShapeError("bincount: input must have one dimension, and weights the same size")
+        raise ShapeError(
+            "bincount only supports 1-d non-negative integral inputs, and weights of the same size",
+            f"input: {input}",
+            *(() if weights is None else (f"weights: {weights}",)),
+        )
     dtype = int64 if weights is None else weights.dtype if weights.dtype.itemsize == 4 else float64
     return type_of(dtype, (_COUNT,), input.device)
 
 
 def _bincount(input: np.ndarray, weights: np.ndarray | None, *, minlength: int) -> np.ndarray:
     if input.size and input.min() < 0:
-        raise ArgumentValueError(f"bincount: elements can't be negative: {input.min()}")
+        raise ArgumentValueError(
+            f"bincount only supports 1-d non-negative integral inputs: one is {input.min()}"
+        )
     counts = np.bincount(input, weights, minlength)
     return counts if weights is None or weights.dtype != np.float32 else counts.astype(np.float32)
 

@@ -66,7 +66,7 @@ nextafter = elementwise(
 
 def _infer_frexp(input: Type) -> tuple[Type, Type]:
     if not input.dtype.is_floating_point:
-        raise DTypeError(f"frexp: takes floats, not {input.dtype.name}", "convert the operand: x.float()")
+        raise input.dtype.refused("frexp", "convert the operand: x.float()")
     return input, input.with_dtype(int32)
 
 

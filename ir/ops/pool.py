@@ -69,7 +69,7 @@ def pooled_type(op: str, input: Type, n: int, places: Any, first: int | None = N
 
 def need_float(op: str, t: Type) -> None:
     if not t.dtype.is_floating_point:
-        raise DTypeError(f"{op}(input): a floating dtype is needed, not {t.dtype.name}", "cast with .float()")
+        raise t.dtype.refused(op, "cast with .float()")
 
 
 # ---- max

@@ -65,7 +65,7 @@ def adaptive_mean(n: int, input: Any, output_size: Any) -> Any:
         )
     kernel = tuple(size // o if o and size % o == 0 else 1 for size, o in zip(sizes, out, strict=True))
     if not dtype_of(input).is_floating_point:
-        raise DTypeError(f"{op}(input): a floating dtype is needed, not {dtype_of(input).name}")
+        raise dtype_of(input).refused(op, "cast with .float()")
     if 0 in input.shape[-n - 1 :]:  # without channels, which windows refuse
         kernel = (1,) * n
     x = AVG_POOL[n](input, kernel) if prod(kernel) > 1 else input

@@ -40,13 +40,22 @@ def count(shape: Shape, dim: Dims) -> Any:
     return product(shape[d] for d in dim)
 
 
+def nothing(op: str) -> ShapeError:
+    return ShapeError(
+        f"{op}: Expected reduction dim to be specified for input.numel() == 0",
+        f"of no elements there is no {op}: give a dim whose size is not 0",
+    )
+
+
 def not_empty(op: str, shape: Shape, dim: Dims) -> None:
     """Refuse to reduce nothing where there is no value to start from.  Raises DimError, ShapeError."""
     for d in dim:
         if shape[d] == 0 and isinstance(shape[d], int):
             if len(dim) < len(shape) or len(dim) == 1:
-                raise DimError(f"{op}: dimension {d} has size 0, and of nothing there is no {op}")
-            raise ShapeError(f"{op}: of no elements there is no {op}", "give a dim whose size is not 0")
+                raise DimError(
+                    f"{op}: Expected reduction dim {d} to have non-zero size: of nothing there is no {op}"
+                )
+            raise nothing(op)
 
 
 def stages(k: Any, input: Any, dim: Dims, keepdim: bool) -> tuple[Any, tuple, tuple]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import int64
-from ..errors import ArgumentValueError, DTypeError, ShapeError
+from ..errors import ArgumentValueError, ShapeError
 from ..op import REGISTRY, composite, define
 from ..sample import Operand, Sample
 from ..shapes import dim_of
@@ -29,7 +29,7 @@ from .windows import diagonal
 
 def _need_float(op: str, x: Any) -> None:
     if not dtype_of(x).is_floating_point:
-        raise DTypeError(f"{op}: a floating dtype is needed, not {dtype_of(x)}", "convert first: x.float()")
+        raise dtype_of(x).refused(op, "convert first: x.float()")
 
 
 # ---- quantiles
@@ -66,7 +66,7 @@ def _quantile(op: str, input: Any, q: Any, dim: Any, keepdim: bool, between: str
     last = -1 if dim is None else dim_of(op, dim, input.ndim)
     values = reshape(input, (-1,)) if dim is None or not input.ndim else movedim(input, last, -1)
     if values.shape[-1] == 0:
-        raise ShapeError(f"{op}: of no elements there is no {op}", "give a dim whose size is not 0")
+        raise ShapeError(f"{op}() input tensor must be non-empty: of no elements there is no {op}")
     values = sort(values, -1)[0]
     unknown = isnan(values)
     known = sum(logical_not(unknown), dim=-1, keepdim=True) if skip else values.shape[-1]
@@ -98,9 +98,11 @@ def histc(input, bins=100, min=0, max=0):
     Where min equals max, from the least element to the greatest.  The last interval has both its ends.
     Shapes: [...] -> [bins], in the dtype of the input.  Raises ArgumentValueError, DTypeError for integers.
     """
+    if bins < 1:
+        raise ArgumentValueError(f"histc: bins must be > 0, not {bins}")
+    if min > max:
+        raise ArgumentValueError(f"histc: max must be larger than min, not {min} and {max}")
     _need_float("histc", input)
-    if bins < 1 or min > max:
-        raise ArgumentValueError(f"histc: takes bins > 0 and min <= max, not {bins}, {min} and {max}")
     flat = reshape(input, (-1,))
     if flat.shape[0] == 0:
         return new_zeros(flat, (bins,))

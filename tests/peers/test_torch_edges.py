@@ -21,6 +21,10 @@ def x(T: Any) -> Any:
     return T.arange(6.0).reshape(2, 3)
 
 
+def c(T: Any) -> Any:
+    return T.tensor([1 + 2j, 3 - 1j])
+
+
 def u8(T: Any, *values: int) -> Any:
     return T.tensor(values, dtype=T.uint8)
 
@@ -100,8 +104,49 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "expanded and added to": lambda T: T.ones(2).expand(3, 2).add_(1),
     "the gradient below expanded rows": lambda T: below(T, lambda rows: rows[0].mul_(2)),
     "… below one element of them": lambda T: below(T, lambda rows: rows[1, :1].zero_()),
+    "all over no dimension": lambda T: T.all(x(T), dim=()),
+    "any over no dimension, kept": lambda T: T.any(u8(T, 0, 2), [], keepdim=True),
+    "all into floats": lambda T: T.all(x(T), 0, out=none(T, "float32")),
+    "all into uint8": lambda T: T.all(x(T), 0, out=none(T, "uint8")),
+    "add by NumPy's names": lambda T: T.add(x1=x(T), x2=x(T)),
+    "the sum of real parts": lambda T: T.sum(c(T), 0, dtype=T.float64),
+    "the product of real parts": lambda T: T.prod(c(T), dtype=T.int64),
+    "the mean of real parts": lambda T: T.mean(c(T), dtype=T.float32),
+    "the running sum of real parts": lambda T: T.cumsum(c(T), 0, dtype=T.float32),
+    "cumsum in another dtype than out": lambda T: T.cumsum(x(T), 0, dtype=T.float64, out=none(T, "float32")),
+    "zeros in another dtype than out": lambda T: T.zeros(2, dtype=T.float64, out=none(T, "float32")),
     "tril into doubles": lambda T: T.tril(x(T), out=none(T, "float64")),
 }
+
+
+# What stands in the errors of both.
+PHRASES: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "a dim twice": (lambda T: x(T).mean((0, 0)), "dim 0 appears multiple times in the list of dims"),
+    "an empty dim": (lambda T: none(T, shape=(0, 2)).argmax(0), "Expected reduction dim 0 to have"),
+    "nothing": (
+        lambda T: none(T, "float32", (0, 2)).amax(), r"Expected reduction dim to be specified for input.numel"
+    ),
+    "no quantile": (lambda T: none(T, "float32").quantile(0.5), r"quantile\(\) input tensor must be"),
+    "histc the wrong way": (lambda T: T.histc(x(T).long(), 4, 3, 1), "max must be larger than min"),
+    "bincount of a matrix": (lambda T: x(T).long().bincount(), "supports 1-d non-negative integral"),
+    "bincount below 0": (lambda T: T.tensor([-1]).bincount(), "supports 1-d non-negative integral"),
+    "bincount of floats": (lambda T: x(T)[0].bincount(), "not implemented for 'Float'"),
+    "amin of complex": (lambda T: c(T).amin(), "not implemented for 'ComplexFloat'"),
+    "all into floats": (
+        lambda T: T.all(x(T), out=none(T, "float64")), "all only supports bool tensor for result, got: Double"
+    ),
+    "hsplit": (lambda T: T.hsplit(x(T), 2), "torch.hsplit attempted to split along dimension 1"),
+    "arange": (lambda T: T.arange(T.nan), "unsupported range"),
+    "a list of tensors": (lambda T: T.tensor([x(T)]), "only one element tensors can be converted to Python"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PHRASES)
+def test_phrases(name: str) -> None:
+    call, phrase = PHRASES[name]
+    for library in (torch, lamina):
+        with pytest.raises((RuntimeError, TypeError, IndexError, ValueError), match=phrase):
+            call(library)
 
 
 def outcome(call: Callable[[Any], Any], T: Any) -> Any:
