@@ -489,12 +489,9 @@ def shaped(op: Op) -> Callable:
         return plan
 
     def find(input, args, kwargs):
-        try:
-            if kwargs:
-                return named[input._meta][args, tuple(kwargs.items())]
-            return plans[input._meta][args]
-        except (KeyError, TypeError):
-            return miss(input, args, kwargs)
+        if kwargs:
+            return named[input._meta][args, tuple(kwargs.items())]
+        return plans[input._meta][args]
 
     def apply(input, *args, **kwargs):
         if kwargs and "out" in kwargs:
@@ -509,9 +506,11 @@ def shaped(op: Op) -> Callable:
         try:
             plan = plans[input._meta][args] if not kwargs else find(input, args, kwargs)
         except (KeyError, TypeError):
-            plan = miss(input, args, kwargs)
+            plan = None
         if type(plan) is not Plan:
-            return plan
+            plan = miss(input, args, kwargs)  # not in the clause: what it raises would tell of the key
+            if type(plan) is not Plan:
+                return plan
         if modes.CHANGED and modes.special():
             if (
                 modes.local.functions
@@ -731,12 +730,12 @@ def general(op: Op, act: Callable[[Op, Plan, tuple], Any] = run) -> Callable:
             if kwargs:
                 key = (key, *kwargs, *map(spelled, kwargs.values()))
             plan, pick = calls[key]
-            if plan is None:
-                return miss(key, args, kwargs)
         except KeyError:
-            return miss(key, args, kwargs)
+            plan = None
         except (TypeError, RecursionError):  # an argument without hash, or nested without end
-            return miss(None, args, kwargs)
+            key = plan = None
+        if plan is None:
+            return miss(key, args, kwargs)
         return act(op, plan, args if pick is None else pick(args, kwargs))
 
     return apply

@@ -14,10 +14,10 @@ import functools
 import operator
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import signature
 from types import FunctionType, TracebackType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import ml_dtypes
 import numpy as np
@@ -147,7 +147,7 @@ def require_flag(call: str, name: str, value: Any) -> None:
         raise ArgumentError(f"{call}({name}): must be a bool, not {type(value).__name__}")
 
 
-def require_flags(call: str, flags: tuple, args: tuple, kwargs: dict[str, Any]) -> None:
+def require_flags(call: str, flags: tuple, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """`require_flag` for each of these arguments of a call."""
     for at, name in flags:
         value = args[at] if at < len(args) else kwargs.get(name, False)
@@ -155,7 +155,7 @@ def require_flags(call: str, flags: tuple, args: tuple, kwargs: dict[str, Any]) 
             require_flag(call, name, value)
 
 
-def _of_lamina(call: str, made: Any, args: tuple) -> Any:
+def _of_lamina(call: str, made: Any, args: Sequence[Any]) -> Any:
     """What a function written with ops made, as tensors: given none, ops compute with NumPy's arrays.
 
     Raises ArgumentError where what stands in the place of a tensor is nothing that an op takes.
@@ -217,7 +217,26 @@ def refusing(
 
     if home is not None:
         wrapper.__module__, wrapper.__qualname__ = home, name
+    vars(wrapper)["edge"] = Edge(name, flags, first, takes_out)
     return wrapper
+
+
+class Edge(NamedTuple):
+    """What `refusing` does around a function, for who calls the function itself."""
+
+    call: str
+    flags: tuple[tuple[int, str], ...]
+    first: int  # the place of the first flag
+    takes_out: bool
+
+    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Refuse what the wrapper refuses before the call."""
+        if self.flags and (kwargs or len(args) > self.first):
+            require_flags(self.call, self.flags, args, kwargs)
+
+    def leave(self, made: Any, args: Sequence[Any]) -> Any:
+        """What the wrapper returns of what the function made: that itself, mostly."""
+        return _of_lamina(self.call, made, args) if self.takes_out else made
 
 
 WRAPPER = refusing(len).__code__

@@ -23,7 +23,7 @@ import numpy as np
 
 from ...runtime import Tensor
 from ...runtime.places import is_internal
-from ...runtime.refusal import unwrapped
+from ...runtime.refusal import Edge, unwrapped
 from . import cached
 from .copies import copied, deeply_copied, through_c
 from .decode import ASYNCHRONOUS
@@ -77,8 +77,10 @@ class Calls(Library):
         if is_vouched(function):
             return self._vouched(function, args, kwargs)
         if kind is Function:
-            # What `refusing` stands around knows nothing of out=.
-            return self._python(function if "out" in kwargs else unwrapped(function), args, kwargs)
+            inner = unwrapped(function)
+            if inner is function or "out" in kwargs:  # of which what `refusing` stands around knows nothing
+                return self._python(function, args, kwargs)
+            return self._at_the_edge(function.edge, function, inner, args, kwargs)
         if issubclass(kind, type):
             return self.instantiate(function, args, kwargs)
         if kind in _C_CALLABLES or issubclass(kind, Builtin):
@@ -92,6 +94,20 @@ class Calls(Library):
         return self._object(function, kind, args, kwargs)
 
     # ---- functions written in Python ----
+    def _at_the_edge(self, edge: Edge, function: Any, inner: Any, given: tuple | list, kwargs: Any) -> Any:
+        """Call what `refusing` stands around, with what that does before and after."""
+        edge.check([*map(raw, given)], {name: raw(value) for name, value in kwargs.items()})
+        first = tuple(given[:1])
+        if edge.takes_out and type(*first or (None,)) is np.ndarray:
+            return self.natively(
+                f"{edge.call} was given an array, of which it makes a tensor", function, tuple(given), kwargs
+            )
+        made = self._python(inner, given, kwargs)
+        found = edge.leave(made, first)
+        if found is not made:
+            self.refuse(f"{edge.call} was given no tensor")
+        return found
+
     def _python(self, function: types.FunctionType, given: tuple | list, kwargs: Any) -> Any:
         args = tuple(given)
         sink, filename = sink_of(self, function), function.__code__.co_filename

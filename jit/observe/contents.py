@@ -248,6 +248,8 @@ class Contents(Attributes):
             base = next(base for base in SEQUENCES if issubclass(type(o), base))
             own = type(lookup(type(o), "__getitem__")) is Function
             for at, value in enumerate([*base.__iter__(self.before(o))]):
+                if self.refused:
+                    return
                 text = f"{self.const(base)}.__getitem__({{o}}, {at})" if own else f"{{o}}[{at}]"
                 self.fact(o, "item", at, text, value)
                 if deep:
@@ -256,6 +258,8 @@ class Contents(Attributes):
             held = self.before(o)
             self._read_keys(o, held)
             for k in [*self.base_of(o).__iter__(held)]:
+                if self.refused:
+                    return
                 if issubclass(type(o), dict):
                     value = dict.__getitem__(held, k)
                     text = "" if self.is_fresh(o) or self.refused else self.key(k, o) or ""

@@ -39,6 +39,9 @@ from .written import Written
 WHOLE = (Module, Optimizer, Generator)  # arguments that are pinned by identity
 
 
+MOST_FACTS = 20_000  # of one run; a training step of ResNet-50 has 500
+
+
 class Abandoned(BaseException):
     """A run must be made anew, without a recorder: (why)."""
 
@@ -145,6 +148,9 @@ class Facts:
             self.refuse(f"{kind} {shown(key)} was read from a {type(o).__name__} that nothing known leads to")
             return value
         self.known.facts[place] = value
+        if len(self.known.facts) > MOST_FACTS:
+            self.refuse(f"more than {MOST_FACTS} things were read, all of which each call would compare")
+            return value
         text = self.known.spelled(o, kind, key)
         read = expression.format(o=source)
         slot = (text, kind)

@@ -23,7 +23,7 @@ from ...runtime.interrupts import from_outside
 from ...runtime.places import is_internal, locals_of
 from . import building, clauses, recursion  # noqa: F401 - they register their operations
 from .facts import Abandoned
-from .frames import UNBOUND, Frame, bind, contents, program_of
+from .frames import UNBOUND, Frame, bind, clear, contents, program_of
 from .instructions import (
     ENTER,
     LEAVE,
@@ -115,6 +115,9 @@ class Interpreting:
                 self._deeper(frame.depth)
             signal = self._level(frame, 0)
             return signal
+        except Abandoned:
+            clear(frame.locals)  # the run is made again: an error in its clause would hold itself by them
+            raise
         finally:
             self.frame = back
             try:

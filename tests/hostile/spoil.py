@@ -133,7 +133,8 @@ def fault(label: str, error: BaseException | None, result: Any) -> str | None:
                 return f"a result of NumPy's, {type(x).__name__}, not Lamina's"
         return None
     if isinstance(error, lamina.LaminaError):
-        return None
+        before = None if error.__suppress_context__ else error.__context__
+        return None if before is None else f"tells of what went before it: {before!r:.80}"
     if isinstance(error, (UserWarning, FutureWarning, DeprecationWarning)):
         return None  # what PyTorch says too
     if isinstance(error, AttributeError) and hasattr(type(error.obj), "__getattr__"):
