@@ -177,6 +177,8 @@ class Facts:
         """
         why = why if isinstance(why, Reason) else Reason(why, self.place(), expression, shown(value))
         kind = type(value)
+        if late and kind not in ATOMS:  # what a slot holds is another at each call, whatever the epoch says
+            late = self.captured(value.__self__ if kind is Method else value)
         if kind in ATOMS:
             self.guards.check_plain(expression, value, why, late)
         elif kind is tuple and not value:

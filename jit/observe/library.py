@@ -140,7 +140,7 @@ class Library(CalledBack):
         """An op, or its in-place form: lifted numbers that are operands stay lifted."""
         for value in (*args, *kwargs.values()):
             self._given(op.bind, raw(value))
-        bound = self._own_code(op.bind, args, torch_names(kwargs))
+        bound = self._own_code(op.bind, args, torch_names(op, kwargs))
         if bound is UNSUPPORTED or self.refused:
             return UNSUPPORTED
         operands = self.unpack(bound[0], lift=True)

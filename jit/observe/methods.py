@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -245,9 +245,15 @@ class Methods(Callbacks):
         """What a dictionary is updated with."""
         if type(given) is dict and self.lazily(given.values()) is not None:
             return [(key, self.item(given, key)) for key in given]
-        if issubclass(type(given), dict):
-            self.read_all(given)
-            return given
+        if issubclass(type(given), dict):  # CPython goes through it as such unless it is iterated otherwise
+            order = lookup(type(given), "__iter__")
+            if order is dict.__iter__:
+                self.read_all(given)
+                return given
+            if order is OrderedDict.__iter__ and lookup(type(given), "keys") is OrderedDict.keys:
+                if lookup(type(given), "__getitem__") is dict.__getitem__:
+                    self.read_all(given)
+                    return [(key, dict.__getitem__(given, key)) for key in OrderedDict.__iter__(given)]
         if lookup(type(given), "keys") is not MISSING:
             keys = self.unpack(self.call(self.attribute(given, "keys"), ()))
             return [(key, self.plain(self.item(given, key))) for key in keys]

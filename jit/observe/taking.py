@@ -46,7 +46,8 @@ def take_module(facts: Facts, module: Module) -> None:
                for base in type(each).__mro__):  # fmt: skip
             apart |= numbers_that_change(facts, each, path)
         else:
-            apart |= fields(each).keys() - READ_OF_MODULES  # only code of the user's looks there
+            # Only code of the user's looks there, but for the modules: another may be put in a place.
+            apart |= fields(each).keys() - READ_OF_MODULES - each._modules.keys()
         left_out = frozenset(apart)
         now = module_now(each, left_out, facts.before)
         facts.guards.part.modules.append(Whole(Reach(each), now, path, left_out, texts(now), facts.place()))

@@ -6,10 +6,12 @@ import contextlib
 import sys
 import warnings
 
+import numpy as np
 from battery import lib as t
 from battery import program
 
 limit = 2
+flag = given = None
 
 
 class Stop(Exception):
@@ -44,6 +46,39 @@ def raised_deep_inside(w):
     f = w.trace(outer)
     global limit
     for limit in w.rounds(1, 3, 1):
+        w.call(f, w.x)
+
+
+@program("exceptions", peers=False)  # PyTorch takes them otherwise
+def flags_that_are_none(w):
+    weight = w.lib.ones(3, requires_grad=True)
+
+    class Flag:
+        pass
+
+    @w.trace
+    def asks(x):
+        weight.requires_grad_(flag)
+        return x * 2
+
+    @w.trace
+    def keeps(x):
+        return w.lib.nanmean(x, 0, keepdim=flag)
+
+    global flag
+    for flag in w.rounds(True, Flag, 1, "a"):
+        w.call(asks, w.x)
+        w.call(keeps, w.x)
+
+
+@program("exceptions", peers=False)
+def functions_of_no_tensor(w):
+    @w.trace
+    def f(x):
+        return x, w.lib.nansum(given), w.lib.count_nonzero(given), w.lib.block_diag()
+
+    global given
+    for given in w.rounds(2.0, np.ones(3), w.x, [1.0], 2.0):
         w.call(f, w.x)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import gc
 import types
 import weakref
 
@@ -60,6 +61,28 @@ def an_item_of_a_list_is_written_over(w):
         h.items[0] = None
 
     dying(w, lambda h, o: h.items.__setitem__(slice(None), [o]), take)
+
+
+@program("lives")
+def an_error_is_kept_by_a_run_that_is_made_again(w):
+    log, held = [], types.SimpleNamespace(o=None, error=None)
+    make, watched = speaking(log), weakref.WeakSet()
+    w.undo(gc.enable)
+    gc.disable()  # which would end what holds itself
+
+    @w.trace
+    def f(x):
+        try:
+            raise ValueError(len(watched))
+        except ValueError as error:
+            held.error = error
+        return x, held.o
+
+    w.see(log=log, alive=lambda: len(watched))
+    for _ in w.rounds(1, 2, 3, 4):
+        held.o = make()
+        watched.add(held.o)
+        w.call(f, w.x)
 
 
 @program("lives")

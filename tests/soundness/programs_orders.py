@@ -91,6 +91,51 @@ def an_ordered_dict_moves_to_an_end(w):
     )
 
 
+def _updated(d):
+    found = {}
+    found.update(d)
+    return found.values()
+
+
+COPIED = {
+    "dict": lambda d: dict(d).values(),
+    "dict and more": lambda d: dict(d, z=4).values(),
+    "OrderedDict": lambda d: collections.OrderedDict(d).values(),
+    "defaultdict": lambda d: collections.defaultdict(int, d).values(),
+    "Counter": lambda d: collections.Counter(d).values(),
+    "update": _updated,
+    "stars": lambda d: {**d}.values(),
+    "or": lambda d: (d | {}).values(),
+}
+
+
+def _of_what_moved(name):
+    def what_an_ordered_dict_is_copied_to(w):
+        first, last = lambda d: d.move_to_end("a"), lambda d: d.move_to_end("c", last=False)
+        in_order(w, collections.OrderedDict(a=1, b=2, c=3), first, last, read=COPIED[name])
+
+    what_an_ordered_dict_is_copied_to.__name__ = f"moved_{name}"
+    return what_an_ordered_dict_is_copied_to
+
+
+globals().update({f"moved_{_name}": program("orders of dicts")(_of_what_moved(_name)) for _name in COPIED})
+
+
+@program("orders of dicts")
+def a_dict_that_goes_its_own_way_is_copied(w):
+    class Backwards(dict):
+        def __iter__(self):
+            return reversed([*dict.keys(self)])
+
+        def keys(self):
+            return [*self]
+
+    def again(d):
+        d["a"] = d.pop("a")
+
+    in_order(w, Backwards(a=1, b=2, c=3), lambda d: None, again, read=lambda d: dict(d).values())
+
+
 @program("orders of dicts")
 def a_dict_is_emptied_and_filled_in_another_order(w):
     def refill(keys):

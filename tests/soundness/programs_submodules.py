@@ -41,6 +41,54 @@ def a_submodule_is_swapped(w):
         w.call(f, w.x)
 
 
+READERS = {
+    "parameters": lambda model: sum(p.sum() for p in model.parameters()),
+    "named_parameters": lambda model: [p.sum() for _, p in model.named_parameters()][-1],
+    "state_dict": lambda model: model.state_dict()["layer.bias"].sum(),
+    "modules": lambda model: list(model.modules())[-1].bias.sum(),
+    "children": lambda model: list(model.children())[-1].bias.sum(),
+}
+
+
+def _of_kept_layers(name):
+    def layers_take_turns(w):
+        model = quietly(Scaled())
+        layers = [quietly(t.nn.Linear(4, 3)) for _ in range(2)]  # neither dies
+
+        @w.trace
+        def f(x):
+            return x * READERS[name](model)
+
+        for model.layer in w.rounds(*layers, model, layers[0]):
+            if name != "state_dict" or model.layer is not model:
+                w.call(f, w.x)
+
+    layers_take_turns.__name__ = f"turns_{name}"
+    return layers_take_turns
+
+
+globals().update({f"turns_{_name}": program("submodules")(_of_kept_layers(_name)) for _name in READERS})
+
+
+@program("submodules")
+def a_buffer_of_its_own_is_given(w):
+    class Counting(t.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("seen", t.zeros(4))
+
+        def forward(self, x):
+            y = x.float() + 1.0
+            self.seen.add_(1)
+            return y
+
+    model = Counting()
+    f = w.trace(model)
+    w.see(seen=lambda: model.seen)
+    for given in w.rounds(model.seen, w.x, model.seen, t.zeros(4)):
+        w.call(f, given)
+
+
 @program("submodules")
 def a_submodule_is_added_and_deleted(w):
     model = quietly(Scaled())
