@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import operator_comparison
 import torch
-from operator_comparison import FORMS, ORDER, Outcome, examined
+from operator_comparison import FORMS, ORDER, REFERENCE, Outcome, examined
 from operator_differences import EXPECTED, expected, title
 from torch.testing._internal.common_methods_invocations import op_db
 
@@ -31,7 +31,8 @@ def whole(outcomes: dict[str, Outcome]) -> str:
     kinds = {outcome.kind for outcome in outcomes.values()}
     if outcomes["function"].kind == "absent":
         return "absent"
-    return next(kind for kind in ("raises", "differs", "absent", "agrees", "not testable") if kind in kinds)
+    order = ("raises", "differs", "absent", REFERENCE, "agrees", "not testable")
+    return next(kind for kind in order if kind in kinds)
 
 
 def table(found: dict[str, dict[str, Outcome]], limit: str) -> str:
@@ -42,7 +43,12 @@ def table(found: dict[str, dict[str, Outcome]], limit: str) -> str:
     lines = [
         "# Operators against PyTorch's operator database", "",
         f"`python tests/peers/op_database.py --write`: {len(found)} entries of torch {torch.__version__}",
-        f"and Lamina {lamina.__version__}; {limit} in {names}; gradients in float64.", "",
+        f"and Lamina {lamina.__version__}; {limit} in {names}; gradients in float64 and complex128.", "",
+        f'"{REFERENCE}" is counted where PyTorch does not. Of results the reference is the entry\'s own',
+        "`ref` (NumPy's or SciPy's, in float64), for out= what PyTorch's function returns without it; of",
+        "gradients, the slopes of PyTorch's function by differences. It is asked where the two differ, and",
+        "speaks for Lamina only where all of its numbers lie within tolerance and PyTorch's do not",
+        "(`tests/peers/operator_references.py`).", "",
         "| | " + " | ".join(ORDER) + " |", "|---|" + "--:|" * len(ORDER),
     ]  # fmt: skip
     for form, counter in counts.items():
