@@ -703,7 +703,7 @@ def general(op: Op, act: Callable[[Op, Plan, tuple], Any] = run) -> Callable:
         operands, attrs = bound(op, args, kwargs)
         if act is not run and not isinstance(operands[0], Tensor):
             raise ArgumentError(f"{op.name}_(): writes into a tensor, not a {type(operands[0]).__name__}")
-        if act is not run and operands[0] is not args[0]:
+        if act is not run and args and operands[0] is not args[0]:
             raise DTypeError(
                 f"{op.name}_(): what is computed in {operands[0].dtype.name} can't be written into "
                 f"a tensor of {args[0]._meta}", f"write x.copy_(x.{op.name}(…))",

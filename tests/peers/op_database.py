@@ -23,6 +23,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 import lamina
 
+BAD = ("absent", "raises", "differs")
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "operators.md"
 
 
@@ -58,9 +59,11 @@ def table(found: dict[str, dict[str, Outcome]], limit: str) -> str:
         for form, outcome in outcomes.items():
             if outcome.kind != "agrees" and (form == "function" or outcomes["function"].kind == "agrees"
                                              or outcome.kind != outcomes["function"].kind):  # fmt: skip
-                total, note = sum(outcome.counts.values()), outcome.note.replace("|", "/")
+                total, note = sum(outcome.counts.values()), outcome.note
+                if outcome.kind in BAD and expected(name, form):
+                    note += f": {expected(name, form)}"
                 share = f"{outcome.counts.get(outcome.kind, 0)} of {total}"
-                lines.append(f"| {name} | {form} | {outcome.kind} | {share} | {note} |")
+                lines.append(f"| {name} | {form} | {outcome.kind} | {share} | {note.replace('|', '/')} |")
     return "\n".join(lines) + "\n"
 
 
@@ -96,7 +99,7 @@ def main() -> None:
         finally:
             signal.alarm(0)
         found[title(entry)] = outcomes
-        bad = {form: o for form, o in outcomes.items() if o.kind in ("absent", "raises", "differs")}
+        bad = {form: o for form, o in outcomes.items() if o.kind in BAD}
         shown = "; ".join(
             f"{form}: {o.kind} {o.counts[o.kind]} of {sum(o.counts.values())}"
             f"{'' if expected(title(entry), form) else ', NOT LISTED'}: {o.note}"
