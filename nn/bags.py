@@ -93,7 +93,7 @@ def embedding(
     the gradient of `weight` is a sparse tensor of the rows that were looked up.  Raises DimError, ShapeError,
     DTypeError, ArgumentValueError.
     """
-    if sparse and scale_grad_by_freq:
+    if sparse and scale_grad_by_freq and weight.requires_grad and is_grad_enabled():
         raise ArgumentValueError(
             "embedding: scale_grad_by_freq goes with dense gradients", "pass sparse=False"
         )

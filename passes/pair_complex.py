@@ -293,7 +293,7 @@ LINEAR = frozenset(
 )
 NUMBERS = ("value", "fill_value")
 PRODUCTS = frozenset("matmul linear conv1d conv2d conv3d conv_input_grad conv_weight_grad".split())
-BODIES = frozenset("addcmul addcdiv lerp square silu tanhshrink".split())
+BODIES = frozenset("addcmul addcdiv lerp softsign square silu tanhshrink".split())
 
 
 def _mul(x: Pair, y: Pair) -> Pair:

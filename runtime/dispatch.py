@@ -474,6 +474,8 @@ def shaped(op: Op) -> Callable:
         if op.name in INSTEAD and (found := INSTEAD[op.name](input, args, kwargs)) is not None:
             return found
         (operand,), attrs = bound(op, (input, *args), kwargs)
+        if operand is not input:  # its parts, say: the plan would not be one of the input
+            return run_general(op, (operand,), attrs)
         plan = known_plan(op, (operand,), attrs)
         given = (*args, *kwargs.values())
         if any([type(a) is float for a in given]):
@@ -699,6 +701,11 @@ def general(op: Op, act: Callable[[Op, Plan, tuple], Any] = run) -> Callable:
         operands, attrs = bound(op, args, kwargs)
         if act is not run and not isinstance(operands[0], Tensor):
             raise ArgumentError(f"{op.name}_(): writes into a tensor, not a {type(operands[0]).__name__}")
+        if act is not run and args and operands[0] is not args[0]:
+            raise DTypeError(
+                f"{op.name}_(): what is computed in {operands[0].dtype.name} can't be written into "
+                f"a tensor of {args[0]._meta}", f"write x.copy_(x.{op.name}(…))",
+            )  # fmt: skip
         if not all([x is None or isinstance(x, Tensor) for x in operands]):
             operands = lifted(op, operands)
         operands = tuple(operands)

@@ -409,8 +409,13 @@ def _to(
 ) -> Tensor:
     """The tensor in another dtype and on another device; itself where nothing changes.
 
-    Spelled x.to(dtype), x.to(device), x.to(device, dtype), x.to(other).  Raises DeviceError, ArgumentError.
+    Spelled x.to(dtype), x.to(device), x.to(device, dtype), x.to(other); non_blocking and copy may follow by
+    their places.  Raises DeviceError, ArgumentError.
     """
+    flags = [arg for arg in args if isinstance(arg, bool)]
+    if len(flags) > 2:
+        raise ArgumentError(f"to(…): takes non_blocking and copy by their places, not {len(flags)} flags")
+    copy = flags[1] if len(flags) == 2 else copy
     for arg in args:
         if isinstance(arg, (DType, type)):
             dtype = arg
@@ -420,7 +425,7 @@ def _to(
             device = arg
         elif isinstance(arg, Tensor):
             dtype, device = arg._meta.dtype, arg._meta.device
-        elif arg is not None and not isinstance(arg, bool):  # a flag is non_blocking or copy, by place
+        elif arg is not None and not isinstance(arg, bool):
             raise ArgumentError(f"to(…): takes a dtype, a device or a tensor, not {type(arg).__name__}")
     place = device_of(device)
     if isinstance(dtype, type):

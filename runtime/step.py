@@ -220,7 +220,7 @@ def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
         ]
     if plan.gradients is not None and not create and not modes.is_recording():
         arrays = [x._data if isinstance(x, Tensor) else x for x in gs]
-        found = plan.gradients(n.saved or (), arrays, needs)
+        found = plan.gradients(n.saved or (None,) * len(plan.op.saves), arrays, needs)
         if found is not None:
             made = iter(found)
             return [wrap(next(made), t) if need else None for need, t in zip(needs, types, strict=True)]

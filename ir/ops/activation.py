@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..dual import derived
 from ..elementwise import elementwise
 from ..errors import ArgumentValueError, ShapeError
 from ..op import composite
@@ -20,6 +21,7 @@ from ..shapes import dim_of
 from .arithmetic import maximum, minimum, square
 from .cast import dtype_of
 from .compare import where
+from .complex import conj, is_complex_valued, real, sgn
 from .math import erf, exp, expm1, log1p, sigmoid, tanh
 from .view import narrow, reshape
 
@@ -349,11 +351,29 @@ logsigmoid = elementwise(
     doc="Compute log(sigmoid(input)) without overflow in between.",
 )
 
+
+def _softsign_body(input: Any) -> Any:
+    return input / (abs(input) + 1.0)
+
+
+_softsign_slope = derived(_softsign_body, 0)
+
+
+def _softsign_grad(g: Any, input: Any) -> Any:
+    """Of complex numbers: g / (1 + |z|), less what goes along z through |z|."""
+    if not is_complex_valued(input):
+        return _softsign_slope(g, (input,), {})
+    share = 1.0 / (abs(input) + 1.0)
+    return (g - sgn(input) * (real(conj(g) * input) * share)) * share
+
+
 softsign = elementwise(
     "softsign",
-    lambda input: input / (abs(input) + 1.0),
+    _softsign_body,
     result="float",
+    complex="stated",
     method=False,
+    grad=_softsign_grad,
     samples=_samples(0.0),
     doc="Compute input / (1 + |input|).",
 )

@@ -122,6 +122,14 @@ def dtype_of(value: Any) -> DType:
     return dtype
 
 
+def in_reals(input: Any, dtype: Any) -> Any:
+    """An operand beside `dtype=`: of complex numbers, where that is a real type, the real parts as `cast` has
+    them; a cast to be differentiated, as the op's own rule is then one of reals."""
+    if not isinstance(dtype, DType) or dtype.is_complex or not dtype_of(input).is_complex:
+        return input
+    return cast(input, dtype=dtype)
+
+
 def _conversion(name: str, dtype: DType) -> Callable:
     """Enter a method such as `x.float()`."""
 

@@ -322,6 +322,8 @@ def local_response_norm(input, size, alpha=0.0001, beta=0.75, k=1.0):
         raise ShapeError(
             f"local_response_norm: the input is [N, C, ...] of 3 or more dimensions, not {input.ndim}"
         )
+    if 0 in input.shape:
+        return input  # itself, integers too
     spatial = (0, 0) * (input.ndim - 2)
     padded = pad(input * input, (*spatial, size // 2, (size - 1) // 2))
     squares = sum(unfold(padded, 1, size, 1), -1)

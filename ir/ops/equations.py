@@ -7,20 +7,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..dims import same
 from ..dtypes import bool_
 from ..errors import ArgumentValueError, ShapeError
 from ..op import composite, define
 from ..sample import Operand, sample
 from ..shapes import dim_of, reduced_shape
 from ..types import Type
-from .arithmetic import abs, reciprocal
+from .arithmetic import abs
 from .cast import cast, clone, dtype_of
 from .compare import gt, where
 from .complex import conj, real
 from .create import new_zeros, ones_like
 from .decompose import check_matrix, linalg_eigh, linalg_qr, linalg_svd
 from .extremum import amax, amin
-from .linalg import LAPACK, SQUARE, linalg_cholesky, linalg_det, linalg_inv, linalg_slogdet, solve_matrix
+from .linalg import (
+    LAPACK,
+    SQUARE,
+    factored,
+    linalg_cholesky,
+    linalg_det,
+    linalg_inv,
+    linalg_slogdet,
+    solve_matrix,
+)
 from .math import log
 from .matmul import chain_matmul, matmul
 from .rearrange import diag_embed, tril, triu
@@ -170,6 +180,15 @@ def _counts(s: Any, shape: tuple, atol: Any, rtol: Any) -> Any:
     return gt(s, where(gt(limit, least), limit, least))
 
 
+def _singular_values(op: str, A: Any, hermitian: bool) -> Any:
+    """In the order in which LAPACK gives them; of a Hermitian A, what its eigenvalues measure."""
+    if not hermitian:
+        return linalg_svdvals(A)
+    if A.ndim > 1 and not same(A.shape[-1], A.shape[-2]):
+        raise ShapeError(f"{op}(A, hermitian=True): A must be [..., n, n], not {list(A.shape)}")
+    return abs(linalg_eigvalsh(A))
+
+
 def _beside(limit: Any) -> Any:
     """A number, or a tensor with one for each matrix, beside singular values."""
     return limit[..., None] if hasattr(limit, "shape") else limit or 0.0
@@ -180,13 +199,23 @@ def linalg_matrix_rank(A, tol=None, *, atol=None, rtol=None, hermitian=False):
     """Count the singular values above max(atol, rtol * the largest); `tol` is an older name of atol.
 
     rtol is max(m, n) times the resolution of the dtype, or 0 where atol is given.
-    Shapes: [..., m, n] -> int64 [...].
+    hermitian: A is, and its lower triangle alone is read.  Shapes: [..., m, n] -> int64 [...].
     """
-    s = linalg_svdvals(A)
+    s = _singular_values("linalg_matrix_rank", A, hermitian)
     return sum(_counts(s, A.shape, tol if atol is None else atol, rtol), dim=-1)
 
 
-def infer_pseudo_inverse(A: Type, counts: Type) -> Type:
+def bind_pseudo_inverse(A, counts, hermitian=False):
+    """Invert matrices as far as they can be, where `counts` tells which singular values are not 0.
+
+    hermitian: A is, its lower triangle alone is read, and `counts` is about its eigenvalues, in ascending
+    order; the gradient is that of a Hermitian A, in both triangles.
+    Shapes: [..., m, n], bool [..., min(m, n)] -> [..., n, m].  Raises ShapeError, DTypeError.
+    """
+    return (A, counts), {"hermitian": bool(hermitian)}
+
+
+def infer_pseudo_inverse(A: Type, counts: Type, *, hermitian: bool) -> Type:
     check_matrix("linalg_pinv(A)", A)
     *batch, m, n = A.shape
     if counts.shape != (*batch, min(m, n)) or counts.dtype.category != "bool":
@@ -196,23 +225,37 @@ def infer_pseudo_inverse(A: Type, counts: Type) -> Type:
     return A.with_shape((*batch, n, m))
 
 
-def reference_pseudo_inverse(A: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    u, s, vh = np.linalg.svd(A, full_matrices=False)
+def reference_pseudo_inverse(A: np.ndarray, counts: np.ndarray, *, hermitian: bool) -> np.ndarray:
+    if hermitian:
+        s, u = factored("linalg_pinv", np.linalg.eigh, A)
+        vh = u.mT.conj()
+    else:
+        u, s, vh = factored("linalg_pinv", np.linalg.svd, A, False)
     inverse = np.where(counts, 1 / np.where(counts, s, 1), 0).astype(A.dtype)
-    return (vh.mT * inverse[..., None, :]) @ u.mT
+    return (vh.mT.conj() * inverse[..., None, :]) @ u.mT.conj()
 
 
-def grad_pseudo_inverse(g: Any, A: Any, out: Any) -> Any:
-    """Source: Golub and Pereyra, The differentiation of pseudo-inverses, 1973, eq. 4.12, transposed."""
-    turned = g.mT
+def _of_lower(A: Any) -> Any:
+    """The Hermitian matrix of which a lower triangle is half."""
+    low = tril(A, -1)
+    return low + adjoint(low) + diag_embed(real(diagonal(A, 0, -2, -1)))
+
+
+def grad_pseudo_inverse(g: Any, A: Any, out: Any, hermitian: bool) -> Any:
+    """Source: Golub and Pereyra, The differentiation of pseudo-inverses, 1973, eq. 4.12, its adjoint."""
+    A = _of_lower(A) if hermitian else A
+    turned, back = adjoint(g), adjoint(out)
     left = turned - matmul(A, matmul(out, turned))
     right = turned - matmul(matmul(turned, out), A)
-    there = matmul(out.mT, matmul(g, out.mT))
-    return matmul(matmul(left, out), out.mT) + matmul(out.mT, matmul(out, right)) - there
+    there = matmul(back, matmul(g, back))
+    found = matmul(matmul(left, out), back) + matmul(back, matmul(out, right)) - there
+    return (found + adjoint(found)) * 0.5 if hermitian else found
 
 
 pseudo_inverse = define(
     "pseudo_inverse",
+    complex="stated",
+    bind=bind_pseudo_inverse,
     reference=reference_pseudo_inverse,
     infer=infer_pseudo_inverse,
     grad=(grad_pseudo_inverse, None),
@@ -221,11 +264,11 @@ pseudo_inverse = define(
         sample((0, 0), Operand((0,), category="bool"), differentiable=False),
         sample((2, 3, 2), Operand((2, 2), category="bool"), differentiable=False),
         sample((2, 3), Operand((2,), category="bool"), differentiable=False),
+        sample((2, 3, 3), Operand((2, 3), category="bool"), hermitian=True, differentiable=False),
     ],
     inapplicable=SQUARE,
     dtypes="float",
     method=False,
-    doc="Invert matrices as far as they can be, where `counts` tells which singular values are not 0.",
 )
 
 
@@ -233,16 +276,14 @@ pseudo_inverse = define(
 def linalg_pinv(A, rcond=None, *, atol=None, rtol=None, hermitian=False):
     """Invert matrices as far as they can be (Moore-Penrose); `rcond` is an older name of rtol.
 
-    Singular values up to max(atol, rtol * the largest) count as 0.  Shapes: [..., m, n] -> [..., n, m].
+    Singular values up to max(atol, rtol * the largest) count as 0.  hermitian: A is, its lower triangle alone
+    is read, and the gradient is that of a Hermitian A.  Shapes: [..., m, n] -> [..., n, m].
     """
-    counts = _counts(linalg_svdvals(A), A.shape, atol, rcond if rtol is None else rtol)
-    if dtype_of(A).category != "complex":
-        if counts.shape[:-1] != A.shape[:-2]:  # limits of a larger batch
-            A = expand(A, (*counts.shape[:-1], *A.shape[-2:]))
-        return pseudo_inverse(A, cast(counts, dtype=bool_))
-    u, s, vh = linalg_svd(A, False)
-    inverse = where(counts, reciprocal(where(counts, s, 1.0)), 0.0)
-    return matmul(adjoint(vh) * inverse[..., None, :], adjoint(u))
+    values = _singular_values("linalg_pinv", A, hermitian)
+    counts = _counts(values, A.shape, atol, rcond if rtol is None else rtol)
+    if counts.shape[:-1] != A.shape[:-2]:  # limits of a larger batch
+        A = expand(A, (*counts.shape[:-1], *A.shape[-2:]))
+    return pseudo_inverse(A, cast(counts, dtype=bool_), hermitian)
 
 
 @composite()

@@ -17,6 +17,7 @@ from ..shapes import broadcast_shapes
 from ..types import Type
 from .cast import cast, dtype_of
 from .compare import eq, where
+from .complex import conj
 from .create import new_ones, new_zeros, ones_like
 from .decompose import check_matrix
 from .equations import linalg_solve_triangular
@@ -390,20 +391,34 @@ class LDLInfo(NamedTuple):
     info: Any
 
 
-def infer_ldl(A: Type) -> tuple[Type, Type, Type]:
+def bind_ldl(A, hermitian=False):
+    """Factor symmetric matrices into L @ D @ L.mT, Hermitian ones into L @ D @ L.mH, packed as LAPACK does.
+
+    Shapes: [..., n, n] -> the same, int32 pivots [..., n], int32 info [...].  Raises ShapeError, DTypeError.
+    """
+    return (A,), {"hermitian": bool(hermitian)}
+
+
+def _ldl_routine(name: str, arrays: tuple[np.ndarray, ...], hermitian: bool) -> Any:
+    """LAPACK's routine of symmetric matrices, or of Hermitian ones where those are others."""
+    kind = "he" if hermitian and arrays[0].dtype.kind == "c" else "sy"
+    return load("scipy.linalg", "scipy").get_lapack_funcs(kind + name, arrays)
+
+
+def infer_ldl(A: Type, *, hermitian: bool) -> tuple[Type, Type, Type]:
     check_square("linalg_ldl_factor(A)", A, "A")
     line = A.with_shape(A.shape[:-1]).with_dtype(int32)
     return A, line, line.with_shape(A.shape[:-2])
 
 
-def reference_ldl(A: np.ndarray) -> tuple[np.ndarray, ...]:
+def reference_ldl(A: np.ndarray, *, hermitian: bool) -> tuple[np.ndarray, ...]:
     if not A.size:
         batch = A.shape[:-2]
         return A.copy(), np.zeros(A.shape[:-1], np.int32), np.zeros(batch, np.int32)
-    sytrf = load("scipy.linalg", "scipy").get_lapack_funcs("sytrf", (A,))
+    routine = _ldl_routine("trf", (A,), hermitian)
 
     def factor(a: np.ndarray) -> tuple:
-        data, pivots, info = sytrf(a, lower=1)
+        data, pivots, info = routine(a, lower=1)
         return np.tril(data), pivots, np.int32(info)
 
     data, pivots, info = each_matrix(factor, A)
@@ -412,37 +427,48 @@ def reference_ldl(A: np.ndarray) -> tuple[np.ndarray, ...]:
 
 ldl_parts = define(
     "ldl_parts",
-    operands=("A",),
-    attrs=(),
+    complex="analytic",
+    bind=bind_ldl,
     reference=reference_ldl,
     infer=infer_ldl,
     outputs=("LD", "pivots", "info"),
     lower=LAPACK,
-    samples=lambda: [sample((0, 0)), sample((1, 1)), sample((2, 2)), sample((2, 3, 3))],
+    samples=lambda: [
+        sample((0, 0)), sample((1, 1)), sample((2, 2)), sample((2, 3, 3)), sample((3, 3), hermitian=True),
+    ],
     inapplicable=MATRIX,
     dtypes="float",
     method=False,
-    doc="Factor symmetric matrices into L @ D @ L.mT, packed as LAPACK's sytrf does.",
-)
+)  # fmt: skip
 
 
 @composite(method=False)
 def linalg_ldl_factor(A, *, hermitian=False):
     """Factor symmetric matrices into L @ D @ L.mT, D of blocks of 1 or 2, packed as LAPACK's sytrf does.
 
-    Only the lower halves are read.  Shapes: [..., n, n] -> the same, int32 [..., n].  No gradient.
+    hermitian: of complex ones, into L @ D @ L.mH, as hetrf does.  Only the lower halves are read.
+    Shapes: [..., n, n] -> the same, int32 [..., n].  No gradient.
     """
-    return LDL(*ldl_parts(A)[:2])
+    return LDL(*ldl_parts(A, hermitian)[:2])
 
 
 @composite(method=False)
 def linalg_ldl_factor_ex(A, *, hermitian=False, check_errors=False):
     """Factor as linalg_ldl_factor, and tell which place of D is exactly zero (int32, from 1; 0: none)."""
-    data, pivots, info = ldl_parts(A)
+    data, pivots, info = ldl_parts(A, hermitian)
     return LDLInfo(data, pivots, _checked("linalg_ldl_factor_ex", info, check_errors))
 
 
-def infer_ldl_solve(LD: Type, pivots: Type, B: Type) -> Type:
+def bind_ldl_solve(LD, pivots, B, hermitian=False):
+    """Solve A @ X = B by the factors that linalg_ldl_factor gives of A.
+
+    Shapes: [..., n, n], [..., n], [..., n, k] -> [..., n, k].  The gradient goes to B alone.
+    Raises ShapeError, DTypeError, ArgumentValueError for pivots that are none.
+    """
+    return (LD, pivots, B), {"hermitian": bool(hermitian)}
+
+
+def infer_ldl_solve(LD: Type, pivots: Type, B: Type, *, hermitian: bool) -> Type:
     check_square("linalg_ldl_solve(LD)", LD, "LD")
     n = LD.shape[-1]
     fits = B.ndim > 1 and pivots.ndim and same(B.shape[-2], n) and same(pivots.shape[-1], n)
@@ -474,33 +500,42 @@ def _check_ldl_pivots(pivots: np.ndarray, n: int) -> None:
             at += len(block)
 
 
-def reference_ldl_solve(LD: np.ndarray, pivots: np.ndarray, B: np.ndarray) -> np.ndarray:
+def reference_ldl_solve(LD: np.ndarray, pivots: np.ndarray, B: np.ndarray, *, hermitian: bool) -> np.ndarray:
     _check_ldl_pivots(pivots, LD.shape[-1])
     batch = np.broadcast_shapes(LD.shape[:-2], pivots.shape[:-1], B.shape[:-2])
     if not (LD.size and B.size):
         return np.zeros((*batch, *B.shape[-2:]), B.dtype)
-    sytrs = load("scipy.linalg", "scipy").get_lapack_funcs("sytrs", (LD, B))
+    routine = _ldl_routine("trs", (LD, B), hermitian)
     given = (np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (LD, pivots[..., None, :], B))
-    (out,) = each_matrix(lambda a, p, b: (sytrs(a, p[0], b, lower=1)[0],), *given)
+    (out,) = each_matrix(lambda a, p, b: (routine(a, p[0], b, lower=1)[0],), *given)
     return np.ascontiguousarray(out)
+
+
+def grad_ldl_solve(g: Any, LD: Any, pivots: Any, hermitian: bool) -> Any:
+    """A^-H g: A^-1 g of a Hermitian A, and of a symmetric one the conjugate of A^-1 conj(g)."""
+    if hermitian:
+        return ldl_solved(LD, pivots, g, True)
+    return conj(ldl_solved(LD, pivots, conj(g)))
 
 
 ldl_solved = define(
     "ldl_solved",
+    complex="stated",
+    bind=bind_ldl_solve,
     reference=reference_ldl_solve,
     infer=infer_ldl_solve,
-    grad=(None, None, lambda g, LD, pivots: ldl_solved(LD, pivots, g)),
+    grad=(None, None, grad_ldl_solve),
     lower=LAPACK,
     traits=Traits(refuses=True),
     samples=lambda: [
         sample((0, 0), Operand((0,), 1, 2, category="int"), (0, 2)),
         sample(Operand((2, 2), 1.0, 2.0), Operand((2,), 1, 2, category="int"), (2, 3)),
         sample(Operand((2, 1, 1), 1.0, 2.0), Operand((2, 1), 1, 2, category="int"), (1, 3)),
+        sample(Operand((1, 1), 1.0, 2.0), Operand((1,), 1, 2, category="int"), (1, 2), hermitian=True),
     ],
     inapplicable=MATRIX,
     dtypes="float",
     method=False,
-    doc="Solve A @ X = B by the factors that linalg_ldl_factor gives of A.",
 )
 
 
@@ -508,6 +543,7 @@ ldl_solved = define(
 def linalg_ldl_solve(LD, pivots, B, *, hermitian=False):
     """Solve A @ X = B by the factors that linalg_ldl_factor gives of A.
 
-    Shapes: [..., n, n], [..., n], [..., n, k] -> [..., n, k].  The gradient goes to B alone.
+    hermitian: as linalg_ldl_factor was told.  Shapes: [..., n, n], [..., n], [..., n, k] -> [..., n, k].
+    The gradient goes to B alone.
     """
-    return ldl_solved(LD, pivots, B)
+    return ldl_solved(LD, pivots, B, hermitian)

@@ -93,6 +93,7 @@ def reference_geqrf(input: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 geqrf = define(
     "geqrf",
+    complex="analytic",
     reference=reference_geqrf,
     infer=infer_geqrf,
     outputs=("a", "tau"),

@@ -168,15 +168,22 @@ def bind_rms_norm(input, normalized_shape, weight=None, eps=None):
     """Divide by the root of the mean square over the last dims: x / sqrt(mean(x^2) + eps) * weight.
 
     Shapes: input [..., *normalized_shape], weight normalized_shape -> as input.  `eps` of None is the
-    resolution of the type computed in.  Raises ShapeError, and DTypeError for integers.  Source: Zhang and
-    Sennrich, Root Mean Square Layer Normalization, eq. 4.
+    resolution of the type computed in.  Of complex numbers it is the same formula, whose squares are no
+    absolute ones.  Raises ShapeError, and DTypeError for integers.  Source: Zhang and Sennrich, Root Mean
+    Square Layer Normalization, eq. 4.
     """
     dims = _normalized("rms_norm", input, normalized_shape)
     return (input, weight), {"dim": dims, "eps": None if eps is None else float(eps)}
 
 
 def _infer_rms_norm(input: Type, weight: Type | None, *, dim: tuple[int, ...], eps: float | None) -> tuple:
-    need_float("rms_norm", input)
+    if not input.dtype.is_complex:
+        need_float("rms_norm", input)
+        if weight is not None and weight.dtype.is_complex:
+            raise DTypeError(
+                "rms_norm: a complex weight needs a complex input",
+                f"input: {input}, weight: {weight}", "convert first: x.cfloat()",
+            )  # fmt: skip
     need_shape("rms_norm", "weight", weight, input.shape[dim[0] :])
     return input, _statistics(input, dim)
 
@@ -219,6 +226,7 @@ def _vjp_rms_norm(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) ->
 
 rms_norm = define(
     "rms_norm",
+    complex="analytic",
     bind=bind_rms_norm,
     infer=_infer_rms_norm,
     reference=_rms_norm,

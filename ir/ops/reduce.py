@@ -14,6 +14,7 @@ from ..op import REGISTRY, composite, define
 from ..sample import Operand, Sample
 from ..shapes import dim_of, dims_of, reduced_shape
 from ..types import Shape, Type, type_of
+from .cast import in_reals
 from .compare import isnan, logical_not, ne, where
 from .create import ones_like
 from .join import cat
@@ -92,6 +93,8 @@ def _bind_sum(input, dim=None, keepdim=False, *, dtype=None):
     Shapes: [..., n, ...] -> [...], or [..., 1, ...] with `keepdim`.  Integers and bools add up in int64;
     `dtype` is what the elements are converted to beforehand.  The sum of nothing is 0.  Raises DimError.
     """
+    if dtype is not None:
+        input = in_reals(input, dtype)
     return (input,), {"dim": dims_of("sum", dim, input.ndim), "keepdim": bool(keepdim), "dtype": dtype}
 
 
@@ -162,6 +165,8 @@ def _bind_mean(input, dim=None, keepdim=False, *, dtype=None):
     converted to beforehand.  The mean of nothing is NaN.  Raises DimError, and DTypeError for integers
     without a `dtype`.
     """
+    if dtype is not None:
+        input = in_reals(input, dtype)
     return (input,), {"dim": dims_of("mean", dim, input.ndim), "keepdim": bool(keepdim), "dtype": dtype}
 
 
@@ -203,6 +208,8 @@ def _bind_prod(input, dim=None, keepdim=False, *, dtype=None):
     Shapes: [..., n, ...] -> [...], or [..., 1, ...] with `keepdim`.  Integers and bools multiply in int64.
     The product of nothing is 1.  Gradients are right where elements are zero, to any order.  Raises DimError.
     """
+    if dtype is not None:
+        input = in_reals(input, dtype)
     if dim is not None:
         dim = dim_of("prod", dim, input.ndim)
     return (input,), {"dim": dims_of("prod", dim, input.ndim), "keepdim": bool(keepdim), "dtype": dtype}

@@ -17,6 +17,7 @@ from ..sample import Operand, Sample, sample
 from ..shapes import common_device, dim_of, float_dtype, result_dtype
 from ..types import Shape, Type, type_of
 from .arithmetic import abs, maximum
+from .cast import in_reals
 from .compare import eq, ne, where
 from .create import ones_like, zeros_like
 from .extremum import to_index
@@ -57,6 +58,8 @@ def bind_cumsum(input, dim, *, dtype=None):
     Shapes: the same.  Integers and bools add up in int64; `dtype` is what the elements are converted to
     beforehand.  Raises DimError.
     """
+    if dtype is not None:
+        input = in_reals(input, dtype)
     return (input,), {"dim": dim_of("cumsum", dim, input.ndim), "dtype": dtype}
 
 
@@ -66,6 +69,8 @@ def bind_cumprod(input, dim, *, dtype=None):
     Shapes: the same.  Integers and bools multiply in int64; `dtype` is what the elements are converted to
     beforehand.  Gradients are right where elements are zero, to any order.  Raises DimError.
     """
+    if dtype is not None:
+        input = in_reals(input, dtype)
     return (input,), {"dim": dim_of("cumprod", dim, input.ndim), "dtype": dtype}
 
 

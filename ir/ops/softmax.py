@@ -14,6 +14,7 @@ from ..op import composite, define
 from ..sample import sample
 from ..shapes import dim_of
 from ..types import Type
+from .cast import in_reals
 from .math import exp, log
 from .reduce import sum
 from .scan import lines
@@ -23,6 +24,8 @@ def _bind(name: str, doc: str) -> Any:
     def bind(input, dim=None, _stacklevel=3, dtype=None):
         if isinstance(_stacklevel, DType):  # softmax(x, 1, lamina.float64), as the tensor's method has it
             dtype = _stacklevel
+        if dtype is not None:
+            input = in_reals(input, dtype)
         if dim is None:  # the older rule: the channels of an image, the classes of a batch
             dim = 0 if input.ndim in (0, 1, 3) else 1
         return (input,), {"dim": dim_of(name, dim, input.ndim), "dtype": dtype}
@@ -130,7 +133,7 @@ softmax = define(
         """Compute exp(x) / sum(exp(x)) along `dim`.
 
         Shapes: the same.  `dtype` is what the elements are converted to beforehand.  Raises DimError, and
-        DTypeError for integers without a `dtype`.
+        DTypeError for integers and complex numbers without a `dtype`.
         """,
     ),
     infer=_infer("softmax"),
@@ -150,7 +153,7 @@ log_softmax = define(
         """Compute x - log(sum(exp(x))) along `dim`, the logarithm of softmax without its rounding to 0.
 
         Shapes: the same.  `dtype` is what the elements are converted to beforehand.  Raises DimError, and
-        DTypeError for integers without a `dtype`.
+        DTypeError for integers and complex numbers without a `dtype`.
         """,
     ),
     infer=_infer("log_softmax"),

@@ -218,3 +218,9 @@ def test_a_transposed_convolution_of_which_padding_leaves_nothing_is_refused(pad
     sizes = size if isinstance(size, list) else [size, size]
     with pytest.raises(lamina.ShapeError, match=re.escape(f"its sizes would be {sizes}")):
         layer(lamina.ones(1, 3, 1, 1))
+
+
+def test_local_response_norm_of_nothing_is_it():
+    for dtype in (lamina.float32, lamina.int64):
+        x = lamina.zeros(0, 1, 2, dtype=dtype)
+        assert F.local_response_norm(x, 1) is x

@@ -20,6 +20,21 @@ def test_pivots_that_name_no_rows_are_refused(pivots):
         lamina.linalg.ldl_solve(A, lamina.tensor(pivots, dtype=lamina.int32), A)
 
 
+@pytest.mark.parametrize("hermitian", [False, True])
+@pytest.mark.parametrize("dtype", [lamina.float32, lamina.complex64, lamina.complex128], ids=str)
+def test_complex_matrices_are_symmetric_or_hermitian(dtype, hermitian):
+    generator = np.random.default_rng(0)
+    A = generator.normal(size=(20, 4, 4)) + 1j * generator.normal(size=(20, 4, 4))
+    A[::2] *= 1 - np.eye(4)  # without a diagonal, blocks of 2 are needed
+    A = A + (A.conj() if hermitian else A).swapaxes(-1, -2)
+    A, b = (lamina.tensor(x if dtype.is_complex else x.real, dtype=dtype) for x in (A, A[:, :, :2] + 1))
+    found = lamina.linalg.ldl_factor_ex(A.tril(), hermitian=hermitian, check_errors=True)
+    assert (found.pivots < 0).any() and (found.pivots > 0).any() and not found.info.any()
+    x = lamina.linalg.ldl_solve(found.LD, found.pivots, b, hermitian=hermitian)
+    # Conditions of up to 1000, of a few roundings each.
+    np.testing.assert_allclose((A @ x).numpy(), b.numpy(), atol=4e3 * np.finfo(x.numpy().dtype).eps)
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
 def test_pivots_that_were_found_are_taken(n):
     for seed in range(20):

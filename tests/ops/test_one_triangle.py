@@ -24,6 +24,8 @@ def matrix(n):
     lambda x: lamina.cholesky_inverse(x.triu(), upper=True),
     lambda x: lamina.cholesky_solve(x[:, :2] + 1, x.tril()),
     lambda x: lamina.cholesky_solve(x[:, :2] + 1, x.triu(), True),
+    lambda x: lamina.linalg.pinv((x + x.mT) / 2, hermitian=True),
+    lambda x: lamina.linalg.pinv((x[:, :2] @ x[:, :2].mT), rtol=1e-6, hermitian=True),
 ])  # fmt: skip
 def test_gradients_where_the_other_triangle_follows(call):
     x = matrix(3)
@@ -36,6 +38,21 @@ def test_eigh_reads_one_triangle(uplo, kept):
     whole = half + half.T - np.diag(np.diag(half))
     odd = half + 7 * (1 - kept(np.ones((4, 4))))
     assert np.allclose(lamina.linalg.eigvalsh(lamina.tensor(odd), uplo).numpy(), np.linalg.eigvalsh(whole))
+
+
+def test_functions_of_hermitian_matrices_read_the_lower_triangle():
+    half = np.tril(RNG.uniform(-1, 1, (2, 4, 4)) + 1j * RNG.uniform(-1, 1, (2, 4, 4)))
+    half[1, 3] = half[1, :, 3] = 0  # of rank 3
+    for given in (half, half.real):
+        whole = np.tril(given, -1) + np.tril(given, -1).swapaxes(-1, -2).conj()
+        whole = whole + np.einsum("bii->bi", given).real[..., None] * np.eye(4)
+        odd = lamina.tensor(given + 7 * np.triu(np.ones((4, 4)), 1))
+        found = lamina.linalg.pinv(odd, hermitian=True).numpy()
+        # Singular values down to 0.1 or so: a hundred roundings of numbers below 10.
+        np.testing.assert_allclose(found, np.linalg.pinv(whole, hermitian=True), atol=1e-12)
+        assert lamina.linalg.matrix_rank(odd, hermitian=True).tolist() == [4, 3]
+    with pytest.raises(lamina.ShapeError, match="hermitian=True"):
+        lamina.linalg.pinv(lamina.ones(2, 3), hermitian=True)
 
 
 def test_an_empty_index_has_any_rank():

@@ -17,12 +17,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import operator_comparison
 import torch
-from operator_comparison import FORMS, ORDER, Outcome, examined
+from operator_comparison import FORMS, ORDER, REFERENCE, Outcome, examined
 from operator_differences import EXPECTED, expected, title
 from torch.testing._internal.common_methods_invocations import op_db
 
 import lamina
 
+BAD = ("absent", "raises", "differs")
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "operators.md"
 
 
@@ -31,7 +32,8 @@ def whole(outcomes: dict[str, Outcome]) -> str:
     kinds = {outcome.kind for outcome in outcomes.values()}
     if outcomes["function"].kind == "absent":
         return "absent"
-    return next(kind for kind in ("raises", "differs", "absent", "agrees", "not testable") if kind in kinds)
+    order = ("raises", "differs", "absent", REFERENCE, "agrees", "not testable")
+    return next(kind for kind in order if kind in kinds)
 
 
 def table(found: dict[str, dict[str, Outcome]], limit: str) -> str:
@@ -42,7 +44,12 @@ def table(found: dict[str, dict[str, Outcome]], limit: str) -> str:
     lines = [
         "# Operators against PyTorch's operator database", "",
         f"`python tests/peers/op_database.py --write`: {len(found)} entries of torch {torch.__version__}",
-        f"and Lamina {lamina.__version__}; {limit} in {names}; gradients in float64.", "",
+        f"and Lamina {lamina.__version__}; {limit} in {names}; gradients in float64 and complex128.", "",
+        f'"{REFERENCE}" is counted where PyTorch does not. Of results the reference is the entry\'s own',
+        "`ref` (NumPy's or SciPy's, in float64), for out= what PyTorch's function returns without it; of",
+        "gradients, the slopes of PyTorch's function by differences. It is asked where the two differ, and",
+        "speaks for Lamina only where all of its numbers lie within tolerance and PyTorch's do not",
+        "(`tests/peers/operator_references.py`).", "",
         "| | " + " | ".join(ORDER) + " |", "|---|" + "--:|" * len(ORDER),
     ]  # fmt: skip
     for form, counter in counts.items():
@@ -52,9 +59,11 @@ def table(found: dict[str, dict[str, Outcome]], limit: str) -> str:
         for form, outcome in outcomes.items():
             if outcome.kind != "agrees" and (form == "function" or outcomes["function"].kind == "agrees"
                                              or outcome.kind != outcomes["function"].kind):  # fmt: skip
-                total, note = sum(outcome.counts.values()), outcome.note.replace("|", "/")
+                total, note = sum(outcome.counts.values()), outcome.note
+                if outcome.kind in BAD and expected(name, form):
+                    note += f": {expected(name, form)}"
                 share = f"{outcome.counts.get(outcome.kind, 0)} of {total}"
-                lines.append(f"| {name} | {form} | {outcome.kind} | {share} | {note} |")
+                lines.append(f"| {name} | {form} | {outcome.kind} | {share} | {note.replace('|', '/')} |")
     return "\n".join(lines) + "\n"
 
 
@@ -90,7 +99,7 @@ def main() -> None:
         finally:
             signal.alarm(0)
         found[title(entry)] = outcomes
-        bad = {form: o for form, o in outcomes.items() if o.kind in ("absent", "raises", "differs")}
+        bad = {form: o for form, o in outcomes.items() if o.kind in BAD}
         shown = "; ".join(
             f"{form}: {o.kind} {o.counts[o.kind]} of {sum(o.counts.values())}"
             f"{'' if expected(title(entry), form) else ', NOT LISTED'}: {o.note}"

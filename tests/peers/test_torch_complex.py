@@ -94,6 +94,25 @@ CALLS = {
     "qr": lambda t, x, y, m: (lambda q, r: (q @ q.mH, r.abs()))(*t.linalg.qr(m[:, :2])),
     "matrix_power": lambda t, x, y, m: t.matrix_power(m, 3),
     "pinv": lambda t, x, y, m: t.linalg.pinv(m[:, :2]),
+    "pinv of rank 1": lambda t, x, y, m: t.linalg.pinv(x[:, None] * y, rtol=1e-3),
+    "pinv of rank 2": lambda t, x, y, m: t.linalg.pinv(m[:, :2] @ m[:2], rtol=1e-3),
+    "pinv hermitian": lambda t, x, y, m: t.linalg.pinv(m + m.mH, hermitian=True),
+    "pinv of one triangle": lambda t, x, y, m: t.linalg.pinv(m.detach(), hermitian=True),
+    "lstsq": lambda t, x, y, m: t.linalg.lstsq(m[:, :2], m).solution,
+    "rank of one triangle": lambda t, x, y, m: t.linalg.matrix_rank(m.tril(-2), hermitian=True),
+    "geqrf": lambda t, x, y, m: tuple(t.geqrf(m.detach()[:, :2])),
+    "ormqr": lambda t, x, y, m: t.ormqr(*t.geqrf(m.detach()), m, True, True),
+    **{f"ldl {hermitian}": lambda t, x, y, m, hermitian=hermitian: tuple(
+        t.linalg.ldl_factor_ex(m.detach(), hermitian=hermitian)) for hermitian in (False, True)},
+    **{f"ldl_solve {hermitian}": lambda t, x, y, m, hermitian=hermitian: t.linalg.ldl_solve(
+        *t.linalg.ldl_factor(m.detach(), hermitian=hermitian), m.detach(), hermitian=hermitian)
+       for hermitian in (False, True)},
+    "softsign": lambda t, x, y, m: t.nn.functional.softsign(t.cat([x, y * 0])),
+    "rms_norm": lambda t, x, y, m: t.nn.functional.rms_norm(m, (3,), x),
+    "rms_norm of real weights": lambda t, x, y, m: t.nn.functional.rms_norm(m, (3,), y.real, 0.5),
+    **{f"{name} in reals": lambda t, x, y, m, name=name: getattr(t, name)(m, 0, dtype=t.float64)
+       for name in ("sum", "mean", "prod", "cumsum", "softmax", "log_softmax")},
+    "softmin in reals": lambda t, x, y, m: t.nn.functional.softmin(m, -1, dtype=t.float64),
     "nuclear": lambda t, x, y, m: t.linalg.matrix_norm(m, "nuc"),
     "triangular": lambda t, x, y, m: t.linalg.solve_triangular(m.triu(), m, upper=True),
     "inplace": lambda t, x, y, m: m.clone().mul_(2j).add_(1),
@@ -225,6 +244,11 @@ REFUSED = {
     "rfft": lambda t, z: t.fft.rfft(z),
     "stft": lambda t, z: t.stft(t.ones(9), 4),
     "float": lambda t, z: float(z[0]),
+    "softmax": lambda t, z: z.softmax(0),
+    "softmax in complex numbers": lambda t, z: z.real.softmax(0, dtype=t.complex64),
+    "cumsum_ in reals": lambda t, z: z.clone().cumsum_(0, dtype=t.float64),
+    "layer_norm": lambda t, z: t.nn.functional.layer_norm(z, (2,)),
+    "pinv": lambda t, z: t.linalg.pinv(z[None], hermitian=True),
 }  # fmt: skip
 
 

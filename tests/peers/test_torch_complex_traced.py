@@ -47,11 +47,18 @@ def attention(m, x, w):
     return m.view_as_real(out / (1 + out.abs())), out.angle().cos()
 
 
+def normalised(m, x, w):
+    """A complex layer with a norm, and a function that is bounded."""
+    z = m.nn.functional.rms_norm(m.view_as_complex(x.reshape(2, 3, 8, 4, 2)), (4,))
+    return m.view_as_real(m.nn.functional.softsign(z @ m.view_as_complex(w)))
+
+
 PROGRAMS = {
     spectral: ((2, 3, 8, 8), (3, 3, 3, 2, 2)),
     global_filter: ((2, 3, 8, 8), (3, 8, 5, 2)),
     spectrogram: ((2, 200), (2, 200)),
     attention: ((2, 3, 64), (4, 4, 2)),
+    normalised: ((2, 3, 64), (4, 4, 2)),
 }
 
 

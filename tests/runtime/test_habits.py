@@ -59,6 +59,13 @@ def test_classes_of_python_stand_for_dtypes():
     assert lamina.arange(3, dtype=float).dtype is lamina.rand(2, dtype=float).dtype is lamina.float64
     x = lamina.ones(2, dtype=lamina.bool)
     assert x.to(bool) is x
+    for given in ((bool,), ("cpu",), ("cpu", bool), (x,)):
+        assert (
+            x.to(*given, True) is x is x.to(*given, True, False)
+        )  # non_blocking, then copy, by their places
+        assert x.to(*given, False, True) is not x and x.to(*given, copy=True) is not x
+    with pytest.raises(lamina.ArgumentError, match="3 flags"):
+        x.to(bool, True, True, True)
     assert nn.Linear(2, 2).to(float).weight.dtype is lamina.float64
 
 

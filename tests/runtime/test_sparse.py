@@ -120,3 +120,14 @@ def test_a_damaged_sparse_file_is_refused():
     for at, bad in enumerate(("strided", (lamina.tensor([[7]]),), lamina.tensor([1.0, 2.0]), (-1,), 1, None)):
         with pytest.raises(lamina.LaminaError):
             restored(*good[:at], bad, *good[at + 1 :])
+
+
+def test_sparse_gradients_are_not_divided_by_how_often_rows_came():
+    """Which is refused where there will be one, and nowhere else."""
+    table, rows = lamina.ones(3, 2, requires_grad=True), lamina.tensor([[0, 2]])
+    settings = {"sparse": True, "scale_grad_by_freq": True}
+    for look_up in (lamina.nn.functional.embedding, lamina.nn.functional.embedding_bag):
+        with pytest.raises(lamina.ArgumentValueError, match="dense gradients"):
+            look_up(rows, table, **settings)
+        with lamina.no_grad():
+            assert bool((look_up(rows, table, **settings) == 1).all())
