@@ -90,14 +90,22 @@ class Slot(NamedTuple):
                     "module_load returned one of self or other: it must return another tensor",
                     "return the result's .detach()",
                 )
-            swap_tensors(here, _in_place_of(here, new))
+            swap_tensors(here, in_place_of(here, new))
         elif assign:
-            self.members[self.name] = _in_place_of(here, value)
+            self.members[self.name] = in_place_of(here, value)
         else:
             here.copy_(value)
 
 
-def _in_place_of(here: Tensor, value: Tensor) -> Tensor:
+def put(here: Tensor, value: Tensor) -> None:
+    """Give a parameter or buffer another's values, memory and class; it stays the object that it was."""
+    if conversion.swap or type(here)._dispatches or type(value)._dispatches:
+        swap_tensors(here, in_place_of(here, value.detach()))
+    else:
+        here.data = value.detach()
+
+
+def in_place_of(here: Tensor, value: Tensor) -> Tensor:
     """The tensor, as a parameter that wants a gradient where `here` does; for a buffer, as it is."""
     if not isinstance(here, Parameter):
         return value

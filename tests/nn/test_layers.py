@@ -33,7 +33,7 @@ REFUSED = {
     "group": (lambda: nn.GroupNorm(4, 6), "num_channels must be divisible by num_groups"),
     "embedding padding": (
         lambda: nn.Embedding(3, 2, padding_idx=3),
-        "padding_idx 3 is outside the table of 3 rows",
+        "Padding_idx must be within num_embeddings, which is 3; it is 3",
     ),
     "embedding weight": (lambda: nn.Embedding.from_pretrained(lamina.ones(3)), "a matrix is wanted"),
     "lstm features": (lambda: nn.LSTM(3, 4)(lamina.ones(5, 2, 2)), "LSTM: 3 features are wanted, not 2"),
@@ -73,7 +73,7 @@ REFUSED = {
     "one_hot": (lambda: F.one_hot(lamina.tensor([0, 4]), 3), "class 4 is not between 0 and 2"),
     "bag": (
         lambda: F.embedding_bag(lamina.tensor([1]), lamina.ones(3, 2)),
-        "the input is \\[B, n\\], or \\[n\\] with off",
+        "an input of one dimension needs offsets",
     ),
 }
 
@@ -218,3 +218,88 @@ def test_a_transposed_convolution_of_which_padding_leaves_nothing_is_refused(pad
     sizes = size if isinstance(size, list) else [size, size]
     with pytest.raises(lamina.ShapeError, match=re.escape(f"its sizes would be {sizes}")):
         layer(lamina.ones(1, 3, 1, 1))
+
+
+def test_gradients_of_rows_have_places_of_their_own():
+    table, rows = nn.Embedding(10, 3, sparse=True), lamina.tensor([7, 1, 3])
+    table(rows).sum().backward()
+    rows[0] = 8
+    assert table.weight.grad._indices().tolist() == [[7, 1, 3]]
+    table(rows).sum().backward()
+    assert table.weight.grad._indices().tolist() == [[7, 1, 3, 8, 1, 3]]  # as they come, like PyTorch's
+    assert not table.weight.grad.is_coalesced()
+    assert table.weight.grad.to_dense().sum(1).tolist() == [0, 6, 0, 6, 0, 0, 0, 3, 3, 0]
+    out = table(rows).sum()
+    rows[0] = 2
+    with pytest.raises(RuntimeError, match="saved for backward was changed in place"):
+        out.backward()
+
+
+@pytest.mark.parametrize(("rows", "width"), [(0, 0), (10, 0), (0, 3)])
+def test_gradients_of_empty_tables_are_sparse(rows, width):
+    table = nn.Embedding(rows, width, sparse=True)
+    table(lamina.tensor([0, 2] if rows else [], dtype=lamina.int64)).sum().backward()
+    assert table.weight.grad.is_sparse and table.weight.grad.shape == (rows, width)
+
+
+def test_scaling_rows_down_has_no_derivative():
+    weight, tangent = 4 * lamina.ones(3, 4), lamina.ones(3, 4)
+    with lamina.autograd.forward_ad.dual_level():
+        dual = lamina.autograd.forward_ad.make_dual(weight, tangent)
+        out = F.embedding(lamina.tensor([0, 2]), dual, max_norm=1.0)
+        found = lamina.autograd.forward_ad.unpack_dual(out)
+    assert found.tangent.tolist() == [[1.0] * 4] * 2
+    assert weight.norm(dim=1).tolist() == [pytest.approx(1), 8, pytest.approx(1)]
+
+
+@pytest.mark.parametrize(("call", "kind", "says"), [
+    (lambda: nn.Embedding(3, 2, padding_idx=-4), AssertionError, "Padding_idx must be within num_embeddings"),
+    (lambda: nn.EmbeddingBag(3, 2, padding_idx=3), AssertionError, "padding_idx must be within num_embeddi"),
+    (lambda: F.embedding(lamina.tensor([0]), lamina.ones(3, 2), padding_idx=3), AssertionError, "Padding_idx"),
+    (
+        lambda: F.embedding_bag(lamina.tensor([[0]]), lamina.ones(3, 2), padding_idx=3),
+        RuntimeError, "padding_idx must be within the number of embeddings",
+    ),
+    (lambda: F.embedding(lamina.tensor([0]), lamina.ones(3)), RuntimeError, "'weight' must be 2-D"),
+    (lambda: F.embedding_bag(lamina.ones(1, 1, 1).long(), lamina.ones(3, 2)), ValueError, "has to be 1D or 2D"),
+    (
+        lambda: F.embedding_bag(lamina.tensor([0]), lamina.ones(3, 2), lamina.tensor([[0]])),
+        ValueError, "offsets has to be a 1D Tensor",
+    ),
+    (
+        lambda: F.embedding_bag(lamina.tensor([0]), lamina.ones(3), lamina.tensor([0])),
+        ValueError, "weight has to be a 2D Tensor",
+    ),
+])  # fmt: skip
+def test_refusals_of_tables_are_pytorchs(call, kind, says):
+    with pytest.raises(kind, match=says):
+        call()
+
+
+@pytest.mark.parametrize(("shapes", "masks", "says"), [
+    ([(4, 4, 4), (4, 4), (4, 4, 4)], {}, "`key` and `value` to be 3-D but found 2-D and 3-D tensors respectively"),
+    ([(4, 4), (4, 4), (4, 4, 4)], {}, "`key` and `value` to be 2-D but found 2-D and 3-D tensors respectively"),
+    ([(4,)] * 3, {}, "query should be unbatched 2D or batched 3D tensor but received 1-D"),
+    ([(4, 4, 4)] * 3, {"key_padding_mask": (3,)}, "`key_padding_mask` to be `None` or 2-D but found 1-D tensor"),
+    ([(4, 4)] * 3, {"key_padding_mask": (1, 4)}, "`key_padding_mask` to be `None` or 1-D but found 2-D tensor"),
+    ([(4, 4, 4)] * 3, {"attn_mask": (3,)}, "`attn_mask` to be `None`, 2-D or 3-D but found 1-D tensor instead"),
+    ([(4, 4)] * 3, {"attn_mask": (5, 4, 4)}, r"Expected `attn_mask` shape to be \(2, 4, 4\) but got \(5, 4, 4\)"),
+    ([(4, 4, 6), (4, 4, 4), (4, 4, 4)], {}, "was expecting embedding dimension of 4, but got 6"),
+])  # fmt: skip
+def test_attention_asserts_ranks_as_pytorchs(shapes, masks, says):
+    given = {name: lamina.zeros(*shape, dtype=lamina.bool) for name, shape in masks.items()}
+    with pytest.raises(AssertionError, match=says):
+        nn.MultiheadAttention(4, 2)(*(lamina.ones(*shape) for shape in shapes), **given)
+
+
+@pytest.mark.parametrize(("sizes", "settings", "says"), [
+    (2, {"kernel_size": (1,), "output_size": 3}, "kernel_size must either be a single int or 2 ints"),
+    (2, {"kernel_size": (), "output_size": 3}, "kernel_size must either be a single int or 2 ints"),
+    (3, {"kernel_size": 2, "output_size": (3, 3)}, "output_size must either be a single int or 3 ints"),
+    (2, {"kernel_size": 2, "output_size": (9, 3)}, "too large relative to input height"),
+    (2, {"kernel_size": 2, "output_size": (3, 9)}, "too large relative to input width"),
+    (3, {"kernel_size": 2, "output_size": (9, 3, 3)}, "too large relative to input time"),
+])  # fmt: skip
+def test_fractional_pools_refuse_as_pytorchs(sizes, settings, says):
+    with pytest.raises(RuntimeError, match=says):
+        getattr(F, f"fractional_max_pool{sizes}d")(lamina.ones(1, 2, *[7] * sizes), **settings)
