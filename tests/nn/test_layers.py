@@ -28,7 +28,7 @@ REFUSED = {
     "batch rank": (lambda: nn.BatchNorm2d(3)(lamina.ones(2, 3)), "takes an input of 4 dimensions, not 2"),
     "instance channels": (
         lambda: nn.InstanceNorm1d(3, affine=True)(lamina.ones(2, 4, 5)),
-        "the input has 4 channels, not 3",
+        "expected input.s size at dim=1 to match num_features \\(3\\), but got: 4",
     ),
     "group": (lambda: nn.GroupNorm(4, 6), "num_channels must be divisible by num_groups"),
     "embedding padding": (
@@ -303,3 +303,59 @@ def test_attention_asserts_ranks_as_pytorchs(shapes, masks, says):
 def test_fractional_pools_refuse_as_pytorchs(sizes, settings, says):
     with pytest.raises(RuntimeError, match=says):
         getattr(F, f"fractional_max_pool{sizes}d")(lamina.ones(1, 2, *[7] * sizes), **settings)
+
+
+@pytest.mark.parametrize("norm", [nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d])
+@pytest.mark.parametrize("batch", [True, False])
+def test_instance_norms_name_the_dimension_of_channels(norm, batch):
+    x = lamina.randn(*[3] * batch, *[2] * norm(1)._get_no_batch_dim())
+    says = f"input's size at dim={int(batch)}"
+    with pytest.raises(ValueError, match=f"expected {says} to match num_features .4., but got: 2"):
+        norm(4, affine=True)(x)
+    with pytest.warns(UserWarning, match=f"{says} does not match num_features"):
+        norm(4)(x)
+
+
+@pytest.mark.parametrize("loss", [F.nll_loss, F.cross_entropy])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_the_class_of_one_example_may_be_a_tensor_of_one_element(loss, reduction):
+    scores = lamina.randn(3, requires_grad=True)
+    plain = loss(scores, lamina.tensor(1), reduction=reduction)
+    found = loss(scores, lamina.tensor([1]), reduction=reduction)
+    assert found.shape == () and found.item() == plain.item()
+    assert loss(lamina.zeros(1), lamina.tensor([0])).item() == 0
+    with pytest.raises(RuntimeError):
+        loss(scores, lamina.tensor([1, 1, 1]))
+
+
+@pytest.mark.parametrize("loss", [F.multi_margin_loss, F.multilabel_margin_loss])
+@pytest.mark.parametrize("shape", [(0,), (10, 0), (2, 3, 4)])
+def test_margins_need_scores(loss, shape):
+    with pytest.raises(RuntimeError, match="Expected non-empty vector or matrix with optional 0-dim batch size"):
+        loss(lamina.zeros(*shape), lamina.ones(10).long())
+    many = lamina.zeros(0, 4, requires_grad=True)  # no examples, though
+    loss(many, lamina.ones(*((0, 4) if loss is F.multilabel_margin_loss else (0,))).long()).backward()
+    assert many.grad.shape == (0, 4)
+
+
+@pytest.mark.parametrize("layout", ["to_sparse_coo", "to_sparse_csr", "to_sparse_csc"])
+@pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 3, 4)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear_of_a_sparse_weight(layout, shape, bias):
+    weight = lamina.randn(5, 4, dtype=lamina.float64)
+    weight[lamina.rand(5, 4) < 0.5] = 0
+    sparse = getattr(weight, layout)().requires_grad_()
+    b = lamina.randn(5, dtype=lamina.float64, requires_grad=True) if bias else None
+    x = lamina.randn(*shape, dtype=lamina.float64, requires_grad=True)
+    dense = weight.clone().requires_grad_()
+    out, wanted = F.linear(x, sparse, b), F.linear(x, dense, b)
+    g = lamina.randn(*out.shape, dtype=lamina.float64)
+    found = lamina.autograd.grad(out, [x, sparse, *[b] * bias], g)
+    known = lamina.autograd.grad(wanted, [x, dense, *[b] * bias], g)
+    # sums of four products, in another order
+    np.testing.assert_allclose(out.detach().numpy(), wanted.detach().numpy(), rtol=1e-13, atol=1e-14)
+    np.testing.assert_allclose(found[0].numpy(), known[0].numpy(), rtol=1e-13, atol=1e-14)
+    at_places = lamina.where(weight != 0, known[1], 0.0)  # a sparse tensor's gradient has its places
+    np.testing.assert_allclose(found[1].to_dense().numpy(), at_places.numpy(), rtol=1e-13, atol=1e-14)
+    if bias:
+        np.testing.assert_allclose(found[2].numpy(), known[2].numpy(), rtol=1e-13, atol=1e-14)
