@@ -10,6 +10,7 @@ from ..ir.dtypes import DType, as_dtype, bfloat16, float16, float32, float64
 from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DTypeError
 from ..ir.types import Device
 from ..runtime import Parameter, Tensor, modes, ops
+from ..runtime.compound import Compound
 from ..runtime.refusal import refuse
 from ..runtime.tensor import swap_tensors
 from . import hooks as hooking
@@ -387,7 +388,7 @@ class Module(Plain):
                 elif conversion.overwrite and not conversion.swap:
                     module._parameters[name] = made = Parameter(changed, param.requires_grad)
                     made.grad = None if grad is None else fn(grad)
-                elif changed._data is not param._data:
+                elif isinstance(changed, Compound) or changed._data is not param._data:
                     param.data = changed
                     if grad is not None:
                         param.grad = fn(grad)

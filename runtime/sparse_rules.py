@@ -245,14 +245,6 @@ def _matmul(a: Tensor, b: Tensor) -> Any:
     return found if b.ndim == 2 else found.squeeze(1)
 
 
-@rule("linear")
-def _linear(input: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
-    if isinstance(input, Compound) or isinstance(bias, Compound):
-        return NotImplemented
-    found = ops.matmul(input, weight.t())
-    return found if bias is None else found + bias
-
-
 def _batched(a: Sparse, b: Tensor) -> Any:
     count, rows, inner = a.shape
     if b.shape[0] != count:

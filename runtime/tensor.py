@@ -444,7 +444,8 @@ class Marked(type):
 class Parameter(Tensor, metaclass=Marked):
     """A tensor that a module owns and an optimizer updates.
 
-    Of an instance of a class of the user's it is one of that class, by its `detach`, and marked.
+    Of an instance of a class of the user's, a sparse or a nested tensor it is one of that class, by its
+    `detach`, and marked.
     """
 
     __slots__ = ()
@@ -455,7 +456,9 @@ class Parameter(Tensor, metaclass=Marked):
             data = tensor_of(np.zeros((0,), dtypes.default_dtype().numpy))
         elif not isinstance(data, Tensor):
             raise ArgumentError(f"Parameter(data): data must be a tensor, not {type(data).__name__}")
-        elif not type(data).__module__.startswith("lamina.") and not issubclass(type(data), Parameter):
+        elif issubclass(type(data), Parameter):
+            pass
+        elif not type(data).__module__.startswith("lamina.") or data.layout is not strided or data.is_nested:
             return _marked(data, requires_grad)
         if data._storage is None:  # one memory, one count
             data._storage = Storage()
@@ -520,10 +523,6 @@ def fields(x: Tensor) -> dict[str, Any]:
     return _fields_of(x)
 
 
-# What a tensor is, but for its class and what a user hung on it.
-_PARTS = ("_data", "_meta", "_edge", "_storage", "_view", "_resting")
-
-
 def swap_tensors(t1: Tensor, t2: Tensor) -> None:
     """Exchange what two tensors are, their classes, memory, history and attributes.
 
@@ -542,19 +541,36 @@ def swap_tensors(t1: Tensor, t2: Tensor) -> None:
         t1.__class__ = kinds[0]
         names = " and ".join(kind.__name__ for kind in kinds)
         raise ArgumentError(f"swap_tensors: Cannot swap t1 and t2 if they have different slots: {names}")
-    parts = [{name: getattr(x, name) for name in _PARTS if hasattr(x, name)} for x in (t1, t2)]
+    slots = _slots_of(kinds[0])  # and the other's are the same ones
+    parts = [{name: slot.__get__(x) for name, slot in slots.items() if _is_set(slot, x)} for x in (t1, t2)]
     attributes = [dict(fields(x)) for x in (t1, t2)]
     for x, old, held, hung in zip((t1, t2), parts, parts[::-1], attributes[::-1], strict=True):
-        if "_resting" in old:
-            del x._resting
+        for name in old.keys() - held.keys():
+            slots[name].__delete__(x)
         for name, value in held.items():
-            setattr(x, name, value)
-        for name in ("_edge", "_resting"):
-            if type(held.get(name)) is Leaf:
-                setattr(x, name, _leaf_of_another(held[name], x))
+            slots[name].__set__(x, _leaf_of_another(value, x) if type(value) is Leaf else value)
         fields(x).clear()
         fields(x).update(hung)
     advance_objects()
+
+
+def _slots_of(kind: type) -> dict[str, Any]:
+    """What instances hold beside their attributes, by name, past all properties that stand before it."""
+    found = {}
+    for base in kind.__mro__:
+        names = vars(base).get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            if name not in ("__weakref__", "__dict__"):
+                found[name] = vars(base)[name]
+    return found
+
+
+def _is_set(slot: Any, x: Tensor) -> bool:
+    try:
+        slot.__get__(x)
+    except AttributeError:
+        return False
+    return True
 
 
 def _leaf_of_another(old: Leaf, owner: Tensor) -> Leaf:

@@ -344,7 +344,8 @@ def test_margins_need_scores(loss, shape):
 def test_linear_of_a_sparse_weight(layout, shape, bias):
     weight = lamina.randn(5, 4, dtype=lamina.float64)
     weight[lamina.rand(5, 4) < 0.5] = 0
-    sparse = getattr(weight, layout)().requires_grad_()
+    sparse = nn.Parameter(getattr(weight, layout)())
+    assert isinstance(sparse, nn.Parameter) and sparse.layout is not lamina.strided
     b = lamina.randn(5, dtype=lamina.float64, requires_grad=True) if bias else None
     x = lamina.randn(*shape, dtype=lamina.float64, requires_grad=True)
     dense = weight.clone().requires_grad_()

@@ -192,3 +192,35 @@ def test_a_number_may_be_a_tensor_of_one_element_in_the_state():
     m.register_buffer("count", lamina.tensor(0))
     m.load_state_dict({"count": lamina.tensor([5])})
     assert m.count.item() == 5 and m.count.shape == ()
+
+
+@pytest.mark.parametrize("layout", ["to_sparse_coo", "to_sparse_csr"])
+def test_a_sparse_parameter_is_one_in_modules_copies_and_states(layout):
+    def made():
+        m = nn.Linear(4, 3)
+        m.weight = nn.Parameter(getattr(m.weight.detach(), layout)())
+        return m
+
+    m, other = made(), made()
+    weight = m.weight
+    assert [name for name, _ in m.named_parameters()] == ["weight", "bias"]
+    assert repr(weight).startswith("Parameter containing:\ntensor(")
+    m(lamina.ones(2, 4)).sum().backward()
+    m.double()
+    assert m.weight is weight and weight.dtype is lamina.float64 and weight.requires_grad
+    assert weight.grad.dtype is lamina.float64 and weight.grad.to_dense().tolist() == [[2.0] * 4] * 3
+    m.float().load_state_dict(other.state_dict())
+    assert weight.to_dense().tolist() == other.weight.to_dense().tolist() and weight.requires_grad
+    for copied in (copy.deepcopy(weight), pickle.loads(pickle.dumps(weight))):
+        assert isinstance(copied, nn.Parameter) and copied.to_dense().tolist() == weight.to_dense().tolist()
+
+
+def test_conversions_swap_sparse_parameters(swapping):
+    m = nn.Linear(4, 3)
+    m.weight = weight = nn.Parameter(m.weight.detach().to_sparse_csr())
+    values = weight.to_dense().tolist()
+    m.double()
+    assert m.weight is weight and weight.dtype is lamina.float64 and isinstance(weight, nn.Parameter)
+    assert weight.layout is lamina.sparse_csr and weight.to_dense().tolist() == values
+    with pytest.raises(RuntimeError, match="Cannot swap t1 and t2 if they have different slots"):
+        m._apply(lambda x: x.to_dense() if x.ndim == 2 else x)
