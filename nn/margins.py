@@ -14,7 +14,7 @@ def _reduced(losses: Tensor, reduction: str) -> Tensor:
 
 
 def _check_scores(call: str, input: Tensor) -> None:
-    """Raises ShapeError unless there are scores of classes, of one example or of a batch, which may be empty."""
+    """Raises ShapeError unless there are classes, of one example or of a batch, which may be empty."""
     if input.ndim > 2 or input.ndim and not input.shape[-1]:
         raise ShapeError(
             f"{call}: Expected non-empty vector or matrix with optional 0-dim batch size, but got: "

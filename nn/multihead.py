@@ -71,8 +71,8 @@ def _check_ranks(
         )
     if key_padding_mask is not None and key_padding_mask.ndim != n - 1:
         raise _Misfit(
-            f"{which} `key_padding_mask` to be `None` or {n - 1}-D but found {key_padding_mask.ndim}-D tensor "
-            "instead"
+            f"{which} `key_padding_mask` to be `None` or {n - 1}-D but found {key_padding_mask.ndim}-D "
+            "tensor instead"
         )
     if attn_mask is not None and attn_mask.ndim not in (2, 3):
         raise _Misfit(
@@ -175,8 +175,8 @@ def multi_head_attention_forward(
     length, batch, width = query.shape
     if width != embed_dim_to_check:
         raise _Misfit(
-            f"multi_head_attention_forward: was expecting embedding dimension of {embed_dim_to_check}, but got "
-            f"{width}"
+            f"multi_head_attention_forward: was expecting embedding dimension of {embed_dim_to_check}, but "
+            f"got {width}"
         )
     if is_causal and attn_mask is None:
         raise ArgumentValueError(

@@ -168,8 +168,8 @@ class _InstanceNorm(_ByChannel):
             if modes.CHANGED:
                 modes.tell("once", "a norm warned of an input that has not its number of channels")
             warnings.warn(
-                f"input's size at dim={1 - alone} does not match num_features. You can silence this warning by "
-                "not passing in num_features, which is not used because affine=False",
+                f"input's size at dim={1 - alone} does not match num_features. You can silence this warning "
+                "by not passing in num_features, which is not used because affine=False",
                 stacklevel=2,
             )
         own = self.training or not self.track_running_stats

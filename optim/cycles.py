@@ -196,7 +196,8 @@ class OneCycleLR(LRScheduler):
         phase = min(bisect_left(self.ends, self.last_epoch), len(self.ends) - 1)
         start, end = ([0, *self.ends])[phase : phase + 2]
         share = (self.last_epoch - start) / (end - start)
-        return self._anneal_func(*levels[phase : phase + 2], share)
+        low, high = levels[phase : phase + 2]
+        return self._anneal_func(low, high, share)
 
     def _anneal_func(self, start: float, end: float, pct: float) -> float:
         return (self._annealing_linear if self._anneal_func_type == "linear" else self._annealing_cos)(
@@ -212,7 +213,7 @@ class OneCycleLR(LRScheduler):
         return start + (end - start) * pct
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned; older ones have a function rather than the strategy's name."""
+        """Take over what `state_dict` returned; older ones have a function for the strategy's name."""
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "anneal_func"})
         if "_anneal_func_type" not in state_dict and "anneal_func" in state_dict:
             linear = state_dict["anneal_func"].__name__ == "_annealing_linear"

@@ -83,7 +83,7 @@ class Compound(Arrayless):
         raise NotImplementedError
 
     def _become(self, other: Any) -> None:
-        """The same; but a leaf that asks for its gradient goes on to, with the one that it has, if it fits."""
+        """The same; but a leaf that asks for its gradient goes on to, with the one it has, if it fits."""
         asks = self.requires_grad and self.is_leaf
         grad = self.grad if asks else None
         self._take(other)

@@ -694,7 +694,7 @@ def _reduce(self: Tensor, protocol: int) -> tuple:
     if modes.CHANGED:
         modes.tell("refuse", "a tensor was pickled")
     if issubclass(type(self), Parameter):
-        return self.__reduce__()
+        return self.__reduce__()  # type: ignore[return-value]
     data = self._data
     if type(data) is NoValues:
         return (_restored_nowhere, (self._meta, self.requires_grad))

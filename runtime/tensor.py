@@ -487,7 +487,7 @@ def _marked(data: Tensor, requires_grad: bool) -> Any:
             f"that detach() returns an instance of the same type, not a {type(found).__name__}",
             "correct what its class answers to detach",
         )
-    found._is_param = True
+    fields(found)[MARKS[Parameter]] = True
     return found.requires_grad_(requires_grad)
 
 
@@ -540,7 +540,9 @@ def swap_tensors(t1: Tensor, t2: Tensor) -> None:
     except TypeError:
         t1.__class__ = kinds[0]
         names = " and ".join(kind.__name__ for kind in kinds)
-        raise ArgumentError(f"swap_tensors: Cannot swap t1 and t2 if they have different slots: {names}")
+        raise ArgumentError(
+            f"swap_tensors: Cannot swap t1 and t2 if they have different slots: {names}"
+        ) from None
     slots = _slots_of(kinds[0])  # and the other's are the same ones
     parts = [{name: slot.__get__(x) for name, slot in slots.items() if _is_set(slot, x)} for x in (t1, t2)]
     attributes = [dict(fields(x)) for x in (t1, t2)]

@@ -137,12 +137,13 @@ def _same(what: str, got: Any, shape: Any, dtype: Any) -> None:
     hint = "register_parametrization(..., unsafe=True) leaves this check out"
     if got.dtype is not dtype:
         raise ArgumentValueError(
-            f"{what} may not change the dtype: the tensor must have the same dtype, {dtype}, not {got.dtype}", hint
+            f"{what} may not change the dtype: the tensor must have the same dtype, {dtype}, not {got.dtype}",
+            hint,
         )
     if got.shape != shape:
         raise ArgumentValueError(
-            f"{what} may not change the shape of the tensor: it must have the same shape as before, {[*shape]}, not "
-            f"{[*got.shape]}",
+            f"{what} may not change the shape of the tensor: it must have the same shape as before, "
+            f"{[*shape]}, not {[*got.shape]}",
             hint,
         )
 

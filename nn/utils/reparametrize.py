@@ -25,7 +25,7 @@ class _Computed:
         setattr(module, self.name, self.compute(module))
 
 
-def _made(call: str, module: Module, name: str) -> Tensor:
+def _made(call: str, module: Module, name: str) -> Any:
     """The weight, which must have a shape.  Raises ArgumentValueError."""
     weight = getattr(module, name)
     if is_lazy(weight):

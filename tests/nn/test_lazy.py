@@ -73,5 +73,7 @@ def test_buffers_as_values():
 
 @pytest.mark.parametrize("norm", [nn.utils.weight_norm, nn.utils.spectral_norm])
 def test_norms_of_weights_without_a_shape_say_what_to_do(norm):
-    with pytest.raises(ValueError, match="can't have uninitialized parameters.(.|\n)*run a forward pass first"):
+    with pytest.raises(
+        ValueError, match="can't have uninitialized parameters.(.|\n)*run a forward pass first"
+    ):
         norm(nn.LazyLinear(7))
