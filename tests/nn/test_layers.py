@@ -362,3 +362,17 @@ def test_linear_of_a_sparse_weight(layout, shape, bias):
     np.testing.assert_allclose(found[1].to_dense().numpy(), at_places.numpy(), rtol=1e-13, atol=1e-14)
     if bias:
         np.testing.assert_allclose(found[2].numpy(), known[2].numpy(), rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_running_statistics_have_gradients_in_both_modes(affine):
+    """They were constants to both, silently; PyTorch refuses them."""
+    sizes = [(3, 2, 5), (2,), (2,), *[(2,)] * (2 * affine)]
+    x, mean, var, *more = (lamina.rand(*size, dtype=lamina.float64) + 0.5 for size in sizes)
+
+    def norm(*given):
+        return F.batch_norm(*given, training=False)
+
+    given = [t.requires_grad_() for t in (x, mean, var, *more)]
+    assert lamina.autograd.gradcheck(norm, given, check_forward_ad=True)
+    assert lamina.autograd.gradgradcheck(norm, given)

@@ -35,8 +35,8 @@ long" was on a busy machine.  What is no fault:
 - `unique(dim=…)` with NaN: PyTorch's order there follows from no rule.
 - Gradients that PyTorch refuses and that are right here: writes into one of several views of a tensor,
   histories that save what was made under `inference_mode`, `grad` through a re-entrant checkpoint, a backward
-  outside of `allow_mutation_on_saved_tensors`, of adaptive pools without outputs (zero), by batch norm's running
-  statistics in forward mode, through writes into what modules with backward hooks return, of nested tensors in
+  outside of `allow_mutation_on_saved_tensors`, of adaptive pools without outputs (zero), of batch norm's
+  running statistics, through writes into what modules with backward hooks return, of nested tensors in
   MultiheadAttention.
 - What PyTorch's kernels have for no integers: adaptive pools and `interpolate` take them here. Adagrad takes
   uninitialised parameters, `jit.script` lazy modules: neither needs the shape yet.
@@ -46,8 +46,8 @@ long" was on a busy machine.  What is no fault:
 - Sums of uncoalesced sparse gradients hold each place as it came, where PyTorch sometimes merges neighbours.
 - Of `nn`'s inside there are no `torch.embedding_bag` and `_embedding_bag`, `_replicate_for_data_parallel`,
   `torch.ao`'s modules, schemas for `return_and_correct_aliasing`, `_from_public_api`, `_masked_softmax`,
-  `_nested_tensor_from_mask`, `slow_conv3d`, `_VF`; a product of a tensor on the CPU and one on the meta device
-  is refused.
+  `_nested_tensor_from_mask`, `slow_conv3d`, `_VF`; a product of a tensor on the CPU and one on the meta
+  device is refused.
 - Of autograd's inside there are no profiler, view functions, dispatch modes, selective checkpoints, nor
   `torch._C`'s looks at the engine's plan.
 - complex32, quantised and `torch.ops` names are not offered.
