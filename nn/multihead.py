@@ -48,6 +48,10 @@ class _Misfit(ShapeError, AssertionError):
     """Sizes that don't fit together; PyTorch's function asserts that they do."""
 
 
+class _NoRoom(ArgumentValueError, AssertionError):
+    """Arguments that exclude each other; PyTorch's function asserts that only one is there."""
+
+
 def _check_ranks(
     query: Tensor,
     key: Tensor,
@@ -187,6 +191,9 @@ def multi_head_attention_forward(
         query, key, value, in_proj_bias, in_proj_weight, (q_proj_weight, k_proj_weight, v_proj_weight),
         use_separate_proj_weight,
     )  # fmt: skip
+    for which, static in (("key", static_k), ("value", static_v)):
+        if bias_k is not None and bias_v is not None and static is not None:
+            raise _NoRoom(f"multi_head_attention_forward: bias cannot be added to static {which}.")
     added = 0
     keys = key.shape[0] if static_k is None else static_k.shape[1]
     if bias_k is not None and bias_v is not None:

@@ -376,3 +376,13 @@ def test_running_statistics_have_gradients_in_both_modes(affine):
     given = [t.requires_grad_() for t in (x, mean, var, *more)]
     assert lamina.autograd.gradcheck(norm, given, check_forward_ad=True)
     assert lamina.autograd.gradgradcheck(norm, given)
+
+
+@pytest.mark.parametrize("which", ["key", "value"])
+def test_attention_has_no_bias_for_static_keys(which):
+    m, x = nn.MultiheadAttention(4, 2, add_bias_kv=True), lamina.ones(3, 1, 4)
+    with pytest.raises(AssertionError, match=f"bias cannot be added to static {which}"):
+        F.multi_head_attention_forward(
+            x, x, x, 4, 2, m.in_proj_weight, m.in_proj_bias, m.bias_k, m.bias_v, False, 0.0,
+            m.out_proj.weight, m.out_proj.bias, **{f"static_{which[0]}": lamina.ones(2, 3, 2)},
+        )  # fmt: skip
