@@ -1,12 +1,12 @@
 """Answer `torch.__future__`: how `Module.to` puts new tensors into a module's parameters.
 
-Parameters stay the same objects, as swapping keeps them, whichever way is asked for; `overwrite` alone makes
-new ones.
+Parameters stay the same objects; `overwrite` alone makes new ones.  Swapping puts what another tensor is into
+them, class and all, and has `load_state_dict` ask `Tensor.module_load`.
 """
 
 from __future__ import annotations
 
-from ..nn.module import conversion
+from ..nn.state import conversion
 
 
 def set_swap_module_params_on_conversion(value: bool) -> None:

@@ -5,6 +5,7 @@ from types import ModuleType
 from .. import data
 from ..runtime import Tensor, checkpointing, from_dlpack, recomputing
 from ..runtime.interchange import export
+from ..runtime.tensor import swap_tensors
 from . import pytree as _pytree  # noqa: F401 - libraries ask for torch.utils._pytree
 
 
@@ -26,4 +27,4 @@ vars(checkpoint).update(
     set_checkpoint_early_stop=recomputing.set_checkpoint_early_stop,
 )
 
-__all__ = ["checkpoint", "data", "dlpack"]
+__all__ = ["checkpoint", "data", "dlpack", "swap_tensors"]

@@ -7,6 +7,7 @@ from typing import Any
 from ..ir.dtypes import int64
 from ..ir.errors import ArgumentValueError, DimError, DTypeError, ShapeError
 from ..runtime import Function, Tensor, is_grad_enabled, no_grad, ops, sparse_coo_tensor
+from ..runtime.forward import without_tangents
 from ..runtime.levels import has_values
 from ..runtime.modes import unheard
 
@@ -65,12 +66,14 @@ class _SparseRows(Function):
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, input: Tensor, padding_idx: int | None) -> Tensor:
-        ctx.input, ctx.padding_idx, ctx.shape = input, padding_idx, tuple(weight.shape)
+        ctx.save_for_backward(input)
+        ctx.padding_idx, ctx.shape = padding_idx, tuple(weight.shape)
         return ops.embedding(input, weight, padding_idx)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple:
-        rows, values = ctx.input.reshape(-1).to(int64), grads[0].reshape(-1, ctx.shape[1])
+        rows = ctx.saved_tensors[0].reshape(-1).to(int64, copy=True)  # the caller's may be written later
+        values = grads[0].reshape(rows.shape[0], ctx.shape[1])
         if ctx.padding_idx is not None:
             kept = rows != ctx.padding_idx % ctx.shape[0]
             rows, values = rows[kept], values[kept]
@@ -93,6 +96,8 @@ def embedding(
     the gradient of `weight` is a sparse tensor of the rows that were looked up.  Raises DimError, ShapeError,
     DTypeError, ArgumentValueError.
     """
+    if padding_idx is not None and weight.ndim == 2:
+        padding_idx = padding_row("embedding", padding_idx, weight.shape[0])
     if sparse and scale_grad_by_freq and weight.requires_grad and is_grad_enabled():
         raise ArgumentValueError(
             "embedding: scale_grad_by_freq goes with dense gradients", "pass sparse=False"
@@ -111,23 +116,41 @@ def embedding(
 
 
 def _renorm_rows(weight: Tensor, input: Tensor, max_norm: float, norm_type: float) -> None:
-    """Scale the rows of `weight` at `input` down to `max_norm`, in place."""
+    """Scale the rows of `weight` at `input` down to `max_norm`, in place, which has no derivative."""
+    weight = without_tangents(weight)
     with no_grad():
         used = input.reshape(-1).to(int64)  # a row that is there twice gets the same twice
         rows = weight.index_select(0, used)
-        norms = ops.linalg_vector_norm(rows, norm_type, 1, True)
+        norms = ops.linalg_vector_norm(rows, norm_type, 1, True).double()  # or 1e-7 would be nothing
         factors = ops.where(norms > max_norm, max_norm / (norms + 1e-7), 1.0)
-        weight.copy_(weight.index_copy(0, used, rows * factors))
+        weight.copy_(weight.index_copy(0, used, rows * factors.to(rows.dtype)))
+
+
+class _NotInTable(ArgumentValueError, AssertionError):
+    """A row that a table does not have; PyTorch's modules assert that they have it."""
+
+
+def padding_row(call: str, padding_idx: int, rows: int) -> int:
+    """The number of the padding row from the front.  Raises ArgumentValueError."""
+    if not -rows <= padding_idx < rows:
+        name = "Padding_idx" if call in ("Embedding", "embedding") else "padding_idx"  # PyTorch's words
+        of = "the number of embeddings" if call == "embedding_bag" else "num_embeddings"
+        raise _NotInTable(f"{call}: {name} must be within {of}, which is {rows}; it is {padding_idx}")
+    return padding_idx % rows
 
 
 def _bags(input: Tensor, offsets: Tensor | None, include_last_offset: bool) -> tuple[Tensor, int]:
     """The bag of each element of the flat input, and how many bags there are."""
+    if input.ndim not in (1, 2):
+        raise ShapeError("embedding_bag: input has to be 1D or 2D Tensor", f"input: {input._meta}")
     if input.ndim == 2:
         if offsets is not None:
             raise ArgumentValueError("embedding_bag: a matrix of bags takes no offsets")
         return ops.arange(input.shape[0]).unsqueeze(1).expand(input.shape).reshape(-1), input.shape[0]
-    if input.ndim != 1 or offsets is None:
-        raise ShapeError("embedding_bag: the input is [B, n], or [n] with offsets", f"input: {input._meta}")
+    if offsets is None:
+        raise ArgumentValueError("embedding_bag: an input of one dimension needs offsets")
+    if offsets.ndim != 1:
+        raise ShapeError("embedding_bag: offsets has to be a 1D Tensor", f"offsets: {offsets._meta}")
     with unheard():
         starts = offsets.tolist()
     size = input.shape[0]
@@ -165,6 +188,10 @@ def embedding_bag(
     if sparse and mode == "max":
         raise ArgumentValueError("embedding_bag: mode 'max' has dense gradients", "pass sparse=False")
     bags, count = _bags(input, offsets, include_last_offset)
+    if weight.ndim != 2:
+        raise ShapeError("embedding_bag: weight has to be a 2D Tensor", f"weight: {weight._meta}")
+    if padding_idx is not None:
+        padding_idx = padding_row("embedding_bag", padding_idx, weight.shape[0])
     flat, counts = input.reshape(-1), ops.ones(input.numel(), 1, dtype=weight.dtype)
     if per_sample_weights is not None:
         _check_weights(input, weight, per_sample_weights)
@@ -177,7 +204,7 @@ def embedding_bag(
             *error.details,
         ) from None
     if padding_idx is not None:
-        counts = (flat != padding_idx % weight.shape[0]).to(weight.dtype).unsqueeze(1)
+        counts = (flat != padding_idx).to(weight.dtype).unsqueeze(1)
     if mode == "max":
         return _greatest(rows, counts > 0, bags, input, count)
     if per_sample_weights is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -256,12 +256,12 @@ def _entry(value: Any) -> Any:
     return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
 
 
-def _line(name: Any, value: Any) -> str:
+def _line(name: Any, value: Any, kind_of: Callable[[Tensor], Any] = lambda x: x.dtype) -> str:
     if not isinstance(value, Tensor):
         return f"  ({name}): Object of type: {type(value).__name__}"
     kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
     sizes = "x".join(str(n) for n in value.shape)
-    return f"  ({name}): {kind} containing: [{value.dtype} of size {sizes}]"
+    return f"  ({name}): {kind} containing: [{kind_of(value)} of size {sizes}]"
 
 
 class ParameterList(Module):
@@ -353,9 +353,18 @@ class ParameterDict(Module):
         made.update(other)
         return made
 
+    def __ror__(self, other: Any) -> ParameterDict:
+        made = ParameterDict([*other.items()])
+        made.update(self)
+        return made
+
     def __ior__(self, other: Any) -> ParameterDict:
         self.update(other)
         return self
+
+    def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
+        """Another dictionary, of these keys, with `default` under each."""
+        return ParameterDict([(key, default) for key in keys])
 
     def copy(self) -> ParameterDict:
         """Another dictionary of the same values."""
@@ -402,10 +411,24 @@ class ParameterDict(Module):
     def update(self, parameters: Any) -> None:
         """Add values, or replace those whose keys are there: those of a mapping without an order by key."""
         items = parameters.items() if hasattr(parameters, "items") else parameters
+        if not isinstance(items, Iterable):
+            raise ArgumentError(
+                "ParameterDict.update should be called with an iterable of key/value pairs, but got "
+                f"{type(parameters).__name__}"
+            )
         if isinstance(parameters, Mapping) and not isinstance(parameters, OrderedDict):
             items = sorted(items)
-        for key, value in list(items):
-            self[key] = value
+        for i, pair in enumerate(list(items)):
+            if not isinstance(pair, Iterable):
+                raise ArgumentError(
+                    f"ParameterDict update sequence element #{i} should be Iterable; is {type(pair).__name__}"
+                )
+            found = list(pair)
+            if len(found) != 2:
+                raise ArgumentValueError(
+                    f"ParameterDict update sequence element #{i} has length {len(found)}; 2 is required"
+                )
+            self[found[0]] = found[1]
 
     def extra_repr(self) -> str:
-        return "\n".join(_line(key, value) for key, value in self.items())
+        return "\n".join(_line(key, value, lambda x: x.type()) for key, value in self.items())

@@ -7,7 +7,10 @@ from; None is the default generator.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from functools import wraps
 from math import erf, prod, sqrt
+from typing import Any
 
 import numpy as np
 
@@ -236,3 +239,25 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
         order = draws.randperm(rows, generator=generator).numpy()
         values[order[:zeros], column] = 0
     return _write(tensor, values)
+
+
+# ---- older names -------------------------------------------------------------------------------------------
+def _deprecated(function: Callable) -> Callable:
+    """The function under its older name, without the underscore, which warns."""
+    name = function.__name__.removesuffix("_")
+
+    @wraps(function)
+    def old(*args: Any, **kwargs: Any) -> Tensor:
+        warnings.warn(
+            f"`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`.", FutureWarning, stacklevel=2
+        )
+        return function(*args, **kwargs)
+
+    old.__name__ = old.__qualname__ = name
+    return old
+
+
+uniform, normal, constant, eye, dirac = map(_deprecated, (uniform_, normal_, constant_, eye_, dirac_))
+xavier_uniform, xavier_normal = map(_deprecated, (xavier_uniform_, xavier_normal_))
+kaiming_uniform, kaiming_normal = map(_deprecated, (kaiming_uniform_, kaiming_normal_))
+orthogonal, sparse = map(_deprecated, (orthogonal_, sparse_))

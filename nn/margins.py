@@ -13,6 +13,15 @@ def _reduced(losses: Tensor, reduction: str) -> Tensor:
     return losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.mean()
 
 
+def _check_scores(call: str, input: Tensor) -> None:
+    """Raises ShapeError unless there are classes, of one example or of a batch, which may be empty."""
+    if input.ndim > 2 or input.ndim and not input.shape[-1]:
+        raise ShapeError(
+            f"{call}: Expected non-empty vector or matrix with optional 0-dim batch size, but got: "
+            f"{[*input.shape]}"
+        )
+
+
 def multi_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -34,6 +43,7 @@ def multi_margin_loss(
         rows = input.reshape(1, -1), target.reshape(1)
         loss = multi_margin_loss(*rows, p, margin, weight, reduction=reduction)
         return loss if target.ndim else loss.reshape(())
+    _check_scores("multi_margin_loss", input)
     if target.ndim != input.ndim - 1 or target.shape != input.shape[:-1]:
         raise ShapeError(
             "multi_margin_loss: the target has one class for each row of scores",
@@ -61,9 +71,10 @@ def multilabel_margin_loss(
     Shapes: input [N, C] or [C], target the same of ints: labels, then -1, after which nothing counts.
     """
     reduction = reduction_of("multilabel_margin_loss", size_average, reduce, reduction)
+    _check_scores("multilabel_margin_loss", input)
     if target.shape != input.shape:
         raise ShapeError(
-            "multilabel_margin_loss: input and target must have one shape",
+            "multilabel_margin_loss: inconsistent target size: input and target must have one shape",
             f"input: {input._meta}",
             f"target: {target._meta}",
         )

@@ -10,13 +10,16 @@ from ..ir.dtypes import DType, as_dtype, bfloat16, float16, float32, float64
 from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DTypeError
 from ..ir.types import Device
 from ..runtime import Parameter, Tensor, modes, ops
+from ..runtime.compound import Compound
 from ..runtime.refusal import refuse
+from ..runtime.tensor import swap_tensors
 from . import hooks as hooking
 from . import state
 from .epoch import advance, hand_out
 from .hooks import Hook, RemovableHandle
 from .members import Members, Owner, Plain, Tracked, fields, is_kept, set_fields
 from .parameter import Buffer, is_lazy
+from .state import conversion
 from .text import framed, indented
 
 MEMBERS = ("_parameters", "_buffers", "_modules")
@@ -30,15 +33,6 @@ register_module_full_backward_hook = hooking.register_module_full_backward_hook
 register_module_full_backward_pre_hook = hooking.register_module_full_backward_pre_hook
 register_module_module_registration_hook = hooking.register_module_module_registration_hook
 register_module_parameter_registration_hook = hooking.register_module_parameter_registration_hook
-
-
-class Conversion:
-    """How `_apply` changes parameters: PyTorch's switches of `torch.__future__`."""
-
-    overwrite = swap = False
-
-
-conversion = Conversion()
 
 
 class _NoForward(ArgumentError, NotImplementedError):
@@ -145,7 +139,7 @@ class Module(Plain):
             self._make_room("modules", self._modules, name)
             self._modules[name] = hooking.registered("module", self, name, value)
             return
-        if isinstance(value, Buffer):
+        if isinstance(value, Tensor) and isinstance(value, Buffer):
             persistent = value.persistent
             self._make_room("buffers", self._buffers, name)
             self.register_buffer(name, value, persistent)
@@ -387,10 +381,14 @@ class Module(Plain):
                     continue
                 grad = param.grad
                 changed = fn(param.data)
-                if conversion.overwrite and not conversion.swap:
+                if (conversion.swap or type(changed)._dispatches) and not is_lazy(param):
+                    param.grad = None
+                    swap_tensors(param, Parameter(changed, param.requires_grad))
+                    param.grad = None if grad is None else fn(grad)
+                elif conversion.overwrite and not conversion.swap:
                     module._parameters[name] = made = Parameter(changed, param.requires_grad)
                     made.grad = None if grad is None else fn(grad)
-                elif changed._data is not param._data:
+                elif isinstance(changed, Compound) or changed._data is not param._data:
                     param.data = changed
                     if grad is not None:
                         param.grad = fn(grad)

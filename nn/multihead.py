@@ -44,6 +44,50 @@ def scaled_dot_product_attention(
     return ops.matmul(draws.dropout(weights, dropout_p), value)
 
 
+class _Misfit(ShapeError, AssertionError):
+    """Sizes that don't fit together; PyTorch's function asserts that they do."""
+
+
+class _NoRoom(ArgumentValueError, AssertionError):
+    """Arguments that exclude each other; PyTorch's function asserts that only one is there."""
+
+
+def _check_ranks(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_padding_mask: Tensor | None,
+    attn_mask: Tensor | None,
+    num_heads: int,
+) -> None:
+    """Compare the ranks, with a batch or without.  Raises ShapeError."""
+    n = query.ndim
+    if n not in (2, 3):
+        raise _Misfit(
+            "multi_head_attention_forward: query should be unbatched 2D or batched 3D tensor but received "
+            f"{n}-D query tensor"
+        )
+    which = f"For {'batched' if n == 3 else 'unbatched'} ({n}-D) `query`, expected"
+    if key.ndim != n or value.ndim != n:
+        raise _Misfit(
+            f"{which} `key` and `value` to be {n}-D but found {key.ndim}-D and {value.ndim}-D tensors "
+            "respectively"
+        )
+    if key_padding_mask is not None and key_padding_mask.ndim != n - 1:
+        raise _Misfit(
+            f"{which} `key_padding_mask` to be `None` or {n - 1}-D but found {key_padding_mask.ndim}-D "
+            "tensor instead"
+        )
+    if attn_mask is not None and attn_mask.ndim not in (2, 3):
+        raise _Misfit(
+            f"{which} `attn_mask` to be `None`, 2-D or 3-D but found {attn_mask.ndim}-D tensor instead"
+        )
+    if attn_mask is not None and n == 2 and attn_mask.ndim == 3:
+        wanted = (num_heads, query.shape[0], key.shape[0])
+        if tuple(attn_mask.shape) != wanted:
+            raise _Misfit(f"Expected `attn_mask` shape to be {wanted} but got {tuple(attn_mask.shape)}")
+
+
 def _added(mask: Tensor, like: Tensor) -> Tensor:
     """A mask as what is added to scores: -inf where a bool says that must not be looked at."""
     if mask.dtype is bool_:
@@ -121,11 +165,12 @@ def multi_head_attention_forward(
     is_causal only says what attn_mask is, and needs one.  Raises ShapeError, ArgumentValueError.
     """
     alone = query.ndim == 2
+    _check_ranks(query, key, value, key_padding_mask, attn_mask, num_heads)
     if alone:
         query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
-    if query.ndim != 3 or key.ndim != 3 or value.ndim != 3 or key.shape[:2] != value.shape[:2]:
-        raise ShapeError(
+    if key.shape[:2] != value.shape[:2]:
+        raise _Misfit(
             "multi_head_attention_forward: query is [L, N, E], and key and value [S, N, features]",
             f"query: {query._meta}",
             f"key: {key._meta}",
@@ -133,8 +178,9 @@ def multi_head_attention_forward(
         )
     length, batch, width = query.shape
     if width != embed_dim_to_check:
-        raise ShapeError(
-            f"multi_head_attention_forward: the queries have {width} features, not {embed_dim_to_check}"
+        raise _Misfit(
+            f"multi_head_attention_forward: was expecting embedding dimension of {embed_dim_to_check}, but "
+            f"got {width}"
         )
     if is_causal and attn_mask is None:
         raise ArgumentValueError(
@@ -145,6 +191,9 @@ def multi_head_attention_forward(
         query, key, value, in_proj_bias, in_proj_weight, (q_proj_weight, k_proj_weight, v_proj_weight),
         use_separate_proj_weight,
     )  # fmt: skip
+    for which, static in (("key", static_k), ("value", static_v)):
+        if bias_k is not None and bias_v is not None and static is not None:
+            raise _NoRoom(f"multi_head_attention_forward: bias cannot be added to static {which}.")
     added = 0
     keys = key.shape[0] if static_k is None else static_k.shape[1]
     if bias_k is not None and bias_v is not None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from ..ir.dtypes import int64
 from ..ir.errors import ArgumentValueError, ShapeError
-from ..runtime import Parameter, Tensor, no_grad, ops
+from ..runtime import Parameter, Tensor, modes, no_grad, ops
 from . import functional as F
 from . import init
 from .module import Module
@@ -157,10 +158,19 @@ class _InstanceNorm(_ByChannel):
         self._check_input_dim(input)
         alone = input.ndim == self._get_no_batch_dim()
         channels = input.shape[1 - alone]
-        if channels != self.num_features and self.affine:
-            raise ShapeError(
-                f"{type(self).__name__}: the input has {channels} channels, not {self.num_features}",
-                f"input: {input._meta}",
+        if channels != self.num_features:
+            if self.affine:
+                raise ShapeError(
+                    f"{type(self).__name__}: expected input's size at dim={1 - alone} to match num_features "
+                    f"({self.num_features}), but got: {channels}",
+                    f"input: {input._meta}",
+                )
+            if modes.CHANGED:
+                modes.tell("once", "a norm warned of an input that has not its number of channels")
+            warnings.warn(
+                f"input's size at dim={1 - alone} does not match num_features. You can silence this warning "
+                "by not passing in num_features, which is not used because affine=False",
+                stacklevel=2,
             )
         own = self.training or not self.track_running_stats
         out = F.instance_norm(

@@ -7,31 +7,32 @@ from typing import Any, NoReturn
 from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, ArgumentValueError
 from ..runtime import Parameter, Tensor, modes, ops
-from ..runtime.storage import Storage
+from ..runtime.tensor import MARKS, Marked
 
 __all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "is_lazy"]
 
 
-class Buffer(Tensor):
+class Buffer(Tensor, metaclass=Marked):
     """A tensor that a module registers as a buffer when it is assigned to an attribute.
 
-    persistent: whether the state dict has it.
+    It has the class of `data`, and is marked.  persistent: whether the state dict has it.
     """
 
-    __slots__ = ("persistent",)
-    persistent: bool
+    __slots__ = ()
 
-    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True):
+    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Any:
         data = ops.empty(0) if data is None else data
         if not isinstance(data, Tensor):
             raise ArgumentError(f"Buffer(data): data must be a tensor, not {type(data).__name__}")
-        if data._storage is None:  # one memory, one count
-            data._storage = Storage()
-        made = object.__new__(cls)
-        made._data, made._meta, made._storage, made._view = data._data, data._meta, data._storage, None
-        made._node = None
-        made.persistent = persistent
-        return made.requires_grad_(data.requires_grad)
+        return _as_buffer(data.detach().requires_grad_(data.requires_grad), persistent)
+
+
+MARKS[Buffer] = "_is_buffer"
+
+
+def _as_buffer(made: Any, persistent: bool) -> Any:
+    made.persistent, made._is_buffer = persistent, True
+    return made
 
 
 _META: Any = Tensor.__dict__["_meta"]
@@ -141,19 +142,18 @@ class UninitializedParameter(_Unmade, Parameter):
         return made
 
 
-class UninitializedBuffer(_Unmade, Buffer):
+class UninitializedBuffer(_Unmade, Tensor):
     """A buffer whose shape the first call of its module decides; until then nothing computes with it."""
 
     __slots__ = ()
-    cls_to_become = Buffer
+    cls_to_become = Tensor
 
     def __new__(
         cls, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True
     ):
-        made = Buffer(ops.empty(0, device=device, dtype=dtype), persistent=persistent)
-        made.requires_grad_(requires_grad)
+        made = ops.empty(0, device=device, dtype=dtype).requires_grad_(requires_grad)
         made.__class__ = cls
-        return made
+        return _as_buffer(made, persistent)
 
 
 def is_lazy(param: Any) -> bool:

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from ..ir.dtypes import int64
-from ..ir.errors import ArgumentValueError, ShapeError
+from ..ir.errors import ArgumentError, ArgumentValueError, ShapeError
 from ..ir.shapes import pair
 from ..runtime import Tensor, ops
 
@@ -114,16 +114,20 @@ def _fractional_max_pool(n: int) -> Callable:
                 f"{name} takes an input of {n + 1} or {n + 2} dimensions, not {input.ndim}",
                 f"input: {input._meta}",
             )
+        for what, given in (("kernel_size", kernel_size), ("output_size", output_size)):
+            if isinstance(given, (tuple, list)) and len(given) != n:  # here, one is none for all
+                raise ArgumentError(f"{name}: {what} must either be a single int or {n} ints, not {given!r}")
         window, sizes = pair(name, "kernel_size", kernel_size, n), input.shape[-n:]
         if output_size is not None:
             counts = pair(name, "output_size", output_size, n)
         else:
             ratios = tuple(output_ratio) if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * n
             counts = tuple(int(size * ratio) for size, ratio in zip(sizes, ratios))
-        for size, count, k in zip(sizes, counts, window):
+        for axis, size, count, k in zip(("time", "height", "width")[-n:], sizes, counts, window):
             if count < 0 or k < 1 or count + k - 1 > size:
                 raise ArgumentValueError(
-                    f"{name}: {count} windows of {k} don't fit into {size} elements", f"input: {input._meta}"
+                    f"{name}: {count} windows of {k} are too large relative to input {axis}, {size} elements",
+                    f"input: {input._meta}",
                 )
         x = input.unsqueeze(0) if input.ndim == n + 1 else input
         if 0 in x.shape[1:]:

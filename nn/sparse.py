@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ir.errors import ArgumentValueError, ShapeError
+from ..ir.errors import ShapeError
 from ..runtime import Parameter, Tensor, no_grad, ops
 from . import functional as F
 from . import init
+from .bags import padding_row
 from .module import Module
-
-
-def _padding(name: str, padding_idx: int | None, rows: int) -> int | None:
-    """The row number from the front.  Raises ArgumentValueError outside the table."""
-    if padding_idx is None:
-        return None
-    if not -rows <= padding_idx < rows:
-        raise ArgumentValueError(f"{name}: padding_idx {padding_idx} is outside the table of {rows} rows")
-    return padding_idx % rows
 
 
 def _pretrained(cls: type, embeddings: Tensor, settings: dict[str, Any]) -> Any:
@@ -49,7 +41,8 @@ class _Table(Module):
         super().__init__()
         name = type(self).__name__
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self.padding_idx = _padding(name, padding_idx, num_embeddings)
+        absent = padding_idx is None
+        self.padding_idx = None if absent else padding_row(name, padding_idx, num_embeddings)
         self.max_norm, self.norm_type = max_norm, norm_type
         self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
         if weight is None:

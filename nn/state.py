@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..ir.errors import ArgumentError, StateError
 from ..runtime import Parameter, Tensor, no_grad
+from ..runtime.tensor import swap_tensors
 from .parameter import is_lazy
 
 if TYPE_CHECKING:
@@ -16,6 +17,15 @@ if TYPE_CHECKING:
 
 EXTRA = "_extra_state"
 ASSIGNS = "assign_to_params_buffers"  # in the metadata that hooks see
+
+
+class Conversion:
+    """How a state and conversions put tensors into a module: PyTorch's switches of `torch.__future__`."""
+
+    overwrite = swap = False
+
+
+conversion = Conversion()
 
 
 class IncompatibleKeys(NamedTuple):
@@ -73,13 +83,35 @@ class Slot(NamedTuple):
         here = self.members[self.name]
         if is_lazy(here):  # and so is the value, and there is nothing to copy
             return
-        if not assign:
-            here.copy_(value)
-        elif isinstance(here, Parameter):
-            kept = isinstance(value, Parameter)
-            self.members[self.name] = value if kept else Parameter(value, here.requires_grad)
+        if conversion.swap:
+            new = here.module_load(value, assign=assign)
+            if new is here or new is value:
+                raise ArgumentError(
+                    "module_load returned one of self or other: it must return another tensor",
+                    "return the result's .detach()",
+                )
+            swap_tensors(here, in_place_of(here, new))
+        elif assign:
+            self.members[self.name] = in_place_of(here, value)
         else:
-            self.members[self.name] = value
+            here.copy_(value)
+
+
+def put(here: Tensor, value: Tensor) -> None:
+    """Give a parameter or buffer another's values, memory and class; it stays the object that it was."""
+    if conversion.swap or type(here)._dispatches or type(value)._dispatches:
+        swap_tensors(here, in_place_of(here, value.detach()))
+    else:
+        here.data = value.detach()
+
+
+def in_place_of(here: Tensor, value: Tensor) -> Tensor:
+    """The tensor, as a parameter that wants a gradient where `here` does; for a buffer, as it is."""
+    if not isinstance(here, Parameter):
+        return value
+    if isinstance(value, Parameter):
+        return value.requires_grad_(here.requires_grad)
+    return Parameter(value, here.requires_grad)
 
 
 def slots(module: Module, prefix: str) -> Iterator[Slot]:
@@ -116,13 +148,22 @@ class Loading(OrderedDict):
                 del self[key]
             self.update(own)
 
-    def copy_all(self, assign: bool) -> None:
-        """Put everything in its place."""
+    def copy_all(self, assign: bool) -> list[str]:
+        """Put everything in its place; return what went wrong with each tensor that could not be."""
+        wrong = []
         with no_grad():
             for place, value in self.found:
-                place.fill(value, assign)
+                here = place.members[place.name]
+                try:
+                    place.fill(value, assign)
+                except Exception as error:
+                    wrong.append(
+                        f'While copying the parameter named "{place.key}", of {here._meta} in the module and '
+                        f"{value._meta} in the state, an exception occurred: {error}"
+                    )
         for part, value in self.extras:
             part.set_extra_state(value)
+        return wrong
 
 
 def load_own(
@@ -149,6 +190,8 @@ def load_own(
             missing += [] if place.optional else [place.key]
             continue
         here, value = place.members[place.name], state[place.key]
+        if not is_lazy(here) and not here.ndim and isinstance(value, Tensor) and value.shape == (1,):
+            value = value[0]  # as very old states have numbers
         if not isinstance(value, Tensor):
             wrong.append(
                 f"{place.key}: expected torch.Tensor or Tensor-like object from checkpoint but received "
@@ -183,7 +226,7 @@ def load_own(
         else:
             missing.append(key)
     if state is not state_dict and not wrong:
-        state.copy_all(False)
+        wrong += state.copy_all(False)
 
 
 def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bool) -> IncompatibleKeys:
@@ -221,7 +264,8 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bo
         call_hooks()
     if wrong or (strict and (missing or unexpected)):
         raise misfit(module, missing if strict else [], unexpected if strict else [], wrong)
-    state.copy_all(assign)
+    if wrong := state.copy_all(assign):
+        raise misfit(module, [], [], wrong, "not every tensor could be put in its place; the others were")
     if not early:
         call_hooks()
         if strict and (missing or unexpected):
@@ -250,4 +294,4 @@ def misfit(
     if not wrong:
         lines.append("load_state_dict(state, strict=False) loads what both have")
     name = type(module).__name__
-    return StateError(f"{name}.load_state_dict: {what}", *lines)
+    return StateError(f"Error(s) in loading state_dict for {name}: {what}", *lines)

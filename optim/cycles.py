@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ..ir.errors import ArgumentError, ArgumentValueError
@@ -70,11 +71,28 @@ class CyclicLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
         self.base_lrs = lows
 
+    @property
+    def _scale_fn_ref(self) -> Callable[[float], float]:
+        """What the mode says how high a cycle is; no part of the state, as the mode is."""
+        if self.mode == "exp_range":
+            return partial(self._exp_range_scale_fn, self.gamma)
+        return self._triangular2_scale_fn if self.mode == "triangular2" else self._triangular_scale_fn
+
+    @staticmethod
+    def _triangular_scale_fn(x: float) -> float:
+        return 1.0
+
+    @staticmethod
+    def _triangular2_scale_fn(x: float) -> float:
+        return 0.5 ** (x - 1)
+
+    @staticmethod
+    def _exp_range_scale_fn(gamma: float, x: float) -> float:
+        return gamma**x
+
     def scale_fn(self, x: float) -> float:
         """How high a cycle is, as a share of the first."""
-        if self._scale_fn_custom is not None:
-            return self._scale_fn_custom(x)
-        return {"triangular": 1.0, "triangular2": 0.5 ** (x - 1)}.get(self.mode) or self.gamma**x
+        return (self._scale_fn_custom or self._scale_fn_ref)(x)
 
     def _height(self) -> float:
         """How far up the cycle is at `last_epoch`, from 0 to 1."""
@@ -138,7 +156,7 @@ class OneCycleLR(LRScheduler):
             raise ArgumentValueError(f"anneal_strategy must be 'cos' or 'linear', not {anneal_strategy!r}")
         self.momentum_name = momentum_name("OneCycleLR", optimizer, cycle_momentum)
         self.use_beta1 = self.momentum_name == "betas"
-        self.total_steps, self.anneal_strategy = total_steps, anneal_strategy
+        self.total_steps, self._anneal_func_type = total_steps, anneal_strategy
         self.cycle_momentum = cycle_momentum
         top, last = pct_start * total_steps - 1, total_steps - 1
         self.ends = [top, 2 * top, last] if three_phase else [top, last]
@@ -179,9 +197,27 @@ class OneCycleLR(LRScheduler):
         start, end = ([0, *self.ends])[phase : phase + 2]
         share = (self.last_epoch - start) / (end - start)
         low, high = levels[phase : phase + 2]
-        if self.anneal_strategy == "linear":
-            return low + (high - low) * share
-        return high + (low - high) * (1 + math.cos(math.pi * share)) / 2
+        return self._anneal_func(low, high, share)
+
+    def _anneal_func(self, start: float, end: float, pct: float) -> float:
+        return (self._annealing_linear if self._anneal_func_type == "linear" else self._annealing_cos)(
+            start, end, pct
+        )
+
+    @staticmethod
+    def _annealing_cos(start: float, end: float, pct: float) -> float:
+        return end + (start - end) * (1 + math.cos(math.pi * pct)) / 2
+
+    @staticmethod
+    def _annealing_linear(start: float, end: float, pct: float) -> float:
+        return start + (end - start) * pct
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned; older ones have a function for the strategy's name."""
+        super().load_state_dict({k: v for k, v in state_dict.items() if k != "anneal_func"})
+        if "_anneal_func_type" not in state_dict and "anneal_func" in state_dict:
+            linear = state_dict["anneal_func"].__name__ == "_annealing_linear"
+            self._anneal_func_type = "linear" if linear else "cos"
 
 
 class SWALR(LRScheduler):

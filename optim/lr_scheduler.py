@@ -90,6 +90,15 @@ class MultiStepLR(Curve):
         reached = bisect_right(sorted(self.milestones.elements()), self.last_epoch)
         return scaled(self, self.gamma**reached)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the optimizer; the milestones as a plain dict, which can be saved."""
+        return {**super().state_dict(), "milestones": dict(self.milestones)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        super().load_state_dict(state_dict)
+        self.milestones = Counter(self.milestones)
+
 
 class ConstantLR(Curve):
     """lr = base * factor for the first `total_iters` epochs, then base."""

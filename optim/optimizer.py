@@ -46,6 +46,8 @@ class Optimizer:
         str, float | str
     ] = {}  # 0-d states beside the count: what they begin with, or whose number
 
+    _own_step: Any = None  # the step that stood on the instance, not its class, when its schedule was made
+
     def __init__(self, params: Iterable, defaults: dict[str, Any]):
         check_settings(defaults)
         if isinstance(params, Tensor):

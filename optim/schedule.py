@@ -38,6 +38,7 @@ class LRScheduler:
         if not isinstance(optimizer, Optimizer):
             raise ArgumentError(f"a schedule needs an optimizer, not {type(optimizer).__name__}")
         self.optimizer = optimizer
+        optimizer._own_step = vars(optimizer).get("step")
         for i, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
                 group.setdefault("initial_lr", float(group["lr"]))
@@ -110,7 +111,18 @@ _DERIVED = {"_step_count", *_OF_STEPS}
 
 def warn_of_order(optimizer: Optimizer) -> None:
     """Warn where a schedule moves on before the optimizer's first step, which misses the first rates."""
-    if not optimizer._opt_called and type(optimizer).step is Optimizer.step:
+    own = vars(optimizer).get("step")
+    if own is not optimizer._own_step:
+        optimizer._own_step = own  # once
+        if modes.CHANGED:
+            modes.tell("once", "a schedule warned that the optimizer's step was overridden")
+        warnings.warn(
+            "Seems like `optimizer.step()` has been overridden after learning rate scheduler initialization: "
+            f"call it before `lr_scheduler.step()`, {ORDER}",
+            UserWarning,
+            stacklevel=4,
+        )
+    elif not optimizer._opt_called and type(optimizer).step is Optimizer.step:
         optimizer._opt_called = True  # once
         if modes.CHANGED:
             modes.tell("once", "a schedule warned that it is ahead of its optimizer")
@@ -167,12 +179,18 @@ class Curve(LRScheduler):
 
 
 def for_each_group(optimizer: Optimizer, name: str, given: Any) -> list:
-    """A setting of each group: a list of them, or one for all. Raises ArgumentValueError."""
+    """A setting of each group: a list of them, or one for all. Raises ArgumentValueError.
+
+    A tensor is read now: whoever writes it later does not mean the schedule.
+    """
     count = len(optimizer.param_groups)
     found = list(given) if isinstance(given, (list, tuple)) else [given] * count
     if len(found) != count:
-        raise ArgumentValueError(f"{name}: there are {count} parameter groups and {len(found)} values")
-    return found
+        raise ArgumentValueError(
+            f"{name} must have the same length as optimizer.param_groups: there are {count} parameter groups "
+            f"and {len(found)} values"
+        )
+    return [x.item() if isinstance(x, Tensor) else x for x in found]
 
 
 def attributes(function: Any) -> dict[str, Any] | None:

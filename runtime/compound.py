@@ -82,6 +82,16 @@ class Compound(Arrayless):
         """Become what another of the class is."""
         raise NotImplementedError
 
+    def _become(self, other: Any) -> None:
+        """The same; but a leaf that asks for its gradient goes on to, with the one it has, if it fits."""
+        asks = self.requires_grad and self.is_leaf
+        grad = self.grad if asks else None
+        self._take(other)
+        if asks:
+            self._stored = self._stored.detach().requires_grad_()
+            if grad is not None and grad._meta is self._meta:
+                self.grad = grad
+
     @property
     def _data(self) -> Any:  # type: ignore[override]
         raise NoArray(
@@ -132,7 +142,7 @@ class Compound(Arrayless):
     def data(self, value: Any) -> None:
         if type(value) is not type(self):
             raise ArgumentError(f"data must be a {self.what} tensor, not {type(value).__name__}")
-        self._take(value)
+        self._become(value)
 
     @property
     def _version(self) -> int:
@@ -216,7 +226,7 @@ def written(op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
         raise ShapeError(f"{op.name}_: the result does not fit into the tensor", f"tensor: {x._meta}")
     if found._meta is not x._meta:
         found = found.to(x._meta.dtype)
-    x._take(found)
+    x._become(found)
     return x
 
 

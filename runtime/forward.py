@@ -569,6 +569,13 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     return UnpackedDualTensor(REGISTRY["view"](primal, tuple(primal.shape)), tangent)
 
 
+def without_tangents(x: Tensor) -> Tensor:
+    """The value of a tensor, to be written as if it did not vary."""
+    while isinstance(x, Dual):
+        x = x._primal
+    return x
+
+
 def __getattr__(name: str) -> Any:
     if name == "_current_level":  # as PyTorch counts: -1 where none is open
         return 0 if any(isinstance(x, Forward) and x.by_hand for x in modes.local.levels) else -1

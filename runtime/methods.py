@@ -702,7 +702,7 @@ def _deepcopy(self: Tensor, memo: dict) -> Tensor:
     if id(self) in memo:
         return memo[id(self)]
     data = wrap(self._data.copy(), self._meta)
-    if isinstance(self, Parameter):  # as PyTorch's: without its gradient, and without what hangs on it
+    if issubclass(type(self), Parameter):  # as PyTorch's: without its gradient, and without what hangs on it
         memo[id(self)] = made = type(self)(data, self.requires_grad)
         return made
     memo[id(self)] = made = retyped(data, type(self))
@@ -718,8 +718,8 @@ def _deepcopy(self: Tensor, memo: dict) -> Tensor:
 def _reduce(self: Tensor, protocol: int) -> tuple:
     if modes.CHANGED:
         modes.tell("refuse", "a tensor was pickled")
-    if isinstance(self, Parameter):
-        return self.__reduce__()
+    if issubclass(type(self), Parameter):
+        return self.__reduce__()  # type: ignore[return-value]
     data = self._data
     if type(data) is NoValues:
         return (_restored_nowhere, (self._meta, self.requires_grad))
@@ -749,6 +749,15 @@ def _copy_object(self: Tensor) -> Tensor:
         made.requires_grad_()
     vars(made).update(fields(self))
     return made
+
+
+def _module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
+    """What `load_state_dict` swaps with this parameter or buffer for `other`, which the state has.
+
+    Neither of the two: here, with the state's values, or `other` itself.  Asked under
+    `__future__.set_swap_module_params_on_conversion(True)`; classes may answer otherwise.
+    """
+    return other.detach() if assign else self.copy_(other).detach()
 
 
 def _cpu(self: Tensor) -> Tensor:
@@ -804,6 +813,7 @@ def install() -> None:
         "imag": property(lambda self: ops.imag(self), lambda self, value: _write_part(ops.imag(self), value)),
         "type_as": lambda self, other: _to(self, other._meta.dtype),
         "is_nonzero": lambda self: _truth(self),
+        "module_load": _module_load,
         "is_same_size": lambda self, other: self._meta.shape == other._meta.shape,
     }  # fmt: skip
     for name, method in named.items():

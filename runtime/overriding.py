@@ -100,7 +100,7 @@ def _dispatching(values: Iterable[Any], deep: int = 2) -> bool:
     )
 
 
-BELOW: list[Callable] = []  # below.py's `called`, which stands above this module
+BELOW: list[Callable] = []  # below.py's `called` and `outer`, which stand above this module
 
 
 def asked(found: list[Any], function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -109,8 +109,8 @@ def asked(found: list[Any], function: Callable, args: tuple, kwargs: dict[str, A
     kinds = tuple(map(type, found))
     for x in found:
         result = type(x).__torch_function__(function, kinds, args, kwargs)
-        if result is not NotImplemented:
-            return result
+        if result is not NotImplemented:  # maybe of a method that no edge stands around
+            return BELOW[1](result) if "dispatches" in OPEN else result
     name = getattr(function, "__name__", repr(function))
     raise ArgumentError(
         f"no implementation found for 'lamina.{name}' on types that implement __torch_function__: "

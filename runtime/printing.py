@@ -244,8 +244,12 @@ def spelled_parts(
 def _repr(self: Tensor, *, tensor_contents: str | None = None) -> str:
     """As Python prints a tensor; tensor_contents: what a class of the user's shows for elements."""
     if tensor_contents is not None or type(self)._dispatches:
-        return f"{type(self).__name__}({tensor_contents or self._meta})"
-    return f"Parameter containing:\n{spelled(self)}" if isinstance(self, Parameter) else spelled(self)
+        text = f"{type(self).__name__}({tensor_contents or self._meta})"
+    elif issubclass(type(self), Parameter):
+        return f"Parameter containing:\n{spelled(self)}"
+    else:
+        text = spelled(self)
+    return f"Parameter({text})" if isinstance(self, Parameter) else text
 
 
 def _format(self: Tensor, spec: str) -> str:

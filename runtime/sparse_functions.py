@@ -29,7 +29,7 @@ from .sparse_tensor import (
     to_compressed,
     to_layout,
 )
-from .tensor import Tensor
+from .tensor import Parameter, Tensor
 
 
 # ---- methods -----------------------------------------------------------------------------------------------
@@ -375,4 +375,10 @@ class check_sparse_tensor_invariants(_Mode):
 refusing_names(globals(), "lamina.runtime.sparse_functions", tuple(f.__name__ for f in METHODS))
 for _method in METHODS:
     setattr(Tensor, _method.__name__, refusing(_method, _method.__name__))
-setattr(Sparse, "__repr__", spelled)  # noqa: B010
+
+
+def _repr(self: Sparse) -> str:
+    return f"Parameter containing:\n{spelled(self)}" if isinstance(self, Parameter) else spelled(self)
+
+
+setattr(Sparse, "__repr__", _repr)  # noqa: B010

@@ -144,8 +144,9 @@ def _sum_of(a: Tensor, b: Tensor, sign: int) -> Any:
         kind = result_dtype(x._stored._meta, second._meta)
         x, second = x._with(x._stored.to(kind)), second.to(kind)
     places = np.concatenate((coordinates(x), coordinates(y)), axis=1)
-    found = coalesced(coo_of(places, ops.cat((x._stored, second)), a.shape, False))
-    return as_layout(found, a)
+    found = coo_of(places, ops.cat((x._stored, second)), a.shape, False)
+    # As PyTorch's: what has places twice is not put in order by adding to it, as gradients add up.
+    return as_layout(coalesced(found) if x._coalesced and y._coalesced else found, a)
 
 
 RULES["add"] = lambda a, b: _sum_of(a, b, 1)

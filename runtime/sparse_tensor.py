@@ -14,6 +14,7 @@ of such ops, and the gradient of a sparse tensor has its places.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from math import prod
 from typing import Any
 
@@ -27,7 +28,7 @@ from .compound import Compound, NoArray, made_of
 from .creation import as_tensor
 from .layouts import Layout, sparse_coo, sparse_csc, sparse_csr, strided
 from .methods import require_cpu
-from .tensor import Tensor, wrap
+from .tensor import Tensor, fields, wrap
 
 COMPRESSED = (sparse_csr, sparse_csc)
 
@@ -89,7 +90,8 @@ class Sparse(Compound):
         return (str(self._layout), *held, grads)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return restored, self.parts()
+        made = restored, self.parts()
+        return (*made, fields(self)) if fields(self) else made
 
     def __deepcopy__(self, memo: dict) -> Sparse:
         if not self.is_leaf:
@@ -100,6 +102,7 @@ class Sparse(Compound):
             str(self._layout), tuple(p.clone() for p in self._places), self._stored.detach().clone(),
             tuple(self.shape), self._coalesced, self.requires_grad,
         )  # fmt: skip
+        fields(made).update(deepcopy(fields(self), memo))
         memo[id(self)] = made
         return made
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from sys import _getframe
+from types import FunctionType
 from typing import Any
 
 from ..ir.dtypes import default_dtype
@@ -25,7 +27,8 @@ from .overriding import (
     answered_below,
     overrides,
 )
-from .tensor import Parameter, Tensor, retyped
+from .places import is_internal
+from .tensor import Parameter, Tensor, fields, retyped
 from .trees import like
 
 # Methods written in Python that no edge stands around, and that give or take what a class may care about.
@@ -150,12 +153,50 @@ def _init_subclass(cls: type, **kwargs: Any) -> None:
         for name, shown in _AS_IF_ON_THE_CPU.items():
             if name not in vars(cls):
                 setattr(cls, name, shown)
+    for name in OWN & _names_used(cls) - vars(cls).keys():
+        setattr(cls, name, _apart(name, getattr(Tensor, name)))
     for name in FORWARDED:
         if name not in vars(cls):
             setattr(cls, name, _forwarding(name, getattr(Tensor, name)))
     for name in PROPERTIES:
         if name not in vars(cls):
             setattr(cls, name, _forwarding_property(vars(Tensor)[name]))
+
+
+# What the library keeps in a tensor, and what classes of the user's may call an attribute, too.
+OWN = {"_data", "_meta", "_edge", "_storage", "_view", "_node", "_resting"}
+
+
+def _names_used(cls: type) -> set[str]:
+    """The names of attributes, among others, in the methods that a class defines."""
+    held = [getattr(x, "__func__", x) for x in vars(cls).values()]
+    held += [f for x in held if isinstance(x, property) for f in (x.fget, x.fset)]
+    return {name for f in held if isinstance(f, FunctionType) for name in f.__code__.co_names}
+
+
+def _apart(name: str, slot: Any) -> property:
+    """An attribute of which the library and the user's code have one each."""
+
+    def read(self: Any) -> Any:
+        if is_internal(_getframe(1).f_code.co_filename):
+            return slot.__get__(self)
+        if name not in fields(self):
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        return fields(self)[name]
+
+    def write(self: Any, value: Any) -> None:
+        if is_internal(_getframe(1).f_code.co_filename):
+            slot.__set__(self, value)
+        else:
+            fields(self)[name] = value
+
+    def delete(self: Any) -> None:
+        if is_internal(_getframe(1).f_code.co_filename):
+            slot.__delete__(self)
+        else:
+            fields(self).pop(name, None)
+
+    return property(read, write, delete)
 
 
 def _grad_outside(self: Any) -> Any:
@@ -192,7 +233,7 @@ def install() -> None:
         setattr(Tensor, name, method)
     setattr(Parameter, "__torch_function__", classmethod(disabled_torch_function))  # noqa: B010
     TENSOR.append(Tensor)
-    BELOW.append(below.called)
+    BELOW.extend((below.called, below.outer))
     for name in ("__getitem__", "__setitem__", *FORWARDED):
         method = getattr(Tensor, name)
         method.__name__ = method.__qualname__ = name

@@ -434,8 +434,22 @@ class Tensor:
         return self._data.shape[0]
 
 
-class Parameter(Tensor):
-    """A tensor that a module owns and an optimizer updates."""
+class Marked(type):
+    """Makes isinstance(x, Parameter) true of tensors that were marked as one, whatever their class."""
+
+    def __instancecheck__(cls, x: object) -> bool:
+        if type.__instancecheck__(cls, x):
+            return True
+        mark = MARKS.get(cls)
+        return mark is not None and isinstance(x, Tensor) and getattr(x, mark, False)
+
+
+class Parameter(Tensor, metaclass=Marked):
+    """A tensor that a module owns and an optimizer updates.
+
+    Of an instance of a class of the user's, a sparse or a nested tensor it is one of that class, by its
+    `detach`, and marked.
+    """
 
     __slots__ = ()
 
@@ -445,6 +459,10 @@ class Parameter(Tensor):
             data = tensor_of(np.zeros((0,), dtypes.default_dtype().numpy))
         elif not isinstance(data, Tensor):
             raise ArgumentError(f"Parameter(data): data must be a tensor, not {type(data).__name__}")
+        elif issubclass(type(data), Parameter):
+            pass
+        elif not type(data).__module__.startswith("lamina.") or data.layout is not strided or data.is_nested:
+            return _marked(data, requires_grad)
         if data._storage is None:  # one memory, one count
             data._storage = Storage()
         made._data, made._meta, made._storage, made._view = data._data, data._meta, data._storage, None
@@ -458,6 +476,22 @@ class Parameter(Tensor):
     def __reduce__(self):
         restored = _restore_parameter, (wrap(self._data, self._meta), self.requires_grad, type(self))
         return (*restored, fields(self)) if fields(self) else restored
+
+
+MARKS: dict[type, str] = {Parameter: "_is_param"}  # PyTorch's names
+
+
+def _marked(data: Tensor, requires_grad: bool) -> Any:
+    """A parameter of the class of `data`.  Raises ArgumentError."""
+    found = data.detach()
+    if type(found) is not type(data):
+        raise ArgumentError(
+            f"Parameter(data): creating a Parameter from an instance of type {type(data).__name__} requires "
+            f"that detach() returns an instance of the same type, not a {type(found).__name__}",
+            "correct what its class answers to detach",
+        )
+    fields(found)[MARKS[Parameter]] = True
+    return found.requires_grad_(requires_grad)
 
 
 def _restore_parameter(data: Tensor, requires_grad: bool, cls: type = Parameter) -> Parameter:
@@ -490,6 +524,75 @@ _fields_of = vars(Tensor)["__dict__"].__get__
 def fields(x: Tensor) -> dict[str, Any]:
     """What a user hung on a tensor, by name."""
     return _fields_of(x)
+
+
+def swap_tensors(t1: Tensor, t2: Tensor) -> None:
+    """Exchange what two tensors are, their classes, memory, history and attributes.
+
+    Whoever holds one of them sees what the other was.  A backward through a history that leads to one of
+    them as it was is refused: the gradient would be added to the other.  Raises ArgumentError.
+    """
+    for x in (t1, t2):
+        if not isinstance(x, Tensor):
+            raise ArgumentError(f"swap_tensors: takes two tensors, not a {type(x).__name__}")
+    if modes.CHANGED:
+        modes.tell("refuse", "tensors were swapped")
+    kinds = type(t1), type(t2)
+    try:
+        t1.__class__, t2.__class__ = kinds[1], kinds[0]
+    except TypeError:
+        t1.__class__ = kinds[0]
+        names = " and ".join(kind.__name__ for kind in kinds)
+        raise ArgumentError(
+            f"swap_tensors: Cannot swap t1 and t2 if they have different slots: {names}"
+        ) from None
+    slots = _slots_of(kinds[0])  # and the other's are the same ones
+    parts = [{name: slot.__get__(x) for name, slot in slots.items() if _is_set(slot, x)} for x in (t1, t2)]
+    attributes = [dict(fields(x)) for x in (t1, t2)]
+    for x, old, held, hung in zip((t1, t2), parts, parts[::-1], attributes[::-1], strict=True):
+        for name in old.keys() - held.keys():
+            slots[name].__delete__(x)
+        for name, value in held.items():
+            slots[name].__set__(x, _leaf_of_another(value, x) if type(value) is Leaf else value)
+        fields(x).clear()
+        fields(x).update(hung)
+    advance_objects()
+
+
+def _slots_of(kind: type) -> dict[str, Any]:
+    """What instances hold beside their attributes, by name, past all properties that stand before it."""
+    found = {}
+    for base in kind.__mro__:
+        names = vars(base).get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            if name not in ("__weakref__", "__dict__"):
+                found[name] = vars(base)[name]
+    return found
+
+
+def _is_set(slot: Any, x: Tensor) -> bool:
+    try:
+        slot.__get__(x)
+    except AttributeError:
+        return False
+    return True
+
+
+def _leaf_of_another(old: Leaf, owner: Tensor) -> Leaf:
+    """A leaf with the gradient and the hooks of one whose tensor was swapped; that one refuses gradients."""
+    made = new(Leaf)
+    made.kind, made.grad, made.hooks, made.after = old.kind, old.grad, old.hooks, old.after
+    made.owner = Owner(owner)
+    old.grad, old.after, old.hooks = None, None, {"before": [_refuse_swapped]}
+    return made
+
+
+def _refuse_swapped(*_: Any) -> None:
+    raise GradError(
+        "Trying to execute AccumulateGrad node that was poisoned by swap_tensors: the tensor of this history "
+        "was swapped with another",
+        "change the device or dtype of a module before its forward, or after its backward",
+    )
 
 
 class Retained:

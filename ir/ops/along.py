@@ -347,7 +347,7 @@ def bind_embedding(
         if value:
             raise ArgumentValueError(f"embedding({name}={value}) is not supported")
     if weight.ndim != 2:
-        raise ShapeError(f"embedding: weight must have two dimensions, not {weight.ndim}")
+        raise ShapeError(f"embedding: 'weight' must be 2-D, and has {weight.ndim} dimensions")
     if padding_idx is not None:
         n = weight.shape[0]
         if not -n <= padding_idx < n:

@@ -131,7 +131,7 @@ batch_norm_train = define(
 def bind_batch_norm_eval(input, running_mean, running_var, weight=None, bias=None, eps=1e-05):
     """Normalise each channel by given statistics: (x - mean) / sqrt(variance + eps) * weight + bias.
 
-    Shapes: input [N, C, ...], the others [C] -> as input.  The statistics have no gradient.  Raises
+    Shapes: input [N, C, ...], the others [C] -> as input.  Raises
     ShapeError, DTypeError for integers.  Source: Ioffe and Szegedy, Batch Normalization, algorithm 2.
     """
     return (input, running_mean, running_var, weight, bias), {"eps": float(eps)}
@@ -171,6 +171,22 @@ def _eval_to_input(g: Any, running_var: Any, weight: Any, input_type: Type, eps:
     return g * reshape(scale if weight is None else scale * weight, _channels(input_type.shape)[0])
 
 
+def _eval_to_mean(g: Any, running_var: Any, weight: Any, input_type: Type, eps: float) -> Any:
+    scale = rsqrt(running_var + eps)
+    total = sum(type_as(g, running_var), _channels(input_type.shape)[1])
+    return -(total * (scale if weight is None else scale * weight))
+
+
+def _eval_to_variance(
+    g: Any, input: Any, running_mean: Any, running_var: Any, weight: Any, input_type: Type, eps: float
+) -> Any:
+    scale = rsqrt(running_var + eps)
+    row, dim = _channels(input_type.shape)
+    to_scale = sum(g * (input - reshape(running_mean, row)), dim)
+    found = to_scale * scale * scale * scale * -0.5
+    return found if weight is None else found * weight
+
+
 def _eval_to_weight(
     g: Any, input: Any, running_mean: Any, running_var: Any, input_type: Type, eps: float
 ) -> Any:
@@ -186,8 +202,8 @@ batch_norm_eval = define(
     optional=("weight", "bias"),
     grad=(
         _eval_to_input,
-        None,
-        None,
+        _eval_to_mean,
+        _eval_to_variance,
         _eval_to_weight,
         lambda g, running_var, input_type: sum(type_as(g, running_var), _channels(input_type.shape)[1]),
     ),

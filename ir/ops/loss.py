@@ -167,6 +167,7 @@ def cross_entropy(
     section 7.
     """
     reduction = reduction_of("cross_entropy", size_average, reduce, reduction)
+    target = _one_class(input, target)
     if input.ndim != target.ndim:
         return softmax_cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
     _same_shape("cross_entropy", input, target)
@@ -185,6 +186,12 @@ def cross_entropy(
     return _reduced("cross_entropy", losses, reduction)
 
 
+def _one_class(input: Any, target: Any) -> Any:
+    """The class beside scores without a batch as a number, where it is a tensor of one element."""
+    alone = input.ndim == 1 and tuple(target.shape) == (1,) and dtype_of(target).category == "int"
+    return reshape(target, ()) if alone else target
+
+
 def _by_class(weight: Any, input: Any) -> Any:
     """One number a class, laid beside `input`."""
     return reshape(weight, (-1,) + (1,) * (input.ndim - 1 - class_dim(input)))
@@ -200,6 +207,7 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     """
     reduction = reduction_of("nll_loss", size_average, reduce, reduction)
     dim, gather = class_dim(input), REGISTRY["gather"]
+    target = _one_class(input, target)
     check_classes("nll_loss", input, target, weight)
     target = REGISTRY["cast"](target, dtype=int64)  # so that ignore_index fits beside it
     kept = ne(target, ignore_index)

@@ -239,7 +239,7 @@ class Attributes(Lookups):
         if self.is_fresh(o) or self.refused:
             setattr(o, name, self.plain(value))
             return
-        registers = issubclass(type(value), (Parameter, Module, Buffer))
+        registers = isinstance(value, (Parameter, Module, Buffer))
         members = self._members(o, name)
         held = self.class_attribute(type(o), name)
         if (

@@ -20,7 +20,8 @@ from .kinds import ATOMS, MISSING, Function, heap_class, lookup, of_lamina
 from .numbers import raw
 
 _PATTERNS = 1 << 5 | 1 << 6  # bits of a class's __flags__: whether it matches a sequence, a mapping
-_OWN_METAS = ("builtins", "abc", "_py_abc", "typing", "enum")  # homes of metaclasses that Python knows
+# Homes of metaclasses that Python knows, and of one whose answer stays as it was when a tensor was made.
+_OWN_METAS = ("builtins", "abc", "_py_abc", "typing", "enum", "lamina.runtime.tensor")
 _protocol_names: Any = typing._get_protocol_attrs  # type: ignore[attr-defined]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...ir.errors import ArgumentError, ArgumentValueError, StateError
 from ...runtime import Parameter, Tensor, no_grad
+from .. import state
 from ..containers import ModuleDict, ModuleList
 from ..module import Module
 
@@ -70,11 +71,11 @@ class ParametrizationList(ModuleList):
         if self.is_tensor:
             if original.dtype is not new.dtype:
                 raise ArgumentValueError(
-                    "where right_inverse returns one tensor, it must have the same dtype as the original",
+                    "where right_inverse outputs one tensor, it may not change the dtype",
                     f"original: {original.dtype}, right_inverse: {new.dtype}",
                 )
             with no_grad():
-                original.data = new.detach()
+                state.put(original, new)
             _register(self, "original", original)
         else:
             for i, part in enumerate(new):
@@ -118,7 +119,7 @@ class ParametrizationList(ModuleList):
                         f"tensor {i} that right_inverse returns must be {here.dtype}, as the original",
                         f"got: {part.dtype if isinstance(part, Tensor) else type(part).__name__}",
                     )
-                here.data = part.detach()
+                state.put(here, part)
 
     def forward(self) -> Tensor:
         """The tensor, with its history."""
@@ -135,10 +136,15 @@ def _same(what: str, got: Any, shape: Any, dtype: Any) -> None:
         raise ArgumentValueError(f"{what} must return a tensor, not {type(got).__name__}")
     hint = "register_parametrization(..., unsafe=True) leaves this check out"
     if got.dtype is not dtype:
-        raise ArgumentValueError(f"{what} may not change the dtype, {dtype}, to {got.dtype}", hint)
+        raise ArgumentValueError(
+            f"{what} may not change the dtype: the tensor must have the same dtype, {dtype}, not {got.dtype}",
+            hint,
+        )
     if got.shape != shape:
         raise ArgumentValueError(
-            f"{what} may not change the shape of the tensor, {[*shape]}, to {[*got.shape]}", hint
+            f"{what} may not change the shape of the tensor: it must have the same shape as before, "
+            f"{[*shape]}, not {[*got.shape]}",
+            hint,
         )
 
 
@@ -250,7 +256,7 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
         original = found.original
         if leave_parametrized:
             with no_grad():
-                original.data = getattr(module, tensor_name).detach()
+                state.put(original, getattr(module, tensor_name))
     elif not leave_parametrized:
         raise ArgumentValueError(
             f"{tensor_name} is computed from {found.ntensors} tensors: leave_parametrized=False has "
@@ -290,5 +296,5 @@ def transfer_parametrizations_and_params(
         for module in source:
             register_parametrization(to_module, name, module, unsafe=source.unsafe)
         for given, here in zip(source._originals(), to_module.parametrizations[name]._originals()):
-            here.data = given.detach().clone()
+            state.put(here, given.clone())
     return to_module

@@ -8,6 +8,7 @@ from ...ir.errors import ArgumentValueError
 from ...runtime import Parameter, Tensor, no_grad, ops
 from ..conv import _ConvTranspose
 from ..module import Module
+from ..parameter import is_lazy
 
 
 class _Computed:
@@ -22,6 +23,17 @@ class _Computed:
 
     def __call__(self, module: Module, args: tuple) -> None:
         setattr(module, self.name, self.compute(module))
+
+
+def _made(call: str, module: Module, name: str) -> Any:
+    """The weight, which must have a shape.  Raises ArgumentValueError."""
+    weight = getattr(module, name)
+    if is_lazy(weight):
+        raise ArgumentValueError(
+            f"{call}: the module passed, a {type(module).__name__}, can't have uninitialized parameters.",
+            "run a forward pass first, which makes them",
+        )
+    return weight
 
 
 def _attach(module: Module, hook: _Computed, parts: dict[str, Parameter], buffers: dict[str, Tensor]) -> None:
@@ -78,7 +90,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     Source: Salimans and Kingma 2016, eq. 2.
     """
     hook = WeightNorm(name, None if dim == -1 else dim)
-    weight = getattr(module, name).detach()
+    weight = _made("weight_norm", module, name).detach()
     parts = {name + "_g": Parameter(norm_but(weight, hook.dim)), name + "_v": Parameter(weight)}
     _attach(module, hook, parts, {})
     return module
@@ -136,7 +148,7 @@ def spectral_norm(
         )
     if dim is None:
         dim = 1 if isinstance(module, _ConvTranspose) else 0
-    hook, weight = SpectralNorm(name, n_power_iterations, eps, dim), getattr(module, name)
+    hook, weight = SpectralNorm(name, n_power_iterations, eps, dim), _made("spectral_norm", module, name)
     rows, columns = hook.matrix(weight.detach()).shape
 
     def drawn(n: int) -> Tensor:

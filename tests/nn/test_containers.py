@@ -112,3 +112,18 @@ def test_parameter_dict():
         p["a"]
     with pytest.raises(KeyError, match="already exists"):
         p["keys"] = lamina.ones(1)
+
+
+def test_parameter_dicts_take_pairs_as_pytorchs():
+    d = nn.ParameterDict({"b": nn.Parameter(lamina.ones(2)), "a": 3})
+    for given, kind, says in (
+        (1, TypeError, "should be called with an iterable of key/value pairs, but got int"),
+        ([1], TypeError, "element #0 should be Iterable; is int"),
+        ([("a", 1), (1, 2, 3)], ValueError, "element #1 has length 3; 2 is required"),
+    ):
+        with pytest.raises(kind, match=says):
+            d.update(given)
+    made = {"z": nn.Parameter(lamina.ones(1))} | d
+    assert type(made) is nn.ParameterDict and list(made) == ["z", "a", "b"] and made["b"] is d["b"]
+    assert dict(d.fromkeys(["x", "y"], 2).items()) == {"x": 2, "y": 2}
+    assert "(b): Parameter containing: [torch.FloatTensor of size 2]" in repr(d)

@@ -141,3 +141,19 @@ def test_embedding_and_attention_start():
     attention = nn.MultiheadAttention(N, 2)
     assert not attention.in_proj_bias.any() and not attention.out_proj.bias.any()
     assert attention.in_proj_weight.abs().max().item() <= sqrt(6 / (4 * N))
+
+
+@pytest.mark.parametrize("name", [
+    "uniform", "normal", "constant", "eye", "dirac", "xavier_uniform", "xavier_normal", "kaiming_uniform",
+    "kaiming_normal", "orthogonal", "sparse",
+])  # fmt: skip
+def test_names_without_the_underscore_warn_and_do_the_same(name):
+    more = {"constant": (3.0,), "sparse": (0.5,)}.get(name, ())
+    old, new = (lamina.empty(*[4] * (3 if name == "dirac" else 2)) for _ in range(2))
+    lamina.manual_seed(1)
+    with pytest.warns(
+        FutureWarning, match=rf"`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`"
+    ):
+        assert getattr(init, name)(old, *more) is old
+    lamina.manual_seed(1)
+    assert getattr(init, f"{name}_")(new, *more).tolist() == old.tolist()

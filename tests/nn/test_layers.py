@@ -28,12 +28,12 @@ REFUSED = {
     "batch rank": (lambda: nn.BatchNorm2d(3)(lamina.ones(2, 3)), "takes an input of 4 dimensions, not 2"),
     "instance channels": (
         lambda: nn.InstanceNorm1d(3, affine=True)(lamina.ones(2, 4, 5)),
-        "the input has 4 channels, not 3",
+        "expected input.s size at dim=1 to match num_features \\(3\\), but got: 4",
     ),
     "group": (lambda: nn.GroupNorm(4, 6), "num_channels must be divisible by num_groups"),
     "embedding padding": (
         lambda: nn.Embedding(3, 2, padding_idx=3),
-        "padding_idx 3 is outside the table of 3 rows",
+        "Padding_idx must be within num_embeddings, which is 3; it is 3",
     ),
     "embedding weight": (lambda: nn.Embedding.from_pretrained(lamina.ones(3)), "a matrix is wanted"),
     "lstm features": (lambda: nn.LSTM(3, 4)(lamina.ones(5, 2, 2)), "LSTM: 3 features are wanted, not 2"),
@@ -73,7 +73,7 @@ REFUSED = {
     "one_hot": (lambda: F.one_hot(lamina.tensor([0, 4]), 3), "class 4 is not between 0 and 2"),
     "bag": (
         lambda: F.embedding_bag(lamina.tensor([1]), lamina.ones(3, 2)),
-        "the input is \\[B, n\\], or \\[n\\] with off",
+        "an input of one dimension needs offsets",
     ),
 }
 
@@ -224,3 +224,171 @@ def test_local_response_norm_of_nothing_is_it():
     for dtype in (lamina.float32, lamina.int64):
         x = lamina.zeros(0, 1, 2, dtype=dtype)
         assert F.local_response_norm(x, 1) is x
+
+
+def test_gradients_of_rows_have_places_of_their_own():
+    table, rows = nn.Embedding(10, 3, sparse=True), lamina.tensor([7, 1, 3])
+    table(rows).sum().backward()
+    rows[0] = 8
+    assert table.weight.grad._indices().tolist() == [[7, 1, 3]]
+    table(rows).sum().backward()
+    assert table.weight.grad._indices().tolist() == [[7, 1, 3, 8, 1, 3]]  # as they come, like PyTorch's
+    assert not table.weight.grad.is_coalesced()
+    assert table.weight.grad.to_dense().sum(1).tolist() == [0, 6, 0, 6, 0, 0, 0, 3, 3, 0]
+    out = table(rows).sum()
+    rows[0] = 2
+    with pytest.raises(RuntimeError, match="saved for backward was changed in place"):
+        out.backward()
+
+
+@pytest.mark.parametrize(("rows", "width"), [(0, 0), (10, 0), (0, 3)])
+def test_gradients_of_empty_tables_are_sparse(rows, width):
+    table = nn.Embedding(rows, width, sparse=True)
+    table(lamina.tensor([0, 2] if rows else [], dtype=lamina.int64)).sum().backward()
+    assert table.weight.grad.is_sparse and table.weight.grad.shape == (rows, width)
+
+
+def test_scaling_rows_down_has_no_derivative():
+    weight, tangent = 4 * lamina.ones(3, 4), lamina.ones(3, 4)
+    with lamina.autograd.forward_ad.dual_level():
+        dual = lamina.autograd.forward_ad.make_dual(weight, tangent)
+        out = F.embedding(lamina.tensor([0, 2]), dual, max_norm=1.0)
+        found = lamina.autograd.forward_ad.unpack_dual(out)
+    assert found.tangent.tolist() == [[1.0] * 4] * 2
+    assert weight.norm(dim=1).tolist() == [pytest.approx(1), 8, pytest.approx(1)]
+
+
+@pytest.mark.parametrize(("call", "kind", "says"), [
+    (lambda: nn.Embedding(3, 2, padding_idx=-4), AssertionError, "Padding_idx must be within num_embeddings"),
+    (lambda: nn.EmbeddingBag(3, 2, padding_idx=3), AssertionError, "padding_idx must be within num_embeddi"),
+    (lambda: F.embedding(lamina.tensor([0]), lamina.ones(3, 2), padding_idx=3), AssertionError, "Padding"),
+    (
+        lambda: F.embedding_bag(lamina.tensor([[0]]), lamina.ones(3, 2), padding_idx=3),
+        RuntimeError, "padding_idx must be within the number of embeddings",
+    ),
+    (lambda: F.embedding(lamina.tensor([0]), lamina.ones(3)), RuntimeError, "'weight' must be 2-D"),
+    (lambda: F.embedding_bag(lamina.ones(1, 1, 1).long(), lamina.ones(3, 2)), ValueError, "to be 1D or 2D"),
+    (
+        lambda: F.embedding_bag(lamina.tensor([0]), lamina.ones(3, 2), lamina.tensor([[0]])),
+        ValueError, "offsets has to be a 1D Tensor",
+    ),
+    (
+        lambda: F.embedding_bag(lamina.tensor([0]), lamina.ones(3), lamina.tensor([0])),
+        ValueError, "weight has to be a 2D Tensor",
+    ),
+])  # fmt: skip
+def test_refusals_of_tables_are_pytorchs(call, kind, says):
+    with pytest.raises(kind, match=says):
+        call()
+
+
+@pytest.mark.parametrize(("shapes", "masks", "says"), [
+    ([(4, 4, 4), (4, 4), (4, 4, 4)], {}, "`key` and `value` to be 3-D but found 2-D and 3-D tensors resp"),
+    ([(4, 4), (4, 4), (4, 4, 4)], {}, "`key` and `value` to be 2-D but found 2-D and 3-D tensors resp"),
+    ([(4,)] * 3, {}, "query should be unbatched 2D or batched 3D tensor but received 1-D"),
+    ([(4, 4, 4)] * 3, {"key_padding_mask": (3,)}, "`key_padding_mask` to be `None` or 2-D but found 1-D"),
+    ([(4, 4)] * 3, {"key_padding_mask": (1, 4)}, "`key_padding_mask` to be `None` or 1-D but found 2-D"),
+    ([(4, 4, 4)] * 3, {"attn_mask": (3,)}, "`attn_mask` to be `None`, 2-D or 3-D but found 1-D tensor"),
+    ([(4, 4)] * 3, {"attn_mask": (5, 4, 4)}, r"`attn_mask` shape to be \(2, 4, 4\) but got \(5, 4, 4\)"),
+    ([(4, 4, 6), (4, 4, 4), (4, 4, 4)], {}, "was expecting embedding dimension of 4, but got 6"),
+])  # fmt: skip
+def test_attention_asserts_ranks_as_pytorchs(shapes, masks, says):
+    given = {name: lamina.zeros(*shape, dtype=lamina.bool) for name, shape in masks.items()}
+    with pytest.raises(AssertionError, match=says):
+        nn.MultiheadAttention(4, 2)(*(lamina.ones(*shape) for shape in shapes), **given)
+
+
+@pytest.mark.parametrize(("sizes", "settings", "says"), [
+    (2, {"kernel_size": (1,), "output_size": 3}, "kernel_size must either be a single int or 2 ints"),
+    (2, {"kernel_size": (), "output_size": 3}, "kernel_size must either be a single int or 2 ints"),
+    (3, {"kernel_size": 2, "output_size": (3, 3)}, "output_size must either be a single int or 3 ints"),
+    (2, {"kernel_size": 2, "output_size": (9, 3)}, "too large relative to input height"),
+    (2, {"kernel_size": 2, "output_size": (3, 9)}, "too large relative to input width"),
+    (3, {"kernel_size": 2, "output_size": (9, 3, 3)}, "too large relative to input time"),
+])  # fmt: skip
+def test_fractional_pools_refuse_as_pytorchs(sizes, settings, says):
+    with pytest.raises(RuntimeError, match=says):
+        getattr(F, f"fractional_max_pool{sizes}d")(lamina.ones(1, 2, *[7] * sizes), **settings)
+
+
+@pytest.mark.parametrize("norm", [nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d])
+@pytest.mark.parametrize("batch", [True, False])
+def test_instance_norms_name_the_dimension_of_channels(norm, batch):
+    x = lamina.randn(*[3] * batch, *[2] * norm(1)._get_no_batch_dim())
+    says = f"input's size at dim={int(batch)}"
+    with pytest.raises(ValueError, match=f"expected {says} to match num_features .4., but got: 2"):
+        norm(4, affine=True)(x)
+    with pytest.warns(UserWarning, match=f"{says} does not match num_features"):
+        norm(4)(x)
+
+
+@pytest.mark.parametrize("loss", [F.nll_loss, F.cross_entropy])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_the_class_of_one_example_may_be_a_tensor_of_one_element(loss, reduction):
+    scores = lamina.randn(3, requires_grad=True)
+    plain = loss(scores, lamina.tensor(1), reduction=reduction)
+    found = loss(scores, lamina.tensor([1]), reduction=reduction)
+    assert found.shape == () and found.item() == plain.item()
+    assert loss(lamina.zeros(1), lamina.tensor([0])).item() == 0
+    with pytest.raises(RuntimeError):
+        loss(scores, lamina.tensor([1, 1, 1]))
+
+
+@pytest.mark.parametrize("loss", [F.multi_margin_loss, F.multilabel_margin_loss])
+@pytest.mark.parametrize("shape", [(0,), (10, 0), (2, 3, 4)])
+def test_margins_need_scores(loss, shape):
+    with pytest.raises(
+        RuntimeError, match="Expected non-empty vector or matrix with optional 0-dim batch size"
+    ):
+        loss(lamina.zeros(*shape), lamina.ones(10).long())
+    many = lamina.zeros(0, 4, requires_grad=True)  # no examples, though
+    loss(many, lamina.ones(*((0, 4) if loss is F.multilabel_margin_loss else (0,))).long()).backward()
+    assert many.grad.shape == (0, 4)
+
+
+@pytest.mark.parametrize("layout", ["to_sparse_coo", "to_sparse_csr", "to_sparse_csc"])
+@pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 3, 4)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear_of_a_sparse_weight(layout, shape, bias):
+    weight = lamina.randn(5, 4, dtype=lamina.float64)
+    weight[lamina.rand(5, 4) < 0.5] = 0
+    sparse = nn.Parameter(getattr(weight, layout)())
+    assert isinstance(sparse, nn.Parameter) and sparse.layout is not lamina.strided
+    b = lamina.randn(5, dtype=lamina.float64, requires_grad=True) if bias else None
+    x = lamina.randn(*shape, dtype=lamina.float64, requires_grad=True)
+    dense = weight.clone().requires_grad_()
+    out, wanted = F.linear(x, sparse, b), F.linear(x, dense, b)
+    g = lamina.randn(*out.shape, dtype=lamina.float64)
+    found = lamina.autograd.grad(out, [x, sparse, *[b] * bias], g)
+    known = lamina.autograd.grad(wanted, [x, dense, *[b] * bias], g)
+    # sums of four products, in another order
+    np.testing.assert_allclose(out.detach().numpy(), wanted.detach().numpy(), rtol=1e-13, atol=1e-14)
+    np.testing.assert_allclose(found[0].numpy(), known[0].numpy(), rtol=1e-13, atol=1e-14)
+    at_places = lamina.where(weight != 0, known[1], 0.0)  # a sparse tensor's gradient has its places
+    np.testing.assert_allclose(found[1].to_dense().numpy(), at_places.numpy(), rtol=1e-13, atol=1e-14)
+    if bias:
+        np.testing.assert_allclose(found[2].numpy(), known[2].numpy(), rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_running_statistics_have_gradients_in_both_modes(affine):
+    """They were constants to both, silently; PyTorch refuses them."""
+    sizes = [(3, 2, 5), (2,), (2,), *[(2,)] * (2 * affine)]
+    x, mean, var, *more = (lamina.rand(*size, dtype=lamina.float64) + 0.5 for size in sizes)
+
+    def norm(*given):
+        return F.batch_norm(*given, training=False)
+
+    given = [t.requires_grad_() for t in (x, mean, var, *more)]
+    assert lamina.autograd.gradcheck(norm, given, check_forward_ad=True)
+    assert lamina.autograd.gradgradcheck(norm, given)
+
+
+@pytest.mark.parametrize("which", ["key", "value"])
+def test_attention_has_no_bias_for_static_keys(which):
+    m, x = nn.MultiheadAttention(4, 2, add_bias_kv=True), lamina.ones(3, 1, 4)
+    with pytest.raises(AssertionError, match=f"bias cannot be added to static {which}"):
+        F.multi_head_attention_forward(
+            x, x, x, 4, 2, m.in_proj_weight, m.in_proj_bias, m.bias_k, m.bias_v, False, 0.0,
+            m.out_proj.weight, m.out_proj.bias, **{f"static_{which[0]}": lamina.ones(2, 3, 2)},
+        )  # fmt: skip

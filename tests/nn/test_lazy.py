@@ -69,3 +69,11 @@ def test_buffers_as_values():
     assert isinstance(m.a, nn.Buffer) and not isinstance(m.a, nn.Parameter)
     m.a = lamina.zeros(2)
     assert list(m.state_dict()) == ["a"]
+
+
+@pytest.mark.parametrize("norm", [nn.utils.weight_norm, nn.utils.spectral_norm])
+def test_norms_of_weights_without_a_shape_say_what_to_do(norm):
+    with pytest.raises(
+        ValueError, match="can't have uninitialized parameters.(.|\n)*run a forward pass first"
+    ):
+        norm(nn.LazyLinear(7))

@@ -8,6 +8,7 @@ import pytest
 
 import lamina
 import lamina.nn as nn
+from lamina.facade import future
 from lamina.nn.utils import parametrizations, parametrize, prune
 from lamina.nn.utils.stateless import functional_call
 
@@ -183,3 +184,52 @@ def test_orthogonal_complex_matrices_are_unitary(sizes, which, trivial):
         np.testing.assert_allclose(q.conj().T @ q, np.eye(min(sizes)), rtol=0, atol=1e-14)
         with lamina.no_grad():
             layer.parametrizations.weight.original.add_(lamina.randn(sizes[::-1], dtype=lamina.complex128))
+
+
+class Halved(nn.Module):
+    """Makes half of a tensor; what it is from, `back` says."""
+
+    def __init__(self, back):
+        super().__init__()
+        self.back = back
+
+    def forward(self, x):
+        return x / 2
+
+    def right_inverse(self, x):
+        return self.back(x)
+
+
+@pytest.mark.parametrize(("back", "first", "second"), [
+    (lambda x: x.double(), "outputs one tensor, it may not change the dtype", "must have the same dtype"),
+    (lambda x: x[:1], None, "must have the same shape"),
+    (lambda x: (x, x), None, "right_inverse must return a tensor"),
+    (lambda x: None, "must return a Tensor or a Sequence of", "right_inverse must return a tensor"),
+])  # fmt: skip
+def test_refusals_of_right_inverse_say_what_pytorchs_say(back, first, second):
+    m = nn.Linear(2, 2)
+    if first is not None:
+        with pytest.raises(ValueError, match=first):
+            parametrize.register_parametrization(m, "weight", Halved(back))
+        assert not parametrize.is_parametrized(m)
+    parametrize.register_parametrization(m, "weight", nn.Identity())
+    with pytest.raises(ValueError, match=second):
+        parametrize.register_parametrization(m, "weight", Halved(back))
+    assert len(m.parametrizations.weight) == 1
+
+
+def test_originals_are_swapped_where_that_is_asked_for():
+    class Named(lamina.Tensor):
+        pass
+
+    m = nn.Linear(2, 2)
+    weight, values = m.weight, m.weight.tolist()
+    future.set_swap_module_params_on_conversion(True)
+    try:
+        parametrize.register_parametrization(m, "weight", Halved(lambda x: (2 * x).as_subclass(Named)))
+        assert m.parametrizations.weight.original is weight and type(weight) is Named
+        assert isinstance(weight, nn.Parameter) and m.weight.tolist() == values
+        parametrize.remove_parametrizations(m, "weight")
+    finally:
+        future.set_swap_module_params_on_conversion(False)
+    assert m.weight is weight and weight.tolist() == values and isinstance(weight, nn.Parameter)

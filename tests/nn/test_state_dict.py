@@ -50,7 +50,8 @@ def test_misfit_lists_everything_and_changes_nothing():
     with pytest.raises(StateError) as caught:
         m.load_state_dict(state)
     assert str(caught.value) == (
-        "Sequential.load_state_dict: the state does not fit the module; nothing was loaded\n"
+        "Error(s) in loading state_dict for Sequential: "
+        "the state does not fit the module; nothing was loaded\n"
         '  Missing key(s) in state_dict: "0.bias"\n'
         '  Unexpected key(s) in state_dict: "3.weight"\n'
         "  1.bias: expected torch.Tensor or Tensor-like object from checkpoint but received <class 'list'>\n"

@@ -190,7 +190,7 @@ def test_plateau_waits_cools_down_and_stops_at_the_least():
         (lambda o: lr_scheduler.ReduceLROnPlateau(o, mode="low"), "mode must be 'min' or 'max', not 'low'"),
         (
             lambda o: lr_scheduler.ReduceLROnPlateau(o, min_lr=[1.0, 2.0]),
-            "min_lr: there are 1 parameter groups",
+            "min_lr must have the same length as .*: there are 1 parameter groups",
         ),
     ],
 )
@@ -241,3 +241,74 @@ def test_objects_in_place_of_functions_are_saved():
     second = lr_scheduler.LambdaLR(optimizer(), [Scale()])
     second.load_state_dict(first.state_dict())
     assert second.lr_lambdas[0].power == 2
+
+
+@pytest.mark.parametrize(("name", "kwargs"), [
+    ("CyclicLR", {"max_lr": 0.2, "base_momentum": 0.8, "max_momentum": 0.9, "step_size_up": 3}),
+    ("OneCycleLR", {"max_lr": 0.2, "base_momentum": 0.8, "max_momentum": 0.9, "total_steps": 9}),
+    ("SWALR", {"swa_lr": 0.2, "anneal_epochs": 3}),
+    ("ReduceLROnPlateau", {"min_lr": 0.2}),
+])  # fmt: skip
+def test_settings_that_are_tensors_are_read_when_the_schedule_is_made(name, kwargs):
+    """Writing the tensors later would have moved the schedule."""
+    base = {"base_lr": 0.125} if name == "CyclicLR" else {}
+    make = getattr(lr_scheduler, name) if name != "SWALR" else optim.swa_utils.SWALR
+    tensors = {
+        k: lamina.tensor(v, dtype=lamina.float64) if isinstance(v, float) else v
+        for k, v in (base | kwargs).items()
+    }
+    plain, held = make(optimizer(), **base, **kwargs), make(optimizer(), **tensors)
+    for value in tensors.values():
+        if isinstance(value, lamina.Tensor):
+            value.mul_(0.5)
+    for _ in range(5):
+        for schedule in (plain, held):
+            schedule.step(*[1.0] * (name == "ReduceLROnPlateau"))
+    settings = [
+        {k: v for k, v in s.optimizer.param_groups[0].items() if k != "params"} for s in (plain, held)
+    ]
+    assert settings[0] == settings[1]
+
+
+def test_the_scale_of_cycles_is_the_modes_and_goes_with_the_state():
+    schedule = lr_scheduler.CyclicLR(optimizer(), 0.1, 0.2, mode="triangular2")
+    other = lr_scheduler.CyclicLR(optimizer(), 0.1, 0.2)
+    assert (schedule._scale_fn_ref(3), other._scale_fn_ref(3)) == (0.25, 1.0)
+    assert "_scale_fn_ref" not in schedule.state_dict()
+    other.load_state_dict(schedule.state_dict())
+    assert other.mode == "triangular2" and other._scale_fn_ref(3) == other.scale_fn(3) == 0.25
+    assert schedule.scale_fn(2000) == 0.0  # and not gamma ** 2000, as where nothing is left of it
+
+
+@pytest.mark.parametrize("strategy", ["linear", "cos"])
+def test_one_cycles_older_state_holds_the_function_of_its_strategy(strategy):
+    schedule = lr_scheduler.OneCycleLR(optimizer(), 0.5, 9, anneal_strategy=strategy)
+    state = schedule.state_dict()
+    assert state.pop("_anneal_func_type") == strategy
+    state["anneal_func"] = getattr(lr_scheduler.OneCycleLR, f"_annealing_{strategy}")
+    other = lr_scheduler.OneCycleLR(
+        optimizer(), 0.5, 9, anneal_strategy="cos" if strategy == "linear" else "linear"
+    )
+    other.load_state_dict(state)
+    assert run(other, 8) == run(schedule, 8)
+
+
+def test_the_state_of_milestones_can_be_saved_and_loaded(tmp_path):
+    schedule = lr_scheduler.MultiStepLR(optimizer(), [2, 5, 5], gamma=0.5)
+    lamina.save(schedule.state_dict(), tmp_path / "state")
+    other = lr_scheduler.MultiStepLR(optimizer(), [1])
+    other.load_state_dict(lamina.load(tmp_path / "state"))
+    assert other.state_dict() == schedule.state_dict() and other.milestones[5] == 2
+    assert run(other) == run(schedule)
+
+
+def test_a_schedule_warns_once_where_the_optimizers_step_was_replaced_after_it():
+    held = optimizer()
+    before = held.step
+    held.step = lambda: before()  # which the schedule sees
+    schedule = lr_scheduler.StepLR(held, 1)
+    schedule.step()
+    held.step = lambda: before()
+    with pytest.warns(UserWarning, match=r"`optimizer.step\(\)` has been overridden"):
+        schedule.step()
+    schedule.step()

@@ -74,13 +74,22 @@ def _cross_entropy(input, target, weight=None, **how):
     )
 
 
+def _batch_norm_eval(x, mean, var, weight=None, bias=None, eps=1e-5):
+    if not mean.requires_grad and not var.requires_grad:
+        return functional.batch_norm(x, mean, var, weight, bias, False, 0.1, eps)
+    mean, var, weight, bias = (  # PyTorch's has no gradients of statistics: by its arithmetic
+        None if each is None else each.reshape(-1, *[1] * (x.ndim - 2)) for each in (mean, var, weight, bias)
+    )
+    found = (x - mean) * torch.rsqrt(var + eps)
+    found = found if weight is None else found * weight
+    return found if bias is None else found + bias
+
+
 # Records that PyTorch spells otherwise.
 SPELLED: dict[str, Callable] = {
     "_prelu": lambda x, weight: torch.where(x > 0, x, weight * x),
     "basic_index": lambda x, index: x[index],
-    "batch_norm_eval": lambda x, mean, var, weight=None, bias=None, eps=1e-5: functional.batch_norm(
-        x, mean, var, weight, bias, False, 0.1, eps
-    ),
+    "batch_norm_eval": _batch_norm_eval,
     "binary_cross_entropy_elements": lambda *both: functional.binary_cross_entropy(
         *torch.broadcast_tensors(*both), reduction="none"
     ),

@@ -171,7 +171,7 @@ TEXTS = {
     ),
     "load_state_dict": (
         lambda: linear.load_state_dict({"weight": lamina.ones(3, 4), "bias": lamina.ones(4)}),
-        """Linear.load_state_dict: the state does not fit the module; nothing was loaded
+        """Error(s) in loading state_dict for Linear: the state does not fit the module; nothing was loaded
   size mismatch for weight: copying a param with shape f32[3,4] from the state into f32[4,3]""",
     ),
     "GRU: an LSTM's state": (
