@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..ir.errors import ArgumentError, StateError
@@ -28,6 +28,58 @@ class IncompatibleKeys(NamedTuple):
         if not any(self):
             return "<All keys matched successfully>"
         return f"IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+
+
+# What PyTorch's modules keep in their instances, and Lamina's do not.
+_HOOKS = frozenset((
+    "_backward_pre_hooks", "_backward_hooks", "_is_full_backward_hook", "_forward_hooks",
+    "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs", "_state_dict_hooks", "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
+))  # fmt: skip
+_MEMBERS: dict[str, Callable[[Any], bool]] = {
+    "_parameters": lambda value: isinstance(value, Tensor),
+    "_buffers": lambda value: isinstance(value, Tensor),
+    "_modules": lambda value: hasattr(type(value), "named_children"),
+}
+
+
+def attributes(cls: type, state: Any) -> dict[str, Any]:
+    """The attributes that the pickle of a module gives it, be it Lamina's or PyTorch's.
+
+    What PyTorch's instances have and Lamina's classes work out themselves (properties) is left out, and so are
+    its dictionaries of hooks.  Raises StateError for hooks in them, and for what is no module's state.
+    """
+    name = cls.__name__
+    if not isinstance(state, Mapping) or not all(isinstance(key, str) for key in state):
+        raise StateError(f"{name}.__setstate__(state): a dict of attributes is needed, not {type(state).__name__}")
+    hooked = [key for key in _HOOKS & state.keys() if state[key]]
+    if hooked:
+        raise StateError(
+            f"{name}: its state has hooks ({hooked[0]}), which are not taken from files",
+            "remove them before it is saved, and register them once it is loaded",
+        )
+    own = {key: value for key, value in state.items() if key not in _HOOKS and not _is_worked_out(cls, key)}
+    for key, fits in _MEMBERS.items():
+        members = own.setdefault(key, {})
+        if not isinstance(members, dict):
+            raise StateError(f"{name}: its state has a {type(members).__name__} for {key}")
+        wrong = [each for each, x in members.items() if type(each) is not str or (x is not None and not fits(x))]
+        if wrong:
+            raise StateError(f"{name}: its state has a wrong entry {wrong[0]!r:.60} in {key}")
+    own.setdefault("_non_persistent_buffers_set", set())
+    own.setdefault("training", True)
+    for key in ("_call_hooks", "_state_hooks"):
+        own.setdefault(key, {})
+        if not isinstance(own[key], dict):
+            raise StateError(f"{name}: its state has a {type(own[key]).__name__} for {key}")
+    return own
+
+
+def _is_worked_out(cls: type, name: str) -> bool:
+    home = next((base for base in cls.__mro__ if name in vars(base)), None)
+    ours = home is not None and home.__module__.startswith(__name__.partition(".")[0] + ".")
+    return ours and isinstance(vars(home)[name], property)
 
 
 def empty() -> OrderedDict[str, Any]:

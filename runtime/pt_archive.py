@@ -26,7 +26,8 @@ from .serialize import SavedFileError
 
 ALIGNMENT = 64  # bytes: PyTorch's, so that mapped storages suit any vector
 FOLDER = "archive"
-WIDE, WIDE_COUNT = 0xFFFFFFFF, 0xFFFF  # from these on, numbers stand in zip64's wider fields
+WIDE, WIDE_COUNT = 0xFFFFFFFF, 0xFFFF  # say that a number stands in zip64's wider field
+LIMIT = WIDE  # bytes, from which on it does
 LOCAL = Struct("<4s5H3I2H")
 CENTRAL = Struct("<4s6H3I5H2I")
 END, END64, LOCATOR = Struct("<4s4H2IH"), Struct("<4sQ2H2I4Q"), Struct("<4sIQI")
@@ -158,7 +159,9 @@ class Archive:
         if place < 0:
             raise self._damaged("it has no end; it may be cut short")
         place += tail_at
-        _, disk, first, here, count, size, at, _ = self._at(END, place, b"PK\5\6")
+        _, disk, first, here, count, size, at, comment = self._at(END, place, b"PK\5\6")
+        if place + END.size + comment != self.source.size:
+            raise self._damaged("something follows its end")
         end = place
         before = place - LOCATOR.size
         if before >= 0 and self.source.take(before, 4) == b"PK\6\7":  # PyTorch always writes it
@@ -190,7 +193,10 @@ class Archive:
                     "stored as they are"
                 )
             name = raw.decode("utf-8", "replace")
-            *_, local_names, local_extras = self._at(LOCAL, header, b"PK\3\4")
+            *_, early, _, shown, local_names, local_extras = self._at(LOCAL, header, b"PK\3\4")
+            # 0 where the writer wrote it before it knew, as PyTorch does.
+            if early not in (0, crc) or shown not in (0, WIDE, size):
+                raise self._damaged(f"what it says of {name[:60]!r} differs")
             data = header + LOCAL.size + local_names + local_extras
             if data + size > begin or self.source.take(header + LOCAL.size, local_names) != raw:
                 raise self._damaged(f"the member {name[:60]!r} is not where the directory says")
@@ -222,7 +228,7 @@ def pieces(members: list[tuple[str, Any]]) -> Iterator[Any]:
     for name, data in members:
         raw = f"{FOLDER}/{name}".encode()
         size, crc = len(memoryview(data)), zlib.crc32(data)
-        wide, far = size >= WIDE, at >= WIDE
+        wide, far = size >= LIMIT, at >= LIMIT
         extra = pack("<2H2Q", 1, 16, size, size) if wide else b""
         begin = at + LOCAL.size + len(raw) + len(extra) + 4  # 4: the head of the field that fills up
         padding = -begin % ALIGNMENT
@@ -243,9 +249,10 @@ def pieces(members: list[tuple[str, Any]]) -> Iterator[Any]:
         at = begin + padding + size
     yield directory
     count = len(members)
-    if count >= WIDE_COUNT or len(directory) >= WIDE or at >= WIDE:
+    large = count >= WIDE_COUNT or len(directory) >= LIMIT or at >= LIMIT
+    if large:
         end = at + len(directory)
         yield END64.pack(b"PK\6\6", END64.size - 12, 45, 45, 0, 0, count, count, len(directory), at)
         yield LOCATOR.pack(b"PK\6\7", 0, end, 1)
-    few, short, near = min(count, WIDE_COUNT), min(len(directory), WIDE), min(at, WIDE)
+    few, short, near = (WIDE_COUNT, WIDE, WIDE) if large else (count, len(directory), at)
     yield END.pack(b"PK\5\6", 0, 0, few, few, short, near, 0)

@@ -136,7 +136,7 @@ def named(module: str, name: str) -> tuple[Any, str]:
     found = _looked_up(module, name)
     if found is _MISSING:
         return None, f"{module} has no {name}"
-    if not isinstance(found, (type, FunctionType)):
+    if not isinstance(found, type) and (not isinstance(found, FunctionType) or "." in name):
         return None, f"it is a {type(found).__name__}, and no class or function"
     if found.__module__ != module or found.__qualname__ != name:
         return None, f"it was defined elsewhere, as {found.__module__}.{found.__qualname__}"
@@ -156,7 +156,7 @@ def _looked_up(module: str, name: str) -> Any:
 def _of_lamina(module: str, name: str) -> tuple[Any, str]:
     """A module of `nn`, by Lamina's name or by PyTorch's, or one of its functions."""
     home = HERE + module.removeprefix("torch").removeprefix(HERE)
-    if home == f"{HERE}._C._nn":  # where PyTorch keeps gelu and its kin
+    if home in (f"{HERE}._C._nn", f"{HERE}.runtime.ops"):  # where PyTorch keeps gelu and its kin, and Lamina
         home = f"{HERE}.nn.functional"
     if not f"{home}.".startswith(f"{HERE}.nn."):
         return None, "only the modules of nn are taken: save the state_dict() of optimizers and others"
@@ -257,4 +257,8 @@ def _of_class(cls: type, name: Any) -> Any:
 
 
 def _is_method(cls: type, name: Any) -> bool:
-    return isinstance(_of_class(cls, name), (FunctionType, classmethod, staticmethod, property))
+    """Whether a name is a method, or a property: those of nn's modules leave out what they work out themselves."""
+    home = next((base for base in cls.__mro__ if name in vars(base)), object)
+    kinds = (FunctionType, classmethod, staticmethod)
+    ours = home.__module__.startswith(f"{HERE}.nn.")
+    return isinstance(vars(home).get(name), kinds if ours else (*kinds, property))

@@ -22,6 +22,7 @@ import numpy as np
 
 from ..ir import dtypes
 from ..ir.dtypes import DType
+from ..ir.errors import DeviceError
 from ..ir.types import CPU, RANK, Device, type_of
 from .layouts import LAYOUTS, sparse_coo
 from .memory_view import TypedStorage, UntypedStorage, memory_of
@@ -82,7 +83,8 @@ def placed(storage: Any, offset: Any, size: Any, stride: Any, dtype: DType) -> T
         kind = type_of(dtype, tuple(size), META)
         return wrap(nothing(kind), kind)
     # NumPy asks 64 bits of a stride, even of one that is never taken.
-    steps = tuple(step if n > 1 else min(step, 1) for n, step in zip(size, stride, strict=True))
+    most = LARGEST // dtype.itemsize
+    steps = tuple(step if n > 1 or step <= most else 1 for n, step in zip(size, stride, strict=True))
     held = memory_of(storage._tensor).view(np.uint8)
     last = offset + sum((n - 1) * step for n, step in zip(size, steps, strict=True))
     _require(not prod(size) or (last + 1) * dtype.itemsize <= held.size, "a tensor that leaves its storage")
@@ -299,7 +301,10 @@ class Makers:
     def device(self, kind: Any, index: Any = None) -> Device:
         """A device."""
         _require(type(kind) is str and type(index) in (int, type(None)), "a device of no name")
-        return Device(kind, index)
+        try:
+            return Device(kind, index)
+        except DeviceError:
+            raise Unsuited(f"a device {kind!r:.40}, which is none of Lamina's") from None
 
     def layout(self, name: Any) -> Any:
         """A layout."""

@@ -34,9 +34,16 @@ from .tensor import Tensor, tensor_of, wrap
 
 MAGIC = 0x1950A86A20F9469CFC6C
 VERSION = 1001
-LEGACY_START = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\x2e"  # the magic number, pickled
 BYTE_ORDERS = {b"little": "little", b"big": "big"}
 Place = str | Device | Mapping | Callable | None
+
+
+class OfCaller(Exception):
+    """What the caller's own function raised, on its way out of the pickle.  error: that."""
+
+    def __init__(self, error: Exception):
+        super().__init__(str(error))
+        self.error = error
 
 
 # ---- where storages go -------------------------------------------------------------------------------------
@@ -48,12 +55,15 @@ def _located(map_location: Place, storage: TypedStorage, location: str) -> Typed
     elif isinstance(map_location, Mapping):
         wanted = str(map_location.get(location, location))
     elif map_location is not None:
-        moved = map_location(storage, location)
-        if moved is not None:
-            if not isinstance(moved, TypedStorage):
+        try:
+            moved = map_location(storage, location)
+            if not isinstance(moved, (TypedStorage, type(None))):
                 raise ArgumentError(
                     f"load(map_location): the function gave a {type(moved).__name__}, no storage or None"
                 )
+        except Exception as error:
+            raise OfCaller(error) from error
+        if moved is not None:
             return moved
     place = Device(wanted).type if wanted.partition(":")[0] in ("cpu", "meta", "cuda") else wanted
     if place == "meta":
@@ -214,7 +224,7 @@ class _World:
             return act()
         except Unsuited as error:
             raise SavedFileError(f"load(): {self.name} asks for {error}") from None
-        except (SavedFileError, DeviceError, MemoryError):
+        except (SavedFileError, DeviceError, MemoryError, OfCaller):
             raise
         except Exception as error:  # of a class's own __setstate__, too
             raise SavedFileError(
@@ -338,6 +348,11 @@ class _Earlier(_World):
             _true_bools(into, read.dtype)
             at += into.size
         return at
+
+
+def is_earlier(data: bytes) -> bool:
+    """Whether a file begins with the magic number, as a pickle."""
+    return data.startswith(b"\x80") and MAGIC.to_bytes(10, "little") in data[:32]
 
 
 def of_earlier(

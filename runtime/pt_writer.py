@@ -24,7 +24,7 @@ from ..ir.types import Device
 from .compound import Compound
 from .layouts import Layout, sparse_coo
 from .memory_view import TypedStorage, memory_of
-from .meta import META, strides
+from .meta import META, NoValues, strides
 from .pt_archive import ALIGNMENT
 from .pt_archive import pieces as archived
 from .pt_names import STORAGES
@@ -330,7 +330,7 @@ class _Writer:
             spelled = _tuple(_dtype(meta.dtype), _integers(meta.shape), _integers(strides(meta)), _flag(requires_grad))
             name = _global("torch._utils", "_rebuild_meta_tensor_no_storage")
             return name, lambda: self.pieces.append(spelled)
-        if type(x._data) is not np.ndarray and not isinstance(x._data, np.memmap):
+        if type(x._data) is NoValues:
             raise UnnamableError(f"save(obj): {path or 'obj'} is a {type(x).__name__} without memory of its own")
         extent, steps = _extent(x)
         self.extents.append(extent)

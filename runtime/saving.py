@@ -127,6 +127,8 @@ def load(
         if mmap:
             raise ArgumentValueError("load(mmap=True): f must be a file path in order to use the mmap argument")
         return _of_file(f, asked)
+    except pt_reader.OfCaller as passed:
+        raise passed.error from passed.error.__cause__
     except MemoryError as error:
         raise OutOfMemoryError("load(): the host has not as much memory as the file's tensors need") from error
 
@@ -190,7 +192,7 @@ def _of_bytes(data: bytes, name: str, asked: tuple) -> tuple[Any, int]:
     """What is in a file that was read, and where it ends."""
     if data.startswith(ZIP):
         return pt_reader.of_zip(InMemory(data), name, *asked), len(data)
-    if data.startswith(pt_reader.LEGACY_START):
+    if pt_reader.is_earlier(data):
         return pt_reader.of_earlier(data, name, *asked)
     place = asked[0]
     if place is not None and not isinstance(place, (str, Device)):
