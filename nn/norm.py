@@ -82,7 +82,6 @@ class _ByChannel(Module):
 
 
 class _BatchNorm(_ByChannel):
-
     def __init__(
         self,
         num_features: int,

@@ -52,7 +52,9 @@ def attributes(cls: type, state: Any) -> dict[str, Any]:
     """
     name = cls.__name__
     if not isinstance(state, Mapping) or not all(isinstance(key, str) for key in state):
-        raise StateError(f"{name}.__setstate__(state): a dict of attributes is needed, not {type(state).__name__}")
+        raise StateError(
+            f"{name}.__setstate__(state): a dict of attributes is needed, not {type(state).__name__}"
+        )
     hooked = [key for key in _HOOKS & state.keys() if state[key]]
     if hooked:
         raise StateError(
@@ -60,19 +62,24 @@ def attributes(cls: type, state: Any) -> dict[str, Any]:
             "remove them before it is saved, and register them once it is loaded",
         )
     own = {key: value for key, value in state.items() if key not in _HOOKS and not _is_worked_out(cls, key)}
-    for key, fits in _MEMBERS.items():
-        members = own.setdefault(key, {})
-        if not isinstance(members, dict):
-            raise StateError(f"{name}: its state has a {type(members).__name__} for {key}")
-        wrong = [each for each, x in members.items() if type(each) is not str or (x is not None and not fits(x))]
-        if wrong:
-            raise StateError(f"{name}: its state has a wrong entry {wrong[0]!r:.60} in {key}")
     own.setdefault("_non_persistent_buffers_set", set())
     own.setdefault("training", True)
     for key in ("_call_hooks", "_state_hooks"):
-        own.setdefault(key, {})
-        if not isinstance(own[key], dict):
+        if not isinstance(own.setdefault(key, {}), dict):
             raise StateError(f"{name}: its state has a {type(own[key]).__name__} for {key}")
+    for key in _MEMBERS:
+        own.setdefault(key, {})
+    for key, fits in _MEMBERS.items():
+        members = own[key]
+        if not isinstance(members, dict):
+            raise StateError(f"{name}: its state has a {type(members).__name__} for {key}")
+        wrong = [
+            each for each, x in members.items()
+            if type(each) is not str or each in own or callable(getattr(cls, each, None))
+            or (x is not None and not fits(x))
+        ]  # fmt: skip
+        if wrong:
+            raise StateError(f"{name}: its state has a wrong entry {wrong[0]!r:.60} in {key}")
     return own
 
 

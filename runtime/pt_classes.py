@@ -38,7 +38,10 @@ HERE = __name__.partition(".")[0]  # lamina
 BLOCKED = ("sys", "os", "posix", "nt", "subprocess")  # of these nothing is taken, whoever vouches for it
 NAMELESS = "<locals>"
 # The standard library's classes of plain data that people keep in checkpoints.
-PLAIN = {"argparse.Namespace": ("argparse", "Namespace"), "types.SimpleNamespace": ("types", "SimpleNamespace")}
+PLAIN = {
+    "argparse.Namespace": ("argparse", "Namespace"),
+    "types.SimpleNamespace": ("types", "SimpleNamespace"),
+}
 _MISSING = object()
 
 
@@ -59,7 +62,9 @@ def _checked(safe_globals: Any) -> tuple[Any, ...]:
     found = tuple(safe_globals)
     for each in found:
         pair = isinstance(each, tuple) and len(each) == 2 and callable(each[0]) and isinstance(each[1], str)
-        if not pair and not (callable(each) and hasattr(each, "__qualname__") and hasattr(each, "__module__")):
+        if not pair and not (
+            callable(each) and hasattr(each, "__qualname__") and hasattr(each, "__module__")
+        ):
             raise ArgumentError(
                 f"add_safe_globals(safe_globals): a {type(each).__name__} is no class or function",
                 "takes classes, functions, and (class, 'module.name') for those that files name otherwise",
@@ -105,7 +110,9 @@ class safe_globals:
 
 def vouched() -> dict[str, Any]:
     """By the names that files have for them."""
-    named = (x if isinstance(x, tuple) else (x, f"{x.__module__}.{x.__qualname__}") for x in get_safe_globals())
+    named = (
+        x if isinstance(x, tuple) else (x, f"{x.__module__}.{x.__qualname__}") for x in get_safe_globals()
+    )
     return {name: value for value, name in named}
 
 
@@ -148,7 +155,9 @@ def _looked_up(module: str, name: str) -> Any:
     for part in name.split("."):
         if not isinstance(found, (ModuleType, type)):
             return _MISSING
-        names = ModuleType.__dict__["__dict__"].__get__(found) if isinstance(found, ModuleType) else vars(found)
+        names = (
+            ModuleType.__dict__["__dict__"].__get__(found) if isinstance(found, ModuleType) else vars(found)
+        )
         found = names.get(part, _MISSING)
     return found
 
@@ -209,7 +218,11 @@ def instance(cls: Any, args: Any) -> Any:
         raise Unsuited(f"a {cls.__qualname__}, whose __new__ is code of its own")
     if args != ():
         raise Unsuited(f"a {cls.__qualname__} of arguments")
-    return object.__new__(cls)
+    made = object.__new__(cls)
+    module = sys.modules[f"{HERE}.nn.module"].Module
+    if issubclass(cls, module):  # one whose state never comes is whole, too
+        module.__setstate__(made, {})
+    return made
 
 
 def called(cls: Any, args: Any) -> Any:

@@ -260,7 +260,9 @@ class Makers:
 
     def encoded(self, text: Any, encoding: Any = "utf-8") -> bytes:
         """Bytes, which protocol 2 writes as text."""
-        _require(type(text) is str and encoding in ("latin1", "latin-1", "utf-8", "ascii"), "bytes of no text")
+        _require(
+            type(text) is str and encoding in ("latin1", "latin-1", "utf-8", "ascii"), "bytes of no text"
+        )
         self._spend(len(text))
         return text.encode(encoding)
 
@@ -381,7 +383,8 @@ def _called() -> dict[str, Any]:
 
 
 _REBUILDING = {
-    id(_called()[f"rebuild_{name}"]) for name in ("tensor", "tensor_v2", "tensor_v3", "sparse", "meta", "parameter")
+    id(_called()[f"rebuild_{name}"])
+    for name in ("tensor", "tensor_v2", "tensor_v3", "sparse", "meta", "parameter")
 }
 
 

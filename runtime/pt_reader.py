@@ -134,8 +134,12 @@ class _World:
             )
         ways = [remedy, "where it was made: torch.save(model.state_dict(), path) saves tensors alone"]
         if self.weights_only:
-            rule = f"load(): Weights only load failed: {self.name} names {shown}, which is not taken from files"
-            ways.insert(1, "weights_only=False takes modules of nn, and classes that your program has defined")
+            rule = (
+                f"load(): Weights only load failed: {self.name} names {shown}, which is not taken from files"
+            )
+            ways.insert(
+                1, "weights_only=False takes modules of nn, and classes that your program has defined"
+            )
         else:
             rule = f"load(): {self.name} names {shown}, which is not taken from files: {why}"
         return RefusedNameError(rule, *ways)
@@ -382,4 +386,3 @@ def unsafe_names(archive: Archive, name: str) -> list[str]:
     names = Pickle(archive.read("data.pkl"), 0, _World(name, True, None, 0), "utf-8", name).names()
     spelled = dict.fromkeys(f"{module}.{leaf}" for module, leaf in names)
     return [each for each in spelled if not pt_classes.is_safe(each)]
-

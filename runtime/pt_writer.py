@@ -227,7 +227,9 @@ class _Writer:
         elif kind is DType:
             out(_dtype(value))
         elif kind is Device:
-            self._call(("torch", "device"), (value.type, *([] if value.index is None else [value.index])), path)
+            self._call(
+                ("torch", "device"), (value.type, *([] if value.index is None else [value.index])), path
+            )
         elif kind is Layout:
             self._call(("torch.serialization", "_get_layout"), (f"torch.{value!s}",), path)
         elif kind is Size:
@@ -287,7 +289,9 @@ class _Writer:
                 "save its values, and what says where they are",
             )
         if kind.__module__.partition(".")[0] == HERE and kind is not Parameter:
-            state |= {name: getattr(x, name) for name in vars(kind).get("__slots__", ()) if name == "persistent"}
+            state |= {
+                name: getattr(x, name) for name in vars(kind).get("__slots__", ()) if name == "persistent"
+            }
             state |= {"_is_buffer": True} if "persistent" in state else {}  # as PyTorch has a Buffer
             kind = Tensor
         if kind is Parameter:
@@ -327,11 +331,15 @@ class _Writer:
             name = _global("torch._utils", "_rebuild_sparse_tensor")
             return name, lambda: self._tuple((x._layout, parts), path)
         if meta.device == META:
-            spelled = _tuple(_dtype(meta.dtype), _integers(meta.shape), _integers(strides(meta)), _flag(requires_grad))
+            spelled = _tuple(
+                _dtype(meta.dtype), _integers(meta.shape), _integers(strides(meta)), _flag(requires_grad)
+            )
             name = _global("torch._utils", "_rebuild_meta_tensor_no_storage")
             return name, lambda: self.pieces.append(spelled)
         if type(x._data) is NoValues:
-            raise UnnamableError(f"save(obj): {path or 'obj'} is a {type(x).__name__} without memory of its own")
+            raise UnnamableError(
+                f"save(obj): {path or 'obj'} is a {type(x).__name__} without memory of its own"
+            )
         extent, steps = _extent(x)
         self.extents.append(extent)
 
@@ -372,7 +380,11 @@ class _Writer:
     def _reduced(self, value: Any, path: str) -> None:
         """Any other object, as its class says that it is pickled."""
         kind = type(value)
-        remedy = "save x.state_dict() of a module or an optimizer" if hasattr(value, "state_dict") else "save its parts"
+        remedy = (
+            "save x.state_dict() of a module or an optimizer"
+            if hasattr(value, "state_dict")
+            else "save its parts"
+        )
         try:
             reduce = copyreg.dispatch_table.get(kind)
             how = reduce(value) if reduce else value.__reduce_ex__(2)
@@ -388,7 +400,9 @@ class _Writer:
         function, args, state, items, pairs = (*how, None, None, None)[:5]
         name = getattr(function, "__name__", "")
         if name == "__newobj_ex__" or len(how) > 5:
-            raise UnnamableError(f"save(obj): {path or 'obj'} is a {kind.__name__}, which asks for more", remedy)
+            raise UnnamableError(
+                f"save(obj): {path or 'obj'} is a {kind.__name__}, which asks for more", remedy
+            )
         if name == "__newobj__":
             self._named(args[0], path)
             self._tuple(tuple(args[1:]), path)
@@ -409,7 +423,9 @@ class _Writer:
         if isinstance(function, (type, FunctionType, BuiltinFunctionType)) and function.__module__:
             self._named(function, path)
         else:
-            raise UnnamableError(f"save(obj): {path or 'obj'} is made by a {type(function).__name__} without a name")
+            raise UnnamableError(
+                f"save(obj): {path or 'obj'} is made by a {type(function).__name__} without a name"
+            )
 
 
 def _below(path: str, key: Any) -> str:

@@ -125,12 +125,16 @@ def load(
         if isinstance(f, (str, os.PathLike)):
             return _of_path(f, asked, bool(mmap))
         if mmap:
-            raise ArgumentValueError("load(mmap=True): f must be a file path in order to use the mmap argument")
+            raise ArgumentValueError(
+                "load(mmap=True): f must be a file path in order to use the mmap argument"
+            )
         return _of_file(f, asked)
     except pt_reader.OfCaller as passed:
         raise passed.error from passed.error.__cause__
     except MemoryError as error:
-        raise OutOfMemoryError("load(): the host has not as much memory as the file's tensors need") from error
+        raise OutOfMemoryError(
+            "load(): the host has not as much memory as the file's tensors need"
+        ) from error
 
 
 def _checked_encoding(encoding: Any) -> str:
@@ -196,7 +200,9 @@ def _of_bytes(data: bytes, name: str, asked: tuple) -> tuple[Any, int]:
         return pt_reader.of_earlier(data, name, *asked)
     place = asked[0]
     if place is not None and not isinstance(place, (str, Device)):
-        raise ArgumentError(f"load(map_location): of a file of safetensors, a device such as 'cpu', not {place!r:.60}")
+        raise ArgumentError(
+            f"load(map_location): of a file of safetensors, a device such as 'cpu', not {place!r:.60}"
+        )
     require_cpu(place)
     return serialize.read(data, name), len(data)
 
@@ -229,7 +235,9 @@ def _of_index(data: bytes, name: str, folder: str, asked: tuple) -> dict[str, An
         if _is_index(part):
             raise SavedFileError(f"load(): {name} names {file[:200]!r}, which is an index itself")
         files[file] = _of_path(os.path.join(folder, file), asked, mmap=False)
-    lacking = [key for key, file in where.items() if not isinstance(files[file], dict) or key not in files[file]]
+    lacking = [
+        key for key, file in where.items() if not isinstance(files[file], dict) or key not in files[file]
+    ]
     if lacking:
         raise SavedFileError(f"load(): {where[lacking[0]]} has no tensor {lacking[0]!r:.200}, as {name} says")
     return {key: files[file][key] for key, file in where.items()}

@@ -20,6 +20,7 @@ from lamina import nn
 from lamina.ir.errors import ArgumentError, DeviceError, LaminaError
 from lamina.runtime import pt_archive, pt_names
 from lamina.runtime.memory_view import TypedStorage, memory_of
+from lamina.runtime.meta import NoValuesError
 from lamina.runtime.serialize import SavedFileError
 from lamina.runtime.sparse_tensor import Sparse
 
@@ -37,7 +38,10 @@ OBJECTS: list[Any] = [
      lamina.float32, lamina.device("cpu"), b"bytes", bytearray(b"b"), 1 + 2j, {1, 2}, 2**70, np.arange(4.0),
      np.float32(1), Counter("aab"), defaultdict(list, a=[1])],
 ]  # fmt: skip
-MODULES = [nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.GRU(2, 3)), nn.TransformerEncoderLayer(4, 2, 8)]
+MODULES = [
+    nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.GRU(2, 3)),
+    nn.TransformerEncoderLayer(4, 2, 8),
+]
 HARMLESS = (
     bool, int, float, complex, str, bytes, bytearray, type(None), lamina.dtype, lamina.device, np.ndarray,
     np.generic, np.dtype, pt_names._Function, pt_names.StorageKind, type(lamina.strided),
@@ -83,14 +87,24 @@ def _parts(value: Any, weights_only: bool) -> list[Any]:
         return [*value, *value.values(), *getattr(value, "__dict__", {}).values()]
     if isinstance(value, (list, set, frozenset)) or type(value) in (tuple, lamina.Size):
         return [*value]
-    if isinstance(value, np.dtype) and value.hasobject or isinstance(value, np.ndarray) and value.dtype.hasobject:
+    if (
+        isinstance(value, np.dtype)
+        and value.hasobject
+        or isinstance(value, np.ndarray)
+        and value.dtype.hasobject
+    ):
         raise Wrong("an array of objects")
     if isinstance(value, HARMLESS) or id(value) in NAMED:
         return []
     if not weights_only and isinstance(value, nn.Module):
         return [*value.__getstate__().values()]
-    plain = isinstance(value, (type, types.FunctionType)) and value.__module__.startswith("lamina.")
-    if not weights_only and plain:
+    if not weights_only and (type(value) is types.SimpleNamespace or type(value).__module__ == "driver"):
+        return [*vars(value).values()]
+    mine = isinstance(value, (type, types.FunctionType)) and value.__module__.partition(".")[0] in (
+        "lamina",
+        "driver",
+    )
+    if not weights_only and (mine or value is types.SimpleNamespace):
         return []
     raise Wrong(f"load returned a {type(value).__name__}")
 
@@ -131,6 +145,8 @@ def _spelled(value: Any, depth: int = 0) -> Any:
         return (name, value.dtype.name, len(value))
     if isinstance(value, nn.Module):
         return (name, _spelled(value.__getstate__(), deeper))
+    if type(value) is types.SimpleNamespace or type(value).__module__ == "driver":
+        return (name, _spelled(vars(value), deeper))
     if isinstance(value, types.FunctionType):
         return value.__qualname__
     return (name, repr(value)[:300])
@@ -157,7 +173,7 @@ def damaged_checkpoints() -> Kind:
             raise Wrong("a damaged archive loads as something else")
         return "other"
 
-    return Kind(make=_damaged, check=check, refusals=(SavedFileError, DeviceError), share=4000)
+    return Kind(make=_damaged, check=check, refusals=(SavedFileError, DeviceError), share=2000)
 
 
 # ---- pickles that an author writes -------------------------------------------------------------------------
@@ -175,56 +191,133 @@ def _spell(value: Any) -> bytes:
     return pickle.dumps(value, 2)[2:-1]
 
 
+def _tensor(rng: random.Random) -> bytes:
+    """What makes a tensor over a storage of the first seed; mostly one thing of it is odd."""
+    odd, number = rng.randrange(12), rng.choice((*mutations.EXTREMES, -1))
+    key, count = rng.choice((("0", 6), ("0", 6), ("1", 2), ("2", 1)))
+    size, stride = rng.choice(
+        (((2, 3), (3, 1)), ((6,), (1,)), ((), ()), ((0, 2), (2, 1)), ((9,), (0,)), ((3,), (2,)))
+    )
+    shape = tuple(rng.choice((number, n)) for n in size) if odd == 0 else size
+    steps = tuple(rng.choice((number, n)) for n in stride) if odd == 1 else stride
+    dtype = rng.choice(("Float", "Double", "Bool", "Long", "Half")) if odd == 2 else "Float"
+    place = rng.choice(("meta", "cuda:0", "x")) if odd == 3 else "cpu"
+    parts = (
+        f"ctorch\n{dtype}Storage\n".encode(), _text(rng.choice(("0", "3", "x"))) if odd == 4 else _text(key), _text(place),
+        _spell(rng.choice((number, 3, 12)) if odd == 5 else count),
+    )  # fmt: skip
+    storage = b"(" + _text("storage") + b"".join(parts) + b"tQ"
+    if rng.random() < 0.1:
+        return storage
+    offset = _spell(rng.choice((0, 0, 1, number)) if odd == 6 else 0)
+    asks = rng.choice((b"\x88", b"N", b"K\1")) if odd == 7 else b"\x89"
+    rest = offset + _spell(shape) + _spell(steps) + asks + b"ccollections\nOrderedDict\n)R"
+    if odd == 8:
+        wide = rng.choice(("float64", "bool", "complex128", "uint8", "float8_e5m2", "int16"))
+        return b"ctorch._utils\n_rebuild_tensor_v3\n(" + storage + rest + f"ctorch\n{wide}\n".encode() + b"tR"
+    made = b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + rest + b"tR"
+    if odd == 9:
+        return b"ctorch._utils\n_rebuild_parameter\n(" + made + b"\x88ccollections\nOrderedDict\n)RtR"
+    return made
+
+
 def _fragment(rng: random.Random) -> bytes:
     """A few opcodes that belong together, or nearly."""
     number = rng.choice((*mutations.EXTREMES, -1, rng.randrange(20)))
-    size = tuple(rng.choice((0, 1, 2, 3, 4, number)) for _ in range(rng.randrange(4)))
-    name = rng.choice(NAMES)
-    module, _, leaf = name.rpartition(".")
-    dtype = rng.choice(("Float", "Double", "Bool", "Long", "Half"))
-    storage = (
-        b"(" + _text("storage") + f"ctorch\n{dtype}Storage\n".encode() + _text(str(rng.randrange(3)))
-        + _text(rng.choice(("cpu", "cpu", "cpu", "meta", "cuda:0", "x"))) + _spell(rng.choice((6, 12, 3, number))) + b"tQ"
-    )  # fmt: skip
-    whole = rng.choice(((2, 3), (6,), (), (0, 2), (1,), size))
-    steps = rng.choice(((3, 1), (1,), (), (2, 1), (0,), size))
-    tensor = (
-        b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + _spell(rng.choice((0, 0, 1, number))) + _spell(whole)
-        + _spell(steps) + rng.choice((b"\x89", b"\x88", b"N")) + b"ccollections\nOrderedDict\n)RtR"
-    )  # fmt: skip
+    module, _, leaf = rng.choice(rng.choice((NAMES, OTHERS))).rpartition(".")
+    named = f"c{module}\n{leaf}\n".encode()
+    way = rng.randrange(20)
+    if way < 9:
+        return _tensor(rng)
+    if way < 12:
+        return named + rng.choice((b"", b")R", b")\x81", b")\x81}b", b"]\x85R", _text("a") + b"\x85R"))
+    if way < 17:
+        values = (
+            number,
+            (number, 2),
+            "a",
+            "cpu",
+            "f4",
+            1.5,
+            None,
+            True,
+            b"abcd",
+            1j,
+            {1, 2},
+            np.arange(3.0),
+            {"a": 1},
+        )
+        return _spell(rng.choice(values))
     return rng.choice((
-        f"c{module}\n{leaf}\n".encode(), f"c{module}\n{leaf}\n".encode() + rng.choice((b")R", b")\x81", b"]\x85R")),
-        tensor, tensor, tensor, storage, _spell(number), _spell(size), _text(rng.choice(("a", "cpu", "_metadata", "f4"))),
-        _spell(rng.choice((1.5, None, True, b"abcd", "x", 1j, {1, 2}))),
-        _spell(np.arange(3.0)), _spell({"a": 1}), b"(", b")", b"]", b"}", b"\x8f", b"R", b"b", b"\x81", b"a", b"e", b"s",
-        b"u", b"t", b"\x85", b"\x86", b"\x87", b"q" + bytes([rng.randrange(4)]), b"h" + bytes([rng.randrange(4)]), b"0",
-        b"1", b"2", b"l", b"d", b"\x90", b"\x91", b"\x94", b"\x93", b"Q", b"o", b"\x92", b".",
+        b"(", b")", b"]", b"}", b"\x8f", b"R", b"b", b"\x81", b"a", b"e", b"s", b"u", b"t", b"\x85", b"\x86", b"\x87",
+        b"q" + bytes([rng.randrange(4)]), b"h" + bytes([rng.randrange(4)]), b"0", b"1", b"2", b"l", b"d", b"\x90", b"\x91",
+        b"\x94", b"\x93", b"Q", b"o", b"\x92", b".",
     ))  # fmt: skip
 
 
-NAMES = sorted(pt_names.values()) + [
+def _changed(rng: random.Random, data: bytes) -> bytes:
+    """A pickle in which numbers or texts are others, each spelled as it should be."""
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        places = _opcodes(data)
+        some = [i for i, (name, value, _) in enumerate(places) if type(value) in (int, str) and "PUT" not in name
+                and "GET" not in name and name not in ("PROTO", "GLOBAL")]  # fmt: skip
+        if not some:
+            return data
+        i = rng.choice(some)
+        _, value, at = places[i]
+        end = places[i + 1][2]
+        if isinstance(value, int):
+            other: Any = rng.choice(
+                (value + rng.choice((-1, 1, 8)), value * 2, rng.choice(mutations.EXTREMES), -1, "0")
+            )
+        else:
+            other = rng.choice(
+                ("", "0", "1", "cpu", "meta", "storage", "_parameters", "_modules", "weight", "x", 1)
+            )
+        data = data[:at] + (_text(other) if isinstance(other, str) else _spell(other)) + data[end:]
+    return data
+
+
+OTHERS = [
     "os.system", "builtins.eval", "builtins.getattr", "torch.nn.modules.linear.Linear", "torch.nn.functional.relu",
     "torch.nn.modules.container.Sequential", "lamina.nn.module.Module", "types.SimpleNamespace", "random.Random",
     "torch.nn.modules.rnn.LSTM", "lamina.nn.members.Members", "__main__.main", "driver.Kind", "driver.Wrong",
+    "random.SystemRandom", "json.JSONDecoder", "subprocess.Popen",
 ]  # fmt: skip
+NAMES = sorted(pt_names.values())
 
 
 def _authored(rng: random.Random) -> tuple[bytes, bool]:
     """An archive whose pickle an author changed or wrote, and whether weights alone are asked for."""
     weights_only = rng.random() < 0.5
-    members = dict(_members(rng.choice(SEEDS[: len(OBJECTS)] if weights_only else [*SEEDS[: len(OBJECTS)], *MODULE_SEEDS])))
-    data, way = members["data.pkl"], rng.randrange(5)
+    members = dict(
+        _members(
+            rng.choice(SEEDS[: len(OBJECTS)] if weights_only else [*SEEDS[: len(OBJECTS)], *MODULE_SEEDS])
+        )
+    )
+    data, way = members["data.pkl"], rng.randrange(7)
     if way == 0:
         data = mutations.damaged(rng, data)
     elif way == 1:  # opcodes put in, taken out or changed, at their borders
         for _ in range(rng.randrange(1, 4)):
             places = [at for _, _, at in _opcodes(data)] or [0]
             at, end = rng.choice(places), rng.choice(places)
-            data = data[:at] + rng.choice((_fragment(rng), data[at:end][:200], b"")) + data[rng.choice((at, at, end)) :]
+            data = (
+                data[:at]
+                + rng.choice((_fragment(rng), data[at:end][:200], b""))
+                + data[rng.choice((at, at, end)) :]
+            )
     elif way == 2:
-        data = b"\x80\2(" + b"".join(_fragment(rng) for _ in range(rng.randrange(1, 12))) + rng.choice((b"t.", b"l.", b"."))
+        members = dict(_members(SEEDS[0]))
+        data = (
+            b"\x80\2("
+            + b"".join(_fragment(rng) for _ in range(rng.randrange(1, 5)))
+            + rng.choice((b"t.", b"l."))
+        )
+    elif way in (5, 6):
+        data = _changed(rng, data)
     elif way == 3:  # a name becomes another
-        old, new = (rng.choice(NAMES).rpartition(".") for _ in range(2))
+        old, new = (rng.choice(names).rpartition(".") for names in (NAMES, rng.choice((NAMES, OTHERS))))
         spelled = f"c{old[0]}\n{old[2]}\n".encode()
         if spelled not in data:
             spelled = b"ctorch._utils\n_rebuild_tensor_v2\n"
@@ -260,8 +353,8 @@ def authored_checkpoints() -> Kind:
             return "large"
         try:
             raw = _stored(value)
-        except ArgumentError:
-            return "other"  # a class that was named and has no name to be saved by
+        except (ArgumentError, NoValuesError):
+            return "other"  # a class that was named and has no name to be saved by; a storage without values
         except LaminaError as error:
             raise Wrong(f"what was loaded can't be saved: {error}") from None
         try:
@@ -274,4 +367,4 @@ def authored_checkpoints() -> Kind:
             raise Wrong("what was loaded is another when it was saved and loaded again")
         return "other"
 
-    return Kind(make=_authored, check=check, refusals=(SavedFileError, DeviceError), share=1500)
+    return Kind(make=_authored, check=check, refusals=(SavedFileError, DeviceError), share=500)

@@ -42,15 +42,23 @@ def to_torch(obj: object, zipped: bool = True) -> object:
 
 def raw(x: object) -> bytes:
     if isinstance(x, torch.Tensor):
-        return bytes(x.detach().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8).tolist())
+        return bytes(
+            x.detach().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8).tolist()
+        )
     return x.detach()._data.tobytes()
 
 
 def same(ours: object, theirs: object) -> None:
     """Types, values and how tensors lie."""
     if isinstance(theirs, torch.Tensor) and theirs.layout is not torch.strided:
-        parts = ("indices", "values") if theirs.layout is torch.sparse_coo else ("crow_indices", "col_indices", "values")
-        assert str(ours.layout) == str(theirs.layout).removeprefix("torch.") and ours.shape == tuple(theirs.shape)
+        parts = (
+            ("indices", "values")
+            if theirs.layout is torch.sparse_coo
+            else ("crow_indices", "col_indices", "values")
+        )
+        assert str(ours.layout) == str(theirs.layout).removeprefix("torch.") and ours.shape == tuple(
+            theirs.shape
+        )
         if theirs.layout is torch.sparse_coo:
             assert ours.is_coalesced() == theirs.is_coalesced()
             ours, theirs = ours.coalesce(), theirs.coalesce()
@@ -59,7 +67,10 @@ def same(ours: object, theirs: object) -> None:
     elif isinstance(theirs, torch.Tensor):
         assert isinstance(ours, lamina.Tensor)
         assert isinstance(ours, lamina.nn.Parameter) == isinstance(theirs, torch.nn.Parameter)
-        assert (ours.dtype.name, ours.shape) == (str(theirs.dtype).removeprefix("torch."), tuple(theirs.shape))
+        assert (ours.dtype.name, ours.shape) == (
+            str(theirs.dtype).removeprefix("torch."),
+            tuple(theirs.shape),
+        )
         assert ours.requires_grad == theirs.requires_grad and str(ours.device) == str(theirs.device)
         if theirs.device.type != "meta":
             assert raw(ours) == raw(theirs)
@@ -201,7 +212,11 @@ def test_containers_and_numbers(zipped):
 
 
 def test_what_pytorch_takes_with_names_alone():
-    made = {"default": collections.defaultdict(list, a=[1]), "frozen": frozenset((1, 2)), "layout": torch.sparse_coo}
+    made = {
+        "default": collections.defaultdict(list, a=[1]),
+        "frozen": frozenset((1, 2)),
+        "layout": torch.sparse_coo,
+    }
     made |= {"array": np.arange(6.0).reshape(2, 3).T, "ints": np.array([[1], [2]], ">i2").astype("<i2")}
     made |= {"scalar": np.float64(1.5), "bool": np.array([True, False]), "empty": np.zeros((0, 2))}
     for protocol in (2, 3, 4, 5):
@@ -279,7 +294,9 @@ def test_whole_modules_of_pytorch(case):
 def test_containers_of_modules():
     def made(t):
         n = t.nn
-        layers = n.ModuleDict({"a": n.ModuleList([n.Linear(2, 2), n.ReLU()]), "b": n.Sequential(n.Conv1d(1, 1, 1))})
+        layers = n.ModuleDict(
+            {"a": n.ModuleList([n.Linear(2, 2), n.ReLU()]), "b": n.Sequential(n.Conv1d(1, 1, 1))}
+        )
         layers.extra = n.ParameterList([t.ones(2), t.zeros(1)])
         layers.more = n.ParameterDict({"x": t.ones(3)})
         layers.register_buffer("hidden", t.ones(2), persistent=False)
@@ -340,7 +357,11 @@ def test_optimizers_go_on_in_the_other_library(name, settings, zipped):
 
 # ---- files -------------------------------------------------------------------------------------------------
 def test_mapped_files_hold_what_they_hold(tmp_path):
-    obj = {"x": torch.arange(1000.0), "b": torch.tensor([True, False]), "u": torch.ones(3, dtype=torch.uint16)}
+    obj = {
+        "x": torch.arange(1000.0),
+        "b": torch.tensor([True, False]),
+        "u": torch.ones(3, dtype=torch.uint16),
+    }
     torch.save(obj, tmp_path / "x.pt")
     found = lamina.load(tmp_path / "x.pt", mmap=True)
     same(found, obj)
@@ -391,7 +412,9 @@ LEAVES = st.one_of(
     st.builds(lambda n, name: tensor_of(torch, name, (n,)), st.integers(0, 5), st.sampled_from(DTYPES)),
     st.sampled_from([torch.float32, torch.Size((2, 3)), torch.device("cpu"), 1j]),
 )  # fmt: skip
-KEYS = st.one_of(st.none(), st.booleans(), st.integers(), st.text(), st.floats(allow_nan=False), st.tuples(st.integers()))
+KEYS = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.text(), st.floats(allow_nan=False), st.tuples(st.integers())
+)
 OBJECTS = st.recursive(
     LEAVES,
     lambda inner: st.one_of(

@@ -46,7 +46,9 @@ def again(obj: object, **kwargs: object) -> object:
 
 def archive(data: bytes, **members: bytes) -> bytes:
     """A checkpoint with this pickle."""
-    parts = {"data.pkl": data, "version": b"3\n"} | {name.replace("_", "/"): raw for name, raw in members.items()}
+    parts = {"data.pkl": data, "version": b"3\n"} | {
+        name.replace("_", "/"): raw for name, raw in members.items()
+    }
     return b"".join(map(bytes, pt_archive.pieces([*parts.items()])))
 
 
@@ -169,7 +171,11 @@ def test_weights_only_refuses_classes_by_name_and_says_what_to_do():
     assert lines[0] == (
         f"load(): Weights only load failed: the file names {Net.__module__}.Net, which is not taken from files"
     )
-    assert "add_safe_globals([Net])" in lines[1] and "weights_only=False" in lines[2] and "state_dict" in lines[3]
+    assert (
+        "add_safe_globals([Net])" in lines[1]
+        and "weights_only=False" in lines[2]
+        and "state_dict" in lines[3]
+    )
     assert isinstance(caught.value, pickle.UnpicklingError) and isinstance(caught.value, LaminaError)
 
 
@@ -187,7 +193,9 @@ def test_safe_globals_are_what_load_takes():
         assert load(archive(data)) is Net
         with pytest.raises(RefusedNameError, match="nothing of that module is ever taken"):
             load(archive(HEADER + b"cposix\nsystem\nX\x04\0\0\0true\x85R."))
-        assert get_unsafe_globals_in_checkpoint(io.BytesIO(stored([obj, Kind.A]))) == [f"{Kind.__module__}.Kind"]
+        assert get_unsafe_globals_in_checkpoint(io.BytesIO(stored([obj, Kind.A]))) == [
+            f"{Kind.__module__}.Kind"
+        ]
     finally:
         clear_safe_globals()
     assert get_safe_globals() == []
@@ -276,14 +284,24 @@ def test_the_state_of_a_module_is_looked_at():
                   {"_forward_hooks": {0: 1}}, 3, {1: 2}, {"_call_hooks": 3}):  # fmt: skip
         with pytest.raises(SavedFileError):
             data = pickle.dumps(state, 2)[2:-1]
-            load(archive(HEADER + b"ctorch.nn.modules.linear\nIdentity\n)\x81" + data + b"b."), weights_only=False)
+            load(
+                archive(HEADER + b"ctorch.nn.modules.linear\nIdentity\n)\x81" + data + b"b."),
+                weights_only=False,
+            )
 
 
 # ---- bounds ------------------------------------------------------------------------------------------------
-def tensor(storage: bytes, offset: int, size: tuple, stride: tuple, count: int, kind: bytes = b"FloatStorage") -> bytes:
+def tensor(
+    storage: bytes, offset: int, size: tuple, stride: tuple, count: int, kind: bytes = b"FloatStorage"
+) -> bytes:
     spell = [pickle.dumps(x, 2)[2:-1] for x in (count, offset, size, stride)]
     pid = b"((X\7\0\0\0storagectorch\n" + kind + b"\nX\1\0\0\0" + b"0X\3\0\0\0cpu" + spell[0] + b"tQ"
-    data = b"ctorch._utils\n_rebuild_tensor_v2\n" + pid + b"".join(spell[1:]) + b"\x89ccollections\nOrderedDict\n)RtR."
+    data = (
+        b"ctorch._utils\n_rebuild_tensor_v2\n"
+        + pid
+        + b"".join(spell[1:])
+        + b"\x89ccollections\nOrderedDict\n)RtR."
+    )
     return archive(HEADER + data, data_0=storage)
 
 
@@ -399,7 +417,9 @@ def test_every_truncation_and_changed_byte_is_noticed():
 @pytest.mark.parametrize("zip_format", [True, False])
 def test_storages_are_written_once_and_aligned(zip_format):
     x = lamina.ones(1000)
-    raw = stored({"a": x, "b": [x.detach(), x[:10]], "c": x.view(10, 100).T}, _use_new_zipfile_serialization=zip_format)
+    raw = stored(
+        {"a": x, "b": [x.detach(), x[:10]], "c": x.view(10, 100).T}, _use_new_zipfile_serialization=zip_format
+    )
     assert len(raw) < 4000 + 2500
     found = load(raw)
     found["a"][0] = 5.0
@@ -532,7 +552,9 @@ def test_a_class_is_of_the_program_by_where_its_file_lies(tmp_path, monkeypatch)
     for folder, taken in (("own", True), ("site-packages", False)):
         home = tmp_path / folder
         home.mkdir()
-        (home / f"module_{folder[:3]}.py").write_text("class A:\n    pass\ndef __getattr__(name):\n    raise SystemExit\n")
+        (home / f"module_{folder[:3]}.py").write_text(
+            "class A:\n    pass\ndef __getattr__(name):\n    raise SystemExit\n"
+        )
         monkeypatch.syspath_prepend(home)
         made = __import__(f"module_{folder[:3]}").A()
         if taken:
@@ -571,4 +593,6 @@ def test_scripts_for_pytorch_save_and_load_as_there(tmp_path):
         "print('done')\n"
     )
     command = [sys.executable, "-m", "lamina", "run", str(script)]
-    assert subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout == "done\n"
+    assert (
+        subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout == "done\n"
+    )
