@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import IO, Any, TypeAlias
+
 from ..ir.errors import ArgumentValueError
+from ..runtime.memory_view import TypedStorage
 from ..runtime.pt_classes import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
 from ..runtime.pt_names import RefusedNameError
-from ..runtime.saving import get_unsafe_globals_in_checkpoint, load, save
+from ..runtime.pt_reader import Place, located
+from ..runtime.saving import ZIP, get_unsafe_globals_in_checkpoint, load, save
 from ..runtime.serialize import SavedFileError
+
+MAP_LOCATION: TypeAlias = Place
 
 
 def get_crc32_options() -> bool:
@@ -22,8 +28,20 @@ def set_crc32_options(compute_crc32: bool) -> None:
         )
 
 
+def default_restore_location(storage: TypedStorage, location: str) -> TypedStorage:
+    """The storage at a location, the CPU or meta.  Raises DeviceError for a device that is not there."""
+    return located(None, storage, location)
+
+
+def _is_zipfile(f: IO[bytes]) -> bool:
+    at = f.tell()
+    start: Any = f.read(len(ZIP))
+    f.seek(at)
+    return start == ZIP
+
+
 __all__ = [
-    "RefusedNameError", "SavedFileError", "add_safe_globals", "clear_safe_globals", "get_crc32_options",
-    "get_safe_globals", "get_unsafe_globals_in_checkpoint", "load", "safe_globals", "save",
-    "set_crc32_options",
+    "MAP_LOCATION", "RefusedNameError", "SavedFileError", "add_safe_globals", "clear_safe_globals",
+    "default_restore_location", "get_crc32_options", "get_safe_globals", "get_unsafe_globals_in_checkpoint",
+    "load", "safe_globals", "save", "set_crc32_options",
 ]  # fmt: skip

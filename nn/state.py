@@ -47,15 +47,15 @@ _MEMBERS: dict[str, Callable[[Any], bool]] = {
 def attributes(cls: type, state: Any) -> dict[str, Any]:
     """The attributes that the pickle of a module gives it, be it Lamina's or PyTorch's.
 
-    What PyTorch's instances have and Lamina's classes work out themselves (properties) is left out, and so are
-    its dictionaries of hooks.  Raises StateError for hooks in them, and for what is no module's state.
+    What PyTorch's instances have and Lamina's classes work out themselves (properties) is left out, and so
+    are its dictionaries of hooks.  Raises StateError for hooks in them, and for what is no module's state.
     """
     name = cls.__name__
-    if not isinstance(state, Mapping) or not all(isinstance(key, str) for key in state):
+    if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
         raise StateError(
             f"{name}.__setstate__(state): a dict of attributes is needed, not {type(state).__name__}"
         )
-    hooked = [key for key in _HOOKS & state.keys() if state[key]]
+    hooked = [key for key in _HOOKS & state.keys() if not _is_empty(state[key])]
     if hooked:
         raise StateError(
             f"{name}: its state has hooks ({hooked[0]}), which are not taken from files",
@@ -79,8 +79,12 @@ def attributes(cls: type, state: Any) -> dict[str, Any]:
             or (x is not None and not fits(x))
         ]  # fmt: skip
         if wrong:
-            raise StateError(f"{name}: its state has a wrong entry {wrong[0]!r:.60} in {key}")
+            raise StateError(f"{name}: its state has a wrong entry {str(wrong[0])[:60]!r} in {key}")
     return own
+
+
+def _is_empty(hooks: Any) -> bool:
+    return hooks is None or hooks is False or isinstance(hooks, dict) and not hooks
 
 
 def _is_worked_out(cls: type, name: str) -> bool:

@@ -1,12 +1,13 @@
-"""Classes and functions that a checkpoint may name beside PyTorch's own: those that a program vouches for, and
-with `weights_only=False` those that it has defined itself.
+"""Classes and functions that a checkpoint may name beside PyTorch's own: those that a program vouches for,
+and with `weights_only=False` those that it has defined itself.
 
 What a file can reach, and what it can't:
 
 - Nothing is imported for a file, and nothing that a file names is called: neither functions nor classes.  So
   `os.system`, `builtins.eval`, `operator.attrgetter` or `functools.partial` are refused by their names.
-- An instance is made by `object.__new__` (or that of list, dict, tuple), without `__init__` and the class's own
-  `__new__`, and takes the state of the file by the `__setstate__` of its class where it has one, else as its
+- An instance is made by `object.__new__` (or that of list, dict, tuple), without `__init__` and the class's
+  own `__new__`, and takes the state of the file by the `__setstate__` of its class where it has one,
+  else as its
   attributes.  An attribute that would replace a method is refused, and so is a class with a `__del__`, which
   would run by itself.
 - So `weights_only=False` runs of your program the `__setstate__` of your classes, with what the file says.
@@ -31,7 +32,7 @@ from typing import Any
 from weakref import WeakSet
 
 from ..ir.errors import ArgumentError
-from .pt_names import Unsuited, values
+from .pt_names import Unsuited, runs_when_freed, shown, values
 from .tensor import Tensor
 
 HERE = __name__.partition(".")[0]  # lamina
@@ -42,6 +43,15 @@ PLAIN = {
     "argparse.Namespace": ("argparse", "Namespace"),
     "types.SimpleNamespace": ("types", "SimpleNamespace"),
 }
+PLAIN_VALUES = (
+    int,
+    str,
+    float,
+    bytes,
+    bool,
+    complex,
+    type(None),
+)  # whose comparison is no code of a program's
 _MISSING = object()
 
 
@@ -199,16 +209,14 @@ def _is_users(module: ModuleType) -> bool:
 
 
 # ---- instances ---------------------------------------------------------------------------------------------
-def instance(cls: Any, args: Any) -> Any:
+def instance(cls: type, args: tuple) -> Any:
     """An instance of a class of the program's that is not initialised.  Raises Unsuited."""
-    if not isinstance(cls, type):
-        raise Unsuited(f"an instance of {cls!r:.60}, which is no class")
-    if any("__del__" in vars(base) for base in cls.__mro__):
+    if runs_when_freed(cls):
         raise Unsuited(f"a {cls.__qualname__}, whose __del__ would run by itself")
     if issubclass(cls, Tensor):
         raise Unsuited(f"a tensor of class {cls.__qualname__} without memory")
     if issubclass(cls, tuple) and cls.__bases__ == (tuple,) and hasattr(cls, "_fields"):
-        if not isinstance(args, tuple) or len(args) != len(cls._fields):
+        if len(args) != len(cls._fields):
             raise Unsuited(f"a {cls.__qualname__} of other fields")
         return tuple.__new__(cls, args)
     for kind in (OrderedDict, dict, list):
@@ -216,7 +224,7 @@ def instance(cls: Any, args: Any) -> Any:
             return kind.__new__(cls)
     if cls.__new__ is not object.__new__:
         raise Unsuited(f"a {cls.__qualname__}, whose __new__ is code of its own")
-    if args != ():
+    if args:
         raise Unsuited(f"a {cls.__qualname__} of arguments")
     made = object.__new__(cls)
     module = sys.modules[f"{HERE}.nn.module"].Module
@@ -225,10 +233,10 @@ def instance(cls: Any, args: Any) -> Any:
     return made
 
 
-def called(cls: Any, args: Any) -> Any:
+def called(cls: type, args: tuple) -> Any:
     """What a call of a class means that runs no code: the member of an enumeration.  Raises Unsuited."""
     members = sys.modules[f"{HERE}.nn.members"]
-    if isinstance(cls, enum.EnumMeta) and len(args) == 1:
+    if isinstance(cls, enum.EnumMeta) and len(args) == 1 and type(args[0]) in PLAIN_VALUES:
         for member in vars(cls)["_member_map_"].values():
             if type(member._value_) is type(args[0]) and member._value_ == args[0]:
                 return member
@@ -238,19 +246,19 @@ def called(cls: Any, args: Any) -> Any:
     pathlib = sys.modules.get("pathlib")
     if pathlib is not None and cls is pathlib.PosixPath and all(type(part) is str for part in args):
         return cls(*args)
-    raise Unsuited(f"a call of {getattr(cls, '__qualname__', cls)!s:.60}")
+    raise Unsuited(f"a call of {shown(cls)}")
 
 
 def build(obj: Any, state: Any) -> None:
     """Give an instance its state, by its class's `__setstate__` or as attributes.  Raises Unsuited."""
     cls = type(obj)
-    own, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
+    own, slots = state if type(state) is tuple and len(state) == 2 else (state, None)
     restored = _of_class(cls, "__setstate__")
     for part in (own, slots):
-        for name in part if isinstance(part, dict) else ():
+        for name in part if type(part) is dict else ():
             if _is_method(cls, name):
                 raise Unsuited(f"a state of {cls.__qualname__} that replaces its method {name[:60]!r}")
-    for name in slots if isinstance(slots, dict) else ():
+    for name in slots if type(slots) is dict else ():
         if not isinstance(_of_class(cls, name), MemberDescriptorType):
             raise Unsuited(f"a state of {cls.__qualname__} with a slot that it has not")
     if restored is not None:
@@ -270,7 +278,7 @@ def _of_class(cls: type, name: Any) -> Any:
 
 
 def _is_method(cls: type, name: Any) -> bool:
-    """Whether a name is a method, or a property: those of nn's modules leave out what they work out themselves."""
+    """Whether a name is a method, or a property; nn's modules leave out what they work out themselves."""
     home = next((base for base in cls.__mro__ if name in vars(base)), object)
     kinds = (FunctionType, classmethod, staticmethod)
     ours = home.__module__.startswith(f"{HERE}.nn.")

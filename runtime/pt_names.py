@@ -8,14 +8,13 @@ A name that is not here is refused, so a pickle can call nothing but the makers.
 
 from __future__ import annotations
 
-import codecs
-import copyreg
 import pickle
 import re
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from functools import cache
 from math import prod
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +23,7 @@ from ..ir import dtypes
 from ..ir.dtypes import DType
 from ..ir.errors import DeviceError
 from ..ir.types import CPU, RANK, Device, type_of
-from .layouts import LAYOUTS, sparse_coo
+from .layouts import LAYOUTS, Layout, sparse_coo
 from .memory_view import TypedStorage, UntypedStorage, memory_of
 from .meta import META
 from .meta import array as nothing
@@ -61,9 +60,21 @@ class Unsuited(Exception):
     """Arguments from which nothing can be made; the reader tells where."""
 
 
-def _require(holds: object, what: str) -> None:
+def _require(holds: bool, what: str) -> None:
+    """Refuse what does not hold; asked by types and identity, as `len`, `bool` and `==` may run code."""
     if not holds:
         raise Unsuited(what)
+
+
+def shown(value: Any) -> str:
+    """A value as errors tell it, in bounded time: by its name, or that of its class."""
+    named = isinstance(value, (type, FunctionType))
+    return (value.__qualname__ if named else f"a {type(value).__qualname__}")[:60]
+
+
+def runs_when_freed(cls: type) -> bool:
+    """Whether the instances of a class have a `__del__`: code that runs with what a file says of them."""
+    return any("__del__" in vars(base) for base in cls.__mro__)
 
 
 def are_sizes(numbers: Any) -> bool:
@@ -103,6 +114,10 @@ def _first(storage: TypedStorage, itemsize: int) -> TypedStorage:
     return line[: len(storage) // itemsize * itemsize].untyped_storage() if len(storage) else storage
 
 
+def _require_no_hooks(hooks: Any) -> None:
+    _require(hooks is None or type(hooks) in (dict, OrderedDict) and not hooks, "hooks of a tensor")
+
+
 def _asking(x: Tensor, requires_grad: Any) -> Tensor:
     _require(type(requires_grad) is bool, "a requires_grad that is no bool")
     _require(not requires_grad or x.dtype.inexact, REQUIRES)
@@ -111,10 +126,9 @@ def _asking(x: Tensor, requires_grad: Any) -> Tensor:
 
 def _attributed(x: Any, state: Any) -> Any:
     """Hang on a tensor what its pickle says; what has the name of a method or a property is refused."""
-    if isinstance(state, tuple):
-        _require(len(state) == 2, "a state of a tensor that is none")
-        state = {**(state[0] or {}), **(state[1] or {})}
-    for name, value in (state or {}).items():
+    parts = state if type(state) is tuple else (state,)
+    _require(all(part is None or type(part) is dict for part in parts), "a state of a tensor that is none")
+    for name, value in (item for part in parts if part for item in part.items()):
         _require(type(name) is str and name.isidentifier(), "an attribute without a name")
         _require(not hasattr(type(x), name), f"an attribute {name[:60]!r} of a tensor")
         fields(x)[name] = value
@@ -150,7 +164,7 @@ class Makers:
         metadata: Any = None,
     ) -> Tensor:  # fmt: skip
         """The same, with what PyTorch says of gradients and of bits that negate or conjugate."""
-        _require(not hooks, "hooks of a tensor")
+        _require_no_hooks(hooks)
         made = self.rebuild_tensor(storage, offset, size, stride)
         return _asking(self._turned(made, metadata), requires_grad)
 
@@ -159,17 +173,17 @@ class Makers:
         metadata: Any = None,
     ) -> Tensor:  # fmt: skip
         """The same, over a storage of bytes."""
-        _require(not hooks, "hooks of a tensor")
+        _require_no_hooks(hooks)
         _require(self.later is None or dtype is not dtypes.bool_, "bools over bytes")
         made = placed(storage, offset, size, stride, dtype)
         return _asking(self._turned(made, metadata), requires_grad)
 
     def _turned(self, x: Tensor, metadata: Any) -> Tensor:
         """The values that a lazily conjugated or negated tensor stands for."""
-        if not metadata:
+        if metadata is None or type(metadata) is dict and not metadata:
             return x
-        _require(isinstance(metadata, dict) and {*metadata} <= {"conj", "neg"}, "metadata of a tensor")
-        conj, neg = (bool(metadata.get(name)) for name in ("conj", "neg"))
+        _require(type(metadata) is dict and metadata.keys() <= {"conj", "neg"}, "metadata of a tensor")
+        conj, neg = (metadata.get(name) is True for name in ("conj", "neg"))
         _require(x.dtype.inexact and not x.dtype.storage and x.device == CPU, "metadata of a tensor")
         self._spend(x.nbytes)
         made = np.empty(x._data.shape, x._data.dtype)
@@ -183,14 +197,15 @@ class Makers:
 
     def rebuild_parameter(self, data: Any, requires_grad: Any, hooks: Any, state: Any = None) -> Parameter:
         """A parameter."""
-        _require(isinstance(data, Tensor) and not hooks, "a parameter of no tensor, or with hooks")
+        _require_no_hooks(hooks)
+        _require(isinstance(data, Tensor), "a parameter of no tensor")
         _require(type(requires_grad) is bool, "a requires_grad that is no bool")
         _require(not requires_grad or data.dtype.inexact, REQUIRES)
         return _attributed(Parameter(data.detach(), requires_grad), state)
 
     def rebuild_sparse(self, layout: Any, data: Any) -> Tensor:
         """A sparse tensor of its parts, each of which is looked at."""
-        _require(isinstance(data, tuple) and layout in LAYOUTS, "a sparse tensor of no parts")
+        _require(type(data) is tuple and isinstance(layout, Layout), "a sparse tensor of no parts")
         count = 1 if layout == sparse_coo else 2
         _require(len(data) in (count + 2, count + 3), "a sparse tensor of no parts")
         places, values, size, rest = data[:count], data[count], data[count + 1], data[count + 2 :]
@@ -198,7 +213,7 @@ class Makers:
             _require(isinstance(part, Tensor) and part.is_contiguous(), "parts of a sparse tensor")
             self._spend(part.nbytes)
         _require(are_sizes(size), "a sparse tensor of no size")
-        coalesced = bool(rest and rest[0])
+        coalesced = bool(rest) and rest[0] is True
         if self.later is None:
             whole = tuple(place.long() for place in places)
             return restored(str(layout), whole, values, tuple(size), coalesced, False)
@@ -228,6 +243,7 @@ class Makers:
         """A tensor of a class, or one that something hangs on."""
         _require(id(function) in _REBUILDING and isinstance(args, tuple), "a tensor made by no rebuilder")
         _require(isinstance(cls, type) and issubclass(cls, Tensor), "a tensor of no tensor's class")
+        _require(not runs_when_freed(cls), f"a {shown(cls)}, whose __del__ would run by itself")
         made = self.of[id(function)](*args)
         if type(made) is not cls:
             _require(cls is not Parameter or not isinstance(made, Sparse), "a sparse parameter")
@@ -237,9 +253,11 @@ class Makers:
     # ---- Python's ----
     def ordered(self, items: Any = ()) -> OrderedDict:
         """An OrderedDict: of pairs, where Python 2 wrote it."""
+        _require(type(items) in (list, tuple), "an OrderedDict of no pairs")
         self._spend(len(items))
-        for key, _ in items:
-            check_key(key)
+        for pair in items:
+            _require(type(pair) in (list, tuple) and len(pair) == 2, "an OrderedDict of no pairs")
+            check_key(pair[0])
         return OrderedDict(items)
 
     def counter(self, items: Any = None) -> Counter:
@@ -260,9 +278,8 @@ class Makers:
 
     def encoded(self, text: Any, encoding: Any = "utf-8") -> bytes:
         """Bytes, which protocol 2 writes as text."""
-        _require(
-            type(text) is str and encoding in ("latin1", "latin-1", "utf-8", "ascii"), "bytes of no text"
-        )
+        _require(type(text) is str and type(encoding) is str, "bytes of no text")
+        _require(encoding in ("latin1", "latin-1", "utf-8", "ascii"), "bytes of no known encoding")
         self._spend(len(text))
         return text.encode(encoding)
 
@@ -333,8 +350,9 @@ class Makers:
         _require(self._blank.pop(id(array), None) is array, "a second state of an array")
         _require(isinstance(state, tuple) and len(state) == 5, "an array's state that is none")
         _, shape, dtype, by_columns, raw = state
+        _require(type(by_columns) is bool, "an array's state that is none")
         self._check(dtype, shape, raw)
-        array.__setstate__((1, shape, dtype, bool(by_columns), bytes(raw)))
+        array.__setstate__((1, shape, dtype, by_columns is True, bytes(raw)))
 
     def _check(self, dtype: Any, shape: Any, raw: Any) -> None:
         _require(isinstance(dtype, np.dtype) and not dtype.hasobject, "an array of no numbers")
@@ -348,7 +366,7 @@ class Makers:
     def of_buffer(self, raw: Any, dtype: Any, shape: Any, order: Any = "C") -> np.ndarray:
         """An array of protocol 5."""
         self._check(dtype, shape, raw)
-        _require(order in ("C", "F"), "an array of no order")
+        _require(type(order) is str and order in ("C", "F"), "an array of no order")
         return np.frombuffer(bytearray(raw), dtype).reshape(shape, order=order)
 
     def scalar(self, dtype: Any, raw: Any) -> np.generic:
@@ -368,15 +386,18 @@ class _Function(NamedTuple):
     name: str
 
 
+RECONSTRUCTOR = _Function("copyreg._reconstructor")  # of classes, as protocols 0 and 1 have them
+
+
 @cache
 def _called() -> dict[str, Any]:
     """By the name of a maker, the value that is called."""
     functions = (
         "rebuild_tensor", "rebuild_tensor_v2", "rebuild_tensor_v3", "rebuild_parameter", "rebuild_sparse",
-        "rebuild_meta", "rebuild_from_type", "layout", "blank", "of_buffer", "scalar",
+        "rebuild_meta", "rebuild_from_type", "layout", "blank", "of_buffer", "scalar", "encoded",
     )  # fmt: skip
     return {name: _Function(name) for name in functions} | {
-        "ordered": OrderedDict, "counter": Counter, "with_default": defaultdict, "encoded": codecs.encode,
+        "ordered": OrderedDict, "counter": Counter, "with_default": defaultdict,
         "raw": bytes, "raw_array": bytearray, "members": set, "frozen": frozenset, "number": complex,
         "size": Size, "device": Device, "dtype": np.dtype,
     }  # fmt: skip
@@ -421,6 +442,6 @@ def values() -> dict[str, Any]:
         "torch.Size": Size, "torch.device": Device, "torch.Tensor": Tensor,
         "torch.nn.parameter.Parameter": Parameter, "collections.OrderedDict": OrderedDict,
         "collections.Counter": Counter, "collections.defaultdict": defaultdict,
-        "_codecs.encode": codecs.encode, "numpy.ndarray": np.ndarray, "numpy.dtype": np.dtype,
-        "copyreg._reconstructor": copyreg._reconstructor,  # type: ignore[attr-defined]
+        "_codecs.encode": called["encoded"], "numpy.ndarray": np.ndarray, "numpy.dtype": np.dtype,
+        "copyreg._reconstructor": RECONSTRUCTOR,
     }  # fmt: skip

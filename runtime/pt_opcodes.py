@@ -1,7 +1,8 @@
 """Read pickles opcode by opcode.  What a name stands for, and what is done with it, a `World` says.
 
-Python's own unpickler calls whatever a file names; this one calls nothing.  It keeps a stack and a memo, makes
-numbers, texts, tuples, lists, dicts and sets, and asks its World for everything else.  Each opcode takes at
+Python's own unpickler calls whatever a file names; this one calls nothing.  It keeps a stack and a memo,
+makes numbers, texts, tuples, lists, dicts and sets,
+and asks its World for everything else.  Each opcode takes at
 least a byte and makes at most as much as it takes, so a file needs no more memory than a few times its size.
 
 Source: CPython's Lib/pickletools.py (protocols 0 to 5).
@@ -92,7 +93,7 @@ class Pickle:
             raise self._damaged(begin, f"{name} has an argument that means nothing") from error
 
     def names(self) -> Iterator[tuple[str, str]]:
-        """The (module, name) of everything that it names, without doing what it says.  Raises SavedFileError."""
+        """The (module, name) of all that it names, without doing what it says.  Raises SavedFileError."""
         texts: list[str] = []
         memo: dict[int, str] = {}
         while True:

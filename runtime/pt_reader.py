@@ -10,10 +10,10 @@ Source: PyTorch 2.13, torch/serialization.py.
 
 from __future__ import annotations
 
-import copyreg
 import sys
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from .memory_view import TypedStorage, UntypedStorage, memory_of
 from .meta import META
 from .meta import array as nothing
 from .pt_archive import Archive, Source
-from .pt_names import Makers, RefusedNameError, StorageKind, Unsuited, values
+from .pt_names import RECONSTRUCTOR, Makers, RefusedNameError, StorageKind, Unsuited, shown, values
 from .pt_opcodes import Pickle
 from .serialize import SavedFileError
 from .tensor import Tensor, tensor_of, wrap
@@ -47,7 +47,7 @@ class OfCaller(Exception):
 
 
 # ---- where storages go -------------------------------------------------------------------------------------
-def _located(map_location: Place, storage: TypedStorage, location: str) -> TypedStorage:
+def located(map_location: Place, storage: TypedStorage, location: str) -> TypedStorage:
     """The storage where `map_location` wants it, of one that was saved at a location."""
     wanted: Any = location
     if isinstance(map_location, (str, Device)):
@@ -106,6 +106,7 @@ class _World:
         self.name, self.weights_only, self.map_location = name, weights_only, map_location
         self.makers = Makers(size)
         self.vouched = pt_classes.vouched()
+        self.made: dict[int, Any] = {}  # instances of classes, which alone take states and items
         self.storages: dict[str, tuple[TypedStorage, TypedStorage]] = {}  # as read, and where it goes
 
     # ---- names ----
@@ -154,29 +155,36 @@ class _World:
         maker = self.makers.of.get(id(function))
         if maker is not None:
             return maker(*args)
-        if function is copyreg._reconstructor:  # type: ignore[attr-defined]
+        if function is RECONSTRUCTOR:
             cls, base, state = args
             if base is not object or state is not None:
                 raise Unsuited("an instance of an old kind")
             return self._instance(cls, (), {})
         if self._is_vouched(function):
-            return function(*args)
-        if isinstance(function, type) and self._is_of_program(function):
-            return pt_classes.called(function, args)
-        raise Unsuited(f"a call of {getattr(function, '__qualname__', function)!s:.60}")
+            return self._kept(function(*args))
+        if self._is_of_program(function):
+            return self._kept(pt_classes.called(function, args))
+        raise Unsuited(f"a call of {shown(function)}")
+
+    def _kept(self, made: Any) -> Any:
+        if not isinstance(made, Enum):  # whose members are the program's
+            self.made[id(made)] = made
+        return made
 
     def make(self, cls: Any, args: Any, kwargs: dict) -> Any:
         return self.done(lambda: self._instance(cls, args, kwargs))
 
     def _instance(self, cls: Any, args: Any, kwargs: dict) -> Any:
+        if type(args) is not tuple or type(kwargs) is not dict:
+            raise Unsuited("arguments that are no tuple")
         if self._is_vouched(cls):
-            return cls.__new__(cls, *args, **kwargs)
+            return self._kept(cls.__new__(cls, *args, **kwargs))
         maker = self.makers.of.get(id(cls))
         if maker is not None and not kwargs:
             return maker(*args)
         if kwargs or not self._is_of_program(cls):
-            raise Unsuited(f"an instance of {getattr(cls, '__qualname__', cls)!s:.60}")
-        return pt_classes.instance(cls, args)
+            raise Unsuited(f"an instance of {shown(cls)}")
+        return self._kept(pt_classes.instance(cls, args))
 
     def build(self, obj: Any, state: Any) -> None:
         self.done(lambda: self._built(obj, state))
@@ -193,23 +201,21 @@ class _World:
             if type(state) is not dict or any(hasattr(OrderedDict, name) for name in state):
                 raise Unsuited("attributes of an OrderedDict")
             vars(obj).update(state)
-        elif self._is_vouched(kind) or self._is_of_program(kind):
+        elif id(obj) in self.made:
             pt_classes.build(obj, state)
         else:
             raise Unsuited(f"a state of a {kind.__qualname__}")
 
     def put(self, obj: Any, pairs: list[tuple[Any, Any]]) -> None:
-        kind = type(obj)
-        if not isinstance(obj, dict) or not (
-            kind in (OrderedDict, Counter, defaultdict) or self._is_vouched(kind) or self._is_of_program(kind)
-        ):
+        known = type(obj) in (OrderedDict, Counter, defaultdict) or id(obj) in self.made
+        if not known or not isinstance(obj, dict):
             raise TypeError("items of no dict")
         put = OrderedDict.__setitem__ if isinstance(obj, OrderedDict) else dict.__setitem__
         for key, value in pairs:
             put(obj, key, value)
 
     def extend(self, obj: Any, items: list) -> None:
-        if not isinstance(obj, list) or not (self._is_vouched(type(obj)) or self._is_of_program(type(obj))):
+        if id(obj) not in self.made or not isinstance(obj, list):
             raise TypeError("items of no list")
         list.extend(obj, items)
 
@@ -254,7 +260,7 @@ class _World:
             raise Unsuited("a storage that is none")
         if name not in self.storages:
             read = _typed(self.line(name, dtype, count), dtype)
-            self.storages[name] = read, _located(self.map_location, read, location)
+            self.storages[name] = read, located(self.map_location, read, location)
         read, made = self.storages[name]
         if count * dtype.itemsize != len(read) * read.dtype.itemsize:
             raise Unsuited(f"the storage {name[:60]!r} in two sizes")
@@ -268,6 +274,8 @@ class _World:
 
     def _part(self, whole: TypedStorage, view: Any) -> TypedStorage:
         """A stretch of a storage, as the oldest files have them."""
+        if type(view) is not tuple or len(view) != 3:
+            raise Unsuited("a part of a storage that is none")
         _, begin, count = view
         if type(begin) is not int or type(count) is not int or not 0 <= begin <= begin + count <= len(whole):
             raise Unsuited("a part that leaves its storage")
@@ -314,7 +322,7 @@ def of_zip(
 ) -> Any:  # fmt: skip
     """The object of a checkpoint in the zip format.
 
-    mapping: gives all bytes of the file as memory that is read where it is looked at; storages are parts of it.
+    mapping: gives all bytes of the file, as memory that is read where it is looked at, for the storages.
     Raises SavedFileError, DeviceError.
     """
     archive = Archive(source, name)
@@ -339,10 +347,11 @@ class _Earlier(_World):
 
     def fill(self, data: bytes, at: int, keys: Any) -> int:
         """Read the storages that follow; where they end."""
-        if type(keys) is not list or sorted(map(str, keys)) != sorted(self.storages):
+        named = type(keys) is list and all(type(key) is str for key in keys)
+        if not named or sorted(keys) != sorted(self.storages):
             raise SavedFileError(f"load(): {self.name} is damaged: its storages are others than it names")
         for key in keys:
-            read, made = self.storages[str(key)]
+            read, made = self.storages[key]
             into = memory_of(read._tensor).view(np.uint8)
             count, at = int.from_bytes(data[at : at + 8], "little"), at + 8
             # A storage that is named as bytes first counts bytes.
@@ -362,7 +371,10 @@ def is_earlier(data: bytes) -> bool:
 def of_earlier(
     data: bytes, name: str, map_location: Place, weights_only: bool, encoding: str
 ) -> tuple[Any, int]:
-    """The object of a checkpoint in the earlier format, and where it ends.  Raises SavedFileError, DeviceError."""
+    """The object of a checkpoint in the earlier format, and where it ends.
+
+    Raises SavedFileError, DeviceError.
+    """
     plain = _World(name, True, None, len(data))
     heads, at = [], 0
     for _ in range(3):

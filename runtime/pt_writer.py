@@ -117,14 +117,19 @@ class _Group:
             return memoryview(b"")
         return memoryview(as_strided(self.line.view(np.uint8), (self.size,), (1,)))  # type: ignore[arg-type]
 
-    def spelled(self, legacy: bool) -> bytes:
-        """The storage as the pickle names it."""
+    def spelled(self, legacy: bool, wanted: DType | None = None) -> bytes:
+        """The storage as the pickle names it, as one of another dtype where that is wanted and fits.
+
+        The earlier format counts the elements of a storage by its one dtype.
+        """
+        fits = not legacy and wanted in STORAGES and self.size % wanted.itemsize == 0
+        dtype = wanted if wanted is not None and fits else self.dtype
         count, kind = self.size, _global("torch.storage", "UntypedStorage")
         if legacy:  # whose reader in PyTorch takes no storage without a dtype
             kind = _global("torch", "ByteStorage")
-        if self.dtype in STORAGES:
-            count //= self.dtype.itemsize
-            kind = _global("torch", STORAGES[self.dtype])
+        if dtype in STORAGES:
+            count //= dtype.itemsize
+            kind = _global("torch", STORAGES[dtype])
         parts = (_text("storage"), kind, _text(self.key), _text("cpu"), _integer(count))
         return _tuple(*parts, *([b"N"] if legacy else [])) + b"Q"
 
@@ -223,7 +228,7 @@ class _Writer:
         elif isinstance(value, Tensor):
             self._tensor(value, path)
         elif isinstance(value, TypedStorage):
-            self._storage(value._whole())
+            self._storage(value._whole(), value.dtype)
         elif kind is DType:
             out(_dtype(value))
         elif kind is Device:
@@ -357,10 +362,10 @@ class _Writer:
 
         return function, lambda: self.pieces.append(args)
 
-    def _storage(self, line: Tensor) -> None:
+    def _storage(self, line: Tensor, dtype: DType) -> None:
         extent, _ = _extent(line)
         self.extents.append(extent)
-        self.pieces.append(lambda: extent.group.spelled(self._legacy))
+        self.pieces.append(lambda: extent.group.spelled(self._legacy, dtype))
 
     # ---- what has a name ----
     def _named(self, value: Any, path: str) -> None:
@@ -371,7 +376,7 @@ class _Writer:
             found = getattr(found, part, None)
         if found is not value:
             raise UnnamableError(
-                f"save(obj): {path or 'obj'} needs {module}.{name}, and no reader could look that up by its name",
+                f"save(obj): {path or 'obj'} needs {module}.{name}, and no reader could look that up",
                 "define it in a module, outside of functions; or save state_dict() and numbers alone",
             )
         self.pieces.append(_global(OLD_NAMES.get(module, module), name))

@@ -60,7 +60,7 @@ def save(
     stored once, and views with the memory of their base, as PyTorch stores them.
 
     A path is written under another name first and then renamed, so an interrupt leaves the old file.
-    pickle_module, pickle_protocol: taken because scripts give them; the pickle is Lamina's own, of protocol 2.
+    pickle_module, pickle_protocol: taken because scripts give them; the pickle is Lamina's, of protocol 2.
     _use_new_zipfile_serialization: False for the format of PyTorch before 1.6.  Raises ArgumentError.
     """
     if modes.CHANGED:
@@ -142,7 +142,7 @@ def _checked_encoding(encoding: Any) -> str:
         "utf-8", "utf8", "ascii", "latin1", "latin-1", "bytes",
     ):  # fmt: skip
         raise ArgumentValueError(
-            f"load(encoding): {encoding!r:.60} is none of utf-8, ascii, latin1 and bytes, as Python 2's texts are"
+            f"load(encoding): {encoding!r:.60} is none of utf-8, ascii, latin1 and bytes"
         )
     return encoding
 
@@ -198,6 +198,11 @@ def _of_bytes(data: bytes, name: str, asked: tuple) -> tuple[Any, int]:
         return pt_reader.of_zip(InMemory(data), name, *asked), len(data)
     if pt_reader.is_earlier(data):
         return pt_reader.of_earlier(data, name, *asked)
+    if data[257:262] == b"ustar":
+        raise SavedFileError(
+            f"load(): {name} is a tar archive, as PyTorch wrote before 0.2",
+            "load it there, and save it anew",
+        )
     place = asked[0]
     if place is not None and not isinstance(place, (str, Device)):
         raise ArgumentError(
@@ -224,7 +229,7 @@ def _of_index(data: bytes, name: str, folder: str, asked: tuple) -> dict[str, An
     if not fits:
         raise SavedFileError(
             f"load(): {name} is text, and no index of a model in several files",
-            'one has a dict of file names: {"weight_map": {"layer.weight": "model-00001-of-00002.safetensors"}}',
+            'one has a dict of file names: {"weight_map": {"weight": "model-00001-of-00002.safetensors"}}',
         )
     files: dict[str, Any] = {}
     for file in dict.fromkeys(where.values()):

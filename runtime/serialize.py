@@ -23,9 +23,7 @@ import numpy as np
 from ..ir import dtypes, lazy
 from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, DTypeError, LaminaError
-from ..ir.files import NotRegularError, open_regular
 from ..ir.ops.complex import pairs as parted
-from ..ir.own_files import replacing
 from ..ir.types import Device
 from .compound import Compound
 from .meta import NoValues, NoValuesError
@@ -279,7 +277,10 @@ def safetensors_bytes(arrays: dict[str, np.ndarray]) -> bytes:
 
 
 def read(data: bytes, name: str) -> Any:
-    """What `pieces` wrote, or the dict of tensors of any safetensors file.  Raises SavedFileError, DTypeError."""
+    """What `pieces` wrote, or the dict of tensors of any safetensors file.
+
+    Raises SavedFileError, DTypeError.
+    """
     metadata, entries = _parsed(data, name)
     if STRUCTURE not in metadata and CHECKSUM not in metadata:
         return {name: tensor_of(_array(name, *entry)) for name, entry in entries.items()}

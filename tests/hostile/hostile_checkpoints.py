@@ -1,4 +1,4 @@
-"""PyTorch's checkpoints for `lamina.load`: damaged ones, and those in which an author pickles something odd."""
+"""PyTorch's checkpoints for `lamina.load`: damaged ones, and those whose author pickles something odd."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ OBJECTS: list[Any] = [
     },
     [_shared, _shared.T[1:], nn.Parameter(_shared[0]), lamina.ones(2, 0), lamina.tensor([True, False]),
      lamina.ones(3).to(lamina.uint16), lamina.ones(2, dtype=lamina.complex64)],
-    [lamina.eye(3).to_sparse(), lamina.eye(3).to_sparse_csr(), lamina.ones(2, device="meta"), lamina.Size((2, 3)),
+    [lamina.eye(3).to_sparse(), lamina.eye(3).to_sparse_csr(), lamina.ones(2, device="meta"),
+    lamina.Size((2, 3)),
      lamina.float32, lamina.device("cpu"), b"bytes", bytearray(b"b"), 1 + 2j, {1, 2}, 2**70, np.arange(4.0),
      np.float32(1), Counter("aab"), defaultdict(list, a=[1])],
 ]  # fmt: skip
@@ -100,10 +101,8 @@ def _parts(value: Any, weights_only: bool) -> list[Any]:
         return [*value.__getstate__().values()]
     if not weights_only and (type(value) is types.SimpleNamespace or type(value).__module__ == "driver"):
         return [*vars(value).values()]
-    mine = isinstance(value, (type, types.FunctionType)) and value.__module__.partition(".")[0] in (
-        "lamina",
-        "driver",
-    )
+    named = isinstance(value, (type, types.FunctionType))
+    mine = named and value.__module__.partition(".")[0] in ("lamina", "driver", "__main__")
     if not weights_only and (mine or value is types.SimpleNamespace):
         return []
     raise Wrong(f"load returned a {type(value).__name__}")
@@ -203,7 +202,8 @@ def _tensor(rng: random.Random) -> bytes:
     dtype = rng.choice(("Float", "Double", "Bool", "Long", "Half")) if odd == 2 else "Float"
     place = rng.choice(("meta", "cuda:0", "x")) if odd == 3 else "cpu"
     parts = (
-        f"ctorch\n{dtype}Storage\n".encode(), _text(rng.choice(("0", "3", "x"))) if odd == 4 else _text(key), _text(place),
+        f"ctorch\n{dtype}Storage\n".encode(), _text(rng.choice(("0", "3", "x"))) if odd == 4 else _text(key),
+        _text(place),
         _spell(rng.choice((number, 3, 12)) if odd == 5 else count),
     )  # fmt: skip
     storage = b"(" + _text("storage") + b"".join(parts) + b"tQ"
@@ -230,7 +230,9 @@ def _fragment(rng: random.Random) -> bytes:
     if way < 9:
         return _tensor(rng)
     if way < 12:
-        return named + rng.choice((b"", b")R", b")\x81", b")\x81}b", b"]\x85R", _text("a") + b"\x85R"))
+        return named + rng.choice(
+            (b"", b"", b"", b")R", b")\x81", b")\x81}b", b"]\x85R", _text("a") + b"\x85R")
+        )
     if way < 17:
         values = (
             number,
@@ -249,8 +251,10 @@ def _fragment(rng: random.Random) -> bytes:
         )
         return _spell(rng.choice(values))
     return rng.choice((
-        b"(", b")", b"]", b"}", b"\x8f", b"R", b"b", b"\x81", b"a", b"e", b"s", b"u", b"t", b"\x85", b"\x86", b"\x87",
-        b"q" + bytes([rng.randrange(4)]), b"h" + bytes([rng.randrange(4)]), b"0", b"1", b"2", b"l", b"d", b"\x90", b"\x91",
+        b"(", b")", b"]", b"}", b"\x8f", b"R", b"b", b"\x81", b"a", b"e", b"s", b"u", b"t", b"\x85", b"\x86",
+        b"\x87",
+        b"q" + bytes([rng.randrange(4)]), b"h" + bytes([rng.randrange(4)]), b"0", b"1", b"2", b"l", b"d",
+        b"\x90", b"\x91",
         b"\x94", b"\x93", b"Q", b"o", b"\x92", b".",
     ))  # fmt: skip
 
@@ -259,7 +263,8 @@ def _changed(rng: random.Random, data: bytes) -> bytes:
     """A pickle in which numbers or texts are others, each spelled as it should be."""
     for _ in range(rng.choice((1, 1, 2, 3))):
         places = _opcodes(data)
-        some = [i for i, (name, value, _) in enumerate(places) if type(value) in (int, str) and "PUT" not in name
+        some = [i for i, (name, value, _) in enumerate(places) if type(value) in (int,
+        str) and "PUT" not in name
                 and "GET" not in name and name not in ("PROTO", "GLOBAL")]  # fmt: skip
         if not some:
             return data
@@ -279,8 +284,10 @@ def _changed(rng: random.Random, data: bytes) -> bytes:
 
 
 OTHERS = [
-    "os.system", "builtins.eval", "builtins.getattr", "torch.nn.modules.linear.Linear", "torch.nn.functional.relu",
-    "torch.nn.modules.container.Sequential", "lamina.nn.module.Module", "types.SimpleNamespace", "random.Random",
+    "os.system", "builtins.eval", "builtins.getattr", "torch.nn.modules.linear.Linear",
+    "torch.nn.functional.relu",
+    "torch.nn.modules.container.Sequential", "lamina.nn.module.Module", "types.SimpleNamespace",
+    "random.Random",
     "torch.nn.modules.rnn.LSTM", "lamina.nn.members.Members", "__main__.main", "driver.Kind", "driver.Wrong",
     "random.SystemRandom", "json.JSONDecoder", "subprocess.Popen",
 ]  # fmt: skip
@@ -295,7 +302,7 @@ def _authored(rng: random.Random) -> tuple[bytes, bool]:
             rng.choice(SEEDS[: len(OBJECTS)] if weights_only else [*SEEDS[: len(OBJECTS)], *MODULE_SEEDS])
         )
     )
-    data, way = members["data.pkl"], rng.randrange(7)
+    data, way = members["data.pkl"], rng.randrange(9)
     if way == 0:
         data = mutations.damaged(rng, data)
     elif way == 1:  # opcodes put in, taken out or changed, at their borders
@@ -307,7 +314,7 @@ def _authored(rng: random.Random) -> tuple[bytes, bool]:
                 + rng.choice((_fragment(rng), data[at:end][:200], b""))
                 + data[rng.choice((at, at, end)) :]
             )
-    elif way == 2:
+    elif way in (2, 7, 8):
         members = dict(_members(SEEDS[0]))
         data = (
             b"\x80\2("
@@ -344,7 +351,7 @@ def _opcodes(data: bytes) -> list[tuple[str, Any, int]]:
 
 @kind("pt-authored")
 def authored_checkpoints() -> Kind:
-    """What an author pickles is refused, or is made of Lamina's values and plain ones, inside of its storages."""
+    """What an author pickles is refused, or is made of Lamina's and plain values, inside of its storages."""
 
     def check(made: tuple[bytes, bool]) -> str:
         data, weights_only = made

@@ -65,7 +65,7 @@ def test_tensors_in_a_checkpoint_that_leave_their_storages_are_noticed(monkeypat
 def test_names_in_a_checkpoint_that_are_believed_are_noticed(monkeypatch):
     made = KINDS["pt-authored"]()
     monkeypatch.setattr(pt_classes, "_is_users", lambda module: True)
-    assert driver.run("pt-authored", made, 2000).verdicts["wrong"]
+    assert driver.run("pt-authored", made, 4000).verdicts["wrong"]
 
 
 def test_a_model_that_is_not_compared_with_its_hashes_is_noticed(monkeypatch):

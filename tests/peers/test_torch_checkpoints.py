@@ -3,6 +3,7 @@
 import collections
 import io
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -347,8 +348,8 @@ def test_optimizers_go_on_in_the_other_library(name, settings, zipped):
         optimizer.load_state_dict(state["optimizer"])
         trained(second, module, optimizer, 3, state["epoch"])
         for key, value in whole.state_dict().items():
-            # Six steps of a dozen roundings each, of numbers near 1.  NAdam's product of momenta is a float32 in
-            # both, so its steps, of at most 0.002 each, are as exact as that.
+            # Six steps of a dozen roundings each, of numbers near 1.  NAdam's product of momenta is a float32
+            # in both, so its steps, of at most 0.002 each, are as exact as that.
             atol = 6 * 0.002 * 4 * np.finfo(np.float32).eps if name == "NAdam" else 1e-12
             found = module.state_dict()[key].detach().numpy()
             message = f"{first.__name__} {key}"
@@ -401,14 +402,15 @@ def test_globals_that_are_not_safe():
     file.seek(0)
     found = lamina.serialization.get_unsafe_globals_in_checkpoint(file)
     assert sorted({*found} & {*expected}) == sorted(n for n in expected if n != "builtins.set")
-    for load, error in ((torch.load, None), (lamina.load, lamina.serialization.RefusedNameError)):
+    for load in (torch.load, lamina.load):
         file.seek(0)
-        with pytest.raises(__import__("pickle").UnpicklingError, match=r"Weights only load failed"):
+        with pytest.raises(pickle.UnpicklingError, match=r"Weights only load failed"):
             load(file)
 
 
 LEAVES = st.one_of(
-    st.none(), st.booleans(), st.integers(-(2**80), 2**80), st.floats(), st.binary(max_size=5), st.text(max_size=5),
+    st.none(), st.booleans(), st.integers(-(2**80), 2**80), st.floats(), st.binary(max_size=5),
+    st.text(max_size=5),
     st.builds(lambda n, name: tensor_of(torch, name, (n,)), st.integers(0, 5), st.sampled_from(DTYPES)),
     st.sampled_from([torch.float32, torch.Size((2, 3)), torch.device("cpu"), 1j]),
 )  # fmt: skip

@@ -27,8 +27,13 @@ from lamina import nn
 from lamina.ir.errors import ArgumentError, ArgumentValueError, DeviceError, LaminaError
 from lamina.runtime import pt_archive, pt_classes
 from lamina.serialization import (
-    RefusedNameError, SavedFileError, add_safe_globals, clear_safe_globals, get_safe_globals,
-    get_unsafe_globals_in_checkpoint, safe_globals,
+    RefusedNameError,
+    SavedFileError,
+    add_safe_globals,
+    clear_safe_globals,
+    get_safe_globals,
+    get_unsafe_globals_in_checkpoint,
+    safe_globals,
 )  # fmt: skip
 
 HEADER = b"\x80\x02"
@@ -56,7 +61,7 @@ def load(data: bytes, **kwargs: object) -> object:
     return lamina.load(io.BytesIO(data), **kwargs)
 
 
-# ---- the program's own, which files may name with weights_only=False ----------------------------------------
+# ---- the program's own, which files may name with weights_only=False ---------------------------------------
 class Net(nn.Module):
     def __init__(self, width):
         super().__init__()
@@ -169,7 +174,8 @@ def test_weights_only_refuses_classes_by_name_and_says_what_to_do():
         again({"net": Net(1)})
     lines = str(caught.value).splitlines()
     assert lines[0] == (
-        f"load(): Weights only load failed: the file names {Net.__module__}.Net, which is not taken from files"
+        f"load(): Weights only load failed: the file names {Net.__module__}.Net, which is not taken from "
+        "files"
     )
     assert (
         "add_safe_globals([Net])" in lines[1]
@@ -212,18 +218,23 @@ REACHES = {
     "system": ("os", "system"), "posix": ("posix", "system"), "eval": ("builtins", "eval"),
     "old eval": ("__builtin__", "eval"), "getattr": ("builtins", "getattr"), "exec": ("builtins", "exec"),
     "import": ("builtins", "__import__"), "open": ("builtins", "open"), "map": ("builtins", "map"),
-    "partial": ("functools", "partial"), "reduce": ("functools", "reduce"), "itemgetter": ("operator", "itemgetter"),
-    "attrgetter": ("operator", "attrgetter"), "caller": ("operator", "methodcaller"), "rmtree": ("shutil", "rmtree"),
+    "partial": ("functools", "partial"), "reduce": ("functools", "reduce"),
+    "itemgetter": ("operator", "itemgetter"),
+    "attrgetter": ("operator", "attrgetter"), "caller": ("operator", "methodcaller"),
+    "rmtree": ("shutil", "rmtree"),
     "function": ("types", "FunctionType"), "code": ("types", "CodeType"), "method": ("types", "MethodType"),
     "popen": ("subprocess", "Popen"), "ctypes": ("ctypes", "CDLL"), "pickle": ("pickle", "loads"),
     "numpy": ("numpy", "load"), "runstring": ("numpy.testing._private.utils", "runstring"),
-    "timeit": ("timeit", "timeit"), "pdb": ("pdb", "run"), "imported": (HERE, "os"), "within": (HERE, "os.system"),
+    "timeit": ("timeit", "timeit"), "pdb": ("pdb", "run"), "imported": (HERE, "os"),
+    "within": (HERE, "os.system"),
     "of another": (HERE, "shutil.rmtree"), "globals": (HERE, "activation.__globals__"),
     "mro": (HERE, "Net.__mro__"), "subclasses": (HERE, "Net.__subclasses__"), "init": (HERE, "Net.__init__"),
     "lamina load": ("lamina", "load"), "torch load": ("torch", "load"), "hub": ("torch.hub", "load"),
-    "trace": ("lamina.jit", "trace"), "optimizer": ("lamina.optim.rules", "SGD"), "hook": ("lamina.nn.hooks", "Hook"),
+    "trace": ("lamina.jit", "trace"), "optimizer": ("lamina.optim.rules", "SGD"),
+    "hook": ("lamina.nn.hooks", "Hook"),
     "function of nn": ("torch.nn.functional", "np"), "init of nn": ("torch.nn.init", "normal_"),
-    "file": ("lamina.ir.own_files", "remove"), "not loaded": ("this", "s"), "antigravity": ("antigravity", "x"),
+    "file": ("lamina.ir.own_files", "remove"), "not loaded": ("this", "s"),
+    "antigravity": ("antigravity", "x"),
 }  # fmt: skip
 
 
@@ -280,7 +291,8 @@ def test_attributes_can_not_stand_for_methods(attribute):
 
 
 def test_the_state_of_a_module_is_looked_at():
-    for state in ({"_parameters": 3}, {"_modules": {"a": 1}}, {"_parameters": {"a": 1}}, {"_buffers": {1: None}},
+    for state in ({"_parameters": 3}, {"_modules": {"a": 1}}, {"_parameters": {"a": 1}},
+        {"_buffers": {1: None}},
                   {"_forward_hooks": {0: 1}}, 3, {1: 2}, {"_call_hooks": 3}):  # fmt: skip
         with pytest.raises(SavedFileError):
             data = pickle.dumps(state, 2)[2:-1]
@@ -311,7 +323,8 @@ def test_tensors_stay_inside_their_storages():
     assert load(tensor(whole, 0, (1 << 40,), (0,), 6)).shape == (1 << 40,)
     for offset, size, stride, count in (
         (0, (7,), (1,), 6), (1, (6,), (1,), 6), (-1, (2,), (1,), 6), (0, (-2,), (1,), 6), (0, (2,), (-1,), 6),
-        (0, (2, 2), (1,), 6), (1 << 62, (2,), (1,), 6), (0, (2,), (1 << 62,), 6), (0, (1 << 62, 0, 8), (1, 1, 1), 6),
+        (0, (2, 2), (1,), 6), (1 << 62, (2,), (1,), 6), (0, (2,), (1 << 62,), 6),
+        (0, (1 << 62, 0, 8), (1, 1, 1), 6),
         (0, (1,) * 65, (1,) * 65, 6), (0, (2.0,), (1,), 6), (True, (2,), (1,), 6), (0, (2,), (1,), 5),
         (0, (2,), (1,), 7), (0, (2,), (1,), -6), (0, (2,), (1,), 1 << 62), (0, (1 << 62,), (0,), 6),
     ):  # fmt: skip
@@ -323,7 +336,8 @@ def test_tensors_stay_inside_their_storages():
 
 @pytest.mark.parametrize("data", [
     b"(" * 10, b"]" * 50_000, b"]q\0" + b"h\0a" * 10 + b".", b"X\xff\xff\xff\xffa.", b"\x8b\xff\xff\xff\x7f.",
-    b"h\0.", b"j\xff\xff\xff\xff.", b".", b"", b"K\1", b"NN.", b"K\1a.", b"N}s.", b"R.", b"\x85.", b"t.", b"u.",
+    b"h\0.", b"j\xff\xff\xff\xff.", b".", b"", b"K\1", b"NN.", b"K\1a.", b"N}s.", b"R.", b"\x85.", b"t.",
+    b"u.",
     b"(K\1u.", b"cabc", b"c\xff\n\xff\n.", b"I1x\n.", b"L" + b"9" * 5000 + b"\n.", b"F1x\n.", b"S'a\n.",
     b"}]K\1s.", b"X\1\0\0\0\xffX.", b"K\1K\2b.", b"ccollections\nOrderedDict\nK\1\x85R.",
     b"ccollections\nOrderedDict\n)R}X\5\0\0\0itemsK\1sb.", b"ctorch\ndevice\nX\3\0\0\0tpu\x85R.",
@@ -376,10 +390,13 @@ def test_archives_that_others_write_are_refused_by_what_they_are():
     assert load(zipped(a__data_pkl=good, a__version="3")) == [1]
     for data, why in (
         (zipped(a__data_pkl=good, a__constants_pkl=good), "TorchScript archive"),
-        (zipped(a__data_pkl=good, a__evil="x"), "member 'evil'"), (zipped(data_pkl=good), "member 'data.pkl'"),
-        (zipped(zipfile.ZIP_DEFLATED, a__data_pkl=good * 9), "compressed"), (zipped(a__version="3"), "without data.pkl"),
+        (zipped(a__data_pkl=good, a__evil="x"), "member 'evil'"),
+        (zipped(data_pkl=good), "member 'data.pkl'"),
+        (zipped(zipfile.ZIP_DEFLATED, a__data_pkl=good * 9), "compressed"),
+        (zipped(a__version="3"), "without data.pkl"),
         (zipped(a__data_pkl=good, b__data_pkl=good), "twice"), (zipped(), "zip archive|no safetensors"),
-        (zipped(a__data_pkl=good, a__byteorder="big?"), "byte order"), (zipped(a__data_pkl=good) + b"x", "follows"),
+        (zipped(a__data_pkl=good, a__byteorder="big?"), "byte order"),
+        (zipped(a__data_pkl=good) + b"x", "follows"),
     ):  # fmt: skip
         with pytest.raises(SavedFileError, match=why):
             load(data)
