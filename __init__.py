@@ -18,6 +18,7 @@ from .facade import (
     overrides,
     profiler,
     random,
+    serialization,
     signal,
     sparse,
     special,

@@ -74,7 +74,9 @@ FAMILIES = {
     "fold": _family("fold", vision),
     "instancenorm": _family("instancenorm", norm, nn.lazy),
     "lazy": nn.lazy,
-    "linear": _family("linear", linear, nn.lazy, NonDynamicallyQuantizableLinear=linear.Linear),
+    "linear": _family(
+        "linear", linear, nn.lazy, NonDynamicallyQuantizableLinear=attention.NonDynamicallyQuantizableLinear
+    ),
     "loss": loss,
     "module": module,
     "normalization": _family("normalization", norm),

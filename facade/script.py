@@ -31,7 +31,7 @@ BUILT_ON_TORCH = (
 REMEDIES = {
     "torch.distributed": "run in one process",
     "torch.multiprocessing": "use Python's multiprocessing; tensors can be pickled",
-    "torch.onnx": "save the parameters with torch.save, a safetensors file",
+    "torch.onnx": "save the parameters with torch.save, or as a .safetensors file",
 }
 
 

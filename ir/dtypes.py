@@ -234,6 +234,12 @@ def converter(dtype: np.dtype) -> Callable[[np.ndarray], np.ndarray] | None:
     return _NARROW.get(dtype)
 
 
+def over(array: np.ndarray, shape: tuple, strides: tuple, writeable: bool = True) -> np.ndarray:
+    """NumPy's `as_strided`, for every element type: it goes by texts, and "<f1" of float8_e5m2 is none."""
+    plain = array.view(f"u{array.itemsize}") if array.dtype in _NARROW else array
+    return np.lib.stride_tricks.as_strided(plain, shape, strides, writeable=writeable).view(array.dtype)
+
+
 def converted(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """A copy of `array` in `dtype`, which Lamina knows."""
     narrow = _NARROW.get(dtype)

@@ -19,7 +19,7 @@ from .epoch import advance, hand_out
 from .hooks import Hook, RemovableHandle
 from .members import Members, Owner, Plain, Tracked, fields, is_kept, set_fields
 from .parameter import Buffer, is_lazy
-from .state import conversion
+from .state import attributes, conversion
 from .text import framed, indented
 
 MEMBERS = ("_parameters", "_buffers", "_modules")
@@ -626,7 +626,7 @@ class Module(Plain):
         return own
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        fields(self).update(state)
+        fields(self).update(attributes(type(self), state))
         self._own()
 
     # ---- text ----

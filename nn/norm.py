@@ -20,6 +20,7 @@ class _ByChannel(Module):
     """
 
     ranks: tuple[int, ...]
+    _version = 2  # of its state, as PyTorch counts: 1 had no num_batches_tracked
     _optional_state = ("num_batches_tracked",)
 
     def __init__(
@@ -82,8 +83,6 @@ class _ByChannel(Module):
 
 
 class _BatchNorm(_ByChannel):
-    _version = 2  # of its state, as PyTorch counts: 1 had no num_batches_tracked
-
     def __init__(
         self,
         num_features: int,

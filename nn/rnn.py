@@ -79,6 +79,11 @@ def _shape_error(name: str, what: str, wanted: tuple, got: Tensor) -> ShapeError
 MOST_LAYERS = 1 << 12  # each is four parameters under names of their own
 
 
+def _by_nonlinearity(self: Any) -> _Gates:
+    """The step of what is named by its nonlinearity; a pickle has that alone."""
+    return RELU if self.nonlinearity == "relu" else TANH
+
+
 class RNNBase(Module):
     """What RNN, LSTM and GRU share: layers, directions, weights by PyTorch's names, and the walk over time.
 
@@ -313,7 +318,8 @@ class RNNBase(Module):
 class RNN(RNNBase):
     """h' = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu for tanh; see RNNBase for arguments and shapes."""
 
-    gates = TANH
+    nonlinearity = "tanh"
+    gates = property(_by_nonlinearity)  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -333,8 +339,6 @@ class RNN(RNNBase):
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype
         )
         self.nonlinearity = nonlinearity
-        if nonlinearity == "relu":
-            self.gates = RELU
 
 
 class LSTM(RNNBase):
@@ -432,7 +436,8 @@ class RNNCellBase(Module):
 class RNNCell(RNNCellBase):
     """h' = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu for tanh."""
 
-    gates = TANH
+    nonlinearity = "tanh"
+    gates = property(_by_nonlinearity)  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -446,8 +451,6 @@ class RNNCell(RNNCellBase):
         _nonlinearity("RNNCell", nonlinearity)
         super().__init__(input_size, hidden_size, bias, device, dtype)
         self.nonlinearity = nonlinearity
-        if nonlinearity == "relu":
-            self.gates = RELU
 
     def extra_repr(self) -> str:
         shown = "" if self.nonlinearity == "tanh" else f", nonlinearity={self.nonlinearity}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..ir.errors import ArgumentError, StateError
@@ -38,6 +38,69 @@ class IncompatibleKeys(NamedTuple):
         if not any(self):
             return "<All keys matched successfully>"
         return f"IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+
+
+# What PyTorch's modules keep in their instances, and Lamina's do not.
+_HOOKS = frozenset((
+    "_backward_pre_hooks", "_backward_hooks", "_is_full_backward_hook", "_forward_hooks",
+    "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs", "_state_dict_hooks", "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
+))  # fmt: skip
+_MEMBERS: dict[str, Callable[[Any], bool]] = {
+    "_parameters": lambda value: isinstance(value, Tensor),
+    "_buffers": lambda value: isinstance(value, Tensor),
+    "_modules": lambda value: hasattr(type(value), "named_children"),
+}
+
+
+def attributes(cls: type, state: Any) -> dict[str, Any]:
+    """The attributes that the pickle of a module gives it, be it Lamina's or PyTorch's.
+
+    What PyTorch's instances have and Lamina's classes work out themselves (properties) is left out, and so
+    are its dictionaries of hooks.  Raises StateError for hooks in them, and for what is no module's state.
+    """
+    name = cls.__name__
+    if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
+        raise StateError(
+            f"{name}.__setstate__(state): a dict of attributes is needed, not {type(state).__name__}"
+        )
+    hooked = [key for key in _HOOKS & state.keys() if not _is_empty(state[key])]
+    if hooked:
+        raise StateError(
+            f"{name}: its state has hooks ({hooked[0]}), which are not taken from files",
+            "remove them before it is saved, and register them once it is loaded",
+        )
+    own = {key: value for key, value in state.items() if key not in _HOOKS and not _is_worked_out(cls, key)}
+    own.setdefault("_non_persistent_buffers_set", set())
+    own.setdefault("training", True)
+    for key in ("_call_hooks", "_state_hooks"):
+        if not isinstance(own.setdefault(key, {}), dict):
+            raise StateError(f"{name}: its state has a {type(own[key]).__name__} for {key}")
+    for key in _MEMBERS:
+        own.setdefault(key, {})
+    for key, fits in _MEMBERS.items():
+        members = own[key]
+        if not isinstance(members, dict):
+            raise StateError(f"{name}: its state has a {type(members).__name__} for {key}")
+        wrong = [
+            each for each, x in members.items()
+            if type(each) is not str or each in own or callable(getattr(cls, each, None))
+            or (x is not None and not fits(x))
+        ]  # fmt: skip
+        if wrong:
+            raise StateError(f"{name}: its state has a wrong entry {str(wrong[0])[:60]!r} in {key}")
+    return own
+
+
+def _is_empty(hooks: Any) -> bool:
+    return hooks is None or hooks is False or isinstance(hooks, dict) and not hooks
+
+
+def _is_worked_out(cls: type, name: str) -> bool:
+    home = next((base for base in cls.__mro__ if name in vars(base)), None)
+    ours = home is not None and home.__module__.startswith(__name__.partition(".")[0] + ".")
+    return ours and isinstance(vars(home)[name], property)
 
 
 def empty() -> OrderedDict[str, Any]:

@@ -44,7 +44,7 @@ from .modes import (
 )
 from .printing import set_printoptions
 from .random import Generator, default_generator, fork_rng
-from .serialize import load, save
+from .saving import load, save
 from .sparse_functions import hspmm, smm, sspaddmm
 from .sparse_tensor import sparse_compressed_tensor, sparse_coo_tensor, sparse_csc_tensor, sparse_csr_tensor
 from .tensor import Parameter, Size, Tensor

@@ -10,9 +10,8 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
-from ..ir.dtypes import DType, default_dtype, uint8
+from ..ir.dtypes import DType, default_dtype, over, uint8
 from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
 from ..ir.types import Device, type_of
 from ..ir.views import row_major
@@ -34,9 +33,7 @@ def memory_of(x: Tensor) -> np.ndarray:
     if held is None:
         root = (x._view[0] if x._view else x)._data
         reach = 1 + sum((n - 1) * s // root.itemsize for n, s in zip(root.shape, root.strides, strict=True))
-        held = as_strided(
-            root, (reach if root.size else 0,), (root.itemsize,), writeable=root.flags.writeable
-        )
+        held = over(root, (reach if root.size else 0,), (root.itemsize,), writeable=root.flags.writeable)
     return held if held.dtype == x._data.dtype else held.view(x._data.dtype)
 
 
@@ -210,10 +207,10 @@ def set_(
             f"set_: size {list(shape)} and stride {list(steps)} from {storage_offset} on leave the memory of "
             f"{line.size} elements"
         )
-    strides = [step * dtype.itemsize for step in steps]
+    strides = tuple(step * dtype.itemsize for step in steps)
     store = storage_of(owner)
     store.memory = line
-    self._data = as_strided(line[storage_offset:], shape, strides, writeable=line.flags.writeable)
+    self._data = over(line[storage_offset:], shape, strides, writeable=line.flags.writeable)
     self._meta = type_of(dtype, shape, self._meta.device)
     self._storage, self._view, self._node = store, None, None
     advance_objects()

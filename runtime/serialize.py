@@ -1,4 +1,4 @@
-"""Save nested containers of tensors to a file and load them again.  No pickle: nothing in a file is executed.
+"""Lamina's own form of files: nested containers of tensors.  No pickle: nothing in a file is executed.
 
 A file is a safetensors file.  Each tensor is an entry, so other programs read it too; how the entries hang
 together (dicts, lists, numbers, strings) stands as JSON in the file's metadata, with a checksum over
@@ -13,29 +13,22 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from ..ir import dtypes, lazy
 from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, DTypeError, LaminaError
-from ..ir.files import NotRegularError, open_regular
 from ..ir.ops.complex import pairs as parted
-from ..ir.own_files import replacing
 from ..ir.types import Device
-from . import modes
 from .compound import Compound
 from .meta import NoValues, NoValuesError
-from .methods import require_cpu
 from .sparse_tensor import Sparse, restored
 from .tensor import Parameter, Size, Tensor, tensor_of, wrap
-
-Target = str | os.PathLike | IO[bytes]
 
 # safetensors' names are ours in capitals: F32, BF16, U8, BOOL.  It has none for complex128, which is
 # stored as pairs of F64.
@@ -43,8 +36,7 @@ DTYPES = {d.short.upper(): d for d in dtypes.EVERY if d is not dtypes.complex128
 STRUCTURE, CHECKSUM = "lamina", "lamina.crc32"
 ENDING = b"\t\r\n"  # of a header with these: white space that means nothing, and stays where they are damaged
 FOREIGN = {
-    b"PK\x03\x04": "a zip archive, as torch.save writes",
-    b"\x80": "a pickle, as old versions of torch.save wrote",
+    b"\x80": "a pickle, and no checkpoint of torch.save's",
     b"\x93NUMPY": "a NumPy array, which numpy.load reads",
     b"\x89HDF": "an HDF5 file",
 }
@@ -243,7 +235,7 @@ def _checksum(structure: str, entries: dict[str, tuple[str, list[int], Any]]) ->
     return f"{found:08x}"
 
 
-def _pieces(obj: Any) -> Iterator[bytes | memoryview]:
+def pieces(obj: Any) -> Iterator[bytes | memoryview]:
     """The bytes of a file, piece by piece; all that can be refused is refused before the first."""
     writer = _Writer()
     structure = json.dumps(writer.write(obj, ""), separators=(",", ":"))
@@ -284,61 +276,12 @@ def safetensors_bytes(arrays: dict[str, np.ndarray]) -> bytes:
     return b"".join(_file(_raw(arrays), None))
 
 
-def save(obj: Any, f: Target) -> None:
-    """Write `obj` to a path or to a file that is open for writing bytes.
+def read(data: bytes, name: str) -> Any:
+    """What `pieces` wrote, or the dict of tensors of any safetensors file.
 
-    obj: tensors, arrays, numbers, strings, None, dtypes, and dicts, lists and tuples of these, nested at
-    will: such as the state_dict of a module or of an optimizer.  Tensors over the same memory are stored
-    once.  A path is written under another name first and then renamed, so an interrupt leaves the old file.
-    Raises ArgumentError.
+    Raises SavedFileError, DTypeError.
     """
-    if modes.CHANGED:
-        modes.tell("refuse", "save(obj, f) wrote a file")
-    if not isinstance(f, (str, os.PathLike)):
-        if not hasattr(f, "write"):
-            raise ArgumentError(
-                f"save(obj, f): f must be a path or a file open for writing, not {type(f).__name__}"
-            )
-        for piece in _pieces(obj):
-            f.write(piece)
-        return
-    pieces = _pieces(obj)
-    first = next(pieces)
-    with replacing(os.fspath(f)) as file:
-        file.write(first)
-        for piece in pieces:
-            file.write(piece)
-
-
-def load(f: Target, map_location: Any = None, *, weights_only: bool = True) -> Any:
-    """Read what `save` wrote, or the dict of tensors of any safetensors file, from a path or an open file.
-
-    map_location: None or "cpu".  weights_only: taken because scripts give it; a file never runs code, either
-    way. Raises SavedFileError for a file that is damaged, cut short or of another kind; DeviceError; OSError.
-    """
-    if modes.CHANGED:
-        modes.tell("refuse", "load(f) read a file")
-    if map_location is not None and not isinstance(map_location, (str, Device)):
-        raise ArgumentError(
-            f"load(map_location): takes a device such as 'cpu', not {type(map_location).__name__}"
-        )
-    require_cpu(map_location)
-    if isinstance(f, (str, os.PathLike)):
-        name = os.path.basename(os.fspath(f))
-        try:
-            with open_regular(f) as file:
-                data = file.read()
-        except NotRegularError:
-            raise SavedFileError(
-                f"load(): {name} is a pipe or a device, not a file", "open it, and give load(f) the open file"
-            ) from None
-    elif hasattr(f, "read"):
-        name, data = getattr(f, "name", "the file"), f.read()
-    else:
-        raise ArgumentError(f"load(f): f must be a path or a file open for reading, not {type(f).__name__}")
-    if not isinstance(data, bytes):
-        raise ArgumentError("load(f): the file is open as text", "open it with mode 'rb'")
-    metadata, entries = _parsed(data, str(name))
+    metadata, entries = _parsed(data, name)
     if STRUCTURE not in metadata and CHECKSUM not in metadata:
         return {name: tensor_of(_array(name, *entry)) for name, entry in entries.items()}
     structure = metadata.get(STRUCTURE, "")
@@ -376,8 +319,7 @@ def _parsed(data: bytes, name: str) -> tuple[dict[str, str], dict[str, tuple[str
         if data.startswith(start) and data[8:9] != b"{":
             raise SavedFileError(
                 f"load(): {name} is {kind}",
-                "it was not read, as such a file can run code",
-                "load it where it was written, and save its tensors with safetensors or lamina.save",
+                "load it where it was written, and save its tensors with torch.save or safetensors",
             )
     safetensors = lazy.load("safetensors")
     try:

@@ -132,8 +132,13 @@ def restored(
         raise DTypeError(f"{kind}_tensor: places must be int64")
     made = sparse_of(kind, places, values, shape, False)
     if kind is sparse_coo and coalesced:
-        made._coalesced = bool((np.diff(flattened(coordinates(made), shape[: dims_of(made)])) > 0).all())
+        made._coalesced = is_ascending(made)
     return made.requires_grad_() if requires_grad else made
+
+
+def is_ascending(x: Sparse) -> bool:
+    """Whether no place comes twice, and they ascend."""
+    return bool((np.diff(flattened(coordinates(x), x.shape[: dims_of(x)])) > 0).all())
 
 
 def numbers(array: np.ndarray) -> Tensor:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided as numpy_as_strided
 
+from ..dtypes import over
 from ..errors import ShapeError
 from ..sample import sample
 from ..shapes import dim_of, sizes_of
@@ -92,7 +92,7 @@ def _unfold(input: np.ndarray, *, dimension: int, size: int, step: int) -> np.nd
     if not input.ndim:
         return np.asarray(input).reshape(1)[:size]
     strides = input.strides
-    return numpy_as_strided(
+    return over(
         input,
         _unfold_shape(input.shape, dimension=dimension, size=size, step=step),
         (*strides[:dimension], strides[dimension] * step, *strides[dimension + 1 :], strides[dimension]),
@@ -154,7 +154,7 @@ def _as_strided(input: np.ndarray, *, size: Shape, stride: tuple, storage_offset
             "as_strided(input.contiguous(), ...) views a copy",
         )
     flat = input.reshape(-1)[storage_offset:] if input.size else input.reshape(-1)
-    return numpy_as_strided(flat, size, tuple(s * input.itemsize for s in stride))
+    return over(flat, size, tuple(s * input.itemsize for s in stride))
 
 
 as_strided = view_op(

@@ -33,8 +33,12 @@ OBJECTS: list[Any] = [
 ENTRIES = {"w": np.arange(6.0).reshape(2, 3), "b": np.array([True, False]), "empty": np.ones((2, 0), np.int8)}
 
 
+class _Own(io.BytesIO):
+    name = "own.safetensors"  # in Lamina's own form
+
+
 def _stored(obj: Any) -> bytes:
-    file = io.BytesIO()
+    file = _Own()
     lamina.save(obj, file)
     return file.getvalue()
 

@@ -3,11 +3,15 @@
 from unittest import mock
 
 import driver
+import numpy as np
 import pytest
 from driver import Totals
 
 from lamina.jit import lamina_model
-from lamina.runtime import serialize
+from lamina.runtime import pt_archive, pt_classes, pt_names, serialize
+from lamina.runtime.memory_view import memory_of
+from lamina.runtime.storage import Storage
+from lamina.runtime.tensor import tensor_of
 
 KINDS = driver.kinds()
 
@@ -36,6 +40,32 @@ def test_a_reader_that_believes_damage_is_noticed(monkeypatch):
     made = KINDS["safetensors"]()
     monkeypatch.setattr(serialize, "_checksum", lambda structure, entries: mock.ANY)
     assert driver.run("safetensors", made, 6000).verdicts["wrong"]
+
+
+def test_a_checkpoint_that_is_not_compared_with_its_checksums_is_noticed(monkeypatch):
+    made = KINDS["pt"]()
+    monkeypatch.setattr(pt_archive.Archive, "_compare", lambda self, member, crc, data: None)
+    assert driver.run("pt", made, 1000).verdicts["wrong"]
+
+
+def test_tensors_in_a_checkpoint_that_leave_their_storages_are_noticed(monkeypatch):
+    def believed(storage, offset, size, stride, dtype):
+        line = memory_of(storage._tensor)
+        strides = tuple(step * line.itemsize for step in stride)
+        made = tensor_of(np.lib.stride_tricks.as_strided(line[:1], size, strides))
+        made._storage = Storage()
+        made._storage.memory = line
+        return made
+
+    made = KINDS["pt-authored"]()
+    monkeypatch.setattr(pt_names, "placed", believed)
+    assert driver.run("pt-authored", made, 1000).failed
+
+
+def test_names_in_a_checkpoint_that_are_believed_are_noticed(monkeypatch):
+    made = KINDS["pt-authored"]()
+    monkeypatch.setattr(pt_classes, "_is_users", lambda module: True)
+    assert driver.run("pt-authored", made, 4000).verdicts["wrong"]
 
 
 def test_a_model_that_is_not_compared_with_its_hashes_is_noticed(monkeypatch):

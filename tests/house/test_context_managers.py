@@ -29,6 +29,7 @@ REVIEWED = {
     ("runtime/packing.py", "disable_saved_tensors_hooks"): "a _Mode, which asks first",
     ("runtime/packing.py", "allow_mutation_on_saved_tensors"): "a _Mode, which returns itself",
     ("runtime/overriding.py", "TorchFunctionMode"): "a _Mode, held weakly by the state that it changes",
+    ("runtime/pt_classes.py", "safe_globals"): "held weakly by the state that it changes",
     ("runtime/levels.py", "opened"): "tests/runtime/test_interrupts.py",
     ("runtime/forward.py", "dual_level"): "tests/runtime/test_interrupts.py",
     ("ir/dims.py", "conditions"): "tests/runtime/test_interrupts.py",

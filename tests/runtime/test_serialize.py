@@ -1,4 +1,4 @@
-"""Saving and loading: round trips, sharing, interrupts, damage, and what is refused."""
+"""Lamina's own form of files: round trips, sharing, interrupts, damage, and what is refused."""
 
 import io
 import json
@@ -24,8 +24,14 @@ from lamina.runtime import serialize
 from lamina.runtime.serialize import SavedFileError
 
 
+class Own(io.BytesIO):
+    """A file in Lamina's own form, as its name says."""
+
+    name = "own.safetensors"
+
+
 def stored(obj: object) -> bytes:
-    file = io.BytesIO()
+    file = Own()
     lamina.save(obj, file)
     return file.getvalue()
 
@@ -197,12 +203,13 @@ def test_what_needs_code_is_refused_and_named():
         lamina.save(1, 2)
 
 
-def test_a_refused_object_leaves_the_old_file(tmp_path):
-    path = tmp_path / "x"
+@pytest.mark.parametrize("name", ["x.safetensors", "x.pt"])
+def test_a_refused_object_leaves_the_old_file(tmp_path, name):
+    path = tmp_path / name
     lamina.save("old", path)
     with pytest.raises(ArgumentError):
-        lamina.save(object(), path)
-    assert lamina.load(path) == "old" and os.listdir(tmp_path) == ["x"]
+        lamina.save({"a": [lambda: 1]}, path)
+    assert lamina.load(path) == "old" and os.listdir(tmp_path) == [name]
 
 
 def test_foreign_files_are_refused_by_name(tmp_path):
@@ -210,7 +217,7 @@ def test_foreign_files_are_refused_by_name(tmp_path):
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("archive/data.pkl", pickle.dumps({}))
     for raw, kind in {
-        archive.getvalue(): "a zip archive, as torch.save writes", pickle.dumps({"a": 1}): "a pickle",
+        archive.getvalue() + b"\0": "a damaged zip archive", pickle.dumps({"a": 1}): "a pickle",
         b"": "is empty", b"hello, this is text": "no safetensors file",
     }.items():  # fmt: skip
         with pytest.raises(SavedFileError, match=kind):
@@ -340,22 +347,23 @@ if sys.argv[2] == "write":
         def __init__(self, file): self.file = file
         def write(self, piece): self.file.write(bytes(piece[: len(piece) // 2])); self.file.flush(); hang()
     from contextlib import contextmanager
-    from lamina.runtime import serialize
-    replacing = serialize.replacing
+    from lamina.runtime import saving
+    replacing = saving.replacing
     @contextmanager
     def slow(path):
         with replacing(path) as file:
             yield Slow(file)
-    serialize.replacing = slow
+    saving.replacing = slow
 else:
     setattr(os, sys.argv[2], hang)
 lamina.save({"x": lamina.ones(100_000)}, sys.argv[1])
 """
 
 
+@pytest.mark.parametrize("name", ["x.safetensors", "x.pt"])
 @pytest.mark.parametrize("moment", ["write", "fsync", "replace"])
-def test_a_kill_while_saving_leaves_the_old_file(tmp_path, moment):
-    path = tmp_path / "x"
+def test_a_kill_while_saving_leaves_the_old_file(tmp_path, moment, name):
+    path = tmp_path / name
     lamina.save("old", path)
     child = subprocess.Popen(
         [sys.executable, "-c", HANGING, str(path), moment], stdout=subprocess.PIPE, text=True, cwd=tmp_path
@@ -430,8 +438,8 @@ def test_save_writes_through_links_and_into_devices(tmp_path):
 
 # ---- loading libraries late --------------------------------------------------------------------------------
 def test_import_loads_no_safetensors(tmp_path):
-    program = "import io, sys, lamina; assert 'safetensors' not in sys.modules; f = io.BytesIO()"
-    program += "; lamina.save(1, f); f.seek(0); assert lamina.load(f) == 1 and 'safetensors' in sys.modules"
+    program = "import sys, lamina; assert 'safetensors' not in sys.modules; f = 'x.safetensors'"
+    program += "; lamina.save(1, f); assert lamina.load(f) == 1 and 'safetensors' in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path)
 
 

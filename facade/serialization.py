@@ -1,0 +1,47 @@
+"""`lamina.serialization`: what PyTorch keeps in torch.serialization."""
+
+from __future__ import annotations
+
+from typing import IO, Any, TypeAlias
+
+from ..ir.errors import ArgumentValueError
+from ..runtime.memory_view import TypedStorage
+from ..runtime.pt_classes import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
+from ..runtime.pt_names import RefusedNameError
+from ..runtime.pt_reader import Place, located
+from ..runtime.saving import ZIP, get_unsafe_globals_in_checkpoint, load, save
+from ..runtime.serialize import SavedFileError
+
+MAP_LOCATION: TypeAlias = Place
+
+
+def get_crc32_options() -> bool:
+    """Whether `save` writes checksums: always."""
+    return True
+
+
+def set_crc32_options(compute_crc32: bool) -> None:
+    """Have `save` write checksums, as it always does.  Raises ArgumentValueError where it should not."""
+    if not compute_crc32:
+        raise ArgumentValueError(
+            "set_crc32_options(compute_crc32): False is not built: files always have their checksums"
+        )
+
+
+def default_restore_location(storage: TypedStorage, location: str) -> TypedStorage:
+    """The storage at a location, the CPU or meta.  Raises DeviceError for a device that is not there."""
+    return located(None, storage, location)
+
+
+def _is_zipfile(f: IO[bytes]) -> bool:
+    at = f.tell()
+    start: Any = f.read(len(ZIP))
+    f.seek(at)
+    return start == ZIP
+
+
+__all__ = [
+    "MAP_LOCATION", "RefusedNameError", "SavedFileError", "add_safe_globals", "clear_safe_globals",
+    "default_restore_location", "get_crc32_options", "get_safe_globals", "get_unsafe_globals_in_checkpoint",
+    "load", "safe_globals", "save", "set_crc32_options",
+]  # fmt: skip
