@@ -626,8 +626,8 @@ def ternary(op: Op) -> Callable:
             else:
                 key = (input._meta, second._meta, third._meta)
         except AttributeError:  # a number, or something absent
-            return spelled_out(input, second, third, kwargs)
-        if kwargs:
+            key = None
+        if kwargs or key is None:
             return spelled_out(input, second, third, kwargs)
         plan = plans.get(key)
         if plan is None:

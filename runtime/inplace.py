@@ -54,6 +54,8 @@ def check_writable(x: Tensor, name: str, gradients: bool) -> None:
     windows = x._view is not None and any(MAPS[name].overlaps for name, _ in x._view[1])
     if not data.flags.writeable and x._view is not None and root(x)._data.flags.writeable:
         data.flags.writeable = True  # below `expand`, whose views NumPy guards
+        if modes.CHANGED:
+            modes.tell("refuse", "a part of an expanded tensor was written")
     shared = data.size > 1 and (windows or 0 in data.strides) and _overlaps(data)
     if shared and name == "fill_":  # one number goes wherever the elements lie
         if modes.CHANGED:

@@ -67,10 +67,8 @@ def update(
     optional = tuple(n for n, default in numbers.items() if default == 0)
 
     def bind(params, grads, *lists, **given):
-        try:
-            scalars, attrs, wanted = bound(tuple(given.items()))
-        except TypeError:  # a number that can't be hashed
-            scalars, attrs, wanted = bound.__wrapped__(tuple(given.items()))
+        hashed = all([type(value).__hash__ is not None for value in given.values()])
+        scalars, attrs, wanted = (bound if hashed else bound.__wrapped__)(tuple(given.items()))
         if len(lists) != len(wanted):
             raise ArgumentError(
                 f"{name}: the states are {', '.join(wanted) or 'none'}, and {len(lists)} are given"

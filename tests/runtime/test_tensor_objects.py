@@ -110,7 +110,7 @@ def test_no_way_leads_to_values_of_the_meta_device(tmp_path):
         x.cpu,
         lambda: x[0, 0].item(),
         lambda: x.__dlpack__(),
-        lambda: lamina.save({"x": x}, tmp_path / "x"),
+        lambda: lamina.save({"x": x}, tmp_path / "x.safetensors"),
         lambda: lamina.ones(2, 2).copy_(x),
         lambda: lamina.equal(x, x),
         lambda: x[x > 0],
@@ -121,6 +121,8 @@ def test_no_way_leads_to_values_of_the_meta_device(tmp_path):
     with pytest.raises(lamina.DeviceError, match="on the CPU and on the meta device"):
         x + lamina.ones(2, 2)
     assert pickle.loads(pickle.dumps(x)).is_meta
+    lamina.save({"x": x}, tmp_path / "x.pt")
+    assert lamina.load(tmp_path / "x.pt")["x"].is_meta
 
 
 def test_a_number_beside_a_tensor_is_nobodys_to_write():
