@@ -29,10 +29,7 @@ ROOMS = {
         **dict.fromkeys(("has_torch_function_unary", "has_torch_function_variadic"), MACHINERY),
         **dict.fromkeys(("DType", "TYPE_CHECKING"), MACHINERY),
     },
-    "nn.init": dict.fromkeys(
-        ("constant", "dirac", "eye", "kaiming_normal", "kaiming_uniform", "normal", "orthogonal", "sparse",
-         "uniform", "xavier_normal", "xavier_uniform"), OLD,
-    ),
+    "nn.init": {},
     "nn.parameter": {"UninitializedTensorMixin": MINE},
     "nn.attention": {
         **dict.fromkeys(
