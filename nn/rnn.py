@@ -319,7 +319,7 @@ class RNN(RNNBase):
     """h' = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu for tanh; see RNNBase for arguments and shapes."""
 
     nonlinearity = "tanh"
-    gates = property(_by_nonlinearity)  # type: ignore[assignment]
+    gates = property(_by_nonlinearity)
 
     def __init__(
         self,
@@ -437,7 +437,7 @@ class RNNCell(RNNCellBase):
     """h' = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu for tanh."""
 
     nonlinearity = "tanh"
-    gates = property(_by_nonlinearity)  # type: ignore[assignment]
+    gates = property(_by_nonlinearity)
 
     def __init__(
         self,

@@ -75,7 +75,7 @@ class OnDisk:
     def fill(self, at: int, into: np.ndarray) -> None:
         self.file.seek(at)
         reader: Any = self.file
-        count, view = 0, memoryview(into)  # type: ignore[arg-type]
+        count, view = 0, memoryview(into)
         while count < len(into) and (more := reader.readinto(view[count:])):
             count += more
         self._whole(view[:count], len(into))

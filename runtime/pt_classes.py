@@ -160,14 +160,16 @@ def named(module: str, name: str) -> tuple[Any, str]:
     return found, ""
 
 
+_IN_MODULES: Any = vars(ModuleType)["__dict__"]  # past what a module answers itself
+_names_of: Callable[[ModuleType], dict[str, Any]] = _IN_MODULES.__get__
+
+
 def _looked_up(module: str, name: str) -> Any:
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         if not isinstance(found, (ModuleType, type)):
             return _MISSING
-        names = (
-            ModuleType.__dict__["__dict__"].__get__(found) if isinstance(found, ModuleType) else vars(found)
-        )
+        names = _names_of(found) if isinstance(found, ModuleType) else vars(found)
         found = names.get(part, _MISSING)
     return found
 
@@ -199,7 +201,7 @@ def _libraries() -> tuple[str, ...]:
 
 def _is_users(module: ModuleType) -> bool:
     """Whether a module is a file of the program's own, or what is being run."""
-    names = ModuleType.__dict__["__dict__"].__get__(module)
+    names = _names_of(module)
     file = names.get("__file__")
     if not isinstance(file, str):
         return names.get("__name__") == "__main__"

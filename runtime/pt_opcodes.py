@@ -328,8 +328,8 @@ def _build(self: Pickle, _: Any) -> None:
 _value: Action = Pickle.push  # the argument itself is the value
 # By code: pickletools' name, what reads the argument, what is done; STOP ends.
 OPCODES: dict[int, tuple[str, Argument | None, Action | None]] = {
-    ord(code): rest
-    for code, *rest in (  # type: ignore[misc]
+    ord(code): (name, argument, action)
+    for code, name, argument, action in (
         ("\x80", "PROTO", _number("<B"), lambda self, _: None),
         ("\x95", "FRAME", _number("<Q"), lambda self, _: None),
         (".", "STOP", None, None),

@@ -290,8 +290,11 @@ def _true_bools(line: np.ndarray, dtype: DType) -> None:
 
 # ---- the zip format ----------------------------------------------------------------------------------------
 class _Zipped(_World):
-    def __init__(self, archive: Archive, mapping: np.ndarray | None, size: int, *rest: Any):
-        super().__init__(*rest, size)
+    def __init__(
+        self, archive: Archive, mapping: np.ndarray | None, size: int, name: str, weights_only: bool,
+        map_location: Place,
+    ):  # fmt: skip
+        super().__init__(name, weights_only, map_location, size)
         self.archive, self.mapping = archive, mapping
         order = archive.read("byteorder") if "byteorder" in archive.members else b"little"
         if order not in BYTE_ORDERS:
@@ -334,8 +337,8 @@ def of_zip(
 
 # ---- the earlier format ------------------------------------------------------------------------------------
 class _Earlier(_World):
-    def __init__(self, data: bytes, *rest: Any):
-        super().__init__(*rest, len(data))
+    def __init__(self, data: bytes, name: str, weights_only: bool, map_location: Place):
+        super().__init__(name, weights_only, map_location, len(data))
         self.left = len(data)
         self.makers.later = []
 

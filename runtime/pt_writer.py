@@ -111,11 +111,11 @@ class _Group:
     def size(self) -> int:
         return self.stop - self.start
 
-    def bytes(self) -> memoryview:
+    def memory(self) -> memoryview:
         """All of it; the extents hold the memory alive."""
         if not self.size:
             return memoryview(b"")
-        return memoryview(as_strided(self.line.view(np.uint8), (self.size,), (1,)))  # type: ignore[arg-type]
+        return memoryview(as_strided(self.line.view(np.uint8), (self.size,), (1,)))
 
     def spelled(self, legacy: bool, wanted: DType | None = None) -> bytes:
         """The storage as the pickle names it, as one of another dtype where that is wanted and fits.
@@ -460,7 +460,7 @@ def zipped(obj: Any) -> Iterator[bytes | memoryview]:
         ("data.pkl", data), (".format_version", b"1"), (".storage_alignment", str(ALIGNMENT).encode()),
         ("byteorder", sys.byteorder.encode()),
     ]  # fmt: skip
-    members += ((f"data/{group.key}", group.bytes()) for group in groups)
+    members += ((f"data/{group.key}", group.memory()) for group in groups)
     return archived([*members, ("version", b"3\n")])
 
 
@@ -478,4 +478,4 @@ def earlier(obj: Any) -> Iterator[bytes | memoryview]:
     yield _written([group.key for group in groups], legacy=True)[0]
     for group in groups:
         yield group.elements.to_bytes(8, "little")
-        yield group.bytes()
+        yield group.memory()

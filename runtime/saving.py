@@ -165,7 +165,8 @@ def _of_path(path: str | os.PathLike, asked: tuple, mmap: bool) -> Any:
             mapping: Callable[[], np.ndarray] | None = None
             if mmap:
                 mapping = lambda: mapped("load(mmap=True)", path, False, size, uint8)  # noqa: E731
-            return pt_reader.of_zip(OnDisk(file, size), name, *asked, mapping)
+            place, weights_only, encoding = asked
+            return pt_reader.of_zip(OnDisk(file, size), name, place, weights_only, encoding, mapping)
         if mmap:
             raise ArgumentValueError(
                 "load(mmap=True): mmap can only be used with files saved with "

@@ -97,8 +97,8 @@ class Calls(Library):
     def _at_the_edge(self, edge: Edge, function: Any, inner: Any, given: tuple | list, kwargs: Any) -> Any:
         """Call what `refusing` stands around, with what that does before and after."""
         edge.check([*map(raw, given)], {name: raw(value) for name, value in kwargs.items()})
-        first = tuple(given[:1])
-        if edge.takes_out and type(*first or (None,)) is np.ndarray:
+        first = given[:1]
+        if edge.takes_out and any(type(x) is np.ndarray for x in first):
             return self.natively(
                 f"{edge.call} was given an array, of which it makes a tensor", function, tuple(given), kwargs
             )
