@@ -42,8 +42,9 @@ def is_internal(filename: str) -> bool:
         return True
     if filename in USERS:
         return False
-    internal = filename.startswith(PACKAGE) and not filename.startswith(_USER_ROOMS)
-    if internal and _PACKAGES in filename[len(PACKAGE) - 1 :]:  # a virtual environment in the repository
+    path = os.path.normpath(filename)  # a script may be named by a way through the package: lamina/../x.py
+    internal = path.startswith(PACKAGE) and not path.startswith(_USER_ROOMS)
+    if internal and _PACKAGES in path[len(PACKAGE) - 1 :]:  # a virtual environment in the repository
         internal = False
     (_INTERNAL if internal else USERS).add(filename)
     return internal

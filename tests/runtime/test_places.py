@@ -18,3 +18,8 @@ WHOSE = {
 @pytest.mark.parametrize("path", WHOSE, ids="/".join)
 def test_is_internal(path):
     assert is_internal(PACKAGE + os.path.join(*path)) is WHOSE[path]
+
+
+def test_a_script_that_is_named_by_a_way_through_the_package_is_the_users():
+        assert not is_internal(os.path.join(PACKAGE, "..", "script.py"))
+    assert is_internal(os.path.join(PACKAGE, "runtime", "..", "jit", "trace.py"))
