@@ -21,5 +21,5 @@ def test_is_internal(path):
 
 
 def test_a_script_that_is_named_by_a_way_through_the_package_is_the_users():
-        assert not is_internal(os.path.join(PACKAGE, "..", "script.py"))
+    assert not is_internal(os.path.join(PACKAGE, "..", "script.py"))
     assert is_internal(os.path.join(PACKAGE, "runtime", "..", "jit", "trace.py"))
