@@ -18,7 +18,7 @@ import types
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from threading import get_ident
 from typing import Any
@@ -134,10 +134,6 @@ class TracedFunction:
 
     # ---- calling ----
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if (by := self._by) is not None:
-            for function in by:
-                return function(*args, **kwargs) if kwargs else function(*args)
-            self._by = None
         if modes.CHANGED:
             local = modes.local
             if local.aside:
@@ -153,6 +149,10 @@ class TracedFunction:
                 result = serve(args)
                 if result is not MISS:
                     return result
+        if (by := self._by) is not None:
+            for function in by:
+                return function(*args, **kwargs) if kwargs else function(*args)
+            self._by = None
         local = modes.local
         key = len(args), tuple(kwargs), local.grad, local.inference, default_dtype()
         tree = self._trees.get(key)
@@ -179,7 +179,7 @@ class TracedFunction:
             if path.hits >= AFTER and not kwargs and not self._verify:
                 self._shorten(tree, call.branch, key)
             elif path.hits == TIMED_AFTER and self._ledger.wants_to_time():
-                self._by = iter((functools.partial(_eagerly, self._itself, self._log, TIMED, False),))
+                self._let_by((functools.partial(_eagerly, self._itself, self._log, TIMED, False),))
             return result
         # Outside of the clause: what the function raises has nothing to do with it.
         self._ledger.asked(clock() - start)
@@ -274,7 +274,12 @@ class TracedFunction:
         longest = min(LONGEST_LEAVE, LONGEST_TIME / (self._ledger.eager_call or LONGEST_TIME))
         self._leave = max(PATIENCE, min(2 * self._leave, int(longest)))
         self._log.let_by += self._leave
-        self._by = repeat(self._itself if self._callees().idle else self._run_within, self._leave)
+        self._let_by(repeat(self._itself if self._callees().idle else self._run_within, self._leave))
+
+    def _let_by(self, by: Iterable[Callable]) -> None:
+        """Run the next calls by these, one each, unasked.  The short ways are looked at before: they go."""
+        self._by = iter(by)
+        self._quick.clear()
 
     def _eagerly(self, reason: str, args: tuple, kwargs: dict[str, Any], within: bool = False) -> Any:
         if reason not in PASSING:
