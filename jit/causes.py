@@ -41,7 +41,7 @@ REMEDIES: tuple[tuple[str, str], ...] = (
     (r"derives from", "use plain tensors, and functions of them"),
     (r"ha(ve|s) a history|history of a tensor from", "call backward() inside, or detach() its result"),
     (r"was replaced$", "write into it: x.copy_(y)"),
-    (r"^it runs more than", "trace what one round of its loop does"),
+    (r"^it runs more than|turns of loops took", "trace what one round of its loop does"),
     (r"it could not be compiled", "please report it, with the text of explain(detail=True)"),
 )  # fmt: skip
 

@@ -25,6 +25,7 @@ LEFT = 0.5
 LATER = 0.15  # what a later compilation takes, by the first (0.00 to 0.6 there)
 FRUITLESS = 6  # recordings in a row that served nobody, before the next one waits, for ever more calls
 LONGEST_WAIT = 4096  # calls
+LONGEST = 20.0  # seconds that loops of Python's may be recorded, whatever may be spent
 SHORT = 0.5  # seconds: a function whose recording run took less may be timed once, eagerly
 
 
@@ -112,14 +113,17 @@ class Ledger:
         """What served calls took less than eager ones; negative where they took more."""
         return fares.hits * self._measured - fares.running if self.eager_calls else 0.0
 
-    def affords(self, seconds: float, fares: Fares) -> bool:
-        """Whether so much more may be spent."""
+    def left(self, fares: Fares) -> float:
+        """Seconds that may be spent yet; what a recording may take where there is no limit to all."""
         if self.budget is None:
-            return True
+            return LONGEST
         first = self._first or 0.0
         budget = max(self.budget, first + LEFT * max(self.budget, first))
-        left = budget + FREE * self._measured * fares.calls + self.saved(fares) - self.spent
-        return seconds <= left
+        return budget + FREE * self._measured * fares.calls + self.saved(fares) - self.spent
+
+    def affords(self, seconds: float, fares: Fares) -> bool:
+        """Whether so much more may be spent."""
+        return self.budget is None or seconds <= self.left(fares)
 
     def wants_to_time(self) -> bool:
         """Whether an eager call is to be timed, as what follows hangs on that."""

@@ -479,7 +479,9 @@ class TracedFunction:
             answers = Answers(self._callees(), heard.listener, recorder)
             observer.freely = answers.call
         before = _modes()
-        start = self._ledger.clock()
+        observer.clock = clock = self._ledger.clock
+        start = clock()
+        observer.until = start + self._ledger.left(self._log.fares())
         result: Any = None
         raised, again, fault = True, None, None
         try:
@@ -494,7 +496,7 @@ class TracedFunction:
                 raise
             raised, fault = False, error.with_traceback(None)
         finally:
-            seconds = self._ledger.clock() - start
+            seconds = clock() - start
             if raised:
                 self._raised(tree, at, observer)
                 observer.forget()

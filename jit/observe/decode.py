@@ -16,6 +16,7 @@ import builtins
 import dis
 import inspect
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType
@@ -265,7 +266,7 @@ def _written(text: str, at: dis.Instruction) -> Iterator[Operation]:
             yield name, at.arg if what == "arg" else at.argval if what == "value" else int(what or 0) or None
 
 
-def _exception_table(code: CodeType) -> Iterator[tuple[int, int, int, int, bool]]:
+def exception_table(code: CodeType) -> Iterator[tuple[int, int, int, int, bool]]:
     """(start, end, target, height of the stack, whether the place is pushed), offsets in bytes."""
     data = iter(code.co_exceptiontable)
 
@@ -321,8 +322,7 @@ def decode(code: CodeType, version: tuple[int, int] = sys.version_info[:2]) -> D
         elif name in ("send", "yield_from"):
             operations[number] = (name, (index[argument[0]], argument[1]))
     handlers = {}
-    for start, end, target, height, pushed in _exception_table(code):
-        for number, offset in enumerate(offsets):
-            if start <= offset < end:
-                handlers[number] = (index[target], height, pushed)
+    for start, end, target, height, pushed in exception_table(code):
+        for number in range(bisect_left(offsets, start), bisect_left(offsets, end)):
+            handlers[number] = (index[target], height, pushed)
     return Decoded(operations, offsets, handlers)

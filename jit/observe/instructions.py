@@ -18,7 +18,8 @@ from .kinds import ATOMS
 from .operators import BINARY, COMPARISONS, UNARY
 
 # What a handler tells the loop: the function returns or yields; an error's handler was entered or left.
-RETURN, YIELD, ENTER, LEAVE = -1, -2, -3, -4
+# What the loop tells who runs it besides: that the function went on natively.
+RETURN, YIELD, ENTER, LEAVE, NATIVE = -1, -2, -3, -4, -5
 
 Handler = Callable[[Frame, list[Any], Any], int | None]
 # The handler of each operation, and whether lifted numbers may pass through it without becoming plain.

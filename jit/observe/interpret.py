@@ -16,6 +16,8 @@ import builtins
 import sys
 import types
 from collections.abc import Callable, Generator, Iterator
+from math import inf
+from time import perf_counter
 from types import BuiltinFunctionType, CellType, FrameType, FunctionType, MethodType, ModuleType, NoneType
 from typing import Any, ClassVar
 
@@ -23,10 +25,11 @@ from ...runtime.interrupts import from_outside
 from ...runtime.places import is_internal, locals_of
 from . import building, clauses, recursion  # noqa: F401 - they register their operations
 from .facts import Abandoned
-from .frames import UNBOUND, Frame, bind, clear, contents, program_of
+from .frames import NULL, UNBOUND, Frame, bind, clear, contents, program_of
 from .instructions import (
     ENTER,
     LEAVE,
+    NATIVE,
     OPERATIONS,
     YIELD,
     delegated,
@@ -35,10 +38,13 @@ from .instructions import (
 )
 from .kinds import ITERATORS, UNSUPPORTED, heap_class, lookup
 from .numbers import LIFTED, METHODS, TAKING, raw
+from .resuming import resumed
 from .tracebacks import entered, forged, is_machinery, is_own
 
 _PUSH = OPERATIONS["push_exc_info"][0]
 _NATIVE_PER_FRAME = 24  # native frames that one interpreted call may take, the recorder's own included
+_TURNS = 512  # of loops, from one look at the clock to the next
+_QUICK = 1e-4  # seconds: with less for a turn, nothing in it but Python takes time
 _GENERATOR = 0x20  # whose numbers wait
 
 
@@ -64,6 +70,11 @@ class Interpreting:
     shadow: Any
 
     frame: Frame | None = None  # the innermost running one
+    clock = staticmethod(perf_counter)
+    until = inf  # the clock's time from which on no loop is worth its recording
+    turns = 0  # jumps back in the bytecode
+    leaving = False  # whether loops go on natively, as nothing is recorded and Python takes the time
+    _looked = 0.0  # when that was last asked
     raised_here = False  # whether an operation of the machinery's raised what ends the run
     _limit = 0  # how deep the user's frames may go
     _native_limit = 0  # of recursion, as the user set it, while this moves it
@@ -73,6 +84,7 @@ class Interpreting:
 
         args: a list, and the named ones with it, is emptied: the frame alone holds them then.
         """
+        self._turns()  # a call may be a loop's of C code
         if self.refused:
             return function(*args, **kwargs)
         program = program_of(function.__code__, OPERATIONS)
@@ -114,6 +126,11 @@ class Interpreting:
             if frame.depth and not frame.depth & 15:
                 self._deeper(frame.depth)
             signal = self._level(frame, 0)
+            while signal == NATIVE:
+                frame.value = resumed(frame)
+                if frame.value is not NULL:
+                    break
+                signal = self._level(frame, 0)
             return signal
         except Abandoned:
             clear(frame.locals)  # the run is made again: an error in its clause would hold itself by them
@@ -184,6 +201,9 @@ class Interpreting:
                     if target is None:
                         at += 1
                     elif target >= 0:
+                        if target <= at and self._turns() and not (depth or self.fresh.suspended):
+                            frame.at = target
+                            return NATIVE
                         at = target
                     else:
                         frame.at = at + 1
@@ -219,6 +239,18 @@ class Interpreting:
                     signal = self._level(frame, depth + 1)
                     if signal != LEAVE:
                         return signal
+
+    def _turns(self) -> bool:
+        """Count a jump back, or a call; whether frames are to go on natively."""
+        self.turns += 1
+        if not self.turns % _TURNS:
+            now, before = self.clock(), self._looked
+            self._looked = now
+            if self.refused:  # and calls are answered for from here, which takes longer than what is let go
+                self.leaving = self.leaving or now - before < _TURNS * _QUICK
+            elif now > self.until and self.turns > 2 * len(self.recorder.steps):
+                self.refuse(f"{self.turns} turns of loops took longer to record than may pay off")
+        return self.leaving
 
     def _handling(self, frame: Frame, error: BaseException, depth: int) -> int:
         """Go on in the handler of an error, which is made the native current one."""
@@ -285,7 +317,7 @@ class Interpreting:
 
     def _generate(self, frame: Frame) -> Generator[Any, Any, Any]:
         """A native generator that runs a frame from yield to yield."""
-        while self._run(frame) == YIELD:
+        while (signal := self._run(frame)) == YIELD:
             goes_on = False
             while not goes_on:
                 try:
@@ -295,7 +327,7 @@ class Interpreting:
                         return None
                     frame.thrown = error  # and in no variable here, which its traceback would lead to
                 goes_on = frame.thrown is None or self._throw(frame)
-        return self.plain(frame.taken())
+        return (yield from frame.taken()) if signal == NATIVE else self.plain(frame.taken())
 
     def _throw(self, frame: Frame) -> bool:
         """Throw an error into a suspended frame; False where what it yields from yielded once more."""

@@ -108,10 +108,11 @@ class Part:
     def _function(self, name: str, lines: list[str]) -> Callable[[list], int]:
         if not lines:
             return _holds
-        text = "\n".join(lines)
-        given = {("r" + k if k in self.weak else k): v for k, v in self.names.items() if k in text}
-        body = "\n        ".join([*self.heads(lines), *lines])
-        parameters = ", ".join(["S", *(f"{k}={k}" for k in (*WORDS, *given) if k in body or k in given)])
+        heads = self.heads(lines)
+        said = _said([*heads, *lines])
+        given = {("r" + k if k in self.weak else k): v for k, v in self.names.items() if k in said}
+        body = "\n        ".join([*heads, *lines])
+        parameters = ", ".join(["S", *(f"{k}={k}" for k in (*WORDS, *given) if k in said)])
         tail = "    except Exception as error:\n        let_through(error)\n        return -1\n    return 0"
         source = f"def {name}({parameters}):\n    try:\n        {body}\n{tail}"
         scope = {**WORDS, **given}
@@ -120,8 +121,8 @@ class Part:
 
     def heads(self, lines: list[str]) -> list[str]:
         """The lines that reach what is held weakly, ahead of lines that use it."""
-        text = "\n".join(lines)
-        weak = [k for k in self.names if k in self.weak and k in text]
+        said = _said(lines)
+        weak = [k for k in self.names if k in self.weak and k in said]
         if not weak:
             return []
         # What died is not None that stands in its place.
@@ -174,7 +175,7 @@ class Part:
 
     def light(self, reason: Reason) -> tuple[Part, Reason]:
         """A part that tells of one reason and keeps nothing alive; what stands there now may be left open."""
-        words = {*re.findall(r"\w+", reason.read or "")} & self.names.keys()
+        words = _said([reason.read or ""]) & self.names.keys()
         names = {k: self.names[k] for k in words}
         slots = re.findall(r"S\[\d+\]", reason.read or "")
         found = any(f"{slot} = " in line for slot in slots for line in self.lines)  # in a slot, by a guard
@@ -209,6 +210,11 @@ def _alike(a: Any, b: Any) -> bool:
 
 _CHECK = re.compile(r"if (.*): return (\d+)", re.DOTALL)
 _GONE = object()  # stands for what died
+
+
+def _said(lines: list[str]) -> set[str]:
+    """The words of a text."""
+    return {*re.findall(r"\w+", "\n".join(lines))}
 
 
 def _is_globals(o: Any) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 import lamina
 from lamina import jit, nn, optim
+from lamina.jit.observe import interpret
 from lamina.jit.observe.parts import Part
 from lamina.jit.trace import PAID_OFF, PATIENCE
 
@@ -24,6 +25,63 @@ class Counting(nn.Module):
     def forward(self, x):
         self.calls += 1
         return x * self.calls
+
+
+def _a_loop(x, many):
+    total = 0
+    for n in range(many):
+        total += n % 7
+    return x + total
+
+
+def _of(n):
+    return n % 7
+
+
+def _a_loop_of_c_code(x, many):
+    return x + sum(map(_of, range(many)))
+
+
+def _a_loop_of_a_generator(x, many):
+    return x + sum(n % 7 for n in range(many))
+
+
+def _a_loop_around_others(x, many):
+    return x + sum([_a_loop(0, 50) for _ in range(many // 50)])
+
+
+@pytest.mark.parametrize(
+    "function", [_a_loop, _a_loop_of_c_code, _a_loop_of_a_generator, _a_loop_around_others]
+)
+def test_long_loops_are_not_recorded_and_go_on_natively(function, monkeypatch):
+    monkeypatch.setattr(interpret, "_QUICK", 60.0)  # no outcome hangs on how fast this machine is
+    most = []
+    told = interpret.Interpreting._turns
+
+    def counted(self):
+        found = told(self)
+        most.append(self.turns)
+        return found
+
+    monkeypatch.setattr(interpret.Interpreting, "_turns", counted)
+    traced = jit.trace(function, budget=0)
+    for _ in range(3):
+        assert traced(X, 20_000).tolist() == function(X, 20_000).tolist()
+    assert "took longer to record than may pay off" in traced.explain()
+    assert traced.counts()["served"] == 0
+    assert max(most) < 2_000
+    assert traced(X, 50).tolist() == function(X, 50).tolist()
+
+
+def test_long_loops_of_tensors_are_recorded():
+    def function(x):
+        for _ in range(1_500):
+            x = x + 1
+        return x
+
+    traced = jit.trace(function, budget=0)
+    assert [traced(X).tolist() for _ in range(3)] == [function(X).tolist()] * 3
+    assert traced.counts()["served"] == 2, traced.explain()
 
 
 @pytest.mark.parametrize("many", [1, 7, 40])

@@ -65,9 +65,9 @@ def outcome(call, *args):
     }
 
 
-def compare(function, args):
+def compare(function, args, interpreter=None):
     """Run a call natively and interpreted; return the interpreter."""
-    interpreter = Interpreter()
+    interpreter = interpreter or Interpreter()
     expected = outcome(function, *_fresh(args))
     bytecode_programs.with_defaults.__defaults__[0].clear()
     found = outcome(interpreter.call, function, tuple(_fresh(args)))
