@@ -26,6 +26,7 @@ from ...runtime.places import is_internal, locals_of
 from . import building, clauses, recursion  # noqa: F401 - they register their operations
 from .facts import Abandoned
 from .frames import NULL, UNBOUND, Frame, bind, clear, contents, program_of
+from .handing import handed
 from .instructions import (
     ENTER,
     LEAVE,
@@ -86,7 +87,12 @@ class Interpreting:
         """
         self._turns()  # a call may be a loop's of C code
         if self.refused:
-            return function(*args, **kwargs)
+            values, names = [*map(raw, args), *map(raw, kwargs.values())], tuple(kwargs)
+            if type(args) is list:
+                args.clear()
+                kwargs.clear()
+            del args, kwargs
+            return handed(function, values, names)
         program = program_of(function.__code__, OPERATIONS)
         if program is None:
             return UNSUPPORTED

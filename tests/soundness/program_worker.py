@@ -1,6 +1,6 @@
 """A process that runs random programs: JSON lines in, one JSON line for each out.
 
-in: {"kind": "training", "state" or "lives", "draw": seed}
+in: {"kind": "training", "state", "lives" or "refused", "draw": seed}
 out: {"outcome": ..., "detail": ..., ...}
 """
 
@@ -26,6 +26,7 @@ VERDICTS: dict[str, Callable[[int], dict]] = {
     "training": run_training.verdict,
     "state": functools.partial(run_fuzz.verdict, kind="state"),
     "lives": functools.partial(run_fuzz.verdict, kind="lives"),
+    "refused": functools.partial(run_fuzz.verdict, kind="refused"),
 }
 
 

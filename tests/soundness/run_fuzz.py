@@ -3,6 +3,7 @@
 python tests/soundness/run_fuzz.py --count 100000 --seed 0 --workers 2 --record fuzz.jsonl
     runs the seeds from 0 on which the record doesn't hold yet, and sums up all that it holds
 python tests/soundness/run_fuzz.py --kind state ...     without the parts of `fuzz_lives`
+python tests/soundness/run_fuzz.py --kind refused ...   recordings are refused anywhere in a run
 python tests/soundness/run_fuzz.py --seed 17 --show     one program, cut down if it is wrong
 
 One program in NATIVE is compiled to machine code; the graphs of the others are interpreted.
@@ -21,19 +22,26 @@ from typing import Any
 
 import fuzz
 from many_programs import record_of, told
+from refused_anywhere import refused_anywhere
 
 NATIVE = 50
 
 
 def verdict(seed: int, kind: str) -> dict[str, Any]:
     """What became of a program, as JSON has it."""
-    text, _, eager = fuzz.program_run(seed, without(), kind)
-    with contextlib.nullcontext() if seed % NATIVE == 0 else fuzz.interpreted():
+    refused = refused_anywhere(seed) if kind == "refused" else contextlib.nullcontext()
+    text, _, eager = fuzz.program_run(seed, without(), programs_of(kind))
+    with contextlib.nullcontext() if seed % NATIVE == 0 else fuzz.interpreted(), refused:
         found = fuzz.checked(text, eager=eager)
     outcome = "agrees" if found.wrong is None else "loud" if found.loud else "silent"
     reasons = Counter(fuzz.sort_of(reason) for reason in found.reasons)
     answer = {"outcome": outcome, "detail": found.wrong or "", "counts": found.counts, "reasons": reasons}
     return answer | {"parts": sorted(part.name for part in fuzz.PARTS + fuzz.LIVES if part.text in text)}
+
+
+def programs_of(kind: str) -> str:
+    """Which programs are made for a kind of run."""
+    return "lives" if kind == "refused" else kind
 
 
 def without() -> tuple[str, ...]:
@@ -73,14 +81,15 @@ def main() -> int:
     )
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kind", choices=("state", "lives"), default="lives")
+    parser.add_argument("--kind", choices=("state", "lives", "refused"), default="lives")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--record", type=Path)
     parser.add_argument("--show", action="store_true", help="one program, in this process")
     options = parser.parse_args()
     if options.show:
-        text, _ = fuzz.program(options.seed, without(), options.kind)
-        with fuzz.interpreted():
+        refused = refused_anywhere(options.seed) if options.kind == "refused" else contextlib.nullcontext()
+        text, _ = fuzz.program(options.seed, without(), programs_of(options.kind))
+        with fuzz.interpreted(), refused:
             found = fuzz.checked(text)
             print(text if found.wrong is None else fuzz.smaller(text, seconds=120))
         print(found.wrong)

@@ -10,12 +10,14 @@ import pytest
 from battery import EAGER, NAIVE
 from cases import CASES
 from fuzz import CALLS, Tally, checked, interpreted, program, smaller
+from refused_anywhere import WHY, refused_anywhere
 
 from lamina.jit.observe.guard_text import GuardText
 
 DAY = int(os.environ.get("LAMINA_DAY", time.time() // 86_400))  # other programs every day
 QUICK = range(100_000 + 40 * DAY, 100_040 + 40 * DAY)
 LIVES = range(50_000_000 + 40 * DAY, 50_000_040 + 40 * DAY)
+REFUSED = range(90_000_000 + 40 * DAY, 90_000_040 + 40 * DAY)
 SLOW = range(10_000, 20_000)
 PLANTED = range(30_000, 31_000)
 
@@ -44,6 +46,17 @@ def test_fuzz_lives():
             tally.run(seed, kind="lives")
     assert not tally.wrong, "\n".join(f"seed {seed}: {found.wrong}" for seed, found in tally.wrong)
     assert tally.counts["served"] > tally.counts["calls"] // 20
+
+
+def test_fuzz_refused_anywhere():
+    """What a run does is done, and what it holds is plain, wherever it is refused."""
+    tally = Tally()
+    with interpreted():
+        for seed in REFUSED:
+            with refused_anywhere(seed):
+                tally.run(seed, kind="lives")
+    assert not tally.wrong, "\n".join(f"seed {seed}: {found.wrong}" for seed, found in tally.wrong)
+    assert WHY in str(tally.reasons)
 
 
 def test_fuzz_native():
