@@ -25,7 +25,7 @@ def handed(function: Any, values: list[Any], names: tuple[str, ...] = ()) -> Any
 @lru_cache(maxsize=1024)
 def _caller(count: int, names: tuple[str, ...]) -> Callable[[Any, Callable[[], Any]], Any] | None:
     """What calls a function with so many values, each taken when it is needed; None where no code says so."""
-    if any(not name.isidentifier() or iskeyword(name) for name in names):
+    if any(type(name) is not str or not name.isidentifier() or iskeyword(name) for name in names):
         return None
     given = ", ".join([*["take()"] * count, *[f"{name}=take()" for name in names]])
     return eval(compile(f"lambda function, take: function({given})", __file__, "eval"))
