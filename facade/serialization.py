@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import IO, Any, TypeAlias
 
 from ..ir.errors import ArgumentValueError
+from ..runtime.checkpoints.classes import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
+from ..runtime.checkpoints.names import RefusedNameError
+from ..runtime.checkpoints.own_form import SavedFileError
+from ..runtime.checkpoints.reader import Place, located
+from ..runtime.checkpoints.saving import ZIP, get_unsafe_globals_in_checkpoint, load, save
 from ..runtime.memory_view import TypedStorage
-from ..runtime.pt_classes import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
-from ..runtime.pt_names import RefusedNameError
-from ..runtime.pt_reader import Place, located
-from ..runtime.saving import ZIP, get_unsafe_globals_in_checkpoint, load, save
-from ..runtime.serialize import SavedFileError
 
 MAP_LOCATION: TypeAlias = Place
 

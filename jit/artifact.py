@@ -36,7 +36,7 @@ from ..passes.llvm.link import Linked, Native, link
 from ..passes.llvm.target import AVX2, AVX512, BASELINE, Target
 from ..passes.pipeline import Options, to_program
 from ..passes.prologue import prologue
-from ..runtime.serialize import safetensors_bytes
+from ..runtime.checkpoints.own_form import safetensors_bytes
 from ..runtime.workers import MOST_GRAIN, SPIN
 from .lamina_model import FORMAT
 

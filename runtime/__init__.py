@@ -29,6 +29,7 @@ from . import (
     ufuncs,
 )
 from .autograd import backward, grad
+from .checkpoints.saving import load, save
 from .creation import as_tensor, asarray, from_file, from_numpy, frombuffer, is_tensor, scalar_tensor, tensor
 from .function import Function
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
@@ -44,7 +45,6 @@ from .modes import (
 )
 from .printing import set_printoptions
 from .random import Generator, default_generator, fork_rng
-from .saving import load, save
 from .sparse_functions import hspmm, smm, sspaddmm
 from .sparse_tensor import sparse_compressed_tensor, sparse_coo_tensor, sparse_csc_tensor, sparse_csr_tensor
 from .tensor import Parameter, Size, Tensor

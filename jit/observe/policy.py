@@ -164,7 +164,7 @@ FUNCTION_ROOMS = ("nn/functional.py", "nn/bags.py", "nn/ctc.py", "nn/images.py",
 CALLING_ROOMS = ("runtime/derivatives.py", "runtime/func.py", "runtime/batched.py", "runtime/forward.py")
 DENIED_ROOMS: dict[str, str] = {
     "data/": "hands out other data at each call; loop over it outside, and give the traced function a batch",
-    "runtime/saving.py": "reads or writes a file; do it outside of the traced function",
+    "runtime/checkpoints/saving.py": "reads or writes a file; do it outside of the traced function",
     "runtime/gradcheck.py": "runs a function many times; do it outside of the traced function",
     "runtime/threads.py": "sets or asks how many threads there are; do it outside of the traced function",
     "jit/": "has to do with tracing itself; do it outside of the traced function",

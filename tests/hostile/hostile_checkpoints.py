@@ -18,10 +18,10 @@ from numpy.lib.array_utils import byte_bounds
 import lamina
 from lamina import nn
 from lamina.ir.errors import ArgumentError, DeviceError, LaminaError
-from lamina.runtime import pt_archive, pt_names
+from lamina.runtime.checkpoints import archive, names
+from lamina.runtime.checkpoints.own_form import SavedFileError
 from lamina.runtime.memory_view import TypedStorage, memory_of
 from lamina.runtime.meta import NoValuesError
-from lamina.runtime.serialize import SavedFileError
 from lamina.runtime.sparse_tensor import Sparse
 
 NODES, ELEMENTS = 3000, 10_000  # of an object that is compared, and of a tensor in it
@@ -45,9 +45,9 @@ MODULES = [
 ]
 HARMLESS = (
     bool, int, float, complex, str, bytes, bytearray, type(None), lamina.dtype, lamina.device, np.ndarray,
-    np.generic, np.dtype, pt_names._Function, pt_names.StorageKind, type(lamina.strided),
+    np.generic, np.dtype, names._Function, names.StorageKind, type(lamina.strided),
 )  # fmt: skip
-NAMED = {id(value) for value in pt_names.values().values()}
+NAMED = {id(value) for value in names.values().values()}
 
 
 def _stored(obj: Any, zipped: bool = True) -> bytes:
@@ -177,8 +177,8 @@ def damaged_checkpoints() -> Kind:
 
 # ---- pickles that an author writes -------------------------------------------------------------------------
 def _members(data: bytes) -> list[tuple[str, bytes]]:
-    archive = pt_archive.Archive(pt_archive.InMemory(data), "seed")
-    return [(name, archive.read(name)) for name in archive.members]
+    whole = archive.Archive(archive.InMemory(data), "seed")
+    return [(name, whole.read(name)) for name in whole.members]
 
 
 def _text(text: str) -> bytes:
@@ -291,7 +291,7 @@ OTHERS = [
     "torch.nn.modules.rnn.LSTM", "lamina.nn.members.Members", "__main__.main", "driver.Kind", "driver.Wrong",
     "random.SystemRandom", "json.JSONDecoder", "subprocess.Popen",
 ]  # fmt: skip
-NAMES = sorted(pt_names.values())
+NAMES = sorted(names.values())
 
 
 def _authored(rng: random.Random) -> tuple[bytes, bool]:
@@ -324,7 +324,7 @@ def _authored(rng: random.Random) -> tuple[bytes, bool]:
     elif way in (5, 6):
         data = _changed(rng, data)
     elif way == 3:  # a name becomes another
-        old, new = (rng.choice(names).rpartition(".") for names in (NAMES, rng.choice((NAMES, OTHERS))))
+        old, new = (rng.choice(some).rpartition(".") for some in (NAMES, rng.choice((NAMES, OTHERS))))
         spelled = f"c{old[0]}\n{old[2]}\n".encode()
         if spelled not in data:
             spelled = b"ctorch._utils\n_rebuild_tensor_v2\n"
@@ -334,7 +334,7 @@ def _authored(rng: random.Random) -> tuple[bytes, bool]:
         members[name] = mutations.damaged(rng, members[name])
         data = members["data.pkl"]
     members["data.pkl"] = data
-    return b"".join(map(bytes, pt_archive.pieces([*members.items()]))), weights_only
+    return b"".join(map(bytes, archive.pieces([*members.items()]))), weights_only
 
 
 def _opcodes(data: bytes) -> list[tuple[str, Any, int]]:

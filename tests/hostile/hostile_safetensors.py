@@ -16,8 +16,8 @@ from driver import Kind, Wrong, kind
 import lamina
 from lamina.ir import dtypes
 from lamina.ir.errors import DTypeError
-from lamina.runtime import serialize
-from lamina.runtime.serialize import SavedFileError
+from lamina.runtime.checkpoints import own_form
+from lamina.runtime.checkpoints.own_form import SavedFileError
 
 OBJECTS: list[Any] = [
     {
@@ -85,7 +85,7 @@ def _signed(header: Any, body: bytes) -> Any:
     """The header with the checksum that fits, where that can be said at all."""
     try:
         about = header["__metadata__"]
-        about["lamina.crc32"] = serialize._checksum(about["lamina"], _entries(header, body))
+        about["lamina.crc32"] = own_form._checksum(about["lamina"], _entries(header, body))
     except (KeyError, TypeError, ValueError, AttributeError, UnicodeEncodeError):
         pass
     return header

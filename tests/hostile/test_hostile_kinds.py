@@ -8,7 +8,7 @@ import pytest
 from driver import Totals
 
 from lamina.jit import lamina_model
-from lamina.runtime import pt_archive, pt_classes, pt_names, serialize
+from lamina.runtime.checkpoints import archive, classes, names, own_form
 from lamina.runtime.memory_view import memory_of
 from lamina.runtime.storage import Storage
 from lamina.runtime.tensor import tensor_of
@@ -38,13 +38,13 @@ def test_no_hostile_input_of_many_does(name):
 
 def test_a_reader_that_believes_damage_is_noticed(monkeypatch):
     made = KINDS["safetensors"]()
-    monkeypatch.setattr(serialize, "_checksum", lambda structure, entries: mock.ANY)
+    monkeypatch.setattr(own_form, "_checksum", lambda structure, entries: mock.ANY)
     assert driver.run("safetensors", made, 6000).verdicts["wrong"]
 
 
 def test_a_checkpoint_that_is_not_compared_with_its_checksums_is_noticed(monkeypatch):
     made = KINDS["pt"]()
-    monkeypatch.setattr(pt_archive.Archive, "_compare", lambda self, member, crc, data: None)
+    monkeypatch.setattr(archive.Archive, "_compare", lambda self, member, crc, data: None)
     assert driver.run("pt", made, 1000).verdicts["wrong"]
 
 
@@ -58,13 +58,13 @@ def test_tensors_in_a_checkpoint_that_leave_their_storages_are_noticed(monkeypat
         return made
 
     made = KINDS["pt-authored"]()
-    monkeypatch.setattr(pt_names, "placed", believed)
+    monkeypatch.setattr(names, "placed", believed)
     assert driver.run("pt-authored", made, 1000).failed
 
 
 def test_names_in_a_checkpoint_that_are_believed_are_noticed(monkeypatch):
     made = KINDS["pt-authored"]()
-    monkeypatch.setattr(pt_classes, "_is_users", lambda module: True)
+    monkeypatch.setattr(classes, "_is_users", lambda module: True)
     assert driver.run("pt-authored", made, 4000).verdicts["wrong"]
 
 

@@ -55,7 +55,7 @@ REVIEWED = {
     ("runtime/compile_helpers.py", "Helper.__init__", "open"): "inside that folder",
     ("runtime/compile_helpers.py", "Helper.__init__", "shutil.rmtree"): "that folder",
     ("runtime/compile_helpers.py", "Helper.end", "shutil.rmtree"): "that folder",
-    ("runtime/saving.py", "save", "replacing"): "the path that the user named",
+    ("runtime/checkpoints/saving.py", "save", "replacing"): "the path that the user named",
     ("runtime/creation.py", "mapped", "open"): "the path that the user named, where nothing was (mode x)",
     ("runtime/creation.py", "mapped", "np.memmap"): "a file that the user named, which gets no shorter",
     ("runtime/memory_view.py", "TypedStorage.filename", "np.memmap"): "a type; no file is opened",

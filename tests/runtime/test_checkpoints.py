@@ -25,7 +25,8 @@ import pytest
 import lamina
 from lamina import nn
 from lamina.ir.errors import ArgumentError, ArgumentValueError, DeviceError, LaminaError
-from lamina.runtime import pt_archive, pt_classes
+from lamina.runtime.checkpoints import archive as archives
+from lamina.runtime.checkpoints import classes
 from lamina.serialization import (
     RefusedNameError,
     SavedFileError,
@@ -54,7 +55,7 @@ def archive(data: bytes, **members: bytes) -> bytes:
     parts = {"data.pkl": data, "version": b"3\n"} | {
         name.replace("_", "/"): raw for name, raw in members.items()
     }
-    return b"".join(map(bytes, pt_archive.pieces([*parts.items()])))
+    return b"".join(map(bytes, archives.pieces([*parts.items()])))
 
 
 def load(data: bytes, **kwargs: object) -> object:
@@ -405,7 +406,7 @@ def test_archives_that_others_write_are_refused_by_what_they_are():
 def test_big_files_have_wide_numbers(monkeypatch):
     """With the limits of plain zip set low, all that would be beyond 4 GB is written and read."""
     obj = {"x": lamina.arange(100.0), "y": lamina.ones(3)}
-    monkeypatch.setattr(pt_archive, "LIMIT", 300)
+    monkeypatch.setattr(archives, "LIMIT", 300)
     wide = stored(obj)
     monkeypatch.undo()
     assert b"PK\6\6" in wide and b"PK\6\7" in wide and b"PK\6\6" not in stored(obj)
@@ -581,7 +582,7 @@ def test_a_class_is_of_the_program_by_where_its_file_lies(tmp_path, monkeypatch)
         else:
             with pytest.raises(RefusedNameError, match="no module of your own program"):
                 again(made, weights_only=False)
-    assert not pt_classes._is_users(json) and not pt_classes._is_users(np) and not pt_classes._is_users(sys)
+    assert not classes._is_users(json) and not classes._is_users(np) and not classes._is_users(sys)
 
 
 def test_scripts_for_pytorch_save_and_load_as_there(tmp_path):

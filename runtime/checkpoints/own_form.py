@@ -20,15 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import dtypes, lazy
-from ..ir.dtypes import DType
-from ..ir.errors import ArgumentError, DTypeError, LaminaError
-from ..ir.ops.complex import pairs as parted
-from ..ir.types import Device
-from .compound import Compound
-from .meta import NoValues, NoValuesError
-from .sparse_tensor import Sparse, restored
-from .tensor import Parameter, Size, Tensor, tensor_of, wrap
+from ...ir import dtypes, lazy
+from ...ir.dtypes import DType
+from ...ir.errors import ArgumentError, DTypeError, LaminaError
+from ...ir.ops.complex import pairs as parted
+from ...ir.types import Device
+from ..compound import Compound
+from ..meta import NoValues, NoValuesError
+from ..sparse_tensor import Sparse, restored
+from ..tensor import Parameter, Size, Tensor, tensor_of, wrap
 
 # safetensors' names are ours in capitals: F32, BF16, U8, BOOL.  It has none for complex128, which is
 # stored as pairs of F64.

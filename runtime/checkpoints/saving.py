@@ -1,7 +1,7 @@
 """`save` and `load`: which form a file has, and how it is opened.
 
-save   a name that ends in .safetensors      Lamina's own form, which safetensors' readers read (serialize.py)
-       any other name, and files without one  PyTorch's, which `torch.load` reads (pt_writer.py)
+save   a name that ends in .safetensors      Lamina's own form, which safetensors' readers read (own_form.py)
+       any other name, and files without one  PyTorch's, which `torch.load` reads (writer.py)
 load   both forms, files of safetensors, PyTorch's earlier format, and the index of a model in several files:
        told apart by what is in the file, whatever its name is
 """
@@ -16,17 +16,18 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..ir.dtypes import uint8
-from ..ir.errors import ArgumentError, ArgumentValueError, OutOfMemoryError
-from ..ir.files import NotRegularError, open_regular
-from ..ir.own_files import replacing
-from ..ir.types import Device
-from . import modes, pt_reader, serialize
-from .creation import mapped
-from .methods import require_cpu
-from .pt_archive import Archive, InMemory, OnDisk, Source
-from .pt_writer import earlier, zipped
-from .serialize import SavedFileError
+from ...ir.dtypes import uint8
+from ...ir.errors import ArgumentError, ArgumentValueError, OutOfMemoryError
+from ...ir.files import NotRegularError, open_regular
+from ...ir.own_files import replacing
+from ...ir.types import Device
+from .. import modes
+from ..creation import mapped
+from ..methods import require_cpu
+from . import own_form, reader
+from .archive import Archive, InMemory, OnDisk, Source
+from .own_form import SavedFileError
+from .writer import earlier, zipped
 
 Target = str | os.PathLike | IO[bytes]
 
@@ -37,7 +38,7 @@ MOST_OF_INDEX = 1 << 26  # bytes: that of a model of 400 B parameters has 200 KB
 
 def _pieces(obj: Any, name: str, zip_format: bool) -> Iterator[Any]:
     if name.lower().endswith(OWN):
-        return serialize.pieces(obj)
+        return own_form.pieces(obj)
     return zipped(obj) if zip_format else earlier(obj)
 
 
@@ -102,7 +103,7 @@ def load(
     classes, functions and members of enumerations that your program has defined and loaded.  Either way no
     code in a file is run, nothing is imported for it, and no function that it names is called; but with
     False a file chooses which of your classes it is made of, runs their `__setstate__`, and may hang your
-    functions on them (runtime/pt_classes.py says what that means).
+    functions on them (runtime/classes.py says what that means).
     mmap: True reads storages where they are looked at; of a path in the zip format alone.  What is written
     into them stays in this process.  The file must not be made shorter meanwhile: the system would end the
     process.  encoding: of the texts that Python 2 pickled.
@@ -112,7 +113,7 @@ def load(
     """
     if modes.CHANGED:
         modes.tell("refuse", "load(f) read a file")
-    pt_reader.check_place(map_location)
+    reader.check_place(map_location)
     weights_only = weights_only is not False
     if pickle_module is not None and (weights_only or pickle_module is not pickle):
         raise ArgumentError(
@@ -129,7 +130,7 @@ def load(
                 "load(mmap=True): f must be a file path in order to use the mmap argument"
             )
         return _of_file(f, asked)
-    except pt_reader.OfCaller as passed:
+    except reader.OfCaller as passed:
         raise passed.error from passed.error.__cause__
     except MemoryError as error:
         raise OutOfMemoryError(
@@ -166,7 +167,7 @@ def _of_path(path: str | os.PathLike, asked: tuple, mmap: bool) -> Any:
             if mmap:
                 mapping = lambda: mapped("load(mmap=True)", path, False, size, uint8)  # noqa: E731
             place, weights_only, encoding = asked
-            return pt_reader.of_zip(OnDisk(file, size), name, place, weights_only, encoding, mapping)
+            return reader.of_zip(OnDisk(file, size), name, place, weights_only, encoding, mapping)
         if mmap:
             raise ArgumentValueError(
                 "load(mmap=True): mmap can only be used with files saved with "
@@ -196,9 +197,9 @@ def _of_file(f: Any, asked: tuple) -> Any:
 def _of_bytes(data: bytes, name: str, asked: tuple) -> tuple[Any, int]:
     """What is in a file that was read, and where it ends."""
     if data.startswith(ZIP):
-        return pt_reader.of_zip(InMemory(data), name, *asked), len(data)
-    if pt_reader.is_earlier(data):
-        return pt_reader.of_earlier(data, name, *asked)
+        return reader.of_zip(InMemory(data), name, *asked), len(data)
+    if reader.is_earlier(data):
+        return reader.of_earlier(data, name, *asked)
     if data[257:262] == b"ustar":
         raise SavedFileError(
             f"load(): {name} is a tar archive, as PyTorch wrote before 0.2",
@@ -210,7 +211,7 @@ def _of_bytes(data: bytes, name: str, asked: tuple) -> tuple[Any, int]:
             f"load(map_location): of a file of safetensors, a device such as 'cpu', not {place!r:.60}"
         )
     require_cpu(place)
-    return serialize.read(data, name), len(data)
+    return own_form.read(data, name), len(data)
 
 
 # ---- models in several files -------------------------------------------------------------------------------
@@ -264,4 +265,4 @@ def get_unsafe_globals_in_checkpoint(f: Target) -> list[str]:
 def _unsafe(source: Source, name: str) -> list[str]:
     if source.take(0, min(4, source.size)) != ZIP:
         raise ArgumentValueError(f"{name}: Expected input to be a checkpoint returned by torch.save")
-    return pt_reader.unsafe_names(Archive(source, name), name)
+    return reader.unsafe_names(Archive(source, name), name)

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 import lamina
 from lamina.ir import dtypes, lazy
 from lamina.ir.errors import ArgumentError, DeviceError, DTypeError
-from lamina.runtime import serialize
-from lamina.runtime.serialize import SavedFileError
+from lamina.runtime.checkpoints import own_form
+from lamina.runtime.checkpoints.own_form import SavedFileError
 
 
 class Own(io.BytesIO):
@@ -253,7 +253,7 @@ def test_unknown_element_types_are_refused():
     ],
 )  # fmt: skip
 def test_structures_that_mean_nothing_are_refused(structure):
-    check = serialize._checksum(structure, {})
+    check = own_form._checksum(structure, {})
     header = json.dumps({"__metadata__": {"lamina": structure, "lamina.crc32": check}}).encode()
     with pytest.raises(SavedFileError):
         lamina.load(io.BytesIO(len(header).to_bytes(8, "little") + header))
@@ -347,7 +347,7 @@ if sys.argv[2] == "write":
         def __init__(self, file): self.file = file
         def write(self, piece): self.file.write(bytes(piece[: len(piece) // 2])); self.file.flush(); hang()
     from contextlib import contextmanager
-    from lamina.runtime import saving
+    from lamina.runtime.checkpoints import saving
     replacing = saving.replacing
     @contextmanager
     def slow(path):

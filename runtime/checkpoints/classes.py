@@ -31,9 +31,9 @@ from types import FunctionType, MemberDescriptorType, ModuleType, SimpleNamespac
 from typing import Any
 from weakref import WeakSet
 
-from ..ir.errors import ArgumentError
-from .pt_names import Unsuited, runs_when_freed, shown, values
-from .tensor import Tensor
+from ...ir.errors import ArgumentError
+from ..tensor import Tensor
+from .names import Unsuited, runs_when_freed, shown, values
 
 HERE = __name__.partition(".")[0]  # lamina
 BLOCKED = ("sys", "os", "posix", "nt", "subprocess")  # of these nothing is taken, whoever vouches for it

@@ -18,19 +18,19 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..ir.dtypes import DType
-from ..ir.errors import ArgumentError, LaminaError
-from ..ir.types import Device
-from .compound import Compound
-from .layouts import Layout, sparse_coo
-from .memory_view import TypedStorage, memory_of
-from .meta import META, NoValues, strides
-from .pt_archive import ALIGNMENT
-from .pt_archive import pieces as archived
-from .pt_names import STORAGES
-from .pt_reader import MAGIC, VERSION
-from .sparse_tensor import Sparse
-from .tensor import Parameter, Size, Tensor, fields
+from ...ir.dtypes import DType
+from ...ir.errors import ArgumentError, LaminaError
+from ...ir.types import Device
+from ..compound import Compound
+from ..layouts import Layout, sparse_coo
+from ..memory_view import TypedStorage, memory_of
+from ..meta import META, NoValues, strides
+from ..sparse_tensor import Sparse
+from ..tensor import Parameter, Size, Tensor, fields
+from .archive import ALIGNMENT
+from .archive import pieces as archived
+from .names import STORAGES
+from .reader import MAGIC, VERSION
 
 Piece = bytes | Callable[[], bytes]
 HERE = __name__.partition(".")[0]  # lamina

@@ -22,7 +22,7 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 
-from .serialize import SavedFileError
+from .own_form import SavedFileError
 
 ALIGNMENT = 64  # bytes: PyTorch's, so that mapped storages suit any vector
 FOLDER = "archive"

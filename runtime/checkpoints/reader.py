@@ -1,6 +1,6 @@
 """Read PyTorch's checkpoints: the zip format, and the one of versions before 1.6.
 
-    zip       see pt_archive.py
+    zip       see archive.py
     earlier   four pickles (a magic number, a version, the machine, the object), the keys of the storages as a
               fifth, then each storage: its number of elements, int64, and its bytes
 
@@ -18,19 +18,19 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import dtypes
-from ..ir.dtypes import DType
-from ..ir.errors import ArgumentError, DeviceError
-from ..ir.types import Device, type_of
-from . import pt_classes
-from .memory_view import TypedStorage, UntypedStorage, memory_of
-from .meta import META
-from .meta import array as nothing
-from .pt_archive import Archive, Source
-from .pt_names import RECONSTRUCTOR, Makers, RefusedNameError, StorageKind, Unsuited, shown, values
-from .pt_opcodes import Pickle
-from .serialize import SavedFileError
-from .tensor import Tensor, tensor_of, wrap
+from ...ir import dtypes
+from ...ir.dtypes import DType
+from ...ir.errors import ArgumentError, DeviceError
+from ...ir.types import Device, type_of
+from ..memory_view import TypedStorage, UntypedStorage, memory_of
+from ..meta import META
+from ..meta import array as nothing
+from ..tensor import Tensor, tensor_of, wrap
+from . import classes
+from .archive import Archive, Source
+from .names import RECONSTRUCTOR, Makers, RefusedNameError, StorageKind, Unsuited, shown, values
+from .opcodes import Pickle
+from .own_form import SavedFileError
 
 MAGIC = 0x1950A86A20F9469CFC6C
 VERSION = 1001
@@ -97,7 +97,7 @@ def check_place(map_location: Place) -> None:
 
 # ---- what a pickle may do ----------------------------------------------------------------------------------
 class _World:
-    """What the pickle of a checkpoint may do: the world of pt_opcodes.py.
+    """What the pickle of a checkpoint may do: the world of opcodes.py.
 
     weights_only: whether classes of the program are refused.  storages: by key and dtype.
     """
@@ -105,7 +105,7 @@ class _World:
     def __init__(self, name: str, weights_only: bool, map_location: Place, size: int):
         self.name, self.weights_only, self.map_location = name, weights_only, map_location
         self.makers = Makers(size)
-        self.vouched = pt_classes.vouched()
+        self.vouched = classes.vouched()
         self.made: dict[int, Any] = {}  # instances of classes, which alone take states and items
         self.storages: dict[str, tuple[TypedStorage, TypedStorage]] = {}  # as read, and where it goes
 
@@ -114,17 +114,17 @@ class _World:
         spelled, why = f"{module}.{name}", ""
         if spelled in values():
             return values()[spelled]
-        if spelled in self.vouched and module.partition(".")[0] not in pt_classes.BLOCKED:
+        if spelled in self.vouched and module.partition(".")[0] not in classes.BLOCKED:
             return self.vouched[spelled]
         if not self.weights_only:
-            found, why = pt_classes.named(module, name)
+            found, why = classes.named(module, name)
             if found is not None:
                 return found
         raise self._refused(spelled, why)
 
     def _refused(self, name: str, why: str) -> RefusedNameError:
         shown, leaf = name[:200], name.rpartition(".")[2][:60]
-        if shown.partition(".")[0] in pt_classes.BLOCKED:
+        if shown.partition(".")[0] in classes.BLOCKED:
             remedy = "nothing of that module is ever taken from a file"
         elif shown.startswith("torch.") and (name.endswith("qtensor") or "nested" in name):
             remedy = "quantised and nested tensors are not read: save dense ones where it was made"
@@ -163,7 +163,7 @@ class _World:
         if self._is_vouched(function):
             return self._kept(function(*args))
         if self._is_of_program(function):
-            return self._kept(pt_classes.called(function, args))
+            return self._kept(classes.called(function, args))
         raise Unsuited(f"a call of {shown(function)}")
 
     def _kept(self, made: Any) -> Any:
@@ -184,7 +184,7 @@ class _World:
             return maker(*args)
         if kwargs or not self._is_of_program(cls):
             raise Unsuited(f"an instance of {shown(cls)}")
-        return self._kept(pt_classes.instance(cls, args))
+        return self._kept(classes.instance(cls, args))
 
     def build(self, obj: Any, state: Any) -> None:
         self.done(lambda: self._built(obj, state))
@@ -202,7 +202,7 @@ class _World:
                 raise Unsuited("attributes of an OrderedDict")
             vars(obj).update(state)
         elif id(obj) in self.made:
-            pt_classes.build(obj, state)
+            classes.build(obj, state)
         else:
             raise Unsuited(f"a state of a {kind.__qualname__}")
 
@@ -226,7 +226,7 @@ class _World:
         """Whether a class is one that `find` gives: what was pushed may have come from elsewhere."""
         if self.weights_only or not isinstance(cls, type):
             return False
-        return pt_classes.named(cls.__module__, cls.__qualname__)[0] is cls
+        return classes.named(cls.__module__, cls.__qualname__)[0] is cls
 
     def done(self, act: Callable[[], Any]) -> Any:
         """What it gives; what fails for what the file says becomes the reader's error."""
@@ -400,4 +400,4 @@ def unsafe_names(archive: Archive, name: str) -> list[str]:
     """The names in a checkpoint's pickle that `load` does not take by default."""
     names = Pickle(archive.read("data.pkl"), 0, _World(name, True, None, 0), "utf-8", name).names()
     spelled = dict.fromkeys(f"{module}.{leaf}" for module, leaf in names)
-    return [each for each in spelled if not pt_classes.is_safe(each)]
+    return [each for each in spelled if not classes.is_safe(each)]

@@ -19,18 +19,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..ir import dtypes
-from ..ir.dtypes import DType
-from ..ir.errors import DeviceError
-from ..ir.types import CPU, RANK, Device, type_of
-from .layouts import LAYOUTS, Layout, sparse_coo
-from .memory_view import TypedStorage, UntypedStorage, memory_of
-from .meta import META
-from .meta import array as nothing
-from .pt_opcodes import check_key
-from .serialize import SavedFileError
-from .sparse_tensor import Sparse, is_ascending, restored, sparse_of
-from .tensor import Parameter, Size, Tensor, fields, retyped, tensor_of, wrap
+from ...ir import dtypes
+from ...ir.dtypes import DType
+from ...ir.errors import DeviceError
+from ...ir.types import CPU, RANK, Device, type_of
+from ..layouts import LAYOUTS, Layout, sparse_coo
+from ..memory_view import TypedStorage, UntypedStorage, memory_of
+from ..meta import META
+from ..meta import array as nothing
+from ..sparse_tensor import Sparse, is_ascending, restored, sparse_of
+from ..tensor import Parameter, Size, Tensor, fields, retyped, tensor_of, wrap
+from .opcodes import check_key
+from .own_form import SavedFileError
 
 LARGEST = 2**63 - 1
 DEFAULTDICTS = 1000  # in one file: CPython leaves C's stack where it frees many that are nested

@@ -15,8 +15,8 @@ from struct import Struct
 from types import FunctionType
 from typing import Any, Protocol
 
-from ..ir.types import Device
-from .serialize import SavedFileError
+from ...ir.types import Device
+from .own_form import SavedFileError
 
 Argument = Callable[["Pickle"], Any]
 Action = Callable[["Pickle", Any], None]

@@ -1,0 +1,6 @@
+"""Save and load: which form a file has (`saving.py`), Lamina's own (`own_form.py`), and PyTorch's."""
+
+if not __name__.startswith("lamina."):  # found in the repository's root: a second copy under another name
+    raise ImportError(
+        f"{__name__} is a folder of Lamina's repository: write import lamina.runtime.checkpoints"
+    )
