@@ -39,6 +39,7 @@ from .ledger import Ledger, budget_of
 from .observe.deaths import Reach
 from .observe.decode import TABLES
 from .observe.facts import Abandoned, Facts
+from .observe.fresh import unmade
 from .observe.indices import refuse_views, settle
 from .observe.kinds import TRANSPARENT
 from .observe.known import Registry
@@ -495,11 +496,13 @@ class TracedFunction:
             if not observer.may_be_faulty:
                 raise
             raised, fault = False, error.with_traceback(None)
+            observer.left_over = observer.fresh.instances
         finally:
             seconds = clock() - start
             if raised:
                 self._raised(tree, at, observer)
                 observer.forget()
+        unmade(observer.left_over)
         if fault is not None:
             return self._after_fault(tree, at, observer, fault, args, kwargs)
         if again is not None:

@@ -182,9 +182,9 @@ class BuiltinFunctions(Methods):
         """`base.__new__(kind, ...)` of a C class."""
         args, kwargs = self.bare(args, kwargs)
         if base is object:
-            return self.new(object.__new__(kind))
+            return self.fresh.instance(object.__new__(kind))
         if issubclass(base, (dict, set, list, deque, BaseException)):
-            return self.new(base.__new__(kind, *args, **kwargs))
+            return self.fresh.instance(base.__new__(kind, *args, **kwargs))
         if base is tuple and len(args) == 1 and not kwargs:
             return self.filled(functools.partial(tuple.__new__, kind), self.unpack(args[0], lift=True))
         if base in (tuple, frozenset) or base in ATOMS:

@@ -24,6 +24,7 @@ from ...runtime import Generator, Tensor
 from ...runtime.compound import Compound
 from ..facts import absent, shown
 from ..sources import Arg, Held
+from .deaths import Reach
 from .fresh import Fresh
 from .guard_text import GuardText
 from .heap import place_of
@@ -74,6 +75,7 @@ class Facts:
         self.writes_to, self.effect = written.writes_to, written.effect
         self.plain, self.put, self.standing = numbers.plain, shadow.put, shadow.standing
         self.abandoned = False  # a run that is made anew ends here: no code of the user's runs any more
+        self.left_over: list[Reach] = []  # instances that such a run made
         this: Any = ref(self)  # or the parts and the whole would keep one another
         guards.let_go_of_all = lambda: this()._let_go()
         lives = Lives(guards, known, fresh, written, shadow, lambda why: this().abandon(why))
@@ -102,9 +104,10 @@ class Facts:
         Raises Abandoned if the run can be made again, natively.
         """
         again = self.repeatable
+        made = self.fresh.instances
         self.refuse(why)
         if again:
-            self.abandoned = True
+            self.abandoned, self.left_over = True, made
             raise Abandoned(why)
 
     def _let_go(self) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
+from contextlib import suppress
 from sys import getrefcount
-from types import FunctionType, GeneratorType
+from types import FunctionType, GeneratorType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 from weakref import ref
 
@@ -38,17 +39,18 @@ class Fresh:
     here and in the shadow: not by the callback itself, in which Python swallows an interrupt, but before
     anything is asked by its id.
 
-    strong: those of the objects that are held.  generators: those that the run made.  suspended: frames of
-    generators whose closing would run code of the user's.  constants: containers that stand in code.  tables:
-    new sets made of the table of one that this run had changed.  dented: new sets from which something was
-    taken.  shown: arrays that show a tensor's memory, with it: they may leave, but nobody knows what they
-    hold.
+    strong: those of the objects that are held.  generators, instances: those that the run made, instances of
+    classes of Python's own.  suspended: frames of generators whose closing would run code of the user's.
+    constants: containers that stand in code.  tables: new sets made of the table of one that this run had
+    changed.  dented: new sets from which something was taken.  shown: arrays that show a tensor's memory,
+    with it: they may leave, but nobody knows what they hold.
     """
 
     def __init__(self, guards: GuardText, shadow: Shadow):
         self.objects: dict[int, Reach | None] = {}
         self.strong: dict[int, Any] = {}
         self.generators: list[Reach] = []
+        self.instances: list[Reach] = []
         self.suspended: set[int] = set()
         self.constants: set[int] = set()
         self.tables: set[int] = set()
@@ -94,6 +96,12 @@ class Fresh:
         else:
             self.objects[key], self.strong[key] = None, o
         return o
+
+    def instance(self, o: Any) -> Any:
+        """Mark an instance that the `__new__` of a class of Python's own has just made."""
+        if type(o).__weakrefoffset__:
+            self.instances.append(Reach(o))
+        return self.new(o)
 
     def constant(self, o: Any) -> Any:
         """Mark a container that stands in code: a new object that is the same at each call."""
@@ -144,7 +152,7 @@ class Fresh:
 
     def let_go(self) -> None:
         """Hold on to nothing from here on, after a refusal."""
-        self.objects, self.strong, self.generators = Unkept(), Unkept(), Dropped()
+        self.objects, self.strong, self.generators, self.instances = Unkept(), Unkept(), Dropped(), Dropped()
         self.suspended.clear()
         self.shown.clear()
 
@@ -161,3 +169,18 @@ def _dies_visibly(kind: type) -> bool:
         and kind.__weakrefoffset__ != 0
         and not issubclass(kind, (type, FunctionType, Tensor, BaseException, *ITERATORS))
     )
+
+
+def unmade(instances: list[Reach]) -> None:
+    """Empty what a run made that is made again: a plain run has no such objects, and circles would keep them.
+
+    Their deaths are unseen now; their classes may be given a `__del__` before the collector comes.
+    """
+    for o in [o for reach in instances if (o := reach()) is not None]:
+        for kind in filter(heap_class, type(o).__mro__):
+            for name, held in vars(kind).items():
+                if type(held) is GetSetDescriptorType and name == "__dict__":
+                    held.__get__(o).clear()
+                elif type(held) is MemberDescriptorType:
+                    with suppress(AttributeError):  # it is empty
+                        held.__delete__(o)

@@ -84,7 +84,7 @@ class Instances(BuiltinFunctions):
             if (args or kwargs) and start is object.__init__:
                 return kind(*args, **kwargs)  # raises
             abstract = getattr(kind, "__abstractmethods__", None)
-            made = kind(*args, **kwargs) if abstract else object.__new__(kind)
+            made = kind(*args, **kwargs) if abstract else self.fresh.instance(object.__new__(kind))
         else:
             base = getattr(make, "__self__", None)
             if not issubclass(type(base), type):

@@ -338,3 +338,59 @@ def what_dies_silently_is_written_over(w):
     w.see(held=held)
     for scale, held.o in w.rounds((1.0, [1, {"a": (2,)}]), (2.0, types.SimpleNamespace(n=3)), (3.0, None)):
         w.call(f, w.x)
+
+
+def circles_that_die_later(w, make):
+    """Objects in circles, made before a run is refused, whose class is given a `__del__` later."""
+    log = []
+    speaking_one = speaking(log)
+
+    class Quiet:
+        __slots__ = ("__dict__", "__weakref__", "other")
+
+    class Many(list):
+        pass
+
+    @w.trace
+    def f(x):
+        make(Quiet, Many)
+        speaking_one()
+        return x * (len(log) + 1)
+
+    w.see(log=log)
+    w.undo(gc.enable)
+    gc.disable()  # it would come when the collector's counters say so, which are others in a recording run
+    for again in w.rounds(True, False, True):
+        w.call(f, w.x)
+        if again:
+            Quiet.__del__ = lambda self: log.append("quietly")
+            Many.__del__ = lambda self: log.append("many")
+            gc.collect()
+
+
+@program("lives")
+def a_circle_of_an_attribute_dies_later(w):
+    def make(quiet, many):
+        o = quiet()
+        o.me = o
+
+    circles_that_die_later(w, make)
+
+
+@program("lives")
+def a_circle_of_a_slot_dies_later(w):
+    def make(quiet, many):
+        o, p = quiet(), quiet()
+        o.other, p.other = p, o
+
+    circles_that_die_later(w, make)
+
+
+@program("lives")
+def a_circle_of_a_list_dies_later(w):
+    def make(quiet, many):
+        o, p = quiet(), many()
+        o.other = p
+        p.me = o
+
+    circles_that_die_later(w, make)
