@@ -52,7 +52,7 @@ def apply_update(
     assert op.rows is not None, f"{op.name} is no update"
     plain = numbers
     if modes.is_recording():  # what NumPy reads of a tensor here, Python never sees
-        plain = {name: x._data.item() if isinstance(x, Tensor) else x for name, x in numbers.items()}
+        plain = {name: _plain(x) if isinstance(x, Tensor) else x for name, x in numbers.items()}
     arrays = [list(map(_DATA, column)) for column in columns]
     if any(array.dtype.kind == "c" for array in arrays[1]):  # a number's parts are updated on their own
         arrays = [
@@ -100,3 +100,8 @@ def update_with_history(op: Op, columns: Sequence[tuple[Tensor, ...]], numbers: 
         updated = op.lower.function(*scalars, *tensors, **attrs)
         for x, new in zip(chain(params, *states), updated, strict=True):
             x.copy_(new)
+
+
+def _plain(x: Tensor) -> Any:
+    """The number of a tensor that has one.  Raises ArgumentValueError."""
+    return x._data.item() if x._data.size == 1 else float(x)  # which raises

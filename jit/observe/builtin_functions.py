@@ -225,6 +225,8 @@ class BuiltinFunctions(Methods):
         return self.natively(why, operator.length_hint, (o, *default), {})
 
     def _getattr(self, o: Any, name: Any, *default: Any) -> Any:
+        if not issubclass(type(name), str):
+            return getattr(o, name)  # raises
         if not default:
             return self.attribute(o, name)
         try:
@@ -233,6 +235,8 @@ class BuiltinFunctions(Methods):
             return default[0]
 
     def _hasattr(self, o: Any, name: Any) -> bool:
+        if not issubclass(type(name), str):
+            return hasattr(o, name)  # raises
         try:
             self.attribute(o, name)
         except AttributeError:

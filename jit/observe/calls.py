@@ -11,6 +11,7 @@ import builtins
 import copy
 import functools
 import importlib.util
+import inspect
 import operator
 import sys
 import types
@@ -22,8 +23,9 @@ from typing import Any
 import numpy as np
 
 from ...runtime import Tensor
+from ...runtime.overriding import relevant
 from ...runtime.places import is_internal
-from ...runtime.refusal import Edge, unwrapped
+from ...runtime.refusal import Edge, refuse, unwrapped
 from . import cached
 from .copies import copied, deeply_copied, through_c
 from .decode import ASYNCHRONOUS
@@ -33,6 +35,7 @@ from .library import Library
 from .numbers import raw
 from .policy import AS_IF_C, is_vouched, reason_against
 from .sinks import BAR, bar, sink_of
+from .tracebacks import clean, is_own
 
 _C_CALLABLES = (
     Builtin, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
@@ -102,7 +105,17 @@ class Calls(Library):
             return self.natively(
                 f"{edge.call} was given an array, of which it makes a tensor", function, tuple(given), kwargs
             )
-        made = self._python(inner, given, kwargs)
+        args, named = [*given], dict(kwargs)
+        try:
+            made = self._python(inner, given, kwargs)
+        except Exception as error:
+            faulty = is_own(error.__traceback__) and takes(inner, args, named)
+            if faulty or relevant([*args, *named.values()]):
+                raise
+            error.__traceback__ = clean(error.__traceback__)
+            refuse(error, edge.call, inner, tuple(map(raw, args)), {k: raw(v) for k, v in named.items()})
+        finally:
+            del args, named
         found = edge.leave(made, first)
         if found is not made:
             self.refuse(f"{edge.call} was given no tensor")
@@ -302,3 +315,12 @@ class Calls(Library):
             if each in sys.modules:
                 self.dict_item(sys.modules, each, sys.modules[each])
         return module
+
+
+def takes(function: types.FunctionType, args: list[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether the arguments of a call fit the function's parameters."""
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True

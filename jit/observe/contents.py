@@ -28,6 +28,7 @@ from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, heap_clas
 from .names import library_class
 from .quiet import is_quiet
 
+DEEPEST = 100  # containers within one another that are read
 SEQUENCES = (list, tuple, collections.deque)
 CONTAINERS = (*SEQUENCES, dict, set, frozenset)
 # Objects of C in which C code finds nothing that could change.
@@ -234,6 +235,9 @@ class Contents(Attributes):
     def read_all(self, o: Any, deep: bool = False) -> None:
         """Take for granted all that a container holds; deep: and all in that, as C code may look there."""
         if self.refused or type(o) in ATOMS or deep and ("read", id(o)) in self.busy:
+            return
+        if len(self.busy) >= DEEPEST:
+            self.refuse(f"{DEEPEST} containers within one another were read")
             return
         self.busy.add(("read", id(o)))
         try:

@@ -25,7 +25,8 @@ from ...runtime.inplace import write
 from ...runtime.modes import _Mode
 from ...runtime.refusal import unwrapped
 from .called_back import HANDED, CalledBack, calls_back
-from .kinds import ATOMS, UNSUPPORTED, VIEWS, Function, lookup
+from .contents import DEEPEST
+from .kinds import ATOMS, MISSING, UNSUPPORTED, VIEWS, Function, lookup
 from .lifted_numbers import MOST
 from .names import is_librarys, library_class, library_names, room_of, runs_user_code, wraps_user
 from .numbers import LIFTED, LiftedFloat, LiftedInt, raw
@@ -149,12 +150,13 @@ class Library(CalledBack):
             operands = [*map(self.plain, operands)]
         return self.result((write if written else run_general)(op, tuple(operands), attrs))
 
-    def _given(self, function: Callable, value: Any) -> None:
-        if issubclass(type(value), Tensor) or type(value) in ATOMS:
+    def _given(self, function: Callable, value: Any, depth: int = DEEPEST) -> None:
+        if not depth:
+            self.refuse(f"{function.__qualname__}() was given {DEEPEST} containers within one another")
+        elif issubclass(type(value), Tensor) or type(value) in ATOMS:
             if issubclass(type(value), Tensor) and not library_class(type(value)):
                 self.refuse(f"{type(value).__name__}, a class of the user's own, derives from Tensor")
-            return
-        if issubclass(type(value), Module):
+        elif issubclass(type(value), Module):
             if self._is_whole(value):
                 self._take(value)
             elif not calls_back(function):
@@ -171,11 +173,11 @@ class Library(CalledBack):
         elif issubclass(type(value), (list, tuple, dict)):
             self.read_all(value)
             for item in value.values() if issubclass(type(value), dict) else value:
-                self._given(function, item)
+                self._given(function, item, depth - 1)
         elif type(value) in VIEWS and self.is_fresh(value):
             self.open_view(value)
             for item in self.unpack(value):
-                self._given(function, item)
+                self._given(function, item, depth - 1)
         else:
             self.read_deep(value)
 
@@ -247,10 +249,14 @@ class Library(CalledBack):
 
     def made_inside(self, value: Any) -> None:
         """Mark what a constructor of the library's put into its object; what it was given is known."""
-        if issubclass(type(value), (list, tuple, dict, set)) and not self.is_known(value):
-            self.new(value)
-            for item in value.values() if issubclass(type(value), dict) else value:
-                self.made_inside(item)
+        left, met = [value], set()
+        while left:
+            value = left.pop()
+            if issubclass(type(value), (list, tuple, dict, set)) and id(value) not in met:
+                met.add(id(value))
+                if not self.is_known(value):
+                    self.new(value)
+                    left += value.values() if issubclass(type(value), dict) else value
 
     def _reader(self, module: Module, function: Callable, args: tuple, kwargs: Any) -> Any:
         """`parameters()` and its kin: everything below is taken in whole, and it runs natively."""
@@ -323,7 +329,8 @@ class Library(CalledBack):
         if name == "__init__":
             if not self.is_fresh(optimizer):
                 self.refuse("an optimizer that was there was made anew")
-            args = tuple([self.new(list(self.unpack(x))) if i == 1 else x for i, x in enumerate(args)])
+            args = tuple([self.new(list(self.unpack(x))) if i == 1 and _is_listed(x) else x
+                          for i, x in enumerate(args)])  # fmt: skip
             for value in (*args[1:], *kwargs.values()):
                 self._given(function, value)
             function(*args, **{k: self.plain(v) for k, v in kwargs.items()})
@@ -482,3 +489,8 @@ _HANDLERS: dict[Any, Callable] = {
     unwrapped(ops.full): Library._full_of_number,
     **{unwrapped(function): handler for function, handler in HANDED.items()},
 }
+
+
+def _is_listed(params: Any) -> bool:
+    """Whether an optimizer goes through what it is given; anything else it refuses."""
+    return not issubclass(type(params), Tensor) and lookup(type(params), "__iter__") is not MISSING

@@ -17,7 +17,8 @@ from typing import Any
 from .frames import Frame
 
 HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-HIDDEN: set[str] = set()  # further source files whose frames belong to the machinery
+_WORDS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "facts.py")
+HIDDEN = {_WORDS}  # further source files whose frames belong to the machinery
 
 _MARK: Any = object()  # the only constant of a forged frame's code
 _KEPT = ".variables"

@@ -2,18 +2,22 @@
 
     python spoil.py GROUP SHARE SHARES
 
-prints JSON: how many calls there were, which ended in anything but a result or one of Lamina's errors, and
-which errors no rule foresaw: those were told at the edge of the package (runtime/refusal.py).
+prints JSON: how many calls there were, which ended in anything but a result or one of Lamina's errors, or
+otherwise in a recording run, and which errors no rule foresaw: those were told at the edge of the package
+(runtime/refusal.py).
 """
 
 from __future__ import annotations
 
 import json
+import random
+import re
 import resource
 import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,8 @@ from good_call import Good, ints, t
 from good_calls import GROUPS
 
 import lamina
+from lamina import jit
+from lamina.jit.facts import Refusal
 from lamina.runtime.tensor import Tensor
 
 MEMORY = 4 << 30  # bytes of address space, beside which sizes that nothing can hold must be refused
@@ -29,6 +35,7 @@ SECONDS = 5
 # What is there to give arrays, or hands on what it is given.
 OF_NUMPY = ("x.numpy", "Size", "DataLoader", "SubsetRandomSampler", "BatchSampler", "default_", "autocast")
 HERE = Path(__file__).parent
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 class Skipped(Exception):
@@ -92,22 +99,29 @@ BAD: dict[str, Callable[[], Any]] = {
 }
 
 
-def spoilt(good: Good) -> Any:
-    """The call's function and arguments, fewer of them, each replaced by each bad one, an unknown keyword."""
-    _, args, kwargs = good.make()
+Call = tuple[Callable, tuple, dict[str, Any]]
+
+
+def spoilt(good: Good) -> Iterator[tuple[str, Callable[[], Call]]]:
+    """What makes the call's function and arguments: fewer of them, each a bad one, an unknown keyword."""
+    _, given, named = good.make()
     first = 1 if good.label.startswith("x") else 0  # what a method is called on is a tensor
-    for count in range(first, len(args)):
+
+    def fewer(count: int) -> Call:
         function, args, kwargs = good.make()
-        yield f"{good.label}(the first {count})", function, args[:count], kwargs
-    _, args, kwargs = good.make()
-    for place in (*range(first, len(args)), *kwargs, "unknown"):
+        return function, args[:count], kwargs
+
+    def wrong(place: Any, bad: Callable[[], Any]) -> Call:
+        function, args, kwargs = good.make()
+        value = bad()
+        args = tuple(value if n == place else x for n, x in enumerate(args))
+        return function, args, kwargs | ({place: value} if isinstance(place, str) else {})
+
+    for count in range(first, len(given)):
+        yield f"{good.label}(the first {count})", partial(fewer, count)
+    for place in (*range(first, len(given)), *named, "unknown"):
         for name, bad in BAD.items():
-            function, args, kwargs = good.make()
-            wrong = bad()
-            args = tuple(wrong if n == place else x for n, x in enumerate(args))
-            if isinstance(place, str):
-                kwargs = kwargs | {place: wrong}
-            yield f"{good.label}({place}={name})", function, args, kwargs
+            yield f"{good.label}({place}={name})", partial(wrong, place, bad)
             if place == "unknown":
                 break
 
@@ -158,6 +172,87 @@ def entered(error: BaseException) -> bool:
     return False
 
 
+DEFAULT, THREADS = lamina.get_default_dtype(), lamina.get_num_threads()
+
+
+def restore() -> None:
+    """What functions of the group `creation` set is as it was."""
+    lamina.set_default_dtype(DEFAULT)
+    lamina.set_num_threads(THREADS)
+    lamina.set_grad_enabled(True)
+    lamina.set_printoptions(profile="default")
+
+
+def uncompiled(*_: object) -> None:
+    raise Refusal("nothing is compiled here")
+
+
+def ended(call: Callable[[], Call], run: Callable) -> tuple[Any, BaseException | None]:
+    """What a call gives, or the error it ends in."""
+    random.seed(1)
+    np.random.seed(1)
+    lamina.manual_seed(1)
+    function, args, kwargs = call()
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        result = run(function, args, kwargs)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except BaseException as raised:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        return None, raised
+    finally:
+        restore()
+    return result, None
+
+
+def eagerly(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    return function(*args, **kwargs)
+
+
+def recorded(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """The call in a recording run, of which nothing is compiled."""
+
+    def traced() -> Any:
+        return function(*args, **kwargs)
+
+    return jit.trace(traced)()
+
+
+Outcome = tuple[Any, BaseException | None]
+
+
+def differs(told: Outcome, found: Outcome) -> str | None:
+    """What a recording run does otherwise: another kind of result, or an error that other clauses catch.
+
+    The words of Lamina's own errors may be others: what fails first may be.
+    """
+    if "nested too deeply" in f"{told[1]} {found[1]}":  # the interpreter has a larger stack
+        return None
+    first, second = map(outcome, (told, found))
+    if first == second or isinstance(first, set) and isinstance(second, set) and (
+        first <= second or second <= first
+    ):  # fmt: skip
+        return None
+    return f"recorded it ends otherwise: {first}, {second}, {str(told[1]):.80}, {str(found[1]):.80}"
+
+
+def outcome(ended: Outcome) -> str | set[str]:
+    """The kinds of a result, or what catches an error; of one that is not Lamina's, its words too."""
+    result, error = ended
+    if error is None:
+        return ", ".join(map(kind_of, leaves(result)))
+    if isinstance(error, lamina.LaminaError):
+        return {base.__name__ for base in type(error).__mro__ if base.__module__ == "builtins"}
+    return f"{type(error).__name__}: {ADDRESS.sub('', str(error))}"
+
+
+def kind_of(x: Any) -> str:
+    """The class of a result, and of a tensor its type."""
+    if isinstance(x, Tensor):
+        return f"{type(x).__name__} {x.dtype} {tuple(x.shape)} {x.requires_grad}"
+    return type(x).__name__
+
+
 def hang(*_: object) -> None:
     raise Hung
 
@@ -167,7 +262,7 @@ def main(group: str, share: int, shares: int) -> None:
     signal.signal(signal.SIGALRM, hang)
     warnings.simplefilter("error")
     count, faults, unforeseen = 0, [], []
-    default, threads = lamina.get_default_dtype(), lamina.get_num_threads()
+    jit.TracedFunction._enter = uncompiled
     for number, good in enumerate(GROUPS[group]()):
         if number % shares != share:
             continue
@@ -175,28 +270,16 @@ def main(group: str, share: int, shares: int) -> None:
             good.make()
         except Skipped:
             continue
-        for label, function, args, kwargs in spoilt(good):
+        for label, call in spoilt(good):
             count += 1
-            error, result = None, None
             print(label, file=sys.stderr, flush=True)  # the last line is the call that a crash came from
-            signal.setitimer(signal.ITIMER_REAL, SECONDS)
-            try:
-                result = function(*args, **kwargs)
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            except BaseException as raised:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                error = raised
-            wrong = fault(label, error, result)
+            result, error = ended(call, eagerly)
+            wrong = fault(label, error, result) or differs((result, error), ended(call, recorded))
             if wrong is not None:
                 faults.append(f"{label}: {wrong}")
             elif isinstance(error, lamina.LaminaError) and type(error.__cause__) is not type(None):
                 if not isinstance(error.__cause__, lamina.LaminaError):
                     unforeseen.append(label)
-            if group == "creation":
-                lamina.set_default_dtype(default)
-                lamina.set_num_threads(threads)
-                lamina.set_grad_enabled(True)
-                lamina.set_printoptions(profile="default")
     print(json.dumps({"calls": count, "faults": faults, "unforeseen": unforeseen}))
 
 
