@@ -40,8 +40,8 @@ class Fares(NamedTuple):
 class Ledger:
     """The times of one traced function, and what follows of them.
 
-    budget: seconds, None for no limit.  clock: what times are read from.  recording, compiling, beside: spent
-    on it in all, the last in the background.  eager, eager_calls: of calls that ran eagerly and were timed.
+    budget: seconds, None for no limit but LONGEST.  clock: what times are read from.  recording, compiling,
+    beside: spent on it in all, the last in the background.  eager, eager_calls: of calls that ran eagerly and were timed.
     """
 
     def __init__(self, budget: float | None = None, clock: Callable[[], float] = perf_counter):

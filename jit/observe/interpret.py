@@ -73,7 +73,7 @@ class Interpreting:
     frame: Frame | None = None  # the innermost running one
     clock = staticmethod(perf_counter)
     until = inf  # the clock's time from which on no loop is worth its recording
-    turns = 0  # jumps back in the bytecode
+    turns = 0  # jumps back in the bytecode, and calls
     leaving = False  # whether loops go on natively, as nothing is recorded and Python takes the time
     _looked = 0.0  # when that was last asked
     raised_here = False  # whether an operation of the machinery's raised what ends the run
