@@ -41,7 +41,8 @@ class Ledger:
     """The times of one traced function, and what follows of them.
 
     budget: seconds, None for no limit but LONGEST.  clock: what times are read from.  recording, compiling,
-    beside: spent on it in all, the last in the background.  eager, eager_calls: of calls that ran eagerly and were timed.
+    beside: spent on it in all, the last in the background.  eager, eager_calls: of calls that ran
+    eagerly and were timed.
     """
 
     def __init__(self, budget: float | None = None, clock: Callable[[], float] = perf_counter):

@@ -972,8 +972,8 @@ def trace(
     budget: the seconds by which all calls together may take longer than 1.1 times what they would have taken
     eagerly; None for no limit; 2, or what LAMINA_TRACE_BUDGET says ("none": no limit), where it is not given.
     The first recording and its code are always made; a further one where it may pay off, else the call runs
-    eagerly and later ones ask again.  There is no limit under when_full="error" and verify.  A run that mostly
-    loops in Python is recorded for what is left of it, 20 seconds without a limit, and refused then.
+    eagerly and later ones ask again.  There is no limit under when_full="error" and verify.  A run that
+    mostly loops in Python is recorded for what is left, 20 seconds without a limit, and refused then.
 
     fullgraph: raise RefusedError where a call can't be recorded, and let when_full be "error".  The call in
     which that is found has run; later ones raise ahead of it.
