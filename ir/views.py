@@ -77,7 +77,8 @@ def step(name: str, **attrs: Any) -> tuple[str, tuple[tuple[str, Any], ...]]:
     return name, tuple(attrs.items())
 
 
-BY_VALUE = {"view": "reshape"}  # what stands for a view where only values matter: strides may be others
+# What stands for a view where only values matter: strides may be others.
+BY_VALUE = {"view": "reshape", "view_as_complex": "pairs_to_complex"}
 
 
 def replay(x: Any, chain: Chain) -> Any:

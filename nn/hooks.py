@@ -243,7 +243,7 @@ class Gate:
 
     def __init__(self, module: Module, after: list[Hook], ahead: list[Hook]):
         self.module, self.after, self.ahead = module, after, ahead
-        self.grad_output: tuple = ()
+        self.grad_output: tuple | None = None  # of the backward that is under way
         self.positions: list[int] = []  # of the inputs that want gradients
         self.count = 0
 
@@ -302,13 +302,19 @@ class Gate:
         return tuple(grad_output[i] for i in at)
 
     def inputs(self, grads: tuple) -> tuple:
-        """Hand the cotangents of inputs and outputs to the backward hooks."""
+        """Hand the cotangents of inputs and outputs to the backward hooks.
+
+        A second derivative may flow to the inputs without passing through the outputs: it is none of theirs.
+        """
+        grad_output, self.grad_output = self.grad_output, None
+        if grad_output is None:
+            return grads
         every: list = [None] * self.count
         for i, g in zip(self.positions, grads):
             every[i] = g
         grad_input = tuple(every)
         for hook in self.after:
-            replaced = hook.function(self.module, grad_input, self.grad_output)
+            replaced = hook.function(self.module, grad_input, grad_output)
             if replaced is not None:
                 grad_input = self.replaced(replaced, grad_input)
         return tuple(grad_input[i] for i in self.positions)

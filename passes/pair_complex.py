@@ -445,6 +445,7 @@ FORMULAS: dict[str, Callable] = {
     "linalg_vector_norm": _norm,
     "view_as_real": lambda x: x.pairs(),
     "view_as_complex": paired,
+    "pairs_to_complex": paired,
     "cast": _cast_pair,
     "eq": lambda x, y: _op("logical_and")(_op("eq")(x.re, y.re), _op("eq")(x.im, y.im)),
     "ne": lambda x, y: _op("logical_or")(_op("ne")(x.re, y.re), _op("ne")(x.im, y.im)),

@@ -33,8 +33,9 @@ class SparseGather(Function):
     def backward(ctx: Context, *cotangents: Tensor) -> Any:
         (index,), (g,) = ctx.saved_tensors, cotangents
         shape, dim = ctx.shape, ctx.dim  # type: ignore[attr-defined]
-        places = np.indices(index.shape).reshape(index.ndim, -1)
-        if index.ndim:
+        sizes = index.shape or (1,) * len(shape)  # an index of no dimensions is one of a single element
+        places = np.indices(sizes).reshape(len(sizes), index.numel())
+        if shape:
             places[dim] = index._data.reshape(-1)
         return coo_of(places[: len(shape)], g.reshape(-1), shape, False), None, None
 

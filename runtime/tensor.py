@@ -298,6 +298,8 @@ class Tensor:
         if value is not None:
             if not isinstance(value, Tensor):
                 raise ArgumentError(f"grad is expected to be a Tensor or None, not {type(value).__name__}")
+            if value is self:
+                raise GradError("can't assign a tensor as its own grad", f"tensor: {self._meta}")
             if value._meta.shape != self._meta.shape:
                 raise ShapeError(
                     "grad must have the tensor's shape", f"tensor: {self._meta}", f"grad: {value._meta}"

@@ -210,6 +210,20 @@ view_as_complex = view_op(
     "Raises ShapeError where the strides don't allow it, DTypeError.",
 )
 
+pairs_to_complex = define(
+    "pairs_to_complex",
+    infer=lambda input: input.with_shape(_check_pairs(input.shape)).with_dtype(_paired_dtype(input.dtype)),
+    reference=lambda input: _paired(np.ascontiguousarray(input)),
+    dtypes="complex",
+    complex=None,
+    grad=lambda g: view_as_real(g),
+    lower=_KERNELS_ARE_REAL,
+    traits=Traits(movement=True),
+    method=False,
+    samples=lambda: [sample((2,)), sample((0, 2)), sample((3, 17, 2))],
+    doc="What view_as_complex gives, of pairs that lie anywhere: cotangents and copies lie as they like.",
+)
+
 
 def _check_reals(op: str, first: DType, second: DType) -> None:
     """Refuse what does not make complex numbers.  Raises DTypeError."""

@@ -118,7 +118,8 @@ def _infer_view_scatter(base: Type, value: Type, *, chain: Chain) -> Type:
 
 
 def _view_scatter(base: np.ndarray, value: np.ndarray, *, chain: Chain) -> np.ndarray:
-    out = np.array(base, order="K")  # so that mostly what was a view of base is one of the copy
+    # So that mostly what was a view of base is one of the copy; pairs of parts have to lie side by side.
+    out = np.array(base, order="K" if value.dtype == base.dtype else "C")
     region = _run(out, chain)
     if region.flags.writeable and np.may_share_memory(region, out):  # NumPy guards what lies below `expand`
         region[...] = value

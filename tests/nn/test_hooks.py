@@ -92,6 +92,17 @@ def test_backward_hook_without_gradients_of_inputs():
     assert len(seen) == 1
 
 
+def test_backward_hooks_are_not_called_by_what_does_not_pass_the_outputs():
+    loss, seen = nn.MSELoss(), []
+    loss.register_full_backward_hook(lambda *_: seen.append(1))
+    x = lamina.tensor([3.0], requires_grad=True)
+    found = loss(x, lamina.zeros(1))
+    for times in (1, 2):
+        (g,) = lamina.autograd.grad(found, x, create_graph=True)
+        (h,) = lamina.autograd.grad(g, x)  # reaches x from the formula of the loss's gradient
+        assert (len(seen), g.item(), h.item()) == (times, 6.0, 2.0)
+
+
 def test_backward_hook_twice_differentiable():
     m = Scale()
     m.register_full_backward_hook(lambda mod, inputs, outputs: (inputs[0] * inputs[0],))

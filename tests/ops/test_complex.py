@@ -341,3 +341,14 @@ def test_transforms_keep_precision(dtype):
         assert found.dtype is dtype.to_complex(), name
     assert lamina.fft.irfft(x).dtype is dtype and lamina.fft.hfft(x.to(dtype.to_complex())).dtype is dtype
     assert lamina.fft.fft(lamina.arange(3)).dtype is lamina.complex64
+
+
+@pytest.mark.parametrize("function", [
+    lambda b: lamina.view_as_complex(b).reshape(4).mul_(2).sum().abs(),
+    lambda b: lamina.view_as_complex(b).t().mul_(1 + 2j).real[1].sum(),
+    lambda b: (lamina.view_as_complex(b)[1].mul_(2).sum() * b[0, 0, 1]).abs() + b.sum() ** 2,
+])  # fmt: skip
+def test_pairs_written_through_views_have_gradients_that_lie_anywhere(function):
+    x = lamina.arange(8.0, dtype=lamina.float64).reshape(2, 2, 2).requires_grad_()
+    assert lamina.autograd.gradcheck(lambda x: function(x.clone()), (x + 1,))
+    assert lamina.autograd.gradcheck(lambda x: function(x.permute(2, 1, 0).contiguous() * 1.0), (x + 1,))

@@ -401,6 +401,11 @@ def _gathered(t):
     yield x.grad.to_dense()
     x.gather(1, index).sum().backward()
     yield x.grad.to_dense()
+    for size, places in (((), ()), ((), (2,)), ((5,), ()), ((5,), (3,)), ((2, 3), (1, 2))):
+        x = t.ones(size, requires_grad=True)
+        t.gather(x, 0, t.zeros(places, dtype=t.int64), sparse_grad=True).sum().backward()
+        assert x.grad.is_sparse
+        yield x.grad.to_dense()
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
