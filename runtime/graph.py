@@ -7,6 +7,7 @@ part of the history is freed by reference counting at once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
@@ -52,7 +53,7 @@ class Node:
     @property
     def next_functions(self) -> tuple:
         """PyTorch's spelling of `edges`: pairs of (node, which of its outputs)."""
-        return tuple((e.node, e.index) if type(e) is Port else (e, 0) for e in self.edges)
+        return tuple((shown(e.node), e.index) if type(e) is Port else (shown(e), 0) for e in self.edges)
 
     def saver(self, guard: int) -> tuple[str, str]:
         """Who saved what guard number `guard` is about: the op's name, and its line as errors show it."""
@@ -120,6 +121,9 @@ class Leaf:
         return f"<AccumulateGrad object at {hex(id(self))}>"
 
 
+Leaf.__name__ = Leaf.__qualname__ = "AccumulateGrad"  # as programs that draw history ask for it
+
+
 class Port(tuple):
     """One output of a node that has several.  Two ports of one output are equal: a pair, hashed as such."""
 
@@ -148,20 +152,35 @@ class Port(tuple):
 
     @property
     def next_functions(self) -> tuple:
-        return ((self.node, self.index),)
+        return ((shown(self.node), self.index),)
 
     def __repr__(self) -> str:
         return f"<output {self.index} of {self.node!r}>"
 
 
+@cache
+def _spelled(kind: type[Node], name: str) -> type[Node]:
+    """The same class under the name that PyTorch gives to the nodes of an op."""
+    return type(name, (kind,), {"__slots__": (), "__module__": kind.__module__})
+
+
+def shown(edge: Any) -> Any:
+    """A node or leaf as a user may look at it: of a class with the node's name, which costs too much to be
+    asked for when nodes are made."""
+    kind = type(edge)
+    if kind is Light or kind is Saving or kind is Node:
+        edge.__class__ = _spelled(kind, edge.name())
+    return edge
+
+
 def hooks_of(edge: Node | Leaf | Port) -> dict[int | str, list[Callable]]:
     """The hooks of an edge, to add to.  A node gets room for them, which it lacks until then."""
     node: Any = edge.node if type(edge) is Port else edge
-    kind = type(node)
-    if kind is Light or kind is Saving:
+    light = isinstance(node, Light)
+    if light or isinstance(node, Saving):
         node.__class__ = Node
         node.hooks = None
-    if kind is Light:
+    if light:
         node.saved, node.guards, node.place = (), (), None
     if node.hooks is None:
         node.hooks = {}

@@ -18,7 +18,7 @@ from ..ir.errors import ArgumentError, DimError, DTypeError, GradError, ShapeErr
 from ..ir.types import CPU, Device, Type, type_of
 from . import modes
 from .changes import advance_objects
-from .graph import Edge, Leaf, Node, Owner, Port, hooks_of
+from .graph import Edge, Leaf, Node, Owner, Port, hooks_of, shown
 from .layouts import Layout, strided
 from .meta import strides
 from .storage import Apart, Inferred, Storage
@@ -264,8 +264,8 @@ class Tensor:
     def grad_fn(self) -> Node | None:
         node = self._node
         if type(node) is Port:
-            return node.node
-        return node if isinstance(node, Node) else None
+            return shown(node.node)
+        return shown(node) if isinstance(node, Node) else None
 
     @property
     def output_nr(self) -> int:

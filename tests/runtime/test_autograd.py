@@ -455,3 +455,21 @@ def test_nothing_leaks_over_many_steps_with_the_collector_off(monkeypatch):
         assert len(gc.get_objects()) - before < 100
     finally:
         gc.enable()
+
+
+def test_nodes_are_of_classes_with_their_names():
+    x = lamina.ones(3, requires_grad=True)
+    y = (x * 2).exp() + x.amax(0)
+    found, nodes = [], [y.grad_fn]
+    while nodes:  # as programs that draw history go through it
+        node = nodes.pop(0)
+        found.append(type(node).__name__)
+        nodes += [below for below, _ in node.next_functions if below is not None]
+    assert found == [
+        "AddBackward0", "ExpBackward0", "AmaxBackward0", "MulBackward0", "AccumulateGrad", "AccumulateGrad",
+    ]  # fmt: skip
+    seen = []
+    y.grad_fn.register_hook(lambda inputs, outputs: seen.append(len(inputs)))
+    assert type(y.grad_fn).__name__ == "AddBackward0"
+    y.sum().backward()
+    assert seen == [2]
