@@ -8,6 +8,8 @@ import pytest
 from test_records import CHECKS
 
 from lamina.ir.op import REGISTRY
+from lamina.runtime.ops import FUNCTIONS
+from lamina.runtime.tensor import Tensor
 
 TOUR = Path(__file__).parents[2] / "docs" / "architecture.md"
 
@@ -21,7 +23,11 @@ def squash():
         exec(compile(block, str(TOUR), "exec"), scope)
         yield scope["squash"]
     finally:
-        REGISTRY.pop("squash", None)
+        for entered in (REGISTRY, FUNCTIONS):
+            entered.pop("squash", None)
+        for name in ("squash", "squash_"):
+            if hasattr(Tensor, name):
+                delattr(Tensor, name)
 
 
 def test_the_block_makes_an_op_that_passes_every_check(squash):
