@@ -6,7 +6,8 @@ the input where it is taken and a harmless number elsewhere.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from functools import partial, update_wrapper
 from math import pi, sqrt
 from typing import Any
 
@@ -19,7 +20,7 @@ from ..op import composite
 from ..sample import Operand, Sample, unary_samples
 from ..shapes import dim_of
 from .arithmetic import maximum, minimum, square
-from .cast import dtype_of
+from .cast import cast, dtype_of
 from .compare import where
 from .complex import conj, is_complex_valued, real, sgn
 from .math import erf, exp, expm1, log1p, sigmoid, tanh
@@ -227,6 +228,20 @@ selu = elementwise(
     doc="Scaled elu that keeps mean 0 and variance 1.  Source: Klambauer et al. 2017, equation 14.",
 )
 
+
+def _rounded_once(rule: Callable) -> Callable:
+    """A gradient that halves compute in float32: near its root its terms cancel, and their errors don't."""
+
+    def grad(g: Any, input: Any, *attrs: Any) -> Any:
+        dtype = dtype_of(input)
+        if dtype.compute is dtype:
+            return rule(g, input, *attrs)
+        wide = [cast(x, dtype=dtype.compute) for x in (g, input)]
+        return cast(rule(*wide, *attrs), dtype=dtype)
+
+    return update_wrapper(grad, rule)
+
+
 # --- smooth -------------------------------------------------------------------------------------------------
 
 
@@ -251,6 +266,7 @@ def _gelu_body(input: Any, *, approximate: str) -> Any:
     return input * 0.5 * (erf(input * sqrt(0.5)) + 1.0)
 
 
+@_rounded_once
 def _gelu_grad(g: Any, input: Any, approximate: str) -> Any:
     if approximate == "tanh":
         square = input * input
@@ -273,6 +289,7 @@ gelu = elementwise(
 )
 
 
+@_rounded_once
 def _silu_grad(g: Any, input: Any) -> Any:
     s = sigmoid(input)
     return g * (s * (input * (1.0 - s) + 1.0))
@@ -326,6 +343,7 @@ softplus = elementwise(
 )
 
 
+@_rounded_once
 def _mish_grad(g: Any, input: Any) -> Any:
     t = tanh(softplus(input))
     return g * (t + input * sigmoid(input) * (1.0 - t * t))
@@ -442,13 +460,19 @@ hardsigmoid = elementwise(
     doc="Compute (input + 3) / 6, limited to the range from 0 to 1.",
 )
 
+
+@_rounded_once
+def _hardswish_grad(g: Any, input: Any) -> Any:
+    return where(input >= 3.0, g, where(input <= -3.0, 0.0, g * (input / 3.0 + 0.5)))
+
+
 hardswish = elementwise(
     "hardswish",
     lambda input: input * _six(input + 3.0) / 6.0,
     dtypes="float",
     method=False,
     samples=_samples(-3.0, 3.0),
-    grad=lambda g, input: where(input >= 3.0, g, where(input <= -3.0, 0.0, g * (input / 3.0 + 0.5))),
+    grad=_hardswish_grad,
     doc="Compute input * hardsigmoid(input).  Source: Howard et al. 2019.",
 )
 
