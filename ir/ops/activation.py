@@ -7,7 +7,7 @@ the input where it is taken and a harmless number elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, update_wrapper
+from functools import partial
 from math import pi, sqrt
 from typing import Any
 
@@ -229,17 +229,13 @@ selu = elementwise(
 )
 
 
-def _rounded_once(rule: Callable) -> Callable:
+def _rounded_once(rule: Callable, g: Any, input: Any, *attrs: Any) -> Any:
     """A gradient that halves compute in float32: near its root its terms cancel, and their errors don't."""
-
-    def grad(g: Any, input: Any, *attrs: Any) -> Any:
-        dtype = dtype_of(input)
-        if dtype.compute is dtype:
-            return rule(g, input, *attrs)
-        wide = [cast(x, dtype=dtype.compute) for x in (g, input)]
-        return cast(rule(*wide, *attrs), dtype=dtype)
-
-    return update_wrapper(grad, rule)
+    dtype = dtype_of(input)
+    if dtype.compute is dtype:
+        return rule(g, input, *attrs)
+    wide = [cast(x, dtype=dtype.compute) for x in (g, input)]
+    return cast(rule(*wide, *attrs), dtype=dtype)
 
 
 # --- smooth -------------------------------------------------------------------------------------------------
@@ -266,7 +262,6 @@ def _gelu_body(input: Any, *, approximate: str) -> Any:
     return input * 0.5 * (erf(input * sqrt(0.5)) + 1.0)
 
 
-@_rounded_once
 def _gelu_grad(g: Any, input: Any, approximate: str) -> Any:
     if approximate == "tanh":
         square = input * input
@@ -285,11 +280,10 @@ gelu = elementwise(
     method=False,
     # Further to the left 1 + erf has few digits, in PyTorch's float32 too
     samples=lambda: [*unary_samples(low=-2.5, high=4.0)(), *_samples(approximate="tanh")()[-1:]],
-    grad=_gelu_grad,
+    grad=lambda g, input, approximate: _rounded_once(_gelu_grad, g, input, approximate),
 )
 
 
-@_rounded_once
 def _silu_grad(g: Any, input: Any) -> Any:
     s = sigmoid(input)
     return g * (s * (input * (1.0 - s) + 1.0))
@@ -302,7 +296,7 @@ silu = elementwise(
     dtypes="float",
     method=False,
     samples=_samples(),
-    grad=_silu_grad,
+    grad=lambda g, input: _rounded_once(_silu_grad, g, input),
     doc="Compute input * sigmoid(input), also called swish.",
     complex="analytic",
 )
@@ -343,7 +337,6 @@ softplus = elementwise(
 )
 
 
-@_rounded_once
 def _mish_grad(g: Any, input: Any) -> Any:
     t = tanh(softplus(input))
     return g * (t + input * sigmoid(input) * (1.0 - t * t))
@@ -355,7 +348,7 @@ mish = elementwise(
     dtypes="float",
     method=False,
     samples=_samples(),
-    grad=_mish_grad,
+    grad=lambda g, input: _rounded_once(_mish_grad, g, input),
     doc="Compute input * tanh(softplus(input)).  Source: Misra 2019.",
 )
 
@@ -461,7 +454,6 @@ hardsigmoid = elementwise(
 )
 
 
-@_rounded_once
 def _hardswish_grad(g: Any, input: Any) -> Any:
     return where(input >= 3.0, g, where(input <= -3.0, 0.0, g * (input / 3.0 + 0.5)))
 
@@ -472,7 +464,7 @@ hardswish = elementwise(
     dtypes="float",
     method=False,
     samples=_samples(-3.0, 3.0),
-    grad=_hardswish_grad,
+    grad=lambda g, input: _rounded_once(_hardswish_grad, g, input),
     doc="Compute input * hardsigmoid(input).  Source: Howard et al. 2019.",
 )
 
