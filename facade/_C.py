@@ -7,6 +7,7 @@ from typing import Any
 from weakref import ref
 
 from ..ir.errors import GradError
+from ..ir.errors import LinAlgError as _LinAlgError
 from ..runtime import Tensor, modes
 from ..runtime.backward_graph import Node
 from ..runtime.function import Function
@@ -74,6 +75,6 @@ _functions = SimpleNamespace(AccumulateGrad=Leaf, DelayedError=DelayedError, Und
 _autograd = SimpleNamespace(SavedTensor=SavedTensor, _saved_tensors_hooks_is_enabled=_hooks_are_open)
 
 __all__ = [
-    "DisableTorchFunction", "DisableTorchFunctionSubclass", "_WeakTensorRef", "_autograd",
+    "DisableTorchFunction", "DisableTorchFunctionSubclass", "_LinAlgError", "_WeakTensorRef", "_autograd",
     "_disabled_torch_function_impl", "_functions", "is_grad_enabled",
 ]  # fmt: skip

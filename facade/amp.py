@@ -98,6 +98,34 @@ def get_autocast_dtype(device_type: str) -> DType:
     return (modes.local.autocast_dtype if device_type == "cpu" else None) or _FAST[device_type]
 
 
+def set_autocast_enabled(device_type: str, enabled: bool) -> None:
+    """Turn autocast on or off in this thread, until the block ends that did so; on "cuda" it does nothing."""
+    _need_device(device_type)
+    if not isinstance(enabled, bool):
+        raise ArgumentError(f"set_autocast_enabled(enabled): must be a bool, not {type(enabled).__name__}")
+    if device_type == "cpu":
+        _outlives("set_autocast_enabled")
+        modes.update(autocast=get_autocast_dtype("cpu") if enabled else None)
+
+
+def set_autocast_dtype(device_type: str, dtype: DType) -> None:
+    """Choose the low precision that autocast has in this thread; on "cuda" it does nothing."""
+    _need_device(device_type)
+    if dtype not in (bfloat16, float16):
+        raise ArgumentError(f"set_autocast_dtype(dtype): must be bfloat16 or float16, not {dtype!r:.60}")
+    if device_type == "cpu":
+        _outlives("set_autocast_dtype")
+        modes.update(autocast_dtype=None if dtype is _FAST["cpu"] else dtype)
+        if modes.local.autocast is not None:
+            modes.update(autocast=dtype)
+
+
+def _outlives(call: str) -> None:
+    """Tell a recorder of a change that outlives the function that made it."""
+    if modes.CHANGED:
+        modes.tell("refuse", f"{call}() changes what its caller does next")
+
+
 def custom_fwd(
     fwd: Callable | None = None, *, device_type: str = "cuda", cast_inputs: DType | None = None
 ) -> Callable:

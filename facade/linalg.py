@@ -1,5 +1,6 @@
 """Hand on the ops that PyTorch keeps under `torch.linalg`: each `linalg_*` record by its short name."""
 
+from ..ir.errors import LinAlgError
 from ..runtime import ops
 
 PREFIX = "linalg_"
@@ -10,3 +11,4 @@ _names = {name.removeprefix(PREFIX): name for name in ops.FUNCTIONS if name.star
 _names = {name: name for name in SHARED if name in ops.FUNCTIONS} | _names
 globals().update({name: ops.FUNCTIONS[op] for name, op in _names.items()})
 __all__ = list(_names)
+__all__ += ["LinAlgError"]

@@ -1,9 +1,11 @@
-"""Factors of low rank, found from products with random matrices.
+"""Factors of low rank, found from products with random matrices, and a few eigenvalues.
 
 Source: Halko, Martinsson, Tropp, Finding structure with randomness, 2009, algorithms 4.4 and 5.1.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from ..ir.errors import ArgumentValueError, ShapeError
 from ..runtime import Tensor, ops
@@ -64,5 +66,40 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
     return _factored(A - A.mean(-2, keepdim=True) if center else A, q, niter)
 
 
-__all__ = ["pca_lowrank", "svd_lowrank"]
+def lobpcg(
+    A: Tensor, k: int | None = None, B: Tensor | None = None, X: Tensor | None = None, n: int | None = None,
+    iK: Tensor | None = None, niter: int | None = None, tol: float | None = None,
+    largest: bool | None = None, method: str | None = None, tracker: Callable | None = None,
+    ortho_iparams: dict | None = None, ortho_fparams: dict | None = None, ortho_bparams: dict | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Find the `k` largest (or not `largest`: smallest) eigenvalues of a symmetric A, and their vectors.
+
+    B: positive-definite, then of A x = l B x, and vectors v with v.mT @ B @ v = 1.  Without `k` as many as X
+    has columns, or n, or 1.  All eigenvalues are found, with a dense A, and those asked for are handed out:
+    where to begin, how, how often and how near (X, iK, method, niter, tol, ortho_…) changes nothing, and
+    there are no rounds for a `tracker`.
+    Shapes: [..., m, m] -> [..., k], [..., m, k], the first asked for in front.
+    Raises ShapeError, ArgumentValueError, LinAlgError where B is not positive-definite.
+    """
+    if A.ndim < 2 or A.shape[-1] != A.shape[-2]:
+        raise ShapeError(f"lobpcg: A must be square, and is {list(A.shape)}")
+    if tracker is not None:
+        raise ArgumentValueError("lobpcg(tracker): there are no rounds to follow", "leave it out")
+    count = next((c for c in (k, None if X is None else X.shape[-1], n) if c is not None), 1)
+    if not 0 < count <= A.shape[-1]:
+        raise ArgumentValueError(f"lobpcg(k): A has {A.shape[-1]} eigenvalues, of which {count} are no part")
+    A, B = [x.to_dense() if x is not None and x.is_sparse else x for x in (A, B)]
+    if B is None:
+        values, vectors = ops.linalg_eigh(A)
+    else:
+        low = ops.linalg_cholesky(B)
+        half = ops.linalg_solve_triangular(low, A, upper=False)
+        values, vectors = ops.linalg_eigh(ops.linalg_solve_triangular(low, half.mH, upper=False))
+        vectors = ops.linalg_solve_triangular(low.mH, vectors, upper=True)
+    if largest is None or largest:
+        return values[..., -count:].flip(-1), vectors[..., -count:].flip(-1)
+    return values[..., :count], vectors[..., :count]
+
+
+__all__ = ["lobpcg", "pca_lowrank", "svd_lowrank"]
 refusing_names(globals(), "lamina.facade.lowrank")

@@ -54,6 +54,28 @@ REASONS = (
         r"|init_num_threads|prepare_multiprocessing\w*|layout|memory_format)",
         "the inside of PyTorch's own compiler",
     ),
+    (
+        r"\w*autocast_(cpu|gpu|ipu|xla)_\w+",
+        "an older spelling: is_autocast_enabled and its kin take the device's type",
+    ),
+    (r"autocast_\w+_nesting", "blocks of autocast keep their own state"),
+    (
+        r"(batch_norm_\w+|native_\w+|convolution|embedding_\w+|lstm|gru|rnn_\w+|ctc_loss|affine_grid_generator"
+        r"|\w*dropout_|feature_dropout|rrelu_|frobenius_norm|nuclear_norm|slice_inverse)",
+        "a part that nn and nn.functional are made of: call those",
+    ),
+    (
+        r"Tensor\.(is_shared|share_memory_|is_pinned|pin_memory|record_stream)",
+        "memory is this process's alone",
+    ),
+    (
+        r"utils\.data\.(\w*DataPipe|DataChunk|functional_datapipe|\w*_validation\w*|\w*deterministic\w*)",
+        "data pipes are not PyTorch's way any more: datasets and loaders are here",
+    ),
+    (
+        r"utils\.checkpoint\.(CheckpointPolicy|GraphExecGroup|\w*[Ss]elective\w*)",
+        "policies speak of PyTorch's own operators",
+    ),
     (r"(Stream|Event|AcceleratorError|OutOfMemoryError)", "eager runs on the CPU"),
     (r"(.*\.)?(float4|int[1-7]|uint[1-7]|bits)\w*", "no such elements in kernels"),
 )

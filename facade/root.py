@@ -10,11 +10,13 @@ from typing import Any
 
 from ..ir import dtypes
 from ..ir.errors import ArgumentValueError, ShapeError
-from ..nn.functional import alpha_dropout, feature_alpha_dropout, grid_sample, rrelu
+from ..nn.functional import alpha_dropout, conv_tbc, feature_alpha_dropout, grid_sample, rrelu
 from ..runtime import Tensor, modes, ops
 from ..runtime.modes import set_detect_anomaly as set_anomaly_enabled
 from ..runtime.refusal import refusing_names
-from .lowrank import pca_lowrank, svd_lowrank
+from .amp import set_autocast_dtype, set_autocast_enabled
+from .flow import cond
+from .lowrank import lobpcg, pca_lowrank, svd_lowrank
 from .names import are_deterministic_algorithms_enabled, use_deterministic_algorithms
 
 has_lapack, has_mkl, has_openmp, has_spectral = True, False, False, True
@@ -129,8 +131,44 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     return rising if increasing else rising.flip(1)
 
 
+def typename(obj: Any) -> str:
+    """The name of an object's class with its module; of a tensor its type, "torch.FloatTensor"."""
+    if isinstance(obj, Tensor):
+        return obj.type()
+    named = obj if hasattr(obj, "__qualname__") else type(obj)
+    module = getattr(named, "__module__", None)
+    return named.__qualname__ if module in (None, "builtins") else f"{module}.{named.__qualname__}"
+
+
+def conj_physical_(input: Tensor) -> Tensor:
+    """Replace complex numbers by their conjugates."""
+    return input.conj_physical_()
+
+
+def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
+    """The norm of order `pow` over all dimensions but one, which stay with size 1; dim -1: over all."""
+    if dim == -1:
+        return ops.linalg_vector_norm(v, pow)
+    kept = dim % v.ndim
+    return ops.linalg_vector_norm(v, pow, [d for d in builtins.range(v.ndim) if d != kept], True)
+
+
 # ---- switches ----------------------------------------------------------------------------------------------
-_told: dict[str, Any] = {"warn_always": False, "interop": 1}
+_told: dict[str, Any] = {"warn_always": False, "interop": 1, "autocast_cache": True}
+
+
+def set_autocast_cache_enabled(enabled: bool) -> None:
+    """Have autocast keep weights that it cast, which it never does: it casts them at each use."""
+    _told["autocast_cache"] = bool(enabled)
+
+
+def is_autocast_cache_enabled() -> bool:
+    """What `set_autocast_cache_enabled` was told last."""
+    return _told["autocast_cache"]
+
+
+def clear_autocast_cache() -> None:
+    """Forget weights that autocast has cast: it keeps none."""
 
 
 def set_warn_always(b: bool) -> None:
@@ -181,14 +219,15 @@ def get_deterministic_debug_mode() -> int:
 
 
 __all__ = [
-    "alpha_dropout", "empty_permuted", "empty_strided", "feature_alpha_dropout",
+    "alpha_dropout", "clear_autocast_cache", "cond", "conj_physical_", "conv_tbc", "empty_permuted",
+    "empty_strided", "feature_alpha_dropout",
     "get_deterministic_debug_mode", "get_num_interop_threads", "grid_sampler",
     "grid_sampler_2d", "grid_sampler_3d", "has_lapack", "has_mkl", "has_openmp",
-    "has_spectral", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_same_size", "is_signed",
-    "is_warn_always_enabled", "pca_lowrank", "range", "rrelu", "set_anomaly_enabled",
-    "set_deterministic_debug_mode",
-    "set_flush_denormal", "set_num_interop_threads", "set_warn_always", "svd_lowrank",
-    "vander",
+    "has_spectral", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_autocast_cache_enabled",
+    "is_same_size", "is_signed", "is_warn_always_enabled", "lobpcg", "norm_except_dim", "pca_lowrank",
+    "range", "rrelu", "set_anomaly_enabled", "set_autocast_cache_enabled", "set_autocast_dtype",
+    "set_autocast_enabled", "set_deterministic_debug_mode", "set_flush_denormal", "set_num_interop_threads",
+    "set_warn_always", "svd_lowrank", "typename", "vander",
 ]  # fmt: skip
 
 refusing_names(globals(), "lamina.facade.root")

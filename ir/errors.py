@@ -57,6 +57,10 @@ class ArgumentValueError(LaminaError, ValueError, TypeError):
     """An argument of a wrong value; of a wrong kind too, where one rule asks for both ("a positive int")."""
 
 
+class LinAlgError(ArgumentValueError):
+    """A matrix that a routine of linear algebra can't finish with: singular, or not positive-definite."""
+
+
 class InplaceError(LaminaError):
     """A tensor changed in place where something still needs what it was."""
 

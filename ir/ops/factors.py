@@ -9,7 +9,7 @@ import numpy as np
 from .. import lowering
 from ..dims import same
 from ..dtypes import int32, int64
-from ..errors import ArgumentValueError, DTypeError, ShapeError
+from ..errors import ArgumentValueError, DTypeError, LinAlgError, ShapeError
 from ..lazy import load
 from ..op import Traits, composite, define
 from ..sample import Operand, sample
@@ -239,7 +239,7 @@ def _first_zero(lu: Any) -> Any:
 
 def _checked(op: str, info: Any, check_errors: bool) -> Any:
     if check_errors and bool((info != 0).any()):
-        raise ArgumentValueError(
+        raise LinAlgError(
             f"{op}: a matrix is singular, or not positive-definite", f"info: {info.tolist()}"
         )
     return info

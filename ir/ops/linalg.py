@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import lowering
 from ..dims import same
-from ..errors import ArgumentValueError, ShapeError
+from ..errors import LinAlgError, ShapeError
 from ..op import Traits, composite, define
 from ..sample import Operand, sample
 from ..shapes import broadcast_shapes, common_device
@@ -39,12 +39,21 @@ def check_square(op: str, input: Type, name: str = "input") -> None:
         raise input.dtype.refused(op, "cast with .float()")
 
 
+# PyTorch's words for what NumPy says of a matrix.
+_SAID = {
+    "Singular matrix": "The algorithm could not be completed because the input matrix is singular",
+    "Matrix is not positive definite": "The factorization could not be completed because the input is not "
+    "positive-definite",
+}
+
+
 def factored(op: str, routine: Callable, *operands: np.ndarray) -> Any:
-    """Run a routine of LAPACK.  Raises ArgumentValueError where it says that the matrix doesn't allow it."""
+    """Run a routine of LAPACK.  Raises LinAlgError where it says that the matrix doesn't allow it."""
     try:
         return routine(*operands)
     except np.linalg.LinAlgError as error:
-        raise ArgumentValueError(f"{op}: {str(error).lower()}") from None
+        said = str(error)
+        raise LinAlgError(f"{op}: {_SAID.get(said, said.lower())}") from None
 
 
 def spread(g: Any) -> Any:
@@ -73,7 +82,7 @@ linalg_inv = define(
     dtypes="float",
     method=False,
     doc="Invert each matrix.  Shapes: [..., n, n] -> the same.  "
-    "Raises ShapeError, ArgumentValueError if singular.",
+    "Raises ShapeError, LinAlgError if singular.",
 )
 
 
@@ -164,7 +173,7 @@ solve_matrix = define(
     dtypes="float",
     method=False,
     doc="Solve A @ X = B.  Shapes: [..., n, n], [..., n, k] -> [..., n, k].  "
-    "Raises ShapeError, ArgumentValueError if A is singular.",
+    "Raises ShapeError, LinAlgError if A is singular.",
 )
 
 
@@ -173,7 +182,7 @@ def linalg_solve(A, B, *, left=True):
     """Solve A @ X = B, or with left=False X @ A = B.
 
     Shapes: [..., n, n], [..., n, k] -> [..., n, k]; a B of one dimension less is a vector for each matrix.
-    Raises ShapeError, DTypeError, ArgumentValueError if A is singular.
+    Raises ShapeError, DTypeError, LinAlgError if A is singular.
     """
     vector = B.ndim == 1 or (B.ndim == A.ndim - 1 and tuple(B.shape) == tuple(A.shape[:-1]))
     if vector:
@@ -188,7 +197,7 @@ def bind_cholesky(input, *, upper=False):
     """Factor each symmetric (Hermitian) positive-definite matrix into L @ L.mH, L lower triangular.
 
     upper: into U.mH @ U instead.  Of the two halves of the matrix the mean counts.
-    Shapes: [..., n, n] -> the same.  Raises ShapeError, ArgumentValueError if not positive-definite.
+    Shapes: [..., n, n] -> the same.  Raises ShapeError, LinAlgError if not positive-definite.
     """
     return (input,), {"upper": bool(upper)}
 

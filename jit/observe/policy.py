@@ -153,7 +153,7 @@ DENIED_BUILTINS: dict[str, str] = {
 # Files whose Python is interpreted as a user's is, because it calls what the user hands it.
 INTERPRETED_ROOMS = (
     "nn/", "optim/lr_scheduler.py", "optim/schedule.py", "optim/cycles.py", "data/collate.py",
-    "data/datasets.py", "facade/amp.py",
+    "data/datasets.py", "facade/amp.py", "facade/flow.py",
     "jit/observe/sinks.py", "jit/observe/copies.py",  # what stands in place of the standard library's
 )  # fmt: skip
 # Of these the functions, unlike the methods of modules, are functions of tensors.

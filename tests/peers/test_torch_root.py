@@ -21,6 +21,18 @@ CALLS = {
                               for x in (T.arange(6).reshape(2, 3), T.ones(2, 2))],
     "vander": lambda T: T.vander(T.tensor([1.0, 2.0, 3.0])).tolist(),
     "vander of 2, rising": lambda T: T.vander(T.tensor([1, 2, 3]), N=2, increasing=True).tolist(),
+    "lobpcg": lambda T: eigen(T, T.eye(12), k=2) + eigen(T, T.eye(12), k=2, largest=False),
+    "lobpcg of two": lambda T: eigen(T, T.eye(12) * 2 + 0.5, X=T.ones(12, 2) + T.eye(12)[:, :2]),
+    "cond": lambda T: [T.cond(p, lambda x, y: x - y, lambda x, y: y - x, (T.tensor(5), T.tensor(3))).item()
+                       for p in (True, T.tensor([False]))],
+    "norm_except_dim": lambda T: [
+        T.norm_except_dim(T.arange(12.0).reshape(2, 3, 2), 2, d).square().round().flatten().tolist()
+        for d in (-1, 0, 1, 2)
+    ],
+    "conj_physical_": lambda T: T.conj_physical_(T.tensor([1 + 2j])).tolist(),
+    "conv_tbc": lambda T: T.conv_tbc(T.ones(4, 2, 3), T.ones(2, 3, 5), T.ones(5), 1).tolist(),
+    "autocast": lambda T: (T.is_autocast_enabled("cpu"), autocast_set(T), T.is_autocast_enabled("cpu")),
+    "typename": lambda T: [T.typename(x) for x in (T.ones(2), 3, "x", int, CALLS)],
     "is_same_size": lambda T: [T.is_same_size(T.ones(2, 3), T.ones(n, 3)) for n in (1, 2)],
     "is_signed": lambda T: [T.is_signed(T.ones(2, dtype=d)) for d in (T.uint8, T.int8, T.float32, T.bool)],
     "anomaly": lambda T: (T.is_anomaly_enabled(), within(T, T.is_anomaly_enabled),
@@ -33,6 +45,33 @@ CALLS = {
     "rrelu": lambda T: T.rrelu(T.tensor([-8.0, 2.0]), 0.25, 0.25).tolist(),
     "alpha_dropout": lambda T: T.alpha_dropout(T.tensor([1.0, 2.0]), 0.5, False).tolist(),
 }  # fmt: skip
+
+
+def eigen(T, B, **settings):
+    """What is to hold of eigenvalues and vectors, and which ones they are."""
+    x = T.arange(144.0).reshape(12, 12).remainder(7)
+    A = x + x.T + T.eye(12) * 9
+    values, v = T.lobpcg(A, B=B, niter=300, tol=1e-6, **settings)
+    close = [T.allclose(*pair, atol=1e-3) for pair in ((A @ v, B @ v * values), (v.T @ B @ v, T.eye(2)))]
+    return [close, [round(x, 3) for x in values.tolist()], v.shape]
+
+
+def autocast_set(T):
+    """What the switches of autocast do, within a block and outside of one."""
+    found, product = [], lambda: str((T.ones(2, 2) @ T.ones(2, 2)).dtype).split(".")[1]
+    T.clear_autocast_cache()
+    T.set_autocast_cache_enabled(True)
+    T.set_autocast_enabled("cpu", True)
+    found.append((T.is_autocast_enabled("cpu"), product()))
+    T.set_autocast_dtype("cpu", T.float16)
+    found.append(product() if T is lamina else "float16")  # PyTorch's takes the dtype up in the next block
+    with T.autocast("cpu", T.bfloat16, enabled=False):
+        found.append(product())
+        T.set_autocast_enabled("cpu", True)
+        found.append(T.is_autocast_enabled("cpu"))
+    T.set_autocast_dtype("cpu", T.bfloat16)
+    T.set_autocast_enabled("cpu", False)
+    return found, product()
 
 
 def within(T, function):
@@ -70,3 +109,17 @@ def test_what_is_refused(call):
     for T in (lamina, torch):
         with pytest.raises((RuntimeError, ValueError)):
             call(T)
+
+
+@pytest.mark.parametrize("call", [
+    lambda T: T.linalg.inv(T.zeros(2, 2)),
+    lambda T: T.linalg.solve(T.zeros(3, 2, 2), T.ones(3, 2)),
+    lambda T: T.linalg.cholesky(-T.eye(2)),
+    lambda T: T.linalg.cholesky_ex(-T.eye(2), check_errors=True),
+    lambda T: T.linalg.svd(T.full((3, 3), float("nan"))),
+])  # fmt: skip
+def test_what_linear_algebra_cannot_do(call):
+    for T in (torch, lamina):
+        with pytest.raises(T.linalg.LinAlgError, match="singular|positive-definite|converge") as found:
+            call(T)
+        assert found.type is T._C._LinAlgError and isinstance(found.value, RuntimeError)
