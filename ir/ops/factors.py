@@ -239,9 +239,7 @@ def _first_zero(lu: Any) -> Any:
 
 def _checked(op: str, info: Any, check_errors: bool) -> Any:
     if check_errors and bool((info != 0).any()):
-        raise LinAlgError(
-            f"{op}: a matrix is singular, or not positive-definite", f"info: {info.tolist()}"
-        )
+        raise LinAlgError(f"{op}: a matrix is singular, or not positive-definite", f"info: {info.tolist()}")
     return info
 
 

@@ -81,8 +81,7 @@ linalg_inv = define(
     inapplicable=SQUARE,
     dtypes="float",
     method=False,
-    doc="Invert each matrix.  Shapes: [..., n, n] -> the same.  "
-    "Raises ShapeError, LinAlgError if singular.",
+    doc="Invert each matrix.  Shapes: [..., n, n] -> the same.  Raises ShapeError, LinAlgError if singular.",
 )
 
 
