@@ -20,6 +20,7 @@ import numpy as np
 from ...nn.members import fields
 from ...runtime import Tensor
 from ...runtime.graph import Leaf
+from ...runtime.inplace import root
 from ...runtime.interrupts import let_through
 from ...runtime.places import Place, line_of
 from ..facts import Words, absent, changed, exact, shown
@@ -239,12 +240,18 @@ def contents(array: Any) -> tuple:
 
 
 def history(x: Tensor) -> int:
-    """0: it has no history; 1: it starts one; 2: it was computed from what has one."""
-    node = x._edge if x._view is None else x._node
+    """0: it has no history; 1: it starts one; 2: it was computed from what has one; 3: it has none, and is a
+    view of what has, which refuses most writes.
+    """
+    if x._view is None:
+        node = x._edge
+    elif (node := x._node) is None and root(x)._node is not None:
+        return 3
     return 0 if node is None else 1 if type(node) is Leaf else 2
 
 
-HISTORIES = ("none", "starts here", "was computed")  # by what `history` says of a tensor
+# By what `history` says of a tensor.
+HISTORIES = ("none", "starts here", "was computed", "none, but for what it is a view of")
 
 
 def layout(x: Tensor) -> Any:

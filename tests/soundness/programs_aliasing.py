@@ -419,3 +419,58 @@ def a_pair_of_results_overlaps(w):
 
     for start in w.rounds(1, 2, 3):
         w.call(caller, w.x)
+
+
+@program("writes in place")
+def the_base_of_a_captured_view_asks_for_gradients(w):
+    base = t.ones(4)
+    part = base[1:]
+    w.see(base=base)
+
+    @w.trace
+    def f(x):
+        part.mul_(0.5)
+        return x * part
+
+    for asks in w.rounds(False, True, False):
+        base.requires_grad_(asks)
+        w.call(f, w.x[1:])
+
+
+@program("writes in place")
+def the_base_of_a_view_that_is_given_asks_for_gradients(w):
+    base = t.ones(2, 4)
+    part = base.t()[1:]
+
+    @w.trace
+    def f(part):
+        part.add_(1.0)
+        return part * 2
+
+    @w.trace
+    def without(part):
+        with t.no_grad():
+            part.mul_(0.5)
+        return part * 2
+
+    for asks in w.rounds(False, True, False):
+        base.requires_grad_(asks)
+        w.call(without, part)
+        w.call(f, part)
+
+
+@program("writes in place")
+def the_base_of_a_view_made_without_gradients_gets_a_history(w):
+    base, factor = t.ones(4), t.full((4,), 2.0)
+    with t.no_grad():
+        part = base[1:]
+    w.see(part=part)
+
+    @w.trace
+    def f(x):
+        part.add_(x[1:])
+        return part * 2
+
+    for asks in w.rounds(False, True):
+        base.mul_(factor.requires_grad_(asks))
+        w.call(f, w.x)
