@@ -685,6 +685,14 @@ def _register_after(self: Tensor, hook: Callable) -> Handle:
     return Handle(node.after, hook)
 
 
+def _retains_grad(self: Tensor) -> bool:
+    """Whether backward leaves its gradient with it, though it is no leaf."""
+    found = retained(self) is not None
+    if modes.CHANGED:
+        modes.tell("asked", self, "retains_grad", found)
+    return found
+
+
 def _retain_grad(self: Tensor) -> None:
     """Keep this tensor's gradient in `.grad` though it is no leaf."""
     if self._node is None:
@@ -804,7 +812,7 @@ def install() -> None:
         "register_hook": _register_hook, "retain_grad": _retain_grad,
         "register_post_accumulate_grad_hook": _register_after, "__deepcopy__": _deepcopy,
         "__reduce_ex__": _reduce, "__copy__": _copy_object, "cpu": _cpu, "cuda": _cuda,
-        "retains_grad": property(lambda self: retained(self) is not None),
+        "retains_grad": property(_retains_grad),
         "T": property(_reversed),
         "mT": property(lambda self: _turned("mT", self)),
         "mH": property(lambda self: ops.adjoint(self)),

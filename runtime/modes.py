@@ -190,6 +190,7 @@ def tell(kind: str, *what: Any) -> None:
     once (reason): this run did what later runs don't, so its recording is of no use.
     gradients (leaf): the `.grad` of leaves is read or written from here on; one leaf's, where it is known.
     kept (tensor, gradient): the `.grad` of a tensor is read or written that is no leaf, or asks for none.
+    asked (tensor, question, answer): Python was told what a tensor's type, strides and history don't say.
     backward (): history is walked.
     detached (tensor): a tensor without history that shares memory with one that may have it.
     picked (tensor, part): a view at a place that a tensor tells, of which an op told that it was a copy.

@@ -163,7 +163,10 @@ class Tensor:
 
     def is_inference(self) -> bool:
         """Whether the tensor was made under `inference_mode`, and is no view of one that was not."""
-        return type(self._storage) is Inferred
+        found = type(self._storage) is Inferred
+        if modes.CHANGED:
+            modes.tell("asked", self, "is_inference()", found)
+        return found
 
     def element_size(self) -> int:
         """Bytes of one element."""
@@ -183,7 +186,10 @@ class Tensor:
         if self._storage is not None and self._storage.memory is not None:
             root = self._storage.memory
         start, mine = (a.__array_interface__["data"][0] for a in (root, self._data))
-        return (mine - start) // self._meta.dtype.itemsize
+        found = (mine - start) // self._meta.dtype.itemsize
+        if modes.CHANGED:
+            modes.tell("asked", self, "storage_offset()", found)
+        return found
 
     def get_device(self) -> int:
         """The number of the device: -1, as the CPU has none."""

@@ -58,6 +58,9 @@ class CalledBack(Instances):
 
     def notice(self, kind: str, *what: Any) -> None:
         """Hear what is no op: before history is walked, the hooks of the leaves become facts."""
+        if kind == "asked":
+            self._asked(*what)
+            return
         if kind == "kept" and self.recorder.source_of(what[0]) is not None and not self.refused:
             self.fact(what[0], "attr", "grad", "{o}.grad", what[1])
         if kind == "numbers" and what[2] is not None and not self.refused:
@@ -68,6 +71,13 @@ class CalledBack(Instances):
                 self._hooks_of(x)
             self.known.leaves = len(leaves)
         self.recorder.notice(kind, *what)
+
+    def _asked(self, x: Tensor, question: str, answer: Any) -> None:
+        """Note what was asked of a tensor, unless the run itself made it so."""
+        if self.recorder.source_of(x) is not None:
+            self.fact(x, "attr", question, f"{{o}}.{question}", answer)
+        elif question == "storage_offset()" and x._view is not None:
+            self.refuse("storage_offset() was asked of a view that the run made")
 
     def _written_numbers(self, scalars: dict[str, Tensor | None], group: dict[str, Any]) -> dict[str, Any]:
         """The numbers of a group that this run has put there: lifted ones, or what they always are."""
