@@ -59,7 +59,7 @@ class CalledBack(Instances):
     def notice(self, kind: str, *what: Any) -> None:
         """Hear what is no op: before history is walked, the hooks of the leaves become facts."""
         if kind == "asked":
-            self._asked(*what)
+            self._answered(*what)
             return
         if kind == "kept" and self.recorder.source_of(what[0]) is not None and not self.refused:
             self.fact(what[0], "attr", "grad", "{o}.grad", what[1])
@@ -72,7 +72,7 @@ class CalledBack(Instances):
             self.known.leaves = len(leaves)
         self.recorder.notice(kind, *what)
 
-    def _asked(self, x: Tensor, question: str, answer: Any) -> None:
+    def _answered(self, x: Tensor, question: str, answer: Any) -> None:
         """Note what was asked of a tensor, unless the run itself made it so."""
         if self.recorder.source_of(x) is not None:
             self.fact(x, "attr", question, f"{{o}}.{question}", answer)
