@@ -84,6 +84,10 @@ def differentiable(
     return Differentiable(graph, tuple(needs), tuple(into), frozen, writes, compile_graph, varying)
 
 
+class Eager(Exception):
+    """A path, or this call of it, is to run eagerly, and nothing was changed yet: (why)."""
+
+
 class Differentiable:
     """One recorded path, to be called with gradients on, by any number of threads."""
 
@@ -112,11 +116,15 @@ class Differentiable:
         self.guarded = tuple({i for stage in self.stages for i in stage.guarded})
 
     def run(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """One tensor per result: a new one, or the one it was written into."""
+        """One tensor per result: a new one, or the one it was written into.  Raises Eager."""
         place = here()
         edges = {i: x._node for i, (x, need) in enumerate(zip(tensors, self.needs)) if need}
         # as they are before anything is written
         stores = {i: storage_of(tensors[i]) for i in self.guarded if i < len(tensors)}
+        for at in self.into:
+            if at is not None and any(i != at and s is tensors[at]._storage for i, s in stores.items()):
+                raise Eager("it writes a part of a tensor, and saves another part of it for backward: which "
+                            "came first is what eager code tells")  # fmt: skip
         versions = {i: store.version for i, store in stores.items()}
         given = [x._data for x in tensors]
         arrays = self.forward.run(given, tensors)

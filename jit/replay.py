@@ -22,6 +22,7 @@ from ..runtime.generator import state_array
 from ..runtime.graph import Leaf, Saving
 from ..runtime.history import storage_of
 from ..runtime.tensor import wrap
+from .autograd import Eager
 from .observe.known import Registry
 from .observe.parts import Reason
 from .recording import KEEP, Recording
@@ -32,10 +33,6 @@ from .tree import Branch, End, Key, Segment, Tree
 
 class Missed(Exception):
     """No recorded path fits: (the segment whose answer had none, or None; the answer; the reasons)."""
-
-
-class Eager(Exception):
-    """A path is known to run eagerly: (why)."""
 
 
 class Unready(Exception):

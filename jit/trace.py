@@ -30,7 +30,7 @@ from ..runtime import modes, workers
 from ..runtime.graph import Leaf
 from ..runtime.interrupts import let_through
 from . import backend, beside
-from .autograd import differentiable
+from .autograd import Eager, differentiable
 from .blame import where_text
 from .causes import cause
 from .facts import Refusal
@@ -51,7 +51,7 @@ from .observe.tracebacks import HIDDEN, clean
 from .quick import AFTER, MISS, quick
 from .recorder import Recorder
 from .recording import Recording, finished
-from .replay import Busy, Call, Eager, Missed, Raised, Unready, choose, take
+from .replay import Busy, Call, Missed, Raised, Unready, choose, take
 from .report import BUSY, COMPILING, PASSING, SPARED, TIMED, Log
 from .sources import Arg, Held
 from .targets import Target, target_of

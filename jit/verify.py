@@ -23,9 +23,10 @@ from ..ir.graph import Graph, Value
 from ..ir.views import Chain, replay
 from ..passes.pipeline import Options
 from . import pytree, repro
+from .autograd import Eager
 from .blame import Finding, functionalised, search
 from .recording import Ready, Recording
-from .replay import Call, Eager, choose
+from .replay import Call, choose
 from .report import COMPILING
 from .rounding import difference, graph_runs
 from .sources import Answer, Fresh, Made

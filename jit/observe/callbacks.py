@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -104,12 +104,6 @@ class Callbacks(Operators):
                 if type(value) not in ATOMS:  # C code compares what is in containers by identity first
                     self.asks_for_nan(value)
                 self.read_deep(value)
-
-    def read_settings(self, o: Any) -> None:
-        """What a container of C has besides its items."""
-        for kind, name in ((deque, "maxlen"), (defaultdict, "default_factory")):
-            if issubclass(type(o), kind):
-                self.fact(o, "attr", name, f"{{o}}.{name}", getattr(o, name))
 
     def show(self, value: Any) -> None:
         """C code is going to make the text of a value, with all that is in it."""

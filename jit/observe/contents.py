@@ -245,8 +245,15 @@ class Contents(Attributes):
         finally:
             self.busy.discard(("read", id(o)))
 
+    def read_settings(self, o: Any) -> None:
+        """What a container of C has besides its items."""
+        for kind, name in ((collections.deque, "maxlen"), (collections.defaultdict, "default_factory")):
+            if issubclass(type(o), kind):
+                self.fact(o, "attr", name, f"{{o}}.{name}", getattr(o, name))
+
     def _read_all(self, o: Any, deep: bool) -> None:
         self.shadow.bare(o)
+        self.read_settings(o)  # what C code makes of it may have them, too
         if issubclass(type(o), SEQUENCES):
             self.read_length(o)
             base = next(base for base in SEQUENCES if issubclass(type(o), base))

@@ -46,6 +46,11 @@ class Instances(BuiltinFunctions):
             return self._scalar(kind, args, kwargs) if number is MISSING else number
         if kind in (slice, range, object, type(None)):
             args = tuple(map(self.plain, args))
+            for value in args if kind is range else ():
+                if type(lookup(type(value), "__index__")) is Function:
+                    return self.natively("range() asks for __index__ of the user's own", kind, args, kwargs)
+                if not issubclass(type(value), Tensor):  # which tells of itself
+                    self.read_value(value)
             made = kind(*args, **kwargs)
             return made if type(made) in ATOMS else self.new(made)
         if kind is super:
@@ -156,7 +161,7 @@ class Instances(BuiltinFunctions):
             self.method(made, "update", dict.update, update, tuple(given), kwargs)
             return made
         if issubclass(kind, dict):
-            pairs = self._pairs(given[0]) if given else {}
+            pairs = self._pairs(kind, given[0]) if given else {}
             items = [*dict.items(pairs)] if issubclass(type(pairs), dict) else pairs
             if kind is dict:
                 return self.filled_map([*items, *kwargs.items()])

@@ -15,7 +15,7 @@ from ...runtime import Size, Tensor
 from ...runtime.places import is_internal
 from ..facts import holds_nan, shown
 from .contents import CONTAINERS, SEQUENCES, VALUES, Contents
-from .heap import key_of
+from .heap import key_of, size_of
 from .indices import part
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, heap_class, lookup
 from .numbers import LIFTED, LiftedFloat, LiftedInt, raw
@@ -41,7 +41,7 @@ class Places:
     """
 
     def __init__(self, reader: Items, o: Any, how: str | None):
-        self.reader, self.o, self.how, self.at, self.size = reader, o, how, 0, len(o)
+        self.reader, self.o, self.how, self.at, self.size = reader, o, how, 0, size_of(o)
         self.keys = None if how is None else [*o]
 
     def __iter__(self) -> Places:
@@ -153,7 +153,7 @@ class Items(Contents):
             raise
         at = operator.index(k)
         if (self.is_fresh(o) or self.is_written(o)) and at < 0:
-            at += len(o)
+            at += size_of(o)
         text = f"{{o}}[{at}]"
         if type(lookup(type(o), "__getitem__")) is Function:
             text = f"{self.const(base)}.__getitem__({{o}}, {at})"
@@ -208,7 +208,7 @@ class Items(Contents):
     def added(self, o: Any, value: Any) -> None:
         """Note that what may be lifted is appended to a list or deque."""
         if self.is_fresh(o) and type(o) is list:
-            self.put(o, "item", len(o), value)
+            self.put(o, "item", size_of(o), value)
         elif id(o) in self.written.appended:
             self.put(o, "appended", self.written.appended[id(o)] - 1, value)
         else:  # places move, or are not known
@@ -277,7 +277,7 @@ class Items(Contents):
                 return
             o[k] = raw(value)  # which raises, if there is no such place
             at = operator.index(k)
-            self.put(o, "item", at + len(o) if at < 0 else at, value)
+            self.put(o, "item", at + size_of(o) if at < 0 else at, value)
             return
         if type(k) is slice:
             self.read_all(o)
@@ -293,12 +293,12 @@ class Items(Contents):
         o[k] = raw(value)
         if type(k) is not slice and not self.written.is_moved(o):
             at = operator.index(k)
-            self.wrote(o, "item", at + len(o) if at < 0 else at, value)
+            self.wrote(o, "item", at + size_of(o) if at < 0 else at, value)
         self.effect_on(o, "an item of a {} was written", operator.setitem, k, value)
 
     def _drops_at(self, o: Any, k: Any) -> None:
         """An item of a list is about to be replaced."""
-        at, length = operator.index(k), len(o)
+        at, length = operator.index(k), size_of(o)
         at += length if at < 0 else 0
         if not self.is_fresh(o) and 0 <= at < length:
             held = self.base_of(o).__getitem__(o, at)
@@ -448,7 +448,8 @@ class Items(Contents):
         """Whether a sequence that was there holds numbers that keep changing."""
         if not self.numbers.lift or not self.is_known(o) or self.is_written(o) or self.refused:
             return False
-        if not any((self.known.spelled(o, "item", at), "item") in self.numbers.lift for at in range(len(o))):
+        places = [(self.known.spelled(o, "item", at), "item") for at in range(size_of(o))]
+        if not any(map(self.numbers.lift.__contains__, places)):
             return False
         self.read_length(o)
         return True
@@ -518,7 +519,7 @@ class Items(Contents):
         if issubclass(type(o), (list, tuple)) and type(lookup(type(o), "__iter__")) is not Function:
             self.special(o, "__iter__")
             if lift and self._places(o) is not None:
-                return [self.item(o, at) for at in range(len(o))]
+                return [self.item(o, at) for at in range(size_of(o))]
             self.read_all(o)
             return [*o]
         it = self.iterator(o, unseen=lift)
@@ -555,6 +556,9 @@ class Items(Contents):
             return self.membership(o, x)
         if kind is types.MappingProxyType:
             return self.membership(o, x) if self.is_known(o) else self.contains(self.behind(o), x)
+        if issubclass(type(o), SEQUENCES) and type(lookup(kind, "__iter__")) is Function:
+            self.read_all(o)  # C code asks no `__iter__` of a subclass
+            return self._among([*self.base_of(o).__iter__(o)], x)
         if issubclass(type(o), SEQUENCES):
             return self._among(self.unpack(o), x)
         if kind in VIEWS:

@@ -15,6 +15,7 @@ from ..facts import holds_nan, literal
 from . import policy
 from .callbacks import Callbacks
 from .contents import CONTAINERS, VALUES
+from .heap import size_of
 from .kinds import ATOMS, ITERATORS, MISSING, VIEWS, Function, lookup
 from .numbers import LIFTED, METHODS, raw, spelled
 from .operators import TOLD
@@ -154,23 +155,24 @@ class Methods(Callbacks):
             self.shadow.bare(o)  # what stands in it moves
         result = run(*args, **kwargs)
         if name == "sort":  # its outcome is known, its key may be made in the run
-            self.effect_on(o, _CHANGED, _take_order, self.new(list(o)))
+            self.effect_on(o, _CHANGED, _take_order, self.new([*self.base_of(o).__iter__(o)]))
         else:
             self.effect_on(o, _CHANGED, unbound, *args, **kwargs)
         return result
 
     def _reads_of_list(self, o: Any, name: str, args: tuple) -> None:
         """What a method that reads a list and changes it reads."""
-        compares = name in ("sort", "remove")
-        if name == "pop" and not self.is_written(o) and len(o) and (not args or args[0] in (-1, 0)):
-            self.plain(self.item(o, args[0] if args and args[0] == 0 else len(o) - 1))
+        compares, base = name in ("sort", "remove"), self.base_of(o)
+        size = base.__len__(o)
+        if name == "pop" and not self.is_written(o) and size and (not args or args[0] in (-1, 0)):
+            self.plain(self.item(o, args[0] if args and args[0] == 0 else size - 1))
             self.read_length(o)
         else:
             self.read_all(o)
         if compares:
-            self.look_into(*o, *args)
+            self.look_into(*base.__iter__(o), *args)
             if any(map(holds_nan, args)):
-                self.asks_for_nan([*self.base_of(o).__iter__(o)])
+                self.asks_for_nan([*base.__iter__(o)])
 
     def _drops_of_list(self, o: Any, name: str, args: tuple) -> None:
         """What a method may take out of a list."""
@@ -189,7 +191,7 @@ class Methods(Callbacks):
             one = {"append": (first, 0), "appendleft": (last, -1)}.get(name)
             if one is None:
                 self.drops(o, "all", 0, f"[*{self.const(base)}.__iter__({{o}})]", [*base.__iter__(o)])
-            elif len(o):
+            elif size_of(o):
                 self.drops(o, "end", name, f"({one[0]})", base.__getitem__(o, one[1]))
 
     # ---- dictionaries ----
@@ -215,7 +217,7 @@ class Methods(Callbacks):
         if name not in _DICT_WRITES:
             return self._of_other(o, name, unbound, run, args, kwargs)
         if name in ("update", "__ior__"):
-            given = tuple(map(self._pairs, args))
+            given = tuple([self._pairs(type(o), x) for x in args])
             several = [dict.items(x) if issubclass(type(x), dict) else x for x in given]
             pairs = [pair for each in several for pair in each]
             if not all(self._is_quiet(lookup(type(k), "__hash__")) for k, _ in pairs):
@@ -229,7 +231,7 @@ class Methods(Callbacks):
                 return run(*args)
             self.membership(o, args[0])
         self.read_all(o)
-        keys = list(o)
+        keys = [*dict.__iter__(o)]
         if name != "move_to_end" and not self.is_fresh(o):
             self.drops_all(o, [*dict.keys(o), *dict.values(o)])
         self.writes_to(o)
@@ -237,17 +239,19 @@ class Methods(Callbacks):
         self.effect_on(o, _CHANGED, unbound, *args, **kwargs)
         if not self.is_fresh(o):
             for key in keys:
-                if key not in o:
+                if not dict.__contains__(o, key):
                     self.wrote(o, "item", key)
         return self.result(result)
 
-    def _pairs(self, given: Any) -> Any:
-        """What a dictionary is updated with."""
+    def _pairs(self, target: type, given: Any) -> Any:
+        """What a dictionary of a class is updated with."""
         if type(given) is dict and self.lazily(given.values()) is not None:
             return [(key, self.item(given, key)) for key in given]
         if issubclass(type(given), dict):  # CPython goes through it as such unless it is iterated otherwise
             order = lookup(type(given), "__iter__")
-            if order is dict.__iter__:
+            reads = [lookup(type(given), name) for name in ("keys", "__getitem__")]
+            asks = issubclass(target, OrderedDict) and reads != [dict.keys, dict.__getitem__]
+            if order is dict.__iter__ and not asks:
                 self.read_all(given)
                 return given
             if order is OrderedDict.__iter__ and lookup(type(given), "keys") is OrderedDict.keys:
@@ -320,7 +324,7 @@ class Methods(Callbacks):
             for value in args:
                 self.watch(value, True)
                 self.asks_for_nan(value)
-        if name == "pop" and (not self.is_fresh(o) or id(o) in self.fresh.tables) and len(o) > 1:
+        if name == "pop" and (not self.is_fresh(o) or id(o) in self.fresh.tables) and size_of(o) > 1:
             self.refuse("which item pop() takes out of a set hangs on its table; sort the items")
         if name != "add" and not self.is_fresh(o):
             self.drops_all(o, args if one else [*o])
@@ -485,4 +489,4 @@ class Methods(Callbacks):
 
 def _take_order(held: list, items: list) -> None:
     """Give a list the order that sorting gave it."""
-    held[:] = items
+    list.__setitem__(held, slice(None), items)  # a subclass may have one of its own

@@ -440,9 +440,9 @@ class Operators(Items):
             if symbol not in ("==", "!="):
                 return COMPARISONS[symbol][2](a, b)  # which raises
             return self._same_dicts(a, b) is (symbol == "==")
-        if symbol in ("==", "!=") and len(a) != len(b):
+        base = self.base_of(a)  # of both; C code asks no `__len__` of a subclass
+        if symbol in ("==", "!=") and base.__len__(a) != base.__len__(b):
             return symbol == "!="
-        base = self.base_of(a)
         for x, y in zip([*base.__iter__(a)], [*base.__iter__(b)]):
             if holds_nan(x):
                 self.asks_for_nan(y)
@@ -451,10 +451,10 @@ class Operators(Items):
             if symbol in ("==", "!="):
                 return symbol == "!="
             return self.compare(symbol, x, y)
-        return COMPARISONS[symbol][2](len(a), len(b))
+        return COMPARISONS[symbol][2](base.__len__(a), base.__len__(b))
 
     def _same_dicts(self, a: dict[Any, Any], b: dict[Any, Any]) -> bool:
-        if len(a) != len(b):
+        if dict.__len__(a) != dict.__len__(b):
             return False
         if issubclass(type(a), collections.OrderedDict) and issubclass(type(b), collections.OrderedDict):
             if not self.truth(self.compare("==", self.new([*a]), self.new([*b]))):

@@ -149,20 +149,46 @@ class Part:
         return None
 
     def failing(self, S: list) -> list[Reason]:
-        """The reasons of all lines that find something else at places that have a key."""
+        """The reasons of the lines that find something else at places that have a key.
+
+        What is read through an object is asked only where the object is what it was: of another class reading
+        may change it, as it does a defaultdict, or a generator.
+        """
         found: list[Reason] = []
         scope = {**WORDS, "S": S}
         scope.update((k, (v(), _GONE)[v() is None] if k in self.weak else v) for k, v in self.names.items())
         for lines, reasons in ((self.lines, self.reasons), (self.later, self.late)):
-            text = []
+            others: list[str] = []  # expressions that give something else
+            lost, slot = False, None  # whether `v` is something else, and the slot that it is in
             for line in lines:
                 check = _CHECK.fullmatch(line)
                 if check is None:
-                    text.append(f"try: {line}\nexcept Exception as e: let_through(e); v = None")
-                elif reasons[int(check[2]) - 1].slot is not None:
-                    text.append(f"try:\n if {check[1]}: found.append(reasons[{int(check[2]) - 1}])")
-                    text.append("except Exception as e: let_through(e)")
-            exec("\n".join(text), {**scope, "found": found, "reasons": reasons})
+                    kept = _KEPT.match(line)
+                    slot = None if kept is None else kept[1]
+                    lost = any(text in line for text in others)
+                    try:
+                        if not lost:
+                            exec(line, scope)
+                    except Exception as error:
+                        let_through(error)
+                        lost = True
+                    others += [slot] if lost and slot is not None else []
+                    continue
+                if lost and _V.search(check[1]) or any(text in check[1] for text in others):
+                    continue
+                try:
+                    if not eval(check[1], scope):
+                        continue
+                except Exception as error:
+                    let_through(error)
+                    continue
+                reason = reasons[int(check[2]) - 1]
+                found += [reason] if reason.slot is not None else []
+                asked = {reason.read, *_TYPE_OF.findall(check[1])} - {None}
+                if "v" in asked:
+                    lost = True
+                    asked = (asked - {"v"}) | ({slot} - {None})
+                others += asked
         return found
 
     def naming(self, names: list[str]) -> Reason | None:
@@ -210,6 +236,9 @@ def _alike(a: Any, b: Any) -> bool:
 
 
 _CHECK = re.compile(r"if (.*): return (\d+)", re.DOTALL)
+_KEPT = re.compile(r"v = (S\[\d+\]) = ")  # a line that puts what it reads into a slot
+_TYPE_OF = re.compile(r"\btype\(([^()]*(?:\([^()]*\)[^()]*)*)\)")
+_V = re.compile(r"\bv\b")
 _GONE = object()  # stands for what died
 
 

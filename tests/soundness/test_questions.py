@@ -1,15 +1,25 @@
-"""Each attribute and each method without arguments, asked in a traced function of tensors that a guard takes
-for each other: they are of one type, with one layout and one kind of history, and were made in other ways.
+"""What is asked of a value in a traced function is what eager code is told, however the value was made.
+
+Of tensors: each attribute and each method without arguments, of such as a guard takes for each other: they
+are of one type, with one layout and one kind of history.  Of containers, numbers and objects, and of two
+tensors that may share memory: see ways.py; other draws every day.
 """
 
 from __future__ import annotations
 
 import inspect
+import random
+import re
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator
 from math import isclose, isnan
 from typing import Any
 
 import numpy as np
 import pytest
+import ways
+from many_programs import seed_of_the_day
 
 import lamina
 from lamina import Tensor
@@ -162,3 +172,118 @@ def test_answers_are_eagers_however_the_tensor_was_made(ways):
             if eager in ("TypeError", "ArgumentError"):  # it takes arguments
                 break
     assert len(QUESTIONS) > 500 and not wrong
+
+
+# ---- other values ----
+DRAWS, SLOW_DRAWS = 300, 20_000
+AFTERWARDS = 6  # calls with ways met before
+
+
+def _shown(value: Any, depth: int = 4) -> Any:
+    """A value as plain data: its class and what it holds, without addresses."""
+    kind = type(value)
+    if isinstance(value, Tensor):
+        return "a tensor", str(value.tolist()), str(value.dtype), value.requires_grad
+    if isinstance(value, np.ndarray):
+        return "an array", _text(value.tolist()), str(value.dtype)
+    if isinstance(value, dict) and depth:
+        return kind.__name__, [(_shown(k, depth - 1), _shown(v, depth - 1)) for k, v in dict.items(value)]
+    base = next((base for base in (list, tuple, deque, set, frozenset) if isinstance(value, base)), None)
+    if base is not None and depth:
+        settings = value.maxlen if base is deque else None
+        return kind.__name__, settings, [_shown(v, depth - 1) for v in base.__iter__(value)]
+    return kind.__name__, _text(value)
+
+
+def _text(value: Any) -> str:
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+def _outcome(function: Callable, *args: Any) -> Any:
+    """What a call gives, and what it leaves of its arguments."""
+    try:
+        found = _shown(function(*args))
+    except Exception as error:
+        found = type(error).__name__
+    return found, _shown(args)
+
+
+def _draw(drawn: random.Random) -> str | None:
+    """Ask one question of a few values in turn, handed over or captured; what is wrong, if anything is."""
+    kind = drawn.choice([*ways.WAYS])
+    at = drawn.randrange(len(ways.QUESTIONS[kind]))
+    question, captured = ways.QUESTIONS[kind][at], drawn.random() < 0.5
+    some = drawn.sample(range(len(ways.WAYS[kind])), 5)
+    order = [some[0]] * WARM_UP + some + [drawn.choice(some) for _ in range(AFTERWARDS)]
+    box: dict[str, Any] = {}
+
+    def of_the_box() -> Any:
+        return question(box["x"])
+
+    def of_an_argument(x: Any) -> Any:
+        return question(x)
+
+    ask: Any = of_the_box if captured else of_an_argument
+    traced = lamina.jit.trace(ask)
+    for way in order:
+        found = []
+        for function in (ask, traced):
+            box["x"] = x = ways.WAYS[kind][way]()
+            found.append((_outcome(function, *([] if captured else [x])), _shown(x)))
+        if found[0] != found[1]:
+            return (
+                f"question {at} of a {kind}{', captured' * captured}: {order}: {found[0]} became {found[1]}"
+            )
+    return None
+
+
+def _wrong(count: int, seed: int) -> list[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [told for each in range(count) if (told := _draw(random.Random(seed + each))) is not None]
+
+
+def test_containers_numbers_and_objects_of_the_day():
+    assert not (wrong := _wrong(DRAWS, seed_of_the_day())), "\n".join(wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_many_containers_numbers_and_objects():
+    assert not (wrong := _wrong(SLOW_DRAWS, 1000)), "\n".join(wrong)
+
+
+# ---- pairs of tensors ----
+def _gradients(result: Any, x: Tensor, y: Tensor) -> Any:
+    """What backward from a result leaves with the leaves, or raises."""
+    if not isinstance(result, Tensor) or not result.requires_grad:
+        return None
+    try:
+        result.sum().backward()
+    except RuntimeError as error:
+        return type(error).__name__
+    return [None if not z.is_leaf or z.grad is None else z.grad.tolist() for z in (x, y)]
+
+
+def _of_a_pair(function: Callable, x: Tensor, y: Tensor) -> Iterator[Any]:
+    """What a function of two tensors gives, leaves of them, hands back, and shares with the first."""
+    try:
+        result = function(x, y)
+    except Exception as error:
+        yield type(error).__name__
+        result = None
+    yield _shown(result), x.tolist(), y.tolist()
+    yield _gradients(result, x, y)
+    handed = [z for z in (result if isinstance(result, tuple) else (result,)) if isinstance(z, Tensor)]
+    before = [z.tolist() for z in handed]
+    x.detach().add_(100)
+    yield [values == z.tolist() for values, z in zip(before, handed, strict=True)]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("pairs", ways.PAIRS.values(), ids=ways.PAIRS)
+@pytest.mark.parametrize("function", ways.OF_PAIRS, ids=lambda function: function.__name__)
+def test_pairs_of_tensors(function, pairs):
+    traced = lamina.jit.trace(function)
+    for make in (*pairs[:1] * WARM_UP, *pairs, *pairs[::-1]):
+        assert [*_of_a_pair(traced, *make())] == [*_of_a_pair(function, *make())], pairs.index(make)
