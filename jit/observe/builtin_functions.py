@@ -293,7 +293,10 @@ class BuiltinFunctions(Methods):
     def _attributes_of(self, *given: Any) -> Any:
         if not given:
             return self.natively("vars() hands out all locals; name the one that is wanted", vars, (), {})
-        return self.attribute(given[0], "__dict__")
+        try:
+            return self.attribute(given[0], "__dict__")
+        except AttributeError:
+            raise TypeError("vars() argument must have __dict__ attribute") from None
 
     def _hash(self, o: Any) -> int:
         method = self.special(o, "__hash__") if type(o) not in ATOMS else None

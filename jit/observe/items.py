@@ -50,10 +50,10 @@ class Places:
     def __next__(self) -> Any:
         at, self.at = self.at, self.at + 1
         if self.keys is None:
-            if at >= len(self.o):
+            if at >= size_of(self.o):
                 raise StopIteration
             return self.reader.item(self.o, at)
-        if len(self.o) != self.size:
+        if size_of(self.o) != self.size:
             raise RuntimeError("dictionary changed size during iteration")
         if at >= len(self.keys):
             raise StopIteration
@@ -184,7 +184,11 @@ class Items(Contents):
         if type(getter) is Function:
             return self.call(getter, (o, k))
         if heap_class(o):
-            return self.call(self.attribute(o, "__class_getitem__"), (k,))
+            try:
+                made = self.attribute(o, "__class_getitem__")
+            except AttributeError:
+                return operator.getitem(o, k)  # which raises
+            return self.call(made, (k,))
         return self.new(operator.getitem(o, k))
 
     # ---- containers that the run makes ----

@@ -208,11 +208,28 @@ def _outcome(function: Callable, *args: Any) -> Any:
     return found, _shown(args)
 
 
+def _asking(questions: list[Callable]) -> Callable:
+    """A function that asks questions one after the other, and goes on where one is refused."""
+
+    def ask(x: Any) -> Any:
+        answers = []
+        for question in questions:
+            try:
+                answers.append(question(x))
+            except Exception as error:
+                answers.append(type(error).__name__)
+        return answers
+
+    return questions[0] if len(questions) == 1 else ask
+
+
 def _draw(drawn: random.Random) -> str | None:
-    """Ask one question of a few values in turn, handed over or captured; what is wrong, if anything is."""
+    """Ask some questions of a few values in turn, handed over or captured, made anew or kept from call to
+    call; what is wrong, if anything is."""
     kind = drawn.choice([*ways.WAYS])
-    at = drawn.randrange(len(ways.QUESTIONS[kind]))
-    question, captured = ways.QUESTIONS[kind][at], drawn.random() < 0.5
+    numbers = [drawn.randrange(len(ways.QUESTIONS[kind])) for _ in range(drawn.choice((1, 1, 2, 3)))]
+    question = _asking([ways.QUESTIONS[kind][at] for at in numbers])
+    captured, kept = drawn.random() < 0.5, drawn.random() < 0.3
     some = drawn.sample(range(len(ways.WAYS[kind])), 5)
     order = [some[0]] * WARM_UP + some + [drawn.choice(some) for _ in range(AFTERWARDS)]
     box: dict[str, Any] = {}
@@ -224,16 +241,17 @@ def _draw(drawn: random.Random) -> str | None:
         return question(x)
 
     ask: Any = of_the_box if captured else of_an_argument
-    traced = lamina.jit.trace(ask)
+    runs: list[tuple[Any, dict]] = [(ask, {}), (lamina.jit.trace(ask), {})]
     for way in order:
         found = []
-        for function in (ask, traced):
-            box["x"] = x = ways.WAYS[kind][way]()
+        for function, made in runs:
+            if way not in made or not kept:
+                made[way] = ways.WAYS[kind][way]()
+            box["x"] = x = made[way]
             found.append((_outcome(function, *([] if captured else [x])), _shown(x)))
         if found[0] != found[1]:
-            return (
-                f"question {at} of a {kind}{', captured' * captured}: {order}: {found[0]} became {found[1]}"
-            )
+            how = f"{', captured' * captured}{', kept' * kept}"
+            return f"questions {numbers} of a {kind}{how}, {order}: {found[0]} became {found[1]}"
     return None
 
 
