@@ -41,7 +41,7 @@ ON_HOST = """
     special_scaled_modified_bessel_k1 special_shifted_chebyshev_polynomial_t
     special_shifted_chebyshev_polynomial_u special_shifted_chebyshev_polynomial_v
     special_shifted_chebyshev_polynomial_w special_zeta topk tril_indices triu_indices unique_parts
-    view_as_complex view_as_real
+    view_as_complex view_as_real pairs_to_complex
 """.split()
 
 
