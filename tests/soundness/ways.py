@@ -160,7 +160,8 @@ WAYS: dict[str, list] = {
     "object": [
         Fields, lambda: Fields(1.0, 2), Frozen, lambda: SimpleNamespace(a=1, b=2.0), lambda: Pair(1, 2.0),
         lambda: Alike(1), lambda: Alike(2), lambda: NAMED("ab"), lambda: WORDY("ab"), lambda: "ab",
-        lambda: Choice.X, lambda: Choice.Y, lambda: None, lambda: int, lambda: float, lambda: Alike,
+        lambda: enum.Enum("Choice", "X Y").X, lambda: enum.Enum("Choice", "X Y").Y, lambda: None,
+        lambda: int, lambda: float, lambda: type("Local", (), {}),
         lambda: len, lambda: lambda v: 1, lambda: functools.partial(max, 3), lambda: slice(1, 2), lambda: ...,
     ],
 }  # fmt: skip
