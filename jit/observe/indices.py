@@ -44,7 +44,12 @@ def part(observer: Any, x: Tensor, k: Any) -> Tensor | None:
         return None
     recorder: Recorder = observer.recorder
     begin = len(recorder.steps)
-    view = x[tuple([slice(*map(raw, item)) if type(item) is list else raw(item) for item in items])]
+    try:
+        view = x[tuple([slice(*map(raw, item)) if type(item) is list else raw(item) for item in items])]
+    except Exception:  # which hangs on the numbers: others may lie within
+        for number in numbers:
+            observer.plain(number)
+        raise
     heard = recorder.steps[begin:]
     checks: list[tuple[str, str]] = []
     picks = [_operand(observer, x, items, at, checks) for at in range(len(items))]

@@ -96,7 +96,7 @@ def powers_with_negative_exponents(w):
     fed(w, lambda x, n: x * min(n**-0.5, n * 4**-1.5) + 2**-n + pow(n, 2), 1, 2, 4, 16)
 
 
-@program("numbers that change")
+@program("numbers in records")
 def a_power_modulo(w):
     fed(w, lambda x, n: x * pow(3, n, 7), 1, 2, 3, 4, 5)
 
@@ -146,22 +146,22 @@ def the_bits_of_a_counter(w):
     fed(w, lambda x, n: x * (n & 3) + (n | 4) + (n ^ 1) + (n << 2) + (n >> 1) + ~n, 1, 2, 3, 6)
 
 
-@program("numbers that change")
+@program("numbers in records")
 def the_length_of_bits(w):
     fed(w, lambda x, n: x * n.bit_length() + n.bit_count(), 1, 2, 7, 8)
 
 
-@program("numbers that change")
+@program("numbers in records")
 def a_float_gives_its_fraction(w):
     fed(w, lambda x, n: x * n.as_integer_ratio()[1] + n.is_integer(), 0.5, 1.0, 0.75, 0.125)
 
 
-@program("numbers that change")
+@program("numbers in records")
 def a_fraction_of_the_standard_library(w):
     fed(w, lambda x, n: x * float(fractions.Fraction(n, 3) + 1), 1, 2, 3, 4)
 
 
-@program("numbers that change")
+@program("numbers in records")
 def an_operator_is_called_by_name(w):
     fed(w, lambda x, n: x * operator.add(n, 1) + operator.truediv(n, 4) + operator.neg(n), 1, 2, 3, 4)
 
@@ -171,7 +171,7 @@ def a_sum_of_products_of_numbers(w):
     fed(w, lambda x, n: x * sum(k * n for k in (1, 2, 3)) + math.prod([n, 2]), 1, 2, 3, 4)
 
 
-@program("numbers that change")
+@program("numbers in records")
 def a_mean_of_the_standard_library(w):
     fed(w, lambda x, n: x * statistics.fmean([n, 2.0, 3.0]), 1.0, 2.0, 4.0, 7.0)
 
@@ -598,3 +598,16 @@ def the_arguments_of_a_program(w):
     for values in w.rounds((0.1, 2, "sgd"), (0.2, 2, "sgd"), (0.2, 3, "sgd"), (0.1, 2, "adam")):
         args.rate, args.steps, args.name = values
         w.call(f, w.x)
+
+
+@program("numbers in records")
+def an_index_beyond_the_end_is_caught(w):
+    @w.trace
+    def f(x, at):
+        try:
+            return x[at] * 2
+        except IndexError:
+            return x.sum()
+
+    for at in w.rounds(9, 8, 1, 7, 2):
+        w.call(f, w.x, at)
