@@ -11,6 +11,7 @@ from typing import Any
 from ..ir import dtypes
 from ..ir.errors import ArgumentValueError, ShapeError
 from ..nn.functional import alpha_dropout, conv_tbc, feature_alpha_dropout, grid_sample, rrelu
+from ..nn.utils.reparametrize import norm_but
 from ..runtime import Tensor, modes, ops
 from ..runtime.modes import set_detect_anomaly as set_anomaly_enabled
 from ..runtime.refusal import refusing_names
@@ -147,10 +148,7 @@ def conj_physical_(input: Tensor) -> Tensor:
 
 def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
     """The norm of order `pow` over all dimensions but one, which stay with size 1; dim -1: over all."""
-    if dim == -1:
-        return ops.linalg_vector_norm(v, pow)
-    kept = dim % v.ndim
-    return ops.linalg_vector_norm(v, pow, [d for d in builtins.range(v.ndim) if d != kept], True)
+    return norm_but(v, dim, pow)
 
 
 # ---- switches ----------------------------------------------------------------------------------------------

@@ -262,9 +262,6 @@ class Recorder:
                 let_through(error)
                 self.reason = f"the recorder failed at {kind}: {type(error).__name__}: {error}"
 
-    def _asked(self, *_: Any) -> None:
-        """What was asked of a tensor: who reads Python makes facts of it."""
-
     def _hear(self, op: Op, attrs: dict[str, Any], operands: tuple, outputs: tuple) -> None:
         if len(self.steps) > MOST_EVENTS:
             raise Refusal(f"it runs more than {MOST_EVENTS} ops")

@@ -64,12 +64,12 @@ def _detach(module: Module, name: str, kind: type[_Computed], rest: tuple[str, .
     raise ArgumentValueError(f"{type(module).__name__}.{name} is not computed")
 
 
-def norm_but(v: Tensor, dim: int | None) -> Tensor:
+def norm_but(v: Tensor, dim: int | None, order: float = 2) -> Tensor:
     """The norm of each slice along `dim`, the other dimensions kept as 1; of all of it for None or -1."""
     if dim is None or dim == -1:
-        return ops.linalg_vector_norm(v)
+        return ops.linalg_vector_norm(v, order)
     others = tuple(d for d in range(v.ndim) if d != dim % v.ndim)
-    return ops.linalg_vector_norm(v, 2, others, True) if others else v.abs()
+    return ops.linalg_vector_norm(v, order, others, True) if others else v.abs()
 
 
 class WeightNorm(_Computed):

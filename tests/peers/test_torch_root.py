@@ -28,7 +28,7 @@ CALLS = {
     "norm_except_dim": lambda T: [
         T.norm_except_dim(T.arange(12.0).reshape(2, 3, 2), 2, d).square().round().flatten().tolist()
         for d in (-1, 0, 1, 2)
-    ],
+    ] + T.norm_except_dim(T.tensor([3.0, -4.0])).tolist(),
     "conj_physical_": lambda T: T.conj_physical_(T.tensor([1 + 2j])).tolist(),
     "conv_tbc": lambda T: T.conv_tbc(T.ones(4, 2, 3), T.ones(2, 3, 5), T.ones(5), 1).tolist(),
     "autocast": lambda T: (T.is_autocast_enabled("cpu"), autocast_set(T), T.is_autocast_enabled("cpu")),
