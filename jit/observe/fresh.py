@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from sys import getrefcount
 from types import FunctionType, GeneratorType, GetSetDescriptorType, MemberDescriptorType
@@ -14,8 +15,9 @@ from ...runtime.modes import _Mode
 from ..facts import holds_nan, indefinite
 from .deaths import Dropped, Reach, Unkept
 from .guard_text import GuardText
-from .kinds import ITERATORS, MISSING, PINNED, heap_class, lookup
+from .kinds import BOUND, ITERATORS, MISSING, PINNED, heap_class, lookup
 from .shadow import Shadow
+from .spelling import dictionary_of
 
 NAN = "a NaN was looked for, or put into a hash table: it is found by which object it is, not by its value"
 _HELD = {0: object()}
@@ -150,6 +152,25 @@ class Fresh:
             del left
             gc.collect()  # errors that were caught hold frames in circles, longer than a plain run's do
 
+    def left_in_circles(self, met: Collection[int]) -> list[Any]:
+        """What outlives the run though nobody met it: circles in which, or behind which, there are instances.
+
+        met: the ids of what effects and the result lead to.  Errors and what their frames hold are left out.
+        """
+        found = [o for reach in self.instances if (o := reach()) is not None and id(o) not in met]
+        found = [o for o in found if not issubclass(type(o), BaseException)]
+        seen, asked = {*map(id, found), *met}, found
+        while asked:
+            there = [*_holders(asked)]
+            asked = [o for o in there if id(o) in self.objects and id(o) not in seen]
+            seen.update(map(id, asked))
+            found = found + asked
+        count = -1
+        while count != len(found):  # what no other of them holds is held by the recorder, and dies with it
+            count, held = len(found), {id(o) for each in found for o in _held(each)}
+            found = [o for o in found if id(o) in held]
+        return found
+
     def let_go(self) -> None:
         """Hold on to nothing from here on, after a refusal."""
         self.objects, self.strong, self.generators, self.instances = Unkept(), Unkept(), Dropped(), Dropped()
@@ -169,6 +190,25 @@ def _dies_visibly(kind: type) -> bool:
         and kind.__weakrefoffset__ != 0
         and not issubclass(kind, (type, FunctionType, Tensor, BaseException, *ITERATORS))
     )
+
+
+def _holders(held: list[Any]) -> Iterator[Any]:
+    """What holds some of these objects, by its dictionary of attributes or a method of C code too."""
+    for o in gc.get_referrers(*held):
+        if type(o) is dict:
+            yield from (x for x in gc.get_referrers(o) if heap_class(type(x)) and dictionary_of(x) is o)
+        elif type(o) in BOUND:
+            yield from _holders([o])
+        if o is not held:
+            yield o
+
+
+def _held(o: Any) -> Iterator[Any]:
+    """What an object holds, by its dictionary of attributes or a method of C code too."""
+    for held in gc.get_referents(o):
+        yield held
+        if type(held) in BOUND or (type(held) is dict and heap_class(type(o))):
+            yield from _held(held)
 
 
 def unmade(instances: list[Reach]) -> None:

@@ -6,6 +6,7 @@ import contextvars
 import functools
 import io
 import itertools
+import types
 import weakref
 from typing import Any
 
@@ -240,7 +241,7 @@ class Instances(BuiltinFunctions):
         home = kind.__module__
         if issubclass(kind, weakref.ref):
             self.abandon("a weak reference is made in each call, and tells what the recorder holds on to")
-        if kind in policy.HOLDERS or issubclass(kind, (functools.partial, weakref.ref)):
+        if kind in policy.HOLDERS or issubclass(kind, (functools.partial, weakref.ref, types.ModuleType)):
             return self.fresh.made_here(kind(*args, **kwargs))
         if kind in (io.StringIO, io.BytesIO, contextvars.ContextVar):
             return self.new(kind(*args, **kwargs))

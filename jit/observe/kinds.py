@@ -31,6 +31,7 @@ PINNED = (
     types.MemberDescriptorType, types.ClassMethodDescriptorType, property, staticmethod, classmethod,
     functools.partial,
 )  # fmt: skip
+BOUND = (Builtin, types.MethodWrapperType)  # methods of C code among these: they hold an object
 ITERATORS = (
     types.GeneratorType, map, filter, zip, enumerate, reversed, itertools.chain, itertools.count,
     itertools.cycle, itertools.repeat, itertools.islice, itertools.accumulate, itertools.product,

@@ -65,7 +65,7 @@ class Lookups(Binding):
         if kind is types.CellType and name == "cell_contents":
             return self.load_cell(o)
         if kind in _OPAQUE and name not in ("send", "throw", "close"):
-            self.refuse(f"{_OPAQUE[kind]}: {name} was read")
+            self.abandon(f"{_OPAQUE[kind]}: {name} was read")
             return getattr(o, name)
         if issubclass(kind, np.ndarray) and not heap_class(kind):
             if id(o) not in self.fresh.shown or name not in _KNOWN_OF_SHOWN:

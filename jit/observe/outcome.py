@@ -21,12 +21,13 @@ from ..facts import indefinite, literal
 from .binding import unset
 from .facts import Facts
 from .heap import key_of
-from .kinds import ATOMS, PINNED, Method, heap_class, lookup
+from .kinds import ATOMS, BOUND, PINNED, Method, heap_class, lookup
 from .numbers import LIFTED
 from .parts import WORDS, Part
 from .spelling import dictionary_of
 
 SHOWN = unwrapped(vars(Tensor)["numpy"])
+_BINDING = (types.MethodDescriptorType, types.WrapperDescriptorType)  # what makes them
 
 
 class Outcome:
@@ -51,7 +52,9 @@ class Outcome:
             parts = [self.spelled(a) for a in args] + [f"{k}={self.spelled(v)}" for k, v in kwargs.items()]
             self._lines.append(f"{self._const(function)}({', '.join(parts)})")
         self.constant = True
-        self._lines.append(f"return {self.spelled(result)}")
+        returned = self.spelled(result)
+        self._leave_circles()
+        self._lines.append(f"return {returned}")
         self._look_for_shared_memory()
         self.plain = 0 if self._lines == ["return T[0]"] else None
         self.text = "\n".join(self._lines)
@@ -90,7 +93,7 @@ class Outcome:
             return f"({v.expression})"
         if kind in (int, bool, str, type(None), bytes):
             return literal(v)
-        if kind in ATOMS or kind is np.dtype or issubclass(type(v), (np.generic, Generator)):
+        if kind in ATOMS or kind is np.dtype or issubclass(type(v), np.generic):
             return self._const(v)
         if id(v) in self._named:
             return self._named[id(v)]
@@ -100,9 +103,11 @@ class Outcome:
             self._looped.add(id(v))
             name = self._named[id(v)] = f"o{len(self._named)}"
             return name
-        if facts.is_known(v) or (issubclass(type(v), PINNED) and not facts.is_fresh(v)):
+        if facts.is_known(v) or (issubclass(type(v), (*PINNED, Generator)) and not facts.is_fresh(v)):
             root = facts.known.roots.get(id(v))
-            return self._const(v) if root is None or root.expression is None else root.expression
+            if root is not None and root.expression is not None:
+                return root.expression
+            return self._bound(v) if kind in BOUND else self._const(v)
         self._open[id(v)] = len(self._lines)
         made = self._made(v, kind)
         del self._open[id(v)]
@@ -134,6 +139,8 @@ class Outcome:
             items = [self._within(v, "item", at, x) for at, x in enumerate(tuple.__iter__(v))]
             return self._keep(v, f"tuple.__new__({self._const(kind)}, [{', '.join(items)}])")
         fresh = self._facts.fresh
+        if kind not in (slice, range) and not self._facts.is_fresh(v):
+            self._facts.refuse(f"{indefinite(kind)} outlives the run, and nobody knows where it came from")
         if kind in (set, frozenset) and (id(v) in fresh.tables or id(v) in fresh.dented):
             self._facts.in_order(v)
             self._facts.refuse("a set that the run made, and took items out of, outlives it")
@@ -169,6 +176,29 @@ class Outcome:
         if heap_class(kind) and lookup(kind, "__new__") is object.__new__ and not issubclass(type(v), Module):
             return self._object(v, kind)
         self._facts.refuse(_why_not(v, kind))
+        return "None"
+
+    def _leave_circles(self) -> None:
+        """Make again what outlives the run in circles, though nothing else leads there.
+
+        A plain run leaves instances to the collector; their class may be given a `__del__` before it comes.
+        """
+        left = self._facts.fresh.left_in_circles(self._named)
+        for v in left:
+            self.constant = False
+            self.spelled(v)
+
+    def _bound(self, v: Any) -> str:
+        """A method of C code, bound to what may be another object at each call."""
+        held, facts = v.__self__, self._facts
+        there = issubclass(type(held), Tensor) or facts.is_fresh(held) or facts.is_known(held)
+        if not there or issubclass(type(held), (type, types.ModuleType)):
+            return self._const(v)
+        for kind in type(held).__mro__:
+            method = vars(kind).get(v.__name__)
+            if type(method) in _BINDING and method.__get__(held) == v:
+                return self._keep(v, f"{self._const(method)}.__get__({self.spelled(held)})")
+        self._facts.refuse(f"{v.__name__}() of {indefinite(type(held))} outlives the run")
         return "None"
 
     def _keep(self, v: Any, expression: str) -> str:

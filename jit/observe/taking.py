@@ -91,18 +91,14 @@ def take_optimizer(facts: Facts, optimizer: Optimizer) -> None:
         names = facts.const(state_names(optimizer))
         facts.check(f"state_names({name}) != {names}", Reason(slot[0], facts.place()))
     for p, state in optimizer.state.items():
+        kept = f"item({name}.state, {facts.const(p)})"  # reading a defaultdict would make what is not there
         for key, x in state.items():
-            text = f"{path}.state[...][{key!r}]"
+            text, read = f"{path}.state[...][{key!r}]", f"{kept}[{key!r}]"
             if issubclass(type(x), Tensor) and not apart:
-                _held_by(facts, x, text, f"{name}.state[{facts.const(p)}][{key!r}]")
+                _held_by(facts, x, text, read)
                 facts.guards.part.places.setdefault(facts.const(x), slot)
             elif issubclass(type(x), Tensor):
-                facts.note(
-                    f"{name}.state[{facts.const(p)}][{key!r}]",
-                    x,
-                    True,
-                    Reason(text, facts.place(), slot=slot),
-                )
+                facts.note(read, x, True, Reason(text, facts.place(), slot=slot))
 
 
 def _held_by(facts: Facts, x: Tensor, path: str, read: str) -> None:

@@ -76,14 +76,21 @@ class TooLong(BaseException):
 def limited() -> Iterator[None]:
     """Raise TooLong where the body takes more time than small programs do."""
 
+    rung = []
+
     def ring(*_: Any) -> None:
+        rung.append(True)
         raise TooLong
 
     before = signal.signal(signal.SIGVTALRM, ring)
     callbacks, gc.callbacks[:] = gc.callbacks[:], []  # an error that is raised inside of one is swallowed
-    signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST)
+    signal.setitimer(
+        signal.ITIMER_VIRTUAL, LONGEST, 0.5
+    )  # again in the next call, or where a `__del__` swallows it
     try:
         yield
+        if rung:
+            raise TooLong
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)

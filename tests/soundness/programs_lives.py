@@ -394,3 +394,91 @@ def a_circle_of_a_list_dies_later(w):
         p.me = o
 
     circles_that_die_later(w, make)
+
+
+def circles_left_behind(w, make):
+    """Objects in circles that each call leaves to the collector; their class is given a `__del__` later."""
+    log = []
+
+    class Quiet:
+        __slots__ = ("__dict__", "__weakref__", "other")
+
+    class Many(list):
+        pass
+
+    @w.trace
+    def f(x):
+        make(Quiet, Many, x)
+        return x * 2
+
+    w.see(log=log)
+    w.undo(gc.enable)
+    gc.collect()
+    gc.disable()
+    for turn in w.rounds(1, 2, 3, 4):
+        w.call(f, w.x)
+        if turn == 3:
+            Quiet.__del__ = lambda self: log.append("quietly")
+            Many.__del__ = lambda self: log.append("many")
+            gc.collect()
+
+
+@program("lives")
+def a_circle_of_an_attribute_is_left(w):
+    def make(quiet, many, x):
+        o = quiet()
+        o.me, o.held = o, [quiet(), x]
+
+    circles_left_behind(w, make)
+
+
+@program("lives")
+def a_circle_of_slots_is_left(w):
+    def make(quiet, many, x):
+        o, p = quiet(), quiet()
+        o.other, p.other, o.y = p, o, x * 3
+
+    circles_left_behind(w, make)
+
+
+@program("lives")
+def a_circle_of_a_list_subclass_is_left(w):
+    def make(quiet, many, x):
+        o, p = quiet(), many()
+        o.other = p
+        p.me = o
+
+    circles_left_behind(w, make)
+
+
+@program("lives")
+def an_instance_is_left_in_a_list_of_itself(w):
+    def make(quiet, many, x):
+        held = {"a": [quiet()]}
+        held["me"] = held["a"]
+        held["a"].append((held,))
+
+    circles_left_behind(w, make)
+
+
+@program("lives")
+def a_recursive_function_keeps_an_instance(w):
+    def make(quiet, many, x):
+        o = quiet()
+
+        def down(n):
+            return o if n == 0 else down(n - 1)
+
+        down(2)
+
+    circles_left_behind(w, make)
+
+
+@program("lives")
+def an_instance_keeps_its_own_method(w):
+    def make(quiet, many, x):
+        o = quiet()
+        o.again = o.__init__
+        o.later = lambda: o
+
+    circles_left_behind(w, make)

@@ -444,3 +444,25 @@ def an_optimizer_is_exchanged_for_its_copy(w):
         optimizer = t.optim.SGD(model.parameters(), lr=0.0003, momentum=momentum)
         optimizer.load_state_dict(state)
         w.call(step, w.m, goal(6.0, 8.0))
+
+
+@program("optimizers")
+def states_are_dropped_while_one_parameter_has_no_gradient(w):
+    p, q = t.tensor(1.0, requires_grad=True), t.tensor(2.0, requires_grad=True)
+    opt = t.optim.SGD([p, q], lr=0.5, momentum=0.5)
+    both = [True]
+
+    @w.trace
+    def f(x):
+        (p * 2 + q if both[0] else p * 2).backward()
+        opt.step()
+        opt.zero_grad()
+        return p * 1
+
+    w.see(opt=opt, p=p, q=q)
+    for both[0], drop in w.rounds((True, False), (True, True), (False, True), (False, False)):
+        w.call(f, w.x)
+        if drop:
+            opt.state.clear()
+            q.grad = None
+            w.call(f, w.x)
