@@ -8,8 +8,9 @@ from typing import Any
 
 from .frames import NULL, UNBOUND, Frame, contents
 from .instructions import operation
-from .kinds import MISSING, lookup
+from .kinds import MISSING, is_iterable, lookup
 from .numbers import raw
+from .signatures import misfits
 
 _HANDED = (FunctionType, MethodType)  # of which the callee alone may hold what it is given
 # Hashed and compared by C code alone.
@@ -108,15 +109,10 @@ def map_add(frame: Frame, stack: list[Any], depth: int) -> None:
     stack[-depth][key] = frame.observer.put(stack[-depth], "item", key, value)
 
 
-def _iterable(value: Any) -> bool:
-    kind = type(value)
-    return lookup(kind, "__iter__") is not MISSING or lookup(kind, "__getitem__") is not MISSING
-
-
 @operation("list_extend", lifts=True)
 def list_extend(frame: Frame, stack: list[Any], depth: int) -> None:
     value = frame.observer.plain(stack.pop())
-    stack[-depth].extend(frame.observer.unpack(value) if _iterable(value) else [*value])
+    stack[-depth].extend(frame.observer.unpack(value) if is_iterable(value) else [*value])
 
 
 @operation("set_update")
@@ -191,7 +187,7 @@ def unpack(frame: Frame, stack: list[Any], count: int | None) -> None:
     count = count or 0
     if type(value) in (list, tuple):
         values = observer.unpack(value, lift=True)
-    elif not _iterable(value):
+    elif not is_iterable(value):
         _misfit(value, count)
         return
     else:
@@ -212,7 +208,7 @@ def unpack(frame: Frame, stack: list[Any], count: int | None) -> None:
 def unpack_rest(frame: Frame, stack: list[Any], argument: int) -> None:
     value = frame.observer.plain(stack.pop())
     before, after = argument & 255, argument >> 8
-    if not _iterable(value):
+    if not is_iterable(value):
         _misfit(value, before, after)
     values = frame.observer.unpack(value)
     if len(values) < before + after:
@@ -308,7 +304,7 @@ def call_unpacked(frame: Frame, stack: list[Any], _: None) -> None:
         function = stack.pop()
     observer = frame.observer
     named = observer.new({}) if named is NULL else named
-    if not _iterable(args):
+    if not is_iterable(args):
         function(*args)  # raises
     given = tuple(observer.unpack(args, lift=True))
     stack.append(called(frame, function, given, dict(_mapping(frame, named))))
@@ -328,6 +324,8 @@ def freely(frame: Frame, stack: list[Any], count: int | None, names: tuple[str, 
     if type(function) is BuiltinFunctionType and function in observer.own_calls:
         place = len(values) - len(names)
         named = dict(zip(names, values[place:], strict=True))
+        if misfits(function, values[:place], named):
+            return function(*values[:place], **named)  # raises
         return observer.own_calls[function](observer, frame, tuple(values[:place]), named)
     if type(function) is MethodType:
         values.insert(0, function.__self__)
@@ -346,7 +344,7 @@ def called(frame: Frame, function: Any, args: tuple[Any, ...] | list[Any], kwarg
         args, kwargs = observer.passed(function, args, kwargs)
     kind = type(function)
     if kind is BuiltinFunctionType:
-        if function in observer.own_calls:
+        if function in observer.own_calls and not misfits(function, args, kwargs):
             return observer.own_calls[function](observer, frame, args, kwargs)
     elif function is super and not args:
         return observer.call(super, own_super(frame))

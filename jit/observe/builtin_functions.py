@@ -257,6 +257,8 @@ class BuiltinFunctions(Methods):
     def _format(self, o: Any, spec: Any = "") -> str:
         if type(o) in LIFTED:
             return self.formatted(o, None, spec)
+        if not issubclass(type(spec), str):
+            return self.natively("format() takes a text as how", format, (o, spec), {})
         method = lookup(type(o), "__format__")
         if type(method) is Function and not issubclass(type(o), Tensor):
             return self.call(self.special(o, "__format__"), (o, spec))

@@ -34,6 +34,7 @@ from .kinds import ATOMS, MISSING, TRANSPARENT, UNSUPPORTED, Builtin, Function, 
 from .library import Library
 from .numbers import raw
 from .policy import AS_IF_C, is_vouched, reason_against
+from .signatures import misfits
 from .sinks import BAR, bar, sink_of
 from .tracebacks import clean, is_own
 
@@ -90,6 +91,8 @@ class Calls(Library):
             owner = getattr(function, "__self__", None)
             if issubclass(type(owner), np.ufunc):
                 return self.numpy(function, args, kwargs)
+            if misfits(function, args, kwargs):
+                return self.natively(f"{function.__name__}() takes other arguments", function, args, kwargs)
             return self.builtin(function, args, kwargs)
         if kind is np.ufunc or kind is _DISPATCHER:
             self.same(function)

@@ -17,7 +17,7 @@ from ...runtime.modes import _Mode
 from ..facts import indefinite
 from . import policy
 from .builtin_functions import BuiltinFunctions
-from .kinds import ATOMS, MISSING, PINNED, Builtin, Function, heap_class, lookup, of_lamina
+from .kinds import ATOMS, MISSING, PINNED, Builtin, Function, heap_class, is_iterable, lookup, of_lamina
 from .numbers import LIFTED
 
 
@@ -40,7 +40,7 @@ class Instances(BuiltinFunctions):
             return self.class_of(args[0])
         if kind is type or issubclass(kind, type):
             return self.natively("a class is made in each call; make it outside", kind, args, kwargs)
-        if kind is bool and args:
+        if kind is bool and len(args) == 1 and not kwargs:
             return self.truth(args[0])
         if kind in policy.SCALARS:
             number = MISSING if kwargs else self.of_numbers(kind, args)
@@ -111,7 +111,7 @@ class Instances(BuiltinFunctions):
 
     def _scalar(self, kind: type, args: tuple, kwargs: Any) -> Any:
         """int(x), float(x), str(x) and their kin."""
-        if not args:
+        if not args or (kind is bool and (len(args) > 1 or kwargs)):
             return kind(*args, **kwargs)
         if kind is str and len(args) == 1 and not kwargs and type(args[0]) in LIFTED:
             return self.converted(args[0], "s")
@@ -155,8 +155,8 @@ class Instances(BuiltinFunctions):
         """Classes of C that go through what they are given: list, zip, map, chain and their kin."""
         given = list(map(self.plain, args))
         kwargs = {k: self.plain(v) for k, v in kwargs.items()}
-        if kind.__name__ == "defaultdict" and given:
-            factory = given.pop(0)
+        if kind.__name__ == "defaultdict":
+            factory = given.pop(0) if given else None
             made = self.new(kind(factory))
             update = functools.partial(dict.update, made)
             self.method(made, "update", dict.update, update, tuple(given), kwargs)
@@ -194,6 +194,8 @@ class Instances(BuiltinFunctions):
                 given[at] = self.watch(given[at], strict)
             elif at:
                 self.look_into(given[at])
+        if kind is itertools.groupby and given and not is_iterable(args[0]):
+            return kind(*args, **kwargs)  # raises
         if kind in policy.BY_IDENTITY:
             given[0] = self.new(self.without_nan(given[0]))
         made = self.new(kind(*given, **kwargs))

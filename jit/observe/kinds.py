@@ -66,6 +66,12 @@ def lookup(kind: type, name: str) -> Any:
     return MISSING
 
 
+def is_iterable(value: Any) -> bool:
+    """Whether `iter` takes a value."""
+    kind = type(value)
+    return lookup(kind, "__iter__") is not MISSING or lookup(kind, "__getitem__") is not MISSING
+
+
 def heap_class(kind: type) -> bool:
     """Whether a class was made by a class statement, so that its attributes may change.
 

@@ -31,6 +31,7 @@ from .lifted_numbers import MOST
 from .names import is_librarys, library_class, library_names, room_of, runs_user_code, wraps_user
 from .numbers import LIFTED, LiftedFloat, LiftedInt, raw
 from .policy import DENIED_LIBRARY, DENIED_ROOMS, FUNCTION_ROOMS, INTERPRETED_ROOMS
+from .signatures import misfits
 from .taking import numbers_that_change, take_module, take_optimizer
 
 # Methods of modules that only read, and give iterators, dictionaries or text.
@@ -74,6 +75,8 @@ class Library(CalledBack):
 
     def library(self, function: types.FunctionType, args: tuple, kwargs: Any) -> Any:
         """Call a Python function of Lamina's."""
+        if misfits(function, args, kwargs):
+            return self.natively(f"{function.__name__}() takes other arguments", function, args, kwargs)
         handler = _HANDLERS.get(function)
         if handler is not None:
             return handler(self, function, args, kwargs)

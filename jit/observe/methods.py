@@ -312,6 +312,8 @@ class Methods(Callbacks):
         if name not in policy.SET_WRITES:
             return self._of_other(o, name, unbound, run, args, kwargs)
         one = name in ("add", "discard", "remove")
+        if name.startswith("__i") and not issubclass(type(args[0]), (set, frozenset)):
+            return run(*args)  # NotImplemented
         if one:
             self.look_into(args[0])
             if self.key(args[0], o) is None:
@@ -440,6 +442,8 @@ class Methods(Callbacks):
         if name == "__hash__":
             return self.natively("hash() of an object hangs on its address", run, args, kwargs)
         if name in ("__str__", "__repr__", "__format__") and unbound is getattr(object, name):
+            if args and not issubclass(type(args[0]), str):
+                return run(*args, **kwargs)  # raises
             return self._text_of_object(o, name, run, args)
         if kind.__module__ == "logging" or name == "__reduce_ex__":
             return self.natively(f"{name}() goes through an object in C code", run, args, kwargs)

@@ -80,7 +80,7 @@ class Look:
     def at(self, o: Any) -> Any:
         kind = type(o)
         if kind in _PLAIN:
-            return kind.__name__, o
+            return kind.__name__, hex(o) if kind is int and o.bit_length() > 10_000 else o  # repr has a limit
         if kind in _BARE:  # most of what is looked at; of tensors, functions and the like it is none
             return self.numbered(o, kind)
         if isinstance(o, np.generic):

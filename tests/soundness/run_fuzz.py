@@ -24,6 +24,8 @@ import fuzz
 from many_programs import record_of, told
 from refused_anywhere import refused_anywhere
 
+import lamina
+
 NATIVE = 50
 
 
@@ -34,9 +36,21 @@ def verdict(seed: int, kind: str) -> dict[str, Any]:
     with contextlib.nullcontext() if seed % NATIVE == 0 else fuzz.interpreted(), refused:
         found = fuzz.checked(text, eager=eager)
     outcome = "agrees" if found.wrong is None else "loud" if found.loud else "silent"
+    if outcome == "silent" and hangs_on_addresses(text, eager):
+        outcome = "set aside"
     reasons = Counter(fuzz.sort_of(reason) for reason in found.reasons)
     answer = {"outcome": outcome, "detail": found.wrong or "", "counts": found.counts, "reasons": reasons}
     return answer | {"parts": sorted(part.name for part in fuzz.PARTS + fuzz.LIVES if part.text in text)}
+
+
+def hangs_on_addresses(text: str, eager: Any) -> bool:
+    """Whether a program does something else undecorated where objects lie elsewhere: sets go by addresses."""
+    kept = []
+    for count in range(40):
+        kept.append([lamina.ones(()) for _ in range(count)])
+        if fuzz.difference(eager, fuzz.ran(text, fuzz.EAGER))[0]:
+            return True
+    return False
 
 
 def programs_of(kind: str) -> str:

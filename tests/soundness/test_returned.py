@@ -1,15 +1,22 @@
-"""What a traced call hands out is made anew where eager code makes it anew, whatever it is bound to.
+"""What a traced call hands out is made anew where eager code does it; what C code refuses is refused.
 
-Each attribute of many new objects is returned: methods of C code among them, which hold the object that they
-were asked of.  Two calls must not share what a user could tell by changing it.
+Each attribute of many objects, and what each of their methods gives, is returned: methods of C code among
+them, which hold the object that they were asked of.  Two calls must not share what a user could tell by
+changing it.  Functions and methods of C code are called with more and fewer arguments than they take.
 """
 
 from __future__ import annotations
 
+import builtins
 import collections
+import contextlib
 import fractions
 import functools
+import io
 import itertools
+import math
+import operator
+import random
 import re
 import types
 import warnings
@@ -18,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from many_programs import seed_of_the_day
 
 import lamina
 from lamina import jit
@@ -105,15 +113,25 @@ MAKERS: dict[str, Callable[[Any], Any]] = {
 # Values that are what they are; None of them can be changed.
 ATOMS = (
     int, float, complex, str, bytes, bool, type(None), type(NotImplemented), tuple, frozenset, type,
-    types.CodeType, types.MappingProxyType, lamina.Size, lamina.device,
+    types.CodeType, types.MappingProxyType, lamina.Size, lamina.device, np.generic,
 )  # fmt: skip
 # What the interpreter or the recorder leaves otherwise than a plain run: frames, weak references.
-LEFT_OUT = {"__weakref__", "gi_frame", "__reduce__", "__traceback__"}
+LEFT_OUT = {
+    "__array_interface__",
+    "__array_struct__",
+    "__weakref__",
+    "gi_frame",
+    "__reduce__",
+    "__traceback__",
+}
+NOT_CALLED = {"__hash__", "__sizeof__", "__dir__", "__del__", "data_ptr", "const_data_ptr", "seed"}
 
 
 def described(value: Any) -> str:
     """What a value is, without addresses."""
     held = getattr(value, "__self__", None)
+    if isinstance(value, lamina.Tensor):  # compiled code rounds otherwise
+        return f"{type(value).__name__} of {value.dtype}{list(value.shape)}"
     text = re.sub(r" at 0x[0-9a-f]+|grad_fn=<\w+>", "", repr(value))
     return f"{type(value).__name__}: {text if len(text) < 500 else ''} of {type(held).__name__}"
 
@@ -125,30 +143,102 @@ def shared(values: list[Any]) -> int:
     return len({id(o) for o in held if not isinstance(o, ATOMS)})
 
 
-def outcomes(function: Callable) -> list[Any]:
-    """What calls of a function return, errors too."""
-    found = []
+def outcomes(function: Callable, given: Callable[[], Any]) -> tuple[list[Any], list[Any]]:
+    """What calls of a function return, errors too; and which argument each is bound to, and what that is."""
+    found, kept, seen = [], [], []
     for _ in range(CALLS):
         lamina.manual_seed(0)
+        kept.append(given())
         try:
-            found.append(function(lamina.ones(2))[1])
+            found.append(function(lamina.ones(2), kept[-1])[1])
         except Exception as error:
-            found.append(f"{type(error).__name__}: {error}")
+            found.append(type(error).__name__)
+        held = getattr(found[-1], "__self__", found[-1])
+        seen.append(
+            ([at for at, o in enumerate(kept) if o is held and not isinstance(o, ATOMS)], described(kept[-1]))
+        )
+    return found, seen
+
+
+def given_for(way: str, make: Callable) -> Callable[[], Any]:
+    """What makes the second argument of a call."""
+    if way == "made":
+        return lambda: 0
+    if way == "given":
+        return lambda: make(lamina.ones(2))
+    lamina.manual_seed(0)
+    once = make(lamina.ones(2))
+    return lambda: once
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", MAKERS)
+def test_what_is_returned_is_made_anew(name: str) -> None:
+    wrong, make = [], MAKERS[name]
+    names = [n for n in dir(make(lamina.ones(2))) if n not in LEFT_OUT]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for asked in ["", *(f".{n}" for n in names), *(f".{n}()" for n in names if n not in NOT_CALLED)]:
+            for way in ("made", "given", "the same"):
+                o = "make(x)" if way == "made" else "o"
+                function = eval(f"lambda x, o: (x * 2, {o}{asked})", {"make": make})
+                eager, seen = outcomes(function, given_for(way, make))
+                traced, theirs = outcomes(jit.trace(function), given_for(way, make))
+                if [*map(described, eager)] != [*map(described, traced)]:
+                    wrong.append(f"{way} {asked}: {described(traced[-1])} for {described(eager[-1])}")
+                elif (shared(eager), seen) != (shared(traced), theirs):
+                    wrong.append(f"{way} {asked}: {shared(traced)} {theirs} for {shared(eager)} {seen}")
+    assert not wrong, f"{len(wrong)}: " + "\n".join(wrong)
+
+
+# ---- calls that Python refuses ----
+MODULES = {m.__name__: m for m in (builtins, math, operator, itertools, functools)}
+# Which ask the user, run code, or tell addresses.
+NOT_TRIED = {
+    "exit", "quit", "input", "breakpoint", "help", "copyright", "credits", "license", "open", "exec", "eval",
+    "id",
+}  # fmt: skip
+
+
+def kinds_of(function: Callable) -> list[str]:
+    """What became of calls: the kinds of their errors."""
+    found = []
+    for _ in range(3):
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                function(lamina.ones(2))
+            found.append("returns")
+        except Exception as error:
+            found.append(type(error).__name__)
     return found
 
 
-@pytest.mark.parametrize("name", MAKERS)
-def test_what_is_returned_is_made_anew(name: str) -> None:
-    wrong = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        make = MAKERS[name]
-        names = [n for n in dir(make(lamina.ones(2))) if n not in LEFT_OUT]
-        for asked in ["", *(f".{n}" for n in names)]:
-            function = eval(f"lambda x: (x * 2, make(x){asked})", {"make": make})
-            eager, traced = outcomes(function), outcomes(jit.trace(function))
-            if [*map(described, eager)] != [*map(described, traced)]:
-                wrong.append(f"{asked}: {described(traced[-1])} for {described(eager[-1])}")
-            elif shared(eager) != shared(traced):
-                wrong.append(f"{asked}: {shared(traced)} objects for {shared(eager)}")
-    assert not wrong, f"{len(wrong)} of {len(names)}: " + "\n".join(wrong)
+def called_with(count: int) -> list[tuple[str, dict[str, Any]]]:
+    """Calls with so many arguments, each None, and the names in them."""
+    given = ", ".join(["None"] * count)
+    calls: list[tuple[str, dict[str, Any]]] = [
+        (f"{module}.{name}({given})", MODULES)
+        for module, held in MODULES.items()
+        for name, function in vars(held).items()
+        if callable(function) and not name.startswith("_") and name not in NOT_TRIED
+    ]
+    for made, make in MAKERS.items():
+        if made not in ("tensor", "parameter", "linear"):
+            names = sorted({*dir(make(lamina.ones(2)))} - LEFT_OUT - NOT_CALLED)
+            calls += [(f"make(x).{name}({given})", {"make": make, "made": made}) for name in names]
+    return calls
+
+
+@pytest.mark.parametrize("count", range(4))
+def test_calls_with_other_arguments_raise_as_eager_ones_do(
+    count: int, request: pytest.FixtureRequest
+) -> None:
+    wrong, calls = [], called_with(count)
+    if not request.config.getoption("--all"):
+        calls = random.Random(seed_of_the_day()).sample(calls, 300)
+    for text, names in calls:
+        function = eval(f"lambda x: (x * 2, {text})", dict(names))
+        eager, traced = kinds_of(function), kinds_of(jit.trace(function))
+        if eager != traced:
+            wrong.append(f"{names.get('made', '')}: {text}: {traced} for {eager}")
+    assert not wrong, "\n".join(wrong)

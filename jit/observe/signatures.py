@@ -1,0 +1,58 @@
+"""Which calls a function refuses for how many arguments it is given, or by which names: known before it runs.
+
+Handlers take their arguments apart, and would do something of too many or too few.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+
+from .kinds import BOUND, MISSING, lookup
+
+# What inspect has no name for; their values don't matter.
+_UNSHOWN = ("<unrepresentable>", "<no value>")
+# Of those that say nothing of their arguments.
+_UNSAID = dict.fromkeys(("__contains__", "append", "appendleft"), "($self, x, /)")
+_OWN = re.compile(r"^\(\$\w+(, /)?(, )?")  # the first argument, which a bound function has
+
+
+def misfits(function: Any, args: Any, kwargs: Any) -> bool:
+    """Whether a call is one that the function's signature refuses; False where it has none."""
+    owner = getattr(function, "__self__", None)
+    if type(function) in BOUND and not isinstance(owner, (type(None), type, ModuleType)):
+        method = lookup(type(owner), function.__name__)
+        found = None if method is MISSING else _signature(method)
+        args = (owner, *args)
+    else:
+        found = _signature(function)
+    if found is None:
+        return False
+    try:
+        found.bind(*args, **kwargs)
+    except TypeError:
+        return True
+    return False
+
+
+@lru_cache(4096)
+def _signature(function: Any) -> inspect.Signature | None:
+    text = getattr(function, "__text_signature__", None) or _UNSAID.get(getattr(function, "__name__", ""))
+    if text is None and not isinstance(function, FunctionType):
+        return None
+    try:
+        if text is None:
+            return inspect.signature(function)
+        for unshown in _UNSHOWN:
+            text = text.replace(unshown, "None")
+        if type(function) is BuiltinFunctionType:
+            text = _OWN.sub("(", text)
+        scope: dict[str, Callable] = {}
+        exec(f"def said{text.replace('$', '')}: pass", scope)
+        return inspect.signature(scope["said"])
+    except (SyntaxError, ValueError, TypeError, NameError):
+        return None
