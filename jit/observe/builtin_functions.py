@@ -169,6 +169,8 @@ class BuiltinFunctions(Methods):
             return self.make_bare(owner, args[0], args[1:], kwargs)
         if name == "__init_subclass__" or name == "__subclasshook__":
             return function(*args, **kwargs)
+        if name == "__class_getitem__":  # which keeps what it is given
+            return self.result(function(*args, **kwargs))
         if owner.__module__ == "datetime" and name in ("now", "today", "utcnow"):
             return self.natively(f"datetime.{name}() {policy.DENIED_MODULES['time']}", function, args, kwargs)
         plain = owner.__module__ in _PLAIN_HOMES
@@ -213,7 +215,8 @@ class BuiltinFunctions(Methods):
         return len(o)
 
     def _concat(self, function: Callable, a: Any, b: Any) -> Any:
-        if lookup(type(a), "__getitem__") is MISSING:
+        sequences = (a, b) if issubclass(type(a), Tensor) else (a,)
+        if any(lookup(type(o), "__getitem__") is MISSING for o in sequences):
             return function(a, b)  # raises
         return self.binary("+", a, b, inplace=function is operator.iconcat)
 

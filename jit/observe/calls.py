@@ -141,6 +141,8 @@ class Calls(Library):
             return self.numpy(function, args, kwargs)
         home = function.__globals__.get("__name__")
         if function.__code__.co_qualname in _GUARDED_TEXTS and home in ("dataclasses", "reprlib"):
+            if len(args) != 1 or kwargs:
+                return self.natively("__repr__() takes no arguments", function, args, kwargs)
             return self._guarded_text(function, *args)
         if top in ("re", "json", "copy"):
             found = self._as_if_c(function, args, kwargs)

@@ -197,7 +197,7 @@ def _holders(held: list[Any]) -> Iterator[Any]:
     for o in gc.get_referrers(*held):
         if type(o) is dict:
             yield from (x for x in gc.get_referrers(o) if heap_class(type(x)) and dictionary_of(x) is o)
-        elif type(o) in BOUND:
+        elif issubclass(type(o), BOUND):
             yield from _holders([o])
         if o is not held:
             yield o
@@ -207,7 +207,7 @@ def _held(o: Any) -> Iterator[Any]:
     """What an object holds, by its dictionary of attributes or a method of C code too."""
     for held in gc.get_referents(o):
         yield held
-        if type(held) in BOUND or (type(held) is dict and heap_class(type(o))):
+        if issubclass(type(held), BOUND) or (type(held) is dict and heap_class(type(o))):
             yield from _held(held)
 
 

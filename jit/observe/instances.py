@@ -36,7 +36,7 @@ class Instances(BuiltinFunctions):
             self._made_mortal(kind)
         if self.refused:
             return self.call(kind, args, kwargs)
-        if kind is type and len(args) == 1:
+        if kind is type and len(args) == 1 and not kwargs:
             return self.class_of(args[0])
         if kind is type or issubclass(kind, type):
             return self.natively("a class is made in each call; make it outside", kind, args, kwargs)
@@ -111,7 +111,8 @@ class Instances(BuiltinFunctions):
 
     def _scalar(self, kind: type, args: tuple, kwargs: Any) -> Any:
         """int(x), float(x), str(x) and their kin."""
-        if not args or (kind is bool and (len(args) > 1 or kwargs)):
+        misnamed = kind is str and not kwargs.keys() <= {"object", "encoding", "errors"}
+        if not args or misnamed or (kind is bool and (len(args) > 1 or kwargs)):
             return kind(*args, **kwargs)
         if kind is str and len(args) == 1 and not kwargs and type(args[0]) in LIFTED:
             return self.converted(args[0], "s")
@@ -155,6 +156,9 @@ class Instances(BuiltinFunctions):
         """Classes of C that go through what they are given: list, zip, map, chain and their kin."""
         given = list(map(self.plain, args))
         kwargs = {k: self.plain(v) for k, v in kwargs.items()}
+        most = 1 if kind is reversed or issubclass(kind, dict) else len(given)
+        if len(given) > most + (kind.__name__ == "defaultdict") or (kind is reversed and kwargs):
+            return kind(*given, **kwargs)  # raises
         if kind.__name__ == "defaultdict":
             factory = given.pop(0) if given else None
             made = self.new(kind(factory))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import types
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -197,6 +197,11 @@ class Methods(Callbacks):
     # ---- dictionaries ----
     def _of_dict(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple, kwargs: Any) -> Any:
         if name in _DICT_KEYED:
+            if kwargs:
+                return self.natively(f"{name}() of a dictionary was given names", run, args, kwargs)
+            if name == "pop" and not size_of(o):  # which hashes nothing
+                self.read_length(o)
+                return args[1] if len(args) > 1 else run(*args)
             return self._by_key(o, name, unbound, run, args)
         if name == "__setitem__":
             self.put_in_dict(o, *args)
@@ -351,6 +356,8 @@ class Methods(Callbacks):
 
     # ---- arrays ----
     def _of_array(self, o: Any, name: str, run: Callable, args: tuple, kwargs: Any) -> Any:
+        if name == "resize":
+            self.abandon("resize() of a NumPy array asks who else holds it")
         if issubclass(type(o), np.ndarray):
             if name in ("item", "tolist") and id(o) in self.fresh.shown and not (args or kwargs):
                 x = self.fresh.shown[id(o)][1]
@@ -366,6 +373,8 @@ class Methods(Callbacks):
     # ---- object's own ----
     def _plainly(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple) -> Any:
         """`object.__setattr__` and its kin, past what the class makes of it."""
+        if type(args[0]) is not str:
+            return self.natively(f"{name}() takes a text", run, args, {})
         if unbound not in (object.__setattr__, object.__delattr__, object.__getattribute__):
             if unbound is type.__getattribute__ and type(o) is type:
                 return self.attribute(o, *args)
@@ -382,7 +391,8 @@ class Methods(Callbacks):
         if not self.is_fresh(o):
             self.refuse(f"__init__ of a {type(o).__name__} that was there was called again")
         if issubclass(type(o), (list, dict, set, deque)):
-            args = tuple([self.watch(value, False) for value in args])
+            first = args[:1] if issubclass(type(o), defaultdict) else ()  # what makes items is kept
+            args = (*first, *[self.watch(value, False) for value in args[len(first) :]])
         else:
             for value in (*args, *kwargs.values()):
                 if not issubclass(type(o), BaseException):
@@ -442,7 +452,7 @@ class Methods(Callbacks):
         if name == "__hash__":
             return self.natively("hash() of an object hangs on its address", run, args, kwargs)
         if name in ("__str__", "__repr__", "__format__") and unbound is getattr(object, name):
-            if args and not issubclass(type(args[0]), str):
+            if args and args != ("",):
                 return run(*args, **kwargs)  # raises
             return self._text_of_object(o, name, run, args)
         if kind.__module__ == "logging" or name == "__reduce_ex__":

@@ -107,7 +107,7 @@ class Outcome:
             root = facts.known.roots.get(id(v))
             if root is not None and root.expression is not None:
                 return root.expression
-            return self._bound(v) if kind in BOUND else self._const(v)
+            return self._bound(v) if issubclass(kind, BOUND) else self._const(v)
         self._open[id(v)] = len(self._lines)
         made = self._made(v, kind)
         del self._open[id(v)]

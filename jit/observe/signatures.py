@@ -16,15 +16,30 @@ from .kinds import BOUND, MISSING, lookup
 
 # What inspect has no name for; their values don't matter.
 _UNSHOWN = ("<unrepresentable>", "<no value>")
-# Of those that say nothing of their arguments.
-_UNSAID = dict.fromkeys(("__contains__", "append", "appendleft"), "($self, x, /)")
+# Of those that say nothing of their arguments: by their qualified names.
+_UNSAID = {
+    f"{kind}.{name}": text
+    for kinds, names, text in (
+        ("dict set frozenset", "__contains__", "($self, key, /)"),
+        ("dict list", "__getitem__", "($self, key, /)"),
+        ("deque", "append appendleft extend extendleft", "($self, x, /)"),
+        ("deque set", "pop", "($self, /)"),
+        ("set frozenset", "copy clear", "($self, /)"),
+        ("set frozenset", "union difference intersection", "($self, /, *others)"),
+        ("set", "update difference_update intersection_update", "($self, /, *others)"),
+        ("set frozenset", "issubset issuperset isdisjoint symmetric_difference", "($self, other, /)"),
+        ("set", "symmetric_difference_update", "($self, other, /)"),
+    )
+    for kind in kinds.split()
+    for name in names.split()
+} | dict.fromkeys(("vars", "dir"), "(of=None, /)")
 _OWN = re.compile(r"^\(\$\w+(, /)?(, )?")  # the first argument, which a bound function has
 
 
 def misfits(function: Any, args: Any, kwargs: Any) -> bool:
     """Whether a call is one that the function's signature refuses; False where it has none."""
     owner = getattr(function, "__self__", None)
-    if type(function) in BOUND and not isinstance(owner, (type(None), type, ModuleType)):
+    if issubclass(type(function), BOUND) and not isinstance(owner, (type(None), type, ModuleType)):
         method = lookup(type(owner), function.__name__)
         found = None if method is MISSING else _signature(method)
         args = (owner, *args)
@@ -41,7 +56,7 @@ def misfits(function: Any, args: Any, kwargs: Any) -> bool:
 
 @lru_cache(4096)
 def _signature(function: Any) -> inspect.Signature | None:
-    text = getattr(function, "__text_signature__", None) or _UNSAID.get(getattr(function, "__name__", ""))
+    text = getattr(function, "__text_signature__", None) or _UNSAID.get(getattr(function, "__qualname__", ""))
     if text is None and not isinstance(function, FunctionType):
         return None
     try:
@@ -49,7 +64,7 @@ def _signature(function: Any) -> inspect.Signature | None:
             return inspect.signature(function)
         for unshown in _UNSHOWN:
             text = text.replace(unshown, "None")
-        if type(function) is BuiltinFunctionType:
+        if issubclass(type(function), BuiltinFunctionType):
             text = _OWN.sub("(", text)
         scope: dict[str, Callable] = {}
         exec(f"def said{text.replace('$', '')}: pass", scope)
