@@ -26,6 +26,7 @@ from ..passes.partition import backward_half, partition
 from ..runtime import modes
 from ..runtime.step import as_tensor
 from ..runtime.tensor import Tensor, wrap
+from .interpreted import or_interpreted
 
 
 class Compiled(Protocol):
@@ -198,7 +199,7 @@ class Half:
     ):
         self.graph, self.types, self.reached, self.frozen, self.again = graph, types, reached, frozen, again
         self.none = (None,) * len(graph.results)
-        self.program = Program(graph, self.none, frozen, compile_graph)
+        self.program = Program(graph, self.none, frozen, or_interpreted(compile_graph))
         self.differentiable: dict[tuple[bool, ...], Any] = {}
         self.making = fork_safe_lock()
 

@@ -36,6 +36,11 @@ class Batched(Transformed):
     def _inside(self) -> Tensor:
         return self._value
 
+    def detach_(self) -> Tensor:
+        """Forget this tensor's history."""
+        self._value = self._value.detach()
+        return self
+
 
 class VmapInfo(NamedTuple):
     """What a custom function's `vmap` is told."""

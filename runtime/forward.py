@@ -27,7 +27,7 @@ from .batched import Batch
 from .batching import listed
 from .dispatch import named, run_general
 from .function import Context
-from .levels import Level, Transformed, array_of, insides, opened, parts_at, unite_at
+from .levels import Level, Transformed, array_of, insides, level_of, opened, parts_at, unite_at
 from .tensor import Tensor
 from .trees import flatten, unflatten
 
@@ -62,6 +62,12 @@ class Dual(Transformed):
             super().backward()
         self._primal.backward(gradient, *args, **kwargs)
 
+    def detach_(self) -> Tensor:
+        """Forget this tensor's history, and how it varies."""
+        self._primal = self._primal.detach()
+        self._tangent = zeros(self._primal)
+        return self
+
     def __repr__(self) -> str:
         return f"{repr(self._primal).removesuffix(')')}, tangent={self._tangent!r})"
 
@@ -74,6 +80,7 @@ class Forward(Level):
 
     def __init__(self, by_hand: bool = False):
         self.by_hand = by_hand
+        self.adopted = {}
 
     def wrap(self, primal: Tensor, tangent: Tensor) -> Dual:
         made = new(Dual)
@@ -83,7 +90,26 @@ class Forward(Level):
         return made
 
     def split(self, x: Any) -> tuple:
-        return x._primal, x._tangent
+        return (x._primal, x._tangent) if isinstance(x, Dual) else self.adopted[id(x)][1:]
+
+    def adopt(self, x: Tensor, beside: Sequence[Any] = ()) -> None:
+        """Have a plain tensor vary, which is about to be written, or a view of one: as it does not so far.
+
+        beside: what is written; where that is mapped over, the tangent has to be.
+        """
+        if x._view is not None:
+            root, chain, _ = x._view
+            if id(root) not in self.adopted:
+                self.adopt(root, beside)
+            parts = self.adopted[id(root)][1:]
+            for name, given in chain:
+                parts = tuple(run_general(REGISTRY[name], (part,), dict(given)) for part in parts)
+        else:
+            others = [part for y in beside if isinstance(y, Tensor) for part in parts_at(self, y)]
+            value = _batched_as(x.detach(), others)
+            tangent = REGISTRY["clone"](_batched_as(zeros(x), others))
+            parts = REGISTRY["clone"](value) if isinstance(value, Transformed) else value, tangent
+        self.adopted[id(x)] = (x, *parts)  # held, as it is known by its id
 
     def constant(self, x: Tensor) -> tuple:
         return x, None
@@ -266,12 +292,15 @@ class Forward(Level):
 
     def write(self, op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
         x = operands[0]
-        if not (isinstance(x, Dual) and x._level is self):
-            raise TransformError(
-                f"{op.name}_: what varies can't be written into a tensor that does not",
-                f"written: {x._meta}",
-                f"write y = {op.name}(…), or make the tensor of one that does: zeros_like(x), x.new_zeros(…)",
-            )
+        if level_of(x) is not self:
+            if isinstance(x, Transformed) or x._node is not None or not x._meta.dtype.inexact:
+                raise TransformError(
+                    f"{op.name}_: what varies can't be written into a tensor that does not",
+                    f"written: {x._meta}",
+                    f"write y = {op.name}(…), or make the tensor of one that does: zeros_like(x), "
+                    "x.new_zeros(…)",
+                )
+            self.adopt(x, operands[1:])
         followed = modes.is_grad_enabled() and any(y._node is not None for y in insides(x))
         start = REGISTRY["clone"](x) if followed else x
         found = run_general(op, (start, *operands[1:]), attrs)
@@ -282,10 +311,11 @@ class Forward(Level):
                 f"{list(x.shape)}",
             )
         primal, tangent = parts_at(self, found)
-        x._primal.copy_(primal)
-        if not tangent_is_own(x):
-            x._tangent = REGISTRY["clone"](x._tangent)
-        x._tangent.copy_(zeros(primal) if tangent is None else tangent)
+        into, moving = self.split(x)
+        into.copy_(primal)
+        if not may_be_written(moving):  # that of a dual: it is an expanded one
+            moving = x._tangent = REGISTRY["clone"](moving)
+        moving.copy_(zeros(primal) if tangent is None else tangent)
         return x
 
 
@@ -326,9 +356,9 @@ def root(x: Tensor) -> Tensor:
     return x
 
 
-def tangent_is_own(x: Dual) -> bool:
-    """Whether a tangent may be written: it is no expanded one."""
-    data = array_of(x._tangent)
+def may_be_written(tangent: Tensor) -> bool:
+    """Whether a tangent is no expanded one."""
+    data = array_of(tangent)
     return 0 not in data.strides or data.size < 2
 
 

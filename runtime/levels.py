@@ -34,7 +34,8 @@ class Level:
     """One open transform; `with opened(level)` opens it.
 
     depth: how many are open around it.  closed: its block has ended; what it wraps is of no use any more.
-    axes: how many axes stand in front inside of what it wraps.
+    axes: how many axes stand in front inside of what it wraps.  adopted: plain tensors that were written
+    inside of it, by their ids, with what they are to it.
     """
 
     what = "a transform"
@@ -42,6 +43,7 @@ class Level:
     remedies: tuple[str, ...] = ()
     depth: int
     closed = False
+    adopted: dict[int, tuple] = {}
 
     # ---- what each kind of level says ----
     def run(self, op: Op, plan: Any, operands: tuple) -> Any:
@@ -62,6 +64,10 @@ class Level:
 
     def constant(self, x: Tensor) -> tuple:
         """The same for one that it does not wrap."""
+        raise NotImplementedError
+
+    def adopt(self, x: Tensor) -> None:
+        """Know a plain view of what was adopted."""
         raise NotImplementedError
 
     def join(self, parts: Sequence[Tensor | None]) -> Tensor:
@@ -185,16 +191,29 @@ def array_of(x: Tensor) -> np.ndarray:
 
 
 # ---- ops ---------------------------------------------------------------------------------------------------
+def level_of(x: Any) -> Level | None:
+    """The innermost level that wraps or has adopted a tensor; None where none has.  Raises TransformError."""
+    if isinstance(x, Transformed):
+        if x._level.closed:
+            raise x._refusal()
+        return x._level
+    for level in reversed(modes.local.levels):
+        if level.adopted and isinstance(x, Tensor):
+            if id(x) in level.adopted:
+                return level
+            if x._view is not None and id(x._view[0]) in level.adopted:
+                level.adopt(x)
+                return level
+    return None
+
+
 def innermost(operands: Iterable[Any]) -> Level | None:
-    """The innermost level that wraps one of these; None where none does.  Raises TransformError."""
+    """The innermost level that one of these belongs to; None where none does.  Raises TransformError."""
     found = None
     for x in operands:
-        if isinstance(x, Transformed):
-            level = x._level
-            if level.closed:
-                raise x._refusal()
-            if found is None or level.depth > found.depth:
-                found = level
+        level = level_of(x)
+        if level is not None and (found is None or level.depth > found.depth):
+            found = level
     return found
 
 
@@ -213,9 +232,9 @@ def write_through(op: Op, operands: tuple, attrs: dict[str, Any]) -> Any:
 # ---- taking apart ------------------------------------------------------------------------------------------
 def parts_at(level: Level, x: Tensor) -> tuple:
     """What is inside of `x` at one level, with levels further in around each part."""
-    if not isinstance(x, Transformed) or x._level.depth < level.depth:
+    deeper = x._level if isinstance(x, Transformed) else level_of(x)
+    if deeper is None or deeper.depth < level.depth:
         return level.constant(x)
-    deeper = x._level
     if deeper is level:
         return level.split(x)
     inner = [None if part is None else parts_at(level, part) for part in deeper.split(x)]

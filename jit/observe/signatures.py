@@ -57,11 +57,11 @@ def misfits(function: Any, args: Any, kwargs: Any) -> bool:
 @lru_cache(4096)
 def _signature(function: Any) -> inspect.Signature | None:
     text = getattr(function, "__text_signature__", None) or _UNSAID.get(getattr(function, "__qualname__", ""))
-    if text is None and not isinstance(function, FunctionType):
+    if text is None and (not isinstance(function, FunctionType) or hasattr(function, "__signature__")):
         return None
     try:
-        if text is None:
-            return inspect.signature(function)
+        if text is None:  # its own, as what stands around a function may take more
+            return inspect.signature(function, follow_wrapped=False)
         for unshown in _UNSHOWN:
             text = text.replace(unshown, "None")
         if issubclass(type(function), BuiltinFunctionType):

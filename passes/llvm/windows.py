@@ -288,7 +288,8 @@ class Planes(Bounded):
         assert self.rows is not None
         dtype = self.kernel.dtypes[self.summation.name]
         one = prod(int(a.extent) for a in self.summation.axes if a is not self.rows) * NUMPY[dtype].itemsize
-        return max(1, min(int(self.rows.extent), L1_BYTES // (sum(self.schedule.tile.values()) * one)))
+        planes = max(2, sum(self.schedule.tile.values()))  # one of each factor where there are no channels
+        return max(1, min(int(self.rows.extent), L1_BYTES // (planes * one)))
 
     def unit(self, number: str) -> None:
         start: Point = {}

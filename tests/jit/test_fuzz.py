@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-import interpreted_graphs
 import numpy as np
 import pytest
 from fuzz_steps import arguments, program, run, tensor
@@ -13,7 +12,7 @@ from fuzz_steps import arguments, program, run, tensor
 import lamina
 from lamina import jit
 from lamina.ir.errors import GradError, InplaceError
-from lamina.jit import backend
+from lamina.jit import backend, interpreted
 
 CALLS = 6
 
@@ -142,7 +141,7 @@ def show(ops: Counter, outcomes: Counter) -> None:
 @pytest.mark.parametrize("how", ["interpreted", "native"])
 def test_random_programs_do_traced_what_they_do_eagerly(how, monkeypatch):
     if how == "interpreted":
-        monkeypatch.setattr(backend, "compile_graph", interpreted_graphs.compile_graph)
+        monkeypatch.setattr(backend, "compile_graph", interpreted.compile_graph)
     ops: Counter = Counter()
     outcomes: Counter = Counter()
     for seed in range(60):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import math
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import pytest
 import lamina
 import lamina.nn.functional as F
 from lamina import jit, nn, optim
+from lamina.jit import backend
 
 EPS = 2.0**-24  # half a unit in the last place of float32, relative
 
@@ -265,3 +268,39 @@ def test_states_loaded_from_a_file_are_used():
     optimizer.load_state_dict(saved[1])
     step(x, y)
     np.testing.assert_allclose(net.weight._data, after._data, rtol=64 * EPS)
+
+
+def test_a_backward_that_can_not_be_compiled_is_interpreted(monkeypatch):
+    compiled = backend.compile_graph
+    made = []
+
+    def failing(graph, **kwargs):
+        made.append(graph)
+        if len(made) > 1:
+            raise ZeroDivisionError("planted")
+        return compiled(graph, **kwargs)
+
+    traced = jit.trace(lambda x: (x * x.sin()).sum())
+    gradients = []
+    monkeypatch.setattr(backend, "compile_graph", failing)
+    warned = pytest.warns(UserWarning, match="could not be compiled: ZeroDivisionError: planted")
+    for warns in (contextlib.nullcontext(), warned, contextlib.nullcontext()):
+        x = lamina.tensor([1.0, 2.0], requires_grad=True)
+        y = traced(x)
+        with warns:  # the second call is the first that compiled code serves
+            y.backward()
+        gradients.append(x.grad.tolist())
+    wanted = [math.sin(v) + v * math.cos(v) for v in (1.0, 2.0)]
+    assert all(found == pytest.approx(wanted, rel=1e-6) for found in gradients)
+    assert len(made) == 2 and traced.counts()["served"] == 2
+
+
+def test_a_sum_over_windows_without_channels_is_compiled():
+    """The gradient of a weight of one channel, whose planes go in strips."""
+    norm = lamina.nn.BatchNorm3d(1)
+    traced = jit.trace(norm)
+    norm.weight.requires_grad_(False)
+    for _ in range(3):
+        x = lamina.randn(8, 1, 6, 6, 15, requires_grad=True)
+        traced(x).square().mean().backward()
+    assert traced.counts()["served"] == 2

@@ -18,10 +18,10 @@ from typing import Any
 import counting_proxies
 import pytest
 from counting_proxies import examples_of, functions_of, name_of, watched
-from interpreted_graphs import compile_graph
 
 import lamina
 from lamina.jit import backend
+from lamina.jit.interpreted import compile_graph
 from lamina.jit.observe import methods, policy, reads
 
 _LISTS = policy.LIST_READS | policy.LIST_WRITES | policy.LIST_READ_WRITES

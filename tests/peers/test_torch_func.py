@@ -643,6 +643,62 @@ def functional_derivatives(T, F):
     ]  # fmt: skip
 
 
+def into_a_part(T, x):
+    o = T.zeros(3, dtype=x.dtype)
+    part = o[:2]
+    o[0] = x[0] * 2
+    part[1] += x[1]
+    return o, part * 3, o.sum()
+
+
+def into_a_row(T, x):
+    o = T.zeros(2, 3, dtype=x.dtype)
+    row = o[1]
+    row += x
+    o.mul_(x)
+    o[0].copy_(x * x)
+    return o, row
+
+
+def over_again(T, x):
+    o = T.ones(3, dtype=x.dtype)
+    o.add_(x).mul_(2)
+    before = o.clone()
+    o.fill_(1.0)
+    return before, o, before * o
+
+
+def one_by_one(T, x):
+    o = T.empty(3, dtype=x.dtype)
+    for i in range(3):
+        o[i] = x[i] ** 2 if i else x.sum()
+    return o, o.detach()
+
+
+def by_indices(T, x):
+    o = T.zeros(3, dtype=x.dtype)
+    o.index_add_(0, T.tensor([0, 2]), x[:2])
+    o.masked_fill_(T.tensor([True, False, False]), x[1])
+    return (o,)
+
+
+@case
+def writes_into_plain_tensors(T, F):
+    A = T.autograd.forward_ad
+    x, t = data(T, 3), data(T, 3, seed=1)
+    found = []
+    for write in (into_a_part, into_a_row, over_again, one_by_one, by_indices):
+        found += [part for parts in F.jvp(lambda x, write=write: write(T, x), (x,), (t,)) for part in parts]
+        with A.dual_level():
+            for y in write(T, A.make_dual(x, t)):
+                primal, tangent = A.unpack_dual(y)
+                found += [primal, x * 0 if tangent is None else tangent]
+    with A.dual_level():
+        plain = T.zeros(3, dtype=x.dtype)
+        plain.copy_(A.make_dual(x, t))
+    return [*found, plain, plain * 2]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_func_agrees(name):
     with warnings.catch_warnings():

@@ -166,6 +166,36 @@ def test_vmap_of_a_recurrent_layer():
     assert lamina.allclose(*both, atol=1e-5)
 
 
+def test_func_wrapped_tensors_are_detached_in_place():
+    x, t = lamina.tensor([1.0, 2.0]), lamina.tensor([3.0, 4.0])
+    with forward_ad.dual_level():
+        y = forward_ad.make_dual(x, t).clone()
+        assert y.detach_() is y
+        primal, tangent = forward_ad.unpack_dual(y * 2)
+    assert primal.tolist() == [2.0, 4.0] and not tangent.any()
+    gradient = func.grad(lambda a: func.vmap(lambda b: (b * b).detach_() * b)(a).sum())(x)
+    assert gradient.tolist() == [1.0, 4.0]
+
+
+def test_func_forward_mode_writes_into_what_is_made_inside():
+    def f(x):
+        o = lamina.zeros(3)
+        o[0] = x[0] * 2
+        o[1] += x[1] ** 2
+        return o
+
+    x = lamina.tensor([1.0, 2.0, 3.0])
+    wanted = [[2.0, 0.0, 0.0], [0.0, 4.0, 0.0], [0.0, 0.0, 0.0]]
+    assert func.jacfwd(f)(x).tolist() == func.jacrev(f)(x).tolist() == wanted
+    assert lamina.allclose(func.hessian(lambda x: f(x).square().sum())(x),
+                           func.jacrev(func.jacrev(lambda x: f(x).square().sum()))(x))  # fmt: skip
+    traced = jit.trace(lambda x: func.jvp(f, (x,), (x,))[1])
+    assert [traced(x).tolist() for _ in range(3)] == [[2.0, 8.0, 0.0]] * 3
+    kept = lamina.zeros(3, requires_grad=True) * 1
+    with pytest.raises(TransformError, match="can't be written into a tensor that does not"):
+        func.jvp(lambda x: kept.add_(x), (x,), (x,))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "function",

@@ -32,15 +32,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from battery import EAGER, NAIVE, TRACED, Library, World, difference
 from fuzz_lives import LIVES  # noqa: F401 - as PARTS is
 from fuzz_make import CALLS, Maker
 from fuzz_parts import CHANGES, DOES, PRELUDE, READS, RETURNS
 from fuzz_state import PARTS
 
-from lamina.ir.interpret import interpret
 from lamina.jit import backend
+from lamina.jit.interpreted import compile_graph
 from lamina.nn import hooks
 
 TRIES = 6  # texts of one seed, until one mostly runs without raising
@@ -209,30 +208,11 @@ def checked(text: str, library: Library = TRACED, eager: World | None = None) ->
 FAULT = re.compile("could not be compiled|compiled code raised|failed")  # which Lamina blames itself for
 
 
-class Interpreted:
-    """The graph interpreter in the place of native code, which takes longer to make than a program runs."""
-
-    def __init__(self, graph: Any, into: tuple):
-        self.graph, self.into, self.from_disk = graph, into, False
-
-    def run(self, arrays: Any, tensors: Any = None) -> tuple:
-        found = [np.array(r, order="C") for r in interpret(self.graph, *arrays)]
-        for result, at in zip(found, self.into):
-            if at is not None:
-                arrays[at][...] = result
-        return tuple(r if at is None else arrays[at] for r, at in zip(found, self.into))
-
-    def kernels(self) -> list:
-        return []
-
-
 @contextlib.contextmanager
 def interpreted() -> Iterator[None]:
     """Within this, recordings are interpreted, not compiled."""
     native = backend.compile_graph
-    backend.compile_graph = lambda graph, *, into=(), frozen=frozenset(), target=None: Interpreted(
-        graph, tuple(into) or (None,) * len(graph.results)
-    )
+    backend.compile_graph = compile_graph
     try:
         yield
     finally:

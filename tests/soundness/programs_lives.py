@@ -340,6 +340,12 @@ def what_dies_silently_is_written_over(w):
         w.call(f, w.x)
 
 
+def alone_for_the_collector(w):
+    """Have the collector look at what is made from here on: a process of tests holds millions of objects."""
+    w.undo(gc.unfreeze)
+    gc.freeze()
+
+
 def circles_that_die_later(w, make):
     """Objects in circles, made before a run is refused, whose class is given a `__del__` later."""
     log = []
@@ -359,6 +365,7 @@ def circles_that_die_later(w, make):
 
     w.see(log=log)
     w.undo(gc.enable)
+    alone_for_the_collector(w)
     gc.disable()  # it would come when the collector's counters say so, which are others in a recording run
     for again in w.rounds(True, False, True):
         w.call(f, w.x)
@@ -413,6 +420,7 @@ def circles_left_behind(w, make):
 
     w.see(log=log)
     w.undo(gc.enable)
+    alone_for_the_collector(w)
     gc.collect()
     gc.disable()
     for turn in w.rounds(1, 2, 3, 4):

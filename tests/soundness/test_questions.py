@@ -178,7 +178,7 @@ def test_answers_are_eagers_however_the_tensor_was_made(ways):
 # ---- other values ----
 WAYS_OF = ways.WAYS | ways_of_modules.WAYS
 QUESTIONS_OF = ways.QUESTIONS | ways_of_modules.QUESTIONS
-DRAWS, SLOW_DRAWS = 300, 20_000
+DRAWS, SLOW_DRAWS = 150, 20_000
 AFTERWARDS = 6  # calls with ways met before
 
 
