@@ -24,7 +24,7 @@ from .compound import NoArray, written
 from .dispatch import describe, general, known_plan, lifted, plan_for, refuse
 from .graph import Edge, Leaf, Node, Port
 from .history import node_of, storage_of
-from .levels import write_through
+from .levels import level_of, write_through
 from .meta import NoValues
 from .places import here
 from .plan import OUTPUT, Plan, writer_of
@@ -260,6 +260,10 @@ def reshaped_in_place(function: Callable, name: str) -> Callable:
     """The method name_ of an op that makes a view: the tensor becomes that view of what it was."""
 
     def apply(self, *args, **kwargs):
+        level = level_of(self) if modes.CHANGED and modes.local.levels else None
+        if level is not None:
+            level.become(self, function(self, *args, **kwargs))
+            return self
         node = self._node
         if type(node) is Leaf and modes.is_grad_enabled():
             check_writable(self, name, True)

@@ -70,6 +70,17 @@ class Level:
         """Know a plain view of what was adopted."""
         raise NotImplementedError
 
+    def become(self, x: Tensor, found: Tensor) -> None:
+        """Have a tensor of this level be another of it: x.t_() its transpose.  Raises TransformError."""
+        if type(x) is not type(found) or not isinstance(x, Transformed):
+            raise TransformError(
+                f"inside of {self.what} a tensor that was made there, and written, can't change its shape",
+                f"tensor: {x._meta}",
+                "write y = x.t() for x.t_()",
+            )
+        for name in (*Transformed.__slots__, *type(x).__slots__, "_meta"):
+            setattr(x, name, getattr(found, name))
+
     def join(self, parts: Sequence[Tensor | None]) -> Tensor:
         """The inverse of `split`."""
         raise NotImplementedError

@@ -33,7 +33,8 @@ from .changes import advance_objects
 from .dispatch import EAGER, INSTEAD, eager, known_plan, lift, operator
 from .graph import hooks_of
 from .history import record, storage_of
-from .inplace import inplace, reshaped_in_place, write
+from .inplace import inplace, reshaped_in_place
+from .levels import Transformed
 from .meta import META, NoValues, NoValuesError
 from .meta import array as nothing
 from .overriding import OPEN, UNSERVED, answered
@@ -577,11 +578,26 @@ def _fill_diagonal(self: Tensor, fill_value: int | float | bool, wrap: bool = Fa
 
 def _fill(self: Tensor, value: Any) -> Tensor:
     """Set every element to `value`, a number or a 0-d tensor, which gets the sum of the gradients."""
-    if isinstance(value, Tensor) and value._node is not None:
-        if value._meta.ndim:
-            raise ShapeError("fill_(value): value must be 0-d", f"value: {value._meta}")
-        return write(REGISTRY["copy"], (self, value), {})
+    if _followed(value):
+        return _copy_from(self, value)
     return _fill_with(self, value)
+
+
+def _followed(value: Any) -> bool:
+    """Whether a value to fill with has a gradient or varies.  Raises ShapeError for several elements."""
+    if not isinstance(value, Tensor) or (value._node is None and not isinstance(value, Transformed)):
+        return False
+    if value._meta.ndim:
+        raise ShapeError("fill(value): value must be 0-d", f"value: {value._meta}")
+    return True
+
+
+def _filled(input: Any, args: tuple, kwargs: dict[str, Any]) -> Tensor | None:
+    value = args[0] if args else kwargs.get("value")
+    return ops.FUNCTIONS["copy"](input, value) if _followed(value) else None
+
+
+INSTEAD["fill"] = _filled
 
 
 def _copy(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:

@@ -49,6 +49,12 @@ def _number(op: str, name: str, value: Any, also_complex: bool = False) -> Any:
     if isinstance(value, np.generic) and value.dtype.kind in codes:
         return value.item()
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # a tensor, whose value is read
+        if getattr(value, "requires_grad", False):
+            raise ArgumentError(
+                f"{op}: {name} must be a number; this is a tensor that asks for gradients, which a number "
+                "has not",
+                "take value.item() for its value alone, or value.expand(…) for a tensor with history",
+            )
         return value.item()
     raise ArgumentError(f"{op}: {name} must be a number, not {type(value).__name__}")
 

@@ -699,6 +699,21 @@ def writes_into_plain_tensors(T, F):
     return [*found, plain, plain * 2]
 
 
+@case
+def fills_and_shapes_in_place(T, F):
+    x, t = data(T, 3), data(T, 3, seed=1)
+    functions = (
+        lambda x: x.clone().fill_(x[0]), lambda x: T.fill(x, x[1]), lambda x: x.clone().reshape(1, 3).t_(),
+        lambda x: x.clone().unsqueeze_(0) * 2, lambda x: x.clone().masked_fill_(x > 0, x[0]),
+        lambda x: T.zeros(3, dtype=x.dtype).fill_(x[2]),
+    )  # fmt: skip
+    found = [part for f in functions for part in F.jvp(f, (x,), (t,))]
+    leaf = x.clone().requires_grad_()
+    filled = T.fill(T.zeros(3, dtype=x.dtype), leaf[1])
+    return [*found, F.vmap(lambda x: x.clone().reshape(1, 3).t_())(x.expand(2, 3)), filled.detach(),
+            *T.autograd.grad(filled.sum(), leaf)]  # fmt: skip
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_func_agrees(name):
     with warnings.catch_warnings():

@@ -191,6 +191,8 @@ def test_func_forward_mode_writes_into_what_is_made_inside():
                            func.jacrev(func.jacrev(lambda x: f(x).square().sum()))(x))  # fmt: skip
     traced = jit.trace(lambda x: func.jvp(f, (x,), (x,))[1])
     assert [traced(x).tolist() for _ in range(3)] == [[2.0, 8.0, 0.0]] * 3
+    with pytest.raises(TransformError, match="can't change its shape"):
+        func.jvp(lambda x: f(x).unsqueeze_(0), (x,), (x,))
     kept = lamina.zeros(3, requires_grad=True) * 1
     with pytest.raises(TransformError, match="can't be written into a tensor that does not"):
         func.jvp(lambda x: kept.add_(x), (x,), (x,))
