@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from .kinds import BOUND, MISSING, lookup
 
@@ -54,19 +55,33 @@ def misfits(function: Any, args: Any, kwargs: Any) -> bool:
     return False
 
 
-@lru_cache(4096)
 def _signature(function: Any) -> inspect.Signature | None:
+    if type(function) is not FunctionType:
+        return _of_c(function)
+    found = _OF_PYTHON.get(function, MISSING)
+    if found is MISSING:
+        found = None
+        if not hasattr(function, "__signature__"):
+            # Its own, as what stands around a function may take more.
+            found = inspect.signature(function, follow_wrapped=False)
+        _OF_PYTHON[function] = found
+    return found
+
+
+_OF_PYTHON: WeakKeyDictionary[FunctionType, inspect.Signature | None] = WeakKeyDictionary()
+
+
+@lru_cache(4096)
+def _of_c(function: Any) -> inspect.Signature | None:
     text = getattr(function, "__text_signature__", None) or _UNSAID.get(getattr(function, "__qualname__", ""))
-    if text is None and (not isinstance(function, FunctionType) or hasattr(function, "__signature__")):
+    if text is None:
         return None
+    for unshown in _UNSHOWN:
+        text = text.replace(unshown, "None")
+    if issubclass(type(function), BuiltinFunctionType):
+        text = _OWN.sub("(", text)
+    scope: dict[str, Callable] = {}
     try:
-        if text is None:  # its own, as what stands around a function may take more
-            return inspect.signature(function, follow_wrapped=False)
-        for unshown in _UNSHOWN:
-            text = text.replace(unshown, "None")
-        if issubclass(type(function), BuiltinFunctionType):
-            text = _OWN.sub("(", text)
-        scope: dict[str, Callable] = {}
         exec(f"def said{text.replace('$', '')}: pass", scope)
         return inspect.signature(scope["said"])
     except (SyntaxError, ValueError, TypeError, NameError):
