@@ -193,12 +193,14 @@ def sample(request) -> random.Random:
     return random.Random(f"{SEED} {request.node.name}")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_inference_of_a_sample(name, sample, tmp_path):
     number, wide = sample.randrange(len(ARCHITECTURES[name].sizes)), sample.random() < 0.5
     check_inference(name, number, sample.choice((1, 3)), None if wide else tmp_path / "model.lam", wide)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_training_of_a_sample(name, sample):
     number = sample.randrange(len(ARCHITECTURES[name].sizes))

@@ -405,7 +405,7 @@ def test_a_forked_child_leaves_the_memory_alone():
 # ---- everything at once
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(12))
 def test_steps_at_random_keep_the_model(seed):
     exercise(seed)
@@ -464,7 +464,7 @@ class Machine(RuleBasedStateMachine):
         self.world.finish()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 class TestMachine(Machine.TestCase):
     settings = settings(stateful_step_count=40)
 
@@ -603,7 +603,7 @@ def with_finalizers(seed: int, kind: type[Allocator] = Allocator) -> None:
     world.finish()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(6))
 def test_finalizers_in_the_middle_of_anything(seed):
     with_finalizers(seed)
@@ -625,7 +625,7 @@ def interrupted(seed: int) -> None:
         world.device.refusals = 0
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(6))
 def test_an_interrupt_in_the_middle_of_anything(seed):
     interrupted(seed)
@@ -820,13 +820,13 @@ def seen(kind: type[Allocator]) -> str:
     return ""
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", ALLOCATORS)
 def test_a_planted_bug_of_the_allocator_is_seen(kind):
     assert seen(kind)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name, planted", POOLS, ids=[planted.__name__ for _, planted in POOLS])
 def test_a_planted_bug_of_the_pools_is_seen(name, planted, monkeypatch):
     monkeypatch.setattr(Pool, name, planted)

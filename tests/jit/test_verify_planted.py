@@ -60,6 +60,7 @@ def result_of(bug):
     return "(nothing found)", False
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_programs_without_a_bug_pass(program, monkeypatch):
     looked = []
@@ -80,6 +81,7 @@ SHOWN = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SHOWN)
 def test_scripts_show_the_bug_again(name):
     """In a process of its own: with the bug planted it tells what differs, without it that nothing does."""
