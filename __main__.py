@@ -16,9 +16,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("lamina", description="Eager deep learning in Python.")
     parser.add_argument("--version", action="version", version=f"lamina {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    running = commands.add_parser("run", help="run a script, which gets Lamina where it imports torch")
-    running.add_argument("script", help="the file to run")
-    running.add_argument("args", nargs=argparse.REMAINDER, help="what the script finds in sys.argv")
+    running = commands.add_parser("run", help="run a program, which gets Lamina where it imports torch")
+    running.add_argument("script", help="the file to run; - for standard input, -m module, -c text")
+    running.add_argument("args", nargs=argparse.REMAINDER, help="what the program finds in sys.argv")
     commands.add_parser("demo", help="train a network on handwritten digits", add_help=False)
     commands.add_parser("info", help="print versions and what this machine is")
     naming = commands.add_parser("names", help="tell whether names of PyTorch's are offered, and why not")
@@ -32,6 +32,8 @@ def main(argv: list[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
     if given[:1] == ["demo"]:
         return demo(given[1:])  # which has options of its own
+    if given[:1] == ["run"] and given[1:2] in (["-m"], ["-c"], ["-"]):  # as Python takes them
+        return script.run(given[1], given[2:])
     options = parser.parse_args(given)
     if options.command == "run":
         return script.run(options.script, options.args)

@@ -16,6 +16,7 @@ from ..runtime.modes import is_grad_enabled
 from ..runtime.overriding import DisableTorchFunction, DisableTorchFunctionSubclass
 from ..runtime.packing import SavedTensor
 from ..runtime.subclassing import disabled_torch_function as _disabled_torch_function_impl
+from .absent import kind
 
 
 class _WeakTensorRef:
@@ -74,7 +75,21 @@ def _hooks_are_open() -> bool:
 _functions = SimpleNamespace(AccumulateGrad=Leaf, DelayedError=DelayedError, UndefinedGrad=UndefinedGrad)
 _autograd = SimpleNamespace(SavedTensor=SavedTensor, _saved_tensors_hooks_is_enabled=_hooks_are_open)
 
+Graph, Value = (
+    kind(name, "_C", "the graphs of PyTorch's own compiler are not here") for name in ("Graph", "Value")
+)
+
+
+def _log_api_usage_once(*_: Any) -> None:
+    """Count nothing."""
+
+
+def _get_tracing_state() -> None:
+    """PyTorch's tracer, which is not there."""
+
+
 __all__ = [
-    "DisableTorchFunction", "DisableTorchFunctionSubclass", "_LinAlgError", "_WeakTensorRef", "_autograd",
-    "_disabled_torch_function_impl", "_functions", "is_grad_enabled",
+    "DisableTorchFunction", "DisableTorchFunctionSubclass", "Graph", "Value", "_LinAlgError",
+    "_WeakTensorRef", "_autograd", "_disabled_torch_function_impl", "_functions",
+    "_get_tracing_state", "_log_api_usage_once", "is_grad_enabled",
 ]  # fmt: skip

@@ -5,6 +5,7 @@ Programs ask `torch.distributed.is_initialized()` or `torch.xpu.is_available()` 
 
 from __future__ import annotations
 
+import enum
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -14,6 +15,8 @@ from ..ir.errors import ArgumentValueError
 class _Absent(ModuleType):
     """A room whose other names are refused with what to do instead."""
 
+    __path__: Any = ()  # a package: what stands below it is looked for
+
     def __init__(self, name: str, instead: str, **offered: Any):
         super().__init__(
             f"lamina.{name}", f"What PyTorch keeps in torch.{name}, of which nothing is here: {instead}."
@@ -22,6 +25,24 @@ class _Absent(ModuleType):
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"Lamina has no torch.{self.__name__.partition('.')[2]}.{name}: {self._instead}")
+
+
+def kind(name: str, room: str, instead: str) -> type:
+    """A class that programs ask `isinstance` of, and of which nothing can be made here."""
+
+    def refuse(cls: type, *_: Any, **__: Any) -> NoReturn:
+        raise ArgumentValueError(f"Lamina has no torch.{room}.{name}: {instead}")
+
+    doc = f"What nothing here is: {instead}."
+    return type(name, (), {"__new__": refuse, "__module__": f"lamina.{room}", "__doc__": doc})
+
+
+def _kinds(room: str, instead: str, *names: str) -> dict[str, type]:
+    return {name: kind(name, room, instead) for name in names}
+
+
+def _room(room: str, instead: str, *names: str, **offered: Any) -> _Absent:
+    return _Absent(room, instead, **_kinds(room, instead, *names), **offered)
 
 
 def _no(*_: Any, **__: Any) -> bool:
@@ -46,19 +67,78 @@ def _alone(*_: Any, **__: Any) -> NoReturn:
     )
 
 
+def _as_it_is(fn: Any = None, *_: Any, **__: Any) -> Any:
+    return fn
+
+
 _DEVICE = {
     "is_available": _no, "device_count": _none, "empty_cache": _nothing, "synchronize": _nothing,
-    "manual_seed": _nothing, "manual_seed_all": _nothing, "is_initialized": _no,
+    "manual_seed": _nothing, "manual_seed_all": _nothing, "is_initialized": _no, "memory_allocated": _none,
+    "max_memory_allocated": _none, "memory_reserved": _none, "is_bf16_supported": _no,
 }  # fmt: skip
-xpu = _Absent("xpu", "there is no such device", **_DEVICE)
-mps = _Absent("mps", "there is no such device", **_DEVICE)
-mtia = _Absent("mtia", "there is no such device", **_DEVICE)
+_NO_DEVICE = "there is no such device"
+xpu = _room("xpu", _NO_DEVICE, "Stream", "Event", "device", **_DEVICE)
+mps = _room("mps", _NO_DEVICE, current_allocated_memory=_none, driver_allocated_memory=_none, **_DEVICE)
+mtia = _room("mtia", _NO_DEVICE, **_DEVICE)
+hpu, npu, mlu, musa = (_room(name, _NO_DEVICE, **_DEVICE) for name in ("hpu", "npu", "mlu", "musa"))
 accelerator = _Absent(
     "accelerator", "eager runs on the CPU", is_available=_no, device_count=_none,
     current_accelerator=lambda check_available=False: None, synchronize=_nothing,
 )  # fmt: skip
+
+_ONE = "it runs in one process"
+
+
+class _ReduceOp(enum.Enum):
+    """How processes would combine their tensors."""
+
+    SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR = range(8)
+
+
+class _Group:
+    """The group of all processes: there is none."""
+
+    WORLD = None
+
+
 distributed = _Absent(
-    "distributed", "it runs in one process", is_available=_no, is_initialized=_no, get_rank=_alone,
+    "distributed", _ONE, is_available=_no, is_initialized=_no, get_rank=_alone,
     get_world_size=_alone, barrier=_alone, get_backend=_alone, is_torchelastic_launched=_no,
     is_nccl_available=_no, is_gloo_available=_no, is_mpi_available=_no, is_ucc_available=_no,
+    **_kinds("distributed", _ONE, "ProcessGroup", "Work", "DeviceMesh"), ReduceOp=_ReduceOp,
+    group=_Group, GroupMember=_Group,
 )  # fmt: skip
+_mesh = _room("distributed.device_mesh", _ONE, "DeviceMesh", init_device_mesh=_alone)
+vars(_mesh)["DeviceMesh"] = distributed.__dict__["DeviceMesh"]
+_tensor = _room(
+    "distributed.tensor", _ONE, "DTensor", "Placement", "Replicate", "Shard", "Partial",
+    distribute_tensor=_alone, distribute_module=_alone,
+)  # fmt: skip
+_fsdp = _room(
+    "distributed.fsdp", _ONE, "FullyShardedDataParallel", "FSDPModule", "MixedPrecision",
+    "MixedPrecisionPolicy", "CPUOffload", "CPUOffloadPolicy", "ShardingStrategy", "StateDictType",
+    fully_shard=_alone,
+)  # fmt: skip
+# By their names below `torch`.
+DISTRIBUTED = {
+    "distributed": distributed,
+    "distributed.device_mesh": _mesh,
+    "distributed.tensor": _tensor,
+    "distributed.fsdp": _fsdp,
+    "distributed.nn": _room("distributed.nn", _ONE),
+    "distributed.algorithms": _room("distributed.algorithms", _ONE),
+    "distributed.checkpoint": _room("distributed.checkpoint", _ONE),
+    "distributed.distributed_c10d": distributed,
+    "distributed.elastic": _room("distributed.elastic", _ONE),
+    "distributed._functional_collectives": _room("distributed._functional_collectives", _ONE),
+}
+for _name, _below in DISTRIBUTED.items():
+    if _name != "distributed":
+        vars(distributed)[_name.partition(".")[2]] = _below
+
+_TRACE = "jit.export(f, inputs, path) writes a traced function, with its kernels"
+export = _room("export", _TRACE, "ExportedProgram", "Dim")
+onnx = _room("onnx", "ONNX files are not written yet; " + _TRACE, is_in_onnx_export=_no)
+_flex = _room(
+    "nn.attention.flex_attention", "scaled_dot_product_attention(attn_mask=...) takes any mask", "BlockMask"
+)

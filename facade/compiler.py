@@ -6,6 +6,7 @@ values they are taken, and mean nothing.  What would mean another result is refu
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable, Mapping
@@ -128,7 +129,7 @@ def cudagraph_mark_step_begin() -> None:
     """Do nothing: there are no CUDA graphs."""
 
 
-def mark_dynamic(t: Any, index: Any, **bounds: Any) -> None:
+def mark_dynamic(t: Any, index: Any = None, **bounds: Any) -> None:
     """Do nothing: each shape is recorded once."""
 
 
@@ -148,9 +149,15 @@ _dynamo = ModuleType(f"{ROOT}._dynamo", "What scripts use of `torch._dynamo`.")
 vars(_dynamo).update(
     OptimizedModule=OptimizedModule, allow_in_graph=allow_in_graph, config=CONFIG, disable=disable,
     assume_constant_result=assume_constant_result, is_compiling=is_compiling, list_backends=list_backends,
-    mark_dynamic=mark_dynamic, maybe_mark_dynamic=mark_dynamic, mark_static=mark_dynamic, optimize=optimize,
+    mark_dynamic=mark_dynamic, maybe_mark_dynamic=mark_dynamic, mark_static=mark_dynamic,
+    mark_static_address=mark_dynamic, optimize=optimize,
     reset=reset,
 )  # fmt: skip
+
+_wrapped = ModuleType(
+    f"{ROOT}._dynamo._trace_wrapped_higher_order_op", "How PyTorch has vmap index by tensors."
+)
+vars(_wrapped).update(TransformGetItemToIndex=contextlib.nullcontext)  # which vmap does anyway
 
 __all__ = [
     "allow_in_graph", "assume_constant_result", "compile", "cudagraph_mark_step_begin", "disable",

@@ -5,9 +5,27 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from ..ir.errors import DeviceError
+from .absent import kind
 from .amp import of_cuda as amp
 
 __all__ = ["amp"]
+
+
+_NONE = "there is no CUDA device here"
+Stream, Event, ExternalStream, CUDAGraph, device, device_of, StreamContext, MemPool, graph, stream = (
+    kind(name, "cuda", _NONE)
+    for name in (
+        "Stream", "Event", "ExternalStream", "CUDAGraph", "device", "device_of", "StreamContext", "MemPool",
+        "graph", "stream",
+    )
+)  # fmt: skip
+FloatTensor, DoubleTensor, HalfTensor, BFloat16Tensor = (
+    kind(name, "cuda", _NONE) for name in ("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor")
+)
+LongTensor, IntTensor, ShortTensor, CharTensor, ByteTensor, BoolTensor = (
+    kind(name, "cuda", _NONE)
+    for name in ("LongTensor", "IntTensor", "ShortTensor", "CharTensor", "ByteTensor", "BoolTensor")
+)
 
 
 def is_available() -> bool:
@@ -46,6 +64,12 @@ def memory_allocated(device: Any = None) -> int:
     return 0
 
 
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Start counting anew: there is nothing to count."""
+
+
+ipc_collect = empty_cache
+reset_max_memory_allocated = reset_peak_memory_stats
 max_memory_allocated = memory_reserved = max_memory_reserved = memory_allocated
 
 

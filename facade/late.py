@@ -1,5 +1,5 @@
-"""What the face hands on only when it is asked for: the compiler, which loads LLVM, the array API standard's
-namespace, and ops entered later.
+"""What the face hands on only when it is asked for: the compiler, which loads LLVM, rooms that few programs
+enter, and ops entered later.
 """
 
 from __future__ import annotations
@@ -10,13 +10,26 @@ from typing import Any
 from ..ir.errors import ArgumentValueError
 from ..runtime import Tensor, ops
 
-ROOMS = ("jit", "array_api")
+ROOT = __name__.partition(".")[0]
+# By the name that is asked for: the module.
+ROOMS = {
+    "array_api": "array_api",
+    "fx": "facade.fx",
+    "fx._symbolic_trace": "facade.fx",
+    "hub": "facade.hub",
+    "jit": "jit",
+    "jit.annotations": "facade.annotations",
+    "library": "facade.library",
+    "multiprocessing": "facade.multiprocessing",
+}
 
 
 def __getattr__(name: str) -> Any:
     """A room of the package that is imported at its first use, or an op.  Raises AttributeError."""
     if name in ROOMS:
-        return import_module(f"{__name__.partition('.')[0]}.{name}")
+        return import_module(f"{ROOT}.{ROOMS[name]}")
+    if name == "ops":
+        return import_module(f"{ROOT}.facade.library").registry
     return ops.__getattr__(name)
 
 

@@ -19,11 +19,12 @@ from ..runtime.layouts import Layout as layout
 from ..runtime.layouts import jagged, sparse_coo, sparse_csc, sparse_csr, strided
 from ..runtime.memory_view import TypedStorage, UntypedStorage, is_storage
 from ..runtime.methods import device_of
-from ..runtime.refusal import refusing, refusing_methods, refusing_names
+from ..runtime.refusal import refusing_methods, refusing_names
 
 pi, e, inf, nan, newaxis = math.pi, math.e, math.inf, math.nan, None
 contiguous_format, preserve_format, channels_last = "contiguous_format", "preserve_format", "channels_last"
-channels_last_3d = "channels_last_3d"
+channels_last_3d, legacy_contiguous_format = "channels_last_3d", contiguous_format
+memory_format = str
 
 
 # ---- limits of dtypes --------------------------------------------------------------------------------------
@@ -114,8 +115,16 @@ def detach(input: Tensor) -> Tensor:
     return input.detach()
 
 
-def result_type(tensor1: Any, tensor2: Any) -> DType:
-    """The dtype of an arithmetic result of two tensors or numbers.  Raises ArgumentError for others."""
+def result_type(tensor1: Any = None, tensor2: Any = None, **named: Any) -> DType:
+    """The dtype of an arithmetic result of two tensors or numbers.  Raises ArgumentError for others.
+
+    named: the two as PyTorch names them: tensor and other, scalar and tensor, scalar1 and scalar2.
+    """
+    if "scalar" in named:
+        tensor1, tensor2 = named.get("tensor", tensor2), named["scalar"]
+    elif named:
+        tensor1 = named.get("tensor", named.get("scalar1", tensor1))
+        tensor2 = named.get("other", named.get("scalar2", tensor2))
     for x in (tensor1, tensor2):
         if not isinstance(x, (Tensor, bool, int, float, complex)):
             raise ArgumentError(f"result_type: takes tensors and numbers, not a {type(x).__name__}")
@@ -127,6 +136,11 @@ def result_type(tensor1: Any, tensor2: Any) -> DType:
     if isinstance(tensor2, Tensor):
         return result_dtype(kind, tensor2._meta)
     return result_dtype(kind, type_of(scalar_dtype(kind.dtype, tensor2), (), CPU))
+
+
+def promote_types(type1: DType, type2: DType) -> DType:
+    """The smallest dtype that holds both.  Raises DTypeError where there is none."""
+    return dtypes.promote(type1, type2)
 
 
 def can_cast(from_: DType, to: DType) -> bool:
@@ -246,12 +260,12 @@ __all__ = [
     "channels_last_3d", "contiguous_format", "detach", "e", "finfo", "get_default_device", "get_device",
     "get_float32_matmul_precision", "iinfo", "inf", "is_complex",
     "is_deterministic_algorithms_warn_only_enabled", "is_floating_point", "is_inference", "is_nonzero",
-    "is_storage", "jagged", "layout", "nan", "newaxis", "numel", "pi", "preserve_format", "promote_types",
+    "is_storage", "jagged", "layout", "legacy_contiguous_format", "memory_format", "nan", "newaxis", "numel",
+    "pi", "preserve_format", "promote_types",
     "result_type", "set_default_device", "set_default_tensor_type", "set_float32_matmul_precision",
     "sparse_coo", "sparse_csc", "sparse_csr", "strided", "use_deterministic_algorithms",
 ]  # fmt: skip
 
 
-promote_types = refusing(dtypes.promote, "promote_types", home=__name__)
 refusing_names(globals(), "lamina.facade.names")
 refusing_methods((finfo, iinfo))

@@ -104,8 +104,9 @@ def looked_up(path: str) -> Any:
         try:
             found = getattr(found, part)
         except AttributeError:
+            below = ".".join(parts[: number + 1])
             try:
-                found = importlib.import_module(".".join([ROOT, *parts[: number + 1]]))
+                found = importlib.import_module(f"{ROOT}.{ROOMS.get(below, below)}")
             except ImportError:
                 raise AttributeError(f"Lamina has no {path}") from None
     return found
@@ -168,7 +169,7 @@ def page() -> str:
             WIDTH,
         ),
     ]
-    every = {*dir(importlib.import_module(ROOT)), *ROOMS}  # those too that nobody has asked for yet
+    every = {*dir(importlib.import_module(ROOT)), *ROOMS, "ops"}  # those too that nobody has asked for yet
     own = sorted(name for name in every if not name.startswith("_"))
     beyond = [name for name in own if name not in pytorch_names()["torch"]]
     parts += ["", "## Names of lamina alone", ""]

@@ -14,10 +14,10 @@ from ..data import collate as collating
 from ..ir.dtypes import DType, default_dtype, float32, float64
 from ..ir.errors import ArgumentValueError
 from ..ir.types import Device
-from ..ir.version import __version__
 from ..nn import functional, init
 from ..runtime import Tensor, get_num_threads, is_grad_enabled, memory_view, modes, ops, set_grad_enabled
 from ..runtime.methods import Handle
+from .torch_version import VERSION
 
 
 def _module(name: str, **names: Any) -> ModuleType:
@@ -261,9 +261,7 @@ def show() -> str:
     return import_module(f"{__package__}.info").spelled()  # which loads much that is of no other use
 
 
-version = _module(
-    "version", __version__=__version__, cuda=None, hip=None, xpu=None, git_version="", debug=False
-)
+version = _module("version", __version__=VERSION, cuda=None, hip=None, xpu=None, git_version="", debug=False)
 config = _module(
     "__config__", show=show,
     parallel_info=lambda: f"Lamina's own threads, and NumPy's products on them: {get_num_threads()}",

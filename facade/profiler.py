@@ -6,6 +6,7 @@ PyTorch's labels do nothing either while no profiler runs, and here none does.
 from __future__ import annotations
 
 import contextlib
+import enum
 from types import ModuleType
 from typing import Any
 
@@ -51,6 +52,12 @@ class emit_itt(profile):
     """Refused as `profile` is: ranges for Intel's profiler."""
 
 
+class ProfilerActivity(enum.Enum):
+    """What a profiler of PyTorch's listens to."""
+
+    CPU, XPU, MTIA, CUDA, HPU, PrivateUse1 = range(6)
+
+
 def kineto_available() -> bool:
     """Whether PyTorch's profiling library is there: no."""
     return False
@@ -59,4 +66,12 @@ def kineto_available() -> bool:
 itt = ModuleType("lamina.profiler.itt", "Ranges for Intel's profiler, which is not here.")
 vars(itt).update(is_available=lambda: False)
 
-__all__ = ["emit_itt", "emit_nvtx", "itt", "kineto_available", "profile", "record_function"]
+__all__ = [
+    "ProfilerActivity",
+    "emit_itt",
+    "emit_nvtx",
+    "itt",
+    "kineto_available",
+    "profile",
+    "record_function",
+]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import builtins
 import warnings
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from math import floor
 from typing import Any
 
 from ..ir import dtypes
-from ..ir.errors import ArgumentValueError, ShapeError
+from ..ir.errors import ArgumentValueError, LaminaError, ShapeError
+from ..ir.types import Device
 from ..nn.functional import alpha_dropout, conv_tbc, feature_alpha_dropout, grid_sample, rrelu
 from ..nn.utils.reparametrize import norm_but
 from ..runtime import Tensor, modes, ops
@@ -64,6 +66,30 @@ def range(start: float = 0, end: float | None = None, step: float = 1, **kwargs:
         kwargs["out"].dtype if "out" in kwargs else dtypes.default_dtype()
     )
     return ops.arange(low, low + (count - 0.5) * step, step, **kwargs)
+
+
+def _assert(condition: Any, message: Any = "") -> None:
+    """`assert` as a function.  Raises AssertionError."""
+    assert condition, message
+
+
+def _check(cond: Any, message: Callable[[], Any] | None = None) -> None:
+    """Raise ArgumentValueError, with what `message` returns, where a condition does not hold."""
+    if not cond:
+        raise ArgumentValueError("Expected cond to be True" if message is None else str(message()))
+
+
+def get_device_module(device: Any = None) -> Any:
+    """The room of a kind of device, `torch.cpu` unless given."""
+    return import_module(f"{__package__}.{Device(device or 'cpu').type}")
+
+
+class OutOfMemoryError(LaminaError, RuntimeError):
+    """A device's memory is used up: never raised, as eager runs on the CPU."""
+
+
+class AcceleratorError(LaminaError, RuntimeError):
+    """A device failed: never raised, as eager runs on the CPU."""
 
 
 # ---- tensors -----------------------------------------------------------------------------------------------
@@ -217,8 +243,9 @@ def get_deterministic_debug_mode() -> int:
 
 
 __all__ = [
-    "alpha_dropout", "clear_autocast_cache", "cond", "conj_physical_", "conv_tbc", "empty_permuted",
-    "empty_strided", "feature_alpha_dropout",
+    "AcceleratorError", "OutOfMemoryError", "_assert", "_check", "alpha_dropout", "clear_autocast_cache",
+    "cond", "conj_physical_", "conv_tbc", "empty_permuted",
+    "empty_strided", "feature_alpha_dropout", "get_device_module",
     "get_deterministic_debug_mode", "get_num_interop_threads", "grid_sampler",
     "grid_sampler_2d", "grid_sampler_3d", "has_lapack", "has_mkl", "has_openmp",
     "has_spectral", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_autocast_cache_enabled",

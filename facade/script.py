@@ -1,153 +1,96 @@
-"""Run a script written for PyTorch: `import torch` and its kin give it Lamina's modules.
-
-The finder is installed by `run` alone, so that no other program ever sees it.
-"""
+"""Run a program written for PyTorch, as Python would, with Lamina where it imports torch."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
-from types import ModuleType, TracebackType
-from typing import NoReturn
+from types import CodeType, ModuleType, TracebackType
+from typing import Any
 
-from ..ir.errors import ArgumentError, LaminaError
-
-ROOT = __package__.rpartition(".")[0]  # lamina
-PLAYED = "torch"
-# Lamina's own rooms, which PyTorch does not have.
-ROOMS = ("data", "demo", "facade", "ir", "passes", "runtime", "__main__")
-# Modules that have the name of a function in theirs, which an import would put the module over.
-SHADOWED = ("autograd.gradcheck",)
-# Packages that reach into PyTorch's own machinery.
-BUILT_ON_TORCH = (
-    "torchvision", "torchaudio", "torchtext", "torchdata", "torchmetrics", "torch_geometric", "lightning",
-    "pytorch_lightning", "functorch",
-)  # fmt: skip
-REMEDIES = {
-    "torch.distributed": "run in one process",
-    "torch.multiprocessing": "use Python's multiprocessing; tensors can be pickled",
-    "torch.onnx": "save the parameters with torch.save, or as a .safetensors file",
-}
-
-
-class LackingError(LaminaError, ModuleNotFoundError):
-    """A module of PyTorch's world that Lamina has nothing for."""
-
-
-class _Refusal(Loader):
-    """Fails when the module is made, not when it is looked for: a program may ask whether it is there."""
-
-    def create_module(self, spec: ModuleSpec) -> NoReturn:
-        name = spec.name
-        top = name.partition(".")[0]
-        if top != PLAYED:
-            raise LackingError(
-                f"{name} can't be imported: {top} is built on PyTorch itself, and Lamina is no part of that",
-                "this script runs under `python -m lamina run`",
-                f"run it with PyTorch, or guard the part that needs {top}",
-            )
-        module = next((m for m in REMEDIES if name == m or name.startswith(m + ".")), name)
-        details = [REMEDIES[module]] if module in REMEDIES else []
-        raise LackingError(f"Lamina has no {name}", "this script runs under `python -m lamina run`", *details)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Never reached, as no module is made."""
-
-
-class _Alias(Loader):
-    """Gives a module of Lamina under another name; the module itself does not change."""
-
-    def __init__(self, target: str):
-        self.target = target
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        module = import_module(self.target)
-        self._own = module.__spec__  # the import system is about to overwrite it
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._own
-
-
-class Finder(MetaPathFinder):
-    """Answers for `torch`, `torch.nn` and so on with `lamina`, `lamina.nn` and so on."""
-
-    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        top, _, rest = fullname.partition(".")
-        if top in BUILT_ON_TORCH:
-            return ModuleSpec(fullname, _Refusal())
-        if top != PLAYED:
-            return None
-        if rest.partition(".")[0] in ROOMS or not _is_there(name := f"{ROOT}.{rest}" if rest else ROOT):
-            return ModuleSpec(fullname, _Refusal())
-        return ModuleSpec(fullname, _Alias(name), is_package=True)
-
-
-def _is_there(name: str) -> bool:
-    if name in sys.modules:
-        return True
-    try:
-        return find_spec(name) is not None
-    except (ModuleNotFoundError, ValueError):  # its parent is not there, or no package
-        return False
-
-
-def _answer() -> None:
-    if not any(isinstance(finder, Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, Finder())
-    for name in SHADOWED:
-        sys.modules.setdefault(f"{PLAYED}.{name}", sys.modules[f"{ROOT}.{name}"])
-
-
-def install_as_torch() -> None:
-    """Have `import torch` give Lamina from here on, in this process: for notebooks, and for libraries.
-
-    Libraries that look whether torch is loaded, as einops does, find it so.  Raises ArgumentError where
-    PyTorch itself is loaded already.
-    """
-    there = sys.modules.get(PLAYED)
-    if there is not None and there is not import_module(ROOT):
-        raise ArgumentError(
-            "install_as_torch(): PyTorch itself is loaded already", "call it before anything imports torch"
-        )
-    _answer()
-    import_module(PLAYED)
+from .playing import answer
 
 
 def run(script: str, args: Sequence[str] = ()) -> int:
-    """Run a script as `python script.py args…` does, but for `torch`.  Returns the exit status.
+    """Run a program as `python script args…` does, but for `torch`.  Returns the exit status.
 
-    Exceptions and SystemExit pass through; tracebacks begin at the script.  A file that can't be read is
-    status 2.
+    script: a file; `-` for standard input, `-m` for the module and `-c` for the text that come first among
+    the arguments.  Exceptions and SystemExit pass through; tracebacks begin at the program.  What can't be
+    read is status 2, a module that is not there 1.
     """
+    answer()
+    if script in ("-m", "-c"):
+        if not args:
+            print(f"lamina run: argument expected for the {script} option", file=sys.stderr)
+            return 2
+        return _run_module(args[0], args[1:]) if script == "-m" else _run_text(args[0], ["-c", *args[1:]])
+    if script == "-":
+        return _run_text(sys.stdin.read(), ["-", *args], "<stdin>")
     try:
         with open(script, "rb") as file:
             source = file.read()
     except OSError as error:
         print(f"lamina run: can't open file {script!r}: {error.strerror}", file=sys.stderr)
         return 2
-    _answer()
     path = os.path.abspath(script)  # as Python spells it in __file__ and in tracebacks
+    main = _prepare([script, *args], os.path.dirname(os.path.realpath(script)), __file__=path)
+    return _execute(source, path, main)
+
+
+def _run_text(text: str, argv: list[str], name: str = "<string>") -> int:
+    main = _prepare(argv, "")
+    return _execute(text, name, main)
+
+
+def _run_module(name: str, args: Sequence[str]) -> int:
+    main = _prepare(["-m", *args], os.getcwd())
+    try:
+        spec = find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:  # a package
+            name = f"{name}.__main__"
+            spec = find_spec(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(
+            f"{error.name}."
+        ):  # one that it imports is missing
+            raise
+        spec = None
+    code: CodeType | None = None
+    if spec is not None and hasattr(spec.loader, "get_code"):
+        code = spec.loader.get_code(name)
+    if spec is None or code is None:
+        print(f"lamina run: No module named {name}", file=sys.stderr)
+        return 1
+    sys.argv[0] = str(spec.origin)
+    vars(main).update(
+        __file__=spec.origin, __spec__=spec, __package__=spec.parent, __loader__=spec.loader,
+        __cached__=spec.cached,
+    )  # fmt: skip
+    return _execute(code, str(spec.origin), main)
+
+
+def _prepare(argv: list[str], folder: str, **names: Any) -> ModuleType:
+    """Make `__main__`, and put what the program finds in `sys` there."""
     main = ModuleType("__main__")
-    vars(main).update(__file__=path, __builtins__=sys.modules["builtins"])
-    sys.modules["__main__"] = (
-        main  # and stays: what runs at exit, and pickle, look for the script's names there
-    )
-    sys.argv = [script, *args]
+    vars(main).update(names, __builtins__=sys.modules["builtins"])
+    # It stays: what runs at exit, and pickle, look for the program's names there.
+    sys.modules["__main__"] = main
+    sys.argv = argv
     if not sys.flags.safe_path:
-        sys.path[0] = os.path.dirname(os.path.realpath(script))
+        sys.path[0] = folder
+    return main
+
+
+def _execute(source: str | bytes | CodeType, path: str, main: ModuleType) -> int:
     _hide_runner(main)
-    exec(compile(source, path, "exec", dont_inherit=True), vars(main))
+    code = source if isinstance(source, CodeType) else compile(source, path, "exec", dont_inherit=True)
+    exec(code, vars(main))
     return 0
 
 
 def _hide_runner(main: ModuleType) -> None:
-    """Print tracebacks from the script's first line on, as if Python itself had started it."""
+    """Print tracebacks from the program's first line on, as if Python itself had started it."""
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

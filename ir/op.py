@@ -10,6 +10,7 @@ gradient rule is written once, with ops and operators, and runs on every kind.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
@@ -356,14 +357,30 @@ def composite(
     public: bool = True,
     inplace: bool = False,
     fresh: bool = False,
+    names: Mapping[str, str] = {},
 ) -> Callable[[Callable], Callable]:
-    """Enter a function written with ops into the functions of the package and the methods of tensors."""
+    """Enter a function written with ops into the functions of the package and the methods of tensors.
+
+    names: further ones of its arguments, where PyTorch has one for each kind of value.
+    """
 
     def enter(function: Callable) -> Callable:
+        if names:
+            function = _under_names(function, names)
         COMPOSITES[function.__name__] = Composite(function, method, aliases, public, inplace, fresh)
         return function
 
     return enter
+
+
+def _under_names(function: Callable, names: Mapping[str, str]) -> Callable:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs and not names.keys().isdisjoint(kwargs):
+            kwargs = {names.get(name, name): value for name, value in kwargs.items()}
+        return function(*args, **kwargs)
+
+    return call
 
 
 def _restore(name: str) -> Op:

@@ -3,13 +3,38 @@
 if not __name__.startswith("lamina."):  # found in the repository's root: a second copy under another name
     raise ImportError(f"{__name__} is a folder of Lamina's repository: write import lamina.jit")
 
+from typing import Final
+
 from .export import ExportError, export
 from .loaded import Loaded, ModelError, load
 from .observe.policy import pure
-from .torchscript import ignore, is_scripting, is_tracing, script, unused
+from .torchscript import (
+    Attribute,
+    ScriptFunction,
+    ScriptModule,
+    _overload,
+    _overload_method,
+    annotate,
+    fork,
+    freeze,
+    ignore,
+    interface,
+    is_scripting,
+    is_tracing,
+    isinstance,
+    optimize_for_inference,
+    script,
+    script_if_tracing,
+    script_method,
+    unused,
+    wait,
+)
 from .trace import RefusedError, TooManyRecordings, TracedFunction, reset, trace
 
 __all__ = [
-    "ExportError", "Loaded", "ModelError", "RefusedError", "TooManyRecordings", "TracedFunction", "export",
-    "ignore", "is_scripting", "is_tracing", "load", "pure", "reset", "script", "trace", "unused",
+    "Attribute", "ExportError", "Final", "Loaded", "ModelError", "RefusedError", "ScriptFunction",
+    "ScriptModule", "TooManyRecordings", "TracedFunction", "_overload", "_overload_method", "annotate",
+    "export", "fork", "freeze", "ignore", "interface", "is_scripting", "is_tracing", "isinstance", "load",
+    "optimize_for_inference", "pure", "reset", "script", "script_if_tracing", "script_method", "trace",
+    "unused", "wait",
 ]  # fmt: skip

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
+import collections
 from typing import Any
 
 from ..runtime.modes import is_compiling
-from .trace import trace
+from .trace import TracedFunction, trace
 
 
 def script(obj: Any, optimize: Any = None, *, example_inputs: Any = None) -> Any:
@@ -23,5 +25,34 @@ def ignore(fn: Any = None, **options: Any) -> Any:
     return fn if callable(fn) else ignore
 
 
-unused = ignore
+unused = script_method = script_if_tracing = interface = ignore
+_overload_method = _overload = ignore
+Attribute = collections.namedtuple("Attribute", ("value", "type"))
+isinstance = builtins.isinstance
+ScriptModule = ScriptFunction = TracedFunction
+
+
+def annotate(the_type: Any, the_value: Any) -> Any:
+    """Return the value: PyTorch's language is told its type so."""
+    return the_value
+
+
+def freeze(mod: Any, *_: Any, **__: Any) -> Any:
+    """Return the module: what a trace reads of it is guarded, and a constant until it changes."""
+    return mod
+
+
+optimize_for_inference = freeze
+
+
+def fork(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call the function now; `wait` gives what it returned."""
+    return func(*args, **kwargs)
+
+
+def wait(future: Any) -> Any:
+    """What a function returned that `fork` called."""
+    return future
+
+
 is_scripting = is_tracing = is_compiling

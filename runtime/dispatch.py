@@ -41,6 +41,9 @@ EAGER: dict[Op, Callable] = {}
 # By an op's name: what a call may be instead, from its first operand and its arguments; None where it isn't.
 INSTEAD: dict[str, Callable[[Tensor, tuple, dict], Any]] = {}
 
+# What a call that failed may be elsewise, from its operands and attributes; None where it isn't.
+ELSEWISE: dict[str, Callable[..., Any]] = {}
+
 
 # ---- operands ----------------------------------------------------------------------------------------------
 def lift(kind: Type, value: Any) -> Tensor:
@@ -149,6 +152,8 @@ def instead(error: Exception, op: Op, operands: Sequence[Any], attrs: dict[str, 
             return served(op, tuple(operands), attrs)
         except Exception as inner:
             raise inner from inner.__cause__  # that there is no array is no part of the story
+    if op.name in ELSEWISE and (found := ELSEWISE[op.name](*operands, **attrs)) is not None:
+        return found
     refuse(error, op, operands, attrs)
 
 
@@ -762,7 +767,10 @@ def _no_operand(op: Op, given: Iterable[tuple[str, Any]]) -> ArgumentError | Non
     return None
 
 
-_OF_NUMPY = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
+_OF_NUMPY = {
+    "axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other",
+    "axis0": "dim0", "axis1": "dim1",
+}  # fmt: skip
 
 
 def torch_names(op: Op, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -52,8 +52,9 @@ def check_writable(x: Tensor, name: str, gradients: bool) -> None:
     if isinstance(data, NoValues):
         return
     windows = x._view is not None and any(MAPS[name].overlaps for name, _ in x._view[1])
-    if not data.flags.writeable and x._view is not None and root(x)._data.flags.writeable:
-        data.flags.writeable = True  # below `expand`, whose views NumPy guards
+    if x._view is not None and any([name == "expand" for name, _ in x._view[1]]):
+        if not data.flags.writeable and root(x)._data.flags.writeable:
+            data.flags.writeable = True  # NumPy guards these views
         if modes.CHANGED:
             modes.tell("refuse", "a part of an expanded tensor was written")
     shared = data.size > 1 and (windows or 0 in data.strides) and _overlaps(data)

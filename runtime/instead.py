@@ -1,4 +1,4 @@
-"""Calls of reductions that are other ops: nothing to reduce."""
+"""Calls that are other ops: reductions of nothing, and places in memory whose rows are not in order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Any
 
 from ..ir.dtypes import uint8
 from . import ops
-from .dispatch import INSTEAD
+from .dispatch import ELSEWISE, INSTEAD
+from .kernels import dense_order
+from .meta import NoValues
 from .tensor import Tensor
 
 
@@ -19,4 +21,13 @@ def _of_each(input: Any, args: tuple, kwargs: dict[str, Any]) -> Tensor | None:
     return found.to(uint8) if input.dtype is uint8 else found
 
 
+def _in_memory(input: Tensor, **attrs: Any) -> Tensor | None:
+    """as_strided of a tensor whose elements are dense in another order of its dims: of them in that order."""
+    order = None if isinstance(input._data, NoValues) else dense_order(input._data)
+    if order is None or order == tuple(range(input.ndim)):
+        return None
+    return ops.as_strided(ops.permute(input, order), **attrs)
+
+
+ELSEWISE["as_strided"] = _in_memory
 INSTEAD |= {"all": _of_each, "any": _of_each}

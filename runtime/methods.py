@@ -204,6 +204,8 @@ def _at_points(self: Tensor, index: tuple) -> Tensor | None:
     A graph can't take a view at a place that is known late: who hears of ops is told that it was picked, and
     that it is a view.
     """
+    if modes.CHANGED and modes.local.levels:
+        return None
     key, points = [], 0
     for item in index:
         if not isinstance(item, Tensor):
@@ -218,7 +220,7 @@ def _at_points(self: Tensor, index: tuple) -> Tensor | None:
         else:
             points += 1
             key.append(int(item._data))
-    if not points or (modes.CHANGED and modes.local.levels):
+    if not points:
         return None
     if not modes.CHANGED or modes.local.hook is None:
         return _basic_index(self, tuple(key))

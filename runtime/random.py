@@ -194,6 +194,7 @@ def randint(
     device=None,
     requires_grad=False,
     layout=None,
+    pin_memory=False,
 ) -> Tensor:
     """Integers drawn uniformly from low ... high - 1; randint(high, size) starts at 0."""
     if size is None:
@@ -213,7 +214,9 @@ def randint(
     return _finish(made.to(dtype), requires_grad)
 
 
-def randperm(n, *, generator=None, dtype=None, device=None, requires_grad=False, layout=None) -> Tensor:
+def randperm(
+    n, *, generator=None, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False
+) -> Tensor:
     """A random permutation of 0 ... n - 1."""
     if _check(device, layout):
         return _nowhere((_whole("randperm: n", n),), dtype or dtypes.int64, requires_grad)
@@ -230,6 +233,7 @@ def rand_like(
     generator=None,
     requires_grad=False,
     layout=None,
+    pin_memory=False,
     memory_format=None,
 ) -> Tensor:
     """`rand` with the shape and dtype of `input`."""
@@ -246,6 +250,7 @@ def randn_like(
     generator=None,
     requires_grad=False,
     layout=None,
+    pin_memory=False,
     memory_format=None,
 ) -> Tensor:
     """`randn` with the shape and dtype of `input`."""
@@ -254,10 +259,14 @@ def randn_like(
     return randn(tuple(input.shape), dtype=dtype or input.dtype, **given)
 
 
-def randint_like(input: Tensor, low, high=None, *, dtype=None, device=None, generator=None) -> Tensor:
+def randint_like(
+    input: Tensor, low=0, high=None, *, dtype=None, device=None, generator=None, requires_grad=False,
+    layout=None, pin_memory=False, memory_format=None,
+) -> Tensor:  # fmt: skip
     """`randint` with the shape and dtype of `input`."""
     low, high = (0, low) if high is None else (low, high)
-    given = {"device": device or input.device, "generator": generator}
+    place = device or input.device
+    given = {"device": place, "generator": generator, "requires_grad": requires_grad, "layout": layout}
     return randint(low, high, tuple(input.shape), dtype=dtype or input.dtype, **given)
 
 

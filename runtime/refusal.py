@@ -190,6 +190,7 @@ def refusing(
     room = getattr(function, "__module__", None) or ""
     flags = flags_of(function) if room.startswith(("lamina.runtime", "lamina.ir")) else ()
     first = flags[0][0] if flags else 0
+    lifts = takes_out and _takes_input(function)
     fills = takes_out and name in ("rand", "randn", "randint", "randperm")  # in the dtype that `out` has
 
     @functools.wraps(function)
@@ -205,7 +206,9 @@ def refusing(
                     kwargs["dtype"] = out.dtype
                 # Not by `wrapper`: who looks through closures for code of the user's would go in circles.
                 return writer_of_out[0](name, refusing(function, name), args, kwargs, out)
-        if takes_out and args and type(args[0]) is np.ndarray:  # as operators take it: as a tensor
+        if (
+            takes_out and args and type(args[0]) is not Tensor and _is_lifted(args, lifts)
+        ):  # as operators take it
             args = (tensor_of(args[0]), *args[1:])
         try:
             made = function(*args, **kwargs)
@@ -217,8 +220,20 @@ def refusing(
 
     if home is not None:
         wrapper.__module__, wrapper.__qualname__ = home, name
-    vars(wrapper)["edge"] = Edge(name, flags, first, takes_out)
+    vars(wrapper)["edge"] = Edge(name, flags, first, takes_out, lifts)
     return wrapper
+
+
+def _is_lifted(args: Sequence[Any], numbers: bool) -> bool:
+    """Whether the first argument becomes a tensor: an array, or a number (`numbers`) without tensors."""
+    kind = type(args[0])
+    alone = numbers and kind in NUMBERS and not any([isinstance(x, Tensor) for x in args])
+    return alone or kind is np.ndarray
+
+
+def _takes_input(function: Callable) -> bool:
+    """Whether the first argument of a function stands in the place of a tensor."""
+    return next(iter(signature(function).parameters), None) in ("input", "self", "tensor")
 
 
 class Edge(NamedTuple):
@@ -228,11 +243,16 @@ class Edge(NamedTuple):
     flags: tuple[tuple[int, str], ...]
     first: int  # the place of the first flag
     takes_out: bool
+    takes_input: bool  # and its first argument is a tensor's place
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Refuse what the wrapper refuses before the call."""
         if self.flags and (kwargs or len(args) > self.first):
             require_flags(self.call, self.flags, args, kwargs)
+
+    def lifts(self, args: Sequence[Any]) -> bool:
+        """Whether the wrapper makes a tensor of the first argument."""
+        return bool(args) and _is_lifted(args, self.takes_input)
 
     def leave(self, made: Any, args: Sequence[Any]) -> Any:
         """What the wrapper returns of what the function made: that itself, mostly."""

@@ -367,7 +367,7 @@ class Tensor:
             modes.tell("foreign", "x.data, through which it may be written unseen")
         if self._storage is None:
             self._storage = Storage()
-        made = wrap(self._data, self._meta)
+        made = wrap(_free(self), self._meta)
         made._storage = Apart(self._storage)
         return made
 
@@ -392,7 +392,7 @@ class Tensor:
         store = self._storage
         if store is None:
             store = self._storage = Storage()
-        made = wrap(self._data, self._meta)
+        made = wrap(_free(self), self._meta)
         made._storage = store
         if modes.CHANGED:
             modes.tell("detached", made)
@@ -641,6 +641,17 @@ def leaf(owner: Tensor) -> Leaf:
     made = new(Leaf)
     made.kind, made.grad, made.hooks, made.after, made.owner = owner._meta, None, None, None, Owner(owner)
     return made
+
+
+def _free(x: Tensor) -> np.ndarray:
+    """A tensor's array, for one that knows of no view: NumPy guards what `expand` made also where nothing is
+    repeated."""
+    data = x._data
+    if x._view is not None and isinstance(data, np.ndarray) and not data.flags.writeable:
+        repeats = any([step == 0 and n > 1 for step, n in zip(data.strides, data.shape, strict=True)])
+        if not repeats and data.base is not None and data.base.flags.writeable:
+            data.flags.writeable = True
+    return data
 
 
 def wrap(data: np.ndarray, kind: Type) -> Tensor:

@@ -7,16 +7,20 @@ unflatten(shape, leaves)                           # the same again
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ..ir.errors import ArgumentValueError
+from . import modes
 from .tensor import Size
 
 # What a container is: None where a leaf stands, else (class, what names the items, their shapes).
 Shape = tuple | None
 
-_DICTS = (dict, OrderedDict, defaultdict)
+DICTS = (dict, OrderedDict, defaultdict)
+# Classes that programs say are containers: what gives their items and something to make them again of, and
+# what makes them of both.
+REGISTERED: dict[type, tuple[Callable[[Any], tuple[Any, Any]], Callable[[Any, Any], Any]]] = {}
 
 
 def _items(x: Any) -> tuple[Any, Sequence[Any]] | None:
@@ -24,8 +28,13 @@ def _items(x: Any) -> tuple[Any, Sequence[Any]] | None:
     kind = type(x)
     if kind is tuple or kind is list:
         return len(x), x
-    if kind in _DICTS:
+    if kind in DICTS:
         return tuple(x), tuple(x.values())
+    if kind in REGISTERED:
+        if modes.CHANGED:
+            modes.tell("refuse", f"a {kind.__name__} was taken apart by the function it was registered with")
+        items, context = REGISTERED[kind][0](x)
+        return context, list(items)
     if issubclass(kind, tuple) and hasattr(kind, "_fields") and kind is not Size:
         return kind._fields, x
     return None
@@ -56,9 +65,11 @@ def unflatten(shape: Shape, leaves: Sequence[Any]) -> Any:
         items = [build(part) for part in parts]
         if kind is tuple or kind is list:
             return kind(items)
+        if kind in REGISTERED:
+            return REGISTERED[kind][1](items, names)
         if kind is defaultdict:
             return defaultdict(None, zip(names, items, strict=True))
-        return kind(zip(names, items, strict=True)) if kind in _DICTS else kind(*items)
+        return kind(zip(names, items, strict=True)) if kind in DICTS else kind(*items)
 
     return build(shape)
 

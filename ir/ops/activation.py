@@ -62,8 +62,8 @@ def _quick_grad_relu(types, attrs):
 
 relu = elementwise(
     "relu",
-    lambda input: maximum(input, 0),
-    reference=lambda input: np.maximum(input, 0),
+    lambda input: maximum(0, input),
+    reference=lambda input: np.maximum(0, input),
     dtypes="number",
     samples=_samples(0.0),
     grad=lambda g, out: where(out <= 0, 0.0, g),
@@ -417,9 +417,9 @@ def bind_hardtanh(input, min_val=-1.0, max_val=1.0):
 
 hardtanh = elementwise(
     "hardtanh",
-    lambda input, *, min_val, max_val: minimum(maximum(input, min_val), max_val),
+    lambda input, *, min_val, max_val: minimum(max_val, maximum(min_val, input)),
     bind=bind_hardtanh,
-    reference=lambda input, *, min_val, max_val: np.minimum(np.maximum(input, min_val), max_val),
+    reference=lambda input, *, min_val, max_val: np.minimum(max_val, np.maximum(min_val, input)),
     attrs=("min_val", "max_val"),
     dtypes="number",
     method=False,
@@ -429,13 +429,13 @@ hardtanh = elementwise(
 
 
 def _six(value: Any) -> Any:
-    return minimum(maximum(value, 0), 6)
+    return minimum(6, maximum(0, value))
 
 
 relu6 = elementwise(
     "relu6",
     _six,
-    reference=lambda input: np.minimum(np.maximum(input, 0), 6),
+    reference=lambda input: np.minimum(6, np.maximum(0, input)),
     dtypes="number",
     method=False,
     samples=_samples(0.0, 6.0),

@@ -578,8 +578,8 @@ minimum = elementwise(
 
 fmax = elementwise(
     "fmax",
-    lambda input, other: where(logical_or(input >= other, ne(other, other)), input, other),
-    reference=np.fmax,
+    lambda input, other: where(logical_or(input > other, ne(other, other)), input, other),
+    reference=lambda input, other: np.where((input > other) | (other != other), input, other),
     operands=BOTH,
     samples=_DISTINCT,
     doc="Take the greater of two, elementwise; a NaN loses against a number.",
@@ -587,8 +587,8 @@ fmax = elementwise(
 
 fmin = elementwise(
     "fmin",
-    lambda input, other: where(logical_or(input <= other, ne(other, other)), input, other),
-    reference=np.fmin,
+    lambda input, other: where(logical_or(input < other, ne(other, other)), input, other),
+    reference=lambda input, other: np.where((input < other) | (other != other), input, other),
     operands=BOTH,
     samples=_DISTINCT,
     doc="Take the lesser of two, elementwise; a NaN loses against a number.",
@@ -607,13 +607,13 @@ def bind_clamp(input, min=None, max=None):
 
 
 def _clamp_body(input: Any, min: Any, max: Any) -> Any:
-    held = input if min is None else maximum(input, min)
-    return held if max is None else minimum(held, max)
+    held = input if min is None else maximum(min, input)  # of two zeros the input's
+    return held if max is None else minimum(max, held)
 
 
 def _limited(input: np.ndarray, min: np.ndarray | None, max: np.ndarray | None) -> np.ndarray:
-    held = input if min is None else np.maximum(input, min)
-    return held if max is None else np.minimum(held, max)
+    held = input if min is None else np.maximum(min, input)
+    return held if max is None else np.minimum(max, held)
 
 
 def _clamp_vjp(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:

@@ -162,7 +162,7 @@ def _fill(size: tuple, value: Number, dtype: np.dtype) -> np.ndarray:
     return out
 
 
-def bind_arange(start, end=None, step=1, *, dtype=None, device=None):
+def bind_arange(start=None, end=None, step=1, *, dtype=None, device=None):
     """Make the numbers start, start + step, … below end; `arange(end)` starts at 0.
 
     Shapes: [ceil((end - start) / step)].  int64 if all three are ints, else the default float.  Values are
@@ -172,6 +172,9 @@ def bind_arange(start, end=None, step=1, *, dtype=None, device=None):
     """
     if end is None:
         start, end = 0, start
+    if end is None:
+        raise ArgumentError("arange() missing 1 required positional argument: 'end'")
+    start = 0 if start is None else start
     start, end, step = (_number("arange", n, v) for n, v in (("start", start), ("end", end), ("step", step)))
     if step == 0:
         raise ArgumentValueError("arange: step must not be 0")
@@ -421,8 +424,12 @@ def _new_samples(*more: Any) -> list[Sample]:
 def _new(name: str, value: Number, make: Callable) -> Op:
     """Enter new_zeros, new_ones or new_empty."""
 
-    def bind(input: Any, *size: Any, dtype: DType | None = None, device: Any = None) -> tuple[tuple, dict]:
-        return (input,), {"size": _sizes(name, size)} | _like_attrs(name, dtype, device)
+    def bind(
+        input: Any, *sizes: Any, size: Any = None, dtype: DType | None = None, device: Any = None
+    ) -> tuple[tuple, dict]:
+        return (input,), {"size": _sizes(name, sizes if size is None else (size,))} | _like_attrs(
+            name, dtype, device
+        )
 
     return define(
         name,

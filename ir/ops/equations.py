@@ -61,11 +61,14 @@ class Svd(NamedTuple):
 
 
 @composite()
-def svd(input, some=True):
+def svd(input, some=True, compute_uv=True):
     """Factor matrices into U @ diag(S) @ V.mH: linalg_svd with V, not its adjoint.
 
-    some: leave out the columns that are not needed.
+    some: leave out the columns that are not needed.  compute_uv: else U and V are zeros.
     """
+    if not compute_uv:
+        lead, (m, n) = input.shape[:-2], input.shape[-2:]
+        return Svd(new_zeros(input, (*lead, m, m)), linalg_svdvals(input), new_zeros(input, (*lead, n, n)))
     u, s, vh = linalg_svd(input, not some)
     return Svd(u, s, adjoint(vh))
 

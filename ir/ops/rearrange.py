@@ -179,9 +179,9 @@ def repeat(input, *sizes, repeats=None):
 
 
 @composite()
-def tile(input, *dims):
+def tile(input, *sizes, dims=None):
     """Repeat the whole along each dimension; fewer numbers than dimensions count for the last ones."""
-    sizes = sizes_of("tile", dims)
+    sizes = sizes_of("tile", sizes if dims is None else (dims,))
     return repeat(input, (1,) * (input.ndim - len(sizes)) + sizes)
 
 

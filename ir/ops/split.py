@@ -37,7 +37,7 @@ def _sums(sizes: Sequence) -> list:
     return bounds
 
 
-@composite()
+@composite(names={"split_size": "split_size_or_sections", "split_sizes": "split_size_or_sections"})
 def split(tensor, split_size_or_sections, dim=0):
     """Cut a dimension into views of one size (the last may be smaller), or of the sizes given.
 
@@ -75,7 +75,10 @@ def chunk(input, chunks, dim=0):
     return split(input, (n + chunks - 1) // chunks, dim)
 
 
-@composite()
+_EITHER = {"indices": "indices_or_sections", "sections": "indices_or_sections"}
+
+
+@composite(names=_EITHER)
 def tensor_split(input, indices_or_sections, dim=0):
     """Cut a dimension at the places given, or into that many views whose sizes differ by one at most."""
     dim = dim_of("tensor_split", dim, input.ndim)
@@ -130,19 +133,19 @@ def _split_along(op: str, input: Any, indices_or_sections: Any, dim: int, least:
     return tensor_split(input, parts, dim)
 
 
-@composite()
+@composite(names=_EITHER)
 def hsplit(input, indices_or_sections):
     """Cut columns apart (the elements of one dimension).  Raises ShapeError."""
     return _split_along("hsplit", input, indices_or_sections, 1 if input.ndim > 1 else 0, 1)
 
 
-@composite()
+@composite(names=_EITHER)
 def vsplit(input, indices_or_sections):
     """Cut rows apart.  Raises ShapeError."""
     return _split_along("vsplit", input, indices_or_sections, 0, 2)
 
 
-@composite()
+@composite(names=_EITHER)
 def dsplit(input, indices_or_sections):
     """Cut the third dimension.  Raises ShapeError."""
     return _split_along("dsplit", input, indices_or_sections, 2, 3)

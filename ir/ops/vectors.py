@@ -106,7 +106,7 @@ def cross(input, other, dim=None):
     return _crossed("cross", input, other, dim)
 
 
-@composite(method=False)
+@composite(method=False, names={"element": "elements", "test_element": "test_elements"})
 def isin(elements, test_elements, *, assume_unique=False, invert=False):
     """Tell for each element whether it is among `test_elements` (invert: whether it is not).
 

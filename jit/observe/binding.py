@@ -241,7 +241,7 @@ class Binding(Facts):
     def _in_c(self, held: Any, o: Any, kind: type, name: str) -> Any:
         """A value that C code gives: one that it keeps is a fact, one that it makes can't be watched."""
         value = held.__get__(o, kind)
-        if self.is_fresh(o):
+        if self.is_fresh(o) or (kind is types.CodeType and type(value) is tuple):  # which never changes
             return self.made(value)
         if type(value) in ATOMS or issubclass(type(value), PINNED) or held.__get__(o, kind) is value:
             return self.fact(o, "attr", name, self._plain_text(held, type(o), name), value)

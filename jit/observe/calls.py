@@ -104,10 +104,9 @@ class Calls(Library):
         """Call what `refusing` stands around, with what that does before and after."""
         edge.check([*map(raw, given)], {name: raw(value) for name, value in kwargs.items()})
         first = given[:1]
-        if edge.takes_out and any(type(x) is np.ndarray for x in first):
-            return self.natively(
-                f"{edge.call} was given an array, of which it makes a tensor", function, tuple(given), kwargs
-            )
+        if edge.takes_out and edge.lifts([*map(raw, given)]):
+            why = f"{edge.call} was given a number or an array, of which it makes a tensor"
+            return self.natively(why, function, tuple(given), kwargs)
         args, named = [*given], dict(kwargs)
         try:
             made = self._python(inner, given, kwargs)

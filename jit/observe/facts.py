@@ -24,6 +24,7 @@ from ...runtime import Generator, Tensor
 from ...runtime.compound import Compound
 from ..facts import absent, shown
 from ..sources import Arg, Held
+from .contexts import Contexts
 from .deaths import Reach
 from .fresh import Fresh
 from .guard_text import GuardText
@@ -52,7 +53,8 @@ class Facts:
 
     recorder: hears the ops meanwhile, counts the questions that divide the run, and says why it is refused.
     guards: what they say so far.  known: what was there before.  fresh: what the run made.  written: what it
-    changed of what was there.  numbers, shadow: its inputs that are numbers, and where they stand.
+    changed of what was there.  contexts: variables that it set.
+    numbers, shadow: its inputs that are numbers, and where they stand.
     busy: what is being gone through, or told of, which may hold itself.
     """
 
@@ -64,6 +66,7 @@ class Facts:
         self.shadow = shadow = Shadow(numbers)
         self.fresh = fresh = Fresh(guards, shadow)
         self.written = written = Written(guards, fresh)
+        self.contexts = Contexts()
         self.busy: set[tuple[str, int]] = set()
         # What rules say most often, each a word of one part: no state, and never assigned again.
         self.refuse, self.place = guards.refuse, guards.place
@@ -96,7 +99,8 @@ class Facts:
     @property
     def repeatable(self) -> bool:
         """Whether the run can be made again from the start: it has changed nothing so far."""
-        return self.refused is None and self.written.is_empty() and self.recorder.repeatable
+        nothing = self.written.is_empty() and not self.contexts.sets
+        return self.refused is None and nothing and self.recorder.repeatable
 
     def abandon(self, why: str) -> None:
         """Give up where not even the true result can be had, or where deaths would come later than plainly.

@@ -17,7 +17,19 @@ from ..facts import holds_nan, shown
 from .contents import CONTAINERS, SEQUENCES, VALUES, Contents
 from .heap import key_of, size_of
 from .indices import part
-from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, heap_class, lookup
+from .kinds import (
+    ATOMS,
+    ITEMS,
+    ITERATORS,
+    KEYS,
+    MISSING,
+    PINNED,
+    VALUES_OF,
+    VIEWS,
+    Function,
+    heap_class,
+    lookup,
+)
 from .numbers import LIFTED, LiftedFloat, LiftedInt, raw
 
 # These hand out what was there before them, not tuples that they make.
@@ -443,7 +455,7 @@ class Items(Contents):
                 return None
             lifted = o in self.shadow and self.is_fresh(o) or self._keeps_changing(o)
             return Places(self, o, None) if lifted else None
-        how = {type({}.items()): "items", type({}.values()): "values"}.get(type(o))
+        how = "items" if type(o) in ITEMS else "values" if type(o) in VALUES_OF else None
         held = None if how is None else self.behind(o.mapping)
         lifted = held in self.shadow and type(held) is dict and self.is_fresh(held)
         return Places(self, held, how) if lifted else None
@@ -597,10 +609,10 @@ class Items(Contents):
         self.open_view(o)
         if not self.is_fresh(o):
             self.refuse("a dictionary's view from outside was asked what is in it")
-        elif type(o) is not type({}.values()):
+        elif type(o) not in VALUES_OF:
             held = self.behind(o.mapping)
-            k = x[0] if type(x) is tuple and len(x) == 2 and type(o) is type({}.items()) else x
-            if type(o) is type({}.keys()):
+            k = x[0] if type(x) is tuple and len(x) == 2 and type(o) in ITEMS else x
+            if type(o) in KEYS:
                 return self.membership(held, k)
             self.read_deep(x)
             self.read_all(held, deep=True)

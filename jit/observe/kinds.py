@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import types
+from collections import OrderedDict
 from typing import Any
 
 from ...ir.dtypes import DType
@@ -40,8 +41,12 @@ ITERATORS = (
     type(iter([])), type(reversed([])), type(iter(())), type(iter({})), type(iter({}.values())),
     type(iter({}.items())), type(reversed({})), type(iter(set())), type(iter(range(1))),
     type(iter(range(1 << 65))), type(iter("")), type(iter("é")), type(iter(b"")), type(iter(lambda: 0, 0)),
+    type(iter(OrderedDict())),
 )  # fmt: skip
-VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+_LINKED: OrderedDict = OrderedDict()
+KEYS, VALUES_OF = (type({}.keys()), type(_LINKED.keys())), (type({}.values()), type(_LINKED.values()))
+ITEMS = type({}.items()), type(_LINKED.items())
+VIEWS = (*KEYS, *VALUES_OF, *ITEMS)
 
 
 class _Sentinel:

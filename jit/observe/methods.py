@@ -12,7 +12,7 @@ import numpy as np
 
 from ...runtime import Tensor
 from ..facts import holds_nan, literal
-from . import policy
+from . import contexts, policy
 from .callbacks import Callbacks
 from .contents import CONTAINERS, VALUES
 from .heap import size_of
@@ -421,10 +421,7 @@ class Methods(Callbacks):
             self.same(o)
             return self.in_c(run, args, kwargs)
         if where == "_contextvars.ContextVar" or where == "contextvars.ContextVar":
-            if name == "get" and self.source(o):
-                default = "".join([f", {self.guards.key_text(x)}" for x in args])
-                found = run(*args)
-                return self.fact(o, "context", args, f"{{o}}.get({default[2:]})", found)
+            return contexts.asked(self, o, name, run, args)
         if where in policy.LOCKS and name in (
             "__enter__",
             "__exit__",

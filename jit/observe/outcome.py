@@ -51,6 +51,10 @@ class Outcome:
         for function, args, kwargs in facts.written.effects:
             parts = [self.spelled(a) for a in args] + [f"{k}={self.spelled(v)}" for k, v in kwargs.items()]
             self._lines.append(f"{self._const(function)}({', '.join(parts)})")
+        for variable, value in facts.contexts.left():
+            self._lines.append(
+                f"{self._const(type(variable).set)}({self._const(variable)}, {self.spelled(value)})"
+            )
         self.constant = True
         returned = self.spelled(result)
         self._leave_circles()
@@ -175,6 +179,8 @@ class Outcome:
             return self._keep(v, f"{self._const(kind)}({', '.join(map(self.spelled, v.args))})")
         if heap_class(kind) and lookup(kind, "__new__") is object.__new__ and not issubclass(type(v), Module):
             return self._object(v, kind)
+        if (base := _container(kind)) is not None:
+            return self._derived(v, kind, base)
         self._facts.refuse(_why_not(v, kind))
         return "None"
 
@@ -262,16 +268,38 @@ class Outcome:
             self._lines.append(f"set_fields({name}, ({fields},))")
         return name
 
-    def _object(self, v: Any, kind: type) -> str:
+    def _derived(self, v: Any, kind: type, base: Any) -> str:
+        """An instance of a class derived from a list or a dictionary: its items, and its attributes."""
         at = self._open[id(v)]
+        if base is list:
+            items = [self._within(v, "item", n, x) for n, x in enumerate(list.__iter__(v))]
+        else:
+            pairs = base.items(v)
+            items = [f"({self.spelled(k)}, {self._within(v, 'item', k, x)})" for k, x in pairs]
+        fields = self._fields(v, kind)
+        name = self._named.setdefault(id(v), f"o{len(self._named)}")
+        self._lines.insert(at, f"{name} = {self._const(base)}.__new__({self._const(kind)})")
+        if items:
+            put = f"{self._const(list.extend)}" if base is list else "set_items"
+            self._lines.append(f"{put}({name}, ({', '.join(items)},))")
+        if fields:
+            self._lines.append(f"set_fields({name}, ({fields},))")
+        return name
+
+    def _fields(self, v: Any, kind: type) -> str:
+        """The expressions of an instance's attributes, by name, those in slots too."""
         held = [(n, d) for base in kind.__mro__ for n, d in base.__dict__.items() if n != "__dict__"]
         slots = [(n, d) for n, d in held if type(d) is types.MemberDescriptorType and not unset(d, v)]
         own = [*dictionary_of(v).items(), *((n, d.__get__(v)) for n, d in slots)]
-        items = ", ".join([f"({literal(k)}, {self._within(v, 'attr', k, x)})" for k, x in own])
+        return ", ".join([f"({literal(k)}, {self._within(v, 'attr', k, x)})" for k, x in own])
+
+    def _object(self, v: Any, kind: type) -> str:
+        at = self._open[id(v)]
+        fields = self._fields(v, kind)
         name = self._named.setdefault(id(v), f"o{len(self._named)}")
         self._lines.insert(at, f"{name} = {self._const(kind)}.__new__({self._const(kind)})")
-        if items:
-            self._lines.append(f"set_fields({name}, ({items},))")
+        if fields:
+            self._lines.append(f"set_fields({name}, ({fields},))")
         return name
 
 
@@ -291,6 +319,22 @@ def _in_order(v: Any) -> list[Any] | None:
 def _lies_like(made: Any, v: Any) -> bool:
     """Whether two sets give their items in one order, and go on doing so when more come."""
     return all(map(is_, made, v)) and made.__sizeof__() == v.__sizeof__()
+
+
+def _container(kind: type) -> type | None:
+    """The class of C code whose instances those of a class are, with attributes besides; None for others."""
+    if not heap_class(kind):
+        return None
+    plain = [base for base in kind.__mro__ if not heap_class(base) and base is not object]
+    for base in (OrderedDict, dict, list):
+        if (
+            plain
+            and plain[0] is base
+            and set(plain) <= {base, dict}
+            and lookup(kind, "__new__") is base.__new__
+        ):
+            return base
+    return None
 
 
 def _constant(v: Any) -> bool:

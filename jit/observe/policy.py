@@ -153,7 +153,8 @@ DENIED_BUILTINS: dict[str, str] = {
 # Files whose Python is interpreted as a user's is, because it calls what the user hands it.
 INTERPRETED_ROOMS = (
     "nn/", "optim/lr_scheduler.py", "optim/schedule.py", "optim/cycles.py", "data/collate.py",
-    "data/datasets.py", "facade/amp.py", "facade/flow.py",
+    "data/datasets.py", "facade/amp.py", "facade/attention.py", "facade/flow.py", "facade/library.py",
+    "facade/pytree.py", "facade/torchvision/",
     "jit/observe/sinks.py", "jit/observe/copies.py",  # what stands in place of the standard library's
 )  # fmt: skip
 # Of these the functions, unlike the methods of modules, are functions of tensors.
@@ -168,6 +169,9 @@ DENIED_ROOMS: dict[str, str] = {
     "runtime/gradcheck.py": "runs a function many times; do it outside of the traced function",
     "runtime/threads.py": "sets or asks how many threads there are; do it outside of the traced function",
     "jit/": "has to do with tracing itself; do it outside of the traced function",
+    "facade/hub.py": "runs a file; do it outside of the traced function",
+    "facade/multiprocessing.py": "starts processes; do it outside of the traced function",
+    "facade/playing.py": "changes what is imported; do it outside of the traced function",
     "facade/info.py": "asks about the machine; do it outside of the traced function",
 }
 _CHANGES = "changes a module; do it outside of the traced function"

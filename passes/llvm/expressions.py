@@ -19,6 +19,12 @@ from .writer import ELEMENTS, Point, Value, Writer, suffix
 LEVELS = 40  # that are emitted by recursion, of six calls each
 EXPANDED = 20  # levels that a word may have that is said in simpler ones
 _INTRINSIC = re.compile(r"@([\w.{}]+)\((.*)\)$")
+_ZERO = re.compile(r"\b0x[08]0{15}\b|\b0xH[08]000\b|\b(0|32768)\)?$")  # as `writer.literal` spells them
+
+
+def _is_number(value: Value) -> bool:
+    """Whether an operand stands in the text as a number, and not NaN."""
+    return not value.text.startswith("%") and "7FF8" not in value.text
 
 
 class Expressions(Writer, ABC):
@@ -186,9 +192,10 @@ class Expressions(Writer, ABC):
         return self.instruction(spelled, values, dtype, dtype)
 
     def extreme(self, name: str, operands: list[Value]) -> Value:
-        """A NaN in either operand is the result; of two zeros, either.
+        """A NaN in either operand is the result; of two zeros the second, as NumPy's vectors have it.
 
-        `select(second > first, second, first)` is one instruction, which lets a NaN in the first through.
+        `select(a > b, a, b)` is one instruction, which gives b where they are equal, or one is NaN: it lets a
+        NaN in a through, so a number stands there if one of them is a number.
         """
         first, second = operands
         dtype, lanes = first.dtype, first.lanes
@@ -197,12 +204,15 @@ class Expressions(Writer, ABC):
                 VOCABULARY[name].spelling("llvm", kind(dtype)) or "", operands, dtype, dtype
             )
         order = "ogt" if name == "max" else "olt"
-        further = self.ssa(f"fcmp {order} {second}, {first.text}", "bool", lanes)
-        larger = self.ssa(f"select {further}, {second}, {first}", dtype, lanes)
-        if not second.text.startswith("%") and "7FF8" not in second.text:
+        exchanged = _is_number(second) and not _ZERO.search(second.text)
+        if exchanged:  # equal ones are the same
+            first, second = second, first
+        further = self.ssa(f"fcmp {order} {first}, {second.text}", "bool", lanes)
+        larger = self.ssa(f"select {further}, {first}, {second}", dtype, lanes)
+        if _is_number(first):
             return larger
-        invalid = self.ssa(f"fcmp uno {second}, {second.text}", "bool", lanes)
-        return self.ssa(f"select {invalid}, {second}, {larger}", dtype, lanes)
+        invalid = self.ssa(f"fcmp uno {first}, {first.text}", "bool", lanes)
+        return self.ssa(f"select {invalid}, {first}, {larger}", dtype, lanes)
 
     def unfused(self, operands: list[Value]) -> Value:
         """a b + c without the instruction: in float64, where a product of float32s is exact."""

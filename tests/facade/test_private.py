@@ -55,7 +55,7 @@ def test_rooms_of_what_is_not_here_say_so():
     for room in (lamina.xpu, lamina.mps, lamina.mtia, lamina.accelerator):
         assert not room.is_available() and room.device_count() == 0
         room.synchronize()
-    assert lamina.version.cuda is None and lamina.version.__version__ == lamina.__version__
+    assert lamina.version.cuda is None
     assert "numpy" in lamina.__config__.show()
 
 

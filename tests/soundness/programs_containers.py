@@ -366,6 +366,112 @@ def a_context_variable(w):
         w.call(f, w.x)
 
 
+@program("containers")
+def a_context_variable_that_is_set_and_set_back(w):
+    scale = contextvars.ContextVar("scale", default=2.0)
+
+    def step(x):
+        token = scale.set(scale.get() + 1)
+        try:
+            return x * scale.get()
+        finally:
+            scale.reset(token)
+
+    f = w.trace(step)
+    for value in w.rounds(2.0, 3.0, 2.0):
+        scale.set(value)
+        w.call(f, w.x)
+        w.once(lambda: f(w.x) * scale.get())
+
+
+@program("containers")
+def a_context_variable_that_stays_set(w):
+    seen = contextvars.ContextVar("seen")
+
+    def step(x):
+        y = x * 2
+        seen.set([y, 1])
+        return y + 1
+
+    f = w.trace(step)
+    for _ in w.rounds(0, 1, 2):
+        w.call(f, w.x)
+        w.once(lambda: (seen.get()[0] + seen.get()[1], len(seen.get())))
+
+
+@program("containers")
+def a_context_variable_that_is_not_set_yet(w):
+    scale = contextvars.ContextVar("scale")
+
+    def step(x):
+        try:
+            return x * scale.get()
+        except LookupError:
+            return x - scale.get(1.0)
+
+    f = w.trace(step)
+    for value in w.rounds(None, 3.0, 4.0):
+        if value is not None:
+            scale.set(value)
+        w.call(f, w.x)
+
+
+@program("containers")
+def a_context_variable_holds_what_dies(w):
+    scale = contextvars.ContextVar("scale", default=None)
+    dead = []
+
+    class Noticed:
+        def __del__(self):
+            dead.append(1)
+
+    def step(x):
+        scale.set(len(dead))
+        return x * (1 + len(dead))
+
+    f = w.trace(step)
+    for _ in w.rounds(0, 1, 2):
+        scale.set(Noticed())
+        w.call(f, w.x)
+        w.once(lambda: w.x * len(dead))
+
+
+@program("containers")
+def classes_derived_from_containers_are_handed_out(w):
+    class Result(collections.OrderedDict):
+        def __setitem__(self, key, value):
+            super().__setitem__(key, value)
+            super().__setattr__(key, value)
+
+        def items(self):
+            return []
+
+    class Row(list):
+        __slots__ = ("name",)
+
+    class Table(dict):
+        pass
+
+    kept = []
+
+    def step(x):
+        result, row, table = Result(), Row([x, 1]), Table(a=x)
+        result["first"] = x * 2
+        result["second"] = [row]
+        result.move_to_end("first")
+        row.name, table.own = "row", table
+        kept.append(table)
+        return result, row, step.__code__.co_varnames
+
+    f = w.trace(step)
+    for _ in w.rounds(0, 1, 2):
+        w.call(f, w.x)
+        w.once(lambda: f(w.x)[0].first + f(w.x)[0].second[0][0])
+        w.once(
+            lambda: [*collections.OrderedDict.keys(f(w.x)[0])] + [f(w.x)[1].name, kept[-1].own is kept[-1]]
+        )
+
+
 @program("containers", jax=True)
 def a_weak_reference_dies(w):
     class Thing:

@@ -1,0 +1,117 @@
+"""What programs and libraries learn about `torch` where Lamina answers for it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lamina
+from lamina.facade.offered import NAMES
+from lamina.facade.torch_version import VERSION, TorchVersion
+from lamina.ir.version import PYTORCH, __version__
+
+
+def run(folder: Path, *command: str, stdin: str | None = None) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "lamina", "run", *command],
+        cwd=folder,
+        input=stdin,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_version_is_that_of_the_names():
+    assert NAMES.read_text().startswith(f"# Public names of PyTorch {PYTORCH}:")
+    assert f"{PYTORCH}+lamina.{__version__}" == VERSION
+    assert lamina.__version__ == __version__ and lamina.version.__version__ == VERSION
+
+
+def test_versions_compare_by_number():
+    version = TorchVersion("2.13.0+lamina.0.1.0")
+    assert (
+        version >= "2.9" and version > (2, 9) and version >= (2, 13) and version < "3" and version <= "2.13.0"
+    )
+    assert not version < "2.2.1" and version == "2.13.0+lamina.0.1.0" and version.startswith("2.13")
+
+
+ASKED = """
+import importlib.metadata, importlib.util, sys
+print(importlib.util.find_spec("torch").name, importlib.metadata.version("torch"))
+print(importlib.metadata.packages_distributions()["torch"][:1])
+print(list(importlib.metadata.distributions(name="x")))
+print(importlib.util.find_spec("torchaudio"))
+import torch
+print(torch.__version__, torch.__name__, torch.torch is torch, torch.version.__version__)
+import lamina
+assert torch.nn is lamina.nn and torch.Tensor is lamina.Tensor and torch.relu is lamina.relu
+assert set(dir(lamina)) <= set(dir(torch)) and torch.jit is lamina.jit
+try:
+    importlib.metadata.distribution("torch").locate_file("x")
+except FileNotFoundError as error:
+    print(error)
+"""
+
+
+def test_what_libraries_ask(tmp_path):
+    assert run(tmp_path, "-c", ASKED).splitlines() == [
+        f"torch {VERSION}",
+        "['torch']",
+        "[]",
+        "None",
+        f"{VERSION} torch True {VERSION}",
+        "torch is played by Lamina: there is no file x",
+    ]
+
+
+def test_ways_to_run(tmp_path):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("import torch\n")
+    told = (
+        "import sys, torch\nprint(__name__, sys.argv[1:], __package__, torch.ones(1).item(), sys.path[0])\n"
+    )
+    (tmp_path / "package" / "__main__.py").write_text(told)
+    (tmp_path / "package" / "part.py").write_text(told)
+    here = str(tmp_path)
+    assert run(tmp_path, "-m", "package", "-m", "a") == f"__main__ ['-m', 'a'] package 1.0 {here}\n"
+    assert run(tmp_path, "-m", "package.part") == f"__main__ [] package 1.0 {here}\n"
+    assert run(tmp_path, "-c", told, "x") == "__main__ ['x'] None 1.0 \n"
+    assert run(tmp_path, "-", "x", stdin=told) == "__main__ ['x'] None 1.0 \n"
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "message"),
+    [
+        (["-m", "no_such"], 1, "lamina run: No module named no_such\n"),
+        (["-m", "no_such.part"], 1, "lamina run: No module named no_such.part\n"),
+        (["-m"], 2, "lamina run: argument expected for the -m option\n"),
+        (["-c", "import sys; sys.exit(3)"], 3, ""),
+    ],
+)
+def test_ways_to_fail(tmp_path, command, status, message):
+    done = subprocess.run(
+        [sys.executable, "-m", "lamina", "run", *command], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", message)
+
+
+SPAWNING = """
+import torch
+import torch.multiprocessing as mp
+
+def work(number, queue):
+    queue.put((number, torch.__version__, torch.ones(2).sum().item()))
+
+if __name__ == "__main__":
+    queue = mp.get_context("spawn").Queue()
+    mp.spawn(work, args=(queue,), nprocs=2)
+    print(sorted(queue.get() for _ in range(2)))
+"""
+
+
+def test_spawned_processes_find_torch(tmp_path):
+    (tmp_path / "script.py").write_text(SPAWNING)
+    assert run(tmp_path, "script.py") == f"{[(n, str(VERSION), 2.0) for n in range(2)]}\n"

@@ -1,0 +1,191 @@
+"""Arguments by PyTorch's names: what PyTorch takes by keyword is taken here."""
+
+import inspect
+import warnings
+from collections import defaultdict
+
+import pytest
+import torch
+
+import lamina
+from lamina.ir.op import COMPOSITES, REGISTRY
+from lamina.runtime.dispatch import _OF_NUMPY
+
+MAKING = "dtype=t.float32, layout=t.strided, device='cpu', pin_memory=False, requires_grad=False"
+LIKE = f"{MAKING}, memory_format=t.preserve_format"
+MADE = [
+    "t.ones(2,",
+    "t.zeros(2,",
+    "t.empty(2,",
+    "t.full((2,), 1.0,",
+    "t.arange(3,",
+    "t.linspace(0, 1, 3,",
+    "t.logspace(0, 1, 3,",
+    "t.eye(2,",
+    "t.rand(2,",
+    "t.randn(2,",
+    "t.randint(3, (2,),",
+    "t.randperm(3,",
+    "x.new_ones(2,",
+    "x.new_zeros(2,",
+    "x.new_empty(2,",
+    "x.new_full((2,), 1.0,",
+    "t.normal(0.0, 1.0, (2,),",
+]
+MADE_LIKE = [
+    "t.ones_like(x,",
+    "t.zeros_like(x,",
+    "t.empty_like(x,",
+    "t.full_like(x, 2.0,",
+    "t.rand_like(x,",
+    "t.randn_like(x,",
+    "t.randint_like(x, 3,",
+]
+CALLS = [
+    *(f"{call} {MAKING})" for call in MADE),
+    *(f"{call} {LIKE})" for call in MADE_LIKE),
+    "x.new_ones(size=(2,))",
+    "x.new_zeros(size=(2,))",
+    "x.new_empty(size=(2,))",
+    "t.arange(end=3)",
+    "t.arange(start=1, end=3)",
+    "x.split(split_size=1, dim=0)",
+    "x.tile(dims=(2, 1))",
+    "x.swapaxes(axis0=0, axis1=1)",
+    "x.swapdims(dim0=0, dim1=1)",
+    "t.hsplit(x, sections=3)",
+    "t.hsplit(x, indices=(1,))",
+    "x.vsplit(sections=2)",
+    "t.dsplit(x[None], sections=3)",
+    "t.tensor_split(x, sections=2)",
+    "x.tensor_split(indices=(1,), dim=1)",
+    "t.svd(x, some=True, compute_uv=False)",
+    "t.result_type(tensor=x, other=x)",
+    "t.result_type(scalar=1.5, tensor=i)",
+    "t.result_type(scalar1=1, scalar2=2.5)",
+    "t.isin(element=1, test_elements=x)",
+    "t.isin(elements=x, test_element=1)",
+    "t.promote_types(type1=t.float32, type2=t.float64)",
+    "x.expand(size=(4, 2, 3))",
+    "x.view(size=(6,))",
+    "x.repeat(repeats=(1, 1))",
+    "x.permute(dims=(1, 0))",
+    "x.reshape(shape=(6,))",
+    "t.where(condition=x > 0, input=x, other=x)",
+    "t.cat(tensors=(x, x), dim=0)",
+    "x.view(dtype=t.int32)",
+    "x.unflatten(dim=0, sizes=(1, 2))",
+]
+
+
+def as_said(found, shape_only):
+    if isinstance(found, (tuple, list)):
+        return [as_said(each, shape_only) for each in found]
+    if hasattr(found, "tolist"):
+        return str(found.dtype).split(".")[-1], tuple(found.shape), None if shape_only else found.tolist()
+    return str(found).split(".")[-1]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_calls_by_names(call):
+    random = any(name in call for name in ("rand", "normal", "empty"))
+    said = []
+    for t in (torch, lamina):
+        x, i = t.tensor([[1.0, 2, 3], [4, 5, 6]]), t.tensor([0, 1])
+        said.append(as_said(eval(call, {"t": t, "x": x, "i": i}), random or "svd" in call))
+    assert said[0] == said[1]
+
+
+# Arguments that schemas have and PyTorch's functions in Python don't, and prototypes.
+NOT_TAKEN = {
+    "layout",
+    "pin_memory",
+    "memory_format",
+    "cudnn_enabled",
+    "cudnn_enable",
+    "train",
+    "implicit",
+    "out_dtype",
+    "dims_self",
+    "dims_other",
+    "generator",
+}
+APART = {
+    "embedding": "nn.functional's",
+    "sort": "a list's, of TorchScript",
+    "select": "TorchScript's list",
+    "save": "TorchScript's",
+    "split": "first argument: tensor, and TorchScript's strings",
+    "seed": "a generator's",
+    "manual_seed": "a generator's",
+    "initial_seed": "a generator's",
+    "set_grad_enabled": "TorchScript's",
+    "broadcast_shapes": "TorchScript's",
+    "device": "TorchScript's",
+    "tensor": "TorchScript's",
+    "as_tensor": "TorchScript's",
+    "backward": "TorchScript's",
+    "Size": "TorchScript's",
+    "Generator": "TorchScript's",
+    "polar": "numbers of TorchScript's",
+    "add": "numbers of TorchScript's",
+    "sub": "numbers of TorchScript's",
+    "div": "numbers of TorchScript's",
+    "ldexp": "numbers of TorchScript's",
+    "einsum": "positional",
+    "tensordot": "a and b in Python",
+    "to": "overloads of its first argument",
+    "view": "tried above",
+    "isin": "tried above",
+    "hsplit": "tried above",
+    "vsplit": "tried above",
+    "dsplit": "tried above",
+    "tensor_split": "tried above",
+    "result_type": "tried above",
+    "cholesky_inverse": "L in Python",
+    "cholesky_solve": "B and L in Python",
+    "lu_solve": "b in Python",
+    "orgqr": "tau in Python",
+    "ormqr": "tau in Python",
+    "smm": "mat in Python",
+    "unsafe_split": "tensor in Python",
+    "atleast_1d": "any number of tensors",
+    "atleast_2d": "any number of tensors",
+    "atleast_3d": "any number of tensors",
+    "normal": "mean and std in Python",
+}
+
+
+def parameters(function, name):
+    function = COMPOSITES[name].function if name in COMPOSITES else inspect.unwrap(function)
+    if name in REGISTRY and name not in COMPOSITES:
+        function = REGISTRY[name].bind
+    found = inspect.signature(function).parameters
+    return None if any(p.kind is p.VAR_KEYWORD for p in found.values()) else set(found)
+
+
+def test_names_of_schemas():
+    schemas = defaultdict(list)
+    for schema in torch._C._jit_get_all_schemas():
+        space, _, name = schema.name.partition("::")
+        if space == "aten" and name[0] != "_" and name[-1] != "_" and "name" not in schema.overload_name:
+            schemas[name].append(schema)
+    lacking, seen = defaultdict(set), 0
+    for name, forms in schemas.items():
+        for theirs, ours in ((torch, lamina), (torch.Tensor, lamina.Tensor)):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                function = getattr(ours, name, None)
+                if name in APART or function is None or not callable(getattr(theirs, name, None)):
+                    continue
+            known = parameters(function, name)
+            for argument in [
+                a for form in forms for a in form.arguments if known is not None and not a.is_out
+            ]:
+                if argument.name == "self" and theirs is torch.Tensor or argument.name in NOT_TAKEN:
+                    continue
+                seen += 1
+                asked = "input" if argument.name == "self" else argument.name
+                if asked not in known and _OF_NUMPY.get(asked) not in known:
+                    lacking[name].add(asked)
+    assert seen > 1500 and not lacking, dict(lacking)
