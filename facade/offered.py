@@ -170,7 +170,7 @@ def page() -> str:
         ),
     ]
     every = {*dir(importlib.import_module(ROOT)), *ROOMS, "ops"}  # those too that nobody has asked for yet
-    own = sorted(name for name in every if not name.startswith("_"))
+    own = sorted(name for name in every if not name.startswith("_") and "." not in name)
     beyond = [name for name in own if name not in pytorch_names()["torch"]]
     parts += ["", "## Names of lamina alone", ""]
     parts += ["Functions of `nn.functional` and rooms of the package among them.", "", *_wrapped(beyond)]

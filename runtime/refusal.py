@@ -190,7 +190,7 @@ def refusing(
     room = getattr(function, "__module__", None) or ""
     flags = flags_of(function) if room.startswith(("lamina.runtime", "lamina.ir")) else ()
     first = flags[0][0] if flags else 0
-    lifts = takes_out and _takes_input(function)
+    lifts = takes_out and room.startswith("lamina.ir") and _takes_input(function)
     fills = takes_out and name in ("rand", "randn", "randint", "randperm")  # in the dtype that `out` has
 
     @functools.wraps(function)

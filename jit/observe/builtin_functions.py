@@ -59,6 +59,8 @@ class BuiltinFunctions(Methods):
             return self._function(function, args, kwargs)
         if issubclass(type(owner), type) and type(function) is Builtin:
             return self._static(owner, function, args, kwargs)
+        if type(owner) is frozenset and self.is_known(function) and self.captured(function):
+            self.source(owner) or self.is_fresh(owner) or self.pin(owner)  # bound once and for all
         unbound = unbound_of(function, owner)
         return self.method(owner, function.__name__, unbound, function, args, kwargs)
 

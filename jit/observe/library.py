@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir.dtypes import DType, default_dtype, int64
 from ...ir.op import COMPOSITES, REGISTRY, Op
-from ...nn import Module
+from ...nn import Module, ModuleList
 from ...nn.epoch import advance
 from ...nn.members import fields
 from ...nn.module import EVERYWHERE, observed_call
@@ -230,15 +230,19 @@ class Library(CalledBack):
         if not modules and not library_class(type(args[0])) and function is not _INIT:
             return self.user(function, args, kwargs)  # it may call methods of the user's class
         for value in (*args[1:], *kwargs.values()):
-            if not issubclass(type(value), Module):
-                self._given(function, value)
+            held = function is _LIST_INIT and type(value) in (list, tuple) and self.is_fresh(value)
+            for each in value if held else (value,):
+                if not issubclass(type(each), Module):  # which is held, and not called
+                    self._given(function, each)
         function(*map(self.plain, args), **{k: self.plain(v) for k, v in kwargs.items()})
-        self._made_modules(args[0])
+        held = [x for x in (*args[1:], *kwargs.values()) if type(x) in (list, tuple)]
+        self._made_modules(args[0], [*modules, *(x for some in held for x in some)])
 
-    def _made_modules(self, made: Module) -> None:
-        """Mark a module of the library's making, and those in it that are not known."""
+    def _made_modules(self, made: Module, given: Sequence[Any] = ()) -> None:
+        """Mark a module of the library's making, and what it made in it, not what it was given."""
+        there = {id(x) for some in given if issubclass(type(some), Module) for x in some.modules()}
         for module in made.modules():
-            if not self.is_known(module):
+            if id(module) not in there and not self.is_known(module):
                 self.new(module)
                 for value in fields(module).values():
                     if not issubclass(type(value), Module):
@@ -473,6 +477,7 @@ def _records(count: int) -> dict[Callable, tuple[Op, bool]]:
 
 
 _APPLY = Op.__call__
+_LIST_INIT = unwrapped(ModuleList.__init__)
 _DROPOUT = unwrapped(random.dropout)
 _COMPOSITES = frozenset(
     unwrapped(ops.FUNCTIONS.get(name, composite.function)) for name, composite in COMPOSITES.items()

@@ -409,6 +409,13 @@ class Methods(Callbacks):
             self.asks_for_nan(*args, [*o])
             return self.result(run(*[self.watch(value, True) for value in args], **kwargs))
         if kind is types.MappingProxyType:
+            held = self.behind(o)
+            if (
+                self.is_fresh(o)
+                and type(held) in (dict, OrderedDict)
+                and hasattr(types.MappingProxyType, name)
+            ):
+                return self.method(held, name, getattr(type(held), name), getattr(held, name), args, kwargs)
             return self.natively("a mappingproxy was read", run, args, kwargs)
         if issubclass(kind, io.IOBase) or kind.__module__ in ("_io", "io"):
             return self._of_file(o, name, unbound, run, args, kwargs)

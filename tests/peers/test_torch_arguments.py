@@ -5,11 +5,12 @@ import warnings
 from collections import defaultdict
 
 import pytest
-import torch
 
 import lamina
 from lamina.ir.op import COMPOSITES, REGISTRY
 from lamina.runtime.dispatch import _OF_NUMPY
+
+torch = pytest.importorskip("torch", reason="compares with PyTorch")
 
 MAKING = "dtype=t.float32, layout=t.strided, device='cpu', pin_memory=False, requires_grad=False"
 LIKE = f"{MAKING}, memory_format=t.preserve_format"

@@ -388,13 +388,15 @@ def a_context_variable_that_is_set_and_set_back(w):
 def a_context_variable_that_stays_set(w):
     seen = contextvars.ContextVar("seen")
 
+    factor = 2.0
+
     def step(x):
-        y = x * 2
+        y = x * factor
         seen.set([y, 1])
         return y + 1
 
     f = w.trace(step)
-    for _ in w.rounds(0, 1, 2):
+    for factor in w.rounds(2.0, 3.0, 2.0):
         w.call(f, w.x)
         w.once(lambda: (seen.get()[0] + seen.get()[1], len(seen.get())))
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import inspect
 import itertools
+import keyword
 
 from battery import lib as t
 from battery import program
@@ -96,6 +98,35 @@ def layers_backwards(w):
 @program("containers of modules")
 def a_slice_of_layers(w):
     walked(w, lambda held, x: held[-1](sum(layer(x) for layer in held[:2])))
+
+
+class Counted(nn.Module):
+    """A layer of the user's own, which counts its calls."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer, self.calls = layer, 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.layer(x) * (1 + self.calls % 2)
+
+
+@program("containers of modules")
+def a_slice_of_layers_of_ones_own(w):
+    held = nn.ModuleList(map(Counted, layers(4, 4, 4, 4)))
+    depth = 2
+
+    def step(x):
+        for layer in held[:depth]:
+            x = layer(x)
+        return x + len(inspect.signature(held[0].forward).parameters) + keyword.iskeyword("in")
+
+    f = w.trace(step)
+    for depth in w.rounds(2, 3, 2):
+        w.call(f, w.x)
+        w.once(lambda: w.x * sum(layer.calls for layer in held))
+        held[0] = Counted(held[0].layer)
 
 
 @program("containers of modules")
