@@ -218,9 +218,13 @@ class Log:
 
     @property
     def ratio(self) -> float | None:
-        """What a served call takes, by what an eager one does; None where either is not known."""
+        """What a served call takes, by what an eager one does; None where either was not timed.
+
+        A run that is recorded is interpreted: it tells nothing of what an eager call takes.
+        """
         eager, fares = self.ledger.eager_call, self.fares()
-        return fares.running / fares.hits / eager if eager and fares.hits else None
+        known = eager and self.ledger.eager_calls and fares.hits
+        return fares.running / fares.hits / eager if eager and known else None
 
     def fares(self) -> Fares:
         """How calls fared, for the ledger."""
@@ -246,8 +250,7 @@ class Log:
     def verdict(self) -> str:
         """How the function fares, in one line."""
         if self.hits:
-            ratio, about = self.ratio, "" if self.ledger.eager_calls else "about "
-            speed = "" if ratio is None else f", at {about}{ratio:.2g} of eager's time"
+            speed = "" if self.ratio is None else f", at {self.ratio:.2g} of eager's time"
             return f"{self.name}: served {self.hits} of {counted(self.calls, 'call')}{speed}"
         if causes := self.causes():
             whole = " as a whole" if self.within else ""
@@ -267,7 +270,7 @@ class Log:
         ledger = self.ledger
         return {
             "name": self.name, "verdict": self.verdict(), **self.counts(), "calls": self.calls,
-            "ratio": self.ratio, "about": not ledger.eager_calls, "causes": [c.told() for c in self.causes()],
+            "ratio": self.ratio, "causes": [c.told() for c in self.causes()],
             "recording_seconds": ledger.recording, "compiling_seconds": ledger.compiling,
             "beside_seconds": ledger.beside, "eager_call_seconds": ledger.eager_call,
             "spent_seconds": ledger.spent, "saved_seconds": ledger.saved(self.fares()),

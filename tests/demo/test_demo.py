@@ -67,7 +67,7 @@ def test_demo_table_is_whole(ran):
     assert before > 2 * after > 20
     assert len(cells(said, "steps a second ")) == 2
     # One call makes AdamW's states, two record; the steps of four epochs but these ran compiled.
-    assert re.search(r"^traced step: served 89 of 92 calls, at (about )?[\d.]+ of eager's time$", said, re.M)
+    assert re.search(r"^traced step: served 89 of 92 calls(, at [\d.]+ of eager's time)?$", said, re.M)
     assert "torch: not installed, so it takes no part: pip install" in said
     traced, exported = (float(cell) for cell in cells(said, "logits, to "))
     # 64 roundings in a sum, four layers: far below this; another network, or other digits, are far above.

@@ -177,7 +177,7 @@ def test_a_success_says_nothing_that_reads_like_a_failure():
     for _ in range(8):
         step(x)
     verdict, cost = step.explain().splitlines()
-    assert re.fullmatch(r"step: served 8 of 10 calls, at about [\d.e-]+ of eager's time", verdict)
+    assert re.fullmatch(r"step: served 8 of 10 calls(, at [\d.e-]+ of eager's time)?", verdict)
     assert cost.startswith("  cost: recording took ")
     text = step.explain(detail=True)
     assert not re.search("refus|not kept|miss|eager,|fail|rais", text), text
@@ -228,7 +228,7 @@ def test_a_few_recordings_more_are_no_cause():
 
     for _ in range(20):
         f(lamina.ones(2))
-    assert f.explain().startswith("f: served 18 of 20 calls, ") and f.explain(as_dict=True)["causes"] == []
+    assert f.explain().startswith("f: served 18 of 20 calls") and f.explain(as_dict=True)["causes"] == []
 
 
 def test_events_are_told_as_they_happen(capsys, monkeypatch):

@@ -211,13 +211,14 @@ def test_what_eager_takes_is_timed_once(traced):
         f(x_of(2))
     assert f.counts() == {"served": 18, "recorded": 1, "eager": 1, "raised": 0, "within": 0}
     found = f.explain(as_dict=True)
-    assert found["reasons"] == {TIMED: 1} and found["eager_call_seconds"] == 0.25 and not found["about"]
+    assert found["reasons"] == {TIMED: 1} and found["eager_call_seconds"] == 0.25 and found["ratio"] == 0
     assert found["saved_seconds"] == pytest.approx(18 * 0.25) and found["causes"] == []
     assert f.explain().startswith("timed: served 18 of 20 calls, at 0 of eager's time\n")
     long = traced(lambda x: x + 1, Clock(call=0.75))  # too long to be run once for that
     for _ in range(20):
         long(x_of(2))
-    assert long.counts()["eager"] == 0 and long.explain(as_dict=True)["about"]
+    assert long.counts()["eager"] == 0 and long.explain(as_dict=True)["ratio"] is None
+    assert long.explain().startswith("timed: served 19 of 20 calls\n")
 
 
 def test_while_code_is_made_in_the_background_nothing_else_is_recorded(traced, monkeypatch):
