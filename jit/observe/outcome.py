@@ -52,9 +52,8 @@ class Outcome:
             parts = [self.spelled(a) for a in args] + [f"{k}={self.spelled(v)}" for k, v in kwargs.items()]
             self._lines.append(f"{self._const(function)}({', '.join(parts)})")
         for variable, value in facts.contexts.left():
-            self._lines.append(
-                f"{self._const(type(variable).set)}({self._const(variable)}, {self.spelled(value)})"
-            )
+            words = f"{self.spelled(variable)}, {self.spelled(value)}"
+            self._lines.append(f"{self._const(type(variable).set)}({words})")
         self.constant = True
         returned = self.spelled(result)
         self._leave_circles()

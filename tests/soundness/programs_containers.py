@@ -402,6 +402,20 @@ def a_context_variable_that_stays_set(w):
 
 
 @program("containers")
+def a_context_variable_is_an_argument(w):
+    either = [contextvars.ContextVar(name, default=1.0) for name in ("first", "second")]
+
+    def step(variable, x):
+        variable.set(variable.get() + x.shape[0])
+        return x * variable.get(2.0)
+
+    f = w.trace(step)
+    for at in w.rounds(0, 1, 0):
+        w.call(f, either[at], w.x)
+        w.once(lambda: [variable.get() for variable in either])
+
+
+@program("containers")
 def a_context_variable_that_is_not_set_yet(w):
     scale = contextvars.ContextVar("scale")
 
