@@ -38,19 +38,17 @@ class CustomOpDef:
     """An operator of a program's: call it, or find it as `torch.ops.space.name`."""
 
     def __init__(self, name: str, fn: Callable, mutates_args: Any = ()):
-        self._qualname, self._fn, self._mutates = name, fn, mutates_args
+        self._qualname, self._mutates = name, mutates_args
         self._fake: Callable | None = None
         self._applied: type[Function] | None = None
-        self._signature = inspect.signature(fn)
+        self._computed_by(fn)
         functools.update_wrapper(self, fn)
 
     def __repr__(self) -> str:
         return f"<CustomOpDef({self._qualname})>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        bound = self._signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        args, kwargs = bound.args, bound.kwargs
+        args, kwargs = self._bound(args, kwargs)
         tensors = [x for x in flatten((args, kwargs))[1] if isinstance(x, Tensor)]
         if self._fake is not None and any([x.device.type == "meta" for x in tensors]):
             return self._fake(*args, **kwargs)
@@ -65,6 +63,24 @@ class CustomOpDef:
         return DelayedError(f"{self._qualname} has no rule for gradients: see register_autograd", 1)(
             made.requires_grad_() if made.is_floating_point() else made
         )
+
+    def _computed_by(self, fn: Callable) -> None:
+        self._fn, self._signature = fn, inspect.signature(fn)
+        given = self._signature.parameters.values()
+        self._names = tuple([p.name for p in given if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)])
+        self._defaults = {p.name: p.default for p in given if p.default is not p.empty}
+        self._plain = len(self._names) == len(given)
+
+    def _bound(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """The arguments as the function takes them, by position.  Raises TypeError as a call does."""
+        names = self._names[len(args) :]
+        known = self._plain and len(args) <= len(self._names) and all([name in names for name in kwargs])
+        if not known or not all([name in kwargs or name in self._defaults for name in names]):
+            bound = self._signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            return bound.args, bound.kwargs
+        rest = [kwargs[name] if name in kwargs else self._defaults[name] for name in names]
+        return (*args, *rest), {}
 
     def register_fake(self, fn: Callable) -> Callable:
         """Have `fn` say what comes out, for tensors of the meta device."""
@@ -105,7 +121,7 @@ class CustomOpDef:
         if device_types is None or "cpu" in (
             [device_types] if isinstance(device_types, str) else device_types
         ):
-            self._fn = func
+            self._computed_by(func)
         return func
 
     def register_vmap(self, func: Callable | None = None) -> Any:
@@ -260,7 +276,7 @@ def impl(qualname: str, types: Any = "default", func: Callable | None = None, *,
         ]
     ):
         made = _found(qualname)
-        made._fn, made._signature = func, inspect.signature(func)
+        made._computed_by(func)
     return func
 
 
