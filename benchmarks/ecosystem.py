@@ -33,6 +33,15 @@ RESULTS = Path(__file__).parent / "results"
 
 
 # ---- in both processes -------------------------------------------------------------------------------------
+class _Named(type):
+    """A class whose further attributes are their names."""
+
+    def __getattr__(cls, name: str) -> str:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return name
+
+
 class _Empty(ModuleType):
     """A module in which every name is an empty class, and every module below it is one too."""
 
@@ -41,12 +50,15 @@ class _Empty(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return type(name, (), {})
+        return _Named(name, (), {})
 
 
 def _without_torchvision() -> None:
     for below in ("", ".ops", ".ops.misc", ".transforms", ".transforms.functional", ".datasets"):
-        sys.modules[f"torchvision{below}"] = _Empty(f"torchvision{below}")
+        name = f"torchvision{below}"
+        sys.modules[name] = _Empty(name)
+        if below:
+            setattr(sys.modules[name.rpartition(".")[0]], name.rpartition(".")[2], sys.modules[name])
 
 
 def _same_draws(torch: Any) -> None:
@@ -272,14 +284,17 @@ def main() -> None:
         names = [name for name in every[library] if not options.only or name in options.only]
         parts += table(library, names, not options.no_trace)
     if options.write:
-        versions = ", ".join(f"{name} {_version(name)}" for name in ("torch", *options.libraries))
+        place = RESULTS / "ecosystem.md"
+        before = place.read_text().split("\n## ")[1:] if place.exists() else []
+        kept = [f"## {part}" for part in before if part.partition(":")[0] not in options.libraries]
+        versions = ", ".join(f"{name} {_version(name)}" for name in ("torch", *LIBRARIES))
         head = [
             "# Libraries on Lamina",
             "",
             f"By benchmarks/ecosystem.py; {versions}; {datetime.date.today()}.",
             "",
         ]
-        (RESULTS / "ecosystem.md").write_text("\n".join([*head, *parts]))
+        place.write_text("\n".join([*head, *kept, *parts]))
 
 
 def _version(name: str) -> str:
