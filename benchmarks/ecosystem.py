@@ -229,7 +229,7 @@ class _Server:
         self._process.stdin.flush()
         for line in self._process.stdout:
             if line.startswith("@@"):
-                return line[2:].rstrip()
+                return line[2:].rstrip("\n")
         return f"the process died: {self._process.wait()}"
 
     def close(self) -> None:

@@ -190,7 +190,7 @@ def refusing(
     room = getattr(function, "__module__", None) or ""
     flags = flags_of(function) if room.startswith(("lamina.runtime", "lamina.ir")) else ()
     first = flags[0][0] if flags else 0
-    lifts = takes_out and room.startswith("lamina.ir") and _takes_input(function)
+    lifts = takes_out and name in OF_NUMBERS
     fills = takes_out and name in ("rand", "randn", "randint", "randperm")  # in the dtype that `out` has
 
     @functools.wraps(function)
@@ -231,9 +231,7 @@ def _is_lifted(args: Sequence[Any], numbers: bool) -> bool:
     return alone or kind is np.ndarray
 
 
-def _takes_input(function: Callable) -> bool:
-    """Whether the first argument of a function stands in the place of a tensor."""
-    return next(iter(signature(function).parameters), None) in ("input", "self", "tensor")
+OF_NUMBERS = frozenset(("div",))  # functions written with ops that take two numbers, as PyTorch's do
 
 
 class Edge(NamedTuple):
@@ -243,7 +241,7 @@ class Edge(NamedTuple):
     flags: tuple[tuple[int, str], ...]
     first: int  # the place of the first flag
     takes_out: bool
-    takes_input: bool  # and its first argument is a tensor's place
+    takes_numbers: bool
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Refuse what the wrapper refuses before the call."""
@@ -252,7 +250,7 @@ class Edge(NamedTuple):
 
     def lifts(self, args: Sequence[Any]) -> bool:
         """Whether the wrapper makes a tensor of the first argument."""
-        return bool(args) and _is_lifted(args, self.takes_input)
+        return bool(args) and _is_lifted(args, self.takes_numbers)
 
     def leave(self, made: Any, args: Sequence[Any]) -> Any:
         """What the wrapper returns of what the function made: that itself, mostly."""
