@@ -29,10 +29,8 @@ from .facade import future as __future__
 from .facade.absent import accelerator, distributed, export, mps, mtia, onnx, xpu
 from .facade.amp import autocast, get_autocast_dtype, is_autocast_enabled
 from .facade.compiler import _dynamo, compile
-from .facade.foreach import *  # noqa: F403
 from .facade.late import __getattr__  # the compiler, and ops entered later
 from .facade.names import *  # noqa: F403 - what PyTorch's module has besides ops
-from .facade.playing import install_as_torch
 from .facade.private import _utils, storage, version
 from .facade.private import config as __config__
 from .facade.root import *  # noqa: F403 - and what is made of ops and modules

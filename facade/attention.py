@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any, NamedTuple
 
 from ..func import vmap
@@ -160,18 +159,3 @@ def flex_attention(
             lse if return_aux.lse else None, scores.amax(-1) if return_aux.max_scores else None
         )
     return (found, lse) if return_lse else found
-
-
-flex = ModuleType("lamina.nn.attention.flex_attention", "Attention of functions of places.")
-vars(flex).update(
-    AuxOutput=AuxOutput,
-    AuxRequest=AuxRequest,
-    BlockMask=BlockMask,
-    and_masks=and_masks,
-    create_block_mask=create_block_mask,
-    create_mask=create_mask,
-    flex_attention=flex_attention,
-    noop_mask=noop_mask,
-    or_masks=or_masks,
-    _DEFAULT_SPARSE_BLOCK_SIZE=128,
-)

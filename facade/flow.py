@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 from ..ir.errors import ArgumentValueError
@@ -49,7 +48,3 @@ def associative_scan(
         found = [ops.cat((x.narrow(dim, 0, step), y), dim) for x, y in zip(found, made, strict=True)]
         step *= 2
     return tree_unflatten([x.flip(dim) for x in found] if reverse else found, spec)
-
-
-higher_order = ModuleType("lamina._higher_order_ops", "What PyTorch keeps in torch._higher_order_ops.")
-vars(higher_order).update(associative_scan=associative_scan, cond=cond)

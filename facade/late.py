@@ -1,10 +1,15 @@
 """What the face hands on only when it is asked for: the compiler, which loads LLVM, rooms that few programs
-enter, and ops entered later.
+enter, functions that few call, and ops entered later.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 from ..ir.errors import ArgumentValueError
@@ -13,6 +18,8 @@ from ..runtime import Tensor, ops
 ROOT = __name__.partition(".")[0]
 # By the name that is asked for: the module.
 ROOMS = {
+    "_higher_order_ops": "facade.flow",
+    "_higher_order_ops.associative_scan": "facade.flow",
     "array_api": "array_api",
     "fx": "facade.fx",
     "fx._symbolic_trace": "facade.fx",
@@ -21,7 +28,11 @@ ROOMS = {
     "jit.annotations": "facade.annotations",
     "library": "facade.library",
     "multiprocessing": "facade.multiprocessing",
+    "nn.attention.flex_attention": "facade.attention",
+    "torch_version": "facade.torch_version",
 }
+# And functions: what their names begin with, and the module.
+FUNCTIONS = {"_foreach_": "facade.foreach", "install_as_torch": "facade.playing"}
 
 
 def __getattr__(name: str) -> Any:
@@ -30,7 +41,51 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{ROOT}.{ROOMS[name]}")
     if name == "ops":
         return import_module(f"{ROOT}.facade.library").registry
+    for start, module in FUNCTIONS.items():
+        if name.startswith(start):
+            return getattr(import_module(f"{ROOT}.{module}"), name)
     return ops.__getattr__(name)
+
+
+def of_room(above: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a room that has others below it which are imported at their first use."""
+
+    def find(name: str) -> Any:
+        if f"{above}.{name}" in ROOMS:
+            return __getattr__(f"{above}.{name}")
+        raise AttributeError(f"module '{ROOT}.{above}' has no attribute '{name}'")
+
+    return find
+
+
+class Alias(Loader):
+    """Gives a module under another name; the module itself does not change."""
+
+    def __init__(self, module: ModuleType):
+        self.module = module
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        self._own = self.module.__spec__  # the import system is about to overwrite it
+        return self.module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._own
+
+
+class Finder(MetaPathFinder):
+    """Answers `import lamina.fx`: of a late room, and of a module that is an attribute of the one above."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        root, _, name = fullname.partition(".")
+        if root != ROOT or not name:
+            return None
+        if name in ROOMS:
+            return ModuleSpec(fullname, Alias(__getattr__(name)), is_package=True)
+        above, _, leaf = fullname.rpartition(".")
+        module = vars(sys.modules[above]).get(leaf) if above in sys.modules else None
+        if not isinstance(module, ModuleType) or not module.__name__.startswith(f"{ROOT}."):
+            return None
+        return ModuleSpec(fullname, Alias(module), is_package=True)
 
 
 def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
@@ -52,3 +107,5 @@ def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
 
 for _method in (__array_namespace__, to_device):  # the standard's own, which PyTorch lacks
     setattr(Tensor, _method.__name__, _method)
+
+sys.meta_path.append(Finder())  # the last: it is asked only for what is no file

@@ -12,14 +12,13 @@ from . import (
     _C,
     absent,
     amp,
-    attention,
     backends,
     compiler,
     cpu,
     cuda,
     fft,
-    flow,
     future,
+    late,
     linalg,
     masked,
     nested,
@@ -34,7 +33,6 @@ from . import (
     special,
     swa_utils,
     testing,
-    torch_version,
     type_names,
     utils,
     windows,
@@ -58,9 +56,6 @@ MODULES: dict[str, ModuleType] = {
     "__config__": private.config,
     "__future__": future,
     "_dynamo": compiler._dynamo,
-    "_dynamo._trace_wrapped_higher_order_op": compiler._wrapped,
-    "_higher_order_ops": flow.higher_order,
-    "_higher_order_ops.associative_scan": flow.higher_order,
     "_utils": private._utils,
     "accelerator": absent.accelerator,
     "amp": amp,
@@ -82,7 +77,7 @@ MODULES: dict[str, ModuleType] = {
     "cpu.amp": cpu.amp,
     "cuda": cuda,
     "cuda.amp": cuda.amp,
-    **absent.DISTRIBUTED,
+    "distributed": absent.distributed,
     "distributions": distributions,
     **{f"distributions.{family}": distributions for family in _FAMILIES},
     "distributions.relaxed_bernoulli": distributions.relaxed,
@@ -94,7 +89,6 @@ MODULES: dict[str, ModuleType] = {
     "masked": masked,
     "mps": absent.mps,
     "mtia": absent.mtia,
-    "nn.attention.flex_attention": attention.flex,
     "nn._reduction": private._reduction,
     "nn.common_types": private.common_types,
     "nn.grad": nn.grad,
@@ -117,7 +111,6 @@ MODULES: dict[str, ModuleType] = {
     "special": special,
     "storage": private.storage,
     "testing": testing,
-    "torch_version": torch_version,
     "types": type_names,
     "utils": utils,
     "utils._contextlib": private.contextlib,
@@ -146,6 +139,7 @@ def offer() -> None:
         if above is not None and not hasattr(above, leaf):
             setattr(above, leaf, module)
     private.add()
-    vars(nn.attention).setdefault("flex_attention", attention.flex)
+    # A room with another below it, which is loaded late: what Python looks below must have a path.
+    vars(nn.attention).update(__path__=[], __getattr__=late.of_room("nn.attention"))
     vars(nn.functional).setdefault("grad", nn.grad)  # which is made of its functions
     vars(optim).setdefault("swa_utils", swa_utils)  # it is of optim and nn, which don't know each other

@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from .late import ROOMS
+from .late import FUNCTIONS, ROOMS
 
 ROOT = __package__.rpartition(".")[0]  # lamina
 NAMES = Path(__file__).with_name("pytorch_names.txt")
@@ -106,7 +106,7 @@ def looked_up(path: str) -> Any:
         except AttributeError:
             below = ".".join(parts[: number + 1])
             try:
-                found = importlib.import_module(f"{ROOT}.{ROOMS.get(below, below)}")
+                found = importlib.import_module(f"{ROOT}.{below}")
             except ImportError:
                 raise AttributeError(f"Lamina has no {path}") from None
     return found
@@ -169,7 +169,8 @@ def page() -> str:
             WIDTH,
         ),
     ]
-    every = {*dir(importlib.import_module(ROOT)), *ROOMS, "ops"}  # those too that nobody has asked for yet
+    late = {*ROOMS, *FUNCTIONS, "ops"}  # that nobody may have asked for yet
+    every = {*dir(importlib.import_module(ROOT)), *late}
     own = sorted(name for name in every if not name.startswith("_") and "." not in name)
     beyond = [name for name in own if name not in pytorch_names()["torch"]]
     parts += ["", "## Names of lamina alone", ""]

@@ -73,21 +73,6 @@ class _Refusal(Loader):
         """Never reached, as no module is made."""
 
 
-class _Alias(Loader):
-    """Gives a module of Lamina under another name; the module itself does not change."""
-
-    def __init__(self, target: str):
-        self.target = target
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        module = import_module(self.target)
-        self._own = module.__spec__  # the import system is about to overwrite it
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._own
-
-
 class _Root(Loader):
     """Gives Lamina's names under `torch`: a module of its own, as its version is PyTorch's."""
 
@@ -117,16 +102,16 @@ class Finder(MetaPathFinder):
             below = ELSEWHERE.get(fullname, f"{ELSEWHERE[top]}{fullname[len(top) :]}")
             if not _is_there(name := f"{ROOT}.{below}"):
                 return ModuleSpec(fullname, _Refusal())
-            return ModuleSpec(fullname, _Alias(name), is_package=True)
+            return ModuleSpec(fullname, late.Alias(import_module(name)), is_package=True)
         if fullname in COMPILED and PathFinder.find_spec(fullname) is not None:
             return ModuleSpec(fullname, _Refusal())
         if top != PLAYED:
             return None
         if not rest:
             return ModuleSpec(fullname, _Root(), origin=import_module(ROOT).__file__, is_package=True)
-        if rest.partition(".")[0] in ROOMS or not _is_there(name := f"{ROOT}.{late.ROOMS.get(rest, rest)}"):
+        if rest.partition(".")[0] in ROOMS or not _is_there(name := f"{ROOT}.{rest}"):
             return ModuleSpec(fullname, _Refusal())
-        return ModuleSpec(fullname, _Alias(name), is_package=True)
+        return ModuleSpec(fullname, late.Alias(import_module(name)), is_package=True)
 
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
         """What `importlib.metadata` finds: of a package called torch, its name and version."""

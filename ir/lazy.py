@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from importlib import import_module
+from threading import get_ident
 from types import ModuleType
 
 from .errors import LaminaError
+from .locks import fork_safe_lock
+
+# An import that is under way in one thread where another forks would be under way for ever in the child.
+_importing = fork_safe_lock()
+_importers: list[int] = []  # the thread that holds it: what it imports may come here again
 
 
 class MissingLibraryError(LaminaError, ImportError):
@@ -19,7 +25,7 @@ def load(name: str, extra: str | None = None) -> ModuleType:
     names the pip command.
     """
     try:
-        return import_module(name)
+        return _imported(name)
     except ModuleNotFoundError as error:
         top = name.partition(".")[0]
         if error.name is None or error.name.partition(".")[0] != top:
@@ -28,3 +34,15 @@ def load(name: str, extra: str | None = None) -> ModuleType:
         raise MissingLibraryError(
             f"{top} is needed here and is not installed", f"pip install {wanted}"
         ) from None
+
+
+def _imported(name: str) -> ModuleType:
+    """The module, while no thread forks."""
+    if get_ident() in _importers:
+        return import_module(name)
+    with _importing:
+        _importers.append(get_ident())
+        try:
+            return import_module(name)
+        finally:
+            _importers.clear()

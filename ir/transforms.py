@@ -11,13 +11,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from .lazy import MissingLibraryError
+from .lazy import MissingLibraryError, load
 
 VARIABLE = "LAMINA_FFT"
 Axes = tuple[int, ...]
@@ -54,6 +53,7 @@ def _library(x: np.ndarray) -> tuple[Run, Run, Run]:
 
 @cache
 def _chosen() -> tuple[Run, Run, Run]:
+    load("numpy.fft")  # which NumPy loads when it is asked for; the others fall back upon it
     return library(os.environ.get(VARIABLE, ""))
 
 
@@ -95,7 +95,7 @@ BY_NUMPY: tuple[Run, Run, Run] = (_numpy_c2c, _numpy_r2c, _numpy_c2r)
 
 
 def _by_ducc() -> tuple[Run, Run, Run]:
-    fft = import_module("ducc0").fft
+    fft = load("ducc0").fft
 
     def c2c(x: np.ndarray, axes: Axes, scale: str, forward: bool) -> np.ndarray:
         return fft.c2c(x, axes, forward, _DUCC[scale]) if axes else x
@@ -116,7 +116,7 @@ def _by_ducc() -> tuple[Run, Run, Run]:
 
 def _by_mkl() -> tuple[Run, Run, Run]:
     """By the default scales alone: mkl_fft 2.3.2 takes the other ones wrongly over some of the dimensions."""
-    fft: Any = import_module("mkl_fft")
+    fft: Any = load("mkl_fft")
 
     def scaled(x: np.ndarray, scale: str, count: float, forward: bool) -> np.ndarray:
         """By what the scale asks beside none forwards, and 1/n backwards."""

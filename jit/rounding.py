@@ -16,6 +16,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from numpy.random import default_rng
 
 from ..ir.by_pairs import from_pairs, to_pairs
 from ..ir.dtypes import FLOATS, DType, float64, from_numpy_dtype
@@ -137,7 +138,7 @@ def _first(bad: np.ndarray, a: np.ndarray, b: np.ndarray, bound: np.ndarray) -> 
 def graph_runs(graph: Graph, arrays: Sequence[np.ndarray]) -> list[dict[Value, np.ndarray]]:
     """The values of a graph in float64: without noise, then with it, always the same."""
     wide = specialise(graph, {}, float64)
-    return [_values(graph, wide, arrays, np.random.default_rng(n) if n else None) for n in range(TIMES + 1)]
+    return [_values(graph, wide, arrays, default_rng(n) if n else None) for n in range(TIMES + 1)]
 
 
 def _values(
@@ -219,7 +220,7 @@ def kernel_runs(kernel: Kernel, arrays: Sequence[np.ndarray]) -> list[list[np.nd
     """The outputs of a kernel in float64: without noise, then with it, always the same."""
     found = [interpret_kernel(kernel, *arrays, exact=True)]
     for n in range(TIMES):
-        noise = partial(_rounded, np.random.default_rng(n))
+        noise = partial(_rounded, default_rng(n))
         found.append(interpret_kernel(kernel, *arrays, exact=True, rounding=noise))
     return found
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 import numpy as np
+from numpy.random import default_rng
 
 from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Axis, Kernel, Rewrite
@@ -49,7 +50,7 @@ def windows(kernel: Kernel) -> Iterator[tuple[Kernel, list[np.ndarray]]]:
     """
     if any(store.combine or any(isinstance(p, Expr) for p in store.index) for store in kernel.stores):
         return
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     for place in range(PLACES):
         starts = {}
         for axis in kernel.parallel:

@@ -69,6 +69,11 @@ class BasicBlock(nn.Module):
         norm_layer: Callable = nn.BatchNorm2d,
     ):
         super().__init__()
+        if (groups, base_width, dilation) != (1, 64, 1):
+            raise ArgumentValueError(
+                f"BasicBlock({groups=}, {base_width=}, {dilation=}): they are 1, 64 and 1 here",
+                "Bottleneck takes others",
+            )
         self.conv1 = nn.Conv2d(inplanes, planes, 3, stride, 1, bias=False)
         self.bn1, self.relu = norm_layer(planes), nn.ReLU(inplace=True)
         self.conv2, self.bn2 = nn.Conv2d(planes, planes, 3, 1, 1, bias=False), norm_layer(planes)

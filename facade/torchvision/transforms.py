@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ... import runtime
@@ -409,12 +410,10 @@ class RandomAffine(_Transform):
 class _Perhaps(_Transform):
     """A change that is made with the probability p."""
 
+    change: Callable[[Any], Any]
+
     def __init__(self, p: float = 0.5, **shown: Any):
         super().__init__(**shown, p=p)
-
-    def change(self, img: Any) -> Any:
-        """The change."""
-        raise NotImplementedError
 
     def forward(self, img: Any) -> Any:
         return self.change(img) if _uniform(0, 1) < self.p else img
@@ -466,10 +465,7 @@ class RandomPosterize(_Perhaps):
 
     def __init__(self, bits: int, p: float = 0.5):
         super().__init__(p, bits=bits)
-
-    def change(self, img: Any) -> Any:
-        """The change."""
-        return F.posterize(img, self.bits)
+        self.change = partial(F.posterize, bits=bits)
 
 
 class RandomSolarize(_Perhaps):
@@ -477,10 +473,7 @@ class RandomSolarize(_Perhaps):
 
     def __init__(self, threshold: float, p: float = 0.5):
         super().__init__(p, threshold=threshold)
-
-    def change(self, img: Any) -> Any:
-        """The change."""
-        return F.solarize(img, self.threshold)
+        self.change = partial(F.solarize, threshold=threshold)
 
 
 class RandomAdjustSharpness(_Perhaps):
@@ -488,10 +481,7 @@ class RandomAdjustSharpness(_Perhaps):
 
     def __init__(self, sharpness_factor: float, p: float = 0.5):
         super().__init__(p, sharpness_factor=sharpness_factor)
-
-    def change(self, img: Any) -> Any:
-        """The change."""
-        return F.adjust_sharpness(img, self.sharpness_factor)
+        self.change = partial(F.adjust_sharpness, sharpness_factor=sharpness_factor)
 
 
 class RandomErasing(_Perhaps):

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.polynomial.polynomial import polymul
 
 from ...ir.errors import KernelError
 from .ranges import Range
@@ -36,7 +37,7 @@ def pair_polynomials(pairs: tuple[float, ...]) -> tuple[list[list[float]], list[
     def product(roots: list[float]) -> list[float]:
         total = np.array([1.0])
         for b in roots:
-            total = np.polynomial.polynomial.polymul(total, [-b * b, 1.0])
+            total = polymul(total, [-b * b, 1.0])
         return [float(c) for c in total]
 
     return [product([b for b in pairs if b != a]) for a in pairs], product(list(pairs))

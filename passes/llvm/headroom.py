@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 from contextlib import suppress
+from functools import partial
 
 from ...ir.errors import KernelError
 
@@ -52,9 +53,14 @@ def require(nbytes: int, what: str) -> None:
         )
 
 
+# UTF-8 is there since Python's start.  Another codec would be imported, here where another thread may fork:
+# an import that is under way then is under way for ever in the child.
+_opened = partial(open, encoding="utf-8")
+
+
 def _of_machine() -> float:
     """Bytes that the machine has left; without end where it doesn't tell."""
-    with suppress(OSError, ValueError), open("/proc/meminfo", encoding="ascii") as lines:
+    with suppress(OSError, ValueError), _opened("/proc/meminfo") as lines:
         for line in lines:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) << 10
@@ -65,9 +71,9 @@ def _of_group() -> float:
     """Bytes that the control group has left, pages of files that can go not counted."""
     with suppress(OSError, ValueError):
         folder = "/sys/fs/cgroup"
-        with open(f"{folder}/memory.max") as most, open(f"{folder}/memory.current") as now:
+        with _opened(f"{folder}/memory.max") as most, _opened(f"{folder}/memory.current") as now:
             left = int(most.read()) - int(now.read())  # ValueError: "max"
-        with open(f"{folder}/memory.stat") as lines:
+        with _opened(f"{folder}/memory.stat") as lines:
             files = dict(line.split() for line in lines)
         return left + int(files["inactive_file"]) + int(files["active_file"])
     return float("inf")

@@ -3,12 +3,14 @@
 import importlib
 import subprocess
 import sys
+from operator import attrgetter
 
 import numpy as np
 import pytest
 
 import lamina
 import lamina as torch
+from lamina.facade import late
 from lamina.facade.modules import MODULES
 from lamina.ir.errors import ArgumentError, ArgumentValueError, DeviceError, DTypeError
 from lamina.runtime import ops
@@ -18,6 +20,14 @@ from lamina.runtime import ops
 def test_modules_can_be_imported_and_reached(name):
     module = importlib.import_module(f"lamina.{name}")
     assert module is MODULES[name]
+
+
+@pytest.mark.parametrize("name", [*late.ROOMS, "distributed.tensor", "distributed.fsdp"])
+def test_rooms_that_are_loaded_late_can_be_imported_and_reached(name):
+    module = importlib.import_module(f"lamina.{name}")
+    assert attrgetter(name)(lamina) is module
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module(f"lamina.{name}.no_such_room")
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,17 @@ def test_packages_list_matches_disk():
     assert sorted(package_tree.packages()) == packages_on_disk()
 
 
+def test_what_is_tracked_is_of_a_known_kind():
+    """What a program left behind, or was written by mistake, is not committed with the rest."""
+    listed = subprocess.run(["git", "ls-files"], cwd=package_tree.ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("this tree is no clone: there is nothing that is tracked")
+    kinds = (".py", ".md", ".txt", ".json", ".toml", ".png", ".c", ".yaml")
+    names = {".gitignore", "LICENSE", "Makefile", "py.typed", "run"}
+    unknown = [f for f in listed.stdout.splitlines() if not f.endswith(kinds) and Path(f).name not in names]
+    assert not unknown, unknown
+
+
 def test_packages_leave_no_module_outside():
     """A folder with modules but no `__init__.py` would be missed by the list and by the wheel alike."""
     packed = {package_tree.folder(name) for name in package_tree.packages()}

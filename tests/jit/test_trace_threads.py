@@ -159,6 +159,34 @@ def test_a_child_that_is_forked_while_others_record_and_compile():
     assert ran.returncode == 0 and ran.stdout == "done\n", ran.stderr
 
 
+@pytest.mark.parametrize("compiled", ["anew", "from the disk"])
+def test_what_is_imported_late_is_imported_where_forks_wait(compiled, tmp_path):
+    """An import that is under way in one thread where another forks is under way for ever in the child."""
+    program = """
+        import sys, lamina
+        from lamina import jit, nn
+        from lamina.ir import lazy
+
+        class Watch:
+            found = []
+            def find_spec(self, name, path=None, target=None):
+                if not lazy._importing.locked():
+                    self.found.append(name)
+
+        f = jit.trace(lambda x: (x * 2).sum() + len(x))
+        net = jit.trace(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 9)))
+        sys.meta_path.insert(0, Watch())
+        for _ in range(3):
+            f(lamina.ones(5))
+            x = lamina.fft.fft(lamina.ones(2, 3, 8, 8)).real
+            nn.functional.cross_entropy(net(x), lamina.tensor([1, 2])).backward()
+        print(Watch.found, f._log.hits, net._log.hits)
+    """
+    for _ in range(1 + (compiled == "from the disk")):
+        ran, _ = alone(program, LAMINA_CACHE_DIR=str(tmp_path))
+    assert ran.returncode == 0 and ran.stdout == "[] 2 2\n", ran.stdout + ran.stderr
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
 def test_a_child_records_and_compiles_what_another_thread_was_about():
     ran, _ = alone("""
