@@ -10,6 +10,9 @@ from ..ir.shapes import prod
 from ..runtime import Tensor, ops
 
 
+_DEFAULT_SPARSE_BLOCK_SIZE = 128  # which libraries ask for
+
+
 def _of_places(function: Callable, sizes: tuple[int, int, int, int], *first: Tensor) -> Tensor:
     """function(*first[b, h, q, k], b, h, q, k) in each place.  Shapes: [b, h, q, k]."""
     places = [ops.arange(n) for n in sizes]
