@@ -9,7 +9,6 @@ from ..func import vmap
 from ..ir.shapes import prod
 from ..runtime import Tensor, ops
 
-
 _DEFAULT_SPARSE_BLOCK_SIZE = 128  # which libraries ask for
 
 
