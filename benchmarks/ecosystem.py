@@ -1,14 +1,16 @@
-"""Models of the transformers and timm libraries: Lamina in PyTorch's place, against PyTorch.
+"""Models of the transformers and timm libraries, and programs of others: Lamina in PyTorch's place.
 
-    python benchmarks/ecosystem.py [transformers] [timm] [--only llama vit] [--no-trace] [--write]
+    python benchmarks/ecosystem.py [transformers] [timm] [programs] [--only llama vit] [--no-trace] [--write]
 
 PyTorch builds each small model with random weights, saves it as a `.pt` file, and tells what it computes; in
 a second process Lamina stands for `torch` (`install_as_torch`), builds the same with the library's own code,
 loads the file, and computes the same, eagerly and with `forward` traced.  Models that generate do so
 greedily, by three beams and by samples; for these both draw from the same uniform numbers.  A column
-that holds numbers is the largest difference over 1 + the largest value.  timm needs torchvision at its
-import, which neither
-side has: PyTorch's gets empty modules, Lamina its own stand-in.
+that holds numbers is the largest difference over 1 + the largest value.
+
+Programs are loops that train (transformers, accelerate, lightning, peft), schedules of diffusers and measures
+of torchmetrics, which both run as they stand.  timm needs torchvision at its import, which neither side has:
+PyTorch's gets empty modules, Lamina its own stand-in.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from typing import Any
 import numpy as np
 
 CLOSE = 1e-4
-LIBRARIES = ("transformers", "timm")
+LIBRARIES = ("transformers", "timm", "programs")
+VERSIONS = ("torch", "transformers", "timm", "accelerate", "lightning", "diffusers", "peft", "torchmetrics")
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -89,6 +92,10 @@ def _built(library: str, name: str) -> tuple[Any, dict[str, Any], bool]:
     import transformers
 
     transformers.logging.set_verbosity_error()
+    if library == "programs":
+        from ecosystem_programs import PROGRAMS
+
+        return PROGRAMS[name](), {}, False
     case = TRANSFORMERS[name]
     config = transformers.AutoConfig.for_model(case.kind, **case.config)
     return getattr(transformers, case.cls)(config).eval(), case.inputs(), case.generates
@@ -143,8 +150,8 @@ def make(library: str, name: str, place: Path) -> str:
     import torch
 
     model, inputs, generates = _built(library, name)
-    found, words = _called(model, inputs), _generated(model, inputs) if generates else []
     torch.save(model.state_dict(), place.with_suffix(".pt"))
+    found, words = _called(model, inputs), _generated(model, inputs) if generates else []
     np.savez(place.with_suffix(".npz"), *found, **{f"words{k}": x for k, x in enumerate(words)})
     return "made"
 
@@ -166,7 +173,7 @@ def check(library: str, name: str, place: Path, traces: bool) -> str:
         )
     else:
         row.append("")
-    if traces:
+    if traces and library != "programs":
         import lamina
 
         model.forward = lamina.jit.trace(model.forward)
@@ -269,6 +276,7 @@ def main() -> None:
         serve(sys.argv[2], sys.argv[3], Path(sys.argv[4]), "--no-trace" not in sys.argv)
         return
     from ecosystem_models import TIMM, TRANSFORMERS
+    from ecosystem_programs import NAMES
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -278,7 +286,7 @@ def main() -> None:
     parser.add_argument("--no-trace", action="store_true", help="eagerly alone")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    every = {"transformers": list(TRANSFORMERS), "timm": TIMM}
+    every = {"transformers": list(TRANSFORMERS), "timm": TIMM, "programs": NAMES}
     parts = []
     for library in options.libraries:
         names = [name for name in every[library] if not options.only or name in options.only]
@@ -287,7 +295,7 @@ def main() -> None:
         place = RESULTS / "ecosystem.md"
         before = place.read_text().split("\n## ")[1:] if place.exists() else []
         kept = [f"## {part}" for part in before if part.partition(":")[0] not in options.libraries]
-        versions = ", ".join(f"{name} {_version(name)}" for name in ("torch", *LIBRARIES))
+        versions = ", ".join(f"{name} {_version(name)}" for name in VERSIONS)
         head = [
             "# Libraries on Lamina",
             "",

@@ -6,8 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 from weakref import ref
 
+from ..ir.dtypes import DType
 from ..ir.errors import GradError
 from ..ir.errors import LinAlgError as _LinAlgError
+from ..ir.types import Device
+from ..nn.module import destination
 from ..runtime import Tensor, modes
 from ..runtime.backward_graph import Node
 from ..runtime.function import Function
@@ -72,9 +75,18 @@ def _hooks_are_open() -> bool:
     return modes.local.unpacked is None
 
 
+def _parse_to(*args: Any, **kwargs: Any) -> tuple[Device | None, DType | None, bool, Any]:
+    """The device, the dtype, whether not to wait, and the layout that arguments of `to` name."""
+    layout = kwargs.get("memory_format")
+    device, dtype = destination(args, kwargs)
+    return None if device is None else Device(device), dtype, False, layout
+
+
+_nn = SimpleNamespace(_parse_to=_parse_to)
 _functions = SimpleNamespace(AccumulateGrad=Leaf, DelayedError=DelayedError, UndefinedGrad=UndefinedGrad)
 _autograd = SimpleNamespace(SavedTensor=SavedTensor, _saved_tensors_hooks_is_enabled=_hooks_are_open)
 
+_TensorMeta = type(Tensor)
 Graph, Value = (
     kind(name, "_C", "the graphs of PyTorch's own compiler are not here") for name in ("Graph", "Value")
 )
@@ -91,5 +103,5 @@ def _get_tracing_state() -> None:
 __all__ = [
     "DisableTorchFunction", "DisableTorchFunctionSubclass", "Graph", "Value", "_LinAlgError",
     "_WeakTensorRef", "_autograd", "_disabled_torch_function_impl", "_functions",
-    "_get_tracing_state", "_log_api_usage_once", "is_grad_enabled",
+    "_get_tracing_state", "_nn", "_log_api_usage_once", "is_grad_enabled",
 ]  # fmt: skip

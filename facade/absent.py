@@ -30,11 +30,13 @@ class _Absent(ModuleType):
 def kind(name: str, room: str, instead: str) -> type:
     """A class that programs ask `isinstance` of, and of which nothing can be made here."""
 
+    below = f".{room}" if room else ""
+
     def refuse(cls: type, *_: Any, **__: Any) -> NoReturn:
-        raise ArgumentValueError(f"Lamina has no torch.{room}.{name}: {instead}")
+        raise ArgumentValueError(f"Lamina has no torch{below}.{name}: {instead}")
 
     doc = f"What nothing here is: {instead}."
-    return type(name, (), {"__new__": refuse, "__module__": f"lamina.{room}", "__doc__": doc})
+    return type(name, (), {"__new__": refuse, "__module__": f"lamina{below}", "__doc__": doc})
 
 
 def _kinds(room: str, instead: str, *names: str) -> dict[str, type]:
@@ -77,6 +79,8 @@ _DEVICE = {
     "max_memory_allocated": _none, "memory_reserved": _none, "is_bf16_supported": _no,
 }  # fmt: skip
 _NO_DEVICE = "there is no such device"
+_NO_STREAMS = "eager runs on the CPU, in order"
+Stream, Event = (kind(name, "", _NO_STREAMS) for name in ("Stream", "Event"))
 xpu = _room("xpu", _NO_DEVICE, "Stream", "Event", "device", **_DEVICE)
 mps = _room("mps", _NO_DEVICE, current_allocated_memory=_none, driver_allocated_memory=_none, **_DEVICE)
 mtia = _room("mtia", _NO_DEVICE, **_DEVICE)
@@ -108,6 +112,32 @@ distributed = _Absent(
     **_kinds("distributed", _ONE, "ProcessGroup", "Work", "DeviceMesh"), ReduceOp=_ReduceOp,
     group=_Group, GroupMember=_Group,
 )  # fmt: skip
+PyTorchFileReader = kind("PyTorchFileReader", "", "load(mmap=True) reads tensors when they are used")
+
+
+class FlopCounterMode:
+    """Made, as libraries do ahead of time, and refused where it is entered: operations are not counted."""
+
+    def __init__(self, mods: Any = None, depth: int = 2, display: bool = True, custom_mapping: Any = None):
+        pass
+
+    def __enter__(self) -> NoReturn:
+        raise ArgumentValueError("FlopCounterMode: Lamina counts no operations")
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached, as none is entered."""
+
+    def get_flop_counts(self) -> dict[str, dict[Any, int]]:
+        """What was counted, by module and operation: nothing, as none is entered."""
+        return {"Global": {}}
+
+    def get_total_flops(self) -> int:
+        """Their sum."""
+        return 0
+
+
+flop_counter = _room("utils.flop_counter", "operations are not counted", FlopCounterMode=FlopCounterMode)
+DistributedDataParallel = kind("DistributedDataParallel", "nn.parallel", _ONE)
 _mesh = _room("distributed.device_mesh", _ONE, "DeviceMesh", init_device_mesh=_alone)
 vars(_mesh)["DeviceMesh"] = distributed.__dict__["DeviceMesh"]
 _tensor = _room(

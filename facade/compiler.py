@@ -158,7 +158,7 @@ _wrapped = ModuleType(
     f"{ROOT}._dynamo._trace_wrapped_higher_order_op", "How PyTorch has vmap index by tensors."
 )
 vars(_wrapped).update(TransformGetItemToIndex=contextlib.nullcontext)  # which vmap does anyway
-vars(_dynamo).update(_trace_wrapped_higher_order_op=_wrapped)
+vars(_dynamo).update(_trace_wrapped_higher_order_op=_wrapped, eval_frame=_dynamo)
 
 __all__ = [
     "allow_in_graph", "assume_constant_result", "compile", "cudagraph_mark_step_begin", "disable",

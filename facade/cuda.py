@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from ..ir.errors import DeviceError
@@ -53,6 +54,17 @@ def manual_seed(seed: int) -> None:
 
 
 manual_seed_all = manual_seed
+
+
+def get_rng_state_all() -> list[Any]:
+    """The state of each CUDA device's generator: there are none."""
+    return []
+
+
+def set_rng_state_all(new_states: Iterable[Any]) -> None:
+    """Take over what `get_rng_state_all` returned.  Raises DeviceError for states of devices."""
+    if list(new_states):
+        _refuse("set_rng_state_all")
 
 
 def empty_cache() -> None:

@@ -18,8 +18,6 @@ from ..runtime import Tensor, ops
 ROOT = __name__.partition(".")[0]
 # By the name that is asked for: the module.
 ROOMS = {
-    "_higher_order_ops": "facade.flow",
-    "_higher_order_ops.associative_scan": "facade.flow",
     "array_api": "array_api",
     "fx": "facade.fx",
     "fx._symbolic_trace": "facade.fx",
@@ -31,8 +29,13 @@ ROOMS = {
     "nn.attention.flex_attention": "facade.attention",
     "torch_version": "facade.torch_version",
 }
-# And functions: what their names begin with, and the module.
-FUNCTIONS = {"_foreach_": "facade.foreach", "install_as_torch": "facade.playing"}
+# And functions and classes: what their names begin with, and the module.
+FUNCTIONS = {
+    "PyTorchFileReader": "facade.absent",
+    "ScriptModule": "jit",
+    "_foreach_": "facade.foreach",
+    "install_as_torch": "facade.playing",
+}
 
 
 def __getattr__(name: str) -> Any:

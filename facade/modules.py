@@ -17,6 +17,7 @@ from . import (
     cpu,
     cuda,
     fft,
+    flow,
     future,
     late,
     linalg,
@@ -57,6 +58,8 @@ MODULES: dict[str, ModuleType] = {
     "__future__": future,
     "_dynamo": compiler._dynamo,
     "_utils": private._utils,
+    "_higher_order_ops": flow,
+    "_higher_order_ops.associative_scan": flow,
     "accelerator": absent.accelerator,
     "amp": amp,
     "amp.autocast_mode": amp,
@@ -96,6 +99,7 @@ MODULES: dict[str, ModuleType] = {
     **{f"nn.modules.{family}": module for family, module in nn_modules.FAMILIES.items()},
     "nn.parameter": nn.parameter,
     "nn.parallel": nn.parallel,
+    "nn.parallel.distributed": nn.parallel,
     "nn.utils.clip_grad": nn.utils.clip,
     "nn.utils.convert_parameters": nn.utils.vector,
     "optim.swa_utils": swa_utils,
@@ -139,7 +143,9 @@ def offer() -> None:
         if above is not None and not hasattr(above, leaf):
             setattr(above, leaf, module)
     private.add()
-    # A room with another below it, which is loaded late: what Python looks below must have a path.
-    vars(nn.attention).update(__path__=[], __getattr__=late.of_room("nn.attention"))
+    vars(nn.attention)["__getattr__"] = late.of_room("nn.attention")
+    for above in (nn.attention, utils, compiler._dynamo):  # Python looks below what has a path
+        vars(above)["__path__"] = []
+    vars(nn.parallel).setdefault("DistributedDataParallel", absent.DistributedDataParallel)
     vars(nn.functional).setdefault("grad", nn.grad)  # which is made of its functions
     vars(optim).setdefault("swa_utils", swa_utils)  # it is of optim and nn, which don't know each other

@@ -76,7 +76,6 @@ REASONS = (
         r"utils\.checkpoint\.(CheckpointPolicy|GraphExecGroup|\w*[Ss]elective\w*)",
         "policies speak of PyTorch's own operators",
     ),
-    (r"(Stream|Event|AcceleratorError|OutOfMemoryError)", "eager runs on the CPU"),
     (r"(.*\.)?(float4|int[1-7]|uint[1-7]|bits)\w*", "no such elements in kernels"),
 )
 OTHERWISE = "not built yet"

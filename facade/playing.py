@@ -26,7 +26,7 @@ PLAYED = "torch"
 # Lamina's own rooms, which PyTorch does not have.
 ROOMS = ("data", "demo", "facade", "ir", "passes", "runtime", "__main__")
 # Modules that have the name of a function in theirs, which an import would put the module over.
-SHADOWED = ("autograd.gradcheck",)
+SHADOWED = ("_higher_order_ops.associative_scan", "autograd.gradcheck")
 # Packages that come with PyTorch or are compiled against it, and what they are here.
 ELSEWHERE = {
     "functorch": "func",

@@ -17,6 +17,7 @@ from ..ir.types import Device
 from ..nn import functional, init
 from ..runtime import Tensor, get_num_threads, is_grad_enabled, memory_view, modes, ops, set_grad_enabled
 from ..runtime.methods import Handle
+from .absent import kind
 from .torch_version import VERSION
 
 
@@ -225,6 +226,10 @@ _collate = _module(
     default_convert=collating.default_convert,
 )  # fmt: skip
 _data_utils = _module("utils.data._utils", collate=_collate, MP_STATUS_CHECK_INTERVAL=5.0)
+_ITERATORS = {
+    name: kind(name, "utils.data.dataloader", "loaders iterate by generators")
+    for name in ("_BaseDataLoaderIter", "_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
+}
 hooks = _module("utils.hooks", RemovableHandle=Handle)
 storage = _module(
     "storage", TypedStorage=memory_view.TypedStorage, UntypedStorage=memory_view.UntypedStorage,
@@ -272,7 +277,8 @@ def add() -> None:
     """Put the names into the modules of Lamina's that answer for PyTorch's."""
     for module, names in (
         (init, OF_INIT), (functional, OF_FUNCTIONAL), (optim.optimizer, OF_OPTIMIZERS),
-        (data, {"_utils": _data_utils}), (nn, {"common_types": common_types, "_reduction": _reduction}),
+        (data, {"_utils": _data_utils, **_ITERATORS}),
+        (nn, {"common_types": common_types, "_reduction": _reduction}),
         (modes, {"_DecoratorContextManager": modes._Mode}),
     ):  # fmt: skip
         for name, value in names.items():

@@ -58,6 +58,21 @@ class ProfilerActivity(enum.Enum):
     CPU, XPU, MTIA, CUDA, HPU, PrivateUse1 = range(6)
 
 
+class ProfilerAction(enum.Enum):
+    """What a profiler of PyTorch's does in a step."""
+
+    NONE, WARMUP, RECORD, RECORD_AND_SAVE = range(4)
+
+
+class EventList(list):
+    """What a profiler of PyTorch's heard: there are none."""
+
+
+def tensorboard_trace_handler(dir_name: str, worker_name: str | None = None, use_gzip: bool = False) -> Any:
+    """Refused as `profile` is.  Raises ArgumentValueError."""
+    return profile()
+
+
 def kineto_available() -> bool:
     """Whether PyTorch's profiling library is there: no."""
     return False
@@ -67,6 +82,8 @@ itt = ModuleType("lamina.profiler.itt", "Ranges for Intel's profiler, which is n
 vars(itt).update(is_available=lambda: False)
 
 __all__ = [
+    "EventList",
+    "ProfilerAction",
     "ProfilerActivity",
     "emit_itt",
     "emit_nvtx",
@@ -74,4 +91,5 @@ __all__ = [
     "kineto_available",
     "profile",
     "record_function",
+    "tensorboard_trace_handler",
 ]

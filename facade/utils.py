@@ -7,6 +7,16 @@ from ..runtime import Tensor, checkpointing, from_dlpack, recomputing
 from ..runtime.interchange import export
 from ..runtime.tensor import swap_tensors
 from . import pytree as _pytree  # noqa: F401 - libraries ask for torch.utils._pytree
+from .absent import flop_counter  # noqa: F401
+
+
+def get_device_states(*args: object) -> tuple[list[int], list[Tensor]]:
+    """The devices of the tensors among these, and their generators' states: of the CPU alone, none."""
+    return [], []
+
+
+def set_device_states(devices: list[int], states: list[Tensor], *, device_type: str | None = None) -> None:
+    """Take over what `get_device_states` returned."""
 
 
 def to_dlpack(tensor: Tensor) -> object:
@@ -21,6 +31,8 @@ checkpoint = ModuleType("lamina.utils.checkpoint", "Run parts of a forward again
 vars(checkpoint).update(
     checkpoint=checkpointing.checkpoint,
     checkpoint_sequential=checkpointing.checkpoint_sequential,
+    get_device_states=get_device_states,
+    set_device_states=set_device_states,
     noop_context_fn=checkpointing.noop_context_fn,
     CheckpointError=recomputing.CheckpointError,
     set_checkpoint_debug_enabled=recomputing.set_checkpoint_debug_enabled,

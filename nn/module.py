@@ -406,7 +406,7 @@ class Module(Plain):
         `to(float64)`, `to("cpu")`, `to(device, dtype)`, `to(tensor)`.  Raises DTypeError for a dtype
         that is neither floating nor complex.
         """
-        device, dtype = _destination(args, kwargs)
+        device, dtype = destination(args, kwargs)
         if dtype is not None and not dtype.inexact:
             raise DTypeError(
                 f"{type(self).__name__}.to(dtype): parameters are floating or complex, which {dtype} is not"
@@ -697,7 +697,7 @@ def no_child(given: Any, name: str) -> ArgumentError:
     return ArgumentError(f"a child must be a Module or None, not {type(given).__name__}: {name!r}", *remedies)
 
 
-def _destination(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, DType | None]:
+def destination(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, DType | None]:
     """The device and the dtype that the arguments of `to` name."""
     device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
     given = [kwargs.pop(ignored, None) for ignored in ("non_blocking", "copy", "memory_format")]

@@ -46,7 +46,9 @@ class Optimizer:
         str, float | str
     ] = {}  # 0-d states beside the count: what they begin with, or whose number
 
+    # What schedules ask, of optimizers too that wrap another and never come to this class's __init__.
     _own_step: Any = None  # the step that stood on the instance, not its class, when its schedule was made
+    _opt_called = False
 
     def __init__(self, params: Iterable, defaults: dict[str, Any]):
         check_settings(defaults)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mmap
 from contextlib import suppress
-from functools import partial
+from typing import TextIO
 
 from ...ir.errors import KernelError
 
@@ -53,9 +53,10 @@ def require(nbytes: int, what: str) -> None:
         )
 
 
-# UTF-8 is there since Python's start.  Another codec would be imported, here where another thread may fork:
-# an import that is under way then is under way for ever in the child.
-_opened = partial(open, encoding="utf-8")
+def _opened(file: str) -> TextIO:
+    # UTF-8 is there since Python's start.  Another codec would be imported, here where another thread may
+    # fork: an import that is under way then is under way for ever in the child.
+    return open(file, encoding="utf-8")
 
 
 def _of_machine() -> float:

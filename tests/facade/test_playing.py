@@ -67,6 +67,26 @@ def test_what_libraries_ask(tmp_path):
     ]
 
 
+IMPORTED = """
+import importlib, types, lamina
+from lamina.facade import late, modules
+names = sorted({*modules.MODULES, *late.ROOMS})
+rooms = {room: dict(vars(room)) for room in modules.MODULES.values()}
+for root in ("lamina", "torch"):
+    for name in names:
+        importlib.import_module(f"{root}.{name}")
+for room, before in rooms.items():
+    for key, value in before.items():
+        if not key.startswith("__") and vars(room).get(key) is not value:
+            print(room.__name__, key)
+print(len(names) > 100)
+"""
+
+
+def test_an_import_puts_no_module_over_a_function(tmp_path):
+    assert run(tmp_path, "-c", IMPORTED) == "True\n"
+
+
 def test_ways_to_run(tmp_path):
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("import torch\n")

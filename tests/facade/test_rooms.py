@@ -187,6 +187,28 @@ def test_places_in_memory_of_permuted_tensors():
         x.detach()[:, ::2].as_strided((2,), (1,))
 
 
+def test_what_trainers_ask_of_devices():
+    assert lamina.cuda.get_rng_state_all() == []
+    lamina.cuda.set_rng_state_all([])
+    with pytest.raises(lamina.DeviceError, match="no CUDA device"):
+        lamina.cuda.set_rng_state_all([lamina.zeros(3)])
+    parse = lamina._C._nn._parse_to
+    assert parse("cpu", lamina.float64) == (lamina.device("cpu"), lamina.float64, False, None)
+    assert parse(dtype=lamina.float16)[:2] == (None, lamina.float16)
+    with pytest.raises(TypeError):
+        parse(3)
+    assert lamina.utils.checkpoint.get_device_states(lamina.ones(2)) == ([], [])
+    assert type(lamina.ones(1)).__class__ is lamina._C._TensorMeta
+    wrapper = lamina.nn.parallel.DistributedDataParallel
+    for refused in (lamina.Stream, lamina.Event, wrapper, lamina.PyTorchFileReader):
+        with pytest.raises(ValueError, match=f"Lamina has no torch.*{refused.__name__}"):
+            refused()
+    counter = importlib.import_module("lamina.utils.flop_counter").FlopCounterMode(display=False)
+    assert counter.get_total_flops() == 0
+    with pytest.raises(ValueError, match="counts no operations"), counter:
+        pass
+
+
 def test_scans_of_what_is_associative():
     scan = importlib.import_module("lamina._higher_order_ops").associative_scan
     x = lamina.randn(3, 7)
