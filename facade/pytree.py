@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ..ir.errors import ArgumentValueError
 from ..runtime import trees
 from ..runtime.tensor import Size
 
-Context = PyTree = Any
+Context: TypeAlias = Any
+PyTree: TypeAlias = Any
 
 
 class NodeDef(NamedTuple):
