@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := $(CURDIR)/.venv
 PY := $(VENV)/bin/python
 WORKERS ?= 2
-PYTEST := $(VENV)/bin/pytest -n $(WORKERS) --dist worksteal
+PYTEST := $(VENV)/bin/pytest -n $(WORKERS) --dist worksteal --durations=25 --durations-min=2
 # Beside the newest Triton, which the extra `gpu` brings: the oldest that is supported.
 OLDEST_TRITON := 3.6
 
