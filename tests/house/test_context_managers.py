@@ -40,6 +40,7 @@ REVIEWED = {
     ): "tests/runtime/test_interrupts.py; it changes nothing when it is entered",
     ("facade/backends.py", "flags"): "switches that change nothing computed; set within its try",
     ("facade/profiler.py", "record_function"): "there is no state",
+    ("facade/absent.py", "FlopCounterMode"): "refuses to be entered",
     ("facade/profiler.py", "profile"): "there is no state",
     ("facade/amp.py", "autocast"): "tests/runtime/test_interrupts.py; there is no state",
     ("ir/own_files.py", "replacing"): "tests/runtime/test_own_form.py",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict, deque, namedtuple
 
 import pytest
-import torch
-from torch.utils import _pytree as theirs
 
 from lamina import Size
 from lamina.facade import pytree as ours
 
+torch = pytest.importorskip("torch")
+theirs = pytest.importorskip("torch.utils._pytree")
 Point = namedtuple("Point", "x y")
 TREES = [
     1, None, (), [], {}, (1, [2, {"a": 3, "b": None}]), Point(1, (2, 3)), [Point([], {})], deque([1, 2], 5),
