@@ -150,6 +150,16 @@ def seeded(request: pytest.FixtureRequest) -> None:
     np.random.seed(seed)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def tree_as_it_was(request: pytest.FixtureRequest) -> Generator[None, None, None]:
+    """Fail if a test left a file beside the package's: what tests write stands in folders of their own."""
+    root = request.config.rootpath
+    before = {*os.listdir(root)}
+    yield
+    left = [name for name in {*os.listdir(root)} - before if (root / name).is_file()]
+    assert not left, f"tests left {left} in {root}"
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
     """Return `golden(name, text)`, which compares str(text) with tests/golden/<name>.txt.

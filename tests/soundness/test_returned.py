@@ -21,6 +21,7 @@ import re
 import types
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -206,6 +207,12 @@ GIVEN = [
     "{'a': 1}", "range(2)", "slice(0, 1)", "lambda *a: 1", "len", "int", "zz=1", "key=1",
     "[3, 1, 2], key=lambda v: -v",
 ]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def somewhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls such as `array.tofile("a")` write files."""
+    monkeypatch.chdir(tmp_path)
 
 
 def kinds_of(function: Callable) -> list[str]:
