@@ -69,7 +69,8 @@ def start_processes(
 ) -> ProcessContext | None:  # fmt: skip
     """Run `fn(number, *args)` in each of `nprocs` processes; with `join`, wait for them."""
     context = multiprocessing.get_context(start_method)
-    processes = [context.Process(target=fn, args=(i, *args), daemon=daemon) for i in range(nprocs)]  # type: ignore[attr-defined]
+    make: Any = context.Process  # type: ignore[attr-defined]
+    processes = [make(target=fn, args=(i, *args), daemon=daemon) for i in range(nprocs)]
     for process in processes:
         process.start()
     made = ProcessContext(processes)

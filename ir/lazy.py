@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from threading import get_ident
 from types import ModuleType
@@ -37,7 +38,10 @@ def load(name: str, extra: str | None = None) -> ModuleType:
 
 
 def _imported(name: str) -> ModuleType:
-    """The module, while no thread forks."""
+    """The module, imported while no thread forks; ops ask for it at each call."""
+    found = sys.modules.get(name)
+    if found is not None and not getattr(getattr(found, "__spec__", None), "_initializing", False):
+        return found
     if get_ident() in _importers:
         return import_module(name)
     with _importing:
