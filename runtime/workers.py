@@ -21,11 +21,15 @@ from ..passes.llvm.binding import Library, host_target
 from . import sharing, threads
 from .compiler import compiled
 
-SPIN = 3000  # looks at the ticket before a worker sleeps: 75 microseconds, the gaps inside a program
+# Looks at the ticket before a worker sleeps: 200 microseconds, the gaps inside a program and between its calls.
+# With 75, an LSTM whose steps take 80 on one thread woke its worker in each call: a fifth of its median time.
+SPIN = 8000
 # A fork is worth its while where each thread gets this many fork-joins' worth of work: on two cores of a
 # Zen 4 far from each other (390 ns), two threads lost below 60 microseconds, when near (104 ns) below 15.
+# No more than that where a fork seems dearer or could not be measured: on cores of an Emerald Rapids whose
+# forks measure 230 ns in one process and 700 in the next, GPT loses a fifth with a grain of 45 microseconds.
 GRAIN_PER_FORK = 75
-LEAST_GRAIN, MOST_GRAIN = 5_000, 60_000  # nanoseconds; the upper one where the machine is too busy to measure
+LEAST_GRAIN, MOST_GRAIN = 5_000, 27_500  # nanoseconds
 MEASURED_FOR = 3_000_000  # nanoseconds at most: as long as a thread just made may take to run
 SLOW_FORK = 5_000  # nanoseconds: so slow only where the worker did not run
 
