@@ -16,7 +16,6 @@ from .facade import (
     masked,
     nested,
     overrides,
-    profiler,
     random,
     serialization,
     signal,

@@ -14,7 +14,6 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator
-from ctypes import CFUNCTYPE, c_int64, c_void_p
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,9 +32,10 @@ from lamina.ir.dtypes import float32  # noqa: E402
 from lamina.ir.graph import Builder  # noqa: E402
 from lamina.ir.op import REGISTRY as ops  # noqa: E402
 from lamina.ir.types import type_of  # noqa: E402
-from lamina.passes.llvm.binding import engine, host_target  # noqa: E402
+from lamina.passes.llvm.binding import host_target  # noqa: E402
 from lamina.passes.pipeline import Options, optimise, to_program  # noqa: E402
 from lamina.passes.prologue import prologue  # noqa: E402
+from lamina.profiler.limits import bandwidth, fma_peak  # noqa: E402
 from lamina.runtime.native import Executable  # noqa: E402
 
 Run = Callable[[], Any]
@@ -342,41 +342,6 @@ def _all(results: Any) -> list:
     return list(results) if isinstance(results, (tuple, list)) else [results]
 
 
-# ---- the machine
-
-
-def fma_peak() -> float:
-    """Multiplications and additions a second of one core, in independent sums that stay in registers."""
-    lanes, sums = host_target().lanes, 10
-    kind = f"<{lanes} x float>"
-    lines = [f"declare {kind} @llvm.fma.v{lanes}f32({kind}, {kind}, {kind})"]
-    lines += ["define void @peak(ptr %p, i64 %n) {", "entry:", f"  %x = load {kind}, ptr %p, align 4"]
-    lines += ["  br label %loop", "loop:", "  %i = phi i64 [0, %entry], [%j, %loop]"]
-    lines += [f"  %a{k} = phi {kind} [%x, %entry], [%b{k}, %loop]" for k in range(sums)]
-    for k in range(sums):
-        lines.append(f"  %b{k} = call {kind} @llvm.fma.v{lanes}f32({kind} %a{k}, {kind} %x, {kind} %x)")
-    lines += ["  %j = add i64 %i, 1", "  %c = icmp slt i64 %j, %n", "  br i1 %c, label %loop, label %end"]
-    total, names = "%b0", iter(range(sums))
-    lines.append("end:")
-    next(names)
-    for k in names:
-        lines.append(f"  %t{k} = fadd {kind} {total}, %b{k}")
-        total = f"%t{k}"
-    lines += [f"  store {kind} {total}, ptr %p, align 4", "  ret void", "}", ""]
-    made = engine("peak", "\n".join(lines), host_target())
-    function = CFUNCTYPE(None, c_void_p, c_int64)(made.get_function_address("peak"))
-    memory, count = np.zeros(lanes, np.float32), 200_000
-    least = race({"peak": lambda: function(memory.ctypes.data, count)}, 0.5)["peak"].least
-    return 2 * lanes * sums * count / least
-
-
-def bandwidth() -> float:
-    """Bytes a second of one core that copies from memory to memory, both counted."""
-    source, target = np.ones(1 << 25, np.float32), np.zeros(1 << 25, np.float32)
-    least = race({"copy": lambda: np.copyto(target, source)}, 0.5)["copy"].least
-    return 2 * source.nbytes / least
-
-
 # ---- the table
 
 
@@ -384,7 +349,7 @@ def table(sections: list[str], seconds: float, left_out: set[str]) -> str:
     names = ["lamina", *(n for n in PEERS if n not in left_out)]
     lines = [
         where(THREADS),
-        f"one core: FMA peak {fma_peak() / 1e9:.0f} GF/s, copy {bandwidth() / 1e9:.1f} GB/s",
+        f"one core: FMA peak {fma_peak() / 1e9:.0f} GF/s, copy {bandwidth(1, 1 << 27) / 1e9:.1f} GB/s",
         "least us of a call; GF/s, or GB/s of what must be moved; the quickest peer's time over ours",
         f"{'':<34}" + "".join(f"{name:>15}" for name in names) + f"{'rate':>9}{'ahead':>8}",
     ]

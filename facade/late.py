@@ -19,6 +19,8 @@ ROOT = __name__.partition(".")[0]
 # By the name that is asked for: the module.
 ROOMS = {
     "array_api": "array_api",
+    "autograd.profiler": "profiler",
+    "autograd.profiler_util": "profiler",
     "fx": "facade.fx",
     "fx._symbolic_trace": "facade.fx",
     "hub": "facade.hub",
@@ -27,6 +29,7 @@ ROOMS = {
     "library": "facade.library",
     "multiprocessing": "facade.multiprocessing",
     "nn.attention.flex_attention": "facade.attention",
+    "profiler": "profiler",
     "torch_version": "facade.torch_version",
 }
 # And functions and classes: what their names begin with, and the module.

@@ -26,7 +26,6 @@ from . import (
     nn_modules,
     overrides,
     private,
-    profiler,
     random,
     serialization,
     signal,
@@ -69,7 +68,6 @@ MODULES: dict[str, ModuleType] = {
     "autograd.grad_mode": modes,
     "autograd.gradcheck": sys.modules[f"{ROOT}.runtime.gradcheck"],  # the name is the function's
     "autograd.graph": autograd.graph,
-    "autograd.profiler": profiler,
     "autograd.variable": autograd,
     "backends": backends,
     "backends.cuda": backends.cuda,
@@ -105,7 +103,6 @@ MODULES: dict[str, ModuleType] = {
     "optim.swa_utils": swa_utils,
     "onnx": absent.onnx,
     "overrides": overrides,
-    "profiler": profiler,
     "random": random,
     "nested": nested,
     "serialization": serialization,
@@ -143,8 +140,9 @@ def offer() -> None:
         if above is not None and not hasattr(above, leaf):
             setattr(above, leaf, module)
     private.add()
-    vars(nn.attention)["__getattr__"] = late.of_room("nn.attention")
-    for above in (nn.attention, utils, compiler._dynamo):  # Python looks below what has a path
+    for name, module in {"autograd": autograd, "nn.attention": nn.attention}.items():
+        vars(module)["__getattr__"] = late.of_room(name)
+    for above in (autograd, nn.attention, utils, compiler._dynamo):  # Python looks below what has a path
         vars(above)["__path__"] = []
     vars(nn.parallel).setdefault("DistributedDataParallel", absent.DistributedDataParallel)
     vars(nn.functional).setdefault("grad", nn.grad)  # which is made of its functions

@@ -29,8 +29,9 @@ from ..passes import cache as disk
 from ..passes.pair_complex import pair_complex
 from ..passes.pipeline import Options, optimise
 from ..passes.program import Array, Program
+from ..runtime import modes
 from .prologues import Prologue
-from .targets import CPU, Target
+from .targets import CPU, Executable, Target
 
 KEPT = 256  # compiled graphs, whether anybody uses them or not
 SMALL = 1 << 20  # bytes of scratch memory: larger ones go with the last recording that uses them
@@ -102,6 +103,13 @@ class Compiled:
         self._params: tuple[Array, ...] = program.params
         return self.target.split(program, self.frozen)
 
+    def apart(self) -> Executable:
+        """The program of a call as one that tells a profiler of each kernel; made when it is first wanted."""
+        found = self.__dict__.get("_apart")
+        if found is None:
+            found = self._apart = self.target.apart(self.programs()[1]) or self.main
+        return found
+
     @property
     def arena(self) -> int:
         """Bytes of scratch memory."""
@@ -166,7 +174,9 @@ class Bound:
             else:
                 made = kept.results([tensors[i] for i in self._at])
             arrays = (*arrays, *reversed(made))
-        found = self._main(*self._pick(arrays))
+        timing = modes.local.timing if modes.CHANGED else None
+        main = self._main if timing is None else timing.aside(self.code.apart)
+        found = main(*self._pick(arrays))
         if complexes is None:
             return found
         return tuple([from_pairs(x) if is_complex else x for x, is_complex in zip(found, complexes)])

@@ -66,6 +66,9 @@ class Target(Protocol):
 
     def executable(self, program: Program) -> Executable: ...
 
+    def apart(self, program: Program) -> Executable | None:
+        """One that tells this thread's profiler of each kernel; None where that can't be."""
+
     def kept(self, executable: Executable) -> Callable[..., tuple]:
         """Runs the program of the weights, and gives what the other one is to be handed."""
 
@@ -106,6 +109,9 @@ class Cpu:
 
     def executable(self, program: Program) -> Executable:
         return native.Executable(program)
+
+    def apart(self, program: Program) -> Executable | None:
+        return native.Executable(program, apart=True)
 
     def kept(self, executable: Executable) -> Callable[..., tuple]:
         return executable
@@ -162,6 +168,9 @@ class Cuda:
 
     def executable(self, program: Program) -> Executable:
         return cuda.Executable(program, cuda.machine_of(self.ordinal))
+
+    def apart(self, program: Program) -> Executable | None:
+        return None  # kernels run on after they are launched
 
     def kept(self, executable: Executable) -> Callable[..., tuple]:
         assert isinstance(executable, cuda.Executable)

@@ -143,6 +143,10 @@ class TracedFunction:
                         return self(*args, **kwargs)
                 return self.__wrapped__(*args, **kwargs)
             short: Any = len(args), local.grad, local.inference
+            if (timing := local.timing) is not None:
+                if timing.enters(self):
+                    return timing.of_call(self, f"traced {self._name}", args, kwargs)
+                short = None  # the long way tells of its kernels
         else:
             short = len(args)
         if not kwargs:

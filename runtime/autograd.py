@@ -8,6 +8,7 @@ deeper than one.  What a node and a leaf do with a cotangent stands in step.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from sys import _getframe, getrefcount
 from threading import get_ident
 from types import FrameType
@@ -111,7 +112,9 @@ def walk(
     sums: set[Edge] = set()
     anomaly = bool(modes.CHANGED) and modes.local.anomaly
     recording = modes.is_recording()
-    ordinary = not create and targets is None and not anomaly and not recording
+    timing = modes.local.timing if modes.CHANGED else None
+    ordinary = not create and targets is None and not anomaly and not recording and timing is None
+    one = step if timing is None else partial(timing.of_step, step)
     while ready:
         e = pop()
         g = cotangents.pop(e, None)
@@ -245,9 +248,9 @@ def walk(
             check(e)
             try:
                 try:
-                    hs = step(e, g, create)
+                    hs = one(e, g, create)
                 except NoArray:
-                    hs = step(e, without_parts(g), create)
+                    hs = one(e, without_parts(g), create)
                 if anomaly is True:
                     refuse_nan(e, hs)
                 if e.hooks and AFTER in e.hooks:

@@ -260,6 +260,12 @@ def run_watched(op: Op, plan: Plan, operands: tuple) -> Any:
             return found
     if plan.out.device is not CPU:
         modes.tell("refuse", "a tensor on the meta device has no values")
+    if modes.local.timing is not None:
+        return modes.local.timing.of_op(_computed, op, plan, operands)
+    return _computed(op, plan, operands)
+
+
+def _computed(op: Op, plan: Plan, operands: tuple) -> Any:
     try:
         arrays = plan.kernel(*[None if x is None else x._data for x in operands])
     except Exception as error:

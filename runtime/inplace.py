@@ -132,6 +132,12 @@ def _overwrite_watched(op: Op, plan: Plan, operands: tuple) -> Tensor:
         found = write_through(op, operands, plan.attrs)
         if found is not NotImplemented:
             return found
+    if modes.CHANGED and modes.local.timing is not None:
+        return modes.local.timing.of_op(_overwritten, op, plan, operands, "_")
+    return _overwritten(op, plan, operands)
+
+
+def _overwritten(op: Op, plan: Plan, operands: tuple) -> Tensor:
     x, attrs = operands[0], plan.attrs
     name = op.name + "_"
     gradients = not modes.CHANGED or modes.is_grad_enabled()

@@ -31,9 +31,9 @@ ORDINARY: dict[str, Any] = {
     "grad": True, "inference": False, "hook": None, "notice": None, "caller": None, "anomaly": False,
     "multithreading": True, "early_stop": None, "recompute_debug": None, "within": None, "levels": (),
     "autocast": None, "autocast_dtype": None, "packing": None, "unpacked": None, "functions": (),
-    "unanswered": False, "device": None,
+    "unanswered": False, "device": None, "timing": None,
 }  # fmt: skip
-_WATCHING = ("hook", "anomaly", "levels", "autocast", "packing", "functions")
+_WATCHING = ("hook", "anomaly", "levels", "autocast", "packing", "functions", "timing")
 _ASIDE = ("hook", "anomaly", "autocast", "autocast_dtype", "packing", "functions", "device")
 _ORDINARILY = {**ORDINARY, "records": True, "watched": False, "aside": False}
 _NO_GRADIENTS = {"grad": False}
@@ -55,9 +55,9 @@ class _Local(threading.local):
     one.  Who was interrupted in between makes it so again (`_settle`).
 
     grad: gradients are recorded.  inference: they are not, whatever `grad` says.  hook: called with
-    (op, attrs, operands, outputs) after each op, hidden outputs included: the one place where a recorder or a
-    profiler listens.  notice: called with what else a recorder must hear (see `tell`).  caller: called with
-    (function, args, kwargs) in place of a function of the user's (see `call_user`).
+    (op, attrs, operands, outputs) after each op, hidden outputs included: where a recorder listens.
+    notice: called with what else a recorder must hear (see `tell`).  caller: called with (function, args,
+    kwargs) in place of a function of the user's (see `call_user`).
     anomaly: every op notes its line, and backward looks for NaN, unless it is LINES.
     within: called with (module, args, kwargs) ahead of a module's own call, made if it answers UNSERVED.
     autocast: the low precision that products are computed in (autocasting.py), or None.
@@ -66,6 +66,8 @@ class _Local(threading.local):
     unpacked: why none may be opened, a text.
     functions: the open modes that answer calls of functions, the innermost last (overriding.py).
     device: where new tensors are made, if not on the CPU.
+    timing: what is told when ops, steps of backward, traced functions and kernels begin and end: a profiler's
+    Recorder.  Traced functions stay compiled under it.
     multithreading: what `set_multithreading_enabled` was told, which changes nothing: a backward runs on the
     thread that asks for it.
     early_stop, recompute_debug: what blocks have checkpoints do, whatever they are told (recomputing.py).
@@ -90,6 +92,7 @@ class _Local(threading.local):
     functions: tuple = ()
     unanswered: bool = False
     device: Any = None
+    timing: Any = None
     multithreading = True
     early_stop: bool | None = None
     recompute_debug: bool | None = None

@@ -30,8 +30,8 @@ from ..passes.llvm.binding import Library, host_target, identity, overlap
 from ..passes.llvm.link import ABI, ARENA, MOST, POOL, Manifest, Native, link
 from ..passes.llvm.target import Target
 from ..passes.memory_plan import Place
-from ..passes.program import Program
-from . import guard, memory, workers
+from ..passes.program import Call, Program
+from . import guard, memory, modes, workers
 from .compiler import Compiler
 from .entry import Entry, takes_nothing
 from .given import check_apart, check_count, dense, written
@@ -48,17 +48,25 @@ class Executable:
     """A program in this process's memory, ready to run; any number of threads may call it.
 
     target: what it is compiled for, this machine by default.  threads: the most it may use, beside what
-    set_num_threads says.  Raises GraphError, KernelError for a program that can't be compiled or run here.
+    set_num_threads says.  apart: tell this thread's profiler of each kernel.  Raises GraphError, KernelError
+    for a program that can't be compiled or run here.
     """
 
-    def __init__(self, program: Program, target: Target | None = None, threads: int | None = None):
+    def __init__(
+        self,
+        program: Program,
+        target: Target | None = None,
+        threads: int | None = None,
+        apart: bool = False,
+    ):
         target = _usable(target)
         start = time.perf_counter()
         with Compiler(target) as compiler:
-            linked = link(program, target, ready=compiler.add, guard=guard.MODE)
+            linked = link(program, target, ready=compiler.add, guard=guard.MODE, apart=apart)
             objects = compiler.objects()
         seconds = time.perf_counter() - start
         self.statistics = Statistics(seconds, hits=compiler.hits, misses=compiler.misses)
+        self._calls = linked.calls
         self._load(linked.manifest, linked.constants, objects, target, threads)
 
     @classmethod
@@ -76,7 +84,7 @@ class Executable:
         arena: gives that many bytes of scratch memory; calls that share it must not overlap.
         """
         made = cls.__new__(cls)
-        made.statistics = Statistics()
+        made.statistics, made._calls = Statistics(), {}
         made._load(manifest, constants, objects, _usable(target), threads, arena)
         return made
 
@@ -115,7 +123,7 @@ class Executable:
         self._frame: _Frame | None = None
         self._quick = _Frame(self)
         only = manifest.parts[0] if len(manifest.parts) == 1 else None
-        main = self._library.address(only.symbol) if isinstance(only, Native) else 0
+        main = self._library.address(only.symbol) if isinstance(only, Native) and not self._calls else 0
         self._entry = Entry(manifest, main, self._quick.table)
         self._enter = takes_nothing if manifest.guard else self._entry.function
         self._single = bool(main)
@@ -222,7 +230,9 @@ class Executable:
     def _runner(self, part: Native | OnHost | Check) -> Callable[[_Frame, Arrays], None]:
         """What runs a part on a frame, given the params and the new results."""
         if isinstance(part, Native):
-            return _native(self._library.address(part.symbol), self.manifest)
+            run = _native(self._library.address(part.symbol), self.manifest)
+            call = self._calls.get(part.symbol)
+            return run if call is None else partial(_told, call, run)
         return _on_host(part) if isinstance(part, OnHost) else _check(part, self.manifest.name)
 
 
@@ -307,6 +317,18 @@ def _native(address: int, manifest: Manifest) -> Callable[[_Frame, Arrays], None
             raise out_of_range(manifest.name, manifest.checks[number - 1])
 
     return run
+
+
+def _told(call: Call, run: Callable, frame: _Frame, everything: Arrays) -> None:
+    """Run a kernel, and tell this thread's profiler, if there is one."""
+    timing = modes.local.timing
+    if timing is None:
+        return run(frame, everything)
+    event = timing.begin(call.name, call)
+    try:
+        run(frame, everything)
+    finally:
+        timing.end(event)
 
 
 def _on_host(part: OnHost) -> Callable[[_Frame, Arrays], None]:

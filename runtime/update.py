@@ -58,12 +58,16 @@ def apply_update(
         arrays = [
             [pairs(array) if array.dtype.kind == "c" else array for array in column] for column in arrays
         ]
+    timing = modes.local.timing if modes.CHANGED else None
+    event = None if timing is None else timing.begin(f"{op.name}_")
     rows = zip(*arrays) if gathered is None else [gathered.row(*arrays[:2])]
     others = update_large(op, plain, rows)
     if others:
         op.rows(tuple(plain.items()))(others)
     if gathered is not None:
         gathered.scatter(arrays[1])
+    if timing is not None:
+        timing.end(event)
     writer = (op.name, here())
     stores = list(map(_STORAGE, chain(*columns[1:])))
     if None in stores:

@@ -21,8 +21,8 @@ from ..passes.llvm.binding import Library, host_target
 from . import sharing, threads
 from .compiler import compiled
 
-# Looks at the ticket before a worker sleeps: 200 microseconds, the gaps inside a program and between its calls.
-# With 75, an LSTM whose steps take 80 on one thread woke its worker in each call: a fifth of its median time.
+# Looks at the ticket before a worker sleeps: 200 microseconds, the gaps inside a program and between its
+# calls.  With 75, an LSTM whose steps take 80 on one thread woke its worker in each: a fifth of its median.
 SPIN = 8000
 # A fork is worth its while where each thread gets this many fork-joins' worth of work: on two cores of a
 # Zen 4 far from each other (390 ns), two threads lost below 60 microseconds, when near (104 ns) below 15.

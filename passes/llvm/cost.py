@@ -41,11 +41,11 @@ def nanoseconds(kernel: Kernel, schedule: Schedule, target: Target) -> float:
         inner = math.prod(int(axis.extent) for axis in stage.axes)
         work = 0.5 + sum(_cycles(expr, lanes) for expr in walk(*stage.exprs))
         cycles += points * inner * work / lanes
-    moved = float(sum(_traffic(kernel)))
+    moved = float(sum(traffic(kernel)))
     return max(cycles / CYCLES_PER_NS, moved / (BYTES_PER_NS if moved > CACHE else CACHED_BYTES_PER_NS))
 
 
-def _traffic(kernel: Kernel) -> Iterator[float]:
+def traffic(kernel: Kernel) -> Iterator[float]:
     """The bytes of each buffer that are read or written: as far as the axes of its accesses reach."""
     reached: dict[str, int] = {}
     for name, index in accesses(kernel):

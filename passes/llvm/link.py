@@ -14,8 +14,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -142,12 +142,14 @@ def _part(fields: dict[str, Any]) -> Part:
 class Linked:
     """A program ready for LLVM.
 
-    texts: one module each, the distinct codes first, the main function last.
+    texts: one module each, the distinct codes first, the main function last.  calls: of the native parts of
+    one that is linked apart, by symbol.
     """
 
     manifest: Manifest
     plan: MemoryPlan
     texts: tuple[str, ...]
+    calls: Mapping[str, Call] = field(default_factory=dict)
 
     @property
     def constants(self) -> tuple[np.ndarray, ...]:
@@ -160,12 +162,14 @@ def link(
     entry: str = "lamina_main",
     ready: Callable[[str], None] = lambda text: None,
     guard: int = 0,
+    apart: bool = False,
 ) -> Linked:
     """The text of a program.
 
     entry: the main function's name, which the number of the part follows.  ready: told each text as soon as
-    it is known, so that it can be compiled while the next is written.  guard: as of `plan_memory`.  Raises
-    GraphError, KernelError for a program that can't be planned, or whose kernels have no code.
+    it is known, so that it can be compiled while the next is written.  guard: as of `plan_memory`.  apart:
+    make a part of each call, so that Python sees it begin and end.  Raises GraphError, KernelError for a
+    program that can't be planned, or whose kernels have no code.
     """
     codes: dict[Call, tuple[Code, tuple[int, ...]]] = {}
     texts: list[str] = []
@@ -183,7 +187,7 @@ def link(
     kernels = len(program.calls)
     program, checks = with_checks(program)
     plan = verify(plan_memory(program, scratch, guard))
-    main = _Main(plan, codes, checks, entry)
+    main = _Main(plan, codes, checks, entry, apart)
     parts, text = main.write()
     ready(text)
     program = plan.program
@@ -203,7 +207,7 @@ def link(
         guard,
         plan.fences,
     )
-    return Linked(manifest, plan, (*texts, text))
+    return Linked(manifest, plan, (*texts, text), main.calls)
 
 
 def _freed(plan: MemoryPlan) -> dict[int, list[Array]]:
@@ -247,8 +251,10 @@ class _Main:
         codes: dict[Call, tuple[Code, tuple[int, ...]]],
         flags: dict[Array, str],
         entry: str,
+        apart: bool,
     ):
-        self.plan, self.codes, self.flags, self.entry = plan, codes, flags, entry
+        self.plan, self.codes, self.flags, self.entry, self.apart = plan, codes, flags, entry, apart
+        self.calls: dict[str, Call] = {}
         self.checks: list[str] = []
         self.parts: list[Part] = []
         self.functions: list[str] = []
@@ -267,6 +273,9 @@ class _Main:
                 self.call(step)
                 if step.outputs[0] in self.flags:
                     self.test(step.outputs[0])
+                if self.apart and self.lines:
+                    self.calls[f"{self.entry}_{len(self.functions)}"] = step
+                    self.cut(None)
             elif isinstance(step, Host):
                 self.cut(on_host(step, self.plan.places))
             else:
