@@ -34,6 +34,7 @@ ROOMS = {
 }
 # And functions and classes: what their names begin with, and the module.
 FUNCTIONS = {
+    "autograd.kineto_available": "profiler",
     "PyTorchFileReader": "facade.absent",
     "ScriptModule": "jit",
     "_foreach_": "facade.foreach",
@@ -57,8 +58,10 @@ def of_room(above: str) -> Callable[[str], Any]:
     """The `__getattr__` of a room that has others below it which are imported at their first use."""
 
     def find(name: str) -> Any:
-        if f"{above}.{name}" in ROOMS:
-            return __getattr__(f"{above}.{name}")
+        if (full := f"{above}.{name}") in ROOMS:
+            return __getattr__(full)
+        if full in FUNCTIONS:
+            return getattr(import_module(f"{ROOT}.{FUNCTIONS[full]}"), name)
         raise AttributeError(f"module '{ROOT}.{above}' has no attribute '{name}'")
 
     return find

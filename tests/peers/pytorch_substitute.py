@@ -140,6 +140,10 @@ class Mixed(ModuleType):
             return world.tensor_kind
         if path == "torch.dtype":
             return world.dtype_kind
+        if path == "torch.torch":
+            return self
+        if path == "torch.ops":  # Lamina's holds what users register
+            return world.ops
         if path == "torch._disable_dynamo":  # there is none
             return lambda fn=None, recursive=True: fn
         if path in ("torch.finfo", "torch.iinfo"):  # of PyTorch's dtypes too: they stand in tables
@@ -157,8 +161,6 @@ class Mixed(ModuleType):
             return own
         if own is not None or world.is_module(path):
             return world.module(path)
-        if path == "torch.ops":
-            return world.ops
         if path in COMPILERS:
             return lambda function=None, **_: function or (lambda f: f)
         theirs = getattr(world.theirs(self.__name__), name)  # raises AttributeError for what PyTorch has not
@@ -187,7 +189,7 @@ class World:
         import lamina
 
         lamina.install_as_torch()
-        self.root = lamina
+        self.root = importlib.import_module("torch")  # Lamina's names, in a module of its own
         self.ops = Absent("torch.ops")
         self.ops.mkldnn = torch.ops.mkldnn
         self.tensor_kind = _TensorKind("Tensor", (), {"tensor": lamina.Tensor})
