@@ -31,10 +31,14 @@ ROOMS = {
     "nn.attention.flex_attention": "facade.attention",
     "profiler": "profiler",
     "torch_version": "facade.torch_version",
+    "utils.benchmark": "facade.benchmark",
+    "utils.tensorboard": "facade.tensorboard",
+    "utils.tensorboard.writer": "facade.tensorboard",
 }
 # And functions and classes: what their names begin with, and the module.
 FUNCTIONS = {
     "autograd.kineto_available": "profiler",
+    "utils.summary": "facade.summary",
     "PyTorchFileReader": "facade.absent",
     "ScriptModule": "jit",
     "_foreach_": "facade.foreach",

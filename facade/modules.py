@@ -140,7 +140,7 @@ def offer() -> None:
         if above is not None and not hasattr(above, leaf):
             setattr(above, leaf, module)
     private.add()
-    for name, module in {"autograd": autograd, "nn.attention": nn.attention}.items():
+    for name, module in {"autograd": autograd, "nn.attention": nn.attention, "utils": utils}.items():
         vars(module)["__getattr__"] = late.of_room(name)
     for above in (autograd, nn.attention, utils, compiler._dynamo):  # Python looks below what has a path
         vars(above)["__path__"] = []

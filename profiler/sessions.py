@@ -89,7 +89,7 @@ def schedule(
     return decide
 
 
-class _Timed(modes._Mode):
+class Timed(modes._Mode):
     """Have this thread tell a recorder."""
 
     def __init__(self, recorder: Recorder):
@@ -148,7 +148,7 @@ class profile:
         self.current_action = ProfilerAction.NONE
         self._stepwise = schedule is not None
         self._recorder: Recorder | None = None
-        self._mode: _Timed | None = None
+        self._mode: Timed | None = None
         self._step: FunctionEvent | None = None
         self._metadata: dict[str, Any] = {}
 
@@ -195,7 +195,7 @@ class profile:
                 self._recorder = Recorder(
                     self.record_shapes, self.with_stack, self.profile_memory, self.with_flops
                 )
-                self._mode = _Timed(self._recorder)
+                self._mode = Timed(self._recorder)
                 self._mode.__enter__()
             self._begin_step()
         self.current_action = action

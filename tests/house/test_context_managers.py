@@ -43,6 +43,7 @@ REVIEWED = {
     ("facade/absent.py", "FlopCounterMode"): "refuses to be entered",
     ("profiler/sessions.py", "profile"): "a _Mode, which it holds; tests/profiler/test_profiles.py",
     ("profiler/sessions.py", "emit_nvtx"): "there is no state",
+    ("facade/benchmark.py", "_on_threads"): "threads are given back within its try",
     ("facade/amp.py", "autocast"): "tests/runtime/test_interrupts.py; there is no state",
     ("ir/own_files.py", "replacing"): "tests/runtime/test_own_form.py",
     ("runtime/compiler.py", "Compiler"): "entering changes nothing; helpers end with their input",
