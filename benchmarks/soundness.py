@@ -56,9 +56,9 @@ def _torch_array(x: Any) -> np.ndarray:
 
 
 def _torch_fields(o: Any) -> dict[str, Any] | None:
-    """Attributes of an object, without the mark that torch.compile leaves on a module."""
+    """Attributes of an object, without the marks that torch.compile leaves on modules and tensors."""
     found = getattr(o, "__dict__", None)
-    return found and {n: v for n, v in found.items() if n != "_is_torch_compile"}
+    return found and {n: v for n, v in found.items() if not n.startswith(("_is_torch_compile", "_dynamo_"))}
 
 
 def _torch(name: str, trace: Callable, counts: Callable = lambda traced: (0, 0)) -> tuple[Library, Library]:

@@ -153,7 +153,7 @@ class Look:
         strides = tuple(s for s, n in zip(x.stride(), x.shape) if n > 1)
         what = str(x.dtype), tuple(x.shape), strides, x.requires_grad, x.is_leaf
         grad = self.at(x.grad) if x.is_leaf and x.requires_grad else None
-        hung = [(name, self.at(value)) for name, value in (own(x) or {}).items()]
+        hung = [(name, self.at(value)) for name, value in (self.library.fields(x) or {}).items()]
         return Array(what, data.copy(), self.memory(data)), grad, hung
 
     def memory(self, data: np.ndarray) -> tuple[int, ...]:
