@@ -9,7 +9,7 @@ PYTEST := $(VENV)/bin/pytest -n $(WORKERS) --dist worksteal --durations=25 --dur
 # Beside the newest Triton, which the extra `gpu` brings: the oldest that is supported.
 OLDEST_TRITON := 3.6
 
-.PHONY: demo test all slow guard peers gpu lint format types contracts wheel bench bench-all clean
+.PHONY: demo test all slow guard peers gpu lint format types contracts wheel docs bench bench-all clean
 
 demo: $(VENV)/.with-demo
 	$(PY) -m lamina demo
@@ -63,6 +63,11 @@ contracts: $(VENV)/.with-dev
 
 wheel: $(VENV)/.with-dev
 	$(PY) tests/house/wheel_check.py
+
+# The site, into build/site: fails for a link that leads nowhere, and for a page that no menu has.
+docs: $(VENV)/.with-dev $(VENV)/.with-docs
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 # Overhead needs torch alone; the others run every peer that the extra brings. `--write` keeps the tables.
 bench: $(VENV)/.with-dev $(VENV)/.with-peer-torch

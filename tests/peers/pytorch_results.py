@@ -48,8 +48,8 @@ long" was on a busy machine.  What is no fault:
   `torch.ao`'s modules, schemas for `return_and_correct_aliasing`, `_from_public_api`, `_masked_softmax`,
   `_nested_tensor_from_mask`, `slow_conv3d`, `_VF`; a product of a tensor on the CPU and one on the meta
   device is refused.
-- Of autograd's inside there are no profiler, view functions, dispatch modes, selective checkpoints, nor
-  `torch._C`'s looks at the engine's plan.
+- Of autograd's inside there are no view functions, dispatch modes, selective checkpoints, nor `torch._C`'s
+  looks at the engine's plan. A profile names ops as Lamina does: `mul`, not `aten::mul`.
 - complex32, quantised and `torch.ops` names are not offered.
 
 | file | tests | pass on PyTorch | pass here | share | but for wording | tests of | PyTorch | Lamina | date |
