@@ -290,12 +290,14 @@ def _constant_pad(call: Call) -> tuple:
     return call.run(call.values, pads=((0, 0), *call.attrs["pads"]))
 
 
-@rule("median_all")
+@rule("median_all", "nanmedian_all")
 def _median_all(call: Call) -> tuple:
     count = call.kinds[0].size
     if not count:
         return (REGISTRY["new_full"](call.values[0], (call.size,), nan),)
     x = REGISTRY["reshape"](call.values[0], (call.size, count))
+    if call.op.name == "nanmedian_all":
+        return (ops.nanmedian(x, 1)[0],)
     return (run_general(REGISTRY["median_dim"], (x,), {"dim": 1, "keepdim": False})[0],)
 
 

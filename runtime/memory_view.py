@@ -16,8 +16,8 @@ from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, ShapeErro
 from ..ir.types import Device, type_of
 from ..ir.views import row_major
 from . import modes
-from .changes import advance_objects
 from .creation import mapped
+from .graph import Leaf
 from .history import storage_of
 from .inplace import check_writable
 from .meta import NoValues, NoValuesError
@@ -178,7 +178,8 @@ def set_(
     """Make this tensor one over other memory: a storage's from an offset on, or another tensor's.
 
     size, stride: in elements; without, all of a storage, or the shape of the tensor given.  Without a source
-    it becomes empty.  It has no history from then on, and sees writes and is seen by them.
+    it becomes empty.  It has no history from then on, though a leaf stays one, and sees writes and is seen
+    by them.
     Raises ShapeError for what leaves the memory, DTypeError, ArgumentError.
     """
     if source is not None and not isinstance(source, (Tensor, TypedStorage)):
@@ -212,8 +213,10 @@ def set_(
     store.memory = line
     self._data = over(line[storage_offset:], shape, strides, writeable=line.flags.writeable)
     self._meta = type_of(dtype, shape, self._meta.device)
-    self._storage, self._view, self._node = store, None, None
-    advance_objects()
+    node = self._edge if type(self._edge) is Leaf else None
+    self._storage, self._view, self._node = store, None, node
+    if node is not None:
+        node.kind = self._meta
     return self
 
 

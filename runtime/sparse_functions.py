@@ -25,6 +25,7 @@ from .sparse_tensor import (
     coordinates,
     densified,
     dims_of,
+    is_ascending,
     numbers,
     to_compressed,
     to_layout,
@@ -106,6 +107,17 @@ def coalesce(self: Tensor) -> Tensor:
 def is_coalesced(self: Tensor) -> bool:
     """Whether no place comes twice, and they ascend, as `coalesce` leaves them."""
     return _sparse(self, "is_coalesced", sparse_coo)._coalesced
+
+
+def _coalesced_(self: Tensor, coalesced: bool) -> Tensor:
+    """Say of this COO tensor that it is coalesced, or not.  Raises ShapeError where it can't be."""
+    x = _sparse(self, "_coalesced_", sparse_coo)
+    if coalesced and not is_ascending(x):
+        raise ShapeError(
+            "_coalesced_(True): places must ascend and come once each", f"tensor: {x._meta}", "x.coalesce()"
+        )
+    x._coalesced = bool(coalesced)
+    return x
 
 
 def _once(x: Any, call: str, *layouts: Layout) -> Sparse:
@@ -214,9 +226,9 @@ def spelled(x: Sparse) -> str:
 
 
 METHODS: tuple[Callable, ...] = (
-    to_sparse, to_sparse_coo, to_sparse_csr, to_sparse_csc, to_dense, coalesce, is_coalesced, indices, values,
-    _indices, _values, _nnz, crow_indices, col_indices, ccol_indices, row_indices, sparse_dim, dense_dim,
-    sparse_mask, sparse_resize_, sparse_resize_and_clear_, resize_as_sparse_,
+    to_sparse, to_sparse_coo, to_sparse_csr, to_sparse_csc, to_dense, coalesce, is_coalesced, _coalesced_,
+    indices, values, _indices, _values, _nnz, crow_indices, col_indices, ccol_indices, row_indices,
+    sparse_dim, dense_dim, sparse_mask, sparse_resize_, sparse_resize_and_clear_, resize_as_sparse_,
 )  # fmt: skip
 
 

@@ -361,9 +361,11 @@ def _inside(call: str, indices: np.ndarray, shape: Sequence[int]) -> None:
 
 
 # ---- constructors ------------------------------------------------------------------------------------------
-def _as_places(x: Any) -> Tensor:
+def _as_places(x: Any, layout: Layout) -> Tensor:
+    """Places as int64: in COO of bools and of floats that are whole numbers, too, as PyTorch takes them."""
     found = as_tensor(x)
-    if not found.numel() and not isinstance(x, Tensor):
+    whole = layout is sparse_coo and not found.dtype.is_complex and bool((found._data % 1 == 0).all())
+    if whole or not found.numel() and not isinstance(x, Tensor):
         found = found.to(int64)
     if found.dtype.category != "int":
         raise DTypeError("a sparse tensor's places must be integers", f"places: {found._meta}")
@@ -375,7 +377,7 @@ def _made(
     requires_grad: bool, coalesced: bool,
 ) -> Sparse:  # fmt: skip
     require_cpu(device)
-    where = tuple(map(_as_places, places))
+    where = tuple([_as_places(x, layout) for x in places])
     given = as_tensor(values) if dtype is None else as_tensor(values, dtype=dtype)
     if isinstance(given, Compound):
         raise NoArray(f"{layout}_tensor: the values of a sparse tensor are dense", "use x.values()")

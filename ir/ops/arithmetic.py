@@ -578,20 +578,20 @@ minimum = elementwise(
 
 fmax = elementwise(
     "fmax",
-    lambda input, other: where(logical_or(input > other, ne(other, other)), input, other),
-    reference=lambda input, other: np.where((input > other) | (other != other), input, other),
+    lambda input, other: where(logical_or(input >= other, ne(other, other)), input, other),
+    reference=lambda input, other: np.where((input >= other) | (other != other), input, other),
     operands=BOTH,
     samples=_DISTINCT,
-    doc="Take the greater of two, elementwise; a NaN loses against a number.",
+    doc="Take the greater of two, elementwise; a NaN loses against a number.  Of equal ones the first.",
 )
 
 fmin = elementwise(
     "fmin",
-    lambda input, other: where(logical_or(input < other, ne(other, other)), input, other),
-    reference=lambda input, other: np.where((input < other) | (other != other), input, other),
+    lambda input, other: where(logical_or(input <= other, ne(other, other)), input, other),
+    reference=lambda input, other: np.where((input <= other) | (other != other), input, other),
     operands=BOTH,
     samples=_DISTINCT,
-    doc="Take the lesser of two, elementwise; a NaN loses against a number.",
+    doc="Take the lesser of two, elementwise; a NaN loses against a number.  Of equal ones the first.",
 )
 
 

@@ -14,14 +14,17 @@ from ..sample import Operand, Sample, sample
 from ..shapes import dim_of, dims_of
 from ..types import Shape, Type
 from .arithmetic import maximum, minimum
-from .compare import eq, where
+from .compare import eq, isnan, logical_and, logical_or, where
 from .create import ones_like
 from .reduce import Dims, keep, not_empty, nothing, reduced, stages, sum
 
 
 def share(g: Any, input: Any, out: Any, dim: Dims) -> Any:
-    """Split g evenly among the elements of `input` that equal `out`.  g and out have `dim` as ones."""
-    winner = eq(input, out)
+    """Split g evenly among the elements of `input` that equal `out`, as NaN does NaN here.
+
+    g and out have `dim` as ones.
+    """
+    winner = logical_or(eq(input, out), logical_and(isnan(input), isnan(out)))
     part = where(winner, g, 0.0)
     return part / sum(where(winner, ones_like(part), 0.0), dim=dim, keepdim=True)
 

@@ -260,23 +260,29 @@ def _median_all(input: Any) -> Any:
     return flat[_middle(flat, 0)[0]] if flat.size else np.array(np.nan, flat.dtype)
 
 
-median_all = define(
-    "median_all",
-    infer=_infer_median_all,
-    reference=_median_all,
-    grad=lambda g, input, out, input_type: share(g, input, out, tuple(range(input_type.ndim))),
-    lower=EXTERN,
-    samples=lambda: [
-        Sample((Operand(shape, distinct=True),), differentiable=0 not in shape)
-        for shape in ((), (0,), (1,), (17,), (33,), (3, 4))
-    ],
-    method=False,
-    dtypes="number",
-    doc="""Find the lower median of all elements: what median(input) calls.
+def _of_all(name: str, reference: Callable, fate: str):
+    """The record of a lower median of all elements."""
+    return define(
+        f"{name}_all",
+        infer=_infer_median_all,
+        reference=reference,
+        grad=lambda g, input, out, input_type: share(g, input, out, tuple(range(input_type.ndim))),
+        lower=EXTERN,
+        samples=lambda: [
+            Sample((Operand(shape, distinct=True),), differentiable=0 not in shape)
+            for shape in ((), (0,), (1,), (17,), (33,), (3, 4))
+        ],
+        method=False,
+        dtypes="number",
+        doc=f"""Find the lower median of all elements: what {name}(input) calls.
 
-    Shapes: [...] -> [].  A NaN wins, and of nothing it is NaN.  At ties the gradient is shared evenly.
-    """,
-)
+        Shapes: [...] -> [].  {fate}, and of nothing it is NaN.  At ties the gradient is shared evenly.
+        """,
+    )
+
+
+median_all = _of_all("median", _median_all, "A NaN wins")
+nanmedian_all = _of_all("nanmedian", lambda input: _median_all(input[~np.isnan(input)]), "A NaN is left out")
 
 
 @composite()
@@ -300,12 +306,15 @@ class Median(NamedTuple):
 def nanmedian(input, dim=None, keepdim=False):
     """Find the lower median of what is not NaN: of all elements, or along `dim` as (values, indices).
 
-    Of nothing but NaN it is NaN.  The gradient goes to where the values came from.  Raises DimError.
+    Of nothing but NaN it is NaN.  nanmedian(input) shares its gradient evenly at ties, nanmedian(input, dim)
+    sends it to where the values came from.  Raises DimError.
     """
     if not dtype_of(input).is_floating_point:
         return median(input, dim, keepdim)
-    line = reshape(input, (-1,)) if dim is None or not input.ndim else input
-    at = 0 if dim is None else dim_of("nanmedian", dim, input.ndim)
+    if dim is None:
+        return nanmedian_all(input)
+    line = input if input.ndim else reshape(input, (1,))
+    at = dim_of("nanmedian", dim, input.ndim)
     if not line.shape[at]:
         return median(input, dim, keepdim)
     _, order = sort(line, at)
@@ -313,7 +322,6 @@ def nanmedian(input, dim=None, keepdim=False):
     middle = floor_divide(where(gt(known, 0), known - 1, 0), 2)
     places = gather(order, at, middle)
     values = gather(line, at, places)
-    if dim is None or not input.ndim:
-        values, places = reshape(values, ()), reshape(places, ())
-        return values if dim is None else Median(values, places)
+    if not input.ndim:
+        return Median(reshape(values, ()), reshape(places, ()))
     return Median(values, places) if keepdim else Median(squeeze(values, at), squeeze(places, at))

@@ -29,7 +29,7 @@ ON_HOST = """
     cholesky_solve complex fft_c2c fft_c2r fft_r2c frexp gcd geqrf hash_tensor i0 igamma igammac
     imag indefinite_minor kthvalue lcm ldl_parts ldl_solved linalg_cholesky linalg_det linalg_eig
     linalg_eigh linalg_inv linalg_lu_factor linalg_matrix_exp linalg_qr linalg_slogdet linalg_svd
-    median_all median_dim mode nextafter pivoted_order pseudo_inverse random_binomial
+    median_all median_dim mode nanmedian_all nextafter pivoted_order pseudo_inverse random_binomial
     random_dirichlet random_gamma random_multinomial random_permutation random_poisson
     random_von_mises real searchsorted solve_matrix sort special_airy_ai special_bessel_j0
     special_bessel_j1 special_bessel_y0 special_bessel_y1 special_chebyshev_polynomial_t

@@ -107,6 +107,7 @@ SPELLED: dict[str, Callable] = {
     "median_all": torch.median,
     "median_dim": lambda x, dim=-1, keepdim=False: torch.median(x, dim, keepdim),
     "min_dim": torch.min,
+    "nanmedian_all": torch.nanmedian,
     "softmax_cross_entropy": _cross_entropy,
     "solve_matrix": torch.linalg.solve,
     "trigamma": lambda x: torch.polygamma(1, x),

@@ -194,6 +194,35 @@ def test_a_part_of_the_outputs_may_be_unused():
     assert x.grad.tolist() == [1.0, 0.0, 0.0]
 
 
+@pytest.mark.parametrize("name", ["max", "min", "median", "nanmedian"])
+def test_extremes_of_all_elements_share_their_gradient(name):
+    nan = float("nan")
+    ties = [1.0, 0.0, 1.0] if name == "max" else [0.0, 1.0, 0.0]
+    cases = [(ties, ties if name == "max" else [1.0, 0.0, 1.0]), ([nan] * 3, [1.0] * 3)]
+    cases.append(([2.0, nan, nan], [1.0, 0.0, 0.0] if name == "nanmedian" else [0.0, 1.0, 1.0]))
+    for values, wins in cases:
+        x = leaf(*values)
+        getattr(lamina, name)(x).backward()
+        assert np.allclose(x.grad.numpy(), np.array(wins) / sum(wins)), values
+
+
+def test_fmax_and_fmin_give_the_gradient_at_ties_to_the_first():
+    for function in (lamina.fmax, lamina.fmin):
+        x, y = leaf(1.0, float("nan")), leaf(1.0, 1.0)
+        function(x, y).sum().backward()
+        assert x.grad.tolist() == [1.0, 0.0] and y.grad.tolist() == [0.0, 1.0]
+
+
+def test_a_leaf_that_is_set_to_other_memory_stays_a_leaf():
+    x = lamina.nn.Parameter(lamina.ones(5))
+    for size in (4, 3):
+        with lamina.no_grad():
+            x.set_(x[1:])
+            x.grad = None
+        lamina.cat((x, x)).sum().backward()
+        assert x.is_leaf and x.grad.tolist() == [2.0] * size
+
+
 # ---- grad() ------------------------------------------------------------------------------------------------
 def test_grad_leaves_leaves_alone():
     x = leaf(2.0)

@@ -33,6 +33,23 @@ def test_places_that_come_twice_hold_their_sum():
     assert s.to_dense().tolist() == [2, 4, 0]
 
 
+def test_places_are_taken_as_floats_and_bools():
+    for places in ([[0.0, 2.0]], lamina.tensor([[0, 2]], dtype=lamina.float32)):
+        s = lamina.sparse_coo_tensor(places, [1.0, 2.0])
+        assert s._indices().dtype is lamina.int64 and s.to_dense().tolist() == [1, 0, 2]
+    assert lamina.sparse_coo_tensor([[True, False]], [1.0, 2.0]).to_dense().tolist() == [2, 1]
+    with pytest.raises(lamina.LaminaError, match="must be integers"):
+        lamina.sparse_coo_tensor([[float("nan")]], [1.0])
+
+
+def test_a_tensor_is_told_whether_it_is_coalesced():
+    s = lamina.sparse_coo_tensor([[0, 2]], [1.0, 2.0])
+    assert s._coalesced_(True) is s and s.is_coalesced()
+    assert not s._coalesced_(False).is_coalesced()
+    with pytest.raises(lamina.LaminaError, match="places must ascend"):
+        lamina.sparse_coo_tensor([[2, 0]], [1.0, 2.0])._coalesced_(True)
+
+
 def test_products_have_gradients_of_both_operands():
     s, x = matrix(True), lamina.arange(6.0).reshape(3, 2).requires_grad_()
     (s @ x).sum().backward()
