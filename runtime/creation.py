@@ -18,6 +18,7 @@ from .interchange import from_dlpack
 from .meta import META
 from .methods import device_of, wanted_device
 from .refusal import refusing
+from .storage import Inferred
 from .tensor import Tensor, tensor_of
 
 
@@ -176,7 +177,7 @@ def tensor(
             UserWarning,
             stacklevel=3,
         )
-    made = tensor_of(_array("tensor", data, _checked("tensor", dtype)))
+    made = _owning(_array("tensor", data, _checked("tensor", dtype)))
     if place == META:
         made = made.to(place)
     return made.requires_grad_() if requires_grad else made
@@ -207,7 +208,7 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
         return data if dtype is None or dtype is data.dtype else data.to(dtype)
     if isinstance(data, np.ndarray) and (dtype is None or data.dtype == dtype.numpy):
         return from_numpy(data)
-    return tensor_of(_array("as_tensor", data, dtype))
+    return _owning(_array("as_tensor", data, dtype))
 
 
 def asarray(
@@ -296,8 +297,16 @@ def from_numpy(array: np.ndarray) -> Tensor:
     return _sharing(array)
 
 
-def _sharing(array: np.ndarray) -> Tensor:
+def _owning(array: np.ndarray) -> Tensor:
+    """A tensor around an array, of inference mode where that is on."""
     made = tensor_of(array)
+    if modes.CHANGED and modes.local.inference:
+        made._storage = Inferred()
+    return made
+
+
+def _sharing(array: np.ndarray) -> Tensor:
+    made = _owning(array)
     storage_of(made).expose()
     if modes.CHANGED:
         modes.tell("refuse", "a NumPy array was turned into a tensor that shares its memory")

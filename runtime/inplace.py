@@ -192,6 +192,7 @@ def _check_view(x: Tensor, name: str) -> None:
     if x._node is None and base._node is not None and x._meta.dtype.inexact:
         raise InplaceError(
             f"{name}: A view was created in no_grad mode and is being modified inplace with gradients on",
+            "(or: A view was created in inference mode and is being modified inplace in normal mode)",
             "its base has a history, which would miss the write",
             f"view: {x._meta}",
             f"base: {describe(base)}",

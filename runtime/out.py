@@ -157,12 +157,12 @@ def resize(x: Tensor, shape: tuple[int, ...]) -> None:
             data[: line.size] = line
             x._storage = Storage()
         x._data = data.reshape(shape)
-    store.written(("resize_", here()))
-    storage_of(x).version = store.version  # whoever saved it sees the write
     x._meta, x._view = type_of(x._meta.dtype, shape, x._meta.device), None
     if x._meta.device is not CPU:
         x._data = nothing(x._meta)
     advance_objects()
+    store.written(("resize_", here()))
+    storage_of(x).version = store.version  # whoever saved it sees the write
 
 
 def _check_size(itemsize: int, shape: tuple[int, ...]) -> None:

@@ -20,7 +20,6 @@ from ..ir.shapes import fitting
 from ..ir.types import CPU, Type, type_of
 from . import modes
 from .below import WRAPPED
-from .changes import advance_contents
 from .compound import NoArray, dense_gradient
 from .graph import Edge, Leaf, Node, Port
 from .memory import is_alone
@@ -347,8 +346,7 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
                 else:
                     np.add(old._data, array, out=old._data)
                     if old._storage is not None:
-                        old._storage.version += 1
-                        advance_contents()
+                        old._storage.written(("backward", None))
         except NoArray:  # a gradient of some rows, or beside one
             with accumulating:
                 e.grad = g if e.grad is None else e.grad.detach() + as_tensor(g)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import changes
+from ..ir.errors import InplaceError
+from . import changes, modes
 from .changes import advance_contents
 from .places import Place
 
@@ -55,7 +56,27 @@ class Literal(Storage):
 
 
 class Inferred(Storage):
-    """That of a tensor made under `inference_mode`."""
+    """That of a tensor made under `inference_mode`, which is written nowhere else.
+
+    It counts its writes as others do, so such a tensor may be saved for backward, which PyTorch's may not.
+    """
+
+    _version = 0
+
+    @property  # type: ignore[override]
+    def version(self) -> int:
+        return self._version
+
+    @version.setter
+    def version(self, count: int) -> None:
+        self._version = count
+        advance_contents()
+        if not modes.local.inference:
+            raise InplaceError(
+                "a tensor made under inference_mode() was written outside of it",
+                "(Inplace update to inference tensor outside InferenceMode is not allowed.)",
+                "write into x.clone(), or make it under no_grad()",
+            )
 
 
 class Apart(Storage):

@@ -251,6 +251,12 @@ class Tensor:
                         "Only Tensors of floating point and complex dtype can require gradients, not "
                         f"{self._meta}"
                     )
+                if type(self._storage) is Inferred and not modes.local.inference:
+                    raise GradError(
+                        "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed",
+                        f"tensor: {self._meta}, made under inference_mode()",
+                        "x.clone() is an ordinary tensor",
+                    )
                 node = self._node = getattr(self, "_resting", None) or leaf(self)
                 node.kind = self._meta
         elif type(node) is Leaf:
@@ -380,20 +386,15 @@ class Tensor:
                 "data set to a tensor that requires gradients must be floating point or complex dtype",
                 f"data: {value._meta}",
             )
-        if value._storage is None:
-            value._storage = Storage()
-        self._data, self._meta, self._storage, self._view = value._data, value._meta, value._storage, None
+        self._data, self._meta, self._storage, self._view = value._data, value._meta, _shared(value), None
         if type(self._node) is Leaf:
             self._node.kind = value._meta
         advance_objects()
 
     def detach(self) -> Tensor:
         """The same memory without history.  Writing into it counts as writing into this tensor."""
-        store = self._storage
-        if store is None:
-            store = self._storage = Storage()
         made = wrap(_free(self), self._meta)
-        made._storage = store
+        made._storage = _shared(self)
         if modes.CHANGED:
             modes.tell("detached", made)
         return made
@@ -471,9 +472,7 @@ class Parameter(Tensor, metaclass=Marked):
             pass
         elif not type(data).__module__.startswith("lamina.") or data.layout is not strided or data.is_nested:
             return _marked(data, requires_grad)
-        if data._storage is None:  # one memory, one count
-            data._storage = Storage()
-        made._data, made._meta, made._storage, made._view = data._data, data._meta, data._storage, None
+        made._data, made._meta, made._storage, made._view = data._data, data._meta, _shared(data), None
         made._node = None
         if not isinstance(requires_grad, (bool, int)):
             raise ArgumentError(
@@ -641,6 +640,19 @@ def leaf(owner: Tensor) -> Leaf:
     made = new(Leaf)
     made.kind, made.grad, made.hooks, made.after, made.owner = owner._meta, None, None, None, Owner(owner)
     return made
+
+
+def _shared(x: Tensor) -> Storage:
+    """What another tensor over the memory of `x` has for a storage: the same, one memory having one count.
+
+    Outside of inference mode it is an ordinary one, too, where `x` is a tensor of that mode.
+    """
+    found = x._storage
+    if found is None:
+        found = x._storage = Storage()
+    elif type(found) is Inferred and not modes.local.inference:
+        found = Apart(found)
+    return found
 
 
 def _free(x: Tensor) -> np.ndarray:

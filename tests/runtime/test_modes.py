@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lamina
-from lamina.ir.errors import ArgumentError, GradError
+from lamina.ir.errors import ArgumentError, GradError, InplaceError
 from lamina.runtime import modes
 
 KINDS = [
@@ -70,6 +70,100 @@ def test_no_grad_and_inference_mode_decorate_without_a_call():
         return records(), lamina.is_inference_mode_enabled()
 
     assert first() is False and second() == (False, True)
+
+
+# ---- tensors of inference mode -----------------------------------------------------------------------------
+def made_in_inference() -> lamina.Tensor:
+    with lamina.inference_mode():
+        return lamina.ones(2, 3)
+
+
+def test_what_is_made_in_inference_mode_is_of_it_but_views_of_others():
+    x, array = lamina.ones(2, 3), np.ones(3, np.float32)
+    with lamina.inference_mode():
+        made = (
+            lamina.tensor([1.0]), lamina.as_tensor([1.0]), lamina.from_numpy(array), x + 1, x.max(1).indices,
+            lamina.nn.Linear(3, 2)(x), lamina.rand(2), x.clone(), lamina.cat([x, x]),
+        )  # fmt: skip
+        assert all(y.is_inference() for y in made)
+        assert not any(y.is_inference() for y in (x[0], x.t(), x.detach(), lamina.nn.Parameter(x)))
+        before = x._version
+        x.add_(1)
+        assert x._version == before + 1 and not x.is_inference()
+    inside = made_in_inference()
+    assert inside[0].is_inference() and not (inside + 1).is_inference()
+    with pytest.raises(GradError, match="Inference tensors do not track version counter"):
+        _ = inside._version
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x.add_(1), lambda x: x.__setitem__(0, 1.0), lambda x: x[0].zero_(), lambda x: x.normal_(),
+        lambda x: x.t_(), lambda x: x.resize_(3, 2), lambda x: lamina.mul(x, x, out=x),
+        lambda x: lamina.nn.init.zeros_(x), lambda x: x.copy_(lamina.ones(2, 3)),
+        lambda x: x.add_(lamina.ones(2, 3, requires_grad=True)),
+    ],
+)  # fmt: skip
+def test_tensors_of_inference_mode_are_not_written_outside_of_it(write):
+    with pytest.raises(InplaceError, match="Inplace update to inference tensor outside InferenceMode"):
+        write(made_in_inference())
+    with pytest.raises(InplaceError, match="Inplace update to inference"), lamina.inference_mode():
+        x = lamina.ones(2, 3)
+        with lamina.inference_mode(False):
+            write(x)
+    x = made_in_inference()
+    with lamina.inference_mode():
+        write(x)
+        assert x.is_inference()
+    write(made_in_inference().clone())
+
+
+def test_parameters_of_inference_mode_are_neither_stepped_nor_asked_for_gradients():
+    with lamina.inference_mode():
+        model = lamina.nn.Linear(3, 2)
+        assert model.weight.requires_grad and model.weight.is_inference()
+    for p in model.parameters():
+        p.grad = lamina.ones_like(p)
+    with pytest.raises(InplaceError, match="Inplace update to inference"):
+        lamina.optim.SGD(model.parameters(), lr=0.1).step()
+    with pytest.raises(GradError, match="Setting requires_grad=True on inference tensor outside"):
+        made_in_inference().requires_grad_()
+    x = lamina.ones(2, 3, requires_grad=True)
+    x.grad = made_in_inference()
+    with pytest.raises(InplaceError, match="Inplace update to inference"):
+        x.sum().backward()
+
+
+def test_what_takes_the_memory_of_a_tensor_of_inference_mode_is_ordinary():
+    x, whole = made_in_inference(), lamina.zeros(2, 3)
+    whole.data = x
+    for y in (x.detach(), x.data, lamina.nn.Parameter(x, False), whole):
+        before = x[0, 0].item()
+        y.add_(1)
+        assert not y.is_inference() and x[0, 0].item() == before + 1
+    parameter = lamina.nn.Parameter(x)
+    (parameter * 2).sum().backward()
+    assert parameter.grad.tolist() == [[2.0] * 3] * 2
+
+
+def test_a_tensor_of_inference_mode_saved_for_backward_is_guarded():
+    w, x = lamina.ones(2, 3, requires_grad=True), made_in_inference()
+    (w * x).sum().backward()
+    assert w.grad.tolist() == x.tolist()
+    y = w * x
+    with lamina.inference_mode():
+        x.add_(1)
+    with pytest.raises(InplaceError, match="changed in place"):
+        y.sum().backward()
+
+
+def test_a_view_made_in_inference_mode_is_not_written_past_the_history_of_its_base():
+    base = lamina.ones(2, 3, requires_grad=True) * 1
+    with lamina.inference_mode():
+        view = base.view(-1)
+    with pytest.raises(InplaceError, match="A view was created in inference mode and is being modified"):
+        view.add_(1)
 
 
 def test_inference_is_not_undone_by_enable_grad():
