@@ -119,6 +119,12 @@ def test_tensors_of_inference_mode_are_not_written_outside_of_it(write):
     write(made_in_inference().clone())
 
 
+def test_what_changes_nothing_is_no_write():
+    x, y = made_in_inference(), lamina.ones(2, 3)
+    before = y._version
+    assert x.squeeze_() is x and x.is_inference() and y.squeeze_()._version == before
+
+
 def test_parameters_of_inference_mode_are_neither_stepped_nor_asked_for_gradients():
     with lamina.inference_mode():
         model = lamina.nn.Linear(3, 2)
