@@ -279,7 +279,8 @@ def reshaped_in_place(function: Callable, name: str) -> Callable:
         before._edge, before._storage, before._view = node, storage_of(self), self._view
         with modes.enable_grad():  # under no_grad too, or the history would be that of another shape
             after = function(before, *args, **kwargs)
-        if after._meta is not self._meta or after._data.strides != self._data.strides:
+        strides = after._data.strides  # those of arrays without values say nothing
+        if after._meta is not self._meta or strides != self._data.strides or isinstance(self._data, NoValues):
             self._data, self._meta = after._data, after._meta
             self._edge, self._view = after._edge, after._view
             advance_objects()
