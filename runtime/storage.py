@@ -63,7 +63,7 @@ class Inferred(Storage):
 
     _version = 0
 
-    @property  # type: ignore[override]
+    @property
     def version(self) -> int:
         return self._version
 
