@@ -127,7 +127,7 @@ LACKING = {
     "torch.jit.mobile": "Lamina has no torch.jit.mobile\n",
     "torch.runtime": "Lamina has no torch.runtime\n",
     "torch.nn.nothing": "Lamina has no torch.nn.nothing\n",
-    "torch.utils.tensorboard": "Lamina has no torch.utils.tensorboard\n",
+    "torch.utils.mobile_optimizer": "Lamina has no torch.utils.mobile_optimizer\n",
     "torch.nn.functional.relu": "Lamina has no torch.nn.functional.relu\n",
 }
 TRYING = """
