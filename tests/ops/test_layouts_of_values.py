@@ -1,0 +1,71 @@
+"""How a result lies in memory follows from how its operands do, never from their values.
+
+A trace notes the layout of what it recorded, and guards no values for it.
+"""
+
+import numpy as np
+import pytest
+
+import lamina
+from lamina.ir.dtypes import float32
+from lamina.ir.op import REGISTRY
+from lamina.ir.types import type_of
+
+OPS = sorted(name for name, op in REGISTRY.items() if not op.traits.host and not op.traits.view)
+SCALES = 1.0, 1000.0  # some spellings go another way for large numbers
+
+
+def transposed(a):
+    """The same array, its elements lying in columns."""
+    return np.asarray(a.T.copy().T) if a.ndim == 2 else a
+
+
+def cases(op):
+    """The arrays and attributes of an op's samples of matrices, in rows and in columns."""
+    rng = np.random.default_rng(0)
+    for sample in op.samples():
+        if any(type(a) is tuple or not hasattr(a, "array") for a in sample.args):
+            continue
+        arrays = [a.array(rng, float32.numpy) for a in sample.args]
+        if not any(a.ndim == 2 and min(a.shape) > 1 and a.dtype == np.float32 for a in arrays):
+            continue
+        for lay in (np.asarray, transposed):
+            scaled = [
+                [lay(a * np.float32(scale)) if a.dtype == np.float32 else a for a in arrays]
+                for scale in SCALES
+            ]
+            try:
+                yield [bound(op, given, sample.kwargs) for given in scaled]
+            except (lamina.LaminaError, TypeError):  # of a dtype, or a number, that the op does not take
+                continue
+
+
+def bound(op, arrays, kwargs):
+    """An op's operands as arrays, and its attributes."""
+    operands, attrs = op.bind(*map(lamina.from_numpy, arrays), **kwargs) if op.bind else (arrays, {})
+    plain = (x.numpy() if isinstance(x, lamina.Tensor) else x for x in operands)
+    return [x if x is None else np.asarray(x) for x in plain], attrs
+
+
+def strides(results):
+    """Of dims that are longer than one."""
+    arrays = results if isinstance(results, (tuple, list)) else (results,)
+    return [[s for s, n in zip(a.strides, a.shape) if n > 1] for a in map(np.asarray, arrays)]
+
+
+@pytest.mark.parametrize("name", OPS)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_layouts_do_not_follow_values(name):
+    op = REGISTRY[name]
+    for (small, attrs), (large, _) in cases(op):
+        ways = [lambda *arrays, attrs=attrs: op.reference(*arrays, **attrs)]
+        if op.quick is not None:
+            types = [None if a is None else type_of(lamina.from_numpy(a).dtype, a.shape) for a in small]
+            quick = op.quick(tuple(types), attrs)
+            ways += [quick] if quick else []
+        for way in ways:
+            try:
+                first, second = way(*small), way(*large)
+            except (lamina.LaminaError, ValueError, TypeError, np.linalg.LinAlgError):
+                continue  # of a dtype, or numbers, that the op does not take
+            assert strides(first) == strides(second), attrs
