@@ -91,7 +91,10 @@ def checkpoint(
     forward, second = context_fn()
     if not modes.is_grad_enabled() or modes.is_recording():
         with forward:
-            return modes.call_user(lambda: function(*args, **kwargs))
+            first = modes.call_user(lambda: function(*args, **kwargs))
+        if use_reentrant and modes.is_grad_enabled() and all(x._node is None for x in tensors_in(first)):
+            _warn_without_gradient()
+        return first
     if use_reentrant is False:
         kept = {id(x): Kept(x) for x in tensors_in((args, kwargs))}
         return recomputed(
@@ -108,7 +111,7 @@ def checkpoint(
     edges = {id(x._node) for x in given}
     if not outputs:
         if use_reentrant:
-            warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
+            _warn_without_gradient()
         return first
     leaves = [
         owner for edge in reachable([x._node for x in outputs])  # type: ignore[misc]
@@ -129,6 +132,10 @@ def checkpoint(
 
     made = _Checkpoint.apply(again, tuple(outputs), *given, *leaves)
     return replaced(first, {id(x): y for x, y in zip(outputs, made, strict=True)})
+
+
+def _warn_without_gradient() -> None:
+    warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=3)
 
 
 def checkpoint_sequential(

@@ -120,6 +120,10 @@ def describe(x: Any) -> str:
 
 def plan_for(op: Op, operands: tuple[Tensor | None, ...], attrs: dict[str, Any]) -> Plan:
     """The plan for these operands; errors of inference get a line for each operand."""
+    if not op.variadic and any([x is None for x in operands]):  # rules of shapes pass over absent ones
+        known = _no_operand(op, zip(op.operands, operands, strict=False))
+        if known is not None:
+            raise known
     try:
         return Plan(op, tuple([None if x is None else x._meta for x in operands]), attrs)
     except LaminaError as error:

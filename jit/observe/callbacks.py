@@ -14,6 +14,7 @@ from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, Method, l
 from .numbers import raw
 from .operators import Operators
 from .policy import BY_IDENTITY
+from .tracebacks import HANDS_ON
 
 # What C code calls on its own account when it compares, adds, prints or goes through objects.
 _CALLED_BY_C = (
@@ -21,6 +22,7 @@ _CALLED_BY_C = (
     "__len__", "__iter__", "__repr__", "__str__", "__index__", "__int__", "__float__", "__contains__",
     "__getitem__",
 )  # fmt: skip
+_AS_THEY_ARE = (Tensor, *PINNED)
 _OPEN = (list, tuple, dict, set, frozenset, slice, deque, Method, *VIEWS)
 
 
@@ -149,18 +151,26 @@ class Callbacks(Operators):
 
     def result(self, value: Any) -> Any:
         """What C code or the library returned: new, with what is in it, unless it is known."""
-        if type(value) in ATOMS or issubclass(type(value), (Tensor, *PINNED)):
+        if type(value) in ATOMS or issubclass(type(value), _AS_THEY_ARE):
             return value
-        if self.is_known(value) or self.is_fresh(value):
-            return value
-        self.new(value)
-        if issubclass(type(value), (list, tuple)):
-            for item in value:
-                self.result(item)
-        elif issubclass(type(value), dict):
-            for item in value.values():
-                self.result(item)
+        left, met = [value], set()  # which may hold itself, or be nested without end
+        while left:
+            x = left.pop()
+            if type(x) in ATOMS or issubclass(type(x), _AS_THEY_ARE) or id(x) in met:
+                continue
+            if self.is_known(x) or self.is_fresh(x):
+                continue
+            met.add(id(x))
+            self.mark_made(x)
+            if issubclass(type(x), (list, tuple)):
+                left += reversed(x)
+            elif issubclass(type(x), dict):
+                left += reversed(x.values())
         return value
+
+    def mark_made(self, value: Any) -> None:
+        """Mark an object that a call made as new."""
+        self.new(value)
 
     def in_c(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """Call a pure C function: callbacks come back to the recorder, everything else is read now."""
@@ -189,3 +199,6 @@ class Callbacks(Operators):
         if function in BY_IDENTITY and given:
             given[0] = self.new(self.without_nan(given[0]))
         return self.result(function(*given, **named))
+
+
+HANDS_ON.add(Callbacks.natively.__code__)

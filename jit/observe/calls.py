@@ -11,7 +11,6 @@ import builtins
 import copy
 import functools
 import importlib.util
-import inspect
 import operator
 import sys
 import types
@@ -111,7 +110,7 @@ class Calls(Library):
         try:
             made = self._python(inner, given, kwargs)
         except Exception as error:
-            faulty = is_own(error.__traceback__) and takes(inner, args, named)
+            faulty = is_own(error.__traceback__) and not misfits(inner, args, named)
             if faulty or relevant([*args, *named.values()]):
                 raise
             error.__traceback__ = clean(error.__traceback__)
@@ -319,12 +318,3 @@ class Calls(Library):
             if each in sys.modules:
                 self.dict_item(sys.modules, each, sys.modules[each])
         return module
-
-
-def takes(function: types.FunctionType, args: list[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether the arguments of a call fit the function's parameters."""
-    try:
-        inspect.signature(function).bind(*args, **kwargs)
-    except TypeError:
-        return False
-    return True

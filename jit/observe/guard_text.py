@@ -75,7 +75,7 @@ class GuardText:
         """Add a line that fails where an expression does not give a plain value, to the bit."""
         kind = type(value)
         if kind in SINGLE:
-            self.check(f"{expression} is not {'...' if value is ... else value!r}", why, late)
+            self.check(f"{expression} is not {'...' if value is ... else repr(value)}", why, late)
             return
         (self.part.later if late else self.part.lines).append(f"v = {expression}")
         if kind is float and (value != value or value in (0.0, np.inf, -np.inf)):

@@ -248,11 +248,12 @@ class Library(CalledBack):
                     if not issubclass(type(value), Module):
                         self.made_inside(value)
 
-    def result(self, value: Any) -> Any:
-        """What C code or the library returned: new, with what is in it, unless it is known."""
-        if issubclass(type(value), Module) and not self.is_known(value) and not self.is_fresh(value):
+    def mark_made(self, value: Any) -> None:
+        """Mark an object that a call made as new, of a module all that is in it."""
+        if issubclass(type(value), Module):
             self._made_modules(value)
-        return super().result(value)
+        else:
+            super().mark_made(value)
 
     def made_inside(self, value: Any) -> None:
         """Mark what a constructor of the library's put into its object; what it was given is known."""

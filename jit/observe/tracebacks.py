@@ -18,6 +18,7 @@ from .frames import Frame
 
 HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _WORDS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "facts.py")
+HANDS_ON: set[CodeType] = set()  # functions of the machinery that make a call as the program does
 HIDDEN = {_WORDS}  # further source files whose frames belong to the machinery
 
 _MARK: Any = object()  # the only constant of a forged frame's code
@@ -50,8 +51,10 @@ def is_own(traceback: TracebackType | None) -> bool:
     """Whether an error was raised by the machinery's own code, not by what it runs, nor by a `raise`."""
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
-    file = "" if traceback is None else traceback.tb_frame.f_code.co_filename
-    return is_machinery(file) and file != HERE + "clauses.py"
+    if traceback is None or _is_forged(traceback.tb_frame):  # an interpreted frame, of a stand-in as well
+        return False
+    code = traceback.tb_frame.f_code
+    return is_machinery(code.co_filename) and code.co_filename != HERE + "clauses.py" and code not in HANDS_ON
 
 
 def line_at(code: CodeType, offset: int) -> int:

@@ -33,7 +33,10 @@ from lamina.runtime.tensor import Tensor
 MEMORY = 4 << 30  # bytes of address space, beside which sizes that nothing can hold must be refused
 SECONDS = 5
 # What is there to give arrays, or hands on what it is given.
-OF_NUMPY = ("x.numpy", "Size", "DataLoader", "SubsetRandomSampler", "BatchSampler", "default_", "autocast")
+OF_NUMPY = (
+    "x.numpy", "Size", "DataLoader", "SubsetRandomSampler", "BatchSampler", "default_", "autocast",
+    "nn.Identity", "constraints.", "D.AffineTransform",
+)  # fmt: skip
 HERE = Path(__file__).parent
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 

@@ -512,3 +512,30 @@ def test_functions_of_the_package_are_not_looked_through():
     traced = jit.trace(lambda x: F.gelu(x) + lamina.softmax(x, 0))
     traced(X)
     assert traced.explain(as_dict=True)["paths"][0]["guards"] < 20
+
+
+class Held:
+    """An object whose attribute a traced function reads."""
+
+
+PLAIN = (
+    None, True, False, ..., NotImplemented, 0, -1, 2**80, -0.0, 1.5, math.nan, math.inf, 1j, "", "...",
+    "a'b\n", b"\0", (), (1, (..., None)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("value", PLAIN, ids=repr)
+def test_a_plain_value_passes_its_own_guard(value):
+    """In a cell, a list, a dictionary, an attribute and a default: the text of its guard is true of it."""
+    held = Held()
+    held.value = value
+
+    def f(x, default=value):
+        met = [value, listed[0], named["k"], held.value, default]
+        return x * (1 + sum([v == value for v in met]))
+
+    listed, named = [value], {"k": value}
+    traced = jit.trace(f)
+    for _ in range(4):
+        same(traced(X), f(X))
+    assert traced._log.hits >= 2, str(traced.explain(detail=True))

@@ -5,7 +5,9 @@ import pytest
 
 import lamina
 from lamina import nn, optim
+from lamina.ir.op import REGISTRY
 from lamina.nn import functional as F
+from lamina.runtime import dispatch
 from lamina.utils.data import DataLoader, TensorDataset
 
 x = lamina.ones(2, 3)
@@ -264,3 +266,21 @@ def test_an_operand_that_is_missing_is_asked_for():
         lamina.lerp(x, x)
     with pytest.raises(lamina.ArgumentError, match="lerp"):
         lamina.lerp(x, x, None)
+
+
+OF_SEVERAL = sorted(name for name, op in REGISTRY.items() if not op.variadic and len(op.operands) > 1)
+
+
+@pytest.mark.parametrize("name", OF_SEVERAL)
+def test_an_absent_operand_is_named_whatever_the_ranks(name):
+    """Rules of shapes pass over operands that are None: those of a 0-d tensor would take what may not be."""
+    op = REGISTRY[name]
+    call = f"{name}({', '.join(op.operands)})"
+    for x in (lamina.tensor(2.0), lamina.ones(3)):
+        for n, absent in enumerate(op.operands[1:], 1):
+            if absent in op.optional:
+                continue
+            operands = tuple(None if i == n else x for i in range(len(op.operands)))
+            with pytest.raises(lamina.ArgumentError) as caught:
+                dispatch.plan_for(op, operands, {})
+            assert str(caught.value) == f"{call}: {absent} must be a tensor, not NoneType"

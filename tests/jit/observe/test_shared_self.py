@@ -9,7 +9,7 @@ from collections import defaultdict
 from lamina.jit.observe.outermost import Interpreter
 
 # Overridden on purpose: what the library makes is noted, then done as elsewhere.
-OVERRIDDEN = {"result", "instantiate"}
+OVERRIDDEN = {"mark_made", "instantiate"}
 CLASSES = [kind for kind in Interpreter.__mro__ if kind is not object]
 
 
