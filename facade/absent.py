@@ -69,6 +69,20 @@ def _alone(*_: Any, **__: Any) -> NoReturn:
     )
 
 
+def _refusing(room: str, instead: str, *names: str) -> dict[str, Any]:
+    """Functions that programs import ahead of time, refused where they are called."""
+
+    def one(name: str) -> Any:
+        def refuse(*_: Any, **__: Any) -> NoReturn:
+            raise ArgumentValueError(f"torch.{room}.{name}(): {instead}", "ask is_available() first")
+
+        refuse.__name__ = refuse.__qualname__ = name
+        refuse.__doc__ = f"Refused: {instead}."
+        return refuse
+
+    return {name: one(name) for name in names}
+
+
 def _as_it_is(fn: Any = None, *_: Any, **__: Any) -> Any:
     return fn
 
@@ -111,6 +125,13 @@ distributed = _Absent(
     is_nccl_available=_no, is_gloo_available=_no, is_mpi_available=_no, is_ucc_available=_no,
     **_kinds("distributed", _ONE, "ProcessGroup", "Work", "DeviceMesh"), ReduceOp=_ReduceOp,
     group=_Group, GroupMember=_Group,
+    **_refusing(
+        "distributed", _ONE, "init_process_group", "destroy_process_group", "new_group", "monitored_barrier",
+        "all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_to_all",
+        "all_to_all_single", "broadcast", "broadcast_object_list", "gather", "gather_object", "reduce",
+        "reduce_scatter", "reduce_scatter_tensor", "scatter", "scatter_object_list", "send", "recv", "isend",
+        "irecv", "get_process_group_ranks", "get_global_rank", "get_group_rank",
+    ),
 )  # fmt: skip
 PyTorchFileReader = kind("PyTorchFileReader", "", "load(mmap=True) reads tensors when they are used")
 

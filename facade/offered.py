@@ -38,7 +38,7 @@ REASONS = (
         "memory is a NumPy array's: x.untyped_storage() tells about it",
     ),
     (
-        r"(.*\.)?(sparse_bs[rc]|to_sparse_bs[rc]|to_sparse_semi|SparseSemi|as_sparse_gradcheck|dsmm|hsmm|spmm).*",
+        r"(.*\.)?(sparse_bs[rc]|to_sparse_bs[rc]|to_sparse_semi|SparseSemi|as_sparse_gradcheck|hsmm).*",
         "sparse tensors of blocks, and prototypes: COO, CSR and CSC are built",
     ),
     (

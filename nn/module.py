@@ -23,6 +23,7 @@ from .state import attributes, conversion
 from .text import framed, indented
 
 MEMBERS = ("_parameters", "_buffers", "_modules")
+HOOKS = ("_call_hooks", "_state_hooks")
 EVERYWHERE = hooking.EVERYWHERE
 # Offered here too, where PyTorch has them.
 register_module_buffer_registration_hook = hooking.register_module_buffer_registration_hook
@@ -75,7 +76,7 @@ class Module(Plain):
         for name in MEMBERS:
             own[name] = Members().belong(self)
         own["_non_persistent_buffers_set"] = set()
-        own["_call_hooks"], own["_state_hooks"] = Tracked(), Tracked()
+        own.update({name: Tracked() for name in HOOKS})
         if self.call_super_init:
             super().__init__(*args, **kwargs)
 
@@ -116,7 +117,7 @@ class Module(Plain):
         for name in MEMBERS:
             if name in own:
                 own[name] = Members(own[name]).belong(self)
-        for name in ("_call_hooks", "_state_hooks"):
+        for name in HOOKS:
             if name in own:
                 copied, own[name] = own[name], Tracked(own[name])
                 for attribute, value in list(own.items()):
@@ -621,8 +622,13 @@ class Module(Plain):
     def __getstate__(self) -> dict[str, Any]:
         own = dict(fields(self))
         for name in MEMBERS:
-            for member in own.get(name, ()):
-                own.pop(member, None)
+            if name in own:
+                for member in own[name]:
+                    own.pop(member, None)
+                own[name] = dict(own[name])  # a saved module names no class but those of modules
+        for name in HOOKS:
+            if not own.get(name, True):
+                own[name] = {}
         return own
 
     def __setstate__(self, state: dict[str, Any]) -> None:

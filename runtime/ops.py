@@ -138,6 +138,7 @@ def _where(condition: Any, input: Any = None, other: Any = None) -> Any:
 
 
 publish(refusing(_where, "where", True), "where")
+publish(FUNCTIONS["mm"], "mm", "spmm", "dsmm")  # as products of sparse matrices were once called
 
 # Functions of operators that only the machinery uses, and of what is a method alone in PyTorch.
 _WITHIN = frozenset((

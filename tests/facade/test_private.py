@@ -50,8 +50,13 @@ def test_rooms_of_what_is_not_here_say_so():
     assert not lamina.distributed.is_available() and not lamina.distributed.is_initialized()
     with pytest.raises(ValueError, match="process group has not been initialized"):
         lamina.distributed.get_rank()
-    with pytest.raises(AttributeError, match=r"no torch\.distributed\.all_reduce: it runs in one process"):
-        lamina.distributed.all_reduce  # noqa: B018
+    from lamina.distributed import all_reduce, init_process_group  # as scripts do ahead of time
+
+    for function in (all_reduce, init_process_group):
+        with pytest.raises(ValueError, match=rf"torch\.distributed\.{function.__name__}\(\): it runs in one"):
+            function(lamina.ones(2))
+    with pytest.raises(AttributeError, match=r"no torch\.distributed\.tensors: it runs in one process"):
+        lamina.distributed.tensors  # noqa: B018
     for room in (lamina.xpu, lamina.mps, lamina.mtia, lamina.accelerator):
         assert not room.is_available() and room.device_count() == 0
         room.synchronize()

@@ -213,6 +213,21 @@ def test_safe_globals_are_what_load_takes():
         get_unsafe_globals_in_checkpoint(io.BytesIO(b"text"))
 
 
+def test_a_whole_module_is_loaded_where_its_classes_are_safe():
+    """What scripts list: the classes of modules, and nothing that a module is made of inside."""
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.BatchNorm2d(2))
+    kinds = [nn.Sequential, nn.Conv2d, nn.ReLU, nn.BatchNorm2d]
+    named = get_unsafe_globals_in_checkpoint(io.BytesIO(stored(net)))
+    assert set(named) == {f"{kind.__module__}.{kind.__qualname__}" for kind in kinds}
+    with safe_globals(kinds):
+        found = again(net)
+    x = lamina.randn(2, 1, 4, 4)
+    assert lamina.equal(found(x), net(x)) and repr(found) == repr(net)
+    found[0].weight.requires_grad_(False)
+    found[0] = nn.Conv2d(1, 2, 3)  # its dictionaries are members' again
+    assert list(found.state_dict()) == list(net.state_dict()) and found[0] is found._modules["0"]
+
+
 # ---- what a hostile file can reach -------------------------------------------------------------------------
 HERE = Net.__module__
 REACHES = {
