@@ -7,9 +7,9 @@
 
 No file of theirs is changed.  What they would download is made here and put where they look for it:
 scikit-learn's handwritten digits as MNIST, its two photographs as BSDS300 and ImageNet, a generated graph as
-Cora (through a module `requests` that answers with it), a book as Shakespeare.  What a script prints last, and
-how long it took, is told.  They need six, tqdm, requests, tiktoken, matplotlib, gymnasium[classic-control], and
-what lamina[demo,vision] installs.
+Cora (through a module `requests` that answers with it), a book as Shakespeare.  What a script prints last,
+and how long it took, is told.  They need six, tqdm, requests, tiktoken, matplotlib and
+gymnasium[classic-control] beside what lamina[demo,vision] installs.
 """
 
 from __future__ import annotations
@@ -137,7 +137,10 @@ def _models(*kinds: str) -> list[str]:
     return [command for pair in zip(train, words, strict=True) for command in pair]
 
 
-_SMALL = "--device=cpu --eval_iters=5 --block_size=64 --batch_size=12 --n_layer=4 --n_head=4 --n_embd=64 "
+_SMALL = (
+    "--device=cpu --eval_iters=5 --eval_interval=30 --block_size=64 --batch_size=12 "
+    "--n_layer=4 --n_head=4 --n_embd=64"
+)
 SCRIPTS = {
     "mnist": Script("examples/mnist", ["main.py --epochs 2 --log-interval 5 --save-model"], digits),
     "mnist_rnn": Script("examples/mnist_rnn", ["main.py --epochs 2 --log-interval 5"], digits),

@@ -44,6 +44,7 @@ ROOMS = {
     "lamina.special": "Special functions.",
     "lamina.profiler": "Where the time goes.",
     "lamina.utils.benchmark": "Timers.",
+    "lamina.utils.flop_counter": "Operations of products, by module.",
 }
 
 

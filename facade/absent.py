@@ -134,30 +134,6 @@ distributed = _Absent(
     ),
 )  # fmt: skip
 PyTorchFileReader = kind("PyTorchFileReader", "", "load(mmap=True) reads tensors when they are used")
-
-
-class FlopCounterMode:
-    """Made, as libraries do ahead of time, and refused where it is entered: operations are not counted."""
-
-    def __init__(self, mods: Any = None, depth: int = 2, display: bool = True, custom_mapping: Any = None):
-        pass
-
-    def __enter__(self) -> NoReturn:
-        raise ArgumentValueError("FlopCounterMode: Lamina counts no operations")
-
-    def __exit__(self, *_: object) -> None:
-        """Never reached, as none is entered."""
-
-    def get_flop_counts(self) -> dict[str, dict[Any, int]]:
-        """What was counted, by module and operation: nothing, as none is entered."""
-        return {"Global": {}}
-
-    def get_total_flops(self) -> int:
-        """Their sum."""
-        return 0
-
-
-flop_counter = _room("utils.flop_counter", "operations are not counted", FlopCounterMode=FlopCounterMode)
 DistributedDataParallel = kind("DistributedDataParallel", "nn.parallel", _ONE)
 _mesh = _room("distributed.device_mesh", _ONE, "DeviceMesh", init_device_mesh=_alone)
 vars(_mesh)["DeviceMesh"] = distributed.__dict__["DeviceMesh"]

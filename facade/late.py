@@ -32,6 +32,7 @@ ROOMS = {
     "profiler": "profiler",
     "torch_version": "facade.torch_version",
     "utils.benchmark": "facade.benchmark",
+    "utils.flop_counter": "facade.flop_counter",
     "utils.tensorboard": "facade.tensorboard",
     "utils.tensorboard.writer": "facade.tensorboard",
 }

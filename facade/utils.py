@@ -7,7 +7,6 @@ from ..runtime import Tensor, checkpointing, from_dlpack, recomputing
 from ..runtime.interchange import export
 from ..runtime.tensor import swap_tensors
 from . import pytree as _pytree  # noqa: F401 - libraries ask for torch.utils._pytree
-from .absent import flop_counter  # noqa: F401
 
 
 def get_device_states(*args: object) -> tuple[list[int], list[Tensor]]:

@@ -40,7 +40,10 @@ REVIEWED = {
     ): "tests/runtime/test_interrupts.py; it changes nothing when it is entered",
     ("facade/backends.py", "flags"): "switches that change nothing computed; set within its try",
     ("profiler/sessions.py", "record_function"): "what is open ends with what it is in",
-    ("facade/absent.py", "FlopCounterMode"): "refuses to be entered",
+    (
+        "facade/flop_counter.py",
+        "FlopCounterMode",
+    ): "on an ExitStack of its own until it is open",
     ("profiler/sessions.py", "profile"): "a _Mode, which it holds; tests/profiler/test_profiles.py",
     ("profiler/sessions.py", "emit_nvtx"): "there is no state",
     ("facade/benchmark.py", "_on_threads"): "threads are given back within its try",
