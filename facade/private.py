@@ -96,7 +96,7 @@ OF_MODULES: dict[str, dict[str, Any]] = {
     "utils": {"_reverse_repeat_tuple": _reverse_repeat_tuple},
     "module": {
         "_addindent": _addindent, "_IncompatibleKeys": nn.state.IncompatibleKeys,
-        "T": TypeVar("T", bound=nn.Module),
+        "T": TypeVar("T", bound=nn.Module), "_EXTRA_STATE_KEY_SUFFIX": nn.state.EXTRA,
     },
     "normalization": {"_shape_t": int | list[int] | tuple[int, ...]},
     "rnn": {"apply_permutation": apply_permutation},

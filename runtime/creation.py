@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ def _checked(name: str, dtype: Any) -> DType | None:
 
 def _array(name: str, data: Any, dtype: DType | None) -> np.ndarray:
     """Nested sequences of numbers and tensors as a fresh array.  Raises ArgumentValueError if ragged."""
+    if (line := line_of_storage[0](data, dtype)) is not None:
+        data = line
     plain = _plain(name, data)
     if isinstance(plain, (list, tuple)) and plain and isinstance(plain[0], np.ndarray) and plain[0].ndim:
         if isinstance(data[0], np.ndarray):
@@ -99,6 +102,7 @@ def _uneven(data: Any) -> str:
 
 
 _TYPED = np.ndarray, np.generic, Tensor
+line_of_storage: list[Callable[[Any, DType | None], Tensor | None]] = []  # memory_view.py's `_as_tensor`
 
 
 def _holds_typed(data: Any) -> bool:
@@ -254,6 +258,8 @@ def _shared(obj: Any, dtype: DType | None) -> Tensor | None:
     """A tensor over the memory of `obj`; None where there is no such thing."""
     if isinstance(obj, Tensor):
         return obj
+    if (line := line_of_storage[0](obj, dtype)) is not None:
+        return line
     if isinstance(obj, np.ndarray):
         fits = obj.dtype.isnative and not any(step % obj.itemsize for step in obj.strides)
         return from_numpy(obj) if fits and dtypes.from_numpy_dtype(obj.dtype) is not None else None

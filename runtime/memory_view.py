@@ -16,12 +16,13 @@ from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, ShapeErro
 from ..ir.types import Device, type_of
 from ..ir.views import row_major
 from . import modes
-from .creation import mapped
+from .creation import line_of_storage, mapped
 from .graph import Leaf
 from .history import storage_of
 from .inplace import check_writable
 from .meta import NoValues, NoValuesError
 from .refusal import refusing, refusing_methods
+from .storage import Storage
 from .tensor import Tensor, tensor_of, wrap
 
 
@@ -45,6 +46,7 @@ class TypedStorage:
     """
 
     kind: DType | None = None  # what classes derived from this one hold; else the default dtype
+    _part: slice | None = None  # which elements, of a part of another storage
 
     def __init__(self, *args: Any):
         dtype = self.kind or default_dtype()
@@ -66,11 +68,16 @@ class TypedStorage:
         """A line of all elements, in the order of memory."""
         if modes.CHANGED:
             modes.tell("refuse", "the memory behind a tensor was looked at")
+        line = self._line()
+        whole = wrap(line, type_of(self.dtype, line.shape, self.device))
+        if self._part is None:
+            whole._storage = storage_of(self._tensor)  # what is written counts for the tensors, too
+        return whole
+
+    def _line(self) -> np.ndarray:
         line = memory_of(self._tensor)
         line = line if line.dtype == self.dtype.numpy else line.view(self.dtype.numpy)
-        whole = wrap(line, type_of(self.dtype, line.shape, self.device))
-        whole._storage = storage_of(self._tensor)  # what is written counts for the tensors, too
-        return whole
+        return line if self._part is None else line[self._part]
 
     @property
     def filename(self) -> str | None:
@@ -144,6 +151,22 @@ class UntypedStorage(TypedStorage):
 
     kind = uint8
 
+    def __getitem__(self, index: Any) -> Any:
+        """A byte; of a slice, which has no step, that part of the memory itself."""
+        if not isinstance(index, slice):
+            return super().__getitem__(index)
+        begin, end, step = index.indices(len(self))
+        if step != 1:
+            raise ArgumentValueError(f"a storage's bytes are sliced with a step of 1, not {step}")
+        first = self._part.start if self._part is not None else 0
+        made = _storage(self._tensor, UntypedStorage, uint8)
+        made._part = slice(first + begin, first + max(begin, end))
+        return made
+
+    def untyped(self) -> TypedStorage:
+        """This."""
+        return self
+
     @staticmethod
     def from_file(filename: Any, shared: bool = False, nbytes: int = 0) -> TypedStorage:
         """The first bytes of a file; see lamina.from_file."""
@@ -165,6 +188,17 @@ def untyped_storage(self: Tensor) -> TypedStorage:
 def storage(self: Tensor) -> TypedStorage:
     """The memory behind this tensor and its views, as numbers of its dtype."""
     return _storage(self, TypedStorage, self.dtype)
+
+
+def _as_tensor(obj: Any, dtype: DType | None) -> Tensor | None:
+    """A storage as a tensor over its memory; of bytes, of any dtype.  None for anything else."""
+    if not isinstance(obj, TypedStorage):
+        return None
+    whole = obj._whole()
+    return whole if dtype is None or not isinstance(obj, UntypedStorage) else whole.view(dtype)
+
+
+line_of_storage.append(_as_tensor)
 
 
 def is_storage(obj: Any) -> bool:
@@ -194,7 +228,8 @@ def set_(
         raise DTypeError(
             f"set_(source): the tensor is of {dtype}, the source of {typed}", "x.untyped_storage()"
         )
-    line = memory_of(owner)
+    part = isinstance(source, TypedStorage) and source._part is not None
+    line = source._line() if part else memory_of(owner)
     line = line if line.dtype == dtype.numpy else line.view(dtype.numpy)
     if isinstance(source, Tensor) and size is None:
         storage_offset, size, stride = source.storage_offset(), source.shape, source.stride()
@@ -209,7 +244,7 @@ def set_(
             f"{line.size} elements"
         )
     strides = tuple(step * dtype.itemsize for step in steps)
-    store = storage_of(owner)
+    store = Storage() if part else storage_of(owner)
     store.memory = line
     self._data = over(line[storage_offset:], shape, strides, writeable=line.flags.writeable)
     self._meta = type_of(dtype, shape, self._meta.device)

@@ -24,7 +24,7 @@ from ...ir.dtypes import DType
 from ...ir.errors import DeviceError
 from ...ir.types import CPU, RANK, Device, type_of
 from ..layouts import LAYOUTS, Layout, sparse_coo
-from ..memory_view import TypedStorage, UntypedStorage, memory_of
+from ..memory_view import TypedStorage, UntypedStorage
 from ..meta import META
 from ..meta import array as nothing
 from ..sparse_tensor import Sparse, is_ascending, restored, sparse_of
@@ -96,7 +96,7 @@ def placed(storage: Any, offset: Any, size: Any, stride: Any, dtype: DType) -> T
     # NumPy asks 64 bits of a stride, even of one that is never taken.
     most = LARGEST // dtype.itemsize
     steps = tuple(step if n > 1 or step <= most else 1 for n, step in zip(size, stride, strict=True))
-    held = memory_of(storage._tensor).view(np.uint8)
+    held = storage._line().view(np.uint8)
     last = offset + sum((n - 1) * step for n, step in zip(size, steps, strict=True))
     _require(not prod(size) or (last + 1) * dtype.itemsize <= held.size, "a tensor that leaves its storage")
     if not prod(size):

@@ -73,6 +73,12 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "where a view's memory begins": lambda T: T.tensor(
         [view.untyped_storage().data_ptr() - base.data_ptr() for base in [x(T)] for view in [base[1], base.T]]
     ),
+    "a part of its bytes, as numbers": lambda T: T.asarray(x(T).untyped_storage()[4:16], dtype=T.float32),
+    "… of a part": lambda T: T.asarray(x(T).untyped_storage()[4:20][-8:], dtype=T.float32),
+    "… copied": lambda T: T.tensor(x(T).untyped_storage()[8:16], dtype=T.float32),
+    "… set": lambda T: none(T).set_(x(T).untyped_storage()[4:20], 1, (2,)),
+    "… empty": lambda T: T.tensor([x(T).untyped_storage()[9:3].nbytes()]),
+    "… with a step": lambda T: x(T).untyped_storage()[::2],
     "type by a constructor": lambda T: x(T).type(T.DoubleTensor),
     "an array whose strides are no elements'": lambda T: T.from_numpy(
         np.lib.stride_tricks.as_strided(np.zeros(9), (3,), (3,))

@@ -1,5 +1,7 @@
 """Tensors over the contents of a file."""
 
+import io
+
 import numpy as np
 import pytest
 
@@ -18,6 +20,29 @@ def test_a_shared_file_sees_writes_and_another_does_not(tmp_path):
     assert shared.untyped_storage().filename == str(path) and own.untyped_storage().filename is None
     assert shared[2:].untyped_storage().filename == str(path)
     assert lamina.ones(2).untyped_storage().filename is None
+
+
+def test_a_part_of_memory_is_that_memory():
+    """As safetensors slices a file: without a look at each byte, and writes go through."""
+    x = lamina.arange(6.0)
+    part = x.untyped_storage()[4:12]
+    made = lamina.asarray(part, dtype=lamina.float32)
+    assert made.data_ptr() == part.data_ptr() == x.data_ptr() + 4 and len(part) == part.nbytes() == 8
+    made[0] = 9
+    assert x.tolist() == [0, 9, 2, 3, 4, 5] and made.untyped_storage().nbytes() == 8
+    assert part.untyped() is part and part[0:4].tolist() == list(np.float32(9).tobytes())
+    held = lamina.empty(0).set_(part, 1, (1,))
+    held += 1
+    assert x.tolist() == [0, 9, 3, 3, 4, 5] and x.untyped_storage().nbytes() == 24
+    file = io.BytesIO()
+    lamina.save(part, file)
+    file.seek(0)
+    assert lamina.load(file).tolist() == part.tolist()
+    unaligned = lamina.asarray(x.untyped_storage()[1:21], dtype=lamina.float32)
+    unaligned.copy_(lamina.arange(5.0))
+    assert not unaligned._data.flags.aligned and (unaligned @ unaligned).item() == 30.0
+    with pytest.raises(lamina.ShapeError, match="divisible by 4"):
+        lamina.asarray(part[1:], dtype=lamina.float32)
 
 
 def test_a_shared_file_is_made_as_long_as_is_asked_for(tmp_path):
