@@ -120,6 +120,25 @@ def set_autocast_dtype(device_type: str, dtype: DType) -> None:
             modes.update(autocast=dtype)
 
 
+def _older(name: str, function: Callable, device: str) -> Callable:
+    """An older spelling, which has the device's type in its name."""
+
+    def older(*given: Any) -> Any:
+        return function(device, *given)
+
+    older.__name__ = older.__qualname__ = name
+    older.__doc__ = f"`{function.__name__}({device!r}, …)`, as it was spelled once."
+    return older
+
+
+is_autocast_cpu_enabled = _older("is_autocast_cpu_enabled", is_autocast_enabled, "cpu")
+get_autocast_cpu_dtype = _older("get_autocast_cpu_dtype", get_autocast_dtype, "cpu")
+get_autocast_gpu_dtype = _older("get_autocast_gpu_dtype", get_autocast_dtype, "cuda")
+set_autocast_cpu_enabled = _older("set_autocast_cpu_enabled", set_autocast_enabled, "cpu")
+set_autocast_cpu_dtype = _older("set_autocast_cpu_dtype", set_autocast_dtype, "cpu")
+set_autocast_gpu_dtype = _older("set_autocast_gpu_dtype", set_autocast_dtype, "cuda")
+
+
 def _outlives(call: str) -> None:
     """Tell a recorder of a change that outlives the function that made it."""
     if modes.CHANGED:

@@ -41,8 +41,10 @@ cudnn = _absent(
     version=lambda: None,
 )
 cuda = _absent("cuda", matmul=SimpleNamespace(allow_tf32=False))
-mps = _absent("mps")
+mps = _absent("mps", is_macos_or_newer=lambda major, minor: False)
+opt_einsum = _absent("opt_einsum", enabled=True, strategy="auto")
+fp32_precision = "none"
 mkldnn = _absent("mkldnn", enabled=True, deterministic=False, allow_tf32=True, fp32_precision="none")
 quantized = _absent("quantized", supported_engines=["none"], engine="none")
 
-__all__ = ["cuda", "cudnn", "mkldnn", "mps", "quantized"]
+__all__ = ["cuda", "cudnn", "fp32_precision", "mkldnn", "mps", "opt_einsum", "quantized"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from ..ir.errors import DeviceError
@@ -92,31 +92,31 @@ def _refuse(name: str) -> NoReturn:
     )
 
 
-def synchronize(device: Any = None) -> None:
-    """Wait for the device.  Raises DeviceError, as there is none."""
-    _refuse("synchronize")
+# What asks for a device: name, and what it would do.
+_OF_A_DEVICE = {
+    "synchronize": "Wait for the device", "current_device": "The index of the current device",
+    "set_device": "Choose the current device", "get_device_name": "The name of a device",
+    "get_device_properties": "What a device has", "get_device_capability": "The architecture of a device",
+    "get_rng_state": "The state of a device's generator",
+    "set_rng_state": "Take over what `get_rng_state` returned",
+    "mem_get_info": "The free and all of a device's memory", "memory_stats": "What a device's memory holds",
+    "current_stream": "The stream in use", "default_stream": "The stream that is used without another",
+}  # fmt: skip
 
 
-def current_device() -> int:
-    """The index of the current device.  Raises DeviceError, as there is none."""
-    _refuse("current_device")
+def _of_a_device(name: str, about: str) -> Callable[..., NoReturn]:
+    def refused(*_: Any, **__: Any) -> NoReturn:
+        _refuse(name)
+
+    refused.__name__ = refused.__qualname__ = name
+    refused.__doc__ = f"{about}.  Raises DeviceError, as there is none."
+    return refused
 
 
-def set_device(device: Any) -> None:
-    """Choose the current device.  Raises DeviceError, as there is none."""
-    _refuse("set_device")
+vars().update({name: _of_a_device(name, about) for name, about in _OF_A_DEVICE.items()})
+default_generators = ()
 
 
-def get_device_name(device: Any = None) -> str:
-    """The name of a device.  Raises DeviceError, as there is none."""
-    _refuse("get_device_name")
-
-
-def get_device_properties(device: Any = None) -> Any:
-    """What a device has.  Raises DeviceError, as there is none."""
-    _refuse("get_device_properties")
-
-
-def get_device_capability(device: Any = None) -> tuple[int, int]:
-    """The architecture of a device.  Raises DeviceError, as there is none."""
-    _refuse("get_device_capability")
+def is_current_stream_capturing() -> bool:
+    """Whether calls are recorded into a graph of the device's: no."""
+    return False

@@ -23,8 +23,12 @@ _dir: str | None = None
 
 def get_dir() -> str:
     """The folder where downloads would lie: $TORCH_HOME/hub."""
-    home = os.environ.get("TORCH_HOME") or Path.home() / ".cache" / "torch"
-    return _dir or os.path.join(home, "hub")
+    return _dir or os.path.join(_get_torch_home(), "hub")
+
+
+def _get_torch_home() -> str:
+    """$TORCH_HOME, or else a folder of the user's cache."""
+    return os.path.expanduser(os.environ.get("TORCH_HOME") or Path.home() / ".cache" / "torch")
 
 
 def set_dir(d: str | os.PathLike) -> None:

@@ -62,6 +62,7 @@ MODULES: dict[str, ModuleType] = {
     "accelerator": absent.accelerator,
     "amp": amp,
     "amp.autocast_mode": amp,
+    "amp.grad_scaler": amp,
     "autograd.forward_ad": autograd.forward_ad,
     "autograd.function": function,
     "autograd.functional": autograd.functional,
@@ -136,7 +137,7 @@ def offer() -> None:
     for name, module in MODULES.items():
         sys.modules.setdefault(f"{ROOT}.{name}", module)
         parent, _, leaf = name.rpartition(".")
-        above = {"distributions": distributions, "nn": nn}.get(parent)
+        above = {"distributions": distributions, "nn": nn, "amp": amp}.get(parent)
         if above is not None and not hasattr(above, leaf):
             setattr(above, leaf, module)
     private.add()

@@ -256,7 +256,7 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
 
 
 _utils = _module(
-    "_utils", _flatten_dense_tensors=_flatten_dense_tensors,
+    "_utils", _element_size=lambda dtype: dtype.itemsize, _flatten_dense_tensors=_flatten_dense_tensors,
     _unflatten_dense_tensors=_unflatten_dense_tensors, _get_device_index=_get_device_index,
 )  # fmt: skip
 

@@ -17,7 +17,17 @@ from ..nn.utils.reparametrize import norm_but
 from ..runtime import Tensor, modes, ops
 from ..runtime.modes import set_detect_anomaly as set_anomaly_enabled
 from ..runtime.refusal import refusing_names
-from .amp import set_autocast_dtype, set_autocast_enabled
+from .absent import kind
+from .amp import (
+    get_autocast_cpu_dtype,
+    get_autocast_gpu_dtype,
+    is_autocast_cpu_enabled,
+    set_autocast_cpu_dtype,
+    set_autocast_cpu_enabled,
+    set_autocast_dtype,
+    set_autocast_enabled,
+    set_autocast_gpu_dtype,
+)
 from .flow import cond
 from .lowrank import lobpcg, pca_lowrank, svd_lowrank
 from .names import are_deterministic_algorithms_enabled, use_deterministic_algorithms
@@ -77,6 +87,68 @@ def _check(cond: Any, message: Callable[[], Any] | None = None) -> None:
     """Raise ArgumentValueError, with what `message` returns, where a condition does not hold."""
     if not cond:
         raise ArgumentValueError("Expected cond to be True" if message is None else str(message()))
+
+
+def _check_with(error_type: type, cond: Any, message: Callable[[], Any] | None = None) -> None:
+    """`_check` with an error of one's own."""
+    if not cond:
+        raise error_type("Expected cond to be True" if message is None else str(message()))
+
+
+def _check_tensor_all(cond: Tensor, message: Callable[[], Any] | None = None) -> None:
+    """`_check` of all elements of a tensor of bools."""
+    _check(bool(cond.all()), message)
+
+
+def _check_tensor_all_with(error_type: type, cond: Tensor, message: Callable[[], Any] | None = None) -> None:
+    """`_check_with` of all elements of a tensor of bools."""
+    _check_with(error_type, bool(cond.all()), message)
+
+
+# ---- sizes that PyTorch's compilers leave open: here they are numbers --------------------------------------
+_NUMBERS = "sizes are ints: `jit.trace` has symbolic ones of its own"
+SymInt, SymFloat, SymBool = (kind(name, "", _NUMBERS) for name in ("SymInt", "SymFloat", "SymBool"))
+
+
+def sym_int(a: Any) -> int:
+    """The whole number of a, towards 0."""
+    return int(a)
+
+
+def sym_float(a: Any) -> float:
+    """a as a float."""
+    return float(a)
+
+
+def sym_not(a: Any) -> bool:
+    """Whether a is false."""
+    return not a
+
+
+def sym_max(a: Any, b: Any) -> Any:
+    """The larger one, a float if one of them is."""
+    return float(max(a, b)) if isinstance(a, float) or isinstance(b, float) else max(a, b)
+
+
+def sym_min(a: Any, b: Any) -> Any:
+    """The smaller one, a float if one of them is."""
+    return float(min(a, b)) if isinstance(a, float) or isinstance(b, float) else min(a, b)
+
+
+def sym_sum(args: Sequence[Any]) -> Any:
+    """The sum of numbers."""
+    return sum(args)
+
+
+def sym_ite(b: Any, t: Any, f: Any) -> Any:
+    """t where b is true, else f."""
+    return t if b else f
+
+
+def _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: Any) -> Tensor:
+    """The gradient towards softmax's input, of its output and the gradient towards that."""
+    part = grad_output * output
+    return (part - output * part.sum(dim, keepdim=True)).to(input_dtype)
 
 
 def get_device_module(device: Any = None) -> Any:
@@ -243,7 +315,11 @@ def get_deterministic_debug_mode() -> int:
 
 
 __all__ = [
-    "AcceleratorError", "OutOfMemoryError", "_assert", "_check", "alpha_dropout", "clear_autocast_cache",
+    "AcceleratorError", "OutOfMemoryError", "SymBool", "SymFloat", "SymInt", "_assert", "_check",
+    "_check_tensor_all", "_check_tensor_all_with", "_check_with", "_softmax_backward_data", "alpha_dropout",
+    "clear_autocast_cache", "get_autocast_cpu_dtype", "get_autocast_gpu_dtype", "is_autocast_cpu_enabled",
+    "set_autocast_cpu_dtype", "set_autocast_cpu_enabled", "set_autocast_gpu_dtype", "sym_float", "sym_int",
+    "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sum",
     "cond", "conj_physical_", "conv_tbc", "empty_permuted",
     "empty_strided", "feature_alpha_dropout", "get_device_module",
     "get_deterministic_debug_mode", "get_num_interop_threads", "grid_sampler",

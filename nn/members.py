@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from sys import getrefcount
 from typing import Any
 
 from ..runtime.graph import Owner
 from .epoch import advance
+
+# What a module keeps under these names: its members, and hooks.
+MEMBERS = ("_parameters", "_buffers", "_modules")
+HOOKS = ("_call_hooks", "_state_hooks")
 
 
 class Plain:
@@ -85,6 +90,32 @@ class Tracked(dict):
 
     def __reduce__(self):
         return (type(self), (), None, None, iter(self.items()))
+
+
+class Names(set):
+    """A set whose every change advances the epoch."""
+
+    __slots__ = ()
+
+
+def _telling(change: Callable) -> Callable:
+    @functools.wraps(change)
+    def told(self: Names, *args: Any) -> Any:
+        before = frozenset(self)
+        try:
+            return change(self, *args)
+        finally:
+            if self != before:
+                advance()
+
+    return told
+
+
+for _name in (
+    "add", "discard", "remove", "pop", "clear", "update", "difference_update", "intersection_update",
+    "symmetric_difference_update", "__ior__", "__iand__", "__isub__", "__ixor__",
+):  # fmt: skip
+    setattr(Names, _name, _telling(getattr(set, _name)))
 
 
 class Members(Tracked):

@@ -17,13 +17,11 @@ from . import hooks as hooking
 from . import state
 from .epoch import advance, hand_out
 from .hooks import Hook, RemovableHandle
-from .members import Members, Owner, Plain, Tracked, fields, is_kept, set_fields
+from .members import HOOKS, MEMBERS, Members, Names, Owner, Plain, Tracked, fields, is_kept, set_fields
 from .parameter import Buffer, is_lazy
 from .state import attributes, conversion
 from .text import framed, indented
 
-MEMBERS = ("_parameters", "_buffers", "_modules")
-HOOKS = ("_call_hooks", "_state_hooks")
 EVERYWHERE = hooking.EVERYWHERE
 # Offered here too, where PyTorch has them.
 register_module_buffer_registration_hook = hooking.register_module_buffer_registration_hook
@@ -75,7 +73,7 @@ class Module(Plain):
         own["training"] = True
         for name in MEMBERS:
             own[name] = Members().belong(self)
-        own["_non_persistent_buffers_set"] = set()
+        own["_non_persistent_buffers_set"] = Names()
         own.update({name: Tracked() for name in HOOKS})
         if self.call_super_init:
             super().__init__(*args, **kwargs)
@@ -117,6 +115,8 @@ class Module(Plain):
         for name in MEMBERS:
             if name in own:
                 own[name] = Members(own[name]).belong(self)
+        if "_non_persistent_buffers_set" in own:
+            own["_non_persistent_buffers_set"] = Names(own["_non_persistent_buffers_set"])
         for name in HOOKS:
             if name in own:
                 copied, own[name] = own[name], Tracked(own[name])
@@ -626,6 +626,8 @@ class Module(Plain):
                 for member in own[name]:
                     own.pop(member, None)
                 own[name] = dict(own[name])  # a saved module names no class but those of modules
+        if "_non_persistent_buffers_set" in own:
+            own["_non_persistent_buffers_set"] = set(own["_non_persistent_buffers_set"])
         for name in HOOKS:
             if not own.get(name, True):
                 own[name] = {}

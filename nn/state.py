@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..ir.errors import ArgumentError, StateError
 from ..runtime import Parameter, Tensor, no_grad
 from ..runtime.tensor import swap_tensors
+from .members import HOOKS
 from .parameter import is_lazy
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def attributes(cls: type, state: Any) -> dict[str, Any]:
     own = {key: value for key, value in state.items() if key not in _HOOKS and not _is_worked_out(cls, key)}
     own.setdefault("_non_persistent_buffers_set", set())
     own.setdefault("training", True)
-    for key in ("_call_hooks", "_state_hooks"):
+    for key in HOOKS:
         if not isinstance(own.setdefault(key, {}), dict):
             raise StateError(f"{name}: its state has a {type(own[key]).__name__} for {key}")
     for key in _MEMBERS:

@@ -63,7 +63,7 @@ def take_module(facts: Facts, module: Module) -> None:
                 facts.hold(x)
         for key, value in tuple(fields(each).items()):
             if type(value) in (list, dict, set) and not issubclass(type(value), (Members, Tracked)):
-                if key not in apart and key != "_non_persistent_buffers_set":
+                if key not in apart:
                     if not facts.is_known(value):
                         facts.pin(value, f"{path}.{key}")
                     elif not facts.captured(value):

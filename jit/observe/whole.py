@@ -7,10 +7,8 @@ from itertools import chain
 from typing import Any
 from weakref import ref
 
-from ...nn.members import fields
+from ...nn.members import HOOKS, MEMBERS, fields
 from ..facts import IMMUTABLE, PLAIN, absent, exact, shown
-
-MEMBERS = ("_parameters", "_buffers", "_modules")
 
 
 def module_now(
@@ -24,8 +22,10 @@ def module_now(
     for name, value in fields(module).items():
         if name in MEMBERS:
             own[name] = tuple([(k, None if k in apart else _held(v)) for k, v in before(value).items()])
-        elif name == "_call_hooks":
+        elif name in HOOKS:
             own[name] = tuple([(hook.kind, *hook[2:], _held(hook.function)) for hook in value.values()])
+        elif name == "_non_persistent_buffers_set":
+            own[name] = tuple(sorted(value, key=str))
         elif name not in apart:
             own[name] = _held(value)
     return own
@@ -81,7 +81,7 @@ def difference(
                 str([*mine]),
                 str([*theirs]),
             )
-        if name == "_call_hooks":
+        if name in HOOKS:
             one, other = (f"{len(hooks)}" if hooks is not absent else "nothing" for hooks in (a, b))
             return "hooks", one, other
         return name, (seen or {}).get(name) or _told(a), _told(b)
