@@ -384,10 +384,18 @@ class Kernel:
         return found
 
     def scan_stores(self, number: int) -> list[int]:
-        """The stores over the axis of the scan, stage `number`, that can stand in its loop."""
-        scan, made = self.stages[number], {name for s in self.stages[: number + 1] for name in s.defines}
-        later = list(enumerate(self.stages))[number + 1 :]
-        return [n for n, s in later if isinstance(s, Store) and s.axes == scan.axes and self.needs(s) <= made]
+        """The stores that stand in the loop of the scan, stage `number`: each in the first that it can."""
+        stages, made, taken = list(enumerate(self.stages)), set(), set()
+        for at, scan in stages[: number + 1]:
+            made |= set(scan.defines)
+            if not (isinstance(scan, Fold) and scan.scan):
+                continue
+            found = [
+                n for n, s in stages[at + 1 :]
+                if n not in taken and isinstance(s, Store) and s.axes == scan.axes and self.needs(s) <= made
+            ]  # fmt: skip
+            taken |= set(found)
+        return found
 
     @property
     def is_order_free(self) -> bool:
