@@ -7,7 +7,7 @@ label smoothing, train and eval modes, and random shifts of the images against o
 import math
 
 from curves import Curve
-from options import steps
+from options import options
 from sklearn.datasets import load_digits
 
 import lamina as torch
@@ -58,7 +58,7 @@ def shifted(images: torch.Tensor) -> torch.Tensor:
 
 
 def main() -> None:
-    count = steps(__doc__, usual=600, quick=40)
+    run = options(__doc__, usual=600, quick=40)
     torch.manual_seed(0)
     digits = load_digits()
     images = torch.tensor(digits.images[:, None] / 16, dtype=torch.float32)
@@ -68,17 +68,22 @@ def main() -> None:
 
     model = ConvNet()
     optimizer = optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=5e-4)
-    schedule = optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=count)
+    schedule = optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=run.steps)
     criterion = nn.CrossEntropyLoss(label_smoothing=0.05)
     curve = Curve("convnet", math.log(10), "any digit is equally likely")
-    for _ in range(count):
-        chosen = train[torch.randint(len(train), (64,))]
-        loss = criterion(model(shifted(images[chosen])), labels[chosen])
+
+    @run.trace
+    def step(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        loss = criterion(model(shifted(images)), labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         schedule.step()
-        curve.add(loss.item(), count)
+        return loss
+
+    for _ in range(run.steps):
+        chosen = train[torch.randint(len(train), (64,))]
+        curve.add(step(images[chosen], labels[chosen]).item(), run.steps)
 
     model.eval()
     with torch.no_grad():
@@ -86,7 +91,7 @@ def main() -> None:
         final = F.cross_entropy(logits, labels[test]).item()
         right = (logits.argmax(1) == labels[test]).float().mean().item()
     print(f"{right:.2%} of {len(test)} test digits")
-    curve.finish(final)
+    curve.finish(final, step)
 
 
 if __name__ == "__main__":

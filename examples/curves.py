@@ -1,6 +1,7 @@
 """What all examples do in the end: say what was learnt, check it, draw the curve."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 
@@ -15,10 +16,12 @@ class Curve:
     """The losses of one training run, and the loss to beat.
 
     baseline: a loss that something simpler reaches on the same data; `meaning` says what.
+    measure: what the numbers are, if not losses; `rises` says that more is better.
     """
 
-    def __init__(self, name: str, baseline: float, meaning: str):
+    def __init__(self, name: str, baseline: float, meaning: str, measure: str = "loss", rises: bool = False):
         self.name, self.baseline, self.meaning = name, baseline, meaning
+        self.measure, self.rises = measure, rises
         self.losses: list[float] = []
         self.start = perf_counter()
 
@@ -28,23 +31,27 @@ class Curve:
         done = len(self.losses)
         if done == 1 or done % max(1, steps // 10) == 0:
             seconds = perf_counter() - self.start
-            print(f"step {done:5} of {steps}   loss {loss:8.4f}   {seconds:6.1f} s", flush=True)
+            print(f"step {done:5} of {steps}   {self.measure} {loss:8.4f}   {seconds:6.1f} s", flush=True)
 
     def smooth(self) -> np.ndarray:
         """The losses averaged over a twentieth of the run."""
         width = max(1, len(self.losses) // 20)
         return np.convolve(self.losses, np.full(width, 1 / width), mode="valid")
 
-    def finish(self, final: float) -> None:
+    def finish(self, final: float, step: Callable) -> None:
         """Print first, last and baseline, draw the curve, and exit with 1 if the baseline was not beaten.
 
         final: the loss in the end, on the data that the baseline was measured on.
+        step: the training step, which says how it was run if it was traced.
         """
         save(self.draw(final), self.name)
-        measured = f"first loss {self.losses[0]:.4f}, last {final:.4f}, baseline {self.baseline:.4f}"
-        print(f"{self.name}: {measured} ({self.meaning})")
-        if not final < self.baseline:  # a NaN fails as well
-            sys.exit(f"{self.name}: the loss should have fallen below its baseline")
+        if hasattr(step, "explain"):
+            print(step.explain().splitlines()[0])
+        measured = f"first {self.measure} {self.losses[0]:.4f}, last {final:.4f}"
+        print(f"{self.name}: {measured}, baseline {self.baseline:.4f} ({self.meaning})")
+        better = final > self.baseline if self.rises else final < self.baseline  # a NaN never is
+        if not better:
+            sys.exit(f"{self.name}: the {self.measure} in the end should be better than its baseline")
 
     def draw(self, final: float) -> Figure:
         figure = Figure(figsize=(7.5, 4.4), layout="constrained")
@@ -57,10 +64,10 @@ class Curve:
             self.baseline, color=BASELINE, linestyle="--", linewidth=1.2, label=f"baseline: {self.meaning}"
         )
         axes.set_title(
-            f"{self.name}: loss {self.losses[0]:.3f} at first, {final:.3f} on test data in the end"
+            f"{self.name}: {self.measure} {self.losses[0]:.3f} at first, {final:.3f} tested in the end"
         )
         axes.set_xlabel("step")
-        axes.set_ylabel("loss")
+        axes.set_ylabel(self.measure)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)

@@ -8,7 +8,7 @@ import math
 
 from book import Book
 from curves import Curve
-from options import steps
+from options import options
 
 import lamina as torch
 from lamina import nn, optim
@@ -83,7 +83,7 @@ def sample(model: GPT, book: Book, opening: str, length: int, temperature: float
 
 
 def main() -> None:
-    count = steps(__doc__, usual=800, quick=25)
+    run = options(__doc__, usual=800, quick=25)
     torch.manual_seed(0)
     book = Book()
     model = GPT(len(book.alphabet))
@@ -94,26 +94,31 @@ def main() -> None:
     vectors = [p for p in model.parameters() if p.ndim != 2]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
     optimizer = optim.AdamW(groups, lr=3e-3, betas=(0.9, 0.95))
-    warm = max(1, count // 20)
+    warm = max(1, run.steps // 20)
     schedule = optim.lr_scheduler.LambdaLR(
         optimizer,
-        lambda step: min((step + 1) / warm, 0.55 + 0.45 * math.cos(math.pi * min(1, step / count))),
+        lambda done: min((done + 1) / warm, 0.55 + 0.45 * math.cos(math.pi * min(1, done / run.steps))),
     )
     curve = Curve("gpt", book.entropy(), "frequencies of characters alone")
-    for _ in range(count):
-        loss = loss_of(model, *book.batch(24, CONTEXT))
+
+    @run.trace
+    def step(codes: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
+        loss = loss_of(model, codes, following)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        curve.add(loss.item(), count)
+        return loss
+
+    for _ in range(run.steps):
+        curve.add(step(*book.batch(24, CONTEXT)).item(), run.steps)
 
     with torch.no_grad():
         final = loss_of(model, *book.passages(CONTEXT)).item()
     print(f"\n{sample(model, book, 'Alice was ', 400)}\n")
     print(f"{final / math.log(2):.2f} bits a character on text it has not seen")
-    curve.finish(final)
+    curve.finish(final, step)
 
 
 if __name__ == "__main__":

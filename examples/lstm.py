@@ -7,7 +7,7 @@ import math
 
 from book import Book
 from curves import Curve
-from options import steps
+from options import options
 
 import lamina as torch
 from lamina import nn, optim
@@ -47,7 +47,7 @@ def sample(model: Writer, book: Book, opening: str, length: int, temperature: fl
 
 
 def main() -> None:
-    count = steps(__doc__, usual=500, quick=30)
+    run = options(__doc__, usual=500, quick=30)
     torch.manual_seed(0)
     book = Book()
     model = Writer(len(book.alphabet))
@@ -55,22 +55,27 @@ def main() -> None:
     print(f"{parameters:,} parameters, {len(book.train):,} characters to learn from")
 
     optimizer = optim.Adam(model.parameters(), lr=5e-3)
-    schedule = optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=count, eta_min=5e-4)
+    schedule = optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=run.steps, eta_min=5e-4)
     curve = Curve("lstm", book.entropy(), "frequencies of characters alone")
-    for _ in range(count):
-        loss = loss_of(model, *book.batch(32, LENGTH))
+
+    @run.trace
+    def step(codes: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
+        loss = loss_of(model, codes, following)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        curve.add(loss.item(), count)
+        return loss
+
+    for _ in range(run.steps):
+        curve.add(step(*book.batch(32, LENGTH)).item(), run.steps)
 
     with torch.no_grad():
         final = loss_of(model, *book.passages(LENGTH)).item()
     print(f"\n{sample(model, book, 'Alice was ', 400)}\n")
     print(f"{final / math.log(2):.2f} bits a character on text it has not seen")
-    curve.finish(final)
+    curve.finish(final, step)
 
 
 if __name__ == "__main__":

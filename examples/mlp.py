@@ -4,11 +4,12 @@ Shows: nn.Sequential, a hand-written training loop, SGD with momentum, binary cr
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from curves import Curve, save
 from matplotlib.figure import Figure
-from options import steps
+from options import Options, options
 
 import lamina as torch
 from lamina import nn, optim
@@ -23,16 +24,22 @@ def moons(n: int) -> tuple[torch.Tensor, torch.Tensor]:
     return points, torch.cat([torch.zeros(n, 1), torch.ones(n, 1)])
 
 
-def train(model: nn.Module, points: torch.Tensor, labels: torch.Tensor, count: int, note) -> None:
-    """Train on batches of 128 points; `note` is told each loss."""
+def train(model: nn.Module, points: torch.Tensor, labels: torch.Tensor, run: Options, note) -> Callable:
+    """Train on batches of 128 points; `note` is told each loss.  Returns the training step."""
     optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    for _ in range(count):
-        chosen = torch.randint(len(points), (128,))
-        loss = nn.functional.binary_cross_entropy_with_logits(model(points[chosen]), labels[chosen])
+
+    @run.trace
+    def step(points: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        loss = nn.functional.binary_cross_entropy_with_logits(model(points), labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        note(loss.item())
+        return loss
+
+    for _ in range(run.steps):
+        chosen = torch.randint(len(points), (128,))
+        note(step(points[chosen], labels[chosen]).item())
+    return step
 
 
 def tested(model: nn.Module, points: torch.Tensor, labels: torch.Tensor) -> tuple[float, float]:
@@ -62,23 +69,23 @@ def drawn(model: nn.Module, points: torch.Tensor, labels: torch.Tensor) -> Figur
 
 
 def main() -> None:
-    count = steps(__doc__, usual=2000, quick=300)
+    run = options(__doc__, usual=2000, quick=300)
     torch.manual_seed(0)
     points, labels = moons(1000)
     test_points, test_labels = moons(500)
 
     line = nn.Linear(2, 1)
-    train(line, points, labels, count, note=lambda loss: None)
+    train(line, points, labels, run, note=lambda loss: None)
     baseline, right = tested(line, test_points, test_labels)
     print(f"a straight line: loss {baseline:.4f}, {right:.1%} of the test points")
 
     curve = Curve("mlp", baseline, "a straight line, trained alike")
     model = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1))
-    train(model, points, labels, count, note=lambda loss: curve.add(loss, count))
+    step = train(model, points, labels, run, note=lambda loss: curve.add(loss, run.steps))
     final, right = tested(model, test_points, test_labels)
     print(f"the perceptron: loss {final:.4f}, {right:.1%} of the test points")
     save(drawn(model, test_points, test_labels), "mlp-moons")
-    curve.finish(final)
+    curve.finish(final, step)
 
 
 if __name__ == "__main__":

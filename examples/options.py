@@ -1,12 +1,25 @@
 """The options that all examples share."""
 
 import argparse
+from collections.abc import Callable
+from typing import NamedTuple
 
 import lamina
 
 
-def steps(description: str, usual: int, quick: int) -> int:
-    """The number of training steps that the command line asks for: `--steps N`, `--quick`, or `usual`."""
+class Options(NamedTuple):
+    """How many training steps the command line asks for, and whether they are to be compiled."""
+
+    steps: int
+    traced: bool
+
+    def trace(self, step: Callable) -> Callable:
+        """Decorate a training step: compiled with `--traced`, as it is without."""
+        return lamina.jit.trace(step) if self.traced else step
+
+
+def options(description: str, usual: int, quick: int) -> Options:
+    """What the command line says: `--steps N`, `--quick`, or `usual` steps; `--traced`."""
     # Products this small gain little from a second thread, and lose much when another program wants the core.
     lamina.set_num_threads(1)
     parser = argparse.ArgumentParser(
@@ -16,7 +29,8 @@ def steps(description: str, usual: int, quick: int) -> int:
     parser.add_argument(
         "--quick", action="store_const", const=quick, dest="steps", help=f"{quick} steps: does it learn?"
     )
-    found = parser.parse_args().steps
-    if found < 2:
-        parser.error(f"two steps or more are needed, not {found}")
-    return found
+    parser.add_argument("--traced", action="store_true", help="compile the training step")
+    found = parser.parse_args()
+    if found.steps < 2:
+        parser.error(f"two steps or more are needed, not {found.steps}")
+    return Options(found.steps, found.traced)

@@ -5,7 +5,7 @@ Source: Kingma and Welling, Auto-Encoding Variational Bayes, 2013.
 """
 
 from curves import Curve, save, sheet
-from options import steps
+from options import options
 from sklearn.datasets import load_digits
 
 import lamina as torch
@@ -40,7 +40,7 @@ def loss_of(model: VAE, images: torch.Tensor) -> torch.Tensor:
 
 
 def main() -> None:
-    count = steps(__doc__, usual=4000, quick=200)
+    run = options(__doc__, usual=4000, quick=200)
     torch.manual_seed(0)
     images = torch.tensor(load_digits().data / 16, dtype=torch.float32)
     images = images[torch.randperm(len(images))]
@@ -51,21 +51,26 @@ def main() -> None:
     curve = Curve("vae", baseline, "each pixel by its mean alone")
     model = VAE()
     optimizer = optim.Adam(model.parameters(), lr=2e-3)
-    schedule = optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=count)
-    for _ in range(count):
-        loss = loss_of(model, train[torch.randint(len(train), (128,))])
+    schedule = optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=run.steps)
+
+    @run.trace
+    def step(images: torch.Tensor) -> torch.Tensor:
+        loss = loss_of(model, images)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         schedule.step()
-        curve.add(loss.item(), count)
+        return loss
+
+    for _ in range(run.steps):
+        curve.add(step(train[torch.randint(len(train), (128,))]).item(), run.steps)
 
     with torch.no_grad():
         final = loss_of(model, test).item()
         drawn = model.decoder(torch.randn(60, CODES)).sigmoid()
     title = "vae: digits that nobody wrote, decoded from random codes"
     save(sheet(drawn.view(60, 8, 8).numpy(), 12, title), "vae-samples")
-    curve.finish(final)
+    curve.finish(final, step)
 
 
 if __name__ == "__main__":
