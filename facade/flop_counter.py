@@ -25,19 +25,19 @@ _MODULES = "flop_counter"  # in the metadata of a node: the modules that it was 
 
 
 def _product(types: Sequence[Type], out: Type) -> int:
-    return 2 * prod(out.shape) * int(types[0].shape[-1])
+    return int(2 * prod(out.shape) * types[0].shape[-1])
 
 
 def _convolution(types: Sequence[Type], out: Type) -> int:
-    return 2 * prod(out.shape) * prod(types[1].shape[1:])
+    return int(2 * prod(out.shape) * prod(types[1].shape[1:]))
 
 
 def _towards_input(types: Sequence[Type], out: Type) -> int:
-    return 2 * prod(types[0].shape) * prod(types[1].shape[1:])
+    return int(2 * prod(types[0].shape) * prod(types[1].shape[1:]))
 
 
 def _towards_weight(types: Sequence[Type], out: Type) -> int:
-    return 2 * prod(types[0].shape) * prod(out.shape[1:])
+    return int(2 * prod(types[0].shape) * prod(out.shape[1:]))
 
 
 FORMULAS: dict[str, Callable[[Sequence[Any], Any], int]] = {
@@ -134,7 +134,7 @@ class FlopCounterMode:
         self.flop_counts.clear()
         self.flop_counts["Global"] = Counter()
         with ExitStack() as stack:  # closed again where an interrupt comes meanwhile
-            stack.enter_context(Timed(_Told(self)))  # type: ignore[arg-type]
+            stack.enter_context(Timed(_Told(self)))
             stack.callback(register_module_forward_pre_hook(self._enters).remove)
             stack.callback(register_module_forward_hook(self._leaves, always_call=True).remove)
             self._within = stack.pop_all()

@@ -105,7 +105,7 @@ def _telling(change: Callable) -> Callable:
         try:
             return change(self, *args)
         finally:
-            if self != before:
+            if frozenset(self) != before:
                 advance()
 
     return told

@@ -43,8 +43,11 @@ def test_every_example_is_listed():
     assert sorted(runnable) == sorted(NAMES)
 
 
-# A model of 22 million parameters takes half a minute for the fewest steps that show anything.
-QUICK = [pytest.param(name, marks=pytest.mark.slow) if name == "finetune" else name for name in NAMES]
+# A model of 22 million parameters takes half a minute for the fewest steps that show anything, these some ten
+# seconds each.
+HOW_OFTEN = dict.fromkeys(("diffusion", "ppo", "speech", "graph", "quantiles"), pytest.mark.sampled(3))
+HOW_OFTEN["finetune"] = pytest.mark.slow
+QUICK = [pytest.param(name, marks=HOW_OFTEN.get(name, ())) for name in NAMES]
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -71,10 +74,7 @@ FULL = {
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("how", [(), ("--traced",)], ids=["eager", "traced"])
 @pytest.mark.parametrize("name", NAMES)
-def test_example_full(name, how, request):
-    if name == "quantiles" and how:
-        reason = "running sums of two halves of a tensor are wrong in a compiled training step"
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+def test_example_full(name, how):
     (_, last, _), told = run(name, *how)
     assert last < FULL[name]
     assert told.startswith("step: ") == bool(how)

@@ -1,49 +1,20 @@
 """What libraries import from PyTorch's private rooms, and the rooms of what is not here."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from imported_names import look
 
 import lamina
 from lamina import nn
 
 NAMES = Path(__file__).with_name("imported_names.txt")
-LOOK = """
-import importlib, json, sys, warnings
-warnings.simplefilter("ignore")
-import lamina
-lamina.install_as_torch()
-
-def there(name):
-    parts = name.split(".")
-    for cut in range(len(parts), 0, -1):
-        try:
-            found = importlib.import_module(".".join(parts[:cut]))
-        except ImportError:
-            continue
-        try:
-            for part in parts[cut:]:
-                found = getattr(found, part)
-        except AttributeError:
-            return False
-        return True
-    return False
-
-print(json.dumps([name for name in json.load(sys.stdin) if there(name)]))
-"""
 
 
 def test_names_that_libraries_import():
     text = "\n".join(line for line in NAMES.read_text().splitlines() if not line.startswith("#"))
     offered, lacking = (part.split() for part in text.split("----"))
-    done = subprocess.run(
-        [sys.executable, "-c", LOOK], input=json.dumps(offered + lacking), capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert set(json.loads(done.stdout)) == set(offered)
+    assert set(look("lamina", offered + lacking)) == set(offered)
 
 
 def test_rooms_of_what_is_not_here_say_so():

@@ -539,3 +539,43 @@ def test_a_plain_value_passes_its_own_guard(value):
     for _ in range(4):
         same(traced(X), f(X))
     assert traced._log.hits >= 2, str(traced.explain(detail=True))
+
+
+class WithBuffers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", lamina.zeros(2))
+        self.register_buffer("more", lamina.zeros(2))
+
+
+STATE_CHANGES = {
+    "a hook on states": lambda net: net.register_state_dict_post_hook(lambda m, d, p, meta: d.update(z=X)),
+    "a hook before states": lambda net: net.register_state_dict_pre_hook(
+        lambda m, prefix, keep: m.register_buffer("third", X)
+    ),
+    "registered anew": lambda net: net.register_buffer("more", net.more, persistent=False),
+    "registered anew with another": lambda net: net.register_buffer("more", X, persistent=False),
+    "a name added": lambda net: net._non_persistent_buffers_set.add("more"),
+    "names joined": lambda net: net._non_persistent_buffers_set.__ior__({"more", "seen"}),
+    "names toggled": lambda net: net._non_persistent_buffers_set.symmetric_difference_update({"more"}),
+    "another set": lambda net: setattr(net, "_non_persistent_buffers_set", {"more"}),
+    "taken out": lambda net: delattr(net, "more"),
+}
+
+
+@pytest.mark.parametrize("writes", [False, True])
+@pytest.mark.parametrize("change", STATE_CHANGES.values(), ids=STATE_CHANGES)
+def test_what_a_state_leaves_out_is_part_of_a_module(change, writes):
+    net = WithBuffers()
+
+    def f(x):
+        if writes:
+            net.seen = x.detach()
+        return x * len(net.state_dict())
+
+    traced = jit.trace(f)
+    for call in range(8):
+        if call == 4:
+            assert traced._log.hits >= 1
+            change(net)
+        same(traced(X), f(X))
