@@ -46,6 +46,8 @@ class Packed:
                 "Output of saved tensor unpack_hook expected to be a Tensor, and unpack must return one, not "
                 f"{type(x).__name__}"
             )
+        if x._meta is not self.kind and x.shape == self.kind.shape:
+            x = x.to(self.kind.dtype)  # as kept in another precision, or a mask as numbers
         if x._meta is not self.kind:
             raise GradError("saved_tensors_hooks(…, unpack): unpack returned another type than was saved",
                             f"saved: {self.kind}", f"got: {x._meta}")  # fmt: skip

@@ -205,7 +205,7 @@ floor_divide = elementwise(
     operands=BOTH,
     dtypes="number",
     samples=_DIVISOR,
-    grad=None,
+    grad=(zero, zero),
     doc="Divide and round down, as Python's //.  Integers stay integers; one divided by 0 gives 0.",
 )
 

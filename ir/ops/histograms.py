@@ -6,6 +6,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ..dims import Dim
+from ..dtypes import float64
 from ..errors import ArgumentError, ArgumentValueError, DTypeError
 from ..op import composite
 from ..shapes import at_least
@@ -14,7 +15,8 @@ from .cast import cast, clone, dtype_of
 from .compare import eq, ge, le, logical_and, lt, where
 from .create import new_ones
 from .extremum import amax, amin
-from .masked import bincount, searchsorted
+from .index import unindex
+from .masked import searchsorted
 from .reduce import sum
 from .scan import cumsum
 from .split import unbind
@@ -71,7 +73,8 @@ def _counted(op: str, columns: list, edges: list, weight: Any, density: bool, dt
         cells *= last
     one = cast(inside, dtype=dtype)
     weights = one if weight is None else one * reshape(weight, one.shape)
-    hist = reshape(cast(bincount(places, weights, cells), dtype=dtype), [e.shape[0] - 1 for e in edges])
+    counts = unindex(cast(weights, dtype=float64), (cells,), (places,))  # unlike bincount with a gradient
+    hist = reshape(cast(counts, dtype=dtype), [e.shape[0] - 1 for e in edges])
     if density:
         hist = hist / sum(hist)
         for d, edge in enumerate(edges):

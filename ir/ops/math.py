@@ -337,6 +337,6 @@ heaviside = elementwise(
     lower=lowering.decomposition(_step),
     reference=lambda input, values: np.where(input == 0, values, (input > 0).astype(input.dtype)),
     operands=("input", "values"),
-    grad=None,
+    grad=(zero, lambda g, input: where(eq(input, 0), g, 0.0)),
     doc="Step: 0 below 0, 1 above, and `values` at 0.",
 )

@@ -13,6 +13,9 @@ from ..op import Traits, composite, define
 from ..sample import Operand, Sample
 from ..shapes import dim_of
 from ..types import Type, type_of
+from .create import new_ones
+from .index import index, unindex
+from .view import reshape
 
 # A size that only the values tell.
 _COUNT = symbol("count")
@@ -23,6 +26,7 @@ def bind_unique_parts(input, dim=None, consecutive=False):
 
     Returns the elements, in order; where each element of the input stands among them; how often each occurs.
     With `consecutive` only neighbours count as equal, and the order is the input's.  No NaN equals another.
+    The gradient of an element is shared by all that are equal to it (PyTorch has none).
     Shapes: [...] -> [count], [...], [count]; with `dim` [..., n, ...] -> [..., count, ...], [n], [count].
     """
     dim = None if dim is None else dim_of("unique", dim, input.ndim)
@@ -60,11 +64,21 @@ def _unique(input: Any, *, dim: int | None, consecutive: bool) -> tuple:
     return found, places.reshape(input.shape if dim is None else -1), counts
 
 
+def _grad(g: Any, inverse: Any, dim: int | None) -> Any:
+    """What goes to an element is shared by all that are equal to it."""
+    at = dim or 0
+    ones = new_ones(g, inverse.shape)
+    counts = unindex(ones, (g.shape[at],), (inverse,))
+    each = reshape(counts, [-1 if d == at else 1 for d in range(g.ndim)])
+    return index(g / each, (*[None] * at, inverse))
+
+
 unique_parts = define(
     "unique_parts",
     bind=bind_unique_parts,
     infer=_infer,
     reference=_unique,
+    grad=_grad,
     outputs=("values", "inverse", "counts"),
     lower=lowering.host_only("the number of distinct elements depends on the values"),
     traits=Traits(host=True),

@@ -395,8 +395,11 @@ def compare_gradients(
         return None
     try:
         expected = torch_gradients(wanted, starts)
-    except RuntimeError:
-        return None  # PyTorch has no gradient there
+    except RuntimeError:  # PyTorch has no gradient there, and says so; none must be lost in silence
+        lost = [n for n in ends if wanted[n].numel() and not found[n].requires_grad]
+        if lost and decided:
+            raise Differs(f"result {lost[0]} has no history; PyTorch's refuses backward") from None
+        return None
     own = wanting(mine, Tensor)
     outputs = [(found[n], _weight(wanted[n])) for n in ends]
     followed = [(x, argument(w)) for x, w in outputs if x.requires_grad]
@@ -528,7 +531,7 @@ def samples(entry: Any, dtype: torch.dtype, count: int | None, seed: int) -> Ite
     """Some samples of an entry, other ones for another seed."""
     torch.manual_seed(0)
     np.random.seed(0)
-    gradients = dtype in (torch.float64, torch.complex128) and entry.supports_autograd
+    gradients = dtype in (torch.float64, torch.complex128)  # also where PyTorch has none: it says so
     made = list(entry.sample_inputs("cpu", dtype, requires_grad=gradients))
     if count is not None and len(made) > count:
         step = len(made) / count

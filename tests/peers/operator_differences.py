@@ -14,6 +14,12 @@ EXPECTED: dict[str, dict[str, str]] = {
     name: {"function": LAYOUT, "method": LAYOUT}
     for name in ("to", "bool", "long", "float", "double", "cfloat", "cdouble")
 }
+COUNTS = "counts are steps, whose gradient is 0, and have no history; PyTorch's have one that refuses backward"
+EXPECTED |= {
+    "geqrf": {"function": "its gradient is not offered, as linalg_qr has one"},
+    "histogram": {"function": COUNTS},
+    "histogramdd": {"function": COUNTS},
+}
 
 
 def title(entry: Any) -> str:
