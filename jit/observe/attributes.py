@@ -174,7 +174,7 @@ class Attributes(Lookups):
         handed = own is not None and self.is_known(own)
         if handed:
             self.membership(own, name)
-            self.writes_to(own)
+            self.writes_to(own, name)
         if handed:
             value = self.plain(value)
         self._drops_attribute(o, name)
@@ -253,7 +253,7 @@ class Attributes(Lookups):
             return
         for each in members:
             if registers or name in each:
-                self.writes_to(each)
+                self.writes_to(each, name)
         if registers or any(name in m for m in members):
             value = self.plain(value)
         self._drops_attribute(o, name)

@@ -71,12 +71,14 @@ class Callbacks(Operators):
             return value
         if issubclass(kind, (np.ndarray, dict)):
             self.read_all(value, deep=strict)
+            self.open(value)
             return value  # of a dictionary, whose keys are no lifted numbers
         if id(value) in self.shadow.handing:
             return self.drive(value, strict)
         if issubclass(kind, ITERATORS) or kind in VIEWS:
             if not self.is_fresh(value):
                 self.refuse(f"a {kind.__name__} from outside was gone through, which is used up by that")
+            self.goes_on(value)
             self.open_view(value)
             return self.drive(iter(value), strict) if strict and kind not in VIEWS else value
         if kind in (list, tuple, set, frozenset, deque):

@@ -36,6 +36,12 @@ _OF_C = (
     np.dtype, types.MethodType, types.GenericAlias, types.UnionType,
     re.Pattern, re.Match,
 )  # fmt: skip
+# What goes through dictionaries and sets by the places of their tables, and why that must not go on.
+OF_TABLES = (
+    type(iter({})), type(iter({}.values())), type(iter({}.items())), type(reversed({})),
+    type(reversed({}.values())), type(reversed({}.items())), type(iter(set())),
+)  # fmt: skip
+CHANGED_WITHIN = "the keys of a dictionary or a set changed while it was gone through: go through a list of them"
 # Special methods that C code asks for no value: those that make, copy and describe.
 _NOT_ASKED = frozenset((
     "__new__", "__init__", "__init_subclass__", "__class_getitem__", "__set_name__", "__getnewargs__",
@@ -211,6 +217,41 @@ class Contents(Attributes):
                 elif self.is_known(source) and not self.refused:
                     self.fact(source, "asked", "table", f"{self.const(lies)}({{o}})", lies(source))
         return made
+
+    def writes_to(self, o: Any, *keys: Any) -> None:
+        """A container that was there is about to change in any way; keys: only by what is put there."""
+        self.changes_keys(o, *keys)
+        self.written.writes_to(o)
+
+    def changes_keys(self, o: Any, *keys: Any) -> None:
+        """The keys of a table are about to change: who goes through it goes on as the table happens to lie.
+
+        What an iterator gives next, if anything, hangs on where keys once stood.
+        """
+        if self.refused or id(o) not in self.shadow.entered or keys and all(k in o for k in keys):
+            return
+        self.shadow.entered.discard(id(o))
+        for it in gc.get_referrers(o):
+            if type(it) not in OF_TABLES:
+                continue
+            if not self.is_fresh(it):
+                self.refuse(CHANGED_WITHIN)
+            self.shadow.spoilt.add(id(it))
+
+    def goes_on(self, it: Any) -> None:
+        """Something is about to be taken out of an iterator."""
+        if not self.shadow.spoilt or self.refused:
+            return
+        inside, seen = [it], set()
+        while inside:
+            each = inside.pop()
+            if id(each) in self.shadow.spoilt:
+                self.refuse(CHANGED_WITHIN)
+                return
+            if issubclass(type(each), (tuple, *ITERATORS)) and id(each) not in seen:
+                seen.add(id(each))
+                if type(each) is not types.GeneratorType:  # which takes out of others by what it runs
+                    inside += gc.get_referents(each)
 
     # ---- reading in whole ----
     def read_value(self, o: Any) -> None:

@@ -75,7 +75,7 @@ class Facts:
         self.captured, self.path = known.captured, known.path
         self.is_fresh, self.new = fresh.__contains__, fresh.new
         self.is_written, self.before = written.__contains__, written.before
-        self.writes_to, self.effect = written.writes_to, written.effect
+        self.effect = written.effect
         self.plain, self.put, self.standing = numbers.plain, shadow.put, shadow.standing
         self.abandoned = False  # a run that is made anew ends here: no code of the user's runs any more
         self.left_over: list[Reach] = []  # instances that such a run made
@@ -86,6 +86,7 @@ class Facts:
 
     read_deep: Callable[..., None]  # take for granted all that a container holds: see contents.py
     in_order: Callable[[Any], None]  # the order of a set is asked: see contents.py
+    writes_to: Callable[..., None]  # a container is about to change: see contents.py
 
     # ---- refusing ----
     @property

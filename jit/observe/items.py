@@ -274,11 +274,12 @@ class Items(Contents):
         """Store an item past what the class makes of that."""
         put = collections.OrderedDict if issubclass(type(o), collections.OrderedDict) else dict
         if self.key(k, o) is None or self.is_fresh(o):
+            self.changes_keys(o, k)
             put.__setitem__(o, k, self.put(o, "item", k, value))
             return
         self.membership(o, k)  # whether it is a new one makes the length, the order and what is in it
         self.drops_item(o, k)
-        self.writes_to(o)
+        self.writes_to(o, k)
         put.__setitem__(o, k, raw(value))
         self.wrote(o, "item", k, value)
         self.effect_on(o, "an item of a {} was written", put.__setitem__, k, value)
@@ -342,6 +343,7 @@ class Items(Contents):
         if self.is_fresh(o):
             if issubclass(type(o), dict):
                 self.key(k, o)
+                self.changes_keys(o)
                 self.put(o, "item", k, None)
             else:
                 self.shadow.bare(o)
@@ -491,6 +493,7 @@ class Items(Contents):
         """`next(it)`.  Raises StopIteration."""
         if type(it) is Places:
             return next(it)
+        self.goes_on(it)
         if id(it) in self.shadow.handing:
             value = next(it)
             made = type(value) is tuple and type(it) in (zip, enumerate)

@@ -320,6 +320,7 @@ class Operators(Items):
             self._read_operand(symbol, b)
             b = self.new(set(b)) if type(b) is set else b
         if self.is_fresh(a):
+            self.changes_keys(a)
             if symbol in "-&^":
                 self.fresh.dented.add(id(a))
             if symbol != "+":

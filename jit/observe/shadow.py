@@ -19,12 +19,15 @@ class Shadow:
     Nothing is put here for what is `opened`.
 
     handing: iterators of C that hand out lifted numbers, in tuples.  opened: containers that C code may be
-    going through.
+    going through.  entered: those that have been, since their keys last changed.  spoilt: iterators whose
+    container's keys have changed under them.
     """
 
     def __init__(self, numbers: LiftedNumbers):
         self.handing: set[int] = set()
         self.opened: set[int] = set()
+        self.entered: set[int] = set()
+        self.spoilt: set[int] = set()
         self._held: dict[int, dict[tuple, Any]] = {}  # by who holds them, and by place in it
         self._keep: list[Any] = []
         self._numbers = numbers
@@ -69,12 +72,15 @@ class Shadow:
     def open(self, o: Any) -> None:
         """Let nothing stand in a container from here on, which lives: C code may be going through it."""
         self.opened.add(id(o))
+        self.entered.add(id(o))
         self._keep.append(o)
 
     def gone(self, key: int) -> None:
         """Forget an object by its identity."""
         self._held.pop(key, None)
         self.opened.discard(key)
+        self.entered.discard(key)
+        self.spoilt.discard(key)
         self.handing.discard(key)
 
     def let_go(self) -> None:

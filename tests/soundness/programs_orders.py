@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 
 from battery import program
 
@@ -337,6 +338,127 @@ def a_frozen_set_is_a_key(w):
     names = "ab"
     f = w.trace(lambda x: x * table.get(frozenset(names), 5.0))
     for names in w.rounds("ab", "ba", "cb", "ac"):
+        w.call(f, w.x)
+
+
+# ---- tables that change while they are gone through ---------------------------------------------------------
+def changing(w, held, change, entered):
+    """A traced function that changes a container at each item of `entered(held)`, and says how far it came."""
+    said = []
+
+    @w.trace
+    def f(x):
+        steps = 0
+        try:
+            for item in entered(held):
+                steps += 1
+                change(held, item)
+        except RuntimeError as error:
+            said.append(str(error))
+        said.append(steps)
+        return x * steps + 1
+
+    w.see(held=held, said=said)
+    for _ in w.rounds(0, 1, 2):
+        w.call(f, w.x)
+
+
+def moved(d, item):
+    """The same number of keys, one of them another, at the end of the table."""
+    if item in (2, 8):
+        d[10 - item] = d.pop(item)
+
+
+@program("tables gone through")
+def a_set_changes_while_it_is_gone_through(w):
+    def toggle(s, item):
+        s ^= {2, 8}
+
+    changing(w, {3, 2}, toggle, iter)
+
+
+@program("tables gone through")
+def items_of_a_set_are_exchanged_by_its_methods(w):
+    def exchange(s, item):
+        s.discard(item)
+        s.add((item * 5 + 1) % 8)
+
+    changing(w, {1, 2, 4}, exchange, lambda s: itertools.islice(s, 20))
+
+
+@program("tables gone through")
+def a_key_of_a_dict_moves_while_it_is_gone_through(w):
+    changing(w, {1: 1, 2: 2, 3: 3}, moved, iter)
+
+
+@program("tables gone through")
+def a_key_moves_under_a_zip(w):
+    changing(w, {1: 1, 2: 2, 3: 3}, lambda d, pair: moved(d, pair[0]), lambda d: zip(d, range(9)))
+
+
+@program("tables gone through")
+def a_key_moves_under_a_view(w):
+    changing(w, {1: 1, 2: 2, 3: 3}, lambda d, pair: moved(d, pair[0]), lambda d: enumerate(d.items()))
+
+
+@program("tables gone through")
+def a_key_moves_under_a_generator(w):
+    changing(w, {1: 1, 2: 2, 3: 3}, moved, lambda d: (k for k in d))
+
+
+@program("tables gone through")
+def a_key_moves_under_c_code(w):
+    held, said = {1: 1, 2: 2, 3: 3}, []
+
+    @w.trace
+    def f(x):
+        try:
+            return x * len([*map(lambda k: moved(held, k), held)])
+        except RuntimeError as error:
+            said.append(str(error))
+            return x + len(said)
+
+    w.see(held=held, said=said)
+    for _ in w.rounds(0, 1, 2):
+        w.call(f, w.x)
+
+
+@program("tables gone through")
+def a_copy_with_the_holes_of_its_model_is_changed(w):
+    held = {1: 1, 2: 2, 3: 3}
+
+    @w.trace
+    def f(x):
+        copy, steps = held.copy(), 0
+        try:
+            for k in copy:
+                steps += 1
+                moved(copy, k)
+        except RuntimeError:
+            steps += 10
+        return x * steps
+
+    w.see(held=held)
+    for k in w.rounds(1, 2, 3):
+        held[k] = held.pop(k)
+        w.call(f, w.x)
+
+
+@program("tables gone through")
+def a_key_goes_and_the_loop_ends(w):
+    held = {k: k for k in range(1, 60)}
+
+    @w.trace
+    def f(x):
+        for k in held:
+            if k % 3 == 0:
+                del held[k]
+                break
+        return x * len(held)
+
+    w.see(held=held)
+    for k in w.rounds(60, 61, 62):
+        held[k] = k
         w.call(f, w.x)
 
 
