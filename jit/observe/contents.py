@@ -41,7 +41,7 @@ OF_TABLES = (
     type(iter({})), type(iter({}.values())), type(iter({}.items())), type(reversed({})),
     type(reversed({}.values())), type(reversed({}.items())), type(iter(set())),
 )  # fmt: skip
-CHANGED_WITHIN = "the keys of a dictionary or a set changed while it was gone through: go through a list of them"
+CHANGED_WITHIN = "keys of a dictionary or a set changed while it was gone through: go through a list of them"
 # Special methods that C code asks for no value: those that make, copy and describe.
 _NOT_ASKED = frozenset((
     "__new__", "__init__", "__init_subclass__", "__class_getitem__", "__set_name__", "__getnewargs__",

@@ -14,7 +14,7 @@ EXPECTED: dict[str, dict[str, str]] = {
     name: {"function": LAYOUT, "method": LAYOUT}
     for name in ("to", "bool", "long", "float", "double", "cfloat", "cdouble")
 }
-COUNTS = "counts are steps, whose gradient is 0, and have no history; PyTorch's have one that refuses backward"
+COUNTS = "counts are steps of gradient 0 and have no history; PyTorch's have one that refuses backward"
 EXPECTED |= {
     "geqrf": {"function": "its gradient is not offered, as linalg_qr has one"},
     "histogram": {"function": COUNTS},

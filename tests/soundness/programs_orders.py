@@ -341,9 +341,9 @@ def a_frozen_set_is_a_key(w):
         w.call(f, w.x)
 
 
-# ---- tables that change while they are gone through ---------------------------------------------------------
+# ---- tables that change while they are gone through --------------------------------------------------------
 def changing(w, held, change, entered):
-    """A traced function that changes a container at each item of `entered(held)`, and says how far it came."""
+    """A traced function that changes a container at each of `entered(held)`, and says how far it came."""
     said = []
 
     @w.trace
@@ -413,7 +413,7 @@ def a_key_moves_under_c_code(w):
     @w.trace
     def f(x):
         try:
-            return x * len([*map(lambda k: moved(held, k), held)])
+            return x * len([*map(functools.partial(moved, held), held)])
         except RuntimeError as error:
             said.append(str(error))
             return x + len(said)
