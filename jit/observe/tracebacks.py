@@ -31,20 +31,17 @@ def is_machinery(filename: str) -> bool:
 
 
 def clean(traceback: TracebackType | None) -> TracebackType | None:
-    """The traceback without the machinery's own entries."""
+    """The traceback without the machinery's own entries, nor what ran natively: that knows who called it."""
     kept: list[TracebackType] = []
-    whole = None  # the entry from which on it is clean: it was made for what had been cleaned
-    while traceback is not None and whole is None:
-        if _is_forged(traceback.tb_frame):
-            whole = traceback
+    while traceback is not None and not _is_forged(traceback.tb_frame):
         if not is_machinery(traceback.tb_frame.f_code.co_filename):
             kept.append(traceback)
         traceback = traceback.tb_next
-    for number, entry in enumerate(kept):
-        after = kept[number + 1] if number + 1 < len(kept) else None
-        if entry is not whole and entry.tb_next is not after:
-            entry.tb_next = after
-    return kept[0] if kept else None
+    for entry in reversed(kept):  # what follows is clean: it was made for what had been cleaned
+        frame = entry.tb_frame
+        alone = _frame(frame.f_code, frame.f_globals, dict(frame.f_locals))
+        traceback = TracebackType(traceback, alone, entry.tb_lasti, entry.tb_lineno)
+    return traceback
 
 
 def is_own(traceback: TracebackType | None) -> bool:

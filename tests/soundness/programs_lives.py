@@ -9,6 +9,8 @@ import weakref
 
 from battery import program
 
+import lamina
+
 kept = None
 
 
@@ -490,3 +492,56 @@ def an_instance_keeps_its_own_method(w):
         o.later = lambda: o
 
     circles_left_behind(w, make)
+
+
+def errors_that_leave(w, fail):
+    """A function fails while a generator of its own is suspended: it is closed as the error is dropped."""
+    log = []
+
+    def stepping():
+        try:
+            yield 1
+        finally:
+            log.append("closed")
+
+    @w.trace
+    def f(x, good):
+        steps = stepping()
+        next(steps)
+        return x * 2 if good else fail(x)
+
+    w.see(log=log)
+    w.undo(gc.enable)
+    alone_for_the_collector(w)
+    gc.disable()
+    for good in w.rounds(False, True, False):
+        w.call(f, w.x, good)
+
+
+@program("lives")
+def an_error_of_a_module_without_forward_leaves(w):
+    errors_that_leave(w, lamina.nn.Module())
+
+
+@program("lives")
+def an_error_of_a_forward_leaves(w):
+    class Net(lamina.nn.Module):
+        def forward(self, x):
+            raise ValueError("never")
+
+    errors_that_leave(w, Net())
+
+
+@program("lives")
+def an_error_of_an_operand_leaves(w):
+    errors_that_leave(w, lamina.nn.Linear(2, 70))
+
+
+@program("lives")
+def an_error_of_an_op_leaves(w):
+    errors_that_leave(w, lambda x: lamina.cat([x, lamina.ones(2, 3, 4)]))
+
+
+@program("lives")
+def an_error_of_c_code_leaves(w):
+    errors_that_leave(w, lambda x: int("seven"))
