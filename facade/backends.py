@@ -11,6 +11,16 @@ from types import ModuleType, SimpleNamespace
 from ..ir.errors import ArgumentError
 
 
+def get_cpu_capability() -> str:
+    """Which vectors the CPU has: "AVX512", "AVX2" or "DEFAULT"."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            words = {word for line in file if line.startswith("flags") for word in line.split()}
+    except OSError:  # no Linux
+        words = set()
+    return "AVX512" if "avx512f" in words else "AVX2" if "avx2" in words else "DEFAULT"
+
+
 def _absent(name: str, **switches: object) -> ModuleType:
     made = ModuleType(f"lamina.backends.{name}", f"The switches of {name}, which is not there.")
 
@@ -43,8 +53,10 @@ cudnn = _absent(
 cuda = _absent("cuda", matmul=SimpleNamespace(allow_tf32=False))
 mps = _absent("mps", is_macos_or_newer=lambda major, minor: False)
 opt_einsum = _absent("opt_einsum", enabled=True, strategy="auto")
+cpu = ModuleType("lamina.backends.cpu", "What the CPU can do.")
+vars(cpu).update(get_cpu_capability=get_cpu_capability)
 fp32_precision = "none"
 mkldnn = _absent("mkldnn", enabled=True, deterministic=False, allow_tf32=True, fp32_precision="none")
 quantized = _absent("quantized", supported_engines=["none"], engine="none")
 
-__all__ = ["cuda", "cudnn", "fp32_precision", "mkldnn", "mps", "opt_einsum", "quantized"]
+__all__ = ["cpu", "cuda", "cudnn", "fp32_precision", "mkldnn", "mps", "opt_einsum", "quantized"]

@@ -30,6 +30,7 @@ ROOMS = {
     "multiprocessing": "facade.multiprocessing",
     "nn.attention.flex_attention": "facade.attention",
     "profiler": "profiler",
+    "quasirandom": "facade.quasirandom",
     "torch_version": "facade.torch_version",
     "utils.benchmark": "facade.benchmark",
     "utils.flop_counter": "facade.flop_counter",

@@ -19,6 +19,7 @@ from ..runtime.modes import set_detect_anomaly as set_anomaly_enabled
 from ..runtime.refusal import refusing_names
 from .absent import kind
 from .amp import (
+    GradScaler,
     get_autocast_cpu_dtype,
     get_autocast_gpu_dtype,
     is_autocast_cpu_enabled,
@@ -315,8 +316,9 @@ def get_deterministic_debug_mode() -> int:
 
 
 __all__ = [
-    "AcceleratorError", "OutOfMemoryError", "SymBool", "SymFloat", "SymInt", "_assert", "_check",
-    "_check_tensor_all", "_check_tensor_all_with", "_check_with", "_softmax_backward_data", "alpha_dropout",
+    "AcceleratorError", "GradScaler", "OutOfMemoryError", "SymBool", "SymFloat", "SymInt", "_assert",
+    "_check", "_check_tensor_all", "_check_tensor_all_with", "_check_with",
+    "_softmax_backward_data", "alpha_dropout",
     "clear_autocast_cache", "get_autocast_cpu_dtype", "get_autocast_gpu_dtype", "is_autocast_cpu_enabled",
     "set_autocast_cpu_dtype", "set_autocast_cpu_enabled", "set_autocast_gpu_dtype", "sym_float", "sym_int",
     "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sum",

@@ -38,4 +38,7 @@ vars(checkpoint).update(
     set_checkpoint_early_stop=recomputing.set_checkpoint_early_stop,
 )
 
-__all__ = ["checkpoint", "data", "dlpack", "swap_tensors"]
+deterministic = ModuleType("lamina.utils.deterministic", "Of memory that is not filled: here there is none.")
+vars(deterministic).update(fill_uninitialized_memory=True)
+
+__all__ = ["checkpoint", "data", "deterministic", "dlpack", "swap_tensors"]

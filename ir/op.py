@@ -383,5 +383,29 @@ def _under_names(function: Callable, names: Mapping[str, str]) -> Callable:
     return call
 
 
+def older(*names: str) -> Callable[[Callable], Callable]:
+    """Let numbers stand among a function's operands, as PyTorch had them once: `x.add_(0.1, y)`.
+
+    names: of the keyword arguments that they are, in their order.
+    """
+
+    def enter(function: Callable) -> Callable:
+        code = function.__code__
+        plain = _called(function, function.__name__.removeprefix("bind_"))
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if len(args) > code.co_argcount:
+                numbers = [x for x in args if isinstance(x, (int, float, complex))]
+                if len(args) == code.co_argcount + len(numbers) and len(numbers) <= len(names):
+                    args = tuple([x for x in args if not isinstance(x, (int, float, complex))])
+                    kwargs = {**kwargs, **dict(zip(names, numbers))}
+            return plain(*args, **kwargs)
+
+        return call
+
+    return enter
+
+
 def _restore(name: str) -> Op:
     return REGISTRY[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from .meta import META
 from .methods import device_of, wanted_device
 from .refusal import refusing
 from .storage import Inferred
-from .tensor import Tensor, tensor_of
+from .tensor import Size, Tensor, tensor_of
 
 
 def _checked(name: str, dtype: Any) -> DType | None:
@@ -194,9 +194,9 @@ def new_tensor(
     return tensor(data, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad)
 
 
-def new(self: Tensor, *args: Any) -> Tensor:
+def new(self: Tensor, *args: Any, size: Sequence[int] | None = None) -> Tensor:
     """A tensor of this tensor's dtype: new([1, 2]) holds these numbers, new(2, 3) zeros of that shape."""
-    return Tensor(*args, dtype=self.dtype)
+    return Tensor(*(args if size is None else (Size(size),)), dtype=self.dtype)
 
 
 setattr(Tensor, "new", refusing(new))  # noqa: B010 - a method, as those of methods.py

@@ -293,10 +293,14 @@ def _rows(self: Tensor) -> Iterator[Tensor]:
         yield row
 
 
+def _backwards(self: Tensor) -> Tensor:
+    return ops.flip(self, 0) if self._meta.shape else self
+
+
 def _contains(self: Tensor, value: Any) -> bool:
     if isinstance(value, (Tensor, int, float)):
         return bool((self == value).any())
-    raise ArgumentError(f"`in` looks for a tensor or a number, not {type(value).__name__}")
+    raise ArgumentError(f"Tensor.__contains__ only supports Tensor or scalar, not {type(value).__name__}")
 
 
 # ---- to Python and NumPy -----------------------------------------------------------------------------------
@@ -818,7 +822,7 @@ def install() -> None:
     named = {
         "__lamina_op__": staticmethod(apply_op), "__pos__": lambda self: self,
         "__getitem__": _getitem, "__setitem__": _setitem, "__delitem__": _delitem,
-        "__iter__": _iterate, "__contains__": _contains,
+        "__iter__": _iterate, "__reversed__": _backwards, "__contains__": _contains,
         "item": _item, "tolist": _tolist, "__bool__": _truth, "__int__": _number(int),
         "__float__": _number(float), "__complex__": _number(complex), "__index__": _index,
         "numpy": _numpy, "__array__": _array, "to": _to,
@@ -838,7 +842,7 @@ def install() -> None:
         "real": property(lambda self: ops.real(self), lambda self, value: _write_part(ops.real(self), value)),
         "imag": property(lambda self: ops.imag(self), lambda self, value: _write_part(ops.imag(self), value)),
         "type_as": lambda self, other: _to(self, other._meta.dtype),
-        "is_nonzero": lambda self: _truth(self),
+        "is_nonzero": lambda self: _truth(self), "is_pinned": lambda self, device=None: False,
         "module_load": _module_load,
         "is_same_size": lambda self, other: self._meta.shape == other._meta.shape,
     }  # fmt: skip

@@ -87,6 +87,7 @@ def _wants(values: Iterable[Any]) -> bool:
 
 # These select, order or multiply, and write a result as it is, as all with several results do.
 SPREAD = ("arange", "linspace", "logspace", "range")  # fill whatever has so many elements
+OF_ANY = ("bernoulli",)  # zeros and ones are numbers of every dtype
 EXACT = frozenset((
     "abs", "addbmm", "addmm", "addmv", "all", "amax", "amin", "any", "argmax", "argmin", "baddbmm",
     "bitwise_not", "bmm", "bucketize", "ceil", "clamp", "cross", "diag", "dot", "float_power", "floor",
@@ -110,6 +111,8 @@ def _leave(name: str, target: Tensor, result: Tensor, exact: bool) -> None:
             f"({result._meta.dtype}), that of the result, not {target._meta.dtype}",
             f"out: {target._meta}",
         )
+    if name in OF_ANY:
+        result = result.to(target._meta.dtype)
     if not category_at_least(target._meta.dtype, result._meta.dtype.category):
         raise DTypeError(
             f"{name}(out=…): a result of {result._meta.dtype} can't be cast to {target._meta.dtype}",

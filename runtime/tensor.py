@@ -50,6 +50,9 @@ class Size(tuple):
     def __add__(self, other):
         return Size(tuple.__add__(self, tuple(other)))
 
+    def __radd__(self, other):
+        return Size(tuple(other) + tuple(self)) if isinstance(other, tuple) else NotImplemented
+
 
 class Tensor:
     """A multi-dimensional array that knows its history.  Made by `lamina.tensor` and its kin.

@@ -10,7 +10,7 @@ import numpy as np
 from ..dtypes import DType, int64
 from ..elementwise import elementwise
 from ..errors import ArgumentError, ArgumentValueError, DTypeError
-from ..op import REGISTRY, composite
+from ..op import REGISTRY, composite, older
 from ..sample import Operand, Sample, binary_samples, unary_samples
 from ..shapes import result_dtype
 from ..types import Type
@@ -66,6 +66,7 @@ def _is_complex(x: Any) -> bool:
     return isinstance(x, complex) or is_complex_valued(x)
 
 
+@older("alpha")
 def bind_add(input, other, *, alpha=1):
     """Add: input + alpha * other, with broadcasting and type promotion.  bool + bool is `or`.
 
@@ -101,6 +102,7 @@ add = elementwise(
 )
 
 
+@older("alpha")
 def bind_sub(input, other, *, alpha=1):
     """Subtract: input - alpha * other, with broadcasting and type promotion.
 
@@ -261,6 +263,7 @@ fmod = elementwise(
 )
 
 
+@older("value")
 def bind_addcmul(input, tensor1, tensor2, *, value=1):
     """Add a product: input + value * tensor1 * tensor2, with broadcasting and type promotion.
 
@@ -269,6 +272,7 @@ def bind_addcmul(input, tensor1, tensor2, *, value=1):
     return (input, tensor1, tensor2), {"value": value}
 
 
+@older("value")
 def bind_addcdiv(input, tensor1, tensor2, *, value=1):
     """Add a quotient: input + value * tensor1 / tensor2, with broadcasting.
 

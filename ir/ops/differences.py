@@ -50,7 +50,10 @@ def _slope(input: Any, dim: int, spacing: Any, edge_order: int) -> Any:
         return cat((first, last), dim)
     before, after = _part(steps, dim, 0, -1), _part(steps, dim, 1, None)
     lower, upper = _part(rises, dim, 0, -1), _part(rises, dim, 1, None)
-    inside = (lower * after + upper * before) / (before + after)
+    if getattr(spacing, "ndim", 0):
+        inside = (lower * after + upper * before) / (before + after)
+    else:  # the sample between takes no part, be it NaN
+        inside = (_part(input, dim, 2, None) - _part(input, dim, 0, -2)) / (2.0 * spacing)
     if edge_order == 2:
         bend = (upper - lower) / (before + after)
         first = first - narrow(bend, dim, 0, 1) * narrow(steps, dim, 0, 1)

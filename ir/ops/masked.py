@@ -29,7 +29,8 @@ _HOST = Traits(host=True)
 
 def _infer_masked_fill(input: Type, mask: Type, value: Type) -> Type:
     if mask.dtype is not bool_:
-        raise DTypeError(f"masked_fill: mask must be bool, not {mask.dtype.name}", "mask != 0 makes a mask")
+        got = f"masked_fill only supports boolean masks, not {mask.dtype.name}"
+        raise DTypeError(got, "mask != 0 makes a mask")
     if value.ndim:
         raise ShapeError(f"masked_fill: value must be a number or 0-d, not of {value.ndim} dimensions")
     return input.with_shape(broadcast_shapes("masked_fill", input.shape, mask.shape))
@@ -114,7 +115,7 @@ def masked_select(input, mask):
     """Take the elements where `mask`, broadcast, is true, as a list.  Raises DTypeError, ShapeError."""
     shape = broadcast_shapes("masked_select", input.shape, mask.shape)
     if not is_mask(mask):
-        raise DTypeError("masked_select: mask must be bool", "mask != 0 makes a mask")
+        raise DTypeError("masked_select: expected BoolTensor for mask", "mask != 0 makes a mask")
     places = argwhere(reshape(expand(mask, shape), (-1,)))
     return pick(reshape(expand(input, shape), (-1,)), (reshape(places, (-1,)),))
 

@@ -10,7 +10,7 @@ import numpy as np
 from .. import lowering
 from ..dims import same
 from ..errors import DTypeError, ShapeError
-from ..op import composite, define
+from ..op import composite, define, older
 from ..sample import sample
 from ..shapes import broadcast_shapes, common_device
 from ..types import Shape, Type, type_of
@@ -408,30 +408,35 @@ def scaled_sum(input: Any, beta: float, product: Any, alpha: float) -> Any:
 
 
 @composite(inplace=True)
+@older("beta", "alpha")
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """Add a product: beta * input + alpha * mat1 @ mat2.  Shapes: [m, n], [m, k], [k, n] -> [m, n]."""
     return scaled_sum(input, beta, mm(mat1, mat2), alpha)
 
 
 @composite(inplace=True)
+@older("beta", "alpha")
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     """Add a product with a vector: beta * input + alpha * mat @ vec.  Shapes: [m], [m, k], [k] -> [m]."""
     return scaled_sum(input, beta, mv(mat, vec), alpha)
 
 
 @composite(inplace=True)
+@older("beta", "alpha")
 def addr(input, vec1, vec2, *, beta=1, alpha=1):
     """Add an outer product: beta * input + alpha * outer(vec1, vec2).  Shapes: [m, n], [m], [n] -> [m, n]."""
     return scaled_sum(input, beta, outer(vec1, vec2), alpha)
 
 
 @composite(inplace=True)
+@older("beta", "alpha")
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """Add products: beta * input + alpha * batch1 @ batch2.  Shapes: [b, m, n], [b, m, k], [b, k, n]."""
     return scaled_sum(input, beta, bmm(batch1, batch2), alpha)
 
 
 @composite(inplace=True)
+@older("beta", "alpha")
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """Add a sum of products: beta * input + alpha * (batch1 @ batch2).sum(0).  Shapes: [m, n], 3-D, 3-D."""
     return scaled_sum(input, beta, sum(bmm(batch1, batch2), dim=0), alpha)

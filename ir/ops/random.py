@@ -447,9 +447,11 @@ def _multinomial(input: np.ndarray, state: np.ndarray, *, num_samples: int, repl
         drawn = _uniform(words(state, 2 * rows * num_samples), float64).reshape(rows, num_samples)
         sums = weights.cumsum(1)
         # the last weight above 0 is the last place that can be found, whatever the sum was rounded to
-        found = [np.searchsorted(s[:-1], u * s[-1], "right") for s, u in zip(sums, drawn, strict=True)]
+        found = np.empty((rows, num_samples), np.int64)
+        for row, (s, u) in enumerate(zip(sums, drawn, strict=True)):
+            found[row] = np.searchsorted(s[:-1], u * s[-1], "right")
         last = n - 1 - (weights[:, ::-1] > 0).argmax(1)
-        places = np.minimum(np.stack(found), last[:, None])
+        places = np.minimum(found, last[:, None])
     else:
         if (np.count_nonzero(weights, 1) < num_samples).any():
             raise ArgumentValueError(

@@ -4,7 +4,7 @@ if not __name__.startswith("lamina."):  # found in the repository's root: a seco
     raise ImportError(f"{__name__} is a folder of Lamina's repository: write import lamina.nn.utils")
 
 from . import parametrizations, parametrize, prune, rnn, stateless
-from .clip import clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm
+from .clip import clip_grad_norm, clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm
 from .fusion import fuse_conv_bn_eval, fuse_conv_bn_weights, fuse_linear_bn_eval, fuse_linear_bn_weights
 from .memory_format import convert_conv2d_weight_memory_format, convert_conv3d_weight_memory_format
 from .reparametrize import remove_spectral_norm, remove_weight_norm, spectral_norm, weight_norm

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
+from typing import Any
 
 from ...ir.errors import GradError
 from ...runtime import Tensor, no_grad, ops
@@ -62,6 +64,12 @@ def clip_grad_norm_(
         total = get_total_norm(_gradients(found), norm_type, error_if_nonfinite)
     clip_grads_with_norm_(found, max_norm, total)
     return total
+
+
+def clip_grad_norm(*args: Any, **kwargs: Any) -> Tensor:
+    """clip_grad_norm_ under an older name."""
+    warnings.warn("clip_grad_norm is deprecated: use clip_grad_norm_", FutureWarning, stacklevel=2)
+    return clip_grad_norm_(*args, **kwargs)
 
 
 def clip_grad_value_(
