@@ -191,11 +191,32 @@ def _getitem(self: Tensor, index: Any) -> Tensor:
             return _basic_index(self, _basic_key(index))
         except NotBasic:
             pass
+    if kind is Tensor and index._meta.dtype is dtypes.bool_ and (found := _at_mask(self, index)) is not None:
+        return found
     if kind is list:
         index = as_tuple(index)
     if (found := _at_points(self, index if type(index) is tuple else (index,))) is not None:
         return found
     return _getitem_of_any(self, index)
+
+
+def _at_mask(self: Tensor, mask: Tensor) -> Tensor | None:
+    """What a mask selects, without the ops that tell others how; None where somebody wants to know."""
+    held, places = self._data, mask._data
+    if modes.CHANGED or type(self) not in _PLAIN or type(held) is not np.ndarray:
+        return None
+    if type(places) is not np.ndarray or not 0 < places.ndim <= held.ndim:
+        return None
+    if held.shape[: places.ndim] != places.shape:
+        return None
+    if self._node is None:
+        found = held[places]
+        return wrap(found, type_of(self._meta.dtype, found.shape, self._meta.device))
+    kept = [tensor_of(each) for each in places.nonzero()]
+    return REGISTRY["index"](self, kept)
+
+
+_PLAIN = (Tensor, Parameter)
 
 
 def _at_points(self: Tensor, index: tuple) -> Tensor | None:
