@@ -280,6 +280,7 @@ def _called(bind: Callable, name: str) -> Callable:
         return bind
     made = FunctionType(bind.__code__, bind.__globals__, name, bind.__defaults__, bind.__closure__)
     made.__kwdefaults__, made.__doc__, made.__qualname__ = bind.__kwdefaults__, bind.__doc__, name
+    vars(made).update(vars(bind))
     return made
 
 
@@ -386,25 +387,24 @@ def _under_names(function: Callable, names: Mapping[str, str]) -> Callable:
 def older(*names: str) -> Callable[[Callable], Callable]:
     """Let numbers stand among a function's operands, as PyTorch had them once: `x.add_(0.1, y)`.
 
-    names: of the keyword arguments that they are, in their order.
+    names: of the keyword arguments that they are, in their order.  Who calls it asks `as_now` when it failed.
     """
 
     def enter(function: Callable) -> Callable:
-        code = function.__code__
-        plain = _called(function, function.__name__.removeprefix("bind_"))
-
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if len(args) > code.co_argcount:
-                numbers = [x for x in args if isinstance(x, (int, float, complex))]
-                if len(args) == code.co_argcount + len(numbers) and len(numbers) <= len(names):
-                    args = tuple([x for x in args if not isinstance(x, (int, float, complex))])
-                    kwargs = {**kwargs, **dict(zip(names, numbers))}
-            return plain(*args, **kwargs)
-
-        return call
+        vars(function)["older"] = function.__code__.co_argcount, names
+        return function
 
     return enter
+
+
+def as_now(function: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]] | None:
+    """The arguments of an older call in today's places; None for any other call."""
+    count, names = getattr(function, "older", (0, ()))
+    numbers = [x for x in args if isinstance(x, (int, float, complex))] if len(args) > count else []
+    if not 0 < len(numbers) <= len(names) or len(args) != count + len(numbers) or set(names) & set(kwargs):
+        return None
+    operands = tuple([x for x in args if not isinstance(x, (int, float, complex))])
+    return operands, {**kwargs, **dict(zip(names, numbers))}
 
 
 def _restore(name: str) -> Op:

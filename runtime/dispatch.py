@@ -18,7 +18,7 @@ import numpy as np
 
 from ..ir.dtypes import DType, from_numpy_dtype
 from ..ir.errors import ArgumentError, DTypeError, LaminaError
-from ..ir.op import Op
+from ..ir.op import Op, as_now
 from ..ir.shapes import number_dtype, result_dtype
 from ..ir.types import CPU, Type, type_of
 from . import below, modes
@@ -178,6 +178,8 @@ def bound(op: Op, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str,
         raise
     except Exception as error:
         if isinstance(error, (AttributeError, TypeError)):
+            if (now := as_now(op.bind, args, kwargs)) is not None:
+                return bound(op, *now)
             named = zip(signature(op.bind).parameters, args, strict=False)
             known = _no_operand(op, (*named, *kwargs.items()))
             if known is not None:

@@ -11,7 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.dtypes import DType, default_dtype, over, uint8
+from ..ir.dtypes import (
+    DType,
+    bfloat16,
+    bool_,
+    complex64,
+    complex128,
+    default_dtype,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    over,
+    uint8,
+)
 from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
 from ..ir.types import Device, type_of
 from ..ir.views import row_major
@@ -41,15 +57,25 @@ def memory_of(x: Tensor) -> np.ndarray:
 class TypedStorage:
     """The memory that a tensor shares with its base and all views, as numbers of one dtype.
 
-    Made of a size (zeros), or of a sequence of numbers.  It can be read, compared (`data_ptr`) and written,
-    as a tensor can; its size stays.  Raises ArgumentError, ArgumentValueError.
+    Made of a size (zeros), of a sequence of numbers, or of another storage's bytes (`wrap_storage`).  It can
+    be read, compared (`data_ptr`) and written, as a tensor can; its size stays.  Raises ArgumentError,
+    ArgumentValueError.
     """
 
     kind: DType | None = None  # what classes derived from this one hold; else the default dtype
     _part: slice | None = None  # which elements, of a part of another storage
 
-    def __init__(self, *args: Any):
-        dtype = self.kind or default_dtype()
+    def __init__(self, *args: Any, wrap_storage: Any = None, dtype: DType | None = None, device: Any = None):
+        if dtype is not None and self.kind is not None:
+            raise ArgumentError(f"{type(self).__name__}(dtype): it holds {self.kind.name}: use TypedStorage")
+        dtype = dtype or self.kind or default_dtype()
+        if device is not None and Device(str(device)).type != "cpu":
+            raise ArgumentError(f"{type(self).__name__}(device): storages lie on the CPU, not {device}")
+        if wrap_storage is not None:
+            if args or not isinstance(wrap_storage, UntypedStorage):
+                raise ArgumentError("TypedStorage(wrap_storage): takes an UntypedStorage, and no size then")
+            self._tensor, self.dtype = wrap_storage._whole().view(dtype), dtype
+            return
         given = args[0] if args else 0
         if len(args) > 1 or not (hasattr(given, "__index__") or isinstance(given, (list, tuple))):
             raise ArgumentError(f"{type(self).__name__}(…): takes a size, or a sequence of numbers")
@@ -113,6 +139,41 @@ class TypedStorage:
         """The same memory, as bytes."""
         return _storage(self._tensor, UntypedStorage, uint8)
 
+    def type(self, dtype: Any = None) -> Any:
+        """PyTorch's name of the class, "torch.FloatStorage"; or the elements cast to `dtype`."""
+        if dtype is None:
+            return f"torch.{self.dtype.scalar_type}Storage"
+        return _storage(self._whole().to(dtype), TypedStorage, dtype)
+
+    def resizable(self) -> bool:
+        """Whether the memory could be another size: never here, where it is a NumPy array's."""
+        return False
+
+    def cpu(self) -> TypedStorage:
+        """This."""
+        return self
+
+    @classmethod
+    def from_buffer(
+        cls,
+        buffer: Any,
+        byte_order: str = "native",
+        count: int = -1,
+        offset: int = 0,
+        *,
+        dtype: DType | None = None,
+    ) -> TypedStorage:
+        """A copy of the bytes of a buffer, read as numbers in that order: native, little or big."""
+        dtype = cls.kind or dtype or default_dtype()
+        order = {"native": "=", "little": "<", "big": ">"}.get(byte_order)
+        if order is None:
+            raise ArgumentValueError(f"from_buffer(byte_order): native, little or big, not {byte_order!r}")
+        kind = np.dtype(dtype.numpy)
+        raw = kind if kind.kind == "V" or kind.itemsize == 1 else kind.newbyteorder(order)
+        size = (memoryview(buffer).nbytes - offset) // kind.itemsize if count < 0 else count
+        held = np.frombuffer(buffer, raw if kind.kind != "b" else np.uint8, size, offset)
+        return _storage(tensor_of(held.astype(kind)), cls, dtype)
+
     def clone(self) -> TypedStorage:
         """A copy in memory of its own."""
         return _storage(self._whole().clone(), type(self), self.dtype)
@@ -144,6 +205,22 @@ class TypedStorage:
 
     def __repr__(self) -> str:
         return f"<the memory of {len(self)} elements of {self.dtype}>"
+
+
+def _cast(dtype: DType) -> Any:
+    def cast(self: TypedStorage) -> TypedStorage:
+        return self.type(dtype)
+
+    cast.__doc__ = f"The elements as {dtype.name}, in memory of their own where they are of another dtype."
+    return cast
+
+
+for _dtype, _cast_name in {
+    bfloat16: "bfloat16", bool_: "bool", uint8: "byte", int8: "char", complex128: "complex_double",
+    complex64: "complex_float", float64: "double", float32: "float", float16: "half", int32: "int",
+    int64: "long", int16: "short",
+}.items():  # fmt: skip
+    setattr(TypedStorage, _cast_name, _cast(_dtype))
 
 
 class UntypedStorage(TypedStorage):
@@ -226,7 +303,8 @@ def set_(
     typed = source.dtype if source is not None else dtype
     if typed is not dtype and not isinstance(source, UntypedStorage):
         raise DTypeError(
-            f"set_(source): the tensor is of {dtype}, the source of {typed}", "x.untyped_storage()"
+            f"set_(source): Expected a Storage of type {dtype}, as the tensor is, not {typed}",
+            "x.untyped_storage()",
         )
     part = isinstance(source, TypedStorage) and source._part is not None
     line = source._line() if part else memory_of(owner)

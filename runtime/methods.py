@@ -655,6 +655,7 @@ def _written(function: Callable, name: str) -> Callable:
 
     apply.__name__ = apply.__qualname__ = name + "_"
     apply.__doc__ = f"Write the result of `{name}` into this tensor.\n\n{function.__doc__ or ''}"
+    vars(apply).update(vars(function))
     return apply
 
 

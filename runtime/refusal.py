@@ -23,6 +23,7 @@ import ml_dtypes
 import numpy as np
 
 from ..ir.errors import ArgumentError, ArgumentValueError, DimError, LaminaError, OutOfMemoryError
+from ..ir.op import as_now
 from .overriding import OPEN, UNSERVED, answered, met_late
 from .places import STANDS_FOR, is_internal, is_pythons
 from .tensor import NUMBERS, Tensor, tensor_of
@@ -214,6 +215,8 @@ def refusing(
             made = function(*args, **kwargs)
             return made if not takes_out or type(made) is Tensor else _of_lamina(name, made, args)
         except Exception as error:
+            if (now := as_now(function, args, kwargs)) is not None:
+                return wrapper(*now[0], **now[1])
             if (found := met_late(wrapper, args, kwargs)) is not UNSERVED:
                 return found
             refuse(error, name, function, args, kwargs)

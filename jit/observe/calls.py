@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.op import as_now
 from ...runtime import Tensor
 from ...runtime.overriding import relevant
 from ...runtime.places import is_internal
@@ -106,6 +107,8 @@ class Calls(Library):
         if edge.takes_out and edge.lifts([*map(raw, given)]):
             why = f"{edge.call} was given a number or an array, of which it makes a tensor"
             return self.natively(why, function, tuple(given), kwargs)
+        if (now := as_now(inner, tuple(given), kwargs)) is not None:
+            given, kwargs = now
         args, named = [*given], dict(kwargs)
         try:
             made = self._python(inner, given, kwargs)

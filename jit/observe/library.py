@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir.dtypes import DType, default_dtype, int64
-from ...ir.op import COMPOSITES, REGISTRY, Op
+from ...ir.op import COMPOSITES, REGISTRY, Op, as_now
 from ...nn import Module, ModuleList
 from ...nn.epoch import advance
 from ...nn.members import fields
@@ -138,6 +138,8 @@ class Library(CalledBack):
         for cell in function.__closure__ or ():
             if not self.is_known(cell):
                 self.pin(cell)
+        if (now := as_now(function, args, kwargs)) is not None:
+            args, kwargs = now
         return self.enter(function, args, kwargs)
 
     def _record(self, op: Op, written: bool, args: tuple, kwargs: Any) -> Any:

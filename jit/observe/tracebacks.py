@@ -40,7 +40,8 @@ def clean(traceback: TracebackType | None) -> TracebackType | None:
     for entry in reversed(kept):  # what follows is clean: it was made for what had been cleaned
         frame = entry.tb_frame
         alone = _frame(frame.f_code, frame.f_globals, dict(frame.f_locals))
-        traceback = TracebackType(traceback, alone, entry.tb_lasti, entry.tb_lineno)
+        line = -1 if entry.tb_lineno is None else entry.tb_lineno  # what an interrupt cuts off may have none
+        traceback = TracebackType(traceback, alone, entry.tb_lasti, line)
     return traceback
 
 

@@ -78,6 +78,9 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "balanced points of Sobol": lambda T: T.quasirandom.SobolEngine(3).draw_base2(3, dtype=T.float64),
     "unbalanced points of Sobol": lambda T: T.quasirandom.SobolEngine(3).fast_forward(3).draw_base2(2),
     "points of no dimension": lambda T: T.quasirandom.SobolEngine(0),
+    "a storage of a dtype": lambda T: T.tensor(T.TypedStorage([1, 2], dtype=T.int16), dtype=T.int16),
+    "a storage of bytes of a buffer": lambda T: T.tensor(T.ShortStorage.from_buffer(b"abcd", "big").tolist()),
+    "a storage as another dtype": lambda T: T.tensor(T.IntStorage([-1, 2]).half().tolist()),
     "gradients clipped under an older name": lambda T: T.nn.utils.clip_grad_norm(
         [x(T).requires_grad_()], 1.0
     ),

@@ -41,7 +41,7 @@ ROOMS = {
              "register_flash_attention_impl", "restore_flash_attention_impl"), "for CUDA devices",
         ),
     },
-    "nn.utils": {"clip_grad_norm": OLD},
+    "nn.utils": {},
     "nn.utils.rnn": dict.fromkeys(("bind", "copy_method_params"), MINE),
     "nn.utils.parametrize": dict.fromkeys(
         ("OpaqueBase", "get_swap_module_params_on_conversion", "is_opaque_reference_type",
