@@ -85,3 +85,6 @@ def autocasting(function: Callable, name: str) -> Callable:
             return function(*args, **kwargs)
 
     return call
+
+
+CASTING = autocasting(cast_to, next(iter(LOW))).__code__  # that of all of these

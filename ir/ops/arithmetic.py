@@ -315,7 +315,7 @@ addcmul = elementwise(
     grad=(
         lambda g: g,
         lambda g, tensor2, value: g * tensor2 * value,
-        lambda g, tensor1, value: g * tensor1 * value,
+        lambda g, tensor1, value: g * (tensor1 * value),
     ),
     samples=lambda: [*_three(), *_three(value=2)[-2:]],
     complex="analytic",
@@ -331,8 +331,8 @@ addcdiv = elementwise(
     result=_divided_result,
     grad=(
         lambda g: g,
-        lambda g, tensor2, value: g * value / tensor2,
-        lambda g, tensor1, tensor2, value: g * tensor1 * -value / (tensor2 * tensor2),
+        lambda g, tensor2, value: g / tensor2 * value,
+        lambda g, tensor1, tensor2, value: -(g * (tensor1 * value)) / (tensor2 * tensor2),
     ),
     samples=lambda: [*_three((0.5, 3.0)), *_three((0.5, 3.0), value=-0.5)[-2:]],
     complex="analytic",

@@ -11,8 +11,8 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...ir.dtypes import DType, default_dtype, int64
-from ...ir.op import COMPOSITES, REGISTRY, Op, as_now
+from ...ir.dtypes import DType, default_dtype, float32, float64, int64
+from ...ir.op import REGISTRY, Op, as_now
 from ...nn import Module, ModuleList
 from ...nn.epoch import advance
 from ...nn.members import fields
@@ -20,6 +20,7 @@ from ...nn.module import EVERYWHERE, observed_call
 from ...optim.optimizer import Optimizer, closure_of
 from ...optim.schedule import warn_of_order
 from ...runtime import Tensor, creation, enable_grad, modes, ops, random
+from ...runtime.autocasting import CASTING
 from ...runtime.dispatch import EAGER, run_general, torch_names
 from ...runtime.inplace import write
 from ...runtime.modes import _Mode
@@ -129,9 +130,17 @@ class Library(CalledBack):
             return self._own_code(random.dropout_by_words, args, kwargs)
         if (found := _records(len(REGISTRY)).get(function)) is not None:
             return self._record(*found, args, kwargs)
-        if function in _COMPOSITES or room_of(function.__code__.co_filename) == "nn/functional.py":
+        function = self._without_autocast(function)
+        if function in _DRAWS and args[0].device.type == "cpu":  # on the meta device nothing is drawn
+            function = _DRAWS[function]
+        if function in _OF_OPS or room_of(function.__code__.co_filename).startswith(_ROOMS_OF_OPS):
             return self._own_code(function, args, kwargs)
         return UNSUPPORTED
+
+    def _without_autocast(self, function: Callable) -> Callable:
+        """What a function is where nothing is cast, which a run that is recorded holds."""
+        inner = vars(function).get("__wrapped__")
+        return inner if function.__code__ is CASTING and modes.local.autocast is None else function
 
     def _own_code(self, function: Any, args: tuple, kwargs: Any) -> Any:
         """Interpret a function of Lamina's."""
@@ -150,10 +159,25 @@ class Library(CalledBack):
         if bound is UNSUPPORTED or self.refused:
             return UNSUPPORTED
         operands = self.unpack(bound[0], lift=True)
-        attrs = {name: self.plain(self.item(bound[1], name)) for name in bound[1]}
+        attrs = {name: self.item(bound[1], name) for name in bound[1]}
+        if op is REGISTRY["pow"]:
+            self.exponent(operands[1])
+        operands, attrs = self._scaled(op, operands, attrs)
+        attrs = {name: self.plain(value) for name, value in attrs.items()}
         if not any(issubclass(type(x), Tensor) and x.is_floating_point() for x in operands):
             operands = [*map(self.plain, operands)]
         return self.result((write if written else run_general)(op, tuple(operands), attrs))
+
+    def _scaled(self, op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> tuple[Sequence, dict]:
+        """An op with a lifted factor is given what that makes of its operand: the same bits."""
+        at = _SCALED.get(op.name)
+        if at is None or type(value := attrs["value"]) not in LIFTED:
+            return operands, attrs
+        kinds = {x.dtype if issubclass(type(x), Tensor) else None for x in operands}
+        if kinds not in ({float32}, {float64}):  # others are widened first, or rounded in between
+            return operands, attrs
+        scaled = self.result(operands[at] * value)
+        return [scaled if i == at else x for i, x in enumerate(operands)], {**attrs, "value": 1}
 
     def _given(self, function: Callable, value: Any, depth: int = DEEPEST) -> None:
         if not depth:
@@ -414,11 +438,32 @@ class Library(CalledBack):
         return shown
 
     def _tensor_of_number(self, function: Callable, args: tuple, kwargs: Any) -> Any:
-        """`tensor(n)` of a lifted number."""
-        if len(args) == 1 and kwargs.keys() <= {"dtype"} and type(args[0]) in LIFTED and not self.refused:
-            if (made := self._filled((), args[0], kwargs.get("dtype"))) is not None:
+        """`tensor(n)` of a lifted number, or of a list with some."""
+        if len(args) == 1 and kwargs.keys() <= {"dtype"} and not self.refused:
+            if type(args[0]) in LIFTED:
+                made = self._filled((), args[0], kwargs.get("dtype"))
+            else:
+                made = self._of_several(function, args[0], kwargs.get("dtype"))
+            if made is not None:
                 return made
         return self.op(function, args, kwargs)
+
+    def _of_several(self, function: Callable, given: Any, dtype: Any) -> Tensor | None:
+        """A tensor of numbers some of which are lifted; None of anything else."""
+        if not self.numbers.about or type(given) not in (list, tuple) or not 0 < len(given) <= _SEVERAL:
+            return None
+        numbers = self.unpack(given, lift=True)
+        kinds = {type(raw(n)) for n in numbers}
+        if not any(type(n) in LIFTED for n in numbers) or not kinds <= {int, float}:
+            return None
+        if dtype is None:
+            dtype = default_dtype() if float in kinds else int64
+        if all(n is numbers[0] for n in numbers):
+            return self._filled((len(numbers),), numbers[0], dtype)
+        made = [
+            self._filled((), n, dtype) if type(n) in LIFTED else function(n, dtype=dtype) for n in numbers
+        ]
+        return None if any(x is None for x in made) else self.result(ops.stack(made))
 
     def _full_of_number(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """`full(size, n)` of a lifted number."""
@@ -431,6 +476,25 @@ class Library(CalledBack):
                 if (made := self._filled(size, given["fill_value"], given.get("dtype"))) is not None:
                     return made
         return self.op(function, args, kwargs)
+
+    def _full_like(self, function: Callable, args: tuple, kwargs: Any) -> Any:
+        """`full_like(x, n)`, `x.new_full(size, n)` and `x.fill_(n)` of a lifted number."""
+        x, *rest = args
+        if kwargs or not rest or type(rest[-1]) not in LIFTED or not issubclass(type(x), Tensor):
+            return self.op(function, args, kwargs)
+        # A copy refuses more than `fill_` does: leaves, and elements that share a place.
+        if function is _FILL and (x.requires_grad and x.is_leaf or not x.is_contiguous()):
+            return self.op(function, args, kwargs)
+        for value in args:
+            self._given(function, raw(value))
+        size = () if function is _FILL else x.shape if len(rest) == 1 else rest[0]
+        size = size if issubclass(type(size), (tuple, list)) else (size,)
+        if self.refused or not all(type(self.plain(n)) is int for n in size):
+            return self.op(function, args, kwargs)
+        made = self._filled(size, rest[-1], x.dtype) if x.is_floating_point() else None
+        if made is None:
+            return self.op(function, args, kwargs)
+        return self.result(write(REGISTRY["copy"], (x, made), {})) if function is _FILL else made
 
     def _filled(self, size: Any, number: Any, dtype: Any) -> Tensor | None:
         """Ones times a lifted number, which are that number to the bit; None for other dtypes."""
@@ -471,9 +535,9 @@ def _records(count: int) -> dict[Callable, tuple[Op, bool]]:
     """The functions and methods of so many ops, with the op and whether it is the form that writes."""
     found: dict[Callable, tuple[Op, bool]] = {}
     for op in REGISTRY.values():
+        if (apply := EAGER.get(op)) is not None:
+            found[unwrapped(apply)] = op, False
         for name in (op.name, *op.aliases):
-            if (apply := ops.FUNCTIONS.get(name)) is EAGER.get(op):
-                found[unwrapped(apply)] = op, False
             if op.traits.inplace and (apply := vars(Tensor).get(f"{name}_")) is not None:
                 found[unwrapped(apply)] = op, True
     return found
@@ -482,9 +546,15 @@ def _records(count: int) -> dict[Callable, tuple[Op, bool]]:
 _APPLY = Op.__call__
 _LIST_INIT = unwrapped(ModuleList.__init__)
 _DROPOUT = unwrapped(random.dropout)
-_COMPOSITES = frozenset(
-    unwrapped(ops.FUNCTIONS.get(name, composite.function)) for name, composite in COMPOSITES.items()
-)
+_DRAWS = {  # methods that draw, and what they do to tensors that have values
+    unwrapped(vars(Tensor)[draw.__name__]): draw
+    for draw in (random.normal_, random.exponential_, random.log_normal_)
+}
+_OF_OPS = frozenset((unwrapped(ops.FUNCTIONS["where"]), unwrapped(random.normal), *_DRAWS.values()))
+_ROOMS_OF_OPS = ("ir/ops/", "nn/functional.py")  # whose functions are written with ops
+_SEVERAL = 64  # as many numbers as `tensor` takes one by one
+_SCALED = {"addcmul": 1, "addcdiv": 1}  # ops with a factor, `value`, and the operand that it scales
+_FILL = unwrapped(Tensor.fill_)
 _INIT, _CALL = unwrapped(_OWN["__init__"]), _OWN["__call__"]
 _STEP = unwrapped(Optimizer.__dict__["step"])
 _HANDLERS: dict[Any, Callable] = {
@@ -498,6 +568,7 @@ _HANDLERS: dict[Any, Callable] = {
     unwrapped(vars(Tensor)["numpy"]): Library._numpy,
     unwrapped(creation.tensor): Library._tensor_of_number,
     unwrapped(ops.full): Library._full_of_number,
+    **dict.fromkeys((_FILL, *map(unwrapped, (ops.full_like, Tensor.new_full))), Library._full_like),
     **{unwrapped(function): handler for function, handler in HANDED.items()},
 }
 

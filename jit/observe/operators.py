@@ -38,6 +38,8 @@ COMPARISONS: dict[str, tuple[str, str, Callable]] = {
     ">": ("__gt__", "__lt__", operator.gt), ">=": ("__ge__", "__le__", operator.ge),
 }  # fmt: skip
 _LIFTING = frozenset("+ - * / // % ** & | ^ << >>".split())  # operators of numbers that give a number
+_OF_TENSORS = frozenset("+ - * / // % **".split())  # operators of a tensor that take a lifted number
+_EXACT = (-2, -1, -0.5, 0, 0.5, 1, 2, 3)  # exponents that ops take for products and roots
 _CLOSED = frozenset("+ - * / // %".split())  # of which the classes of the operands tell that of the result
 
 
@@ -116,7 +118,8 @@ class Operators(Items):
                         if symbol in ("/", "//", "%") and type(b) in LIFTED:
                             self.check(f"{b.expression} == 0", "a divisor that is 0")
                         return self.numbers.computed(value, text, symbol in _CLOSED)
-            if not self.refused and symbol in ("+", "-", "*", "/") and _floating(bare):
+            if not self.refused and symbol in _OF_TENSORS and _floating(bare):
+                self.exponent(b if symbol == "**" else None)
                 if self._unpatched(name, inplace, a, b):
                     return run(a, b)  # the recorder of ops knows lifted numbers
             a, b = self.plain(a), self.plain(b)
@@ -139,6 +142,15 @@ class Operators(Items):
             self.array_changes(a)
         result = run(a, b)
         return result if result is a or result is b else self.of_table(self.made(result), a, b)
+
+    def exponent(self, number: Any) -> None:
+        """A lifted exponent of a tensor stays one as long as it has no way of its own."""
+        if type(number) in LIFTED:
+            special = raw(number) in _EXACT
+            text = f"({number.expression} in {_EXACT}) is not {special}"
+            self.check(text, f"whether {self.numbers.in_words(number.expression)} is a small power")
+            if special:
+                self.plain(number)
 
     def of_numbers(self, function: Callable, args: tuple) -> Any:
         """A function of numbers, some of them lifted: the number it gives is lifted, its truth a fact.
