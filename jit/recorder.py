@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from types import MappingProxyType
 from typing import Any
 from weakref import ref
@@ -29,6 +30,7 @@ from .observe.numbers import LIFTED
 from .sources import Answer, Draw, Grad, Lifted, Number, Source
 
 MOST_EVENTS = 200_000
+MOST_IN_PASSING = 1024  # elements of a tensor, to compute with which takes no time that a clock shows
 LONGEST = 64  # numbers that `tolist` may hand out and still be a guard
 
 
@@ -379,6 +381,13 @@ class Recorder:
                           "call can be held to")  # fmt: skip
         self.steps.append(Question(how, (self.value(x),), value, here()))
         self.asked += 1
+
+    def is_work(self, step: Event | Question) -> bool:
+        """Whether a step takes time that a clock is asked for."""
+        if isinstance(step, Event) and step.op.traits.view:
+            return False
+        numbers = (*step.inputs, *(step.outputs if isinstance(step, Event) else ()))
+        return any(v is not None and prod(self.types[v].shape) > MOST_IN_PASSING for v in numbers)
 
     def lift_answer(self, slot: int) -> None:
         """The last answer goes into a slot, and may be another at each call."""

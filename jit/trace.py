@@ -446,7 +446,8 @@ class TracedFunction:
         if lost is not None:  # by what was changed since: of all that differs this is the latest
             told.append(lost[0].told(lost[1], S))
             self._log.miss(told[-1])
-        self._note_unsteady(slots)
+        dead, tree.places = [slot for reach, slot in tree.places if reach() is None], []
+        self._note_unsteady([*slots, *dead])
         return told
 
     def _note_unsteady(self, slots: list[tuple | None]) -> None:
@@ -608,6 +609,7 @@ class TracedFunction:
         if recorder.reason is not None:
             raise Refusal(recorder.reason)
         observer.guards.close(observer.known.roots)
+        observer.numbers.clocks.settle(recorder, observer.guards.parts)
         outcome = Outcome(observer, result)
         gradients = [leaf._node.grad for leaf, *_ in recorder.leaves if type(leaf._node) is Leaf]
         left = [*outcome.tensors, *(grad for grad in gradients if grad is not None)]
@@ -702,7 +704,7 @@ class TracedFunction:
         """Drop a branch when something is gone that it depends on."""
         branch_of, tree_of, traced = weakref.ref(branch), weakref.ref(tree), weakref.ref(self)
 
-        def gone(slot: tuple | None, _: Any, over: Callable[[], bool] = sys.is_finalizing) -> None:
+        def gone(_: Any, over: Callable[[], bool] = sys.is_finalizing) -> None:
             if over():  # modules are being emptied, and nobody calls any more
                 return
             dead, this = branch_of(), traced()
@@ -711,16 +713,12 @@ class TracedFunction:
                 if this is not None:
                     this._forget(dead)
                     this._quick.clear()
-                    this._note_unsteady([slot])
                 if (among := tree_of()) is not None:
                     among.lost = dead.guard.lost()
+                    among.places += [place for place in dead.guard.reached() if place[1] is not None]
 
-        slots: dict[int, tuple[Any, tuple | None]] = {}
-        for reach, slot in branch.guard.reached():
-            thing = reach()
-            if thing is not None and (slot is not None or id(thing) not in slots):
-                slots[id(thing)] = thing, slot
-        branch.watching = [Reach(thing, functools.partial(gone, slot)) for thing, slot in slots.values()]
+        things = {id(thing): thing for reach, _ in branch.guard.reached() if (thing := reach()) is not None}
+        branch.watching = [Reach(thing, gone) for thing in things.values()]
 
     def _forget(self, branch: Branch) -> None:
         """Count a recording no more that is dropped; none that paid off stands in the way of others."""

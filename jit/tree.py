@@ -222,7 +222,8 @@ class End:
 class Tree:
     """All recorded paths of calls with as many arguments, of the same names, under the same modes.
 
-    dense: which of the captured tensors lie row by row.  sources: what each param's key stands for.
+    dense: which of the captured tensors lie row by row.  sources: what each param's key stands for.  lost,
+    places: why a path was dropped since the last miss, and all that such paths depended on, held weakly.
     """
 
     def __init__(self) -> None:
@@ -230,7 +231,8 @@ class Tree:
         self.branches: list[Branch] = []
         self.sources: dict[Key, Any] = {}
         self.paths = self.slots = 0
-        self.lost: tuple[Part, Reason] | None = None  # why a path was dropped since the last miss
+        self.lost: tuple[Part, Reason] | None = None
+        self.places: list[tuple[Any, tuple]] = []
         self._keys: dict[tuple, Key] = {}
 
     def segments(self) -> Iterable[Segment]:

@@ -238,7 +238,7 @@ class Optimizer:
         if not counts:
             buckets[0] = (None, rows)
         pick: Any = itemgetter(*names) if names else None
-        several = len(names) > 1
+        several, last = len(names) > 1, names[-1] if names else "step"
         for p in members:
             edge = p._edge
             grad = edge.grad if type(edge) is Leaf else p.grad
@@ -248,7 +248,7 @@ class Optimizer:
                 rows.append((grad, p))
                 continue
             state: Any = states.get(p)
-            if not state:
+            if not state or last not in state:  # where somebody else keeps things as well
                 fresh.append(p)
                 continue
             if counts:

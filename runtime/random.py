@@ -363,6 +363,10 @@ def _fill(self: Tensor, value: Tensor) -> Tensor:
     return write(REGISTRY["copy"], (self, value), {})
 
 
+def _largest(dtype: DType) -> float:
+    return float(finfo(dtype.to_real().numpy).max)
+
+
 def uniform_(self: Tensor, from_: float = 0.0, to: float = 1.0, *, generator=None, **given: float) -> Tensor:
     """Fill with numbers drawn uniformly from [from, to)."""
     low = given.pop("from", from_)
@@ -371,7 +375,7 @@ def uniform_(self: Tensor, from_: float = 0.0, to: float = 1.0, *, generator=Non
             f"uniform_ expects to return a [from, to) range: from must not be greater than to ({low} > {to})"
         )
     dtype = _floating(self, "uniform_")
-    if to - low > float(finfo(dtype.to_real().numpy).max):
+    if to - low > _largest(dtype):
         raise ArgumentValueError(f"uniform_ expects to-from to be a number of {dtype}, not {to} - {low}")
     least = low * (1 + 1j) if dtype.is_complex else low  # both parts lie between the bounds
     return _fill(

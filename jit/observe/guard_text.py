@@ -28,7 +28,8 @@ class GuardText:
     recorder: counts the questions, and hears of refusals.  entry: where the function begins whose arguments
     are taken.  size: how many slots were given out.  named: what names stand for; weak: those of objects that
     are held weakly.  lost: whether no object of the run is held any more, as it was refused; over: whether it
-    ended.  let_go_of_all: what a refusal calls.
+    ended.  let_go_of_all: what a refusal calls.  clocks: slots of what clocks told, of which nothing may be
+    asked, and why.
     """
 
     def __init__(self, recorder: Any):
@@ -40,6 +41,7 @@ class GuardText:
         self.weak: set[str] = set()
         self.lost = self.over = False
         self.let_go_of_all: Callable[[], None] = lambda: None
+        self.clocks: dict[str, str] = {}
         self._names: dict[int, str] = {}
         self._keep: list[Any] = []
 
@@ -65,6 +67,9 @@ class GuardText:
     # ---- lines ----
     def check(self, condition: str, why: str | Reason, late: bool = False) -> None:
         """Add a line that fails where `condition` is true; late: asked when the epoch of modules moved."""
+        for slot in self.clocks:
+            if slot in condition:
+                self.refuse(self.clocks[slot])
         part = self.part
         reason = why if isinstance(why, Reason) else Reason(why, self.place())
         reasons, lines = (part.late, part.later) if late else (part.reasons, part.lines)

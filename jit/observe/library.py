@@ -71,6 +71,16 @@ def observed_step(optimizer: Optimizer, closure: Callable | None = None) -> Any:
     return loss
 
 
+def observed_zero_grad(optimizer: Optimizer, set_to_none: bool = True) -> None:
+    """`Optimizer.zero_grad` in a form that reads the groups, not the states that a user's class keeps."""
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            if set_to_none:
+                p.grad = None
+            elif p.grad is not None:
+                p.grad.detach_().zero_()
+
+
 class Library(CalledBack):
     """Calls what is Lamina's own."""
 
@@ -377,6 +387,8 @@ class Library(CalledBack):
         if own:
             return self.natively(f"{type(optimizer).__name__}.{own[0]}() is called from inside the framework",
                                  function, args, kwargs)  # fmt: skip
+        if name == "zero_grad" and not library_class(type(optimizer)):
+            return self.enter(observed_zero_grad, args, kwargs)
         if name == "step":
             closure = args[1] if len(args) > 1 else kwargs.get("closure")
             if function is not _STEP:
@@ -449,21 +461,30 @@ class Library(CalledBack):
         return self.op(function, args, kwargs)
 
     def _of_several(self, function: Callable, given: Any, dtype: Any) -> Tensor | None:
-        """A tensor of numbers some of which are lifted; None of anything else."""
-        if not self.numbers.about or type(given) not in (list, tuple) or not 0 < len(given) <= _SEVERAL:
-            return None
-        numbers = self.unpack(given, lift=True)
+        """A tensor of numbers some of which are lifted, in rows of one length; None of anything else."""
+        shape, numbers = self._in_rows(given) if self.numbers.about else ((), [])
         kinds = {type(raw(n)) for n in numbers}
         if not any(type(n) in LIFTED for n in numbers) or not kinds <= {int, float}:
             return None
         if dtype is None:
             dtype = default_dtype() if float in kinds else int64
         if all(n is numbers[0] for n in numbers):
-            return self._filled((len(numbers),), numbers[0], dtype)
+            return self._filled(shape, numbers[0], dtype)
         made = [
             self._filled((), n, dtype) if type(n) in LIFTED else function(n, dtype=dtype) for n in numbers
         ]
-        return None if any(x is None for x in made) else self.result(ops.stack(made))
+        return None if any(x is None for x in made) else self.result(ops.stack(made).reshape(shape))
+
+    def _in_rows(self, given: Any) -> tuple[tuple[int, ...], list[Any]]:
+        """The shape of lists within lists, and their numbers; none where those are too many, or uneven."""
+        if type(given) not in (list, tuple):
+            return (), [given]
+        if not 0 < len(given) <= _SEVERAL:
+            return (), []
+        rows = [self._in_rows(row) for row in self.unpack(given, lift=True)]
+        numbers = [n for _, row in rows for n in row]
+        even = len({shape for shape, _ in rows}) == 1 and all(row for _, row in rows)
+        return ((len(given), *rows[0][0]), numbers) if even and len(numbers) <= _SEVERAL else ((), [])
 
     def _full_of_number(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """`full(size, n)` of a lifted number."""
@@ -548,7 +569,13 @@ _LIST_INIT = unwrapped(ModuleList.__init__)
 _DROPOUT = unwrapped(random.dropout)
 _DRAWS = {  # methods that draw, and what they do to tensors that have values
     unwrapped(vars(Tensor)[draw.__name__]): draw
-    for draw in (random.normal_, random.exponential_, random.log_normal_)
+    for draw in (
+        random.normal_,
+        random.uniform_,
+        random.exponential_,
+        random.log_normal_,
+        random.bernoulli_,
+    )  # fmt: skip
 }
 _OF_OPS = frozenset((unwrapped(ops.FUNCTIONS["where"]), unwrapped(random.normal), *_DRAWS.values()))
 _ROOMS_OF_OPS = ("ir/ops/", "nn/functional.py")  # whose functions are written with ops

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
-from ..facts import shown
+from ..facts import Refusal, shown
+from ..sources import Lifted
 from .guard_text import GuardText
 from .numbers import LIFTED, lifted, raw
-from .parts import Reason, place_text
+from .parts import Part, Reason, place_text
 
 WEIGHTS = 2  # changes of a captured tensor before it is an input, of which nothing is computed ahead
 MOST = 1 << 53  # of lifted ints: all below are floats too
@@ -21,6 +23,48 @@ def liftable(value: Any) -> bool:
     return type(value) is float or type(value) is int and -MOST < value < MOST
 
 
+class Clocks:
+    """What clocks told a run, and what was computed of that: nothing that the run does may hang on it.
+
+    told: the slots, and why they can be no more than handed out.  after: the lines that fill those of clocks
+    that are asked after the work, before the run's effects.
+    """
+
+    def __init__(self, guards: GuardText):
+        self.told: dict[str, str] = guards.clocks
+        self.after: list[str] = []
+        self._late: dict[str, int] = {}  # the slots that `after` fills, and after how many steps
+
+    def is_late(self, slots: Iterable[str]) -> bool:
+        """Whether one of some slots is filled after the work."""
+        return bool(self._late) and not self._late.keys().isdisjoint(slots)
+
+    def fill(self, slot: str, text: str, steps: int) -> None:
+        """Have an expression fill a slot after the work, of which there were so many steps."""
+        self.after.append(f"{slot} = {text}")
+        self._late[slot] = steps
+
+    def hang(self, slot: str, others: Iterable[str]) -> str:
+        """Note that a slot is computed of others; why it can only be handed out, or nothing."""
+        why = next((self.told[other] for other in others if other in self.told), "")
+        if why:
+            self.told[slot] = why
+        return why
+
+    def settle(self, recorder: Any, parts: Iterable[Part]) -> None:
+        """Look whether the late ones were asked after all work, and no work hangs on any.  Raises Refusal."""
+        given = [x.expression for x in recorder.params.values() if isinstance(x, Lifted)]
+        for slot, why in self.told.items():
+            if any(slot in text for text in given):
+                raise Refusal(why)
+        lines = [line for part in parts for line in (*part.lines, *part.later)]
+        for slot, steps in self._late.items():
+            if any(map(recorder.is_work, recorder.steps[steps:])):
+                raise Refusal(f"{self.told[slot]}; it was asked in the middle of the work")
+            if any(slot in line for line in lines):
+                raise Refusal(self.told[slot])
+
+
 class LiftedNumbers:
     """The numbers that are inputs of a recording, and what Python computes of them.
 
@@ -29,13 +73,14 @@ class LiftedNumbers:
 
     lift: the slots (`Reason.slot`) that are known to change, and how often they did.  about: whether there
     are lifted numbers.  picked: parts of tensors at places that change, see indices.py.  held: the answers
-    of which the value is guarded after all, which the run adds to.
+    of which the value is guarded after all, which the run adds to.  clocks: what clocks told.
     """
 
     def __init__(self, guards: GuardText, lift: dict[tuple, int], held: set[tuple]):
         self.lift, self.held = lift, held
         self.about = False
         self.picked: list[Any] = []
+        self.clocks = Clocks(guards)
         self._words: dict[int, str] = {}  # what stands in the slots, for a reader
         self._computed: dict[str, Any] = {}  # by what they are computed with
         self._guarded: set[str] = set()  # expressions of which the value is guarded
@@ -81,10 +126,30 @@ class LiftedNumbers:
         self._guards.part.lines.append(f"v = S[{number}]")
         return self.in_slot(value, number, Reason(at, step.place, f"S[{number}]", shown(value), slot))
 
+    def clock(self, name: str, value: Any, text: str) -> Any:
+        """What a clock tells, which may leave the run: read before its work, or after it.
+
+        name: how a refusal begins.  text: the expression that asks the clock.
+        """
+        if self.refused:
+            return value
+        recorder, at = self._guards.recorder, self._guards.slot()
+        slot = f"S[{at}]"
+        if recorder.asked or any(map(recorder.is_work, recorder.steps)):
+            self.clocks.fill(slot, text, len(recorder.steps))
+        else:
+            self._guards.part.lines.append(f"{slot} = {text}")
+        self._words[at], self.about = name, True
+        self.clocks.told[slot] = name
+        return lifted(value, slot)
+
     def plain(self, value: Any) -> Any:
         """The bare number; one that was lifted is guarded from here on."""
         if type(value) in LIFTED:
             bare, expression = raw(value), value.expression
+            if expression in self.clocks.told:
+                self._guards.refuse(self.clocks.told[expression])
+                return bare
             self.held |= self._answers.get(expression, set())
             if expression not in self._guarded and not self.refused:
                 self._guarded.add(expression)
@@ -102,12 +167,19 @@ class LiftedNumbers:
         if standing is None:
             at, words = self._guards.slot(), self.in_words(expression)
             self._words[at] = f"({words if len(words) <= LONGEST else words[: LONGEST - 3] + '...'})"
-            self._guards.part.lines.append(f"v = S[{at}] = {expression}")
-            if not closed:
+            slots = _SLOT.findall(expression)
+            why, late = self.clocks.hang(f"S[{at}]", slots), self.clocks.is_late(slots)
+            if late:
+                self.clocks.fill(f"S[{at}]", expression, len(self._guards.recorder.steps))
+            else:
+                self._guards.part.lines.append(f"v = S[{at}] = {expression}")
+            if late and not closed:  # of a class that can't be guarded any more
+                self._guards.refuse(why)
+            elif not closed:
                 kind = type(value).__name__
                 self._guards.check(f"type(v) is not {kind}", f"the class of {self._words[at]}")
             standing = self._computed[expression] = lifted(value, f"S[{at}]")
-            told = set().union(*(self._answers.get(part, ()) for part in _SLOT.findall(expression)))
+            told = set().union(*(self._answers.get(slot, ()) for slot in slots))
             if told:
                 self._answers[standing.expression] = told
         return standing

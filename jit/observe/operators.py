@@ -115,7 +115,8 @@ class Operators(Items):
                 with contextlib.suppress(ArithmeticError, TypeError, ValueError):
                     value, text = plain(*bare), f"{spelled(a)} {symbol} {spelled(b)}"
                     if is_number(value):
-                        if symbol in ("/", "//", "%") and type(b) in LIFTED:
+                        divides = symbol in ("/", "//", "%") and type(b) in LIFTED
+                        if divides and b.expression not in self.numbers.clocks.told:
                             self.check(f"{b.expression} == 0", "a divisor that is 0")
                         return self.numbers.computed(value, text, symbol in _CLOSED)
             if not self.refused and symbol in _OF_TENSORS and _floating(bare):
@@ -172,7 +173,8 @@ class Operators(Items):
                 self.check(f"{text} is not {value}", f"whether {self.numbers.in_words(text)}")
                 return value
             if is_number(value):
-                return self.numbers.computed(value, text, closed=False)
+                late = self.numbers.clocks.is_late(a.expression for a in args if type(a) in LIFTED)
+                return self.numbers.computed(value, text, closed=late and function not in OF_SEVERAL)
         return MISSING
 
     def _searched(self, function: Callable, items: Any, x: Any, *rest: Any) -> Any:

@@ -6,6 +6,7 @@ met.  Tensors come ready made, as `T[i]`.
 
 from __future__ import annotations
 
+import re
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
@@ -47,6 +48,7 @@ class Outcome:
         self._open: dict[int, int] = {}  # objects being spelled, and where their making belongs
         self._looped: set[int] = set()
         self._arrays: list[np.ndarray] = []
+        self._ask_clocks(facts.numbers.clocks.after)
         self.effects = len(facts.written.effects)
         for function, args, kwargs in facts.written.effects:
             parts = [self.spelled(a) for a in args] + [f"{k}={self.spelled(v)}" for k, v in kwargs.items()]
@@ -63,6 +65,12 @@ class Outcome:
         self.text = "\n".join(self._lines)
         self.run = self._compiled()
         del self._facts, self._named, self._places, self._arrays  # which know all objects of the run
+
+    def _ask_clocks(self, lines: list[str]) -> None:
+        """What clocks tell after the work, and what is computed of it."""
+        for name in {name for line in lines for name in re.findall(r"\bk\d+_", line)}:
+            self._facts.guards.name_in(self._part, name)
+        self._lines += lines
 
     def _const(self, o: Any) -> str:
         name = self._facts.const(o)

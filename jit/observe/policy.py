@@ -12,6 +12,7 @@ import itertools
 import operator
 import os
 import sys
+import time
 import types
 import weakref
 from collections.abc import Callable
@@ -104,6 +105,11 @@ CONSTANT_OBJECTS = frozenset((
     "builtins.slice", "builtins.code", "_json.Encoder", "_json.Scanner", "numpy.dtype",
 ))  # fmt: skip
 LOCKS = frozenset(("_thread.lock", "_thread.RLock"))  # taken and given back in the run: others see nothing
+# What they tell may leave the run, which asks them before its work or after it; nothing else may hang on it.
+CLOCKS = frozenset((
+    time.time, time.time_ns, time.perf_counter, time.perf_counter_ns, time.monotonic, time.monotonic_ns,
+    time.process_time, time.process_time_ns, time.thread_time, time.thread_time_ns,
+))  # fmt: skip
 
 # Why a module's functions can't be recorded, and what to do.
 DENIED_MODULES: dict[str, str] = {

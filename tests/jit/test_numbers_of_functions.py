@@ -48,6 +48,7 @@ OF_THREE = {
     "new_full": lambda x, y, z, t: x.new_full((3,), t) + x.new_full([3], -t),
     "tensor": lambda x, y, z, t: lamina.tensor(t) * x,
     "tensor_of_several": lambda x, y, z, t: lamina.tensor([t, 1.0, -t]) * x + lamina.tensor([t, t, t]),
+    "tensor_of_rows": lambda x, y, z, t: lamina.tensor([[t], [t + 1], [2.0]]) * x,
     "clamp": lambda x, y, z, t: x.clamp(-abs(t), abs(t)) + x.clamp_min(t),
     "item": lambda x, y, z, t: _written(x, 0, t) + _written(x, (slice(None), slice(1, 2)), t),
     "items_at_a_mask": lambda x, y, z, t: _written(x, x > 0, t),
@@ -67,6 +68,8 @@ OF_NONE = {
     "full": lambda t: lamina.full((3,), t),
     "normal": lambda t: lamina.normal(0.0, t * t, (5,)),
     "normal_": lambda t: lamina.empty(5).normal_(t, t * t),
+    "uniform_": lambda t: lamina.empty(5).uniform_(-abs(t), t * t),
+    "bernoulli_": lambda t: lamina.empty(5).bernoulli_(abs(t) / 5),
     "exponential_": lambda t: lamina.empty(5).exponential_(t * t + 0.25),
     "log_normal_": lambda t: lamina.empty(5).log_normal_(t / 8, t * t / 8 + 0.25),
 }
