@@ -42,6 +42,7 @@ _HAND_OUT = (
 _LISTED = (list, tuple, set, frozenset, dict, range)  # in which numbers are found by their values
 
 
+_FEW = 64  # items of a slice that are told apart, lest one that changes makes all of them anew
 _LATE = (LiftedInt, slice, tuple)  # an index that may hold lifted numbers
 
 
@@ -146,6 +147,8 @@ class Items(Contents):
     def _item_of_sequence(self, o: Any, k: Any) -> Any:
         base = self.base_of(o)
         if type(k) is slice:
+            if (places := self._places_of(o, k)) is not None:
+                return self.filled(list, [self._item_of_sequence(o, at) for at in places])
             self.read_all(o)
             return self.new(base.__getitem__(o, k))
         if self.written.is_moved(o):
@@ -170,6 +173,17 @@ class Items(Contents):
         if type(lookup(type(o), "__getitem__")) is Function:
             text = f"{self.const(base)}.__getitem__({{o}}, {at})"
         return self.fact(o, "item", at, text, value, lift=True)
+
+    def _places_of(self, o: Any, k: slice) -> list[int] | None:
+        """The places of a slice of a list, those of what was appended from the end; None to read it whole."""
+        appended, size = self.written.appended.get(id(o), 0), size_of(o)
+        if type(o) is not list or self.refused or self.written.is_moved(o) and not appended:
+            return None
+        places = range(*k.indices(size))
+        if len(places) > _FEW:
+            return None
+        self.read_length(o)
+        return [at if at < size - appended else at - size for at in places]
 
     def _item_of_dict(self, o: Any, k: Any) -> Any:
         if self.key(k, o) is None:
