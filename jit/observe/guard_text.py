@@ -41,7 +41,7 @@ class GuardText:
         self.weak: set[str] = set()
         self.lost = self.over = False
         self.let_go_of_all: Callable[[], None] = lambda: None
-        self.clocks: dict[str, str] = {}
+        self.clocks: dict[str, Reason] = {}
         self._names: dict[int, str] = {}
         self._keep: list[Any] = []
 
@@ -69,7 +69,7 @@ class GuardText:
         """Add a line that fails where `condition` is true; late: asked when the epoch of modules moved."""
         for slot in self.clocks:
             if slot in condition:
-                self.refuse(self.clocks[slot])
+                self.refuse(self.clocks[slot].text)
         part = self.part
         reason = why if isinstance(why, Reason) else Reason(why, self.place())
         reasons, lines = (part.late, part.later) if late else (part.reasons, part.lines)

@@ -31,7 +31,7 @@ class Clocks:
     """
 
     def __init__(self, guards: GuardText):
-        self.told: dict[str, str] = guards.clocks
+        self.told: dict[str, Reason] = guards.clocks
         self.after: list[str] = []
         self._late: dict[str, int] = {}  # the slots that `after` fills, and after how many steps
 
@@ -44,25 +44,29 @@ class Clocks:
         self.after.append(f"{slot} = {text}")
         self._late[slot] = steps
 
-    def hang(self, slot: str, others: Iterable[str]) -> str:
-        """Note that a slot is computed of others; why it can only be handed out, or nothing."""
-        why = next((self.told[other] for other in others if other in self.told), "")
-        if why:
+    def hang(self, slot: str, others: Iterable[str]) -> None:
+        """Note that a slot is computed of others."""
+        why = next((self.told[other] for other in others if other in self.told), None)
+        if why is not None:
             self.told[slot] = why
-        return why
 
     def settle(self, recorder: Any, parts: Iterable[Part]) -> None:
         """Look whether the late ones were asked after all work, and no work hangs on any.  Raises Refusal."""
         given = [x.expression for x in recorder.params.values() if isinstance(x, Lifted)]
         for slot, why in self.told.items():
             if any(slot in text for text in given):
-                raise Refusal(why)
+                raise Refusal(_with_place(why))
         lines = [line for part in parts for line in (*part.lines, *part.later)]
         for slot, steps in self._late.items():
             if any(map(recorder.is_work, recorder.steps[steps:])):
-                raise Refusal(f"{self.told[slot]}; it was asked in the middle of the work")
+                raise Refusal(f"it is the middle of the work where {_with_place(self.told[slot])}")
             if any(slot in line for line in lines):
-                raise Refusal(self.told[slot])
+                raise Refusal(_with_place(self.told[slot]))
+
+
+def _with_place(why: Reason) -> str:
+    assert why.place is not None
+    return f"{why.text} ({place_text(why.place)})"
 
 
 class LiftedNumbers:
@@ -140,7 +144,7 @@ class LiftedNumbers:
         else:
             self._guards.part.lines.append(f"{slot} = {text}")
         self._words[at], self.about = name, True
-        self.clocks.told[slot] = name
+        self.clocks.told[slot] = Reason(name, self._guards.place())
         return lifted(value, slot)
 
     def plain(self, value: Any) -> Any:
@@ -148,7 +152,7 @@ class LiftedNumbers:
         if type(value) in LIFTED:
             bare, expression = raw(value), value.expression
             if expression in self.clocks.told:
-                self._guards.refuse(self.clocks.told[expression])
+                self._guards.refuse(self.clocks.told[expression].text)
                 return bare
             self.held |= self._answers.get(expression, set())
             if expression not in self._guarded and not self.refused:
@@ -168,13 +172,14 @@ class LiftedNumbers:
             at, words = self._guards.slot(), self.in_words(expression)
             self._words[at] = f"({words if len(words) <= LONGEST else words[: LONGEST - 3] + '...'})"
             slots = _SLOT.findall(expression)
-            why, late = self.clocks.hang(f"S[{at}]", slots), self.clocks.is_late(slots)
+            self.clocks.hang(f"S[{at}]", slots)
+            late = self.clocks.is_late(slots)
             if late:
                 self.clocks.fill(f"S[{at}]", expression, len(self._guards.recorder.steps))
             else:
                 self._guards.part.lines.append(f"v = S[{at}] = {expression}")
             if late and not closed:  # of a class that can't be guarded any more
-                self._guards.refuse(why)
+                self._guards.refuse(self.clocks.told[f"S[{at}]"].text)
             elif not closed:
                 kind = type(value).__name__
                 self._guards.check(f"type(v) is not {kind}", f"the class of {self._words[at]}")

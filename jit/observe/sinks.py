@@ -88,7 +88,10 @@ def emitted(
 
 
 class Timeless(logging.LogRecord):
-    """A record for handlers of the user's, whose code is looked at: it can't tell the time or the thread."""
+    """A record for handlers of the user's, whose code is looked at: it can't tell the thread.
+
+    When it was created is asked as a clock is; all else that is of the moment refuses the run.
+    """
 
     def __init__(self, *args: Any):
         made = logging.LogRecord(*args)
@@ -102,11 +105,12 @@ _OF_THE_MOMENT = ("created", "msecs", "relativeCreated", "thread", "threadName",
 
 
 def _moment(name: str) -> property:
-    return property(lambda record: time.time(), doc=f"`{name}` differs from call to call.")
+    return property(lambda record: time.ctime(), doc=f"`{name}` differs from call to call.")
 
 
 for _name in _OF_THE_MOMENT:
     setattr(Timeless, _name, _moment(_name))
+setattr(Timeless, "created", property(lambda record: time.time(), doc="The time."))  # noqa: B010 - as those
 
 
 # ---- interpreted in place of what the standard library does with frames and locks ----

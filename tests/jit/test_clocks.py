@@ -166,7 +166,7 @@ def test_a_clock_in_the_middle_is_refused():
 
         return step
 
-    assert "in the middle of the work" in never_served(step_of(around))
+    assert "the middle of the work" in never_served(step_of(around))
 
 
 def test_a_clock_that_is_replaced(monkeypatch):

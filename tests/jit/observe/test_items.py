@@ -54,12 +54,13 @@ def test_item_that_is_not_there_is_a_length():
     )
 
 
-def test_slice_reads_all():
+def test_slice_reads_the_length_and_its_items():
     check(
         make(lambda: [1, 2, 3]),
         of(lambda w, c: w.item(c, slice(None, None, 2))),
         result=[1, 3],
-        changes=[change(lambda c: c.__setitem__(1, 5)), change(lambda c: c.append(5))],
+        changes=[change(lambda c: c.__setitem__(2, 5)), change(lambda c: c.append(5))],
+        keeps=[change(lambda c: c.__setitem__(1, 5))],
     )
 
 

@@ -12,6 +12,10 @@ class Unheard:
     repeatable = False
     reason = None
     asked = 0
+    steps = ()
+
+    def is_work(self, step):
+        """No step is heard."""
 
     def origin(self, x, source):
         """Take note of a tensor that was there before the run."""
