@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
@@ -28,6 +29,7 @@ _CHANGED = "a {} was changed"  # of which nothing is known
 _ADDING = ("append", "appendleft")
 _COMPARING = frozenset(("index", "count", "__contains__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__",
                         "__ge__"))  # fmt: skip
+_BY_PLACE = re.compile(r"(?:[^{}]|\{\{|\}\}|\{\w*(?::[^{}]*)?\})*")  # nothing but whole arguments
 _AS_MAPPINGS = ("format_map", "translate")  # methods of texts that look things up in what they are given
 _PLAINLY = {"__setattr__": 2, "__delattr__": 1, "__getattribute__": 1}
 # What C code asks of an object that nobody's Python answers.
@@ -45,6 +47,11 @@ class Methods(Callbacks):
     def method(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple, kwargs: Any) -> Any:
         """Call a method of a builtin object: the reads become facts, the writes effects."""
         kind = type(o)
+        if kind is str and name == "join" and (told := self._joined(o, *args)) is not None:
+            return told
+        if kind is str and name == "format" and _BY_PLACE.fullmatch(o):
+            args = tuple([self.as_number(x, "__format__") for x in args])
+            kwargs = {k: self.as_number(x, "__format__") for k, x in kwargs.items()}
         if kind is str and name == "format" and any(type(x) in LIFTED for x in (*args, *kwargs.values())):
             return self.filled_in(o, args, kwargs)
         if name not in METHODS.get(kind, ()):
@@ -95,6 +102,17 @@ class Methods(Callbacks):
         text = form.format(*map(raw, args), **{k: raw(v) for k, v in kwargs.items()})
         words = [*map(spelled, args), *(f"{k}={spelled(v)}" for k, v in kwargs.items())]
         return self.told(text, f"{literal(form)}.format({', '.join(words)})")
+
+    def _joined(self, o: str, given: Any = None, *more: Any) -> str | None:
+        """`o.join(given)` of texts some of which are lifted; None of anything else."""
+        late = type(given) is types.GeneratorType and self.is_fresh(given)
+        if self.refused or more or not (late or type(given) in (list, tuple) and given in self.shadow):
+            return None
+        texts = self.unpack(given, lift=True)
+        if not all(type(raw(x)) is str for x in texts) or not any(type(x) in LIFTED for x in texts):
+            return o.join([*map(self.plain, texts)]) if late else None
+        words = ", ".join(map(spelled, texts))
+        return self.told(o.join(map(raw, texts)), f"{literal(o)}.join(({words},))")
 
     def _of_atom(self, o: Any, name: str, run: Callable, args: tuple, kwargs: Any) -> Any:
         if type(o) not in ATOMS:
@@ -490,10 +508,12 @@ class Methods(Callbacks):
             if name == "writelines":
                 args = (self.new([self.plain(x) for x in self.unpack(args[0])]),)
                 run = types.MethodType(unbound, o)
-            elif not all(type(x) in (str, bytes) for x in args):
+            elif not all(type(raw(x)) in (str, bytes) for x in args):
                 return self.natively("a file was given something that is no text", run, args, kwargs)
-            result = run(*args)
+            result = run(*map(raw, args))
             self.effect_on(o, _CHANGED, unbound, *args)
+            if any(type(x) in LIFTED for x in args):  # how many characters were written
+                return self.numbers.computed(result, f"{self.const(len)}({args[0].expression})")
             return result
         if self.is_fresh(o) and issubclass(type(o), (io.StringIO, io.BytesIO)):
             return self.result(run(*args, **kwargs))

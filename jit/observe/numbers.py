@@ -11,6 +11,7 @@ the name of a slot, and nothing nests.
 from __future__ import annotations
 
 import bisect
+import io
 import math
 from collections import deque
 from typing import Any
@@ -89,4 +90,5 @@ TAKING = (
 METHODS: dict[type, frozenset[str]] = {
     list: frozenset(("append",)), deque: frozenset(("append", "appendleft")),
     dict: frozenset(("setdefault", "get", "pop", "update")), str: frozenset(("format",)),
+    io.TextIOWrapper: frozenset(("write",)), io.StringIO: frozenset(("write",)),
 }  # fmt: skip

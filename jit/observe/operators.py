@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import operator
+import re
 import types
 from collections.abc import Callable
 from enum import Enum
@@ -19,6 +20,8 @@ from .items import CONTAINERS, SEQUENCES, VALUES, Items
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, Method, heap_class, lookup
 from .numbers import FUNCTIONS, LIFTED, OF_SEVERAL, SEARCHES, LiftedText, is_number, raw, spelled
 
+_ITEM = vars(Tensor)["item"]
+_OF_FLOATS = re.compile(r"(?:[^%]|%%|%[-+ #0]*\d*(?:\.\d+)?[eEfFgG])*")  # takes floats alone
 BINARY: dict[str, tuple[str, Callable, Callable]] = {
     "+": ("add", operator.add, operator.iadd), "-": ("sub", operator.sub, operator.isub),
     "*": ("mul", operator.mul, operator.imul), "/": ("truediv", operator.truediv, operator.itruediv),
@@ -490,6 +493,7 @@ class Operators(Items):
         if conversion:
             value = self.converted(value, conversion)
         spec = self.plain(spec)
+        value = self.as_number(value, "__format__")
         if type(value) in LIFTED:
             if type(value) is LiftedText and not spec:
                 return value
@@ -499,6 +503,13 @@ class Operators(Items):
         if type(value) in ATOMS:
             return format(value, spec)
         return self.call(format, (value, spec))
+
+    def as_number(self, value: Any, method: str) -> Any:
+        """The number that a 0-d tensor formats as, unless the user put something in the method's place."""
+        single = type(value) is Tensor and not value.ndim and value.is_floating_point()
+        if not single or self.refused or self.patched(value, method) is not None:
+            return value
+        return self.call(_ITEM, (value,))
 
     def converted(self, value: Any, conversion: str) -> str:
         """A value's text, as `str`, `repr` or `ascii` gives it: "s", "r", "a"."""
@@ -520,7 +531,12 @@ class Operators(Items):
         if self.refused:
             return None
         several = type(given) is tuple and self.is_fresh(given)
-        values = self.unpack(given, lift=True) if several and given in self.shadow else [given]
+        values = [given]
+        if several and (given in self.shadow or any(issubclass(type(x), Tensor) for x in given)):
+            values = self.unpack(given, lift=True)
+        floats = (*LIFTED, float, Tensor)
+        if _OF_FLOATS.fullmatch(form) and all(type(x) in floats for x in values):
+            values = [self.as_number(x, "__float__") for x in values]
         if not any(type(x) in LIFTED for x in values):
             return None
         if not all(type(x) in LIFTED or type(x) in TOLD for x in values):

@@ -108,7 +108,6 @@ CASES = {
     "numpy": (lambda x: lamina.tensor(x.numpy() * 2), "numpy() handed out"),
     "array": (lambda x: x * float(np.asarray(x).sum()), "numpy.asarray() was given a tensor"),
     "text": (lambda x: x * len(str(x)), "a tensor was turned into text"),
-    "format": (lambda x: x * len(f"{x.sum():.3f}"), "a tensor was turned into text"),
     "copied values": (lambda x: lamina.tensor([x[0], x[1] * 2]), "the values of a tensor were copied"),
     "address": (lambda x: x * (x.data_ptr() % 2), "data_ptr() was asked for"),
     "seed": (lambda x: lamina.manual_seed(1) and x * 2, "a generator was seeded"),
