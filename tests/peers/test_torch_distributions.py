@@ -144,7 +144,10 @@ def divergence(module, names, numbers):
 
 
 def test_the_same_pairs_have_a_divergence():
-    named = [{(p.__name__, q.__name__) for p, q in each.kl._KL_REGISTRY} for each in (mine, theirs)]
+    named = [
+        {(p.__name__, q.__name__) for p, q in each.kl._KL_REGISTRY if p.__module__.startswith(each.__name__)}
+        for each in (mine, theirs)
+    ]  # other tests register theirs
     assert named[0] == named[1]
 
 
