@@ -55,7 +55,7 @@ class Event:
 class Question:
     """What Python, or a host op, made of values: the recording holds only where the answer is the same.
 
-    how: "item", "bool", "int", "float", "tolist", or "host", whose answer is the shapes of its outputs.
+    how: "item", "bool", "int", "float", "complex", "tolist", or "host", whose answer is its outputs' shapes.
     slot: where an answer goes that may be another at each call, and is an input of what follows.
     """
 

@@ -77,6 +77,7 @@ def _tolist(array: np.ndarray) -> Any:
 READERS: dict[str, Callable[[np.ndarray], Any]] = {
     "item": number_in, "tolist": _tolist, "bool": lambda a: bool(a.reshape(())[()]),
     "int": lambda a: int(number_in(a)), "float": lambda a: float(number_in(a)),
+    "complex": lambda a: complex(number_in(a)),
 }  # fmt: skip
 
 

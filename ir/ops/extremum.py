@@ -62,6 +62,7 @@ def _extremum(name: str, ufunc: np.ufunc):
         samples=_extremum_samples,
         doc=f"""Find the {adjective} element over `dim` (an int, several, or (): all).  A NaN wins.
 
+        Of 0.0 and -0.0 it may give either.
         Shapes: [..., n, ...] -> [...], or [..., 1, ...] with `keepdim`.  At ties the gradient is shared
         evenly.  Raises DimError and ShapeError where there is nothing to choose from.
         """,

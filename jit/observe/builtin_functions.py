@@ -268,6 +268,8 @@ class BuiltinFunctions(Methods):
             return self.formatted(o, None, spec)
         if not issubclass(type(spec), str):
             return self.natively("format() takes a text as how", format, (o, spec), {})
+        if (asked := self.patched(o, "__format__")) is not None:
+            return self.call(asked, (o, spec))
         method = lookup(type(o), "__format__")
         if type(method) is Function and not issubclass(type(o), Tensor):
             return self.call(self.special(o, "__format__"), (o, spec))
@@ -277,6 +279,8 @@ class BuiltinFunctions(Methods):
 
     def _text(self, o: Any, name: str, natively: Callable) -> str:
         o = self.plain(o)
+        if (asked := self.patched(o, name)) is not None:
+            return self.call(asked, (o,))
         if issubclass(type(o), (Tensor, np.generic)) or type(o) in ATOMS:
             return natively(o)
         method = self.special(o, name)

@@ -22,6 +22,7 @@ _CALLED_BY_C = (
     "__len__", "__iter__", "__repr__", "__str__", "__index__", "__int__", "__float__", "__contains__",
     "__getitem__",
 )  # fmt: skip
+_ASKED_OF_TENSORS = (*_CALLED_BY_C, "__ne__", "__complex__", "__floor__", "__ceil__", "__trunc__")
 _AS_THEY_ARE = (Tensor, *PINNED)
 _OPEN = (list, tuple, dict, set, frozenset, slice, deque, Method, *VIEWS)
 
@@ -67,6 +68,7 @@ class Callbacks(Operators):
         strict: C code looks into the items, to compare or to add them.  ordered: their order matters.
         """
         kind = type(value)
+        self.own_specials(value)
         if kind in ATOMS or issubclass(kind, (Tensor, type)):
             return value
         if issubclass(kind, (np.ndarray, dict)):
@@ -99,9 +101,20 @@ class Callbacks(Operators):
             return value
         return self.drive(self.iterator(value), strict)
 
+    def own_specials(self, *values: Any) -> None:
+        """C code may ask values for numbers or truths: of tensors, Lamina's own methods must answer."""
+        for value in values:
+            if self.refused or not issubclass(type(value), Tensor):
+                continue
+            for name in _ASKED_OF_TENSORS:
+                if self.patched(value, name) is not None:
+                    self.refuse(f"C code asks a tensor by {name}, where a function of the user's stands")
+                    break
+
     def look_into(self, *values: Any) -> None:
         """C code is going to compare, add or print values."""
         for value in values:
+            self.own_specials(value)
             if not harmless(value):
                 self.refuse(f"a {type(value).__name__} was compared, added or printed by C code")
             elif not self.refused:

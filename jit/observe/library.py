@@ -149,8 +149,8 @@ class Library(CalledBack):
 
     def _without_autocast(self, function: Callable) -> Callable:
         """What a function is where nothing is cast, which a run that is recorded holds."""
-        inner = vars(function).get("__wrapped__")
-        return inner if function.__code__ is CASTING and modes.local.autocast is None else function
+        casting = function.__code__ is CASTING and modes.local.autocast is None
+        return vars(function)["__wrapped__"] if casting else function
 
     def _own_code(self, function: Any, args: tuple, kwargs: Any) -> Any:
         """Interpret a function of Lamina's."""
@@ -581,7 +581,7 @@ _OF_OPS = frozenset((unwrapped(ops.FUNCTIONS["where"]), unwrapped(random.normal)
 _ROOMS_OF_OPS = ("ir/ops/", "nn/functional.py")  # whose functions are written with ops
 _SEVERAL = 64  # as many numbers as `tensor` takes one by one
 _SCALED = {"addcmul": 1, "addcdiv": 1}  # ops with a factor, `value`, and the operand that it scales
-_FILL = unwrapped(Tensor.fill_)
+_FILL = unwrapped(vars(Tensor)["fill_"])
 _INIT, _CALL = unwrapped(_OWN["__init__"]), _OWN["__call__"]
 _STEP = unwrapped(Optimizer.__dict__["step"])
 _HANDLERS: dict[Any, Callable] = {
@@ -595,7 +595,7 @@ _HANDLERS: dict[Any, Callable] = {
     unwrapped(vars(Tensor)["numpy"]): Library._numpy,
     unwrapped(creation.tensor): Library._tensor_of_number,
     unwrapped(ops.full): Library._full_of_number,
-    **dict.fromkeys((_FILL, *map(unwrapped, (ops.full_like, Tensor.new_full))), Library._full_like),
+    **dict.fromkeys((_FILL, *map(unwrapped, (ops.full_like, vars(Tensor)["new_full"]))), Library._full_like),
     **{unwrapped(function): handler for function, handler in HANDED.items()},
 }
 

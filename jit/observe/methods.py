@@ -50,8 +50,12 @@ class Methods(Callbacks):
         if kind is str and name == "join" and (told := self._joined(o, *args)) is not None:
             return told
         if kind is str and name == "format" and _BY_PLACE.fullmatch(o):
-            args = tuple([self.as_number(x, "__format__") for x in args])
-            kwargs = {k: self.as_number(x, "__format__") for k, x in kwargs.items()}
+            given = (*args, *kwargs.values())
+            if any(self.patched(x, "__format__") is not None for x in given):
+                why = "format() of a tensor whose class formats in the user's way"
+                return self.natively(why, run, args, kwargs)
+            args = tuple(map(self.as_number, args))
+            kwargs = {k: self.as_number(x) for k, x in kwargs.items()}
         if kind is str and name == "format" and any(type(x) in LIFTED for x in (*args, *kwargs.values())):
             return self.filled_in(o, args, kwargs)
         if name not in METHODS.get(kind, ()):
@@ -141,6 +145,8 @@ class Methods(Callbacks):
         if name in policy.LIST_READS:
             self.read_settings(o)
             self.read_all(o, deep=name in _COMPARING)
+            if name in _COMPARING:
+                self.own_specials(*self.base_of(o).__iter__(o))
             self.look_into(*args)
             if any(map(holds_nan, args)) and "__add" not in name:
                 self.asks_for_nan([*self.base_of(o).__iter__(o)])

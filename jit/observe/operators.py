@@ -21,6 +21,7 @@ from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, Method, h
 from .numbers import FUNCTIONS, LIFTED, OF_SEVERAL, SEARCHES, LiftedText, is_number, raw, spelled
 
 _ITEM = vars(Tensor)["item"]
+_SPELLING = ("__str__", "__repr__", "__float__", "__int__", "__index__")  # what `%` asks
 _OF_FLOATS = re.compile(r"(?:[^%]|%%|%[-+ #0]*\d*(?:\.\d+)?[eEfFgG])*")  # takes floats alone
 BINARY: dict[str, tuple[str, Callable, Callable]] = {
     "+": ("add", operator.add, operator.iadd), "-": ("sub", operator.sub, operator.isub),
@@ -493,7 +494,9 @@ class Operators(Items):
         if conversion:
             value = self.converted(value, conversion)
         spec = self.plain(spec)
-        value = self.as_number(value, "__format__")
+        if (asked := self.patched(value, "__format__")) is not None:
+            return self.call(asked, (value, spec))
+        value = self.as_number(value)
         if type(value) in LIFTED:
             if type(value) is LiftedText and not spec:
                 return value
@@ -504,10 +507,9 @@ class Operators(Items):
             return format(value, spec)
         return self.call(format, (value, spec))
 
-    def as_number(self, value: Any, method: str) -> Any:
-        """The number that a 0-d tensor formats as, unless the user put something in the method's place."""
-        single = type(value) is Tensor and not value.ndim and value.is_floating_point()
-        if not single or self.refused or self.patched(value, method) is not None:
+    def as_number(self, value: Any) -> Any:
+        """The number that a 0-d tensor formats as; anything else as it is."""
+        if type(value) is not Tensor or value.ndim or not value.is_floating_point() or self.refused:
             return value
         return self.call(_ITEM, (value,))
 
@@ -531,12 +533,16 @@ class Operators(Items):
         if self.refused:
             return None
         several = type(given) is tuple and self.is_fresh(given)
+        for x in given if type(given) is tuple else (given,):
+            if any(self.patched(x, name) is not None for name in _SPELLING):
+                self.refuse("% of a tensor whose class spells numbers and texts in a way of the user's")
+                return None
         values = [given]
         if several and (given in self.shadow or any(issubclass(type(x), Tensor) for x in given)):
             values = self.unpack(given, lift=True)
         floats = (*LIFTED, float, Tensor)
         if _OF_FLOATS.fullmatch(form) and all(type(x) in floats for x in values):
-            values = [self.as_number(x, "__float__") for x in values]
+            values = [self.as_number(x) for x in values]
         if not any(type(x) in LIFTED for x in values):
             return None
         if not all(type(x) in LIFTED or type(x) in TOLD for x in values):

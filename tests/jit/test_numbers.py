@@ -1,5 +1,6 @@
 """Numbers that change from call to call: what is computed of them is an input, and compiled calls go on."""
 
+import cmath
 import math
 from types import SimpleNamespace
 
@@ -156,3 +157,22 @@ def test_numbers_put_into_lists_are_seen_by_all_that_reads_these(then):
     for _ in range(6):
         assert traced(X).tolist() == scope["step"](X, plain).tolist()
         assert held == plain
+
+
+@pytest.mark.parametrize("of", [2.5, 2 + 3j, 3, True])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda t: complex(t), lambda t: t.item(), lambda t: (t * 2).tolist(), lambda t: bool(t * 2),
+        lambda t: abs(complex(t)), lambda t: complex(t).real, lambda t: cmath.exp(complex(t)),
+        lambda t: t * complex(t), lambda t: t.item().conjugate(), lambda t: (t * 3).item().imag,
+        lambda t: float((t * 2).real), lambda t: int((t * 2).real),
+        lambda t: "abcdefghijk"[int(t.real) % 4 :],
+    ],
+)  # fmt: skip
+def test_every_way_to_make_a_python_number_of_a_tensor_is_served(of, asked):
+    traced = jit.trace(asked)
+    for n in (1, 1, 2, 3, 1, 2, 3):
+        wanted, found = asked(lamina.tensor(of) * n), traced(lamina.tensor(of) * n)
+        assert str(wanted) == str(found)
+    assert "raised" not in traced.explain()
