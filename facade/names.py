@@ -220,7 +220,12 @@ _deterministic = _warn_only = False
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Ask for results that are the same in each run, which those of Lamina always are."""
     global _deterministic, _warn_only
-    _deterministic, _warn_only = bool(mode), bool(warn_only)
+    for name, flag in (("mode", mode), ("warn_only", warn_only)):
+        if not isinstance(flag, bool):
+            raise ArgumentError(
+                f"use_deterministic_algorithms(): argument '{name}' must be bool, not {type(flag).__name__}"
+            )
+    _deterministic, _warn_only = mode, warn_only
 
 
 def are_deterministic_algorithms_enabled() -> bool:

@@ -31,7 +31,11 @@ from .amp import (
 )
 from .flow import cond
 from .lowrank import lobpcg, pca_lowrank, svd_lowrank
-from .names import are_deterministic_algorithms_enabled, use_deterministic_algorithms
+from .names import (
+    are_deterministic_algorithms_enabled,
+    is_deterministic_algorithms_warn_only_enabled,
+    use_deterministic_algorithms,
+)
 
 has_lapack, has_mkl, has_openmp, has_spectral = True, False, False, True
 
@@ -39,7 +43,7 @@ has_lapack, has_mkl, has_openmp, has_spectral = True, False, False, True
 # ---- questions ---------------------------------------------------------------------------------------------
 def is_same_size(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same shape."""
-    return input.shape == other.shape
+    return input.is_same_size(other)
 
 
 def is_signed(input: Tensor) -> bool:
@@ -307,12 +311,14 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
         raise ArgumentValueError(
             f"set_deterministic_debug_mode(debug_mode): {debug_mode!r} is none of {known}"
         )
-    use_deterministic_algorithms(debug_mode not in ("default", 0))
+    use_deterministic_algorithms(debug_mode not in ("default", 0), warn_only=debug_mode in ("warn", 1))
 
 
 def get_deterministic_debug_mode() -> int:
-    """0 where deterministic algorithms are not asked for, else 2."""
-    return 2 if are_deterministic_algorithms_enabled() else 0
+    """0 where deterministic algorithms are not asked for, 1 where with a warning, else 2."""
+    if not are_deterministic_algorithms_enabled():
+        return 0
+    return 1 if is_deterministic_algorithms_warn_only_enabled() else 2
 
 
 __all__ = [

@@ -11,6 +11,7 @@ gradient rule is written once, with ops and operators, and runs on every kind.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
@@ -397,12 +398,23 @@ def older(*names: str) -> Callable[[Callable], Callable]:
     return enter
 
 
+_WARNED: set[Callable] = set()  # functions whose older form was seen
+
+
 def as_now(function: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]] | None:
     """The arguments of an older call in today's places; None for any other call."""
     count, names = getattr(function, "older", (0, ()))
     numbers = [x for x in args if isinstance(x, (int, float, complex))] if len(args) > count else []
     if not 0 < len(numbers) <= len(names) or len(args) != count + len(numbers) or set(names) & set(kwargs):
         return None
+    if function not in _WARNED:
+        _WARNED.add(function)
+        name = function.__name__.removeprefix("bind_")
+        warnings.warn(
+            f"This overload of {name} is deprecated: a number among its operands; "
+            f"pass {names[0]}={numbers[0]!r} behind them",
+            stacklevel=4,
+        )
     operands = tuple([x for x in args if not isinstance(x, (int, float, complex))])
     return operands, {**kwargs, **dict(zip(names, numbers))}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from operator import index
 from typing import Any
 
 from .dims import at_least, same
@@ -157,10 +158,13 @@ def sizes_of(op: str, sizes: tuple) -> tuple:
     """The sizes in a call spelled f(2, 3), f((2, 3)) or f([2, 3])."""
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = tuple(sizes[0])
+    found = []
     for n in sizes:
-        if isinstance(n, float) or not (isinstance(n, int) or hasattr(n, "__index__") or hasattr(n, "terms")):
-            raise ArgumentError(f"{op}: sizes must be ints, not {type(n).__name__} ({n!r})")
-    return tuple(int(n) if not isinstance(n, int) and hasattr(n, "__index__") else n for n in sizes)
+        try:
+            found.append(n if isinstance(n, int) or hasattr(n, "terms") else index(n))
+        except TypeError:
+            raise ArgumentError(f"{op}: sizes must be ints, not {type(n).__name__} ({n!r})") from None
+    return tuple(found)
 
 
 def filled_in(op: str, shape: Shape, sizes: tuple) -> Shape:

@@ -63,8 +63,13 @@ def check_writable(x: Tensor, name: str, gradients: bool) -> None:
             modes.tell("refuse", "fill_ of a tensor several of whose elements share one place in memory")
     elif shared or not data.flags.writeable:
         raise InplaceError(
-            f"{name}: unsupported operation: several elements of the tensor share one place in "
-            "memory, or its memory is read-only",
+            f"{name}: unsupported operation: "
+            + (
+                "several elements of the tensor share one place in memory "
+                "(more than one element of the written-to tensor refers to a single memory location)"
+                if shared
+                else "the memory of the tensor is read-only"
+            ),
             f"tensor: {describe(x)}",
             "write into x.clone()",
         )

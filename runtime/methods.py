@@ -363,8 +363,9 @@ def _turned(name: str, x: Tensor, most: int | None = None) -> Tensor:
 
 def _truth(self: Tensor) -> bool:
     if self._data.size != 1:
+        several = "more than one value" if self._data.size else "no values"
         raise ShapeError(
-            f"the truth of a tensor of {self._data.size} elements is ambiguous",
+            f"Boolean value of Tensor with {several} is ambiguous: it has {self._data.size} elements",
             f"tensor: {self._meta}",
             "use x.any() or x.all()",
         )
@@ -746,6 +747,12 @@ def _retain_grad(self: Tensor) -> None:
 
 
 # ---- copies ------------------------------------------------------------------------------------------------
+def _is_same_size(self: Tensor, other: Tensor) -> bool:
+    if self.is_nested is not other.is_nested:
+        raise ArgumentError("is_same_size: Expected both self and other to be nested tensors.")
+    return self.shape == other.shape
+
+
 def _deepcopy(self: Tensor, memo: dict) -> Tensor:
     if modes.CHANGED:
         modes.tell("refuse", "a tensor was deep-copied")
@@ -760,8 +767,8 @@ def _deepcopy(self: Tensor, memo: dict) -> Tensor:
     memo[id(self)] = made = retyped(data, type(self))
     if self._node is not None:
         made._node = leaf(made)
-        if self.grad is not None:
-            made.grad = _deepcopy(self.grad.detach(), memo)
+    if self.grad is not None:
+        made.grad = deepcopy(self.grad.detach(), memo)
     if fields(self):
         vars(made).update(deepcopy(fields(self), memo))
     return made
@@ -866,7 +873,7 @@ def install() -> None:
         "type_as": lambda self, other: _to(self, other._meta.dtype),
         "is_nonzero": lambda self: _truth(self), "is_pinned": lambda self, device=None: False,
         "module_load": _module_load,
-        "is_same_size": lambda self, other: self._meta.shape == other._meta.shape,
+        "is_same_size": _is_same_size,
     }  # fmt: skip
     for name, method in named.items():
         takes_more = type(method) is FunctionType and method.__code__.co_argcount > 1

@@ -39,7 +39,7 @@ def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Callable) -> Tensor:
 def _each(name: str, function: Callable, *tensors: Any) -> Tensor:
     self = tensors[0]
     if not callable(function):
-        raise ArgumentError(f"{name}(callable): must be callable, not {type(function).__name__}")
+        raise ArgumentError(f"{name}(callable): a {type(function).__name__} is not callable")
     for x in tensors:
         if not isinstance(x, Tensor):
             raise ArgumentError(f"{name}: takes tensors, not a {type(x).__name__}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +32,13 @@ derivation: list[
 
 
 class Size(tuple):
-    """A shape: a tuple that prints as PyTorch's."""
+    """A shape: a tuple of ints that prints as PyTorch's.  Raises ArgumentError."""
+
+    __slots__ = ()
+
+    def __new__(cls, sizes=()):
+        found = tuple.__new__(cls, sizes)
+        return found if all([type(n) is int for n in found]) else tuple.__new__(cls, _whole(found))
 
     def numel(self) -> int:
         """The number of elements."""
@@ -48,10 +55,26 @@ class Size(tuple):
         return Size(found) if isinstance(at, slice) else found
 
     def __add__(self, other):
-        return Size(tuple.__add__(self, tuple(other)))
+        if isinstance(other, tuple):
+            return Size(tuple.__add__(self, other))
+        if hasattr(type(other), "__radd__") and not isinstance(other, Tensor):
+            return NotImplemented
+        raise ArgumentError(f"can only concatenate tuple (not {type(other).__name__}) to lamina.Size")
 
     def __radd__(self, other):
         return Size(tuple(other) + tuple(self)) if isinstance(other, tuple) else NotImplemented
+
+
+def _whole(sizes: tuple) -> list[int]:
+    """Sizes as ints: those of integer tensors, and of what else stands for an int."""
+    found = []
+    for at, n in enumerate(sizes):
+        try:
+            found.append(index(n))
+        except TypeError:
+            name = type(n).__name__
+            raise ArgumentError(f"Size() takes an iterable of 'int' (item {at} is '{name}')") from None
+    return found
 
 
 class Tensor:
@@ -99,7 +122,7 @@ class Tensor:
     # ---- what it is ----
     @property
     def shape(self) -> Size:
-        return Size(self._meta.shape)
+        return tuple.__new__(Size, self._meta.shape)
 
     @property
     def dtype(self) -> DType:
@@ -199,12 +222,15 @@ class Tensor:
         return -1
 
     def data_ptr(self) -> int:
-        """The address of the first element."""
+        """The address of the first element; 0 where there is none."""
         if modes.CHANGED:
             modes.tell("refuse", "data_ptr() was asked for, which differs from call to call")
-        if self._meta.device is not CPU:
+        if self._meta.device is not CPU or not self._data.size:
             return 0
         return self._data.__array_interface__["data"][0]
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self._data.nbytes
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
         """Whether the elements lie row by row without gaps."""

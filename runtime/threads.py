@@ -25,8 +25,8 @@ def set_num_threads(num_threads: int) -> None:
     """
     if isinstance(num_threads, bool) or not isinstance(num_threads, int):
         raise ArgumentError(f"set_num_threads(n): n must be an int, not {type(num_threads).__name__}")
-    if num_threads < 1:
-        raise ArgumentValueError(f"set_num_threads(n): n must be positive, not {num_threads}")
+    if not 1 <= num_threads < 1 << 31:
+        raise ArgumentValueError(f"set_num_threads(n): n must be positive and of 32 bits, not {num_threads}")
     blas = number_of_threads()
     if blas is None:
         raise ArgumentError(

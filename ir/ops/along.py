@@ -144,7 +144,8 @@ def _source_casts(input: Type, index: Type, source: Type, **_: Any) -> tuple:
 
 
 def _infer_add(input: Type, index: Type, source: Type, *, dim: int, alpha: Any) -> Type:
-    if isinstance(alpha, float) and not input.dtype.is_floating_point:
+    whole = not isinstance(alpha, float) or alpha.is_integer()
+    if not (whole or input.dtype.is_floating_point or input.dtype.is_complex):
         raise DTypeError(f"index_add: alpha must be an integer for {input.dtype.name}, not {alpha}")
     return _infer_written("index_add")(input, index, source, dim=dim)
 

@@ -249,6 +249,7 @@ def _spaced(op: str, start: Any, end: Any, steps: Any, dtype: DType | None, devi
         raise ArgumentValueError(f"{op}: steps must be an int and not negative, not {steps!r}")
     if dtype is not None and _dtype(op, dtype).category == "bool":
         raise DTypeError(f"{op}: does not make bool")
+    start, end = (x.detach() if hasattr(x, "detach") else x for x in (start, end))
     ends = [_number(op, "start", start, also_complex=True), _number(op, "end", end, also_complex=True)]
     kind, inferred = float, default_dtype()
     if any(isinstance(x, complex) for x in ends):

@@ -75,7 +75,9 @@ def gradient(input, *, spacing=1, dim=None, edge_order=1):
     spacing = 1 if spacing is None else spacing
     spaces = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(dims)
     if len(spaces) != len(dims):
-        raise ArgumentError(f"gradient: {len(spaces)} spacings for {len(dims)} dimensions")
+        raise ArgumentError(
+            f"gradient: expected spacing to be a number, or one for each dimension: {len(spaces)} for {len(dims)}"
+        )
     if edge_order not in (1, 2):
         raise ArgumentValueError(f"gradient: edge_order is 1 or 2, not {edge_order!r}")
     return tuple(_slope(input, d, s, edge_order) for d, s in zip(dims, spaces))

@@ -52,6 +52,8 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
     if n < 0:
         raise ShapeError(f"diff(input, n): n can't be negative: {n}")
     parts = [x for x in (prepend, input, append) if x is not None] if n else [input]
+    if any(x.ndim != input.ndim for x in parts):
+        raise ShapeError("diff expects prepend or append to be the same dimension as input")
     x = cat(parts, dim) if len(parts) > 1 else input
     for _ in range(min(n, x.shape[dim])):  # then nothing is left
         size = x.shape[dim]

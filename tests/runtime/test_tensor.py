@@ -3,12 +3,13 @@
 import copy
 import math
 import pickle
+import sys
 
 import numpy as np
 import pytest
 
 import lamina
-from lamina.ir import dtypes
+from lamina.ir import dtypes, op
 from lamina.ir.errors import (
     ArgumentError,
     ArgumentValueError,
@@ -27,9 +28,9 @@ REFUSALS = [
     (lambda: lamina.zeros(0).item(),
      GradError, RuntimeError, r"item\(\): the tensor has 0 elements, not one"),
     (lambda: bool(lamina.ones(2)),
-     ShapeError, RuntimeError, "the truth of a tensor of 2 elements is ambiguous"),
+     ShapeError, RuntimeError, "Boolean value of Tensor with more than one value is ambiguous"),
     (lambda: bool(lamina.zeros(0)),
-     ShapeError, RuntimeError, "the truth of a tensor of 0 elements is ambiguous"),
+     ShapeError, RuntimeError, "Boolean value of Tensor with no values is ambiguous"),
     (lambda: int(lamina.ones(2)), ArgumentValueError, ValueError, r"int\(x\): x has 2 elements, not one"),
     (lambda: float(lamina.ones(3)), ArgumentValueError, ValueError, r"float\(x\): x has 3 elements, not one"),
     (lambda: [1, 2][lamina.tensor(1.0)],
@@ -395,7 +396,7 @@ def test_arrays_and_read_only_memory():
     with pytest.warns(UserWarning, match="not writable"):
         x = lamina.from_numpy(array)
     assert (x * 2).tolist() == [0.0, 2.0, 4.0]
-    with pytest.raises(LaminaError, match="its memory is read-only"):
+    with pytest.raises(LaminaError, match="the memory of the tensor is read-only"):
         x.add_(1.0)
     assert isinstance(np.arange(3.0) * x, lamina.Tensor) and isinstance(x * np.arange(3.0), lamina.Tensor)
     with pytest.raises(DTypeError, match="other byte order"):
@@ -406,3 +407,57 @@ def test_arrays_and_read_only_memory():
 def test_a_tensor_whose_value_is_read_is_read_at_each_call():
     ends = [lamina.linspace(0, lamina.tensor(float(k)), 2)[1].item() for k in (1, 2, 3)]
     assert ends == [1.0, 2.0, 3.0]
+
+
+def test_sizes_are_ints():
+    assert lamina.Size([lamina.tensor(3), np.int64(2), True]) == (3, 2, 1)
+    assert type(lamina.Size([lamina.tensor(3)])[0]) is int
+    for given in ([1.5], ["a"], lamina.ones(3), [None]):
+        with pytest.raises(TypeError, match="takes an iterable of 'int'"):
+            lamina.Size(given)
+    assert lamina.Size([1]) + (2,) == (1, 2)
+    for other in ([2], lamina.ones(2), 3):
+        with pytest.raises(TypeError):
+            lamina.Size([1]) + other
+
+
+def test_what_a_class_of_the_users_makes_of_a_size_counts():
+    class Wildcard:
+        def __add__(self, other):
+            return 42
+
+        __radd__ = __add__
+
+    assert lamina.Size([1]) + Wildcard() == Wildcard() + lamina.Size([1]) == 42
+
+
+@pytest.mark.parametrize("size", [3.0, np.array(3.0), lamina.tensor(3.0), lamina.ones(2), "3"])
+def test_sizes_that_are_no_ints_are_refused(size):
+    for make in (lamina.ones, lamina.empty, lamina.rand):
+        with pytest.raises(TypeError, match="sizes must be ints"):
+            make((size, 2))
+    with pytest.raises(TypeError):
+        lamina.ones(2, 3).reshape(size, 2)
+
+
+def test_a_tensor_of_no_elements_has_no_address():
+    assert lamina.ones(2)[:0].data_ptr() == 0 != lamina.ones(2).data_ptr()
+
+
+def test_a_copy_holds_the_gradient_that_was_set():
+    x = lamina.zeros(2)
+    x.grad = lamina.ones(2)
+    assert copy.deepcopy(x).grad.tolist() == [1.0, 1.0]
+
+
+def test_python_counts_the_memory_of_a_tensor():
+    sizes = [sys.getsizeof(lamina.empty(n)) for n in (0, 10, 100)]
+    assert (sizes[2] - sizes[0]) == 10 * (sizes[1] - sizes[0]) == 400
+
+
+def test_a_number_among_the_operands_warns_once():
+    x, y = lamina.ones(2), lamina.ones(2)
+    op._WARNED.clear()
+    with pytest.warns(UserWarning, match="This overload of addcmul is deprecated"):
+        assert lamina.addcmul(x, 2.0, y, y).tolist() == [3.0, 3.0]
+    assert lamina.addcmul(x, 2.0, y, y).tolist() == [3.0, 3.0]
