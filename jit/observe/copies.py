@@ -54,7 +54,7 @@ def deeply_copied(x: Any, done: list) -> Any:
         for before, made in done:  # which a tuple that holds itself has entered meanwhile
             if before is x:
                 return made
-        if all(a is b for a, b in zip(x, items)):
+        if all(type(a) in ATOMS or a is b for a, b in zip(x, items)):
             return x
         found = tuple(items)
         done.append((x, found))

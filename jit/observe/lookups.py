@@ -30,6 +30,7 @@ _OPAQUE = {
 
 
 # What is the same of each array of a tensor's type, and methods that ask the tensor.
+_OF_TYPES = (types.UnionType, types.GenericAlias)  # `int | None` and `list[int]`, which nothing changes
 _KNOWN_OF_SHOWN = ("shape", "ndim", "dtype", "size", "nbytes", "itemsize", "item", "tolist")
 
 
@@ -73,6 +74,8 @@ class Lookups(Binding):
             if name == "base":
                 self.refuse("the base of a NumPy array was read")
             return self.made(getattr(o, name))
+        if kind in _OF_TYPES and name in ("__args__", "__origin__", "__parameters__"):
+            return self.fact(o, "attr", name, f"{{o}}.{name}", getattr(o, name))
         if kind in VIEWS and name == "mapping":
             self.refuse("the mapping of a dictionary's view was read")
             return getattr(o, name)

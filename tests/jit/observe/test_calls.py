@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 import types
+import typing
 import uuid
 import warnings
 import weakref
@@ -686,6 +687,11 @@ ARGUMENTS = {
     "exception": (lambda x: (str(x), repr(x), x.args), ValueError("a"), ValueError("b")),
     "union": (lambda x: isinstance(1, x), int | str, str | bytes),
     "alias": (lambda x: x([1]), list[int], tuple[int]),
+    "union's types": (lambda x: [t.__name__ for t in x.__args__], int | str, str | bytes),
+    "alias's types": (lambda x: (x.__origin__, x.__args__[0].__name__), list[int], dict[str, int]),
+    "typing's types": (lambda x: (typing.get_origin(x), typing.get_args(x)), int | None, list[int]),
+    "copied tuple": (lambda x: copy.deepcopy(x), (1000, "abc", 2.5, None), (2000, "abcd", 3.5, None)),
+    "copied tuples": (lambda x: copy.deepcopy(x), (1000, ("abc", [2.5])), (2000, ("abc", [2.5]))),
     "deque": (lambda x: (x.copy().maxlen, str(x)), collections.deque([1], 3), collections.deque([1], 4)),
     "defaultdict": (lambda x: str(x), collections.defaultdict(list, a=1), collections.defaultdict(int, a=1)),
     "counted": (lambda x: (collections.Counter(x), "-".join(x), dict.fromkeys(x)), ["a", "a"], ["b"]),
