@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.op import as_now
-from ...runtime import Tensor
+from ...runtime import Tensor, creation
 from ...runtime.overriding import relevant
 from ...runtime.places import is_internal
 from ...runtime.refusal import Edge, refuse, unwrapped
@@ -105,6 +105,8 @@ class Calls(Library):
         edge.check([*map(raw, given)], {name: raw(value) for name, value in kwargs.items()})
         first = given[:1]
         if edge.takes_out and edge.lifts([*map(raw, given)]):
+            if type(raw(given[0])) in (bool, int, float):
+                return self.call(function, (self.call(creation.tensor, tuple(given[:1])), *given[1:]), kwargs)
             why = f"{edge.call} was given a number or an array, of which it makes a tensor"
             return self.natively(why, function, tuple(given), kwargs)
         if (now := as_now(inner, tuple(given), kwargs)) is not None:

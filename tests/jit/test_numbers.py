@@ -159,6 +159,18 @@ def test_numbers_put_into_lists_are_seen_by_all_that_reads_these(then):
         assert held == plain
 
 
+def test_a_quotient_of_two_numbers_is_a_tensor_in_a_trace_too():
+    def step(x, n):
+        rows = lamina.div(x.shape[0], n, rounding_mode="trunc")
+        return x.reshape(int(rows), -1).sum(0) * lamina.div(n, 3) + rows
+
+    traced = jit.trace(step)
+    for n in (2, 2, 2, 4, 4, 2, 4):
+        x = lamina.rand(16, 3)
+        assert (traced(x, n) == step(x, n)).all()
+    assert traced.counts()["served"] >= 3, traced.explain()
+
+
 @pytest.mark.parametrize("of", [2.5, 2 + 3j, 3, True])
 @pytest.mark.parametrize(
     "asked",
