@@ -160,7 +160,7 @@ DENIED_BUILTINS: dict[str, str] = {
 INTERPRETED_ROOMS = (
     "nn/", "optim/lr_scheduler.py", "optim/schedule.py", "optim/cycles.py", "data/collate.py",
     "data/datasets.py", "facade/amp.py", "facade/attention.py", "facade/flow.py", "facade/library.py",
-    "facade/pytree.py", "facade/torchvision/",
+    "facade/pytree.py", "facade/torchvision/", "jit/torchscript.py",
     "jit/observe/sinks.py", "jit/observe/copies.py",  # what stands in place of the standard library's
 )  # fmt: skip
 # Of these the functions, unlike the methods of modules, are functions of tensors.

@@ -315,3 +315,18 @@ def test_asking_for_the_compiler_does_not_load_it():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("False\n", "")
     assert lamina.compile is torch.compile
+
+
+def test_what_torchscript_is_told_means_nothing_inside_of_a_trace():
+    @lamina.jit.trace
+    def step(x):
+        parts = lamina.jit.annotate(list, [])
+        later = lamina.jit.fork(lambda v: v.exp(), x)
+        if not lamina.jit.is_scripting():
+            parts.append(x * 2)
+        return sum(parts) + lamina.jit.wait(later)
+
+    for n in range(5):
+        x = lamina.ones(3) * n
+        assert step(x).allclose(x * 2 + x.exp())
+    assert step.counts()["served"] == 3, step.explain()
