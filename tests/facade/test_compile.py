@@ -329,4 +329,4 @@ def test_what_torchscript_is_told_means_nothing_inside_of_a_trace():
     for n in range(5):
         x = lamina.ones(3) * n
         assert step(x).allclose(x * 2 + x.exp())
-    assert step.counts()["served"] == 3, step.explain()
+    assert step.counts()["served"] >= 3, step.explain()
