@@ -116,6 +116,7 @@ def elementwise(
             movement=movement,
             refuses=refuses,
             storage=storage,
+            compares=result == "bool" and len(operands) == 2,
         ),  # fmt: skip
         **({"samples": samples} | more | record),
     )

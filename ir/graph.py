@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from types import MappingProxyType
 from typing import Any
 
@@ -317,7 +318,7 @@ class Builder:
                     raise ArgumentError(f"{op.name}({', '.join(op.operands)}): {name} can't be left out")
                 found.append(None)
             elif isinstance(x, (bool, int, float, complex, np.generic)):
-                found.append(scalar_constant(x, tensors))
+                found.append(scalar_constant(x, tensors, op.traits.compares))
             elif isinstance(x, np.ndarray):
                 found.append(Constant(x))
             elif isinstance(x, Dim):
@@ -328,14 +329,21 @@ class Builder:
         return tuple(found)
 
 
-def scalar_constant(value: bool | int | float | complex | np.generic, beside: Sequence[Type]) -> Constant:
-    """A Python number as a 0-d constant of the dtype it takes beside operands of these types."""
+def scalar_constant(
+    value: bool | int | float | complex | np.generic, beside: Sequence[Type], compared: bool = False
+) -> Constant:
+    """A Python number as a 0-d constant of the dtype it takes beside operands of these types.
+
+    compared: one that integers there can't hold is infinite.  Raises ArgumentError for others.
+    """
     if isinstance(value, np.generic):
         value = value.item()
     dtype = number_dtype(value, *beside) if beside else of_scalar(value)
     try:
         return Constant(np.asarray(value, dtype.numpy))
     except OverflowError:
+        if compared:
+            return scalar_constant(inf if value > 0 else -inf, beside)
         raise ArgumentError(f"the number {value} does not fit into {dtype}") from None
 
 

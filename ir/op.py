@@ -35,6 +35,7 @@ class Traits:
     depends on values).  mutates: the operands it writes, by name (optimizer updates).  refuses: there are
     values of its operands that it raises an error for, so it runs even where nobody needs what it returns.
     storage: takes float8, too, in which nothing is computed; views and what only moves elements do anyway.
+    compares: of a number that the operand's integers can't hold it asks alone on which side of them it lies.
     """
 
     view: bool = False
@@ -49,6 +50,7 @@ class Traits:
     mutates: tuple[str, ...] = ()
     refuses: bool = False
     storage: bool = False
+    compares: bool = False
 
 
 SEQUENCE: Any = object()  # stands in _kinds for tuples and lists, whose items say what kind they are
@@ -100,7 +102,7 @@ class Op:
                 test checks, and return an ndarray of the operand's own shape and dtype: it is not fitted.
     inapplicable  which standard sizes and layouts its samples leave out, and why: {"0-d": "needs a dim"}.
     method      whether it is also a method of tensors.  aliases: further public names.
-    number      (the first operand's type, a Python number beside it): refuses numbers that it can't take.
+    number      (the first tensor's type, a Python number behind it): refuses numbers that it can't take.
     dtypes      the real dtypes it takes: "all", "float", "number" (not bool), "int" (and bool); "complex"
                 where complex numbers go in or come out in any case.
     complex     whether complex operands are taken, too, and what the gradient is then; None: they are

@@ -295,8 +295,8 @@ def from_numpy(array: np.ndarray) -> Tensor:
         )
     if not array.flags.writeable:
         warnings.warn(
-            "The given NumPy array is not writable: writes to the non-writable tensor will be refused; copy the "
-            "array, or use lamina.tensor(array), which copies",
+            "The given NumPy array is not writable: writes to the non-writable tensor will be refused; copy "
+            "the array, or use lamina.tensor(array), which copies",
             UserWarning,
             stacklevel=3,
         )

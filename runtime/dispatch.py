@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from inspect import signature
+from math import inf
 from sys import _getframe
 from typing import Any, NoReturn
 
@@ -46,8 +47,10 @@ ELSEWISE: dict[str, Callable[..., Any]] = {}
 
 
 # ---- operands ----------------------------------------------------------------------------------------------
-def lift(kind: Type, value: Any) -> Tensor:
+def lift(kind: Type, value: Any, compared: bool = False) -> Tensor:
     """A Python number as a 0-d tensor of the dtype it takes beside an operand of `kind`.
+
+    compared: one that integers there can't hold is infinite.  Raises ArgumentError for others.
 
     They are kept, as a bare one costs NumPy 280 ns a call: beside floating kinds by their value, zeros and
     those beside others by their text, as -0.0 == 0.0 and 1.0 == 1.
@@ -67,6 +70,8 @@ def lift(kind: Type, value: Any) -> Tensor:
     try:
         data = np.asarray(value, dtype.numpy)
     except OverflowError:
+        if compared:
+            return lift(kind, inf if value > 0 else -inf)
         raise ArgumentError(f"the number {value} does not fit into {dtype}") from None
     made = wrap(data, type_of(dtype, (), kind.device))
     made._storage = Literal()
@@ -85,11 +90,15 @@ def lifted(op: Op, operands: Sequence[Any]) -> tuple[Any, ...]:
     kind = kinds[0] if kinds else None
     if kind is not None and len(kinds) > 1:
         try:
-            kind = type_of(result_dtype(*kinds), kind.shape, kind.device)
+            dtype, sized = result_dtype(*kinds), [k for k in kinds if k.ndim]
+            shape = sized[0].shape if sized and result_dtype(*sized) is dtype else ()
+            kind = type_of(dtype, shape, kind.device)
         except DTypeError:  # types that don't promote: one is an index, a mask, or what is written over
             pass
-    if op.number is not None and kind is not None and isinstance(operands[1], NUMBERS):
-        op.number(kind, operands[1])
+    if op.number is not None and kinds:
+        for x in operands[1:]:
+            if isinstance(x, NUMBERS):
+                op.number(kinds[0], x)
     found: list[Tensor | None] = []
     for i, x in enumerate(operands):
         if isinstance(x, Tensor):
@@ -97,7 +106,7 @@ def lifted(op: Op, operands: Sequence[Any]) -> tuple[Any, ...]:
         elif x is None and (op.variadic or op.operands[i] in op.optional):
             found.append(None)
         elif isinstance(x, NUMBERS):
-            found.append(lift(kind, x) if kind is not None else tensor_of(x))
+            found.append(lift(kind, x, op.traits.compares) if kind is not None else tensor_of(x))
         elif isinstance(x, np.ndarray):
             found.append(tensor_of(x))
         else:
@@ -345,7 +354,7 @@ def binary(op: Op) -> Callable:
                 if number is not None:
                     number(input._meta, other)
                 known = input._meta.scalars.get(other)
-                other = known if known is not None else lift(input._meta, other)
+                other = known if known is not None else lift(input._meta, other, op.traits.compares)
             elif not isinstance(input, Tensor) or not isinstance(other, Tensor):
                 if (found := met(eager(op), (input, other), {})) is not UNSERVED:
                     return found

@@ -54,7 +54,9 @@ class Generator:
             raise ArgumentError(f"manual_seed(seed): seed must be an int, not {type(seed).__name__}")
         seed = seed.__index__()
         if not -(1 << 63) <= seed < 1 << 64:
-            raise ArgumentValueError(f"manual_seed(seed): {seed} does not fit into 64 bits (Overflow when unpacking long long)")
+            raise ArgumentValueError(
+                f"manual_seed(seed): {seed} does not fit into 64 bits", "(Overflow when unpacking long long)"
+            )
         if modes.CHANGED:
             modes.tell("refuse", "a generator was seeded")
         with _lock:

@@ -318,8 +318,8 @@ def set_(
     last = storage_offset + sum((n - 1) * step for n, step in zip(shape, steps, strict=True))
     if storage_offset < 0 or (prod(shape) and last >= line.size) or min(shape, default=0) < 0:
         raise ShapeError(
-            f"set_: size {list(shape)} and stride {list(steps)} from {storage_offset} on are out of bounds for "
-            f"storage of size {line.size} (elements)"
+            f"set_: size {list(shape)} and stride {list(steps)} from {storage_offset} on are out of "
+            f"bounds for storage of size {line.size} (elements)"
         )
     strides = tuple(step * dtype.itemsize for step in steps)
     store = Storage() if part else storage_of(owner)

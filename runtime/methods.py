@@ -26,6 +26,7 @@ from ..ir.errors import (
     ShapeError,
 )
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
+from ..ir.ops.create import fits
 from ..ir.ops.getitem import as_tuple, split_index
 from ..ir.types import CPU, RANK, Device, type_of
 from . import autograd, modes, ops
@@ -266,8 +267,8 @@ def _setitem(self: Tensor, index: Any, value: Any) -> None:
         return found
     if not isinstance(value, Tensor):
         if isinstance(value, (int, float, complex)):
-            if isinstance(value, complex) and not self._meta.dtype.is_complex:
-                raise ArgumentError(f"x[index] = value: {value} does not fit into {self._meta.dtype}")
+            if isinstance(value, complex) or not self._meta.dtype.inexact:
+                fits("x[index] = value", value, self._meta.dtype)
             value = lift(self._meta, value)
         else:
             value = tensor_of(np.asarray(value, self._meta.dtype.numpy))

@@ -16,6 +16,7 @@ from ..shapes import broadcast_shapes, dim_of
 from ..types import Shape, Type
 from .cast import dtype_of, type_as
 from .compare import where
+from .create import fits
 from .gather import gather, lined, scatter, ungather
 from .index import add_into, check_index_dtype, check_places, check_source, counted_places, index_put
 from .index import index as pick
@@ -297,6 +298,7 @@ def _filled(input: np.ndarray, index: np.ndarray, value: np.ndarray, *, dim: int
 index_fill = define(
     "index_fill",
     complex="analytic",
+    number=lambda input, number: fits("index_fill", number, input.dtype),
     bind=bind_index_fill,
     infer=_infer_fill,
     casts=lambda input, index, value, **_: (None, int64, input.dtype),

@@ -14,7 +14,7 @@ from ..op import Traits, define
 from ..sample import sample, unary_samples
 from ..shapes import broadcast_shapes
 from ..types import Type
-from .create import zeros_like
+from .create import fits, zeros_like
 
 _WRITES = Traits(inplace=True, elementwise=True, storage=True)
 
@@ -76,6 +76,11 @@ def _bind_fill(input: Any, value: Any) -> tuple:
     return (input,), {"value": value}
 
 
+def _infer_fill(input: Type, *, value: Any) -> Type:
+    fits("fill_", value, input.dtype)
+    return input
+
+
 def _write_fill(input: np.ndarray, *, value: Any) -> None:
     if type(value) in (float, int) and input.dtype.kind == "f":
         input.fill(value)
@@ -92,7 +97,7 @@ fill = define(
     complex="analytic",
     bind=_bind_fill,
     reference=lambda input, *, value: np.full(input.shape, _fitting(np.asarray(value), input), input.dtype),
-    infer=lambda input, *, value: input,
+    infer=_infer_fill,
     write=_write_fill,
     grad=lambda g: zeros_like(g),
     lower=lowering.kernel(_build_fill),

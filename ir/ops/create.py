@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import lowering
-from ..dtypes import DType, as_dtype, converted, default_dtype, int64, of_scalar
+from ..dtypes import DType, as_dtype, bool_, converted, default_dtype, int64, of_scalar
 from ..errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
 from ..kernel import scalar
 from ..op import Op, Traits, define
@@ -59,9 +59,9 @@ def _number(op: str, name: str, value: Any, also_complex: bool = False) -> Any:
     raise ArgumentError(f"{op}: {name} must be a number, not {type(value).__name__}")
 
 
-def _fits(op: str, value: Number, dtype: DType) -> None:
+def fits(op: str, value: Number, dtype: DType) -> None:
     """Raise ArgumentValueError for a number too large for an integer type; one below 0 wraps if unsigned."""
-    if isinstance(value, complex) and not dtype.is_complex:
+    if isinstance(value, complex) and not dtype.is_complex and dtype is not bool_:
         raise ArgumentValueError(f"{op}: {value} does not fit into {dtype.name}")
     if dtype.category == "int" and not isinstance(value, complex):
         limits = np.iinfo(dtype.numpy)
@@ -132,7 +132,7 @@ def bind_full(size, fill_value, *, dtype=None, device=None):
     value = _number("full", "fill_value", fill_value, also_complex=True)
     sizes = _sizes("full", tuple(size) if isinstance(size, (tuple, list)) else (size,))
     made = of_scalar(value) if dtype is None else _dtype("full", dtype)
-    _fits("full", value, made)
+    fits("full", value, made)
     return (), {"size": sizes, "fill_value": value, "dtype": made, "device": _device(device)}
 
 
@@ -358,7 +358,7 @@ def _like_type(
 ) -> Type:
     """The dtype and device of the input where none are given.  Raises ArgumentValueError."""
     made = dtype or input.dtype
-    _fits(name, value, made)
+    fits(name, value, made)
     return type_of(made, size, device or input.device)
 
 

@@ -76,7 +76,8 @@ def gradient(input, *, spacing=1, dim=None, edge_order=1):
     spaces = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(dims)
     if len(spaces) != len(dims):
         raise ArgumentError(
-            f"gradient: expected spacing to be a number, or one for each dimension: {len(spaces)} for {len(dims)}"
+            f"gradient: expected spacing to be one number, or one for each of {len(dims)} dimensions, "
+            f"not {len(spaces)}"
         )
     if edge_order not in (1, 2):
         raise ArgumentValueError(f"gradient: edge_order is 1 or 2, not {edge_order!r}")

@@ -19,7 +19,7 @@ from ..sample import Operand, Sample
 from ..shapes import broadcast_shapes, dim_of
 from ..types import Shape, Type
 from ..views import row_major
-from .create import new_zeros
+from .create import fits, new_zeros
 from .index import add_at, check_index_dtype, check_places, check_source
 from .join import constant_pad
 from .view import basic_index, expand
@@ -380,6 +380,7 @@ def _scattered(input: Any, index: Any, src: Any, *, dim: int, reduce: str | None
 
 scatter = define(
     "scatter",
+    number=lambda input, number: fits("scatter", number, input.dtype),
     complex="analytic",
     operands=("input", "index", "src"),
     attrs=("dim", "reduce"),

@@ -18,7 +18,7 @@ from ..sample import Operand, Sample, sample
 from ..shapes import broadcast_shapes, common_device, dim_of, result_dtype
 from ..types import Type, type_of
 from .cast import cast, dtype_of
-from .create import zeros
+from .create import fits, zeros
 from .rearrange import flip
 from .view import expand, narrow, reshape, select, unsqueeze
 
@@ -330,6 +330,11 @@ def _padded_shape(shape: tuple, pads: tuple) -> tuple:
     return tuple(a + n + b for n, (a, b) in zip(shape, pads, strict=True))
 
 
+def _infer_constant_pad(input: Type, *, pads: tuple, value: Any) -> Type:
+    fits("pad", value, input.dtype)
+    return input.with_shape(_padded_shape(input.shape, pads))
+
+
 def _constant_pad(input: np.ndarray, *, pads: tuple, value: Any) -> np.ndarray:
     out = np.full(_padded_shape(input.shape, pads), value, input.dtype)
     inside = tuple(np.s_[max(a, 0) : max(a + n, 0)] for n, (a, _) in zip(input.shape, pads, strict=True))
@@ -349,7 +354,7 @@ constant_pad = define(
     "constant_pad",
     complex="analytic",
     bind=bind_constant_pad,
-    infer=lambda input, *, pads, value: input.with_shape(_padded_shape(input.shape, pads)),
+    infer=_infer_constant_pad,
     reference=_constant_pad,
     grad=lambda g, pads: constant_pad(g, tuple((-a, -b) for a, b in pads), 0),
     lower=lowering.kernel(_build_constant_pad),

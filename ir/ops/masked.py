@@ -17,6 +17,7 @@ from ..sample import Operand, Sample, sample
 from ..shapes import broadcast_shapes, common_device
 from ..types import CPU, Device, Type, type_of
 from .cast import dtype_of
+from .create import fits
 from .getitem import is_mask
 from .index import index as pick
 from .split import unbind
@@ -43,6 +44,7 @@ def _write_masked_fill(input: np.ndarray, mask: np.ndarray, value: np.ndarray) -
 masked_fill = define(
     "masked_fill",
     complex="analytic",
+    number=lambda input, number: fits("masked_fill", number, input.dtype),
     doc="""Replace the elements where `mask` is true by one value.  Shapes: [...], [...] broadcast -> [...].
 
     Raises DTypeError for a mask that is not bool, ShapeError.

@@ -92,8 +92,11 @@ frexp = define(
 
 @composite(inplace=True)
 def ldexp(input, other):
-    """Compute input * 2**other.  Integers give the default float."""
-    return mul(input, power(2.0, other))
+    """Compute input * 2**other, in the dtype of `input` where it is floating and `other` integers."""
+    kinds = [dtype_of(x) if hasattr(x, "shape") else None for x in (input, other)]
+    if None in kinds or not kinds[0].is_floating_point or kinds[1].inexact:
+        return mul(input, power(2.0, other))
+    return cast(mul(input, power(2.0, cast(other, dtype=kinds[0].compute))), dtype=kinds[0])
 
 
 @composite(inplace=True)

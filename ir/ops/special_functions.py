@@ -160,13 +160,20 @@ special_entr = elementwise(
 )  # fmt: skip
 
 
-@composite(method=False)
-def special_xlog1py(input, other):
-    """Compute input * log1p(other), which is 0 where the input is 0 (unless other is NaN)."""
-    at_zero = logical_and(eq(input, 0), eq(other, other))
-    return where(
-        at_zero, 0.0, input * log1p(where(at_zero, 0.0, other) if hasattr(other, "shape") else other)
-    )
+special_xlog1py = elementwise(
+    "special_xlog1py",
+    lambda input, other: where(logical_and(eq(input, 0), eq(other, other)), 0.0, input * log1p(other)),
+    operands=("input", "other"),
+    result="float",
+    samples=binary_samples({"low": 0.2, "high": 2.0}),
+    grad=(
+        lambda g, input, other: where(logical_and(eq(input, 0), le(other, -1)), 0.0, g * log1p(other)),
+        lambda g, input, other: g * (input / (other + 1.0)),
+    ),
+    inplace=False,
+    method=False,
+    doc="Compute input * log1p(other), which is 0 where the input is 0 (unless other is NaN).",
+)
 
 
 # ---- Bessel functions and their kin, without gradients, as in PyTorch
