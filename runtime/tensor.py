@@ -102,7 +102,7 @@ class Tensor:
     def __new__(cls, *args: Any, dtype: DType | None = None, device: Any = None):
         """PyTorch's old constructor: Tensor(2, 3) and Tensor(size) are zeros, Tensor([2, 3]) holds these.
 
-        Raises ArgumentError.
+        Tensor(x) of a tensor is a view of it, of its own dtype.  Raises ArgumentError.
         """
         if device is not None and Device(device).type != "cpu":
             raise ArgumentError(f"Tensor(device={device}): takes 'cpu' alone", "lamina.zeros(…, device=…)")
@@ -110,14 +110,16 @@ class Tensor:
         sizes = args[0] if len(args) == 1 and isinstance(args[0], Size) else args
         if sizes is not args or sizes and all(isinstance(n, int) for n in sizes):
             return retyped(tensor_of(np.zeros(tuple(sizes), kind)), cls)
-        if len(args) > 1 or not hasattr(args[0] if args else (), "__len__"):
+        data = args[0] if args else ()
+        if len(args) > 1 or not hasattr(data, "__len__"):
             raise ArgumentError(
                 "Tensor(…): takes sizes, or one sequence of numbers", "lamina.tensor(2.0) is 0-d"
             )
-        data = args[0] if args else ()
-        if cls is not Tensor and isinstance(data, Tensor):
-            return retyped(Tensor.detach(data), cls)
-        return retyped(tensor_of(np.array(data._data if isinstance(data, Tensor) else data, dtype=kind)), cls)
+        if not isinstance(data, Tensor):
+            return retyped(tensor_of(np.array(data, dtype=kind)), cls)
+        if dtype is not None and data.dtype is not dtype:
+            raise ArgumentError(f"Tensor(x): x must be of {dtype}, not {data.dtype}", "x.to(dtype) casts")
+        return retyped(Tensor.detach(data), cls) if cls is not Tensor else data.view(data.shape)
 
     # ---- what it is ----
     @property

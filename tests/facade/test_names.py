@@ -57,7 +57,7 @@ def test_typed_constructors():
     assert torch.DoubleTensor(2, 3).shape == (2, 3) and torch.IntTensor(torch.Size([4])).shape == (4,)
     assert torch.FloatTensor().shape == (0,) and torch.Tensor(3).shape == (3,)
     assert torch.Tensor([[1, 2]]).tolist() == [[1.0, 2.0]]
-    assert torch.Tensor(torch.tensor([1, 2])).dtype is torch.float32
+    assert torch.Tensor(torch.tensor([1, 2])).dtype is torch.int64
     assert isinstance(torch.ones(1), torch.FloatTensor) and not isinstance(torch.ones(1), torch.LongTensor)
     assert isinstance(torch.tensor([True]), torch.BoolTensor) and isinstance(torch.ones(1), torch.Tensor)
     for wrong in ((2.5,), (1, 2.5), ([1], [2])):

@@ -461,3 +461,15 @@ def test_a_number_among_the_operands_warns_once():
     with pytest.warns(UserWarning, match="This overload of addcmul is deprecated"):
         assert lamina.addcmul(x, 2.0, y, y).tolist() == [3.0, 3.0]
     assert lamina.addcmul(x, 2.0, y, y).tolist() == [3.0, 3.0]
+
+
+def test_a_tensor_of_a_tensor_is_a_view_with_its_history():
+    x = lamina.ones(3, requires_grad=True)
+    for make in (lamina.Tensor, lamina.FloatTensor, x.new):
+        made = make(x)
+        assert made._is_view() and made.data_ptr() == x.data_ptr()
+        assert lamina.autograd.grad((made * 2).sum(), x)[0].tolist() == [2.0, 2.0, 2.0]
+    assert lamina.Tensor(lamina.tensor([1, 2])).dtype is lamina.int64
+    assert lamina.Tensor(lamina.ones(2, 3).T).shape == (3, 2)
+    with pytest.raises(TypeError, match="must be of lamina.float32, not lamina.int64"):
+        lamina.FloatTensor(lamina.tensor([1, 2]))
