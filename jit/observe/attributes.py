@@ -110,6 +110,7 @@ class Attributes(Lookups):
     # ---- writing attributes ----
     def set_attribute(self, o: Any, name: str, value: Any) -> None:
         """`o.name = value`, or `setattr`.  Raises AttributeError."""
+        o = self.plain(o)
         kind = type(o)
         if self.refused:
             setattr(o, name, raw(value))
@@ -280,6 +281,7 @@ class Attributes(Lookups):
     # ---- deleting attributes ----
     def delete_attribute(self, o: Any, name: str) -> None:
         """`del o.name`, or `delattr`.  Raises AttributeError."""
+        o = self.plain(o)
         if self.refused:
             delattr(o, name)
         elif type(o) is types.ModuleType:

@@ -97,7 +97,7 @@ class Calls(Library):
         if kind is np.ufunc or kind is _DISPATCHER:
             self.same(function)
             return self.numpy(function, args, kwargs)
-        return self._object(function, kind, args, kwargs)
+        return self._object(self.plain(function), kind, args, kwargs)
 
     # ---- functions written in Python ----
     def _at_the_edge(self, edge: Edge, function: Any, inner: Any, given: tuple | list, kwargs: Any) -> Any:

@@ -252,7 +252,7 @@ class Items(Contents):
 
     def set_item(self, o: Any, k: Any, value: Any) -> None:
         """`o[k] = value`.  Raises what Python raises."""
-        k = self.bare_index(k)
+        o, k = self.plain(o), self.bare_index(k)
         if self.refused:
             o[k] = raw(value)
             return
@@ -342,7 +342,7 @@ class Items(Contents):
 
     def delete_item(self, o: Any, k: Any) -> None:
         """`del o[k]`.  Raises what Python raises."""
-        k = self.bare_index(k)
+        o, k = self.plain(o), self.bare_index(k)
         if self.refused:
             del o[k]
             return
@@ -561,7 +561,10 @@ class Items(Contents):
     # ---- membership ----
     def contains(self, o: Any, x: Any) -> bool:
         """`x in o`.  Raises what Python raises."""
-        o, kind = self.plain(o), type(o)
+        o = self.plain(o)
+        kind = type(o)
+        if type(o) in (int, float):
+            return x in o  # which raises
         if type(x) in (LiftedInt, LiftedFloat) and kind in _LISTED and not self.refused and raw(x) == raw(x):
             if kind is range or all(type(each) in (int, float, str) and each == each for each in o):
                 (self.read_value if kind is range else self.read_all)(o)

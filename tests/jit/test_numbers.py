@@ -188,3 +188,40 @@ def test_every_way_to_make_a_python_number_of_a_tensor_is_served(of, asked):
         wanted, found = asked(lamina.tensor(of) * n), traced(lamina.tensor(of) * n)
         assert str(wanted) == str(found)
     assert "raised" not in traced.explain()
+
+
+def deleted(n):
+    del n[0]
+
+
+def named(n):
+    n.name = 1
+
+
+def written(n):
+    n[0] = 1
+
+
+@pytest.mark.parametrize("kind", [int, float])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda n: n(), lambda n: n[0], lambda n: n.name, lambda n: len(n), lambda n: [*n], lambda n: 3 in n,
+        lambda n: n in n, lambda n: n + "a", lambda n: n < "a", lambda n: n @ n, lambda n: f"{n:zz}", deleted,
+        named, written, lambda n: isinstance(1, n), lambda n: sorted(n),
+        lambda n: (lambda *, a: a)(n), lambda n: math.sqrt(-n), lambda n: n // 0, lambda n: max(n),
+        lambda n: ",".join([n]), lambda n: range(n, "a"), lambda n: {}[n],
+        lambda n: hash([n]), lambda n: next(n),
+    ],
+)  # fmt: skip
+def test_errors_of_numbers_that_change_name_pythons_types(asked, kind):
+    def step(x, n):
+        try:
+            found = asked(n)
+        except Exception as error:
+            found = f"{type(error).__name__}: {error}"
+        return x * n, found
+
+    traced = jit.trace(step)
+    for n in range(2, 9):
+        assert traced(X, kind(n))[1] == step(X, kind(n))[1]
