@@ -342,7 +342,7 @@ def scalar_constant(
     try:
         return Constant(np.asarray(value, dtype.numpy))
     except OverflowError:
-        if compared:
+        if compared and isinstance(value, int):
             return scalar_constant(inf if value > 0 else -inf, beside)
         raise ArgumentError(f"the number {value} does not fit into {dtype}") from None
 

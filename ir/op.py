@@ -405,7 +405,8 @@ _WARNED: set[Callable] = set()  # functions whose older form was seen
 
 def as_now(function: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]] | None:
     """The arguments of an older call in today's places; None for any other call."""
-    count, names = getattr(function, "older", (0, ()))
+    told: tuple[int, tuple[str, ...]] = getattr(function, "older", (0, ()))
+    count, names = told
     numbers = [x for x in args if isinstance(x, (int, float, complex))] if len(args) > count else []
     if not 0 < len(numbers) <= len(names) or len(args) != count + len(numbers) or set(names) & set(kwargs):
         return None
