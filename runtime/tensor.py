@@ -37,6 +37,8 @@ class Size(tuple):
     __slots__ = ()
 
     def __new__(cls, sizes=()):
+        if not hasattr(sizes, "__iter__"):
+            raise ArgumentError(f"Size() takes an iterable of 'int', not {type(sizes).__name__}")
         found = tuple.__new__(cls, sizes)
         return found if all([type(n) is int for n in found]) else tuple.__new__(cls, _whole(found))
 

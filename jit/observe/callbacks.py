@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -181,6 +181,8 @@ class Callbacks(Operators):
                 left += reversed(x)
             elif issubclass(type(x), dict):
                 left += reversed(x.values())
+            if type(x) is OrderedDict:  # a state of modules has attributes
+                left += x.__dict__.values()
         return value
 
     def mark_made(self, value: Any) -> None:

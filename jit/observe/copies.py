@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import types
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from ...runtime import Tensor
+from ...runtime.tensor import fields
 from .kinds import ATOMS, PINNED
 
 _AS_THEY_ARE = (*ATOMS, *PINNED, range, types.EllipsisType, property)
@@ -49,6 +52,14 @@ def deeply_copied(x: Any, done: list) -> Any:
         for key, value in x.items():
             found[deeply_copied(key, done)] = deeply_copied(value, done)
         return found
+    if kind is OrderedDict:
+        found = OrderedDict()
+        done.append((x, found))
+        for key, value in x.items():
+            found[deeply_copied(key, done)] = deeply_copied(value, done)
+        for name, value in x.__dict__.items():
+            setattr(found, name, deeply_copied(value, done))
+        return found
     if kind is tuple:
         items = [deeply_copied(item, done) for item in x]
         for before, made in done:  # which a tuple that holds itself has entered meanwhile
@@ -57,6 +68,10 @@ def deeply_copied(x: Any, done: list) -> Any:
         if all(type(a) in ATOMS or a is b for a, b in zip(x, items)):
             return x
         found = tuple(items)
+        done.append((x, found))
+        return found
+    if kind is Tensor and is_bare(x) and not x.requires_grad and x.grad is None and x.is_contiguous():
+        found = x.clone()
         done.append((x, found))
         return found
     own = getattr(kind, "__deepcopy__", None)
@@ -68,6 +83,11 @@ def deeply_copied(x: Any, done: list) -> Any:
     done.append((x, found))
     found.__dict__.update(deeply_copied(x.__dict__, done))
     return found
+
+
+def is_bare(x: Tensor) -> bool:
+    """Whether nothing of the user's hangs on a tensor; a recorder says no of those that it has not made."""
+    return not fields(x)
 
 
 def through_c(copier: Callable, x: Any) -> Any:

@@ -27,6 +27,7 @@ from ...runtime.modes import _Mode
 from ...runtime.refusal import unwrapped
 from .called_back import HANDED, CalledBack, calls_back
 from .contents import DEEPEST
+from .copies import is_bare
 from .kinds import ATOMS, MISSING, UNSUPPORTED, VIEWS, Function, lookup
 from .lifted_numbers import MOST
 from .names import is_librarys, library_class, library_names, room_of, runs_user_code, wraps_user
@@ -461,18 +462,27 @@ class Library(CalledBack):
         return self.op(function, args, kwargs)
 
     def _of_several(self, function: Callable, given: Any, dtype: Any) -> Tensor | None:
-        """A tensor of numbers some of which are lifted, in rows of one length; None of anything else."""
-        shape, numbers = self._in_rows(given) if self.numbers.about else ((), [])
-        kinds = {type(raw(n)) for n in numbers}
-        if not any(type(n) in LIFTED for n in numbers) or not kinds <= {int, float}:
+        """A tensor of numbers, some of which are lifted or 0-d tensors, in rows of one length; else None."""
+        about = self.numbers.about or self.numbers.lift
+        if not about and type(given) in (list, tuple):
+            about = any([issubclass(type(x), Tensor) for x in given])
+        shape, numbers = self._in_rows(given) if about else ((), [])
+        single = [n for n in numbers if issubclass(type(n), Tensor)]
+        kinds = {float if issubclass(type(n), Tensor) else type(raw(n)) for n in numbers}
+        if not single and not any(type(n) in LIFTED for n in numbers) or not kinds <= {int, float}:
+            return None
+        if any(n.ndim or n.dtype is not default_dtype() for n in single):
             return None
         if dtype is None:
             dtype = default_dtype() if float in kinds else int64
         if all(n is numbers[0] for n in numbers):
             return self._filled(shape, numbers[0], dtype)
-        made = [
-            self._filled((), n, dtype) if type(n) in LIFTED else function(n, dtype=dtype) for n in numbers
-        ]
+        made: list[Any] = []
+        for n in numbers:
+            if issubclass(type(n), Tensor):
+                made.append(n.detach().to(dtype))
+            else:
+                made.append(self._filled((), n, dtype) if type(n) in LIFTED else function(n, dtype=dtype))
         return None if any(x is None for x in made) else self.result(ops.stack(made).reshape(shape))
 
     def _in_rows(self, given: Any) -> tuple[tuple[int, ...], list[Any]]:
@@ -587,6 +597,7 @@ _STEP = unwrapped(Optimizer.__dict__["step"])
 _HANDLERS: dict[Any, Callable] = {
     _OWN["__setattr__"]: lambda self, function, args, kwargs: self.set_on_module(*args),
     _OWN["__delattr__"]: lambda self, function, args, kwargs: self._delete_of_module(*args),
+    is_bare: lambda self, function, args, kwargs: not self.is_known(args[0]) and function(*args),
     advance: Library._advance,
     native_step: Library._native_step,
     # What it finds of an optimizer stays so, and a run in which it warns is not kept.

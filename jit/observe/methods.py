@@ -16,7 +16,7 @@ from ..facts import holds_nan, literal
 from . import contexts, policy
 from .callbacks import Callbacks
 from .contents import CONTAINERS, VALUES
-from .heap import size_of
+from .heap import key_of, size_of
 from .kinds import ATOMS, ITERATORS, MISSING, VIEWS, Function, lookup
 from .numbers import LIFTED, METHODS, raw, spelled
 from .operators import TOLD
@@ -27,6 +27,7 @@ _DICT_KEYED = frozenset(("get", "__getitem__", "__contains__", "setdefault", "po
 _DICT_WRITES = frozenset(("update", "clear", "popitem", "__delitem__", "move_to_end", "__ior__"))
 _CHANGED = "a {} was changed"  # of which nothing is known
 _ADDING = ("append", "appendleft")
+_MOVING = ("insert", "pop", "reverse")
 _COMPARING = frozenset(("index", "count", "__contains__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__",
                         "__ge__"))  # fmt: skip
 _BY_PLACE = re.compile(r"(?:[^{}]|\{\{|\}\}|\{\w*(?::[^{}]*)?\})*")  # nothing but whole arguments
@@ -157,6 +158,9 @@ class Methods(Callbacks):
         if "extend" in name or name == "__iadd__":
             args = (self.new([*map(self.plain, self.unpack(args[0]))]),)
             run = getattr(o, name) if lookup(type(o), name) is unbound else types.MethodType(unbound, o)
+        if name in _MOVING and type(o) is list and self.is_fresh(o) and not kwargs:
+            self.writes_to(o)
+            return self._moved(o, name, run, args)
         if name in policy.LIST_READ_WRITES:
             self._reads_of_list(o, name, args)
             for k, value in kwargs.items():
@@ -175,6 +179,7 @@ class Methods(Callbacks):
             run(raw(args[0]))
             self.effect_on(o, _CHANGED, unbound, *args)
             return None
+        args = tuple(map(self.plain, args))
         if name not in ("extend", "__iadd__"):
             self.shadow.bare(o)  # what stands in it moves
         result = run(*args, **kwargs)
@@ -183,6 +188,19 @@ class Methods(Callbacks):
         else:
             self.effect_on(o, _CHANGED, unbound, *args, **kwargs)
         return result
+
+    def _moved(self, o: list, name: str, run: Callable, args: tuple) -> Any:
+        """Change the order of a list that the run made; the lifted numbers in it move along."""
+        places: list[int | None] = [*range(len(o))]
+        at, *value = args or (-1,)
+        at = self.plain(at)
+        result = run(at, *map(raw, value)) if args else run()  # raises what Python raises
+        taken = getattr(places, name)(*(at, *[None] * len(value))[: len(args)])
+        lifted = None if taken is None else self.shadow.standing(o, "item", key_of(taken))
+        self.shadow.move(o, places)
+        if value:
+            self.put(o, "item", places.index(None), value[0])
+        return result if lifted is None else lifted
 
     def _reads_of_list(self, o: Any, name: str, args: tuple) -> None:
         """What a method that reads a list and changes it reads."""

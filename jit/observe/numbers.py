@@ -88,7 +88,7 @@ TAKING = (
     | {pow, print, str, repr, format, list, tuple, sum, any, all, isinstance, zip, enumerate}
 )
 METHODS: dict[type, frozenset[str]] = {
-    list: frozenset(("append",)), deque: frozenset(("append", "appendleft")),
+    list: frozenset(("append", "insert")), deque: frozenset(("append", "appendleft")),
     dict: frozenset(("setdefault", "get", "pop", "update")), str: frozenset(("format",)),
     io.TextIOWrapper: frozenset(("write",)), io.StringIO: frozenset(("write",)),
 }  # fmt: skip

@@ -64,6 +64,13 @@ class Shadow:
         self.set(o, kind, key_of(key), value)
         return raw(value)
 
+    def move(self, o: Any, places: list[int | None]) -> None:
+        """What stands in a list moves.  places: where each item of it stood before, None for a new one."""
+        held = self._held.pop(id(o), {})
+        for at, before in enumerate(places):
+            if before is not None and (value := held.get(("item", key_of(before)))) is not None:
+                self.set(o, "item", key_of(at), value)
+
     def bare(self, o: Any) -> None:
         """Guard all lifted numbers that stand in an object, which is read or moved unseen."""
         for value in self._held.pop(id(o), {}).values():

@@ -76,6 +76,7 @@ OF_NONE = {
 NOT_SERVED = {
     **dict.fromkeys(("leaky_relu", "hardtanh", "pad"), "the number is an attribute of the op"),
 }
+pytestmark = pytest.mark.filterwarnings("ignore:This overload of")
 IN_HALF = {"addcmul", "addcmul_", "addcdiv", "addcdiv_", "older"}  # which widen what they scale
 
 
