@@ -128,7 +128,13 @@ class Library(CalledBack):
             if decorates and value is not args[0]:  # no_grad()(function) only wraps it
                 continue
             self._given(function, value)
-        return self.result(function(*args, **kwargs))
+        of_one = (getattr(function, "__module__", None) or "").startswith(_DISTRIBUTIONS)
+        asked = _distributions(args, kwargs) if of_one else []
+        kept = [(o, o.__dict__.keys() | ()) for o in asked if self.is_known(o)]
+        found = function(*args, **kwargs)
+        if any(o.__dict__.keys() != names for o, names in kept):
+            self.refuse("a distribution keeps what it computes at its first use; later calls find it there")
+        return self.result(found)
 
     # ---- ops and lifted numbers ----
     def _with_lifted(self, function: Callable, args: tuple, kwargs: Any) -> Any:
@@ -210,6 +216,8 @@ class Library(CalledBack):
                         "own from inside the framework")  # fmt: skip
         elif library_class(type(value)):
             self.same(value)
+            if type(value).__module__.startswith(_DISTRIBUTIONS):
+                self._look_through(function, value, depth)
         elif issubclass(type(value), (list, tuple, dict)):
             self.read_all(value)
             for item in value.values() if issubclass(type(value), dict) else value:
@@ -220,6 +228,16 @@ class Library(CalledBack):
                 self._given(function, item, depth - 1)
         else:
             self.read_deep(value)
+
+    def _look_through(self, function: Callable, value: Any, depth: int) -> None:
+        """What a distribution that was there before holds becomes a fact, its tensors inputs."""
+        if self.refused or self.is_fresh(value):
+            return
+        names = str(tuple(value.__dict__))  # more, once it keeps what it computes
+        self.fact(value, "names", "held", "str(tuple({o}.__dict__))", names)
+        for name, held in value.__dict__.items():
+            self.fact(value, "attr", name, self._own_text(value, name), held)
+            self._given(function, held, depth - 1)
 
     def _replaced(self, function: types.FunctionType) -> bool:
         """Note which functions of `nn` library code looks up; whether one of them is the user's."""
@@ -589,6 +607,7 @@ _DRAWS = {  # methods that draw, and what they do to tensors that have values
 }
 _OF_OPS = frozenset((unwrapped(ops.FUNCTIONS["where"]), unwrapped(random.normal), *_DRAWS.values()))
 _ROOMS_OF_OPS = ("ir/ops/", "nn/functional.py")  # whose functions are written with ops
+_DISTRIBUTIONS = __name__.partition(".")[0] + ".distributions."
 _SEVERAL = 64  # as many numbers as `tensor` takes one by one
 _SCALED = {"addcmul": 1, "addcdiv": 1}  # ops with a factor, `value`, and the operand that it scales
 _FILL = unwrapped(vars(Tensor)["fill_"])
@@ -609,6 +628,20 @@ _HANDLERS: dict[Any, Callable] = {
     **dict.fromkeys((_FILL, *map(unwrapped, (ops.full_like, vars(Tensor)["new_full"]))), Library._full_like),
     **{unwrapped(function): handler for function, handler in HANDED.items()},
 }
+
+
+def _distributions(args: tuple, kwargs: dict[str, Any]) -> list[Any]:
+    """The distributions, and their transforms, that a call is given or that those hold."""
+    found: list[Any] = []
+    left = [*args, *kwargs.values()]
+    while left:
+        o = left.pop()
+        if type(o) in (list, tuple):
+            left += o
+        elif type(o).__module__.startswith(_DISTRIBUTIONS) and not any(o is x for x in found):
+            found.append(o)
+            left += o.__dict__.values()
+    return found
 
 
 def _is_listed(params: Any) -> bool:
