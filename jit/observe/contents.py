@@ -367,6 +367,19 @@ class Contents(Attributes):
             return
         self.fact(o, "is", 0, f"({{o}} is {self.const(o)})", True)
 
+    def constant(self, o: Any) -> Any:
+        """A container that stands in code, with those in it: new, unless the run was given the very object.
+
+        CPython makes one object of equal constants of a file, so an argument or a global may be it.
+        """
+        for item in () if type(o) is slice else o:
+            if type(item) in (tuple, frozenset) and item:
+                self.constant(item)
+        if self.is_known(o):
+            self.same(o)
+            return o
+        return self.fresh.constant(o)
+
     def read_deep(self, *values: Any) -> None:
         """Take for granted all that can be reached from values that C code or Lamina is given."""
         for o in values:

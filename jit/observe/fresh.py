@@ -106,10 +106,7 @@ class Fresh:
         return self.new(o)
 
     def constant(self, o: Any) -> Any:
-        """Mark a container that stands in code, and those in it: new, and the same at each call."""
-        for item in () if type(o) is slice else o:
-            if type(item) in (tuple, frozenset) and item:
-                self.constant(item)
+        """Mark a container that stands in code: a new object that is the same at each call."""
         self.constants.add(id(o))
         return self.new(o)
 

@@ -108,7 +108,7 @@ def load_constant(frame: Frame, stack: list[Any], value: Any) -> None:
 
 @operation("load_made", lifts=True)
 def load_made(frame: Frame, stack: list[Any], value: Any) -> None:
-    stack.append(frame.observer.fresh.constant(value))
+    stack.append(frame.observer.constant(value))
 
 
 @operation("push_null", lifts=True)

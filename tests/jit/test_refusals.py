@@ -108,7 +108,7 @@ CASES = {
     "numpy": (lambda x: lamina.tensor(x.numpy() * 2), "numpy() handed out"),
     "array": (lambda x: x * float(np.asarray(x).sum()), "numpy.asarray() was given a tensor"),
     "text": (lambda x: x * len(str(x)), "a tensor was turned into text"),
-    "copied values": (lambda x: lamina.tensor([x[0], x[1] * 2]), "the values of a tensor were copied"),
+    "copied values": (lambda x: lamina.tensor([x[:1], x[1:]]), "the values of a tensor were copied"),
     "address": (lambda x: x * (x.data_ptr() % 2), "data_ptr() was asked for"),
     "seed": (lambda x: lamina.manual_seed(1) and x * 2, "a generator was seeded"),
     "mode": (lambda x: lamina.set_grad_enabled(False) and x * 2, "leaves another mode behind"),

@@ -41,7 +41,8 @@ class Natively:
         self.refused = None
         self.numbers = types.SimpleNamespace(about=False)
         self.shadow = types.SimpleNamespace(handing=set())
-        self.fresh = types.SimpleNamespace(suspended=set(), constant=self.new, prune=lambda: None)
+        self.fresh = types.SimpleNamespace(suspended=set(), prune=lambda: None)
+        self.constant = self.new
         self.unsupported = []  # the functions the interpreter did not run
         self.entered = set()  # the qualified names of those it ran
 
