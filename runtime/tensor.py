@@ -72,7 +72,7 @@ def _whole(sizes: tuple) -> list[int]:
     found = []
     for at, n in enumerate(sizes):
         try:
-            found.append(index(n))
+            found.append(n if isinstance(n, int) else index(n))
         except TypeError:
             name = type(n).__name__
             raise ArgumentError(f"Size() takes an iterable of 'int' (item {at} is '{name}')") from None
