@@ -7,13 +7,16 @@ telling that it ends, the next one does.
 
 from __future__ import annotations
 
+import os
 import sys
-import threading
+from threading import get_ident
 from typing import Any
 from weakref import WeakKeyDictionary
 
-_lock = threading.Lock()
-_runs: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # and how much more each needs than the user allows
+from ...ir.locks import fork_safe_lock
+
+_lock = fork_safe_lock()
+_runs: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()  # the thread, and its deeper frames
 _users = _ours = 0  # what the user set, and what it was set to here
 
 
@@ -23,7 +26,7 @@ def raised(run: Any, more: int) -> int:
     with _lock:
         if sys.getrecursionlimit() != _ours:  # who else sets it is the user
             _users = sys.getrecursionlimit()
-        _runs[run] = more
+        _runs[run] = get_ident(), more
         _settle()
         return _users
 
@@ -38,5 +41,14 @@ def ended(run: Any) -> None:
 
 def _settle() -> None:
     global _ours
-    _ours = _users + max(_runs.values(), default=0)
+    _ours = _users + max((more for _, more in _runs.values()), default=0)
     sys.setrecursionlimit(_ours)
+
+
+def _in_child() -> None:
+    """Let go of the runs of threads that a forked child doesn't have."""
+    for run in [run for run, (thread, _) in _runs.items() if thread != get_ident()]:
+        ended(run)
+
+
+os.register_at_fork(after_in_child=_in_child)
