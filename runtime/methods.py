@@ -204,7 +204,7 @@ def _getitem(self: Tensor, index: Any) -> Tensor:
 def _at_mask(self: Tensor, mask: Tensor) -> Tensor | None:
     """What a mask selects, without the ops that tell others how; None where somebody wants to know."""
     held, places = self._data, mask._data
-    if modes.CHANGED or type(self) not in _PLAIN or type(held) is not np.ndarray:
+    if modes.CHANGED or type(self) not in PLAIN or type(held) is not np.ndarray:
         return None
     if type(places) is not np.ndarray or not 0 < places.ndim <= held.ndim:
         return None
@@ -217,7 +217,7 @@ def _at_mask(self: Tensor, mask: Tensor) -> Tensor | None:
     return REGISTRY["index"](self, kept)
 
 
-_PLAIN = (Tensor, Parameter)
+PLAIN = (Tensor, Parameter)
 
 
 def _at_points(self: Tensor, index: tuple) -> Tensor | None:

@@ -24,6 +24,8 @@ from typing import Any
 
 from .kinds import MISSING
 
+REDUCING = ("sum", "mean")  # methods of what a mask selects that need not know how much that is
+
 # What no handler here can run: they await.
 ASYNCHRONOUS = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -266,6 +268,29 @@ def _written(text: str, at: dis.Instruction) -> Iterator[Operation]:
             yield name, at.arg if what == "arg" else at.argval if what == "value" else int(what or 0) or None
 
 
+def _mark_selections(operations: list[Operation]) -> None:
+    """Mark `d[m] = x[m]` and `x[m].sum()`: what is selected is used at once (see masks.py).
+
+    An operation's place is a target of jumps, so none moves.
+    """
+    for at, (name, _) in enumerate(operations):
+        if name != "load_item":
+            continue
+        end = at + 1
+        while end < len(operations) and operations[end][0] in _LOADS:
+            end += 1
+        if end < len(operations) and operations[end][0] == "store_item" and end > at + 1:
+            operations[at], operations[end] = ("load_selected", None), ("store_selected", None)
+            continue
+        method = [operation for operation in operations[at + 1 : at + 4] if operation[0] != "push_null"]
+        if len(method) > 1 and method[0][1] in REDUCING and method[0][0] in ("load_method", "load_attribute"):
+            if method[1] == ("call", 0) or method[1] == ("call", None):
+                operations[at] = ("load_reduced", (method[0][1], operations.index(method[1], at) + 1))
+
+
+_LOADS = {"load_local", "load_cell", "load_global", "load_constant", "load_attribute"}
+
+
 def exception_table(code: CodeType) -> Iterator[tuple[int, int, int, int, bool]]:
     """(start, end, target, height of the stack, whether the place is pushed), offsets in bytes."""
     data = iter(code.co_exceptiontable)
@@ -321,6 +346,7 @@ def decode(code: CodeType, version: tuple[int, int] = sys.version_info[:2]) -> D
             operations[number] = (name, index[argument])
         elif name in ("send", "yield_from"):
             operations[number] = (name, (index[argument[0]], argument[1]))
+    _mark_selections(operations)
     handlers = {}
     for start, end, target, height, pushed in exception_table(code):
         for number in range(bisect_left(offsets, start), bisect_left(offsets, end)):

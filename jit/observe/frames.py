@@ -104,12 +104,12 @@ class Frame:
     handled: the exceptions whose handlers it is in, innermost last.  again: an error that is raised anew,
     with the context and the traceback that it keeps.  thrown: an error to raise where it was suspended.
     names: the namespace of a class body.  shown: what `locals()` gave.  kept: the variables as tracebacks
-    hold them, weakly.
+    hold them, weakly.  selected: what a mask selects, where it goes at once into an item.
     """
 
     __slots__ = (
         "again", "at", "back", "builtins", "closure", "depth", "globals", "handled", "kept", "locals",
-        "names", "observer", "owned", "program", "shown", "stack", "thrown", "value",
+        "names", "observer", "owned", "program", "selected", "shown", "stack", "thrown", "value",
     )  # fmt: skip
 
     def __init__(self, observer: Any, program: Program, function: FunctionType, values: list[Any]):
@@ -126,6 +126,7 @@ class Frame:
         self.names: Any = None
         self.shown: dict[str, Any] | None = None
         self.value: Any = None
+        self.selected: Any = None
         self.kept: ref[Variables] | None = None
         self.owned: Variables | None = None
 
@@ -150,6 +151,7 @@ class Frame:
         """
         self.stack.clear()  # errors on it know frames that know the stack
         self.handled.clear()
+        self.selected = None
         kept = None if self.kept is None else self.kept()
         if kept is None:
             clear(self.locals, each)
@@ -162,6 +164,7 @@ class Frame:
         """End, and let the variables live on with the native frame that ran this one, which is kept."""
         self.stack.clear()
         self.handled.clear()
+        self.selected = None
         self.owned = Variables(self.locals)
         self.owned.ended = True
 

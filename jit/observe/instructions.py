@@ -13,6 +13,7 @@ from sys import getrefcount
 from types import CellType, GeneratorType
 from typing import Any
 
+from . import masks
 from .frames import NULL, UNBOUND, Frame, contents
 from .kinds import ATOMS
 from .operators import BINARY, COMPARISONS, UNARY
@@ -32,8 +33,9 @@ _KEEP = frozenset((
     "build_set", "build_map", "make_function", "make_cell", "list_append", "set_add", "map_add",
 ))  # fmt: skip
 _POP = frozenset((
-    "pop", "load_attribute", "load_method", "load_item", "not", "to_bool", "is", "contains", "format",
-    "convert", "jump_if_true", "jump_if_false", "jump_if_none", "jump_if_not_none",
+    "pop", "load_attribute", "load_method", "load_item", "load_selected", "load_reduced", "not", "to_bool",
+    "is", "contains", "format", "convert", "jump_if_true", "jump_if_false", "jump_if_none",
+    "jump_if_not_none",
 ))  # fmt: skip
 _KEEPING: set[Handler] = set()
 _POPPING: set[Handler] = set()
@@ -232,6 +234,43 @@ def store_item(frame: Frame, stack: list[Any], _: None) -> None:
     key, value = stack.pop(), stack.pop()
     observer = frame.observer
     observer.set_item(value, key, stack.pop())
+
+
+@operation("load_selected", lifts=True)
+def load_selected(frame: Frame, stack: list[Any], _: None) -> None:
+    """`x[m]`, which goes into an item by loads alone."""
+    frame.selected = masks.selected(frame.observer, stack[-2], stack[-1])
+    if frame.selected is None:
+        load_item(frame, stack, None)
+    else:
+        stack.pop()
+        stack[-1] = frame.selected.values
+
+
+@operation("store_selected", lifts=True)
+def store_selected(frame: Frame, stack: list[Any], _: None) -> None:
+    found, frame.selected = frame.selected, None
+    observer = frame.observer
+    if found is not None and stack[-3] is found.values:
+        if masks.put(observer, found, stack[-2], stack[-1], stack[-3]):
+            del stack[-3:]
+            return
+        if not observer.refused:
+            stack[-3] = observer.item(found.source, found.mask)
+    store_item(frame, stack, None)
+
+
+@operation("load_reduced", lifts=True)
+def load_reduced(frame: Frame, stack: list[Any], argument: tuple[str, int]) -> int | None:
+    """`x[m]`, and its method that needs no count, which is called where the argument's index stands."""
+    name, behind = argument
+    found = masks.reduced(frame.observer, stack[-2], stack[-1], name)
+    if found is None:
+        load_item(frame, stack, None)
+        return None
+    stack.pop()
+    stack[-1] = found
+    return behind
 
 
 @operation("delete_item", lifts=True)

@@ -1,0 +1,80 @@
+"""What a mask selects, where only its use matters: `d[m] = x[m]`, `x[m].sum()`, `x[m].mean()`.
+
+How much a mask selects hangs on its values, which divides a run at each place and makes a recording for each
+count.  Where what is selected goes at once into the same places of another tensor, or into its sum, nobody
+can see the count: `where(m, x, d)` says the same with sizes that are known.  The decoder marks the places in
+the bytecode where that is so: between the selection and its use stand loads alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...ir.dtypes import bool_, float32, float64
+from ...runtime import Tensor, is_grad_enabled, modes, ops
+from ...runtime.methods import PLAIN
+from ...runtime.overriding import OPEN
+
+
+class Selected(NamedTuple):
+    """What `source[mask]` gave, unheard; steps: how many were recorded before."""
+
+    source: Tensor
+    mask: Tensor
+    values: Tensor
+    steps: int
+
+
+def selected(observer: Any, x: Any, mask: Any) -> Selected | None:
+    """`x[mask]`, which is not recorded; None where it must be."""
+    if not _fit(observer, x, mask) or observer.patched(x, "__getitem__") is not None:
+        return None
+    with modes.unheard():
+        values = x[mask]
+    return Selected(x, mask, values, len(observer.recorder.steps))
+
+
+def put(observer: Any, found: Selected, into: Any, key: Any, values: Any) -> bool:
+    """`into[key] = values` as a choice for each element; whether that was done."""
+    recorder, (x, mask, made, steps) = observer.recorder, found
+    if values is not made or observer.refused:
+        return False
+    if len(recorder.steps) != steps:  # an attribute's own code ran in between
+        observer.refuse("what a mask selects was computed before other code ran; keep it in a variable")
+        return False
+    fits = key is mask and _fit(observer, into, mask) and (into.shape, into.dtype) == (x.shape, x.dtype)
+    written = fits and observer.patched(into, "__setitem__") is None and 0 not in into._data.strides
+    if not written or into.is_leaf and into.requires_grad and is_grad_enabled():
+        return False
+    into.copy_(ops.where(_spread(mask, x), x, into))
+    return True
+
+
+def reduced(observer: Any, x: Any, mask: Any, name: str) -> Tensor | None:
+    """`x[mask].sum()` or `.mean()`; None where the count of what is selected must be known."""
+    if not _fit(observer, x, mask) or x.dtype not in (float32, float64):
+        return None
+    if any(observer.patched(x, asked) is not None for asked in ("__getitem__", name)):
+        return None
+    total = ops.where(_spread(mask, x), x, 0.0).sum()
+    if name == "sum":
+        return total
+    each = x.numel() // max(mask.numel(), 1)
+    return total / (mask.sum() * each).to(x.dtype)
+
+
+def _fit(observer: Any, x: Any, mask: Any) -> bool:
+    """Whether a mask chooses among the elements, or rows, of a tensor; both just that."""
+    return (
+        not observer.refused
+        and type(x) in PLAIN and type(mask) is Tensor and type(x._data) is type(mask._data) is np.ndarray
+        and mask.dtype is bool_ and 0 < mask.ndim <= x.ndim and x.shape[: mask.ndim] == mask.shape
+        and 0 not in x.shape and not OPEN and not modes.local.levels
+    )  # fmt: skip
+
+
+def _spread(mask: Tensor, x: Tensor) -> Tensor:
+    """A mask of rows with the dimensions of the rows, each of one."""
+    return mask if mask.ndim == x.ndim else mask.reshape((*mask.shape, *[1] * (x.ndim - mask.ndim)))
