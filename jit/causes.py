@@ -21,6 +21,8 @@ _TYPE = r"\w+\[[\d,]*\]"
 # By kind, the first that fits.  A sentence's own remedy goes before.
 REMEDIES: tuple[tuple[str, str], ...] = (
     (r"the answer to bool", "choose between tensors with where(condition, a, b), or decide outside"),
+    (r"^how much a mask selects", "write where(mask, x, 0), and mask.sum() for their number: its sizes stay"),
+    (r"\(\) drew", "draw with lamina's generators, or pass the number in"),
     (r"the answer to", "return the tensor, and turn it into a number outside"),
     (rf": {_TYPE} -> {_TYPE}", "each type and shape is recorded once: let few come by, padded to few sizes"),
     (r"^the layout of", "call contiguous() on it before the call"),

@@ -55,7 +55,8 @@ class Event:
 class Question:
     """What Python, or a host op, made of values: the recording holds only where the answer is the same.
 
-    how: "item", "bool", "int", "float", "complex", "tolist", or "host", whose answer is its outputs' shapes.
+    how: "item", "bool", "int", "float", "complex", "tolist", or "host", whose answer is its outputs' shapes;
+    or the name of what drew a number, which the attrs say (draws.py).
     slot: where an answer goes that may be another at each call, and is an input of what follows.
     """
 
@@ -101,7 +102,7 @@ class Recorder:
         self.reason: str | None = None
         self.once: str | None = None
         self.foreign: str | None = None
-        self.gradients = self.backward = False
+        self.gradients = self.backward = self.gave = False
         self.replaced: set[int] = set()  # tensors that were there, by id, which were given other memory
         self.parts: dict[int, tuple[int, int]] = {}  # views that ops picked: the root, the step that picked
         self.detached: set[int] = set()  # roots whose memory is that of detached tensors, too
@@ -168,7 +169,7 @@ class Recorder:
     @property
     def repeatable(self) -> bool:
         """Whether the run has changed no tensor, gradient or generator so far."""
-        return not (self.written or self.drawn or self.gradients or self.backward or self.once)
+        return not (self.written or self.drawn or self.gradients or self.backward or self.once or self.gave)
 
     def forget(self) -> None:
         """Let go of all tensors of the run."""
@@ -388,6 +389,13 @@ class Recorder:
             return False
         numbers = (*step.inputs, *(step.outputs if isinstance(step, Event) else ()))
         return any(v is not None and prod(self.types[v].shape) > MOST_IN_PASSING for v in numbers)
+
+    def draw(self, name: str, generator: Any, draw: Any, args: tuple, value: Any) -> None:
+        """Hear of a number that a generator of Python's or NumPy's drew."""
+        about = {"generator": generator, "draw": draw, "args": args}
+        self.steps.append(Question(name, (), value, here(), None, about))
+        self.asked += 1
+        self.gave = True
 
     def lift_answer(self, slot: int) -> None:
         """The last answer goes into a slot, and may be another at each call."""

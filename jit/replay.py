@@ -23,6 +23,7 @@ from ..runtime.graph import Leaf, Saving
 from ..runtime.history import storage_of
 from ..runtime.tensor import wrap
 from .autograd import Eager
+from .draws import Undo
 from .observe.known import Registry
 from .observe.parts import Reason
 from .recording import KEEP, Recording
@@ -54,13 +55,14 @@ class Call:
     of an optimizer, what it says now.  positions: where the generators stand.
     """
 
-    __slots__ = ("S", "registry", "numbers", "positions", "path", "branch")
+    __slots__ = ("S", "registry", "numbers", "positions", "path", "branch", "undo")
 
     def __init__(self, S: list, registry: Registry):
         self.S, self.registry = S, registry
         self.numbers: dict[int, dict[str, Any]] = {}
         self.path: Any = None  # what the report says of the one taken
         self.branch: Any = None  # the last that was taken
+        self.undo = Undo()
         self.positions = [g.position() for g in registry.generators] if registry.generators else ()
 
     def tensor(self, source: Source) -> Any:
@@ -122,7 +124,7 @@ def take(tree: Tree, call: Call) -> Any:
             raise Eager(call.branch.eager)
         if segment.full is not None:
             raise Eager(segment.full)
-        if segment.code is None and (segment.end is None or not segment.end.ready):
+        if segment.code is None and (segment.outputs if segment.end is None else not segment.end.ready):
             raise Unready(COMPILING)
         arrays = _inputs(tree, segment, call, values, originals)
         if segment.end is not None:
@@ -130,14 +132,14 @@ def take(tree: Tree, call: Call) -> Any:
             if segment.end.live is not None:
                 return _run_live(segment.end, call)
             return _finish(tree, segment, segment.end, call, arrays, values, originals)
-        outputs = segment.code.run(arrays, _weights(segment, call))
+        if segment.outputs:
+            values.update(zip(segment.outputs, segment.code.run(arrays, _weights(segment, call))))
         segment.runs += 1
-        values.update(zip(segment.outputs, outputs))
         assert segment.ask is not None
         for key in segment.ask.keys:
             if key is not None and key not in values:
                 values[key] = _read(tree, key, call, originals)
-        answer, branches = segment.ways(values, call.S)
+        answer, branches = segment.ways(values, call.S, call.undo)
 
 
 def choose(

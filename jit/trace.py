@@ -187,6 +187,8 @@ class TracedFunction:
                 self._let_by((functools.partial(_eagerly, self._itself, self._log, TIMED, False),))
             return result
         # Outside of the clause: what the function raises has nothing to do with it.
+        if type(why) is not Raised:
+            call.undo.run()
         self._ledger.asked(clock() - start)
         return self._otherwise(tree, why, S, args, kwargs)
 
@@ -391,8 +393,7 @@ class TracedFunction:
         if segment is not None and segment.is_full and all(b in segment.any_ways for _, b in reasons):
             at = place_text(segment.ask.place)
             segment.full = (
-                f"{segment.ask.how} had more than {MOST_ANSWERS} answers; return the tensor and turn it "
-                f"into a number outside: running += loss.item() becomes running += loss ({at})"
+                f"{segment.ask.about} took more than {MOST_ANSWERS} values; {segment.ask.remedy} ({at})"
             )
             return self._eagerly(segment.full, args, kwargs, within=True)
         most = self._recordings >= self._limit or self._made >= MOST_IN_VAIN * self._limit
@@ -616,7 +617,7 @@ class TracedFunction:
         refuse_views(recorder, left)
         settle(observer, left)
         recording = finished(recorder, outcome, result)
-        if recording.live and (recording.foreign or recording.questions):
+        if recording.live and (recording.foreign or any(q.inputs or q.op for q in recording.questions)):
             raise Refusal(
                 f"its outputs have a history that a recording can't give them: {recording.foreign}"
                 if recording.foreign

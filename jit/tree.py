@@ -23,6 +23,7 @@ from ..ir.types import Type
 from ..passes.dce import refuses
 from ..runtime.methods import number_in
 from ..runtime.places import Place
+from .draws import Undo, drawn
 from .facts import Refusal, shown
 from .observe.parts import Part, Reason, place_text
 from .recording import Recording
@@ -51,8 +52,38 @@ class Ask:
     def same(self, other: Ask) -> bool:
         return (self.how, self.keys, self.op, self.attrs) == (other.how, other.keys, other.op, other.attrs)
 
-    def __call__(self, values: dict[Key, np.ndarray]) -> Any:
-        """The answer, hashable; outputs of a host op are added to the values."""
+    @property
+    def about(self) -> str:
+        """What is asked for, for a reader."""
+        if self.op is None:
+            return f"the answer to {self.how}" if self.attrs is None else f"what {self.how}() drew"
+        return "how much a mask selects" if self.op.name == "argwhere" else f"the size of {self.op.name}"
+
+    def value(self, answer: Any) -> Any:
+        """An answer for a reader: of a mask, how much it selects."""
+        if self.op is None:
+            return answered(answer)
+        return answer[0][0] if self.op.name == "argwhere" else answer
+
+    @property
+    def remedy(self) -> str:
+        """What to write instead where it has too many answers."""
+        if self.op is None and self.attrs is None:
+            return (
+                "return the tensor and turn it into a number outside: running += loss.item() becomes "
+                "running += loss"
+            )
+        if self.op is None:
+            return "draw with lamina's generators, or pass the number in"
+        return "write where(mask, x, 0), and mask.sum() for their number: its sizes stay"
+
+    def __call__(self, values: dict[Key, np.ndarray], undo: Undo) -> Any:
+        """The answer, hashable; outputs of a host op are added to the values.
+
+        undo: notes the generators that are drawn from.
+        """
+        if self.op is None and self.attrs is not None:
+            return hashable(drawn(self.attrs, undo))
         arrays = [None if k is None else values[k] for k in self.keys]
         if self.op is not None:
             run, _ = executor(self.op, self.types, self.attrs or {})
@@ -139,10 +170,10 @@ class Segment:
         """Whether no more answers are worth a recording."""
         return len(self.branches) >= MOST_ANSWERS
 
-    def ways(self, values: dict[Key, np.ndarray], S: list) -> tuple[Any, Sequence[Branch]]:
+    def ways(self, values: dict[Key, np.ndarray], S: list, undo: Undo) -> tuple[Any, Sequence[Branch]]:
         """The answer to the question, and the ways on: those of this very answer first."""
         assert self.ask is not None
-        answer = self.ask(values)
+        answer = self.ask(values, undo)
         ways = self.branches.get(answer, ())
         if self.slots and type(number := answered(answer)) in (int, float):
             for at in self.slots:
@@ -155,10 +186,9 @@ class Segment:
         assert self.ask is not None
         known = set(self.branches).difference(map(_any_in, self.slots))
         seen, new = (
-            " or ".join([shown(a if self.ask.op else answered(a)) for a in answers])
-            for answers in (known, [answer])
+            " or ".join([shown(self.ask.value(a)) for a in answers]) for answers in (known, [answer])
         )
-        return f"the answer to {self.ask.how}: {seen} -> {new} ({place_text(self.ask.place)})"
+        return f"{self.ask.about}: {seen} -> {new} ({place_text(self.ask.place)})"
 
     def all(self) -> Iterable[Segment]:
         """This segment and all that follow."""

@@ -101,7 +101,7 @@ def rehearsed(tree: Tree, call: Call) -> Rehearsal:
         for key in segment.ask.keys:
             if key is not None and key not in values:
                 values[key] = np.array(call.array(tree.sources[key]), order="C")
-        answer, ways = segment.ways(values, call.S)
+        answer, ways = segment.ways(values, call.S, call.undo)
         segment = _segment(choose(ways, call, segment, answer))
 
 
@@ -113,6 +113,7 @@ def _segment(branch: Branch) -> Segment:
 def compared(function: Callable[[], Any], tree: Tree, call: Call, name: str, target: Target = CPU) -> Any:
     """Rehearse a path, then run the function eagerly, and compare.  Raises TraceError, Missed, Eager."""
     run = rehearsed(tree, call)
+    call.undo.run()  # the function draws for itself
     # of gradients that are written and then given up, nothing leads to the memory afterwards
     targets = [call.array(run.recording.sources[at]) for at in run.recording.written]
     result = function()

@@ -13,6 +13,7 @@ from typing import Any
 from ...nn import Module
 from ...runtime import Tensor
 from ...runtime.places import is_internal
+from ..draws import is_numpys
 from .facts import Facts
 from .kinds import ATOMS, MISSING, PINNED, Function, Method, heap_class, lookup, of_lamina
 from .numbers import LIFTED
@@ -214,7 +215,7 @@ class Binding(Facts):
             index = held.__reduce__()[1][0]
             read = f"tuple.__getitem__({{o}}, {index})"
             return self.fact(o, "item", index, read, tuple.__getitem__(o, index), lift=True)
-        if form in _BINDS_IN_C:
+        if form in _BINDS_IN_C or is_numpys(o):
             return self.made(getter(held, o, kind))
         self.refuse(f"{name} is given by a {form.__name__}, which is C code")
         return getter(held, o, kind)

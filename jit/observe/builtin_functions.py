@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime import Tensor
+from .. import draws
 from . import policy
 from .class_checks import is_callable, is_instance, is_subclass
 from .kinds import ATOMS, MISSING, Builtin, Function, lookup
@@ -167,6 +168,21 @@ class BuiltinFunctions(Methods):
             elif callable(value) and not issubclass(type(value), type):
                 self.refuse(f"numpy.{name}() was given a function to call")
         return self.result(function(*args, **kwargs))
+
+    def draw(self, name: str, generator: Any, draw: Any, args: tuple) -> Any:
+        """A number that a generator of Python's or NumPy's draws, an input of what follows."""
+        if not self.refused and not self.is_known(generator) and draws.is_everybodys(generator):
+            self.pin(generator)
+        known = self.is_known(generator) and draws.is_generator(generator)
+        self.same(generator)
+        found = draw(generator, *args)
+        if not known or not draws.fits(found, args):
+            home, _, of = name.rpartition(".")
+            self.refuse(policy.reason_against(home, of))
+            return found
+        asked = self.recorder.asked
+        self.recorder.draw(name, generator, draw, args, found)
+        return self.numbers.answer(found, asked)
 
     def _static(self, owner: type, function: Any, args: tuple, kwargs: Any) -> Any:
         """A static or class method of a C class, as `dict.fromkeys`."""

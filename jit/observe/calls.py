@@ -26,6 +26,7 @@ from ...runtime import Tensor, creation
 from ...runtime.overriding import relevant
 from ...runtime.places import is_internal
 from ...runtime.refusal import Edge, refuse, unwrapped
+from ..draws import is_numpys
 from . import cached
 from .copies import copied, deeply_copied, through_c
 from .decode import ASYNCHRONOUS
@@ -279,6 +280,8 @@ class Calls(Library):
             return function(*args, **kwargs)  # raises
         home = getattr(function, "__module__", None) or kind.__module__
         name = getattr(function, "__name__", kind.__name__)
+        if args and not kwargs and is_numpys(args[0]) and vars(type(args[0])).get(name) is function:
+            return self.draw(f"numpy.random.{name}", args[0], function, tuple(map(self.plain, args[1:])))
         return self.natively(reason_against(home, name), function, args, kwargs)
 
     def _partial(self, function: functools.partial, args: tuple, kwargs: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime import Tensor
+from .. import draws
 from ..facts import holds_nan, literal
 from . import contexts, policy
 from .callbacks import Callbacks
@@ -44,6 +45,8 @@ def full_name(kind: type) -> str:
 
 class Methods(Callbacks):
     """Calls methods of C types.  `run` is the bound method, `unbound` what the class holds under the name."""
+
+    draw: Callable[..., Any]  # a number of a generator's: see builtin_functions.py
 
     def method(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple, kwargs: Any) -> Any:
         """Call a method of a builtin object: the reads become facts, the writes effects."""
@@ -501,6 +504,8 @@ class Methods(Callbacks):
             if args and args != ("",):
                 return run(*args, **kwargs)  # raises
             return self._text_of_object(o, name, run, args)
+        if unbound in draws.PYTHONS and not kwargs:
+            return self.draw(f"random.{name}", o, unbound, args)
         if kind.__module__ == "logging" or name == "__reduce_ex__":
             return self.natively(f"{name}() goes through an object in C code", run, args, kwargs)
         home = kind.__module__ if issubclass(type(kind.__module__), str) else None

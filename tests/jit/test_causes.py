@@ -11,6 +11,8 @@ from lamina.jit.causes import REMEDIES, cause, place_of
 # One for each kind, in its order.
 SENTENCES = (
     "the answer to bool (train.py:3): True -> False (train.py:3)",
+    "how much a mask selects: 3 -> 4 (train.py:3)",
+    "what random.random() drew: 0.5 -> 0.25 (train.py:3)",
     "the answer to item (train.py:3): 0.5 -> 0.25 (train.py:3)",
     "x: f32[2,3] -> f32[4,3] (train.py:3)",
     "the layout of x: row by row -> strides of (4, 8) bytes (train.py:3)",

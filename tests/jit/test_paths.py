@@ -148,7 +148,7 @@ def test_a_value_that_never_repeats_ends_in_eager_with_advice():
         total += f(lamina.full((2,), float(number)))[0]
     assert total == sum(2.0 * n for n in range(20))
     text = f.explain()
-    assert "f: not served, because item had more than 8 answers\n  at test_paths.py:" in text
+    assert "f: not served, because the answer to item took more than 8 values\n  at test_paths.py:" in text
     assert "instead: return the tensor and turn it into a number outside: running += loss.item() " in text
     assert f._log.recorded == 8
 

@@ -286,4 +286,31 @@ where = collections.namedtuple('Where', 'epoch batch')(0, 0)
             "step = lamina.tensor(2)", "obj = progress", "n = step", "n = pace",
         ),
     ),
+    Part(
+        "drawing",
+        """\
+import random
+dice = random.Random(5)
+numpys = np.random.default_rng(5)
+""",
+        {
+            "N": (
+                "dice.random()", "dice.uniform(0, 2)", "dice.randrange(4)", "numpys.random()",
+                "numpys.normal()", "round(dice.uniform(0, 4))", "min(dice.random(), 0.5)",
+                "numpys.beta(0.4, 0.4)",
+            ),
+            "B": ("dice.random() < 0.5", "numpys.random() > 0.3", "dice.randint(0, 2) == 1"),
+            "T": ("<T> * dice.random()", "<T> + numpys.normal()", "<T>[<T> > 0].sum()",
+                  "<T>[<T> > 1].mean()"),
+        },
+        (
+            "if dice.random() < 0.5:\n    <BODY>", "log.append(dice.random())", "n = dice.randrange(3)",
+            "places = <t> > 0\n<t>[places] = <t>[places]", "print(f'{numpys.random():.3f}')",
+            "kept = <T>\nplaces = kept > 0.5\nkept[places] = (kept * <N>)[places]\nlog.append(kept.sum())",
+        ),
+        (
+            "log.append(dice.random())", "log.append(float(numpys.random()))", "dice.seed(3)",
+            "dice = random.Random(2)", "numpys = np.random.default_rng(1)", "dice = numpys", "dice.random()",
+        ),
+    ),
 )  # fmt: skip

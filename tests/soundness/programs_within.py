@@ -15,6 +15,13 @@ scale = 2.0
 bias = numbers(4)
 
 
+class Dice(random.Random):
+    """Of which nobody knows that it can be put back."""
+
+
+dice = Dice(0)
+
+
 class Block(t.nn.Module):
     """Enough ops that a compiled call pays, with a history too."""
 
@@ -37,13 +44,13 @@ class Clocked(t.nn.Module):
         self.drawn = 0.0
 
     def forward(self, x):
-        self.drawn = random.random()
+        self.drawn = dice.random()
         return self.inside(x) * self.drawn
 
 
 def reseeded(w, *steps):
     for seed, step in enumerate(w.rounds(*steps)):
-        random.seed(seed % 3)
+        dice.seed(seed % 3)
         yield step
 
 
@@ -107,7 +114,7 @@ def statistics_and_training_of_a_module_in_place(w):
 
     @w.trace
     def f(x):
-        return norm(x) * random.random()
+        return norm(x) * dice.random()
 
     for training in reseeded(w, True, False):
         norm.train(training)
@@ -122,7 +129,7 @@ def a_step_with_something_from_outside(w):
 
     @w.trace
     def step(x):
-        weight = 1 + random.random()
+        weight = 1 + dice.random()
         optimizer.zero_grad()
         loss = (net(x) * weight).square().sum()
         loss.backward()
@@ -145,7 +152,7 @@ made = scaled
 
 
 def called_by_name(x):
-    return made(x) * random.random()
+    return made(x) * dice.random()
 
 
 @program("within")
@@ -188,7 +195,7 @@ def functions_of_an_enclosing_one(w):
         return (x * factor).tanh() + len(kept)
 
     def f(x):
-        drawn = random.random()
+        drawn = dice.random()
         return note(x) * drawn
 
     traced = w.trace(f)
@@ -208,7 +215,7 @@ def a_function_in_place_raises(w):
         return y * 2
 
     def f(x):
-        drawn = random.random()
+        drawn = dice.random()
         try:
             return checked(x) * drawn
         except ValueError as error:
@@ -251,7 +258,7 @@ def a_module_in_place_calls_itself(w):
 
         def forward(self, x, depth):
             if not depth:
-                self.drawn = random.random()
+                self.drawn = dice.random()
                 return x * self.drawn
             return self(self.block(x), depth - 1)
 
@@ -274,7 +281,7 @@ def a_module_in_place_keeps_its_features(w):
     w.see(features=lambda: net.features)
 
     def f(x):
-        y = net(x) * random.random()
+        y = net(x) * dice.random()
         return y.sum() + net.features.square().sum()
 
     f = w.trace(f)
@@ -293,7 +300,7 @@ def gradients_of_a_module_in_place(w):
     def f(factor):
         net.zero_grad()
         x.grad = None
-        (net(x) * random.random() * factor).sum().backward()
+        (net(x) * dice.random() * factor).sum().backward()
         return x.grad * 2
 
     for factor in reseeded(w, 1.0, -3.0):

@@ -288,11 +288,16 @@ def test_calls_that_are_served(name):
     compared(lambda: (SERVED[name], None), serves=3)
 
 
+class Dice(random.Random):
+    """Of which nobody knows that it can be put back."""
+
+
+DICE = Dice(1)
 REFUSED = {
     "time.clock_gettime()": lambda x: time.clock_gettime(0),
     "time.sleep()": lambda x: time.sleep(0),
-    "random.Random.random()": lambda x: random.random(),
-    "random.Random.getrandbits()": lambda x: random.randint(1, 3),
+    "random.random()": lambda x: DICE.random(),
+    "random.getrandbits()": lambda x: DICE.randint(1, 3),
     "numpy.random.": lambda x: np.random.rand(2),
     "posix.urandom()": lambda x: uuid.uuid4(),
     "posix.stat()": lambda x: os.path.exists("/"),
