@@ -282,12 +282,21 @@ def _mark_selections(operations: list[Operation]) -> None:
         if end < len(operations) and operations[end][0] == "store_item" and end > at + 1:
             operations[at], operations[end] = ("load_selected", None), ("store_selected", None)
             continue
-        method = [operation for operation in operations[at + 1 : at + 4] if operation[0] != "push_null"]
-        if len(method) > 1 and method[0][1] in REDUCING and method[0][0] in ("load_method", "load_attribute"):
-            if method[1] == ("call", 0) or method[1] == ("call", None):
-                operations[at] = ("load_reduced", (method[0][1], operations.index(method[1], at) + 1))
+        behind, called = at + 1, []
+        while len(called) < 4 and behind < len(operations):
+            if operations[behind][0] != "push_null":
+                called.append(operations[behind])
+            behind += 1
+            if called and called[-1][0].startswith("call"):
+                break
+        if called and called[0][0] in ("load_method", "load_attribute") and called[0][1] in REDUCING:
+            given = repr([0 if argument is None else argument for _, argument in called[1:]])
+            if called[-1][0] in ("call", "call_named") and given in (*_OF_ALL, *_OF_ROWS):
+                operations[at] = ("load_reduced", (called[0][1], given in _OF_ROWS, behind))
 
 
+# What is loaded for a call that reduces all, and for one that reduces the rows, and the count: `0`, `dim=0`.
+_OF_ALL, _OF_ROWS = ("[0]",), ("[0, 1]", "[0, ('dim',), 1]")
 _LOADS = {"load_local", "load_cell", "load_global", "load_constant", "load_attribute"}
 
 

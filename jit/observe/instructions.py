@@ -261,10 +261,10 @@ def store_selected(frame: Frame, stack: list[Any], _: None) -> None:
 
 
 @operation("load_reduced", lifts=True)
-def load_reduced(frame: Frame, stack: list[Any], argument: tuple[str, int]) -> int | None:
-    """`x[m]`, and its method that needs no count, which is called where the argument's index stands."""
-    name, behind = argument
-    found = masks.reduced(frame.observer, stack[-2], stack[-1], name)
+def load_reduced(frame: Frame, stack: list[Any], argument: tuple[str, bool, int]) -> int | None:
+    """`x[m]` and a call of its method that needs no count: the name, whether of rows, where it goes on."""
+    name, rows, behind = argument
+    found = masks.reduced(frame.observer, stack[-2], stack[-1], name, rows)
     if found is None:
         load_item(frame, stack, None)
         return None

@@ -52,16 +52,17 @@ def put(observer: Any, found: Selected, into: Any, key: Any, values: Any) -> boo
     return True
 
 
-def reduced(observer: Any, x: Any, mask: Any, name: str) -> Tensor | None:
-    """`x[mask].sum()` or `.mean()`; None where the count of what is selected must be known."""
-    if not _fit(observer, x, mask) or x.dtype not in (float32, float64):
+def reduced(observer: Any, x: Any, mask: Any, name: str, rows: bool) -> Tensor | None:
+    """`x[mask].sum()` or `.mean()`, or those of rows; None where it must be known how much is selected."""
+    if not _fit(observer, x, mask) or x.dtype not in (float32, float64) or rows and mask.ndim > 1:
         return None
     if any(observer.patched(x, asked) is not None for asked in ("__getitem__", name)):
         return None
-    total = ops.where(_spread(mask, x), x, 0.0).sum()
+    chosen = ops.where(_spread(mask, x), x, 0.0)
+    total = chosen.sum(0) if rows else chosen.sum()
     if name == "sum":
         return total
-    each = x.numel() // max(mask.numel(), 1)
+    each = 1 if rows else x.numel() // mask.numel()
     return total / (mask.sum() * each).to(x.dtype)
 
 
