@@ -70,6 +70,14 @@ def fits(value: Any, args: tuple) -> bool:
     return liftable(value) and all(type(arg) in (int, float, str, type(None)) for arg in args)
 
 
+def is_wide(name: str, args: tuple) -> bool:
+    """Whether a draw has more results than are worth a recording each."""
+    bounds = [arg for arg in args if type(arg) is int]
+    if name == "getrandbits":
+        return bounds[0] > 3
+    return name != "randint" or not 0 < len(bounds) <= 2 or bounds[-1] - sum(bounds[:-1]) > 8
+
+
 def _state(generator: Any) -> Any:
     if type(generator) is random.Random:
         return _random.Random.getstate(generator)

@@ -176,13 +176,14 @@ class BuiltinFunctions(Methods):
         known = self.is_known(generator) and draws.is_generator(generator)
         self.same(generator)
         found = draw(generator, *args)
+        home, _, of = name.rpartition(".")
+        why = policy.reason_against(home, of)
         if not known or not draws.fits(found, args):
-            home, _, of = name.rpartition(".")
-            self.refuse(policy.reason_against(home, of))
+            self.refuse(why)
             return found
         asked = self.recorder.asked
         self.recorder.draw(name, generator, draw, args, found)
-        return self.numbers.answer(found, asked)
+        return self.numbers.answer(found, asked, why if draws.is_wide(of, args) else None)
 
     def _static(self, owner: type, function: Any, args: tuple, kwargs: Any) -> Any:
         """A static or class method of a C class, as `dict.fromkeys`."""

@@ -89,6 +89,7 @@ class LiftedNumbers:
         self._computed: dict[str, Any] = {}  # by what they are computed with
         self._guarded: set[str] = set()  # expressions of which the value is guarded
         self._answers: dict[str, set[tuple]] = {}  # to questions, of which what a slot holds is computed
+        self._never: dict[str, str] = {}  # answers that are never the same, and what is computed of them
         self._guards = guards
 
     @property
@@ -111,22 +112,26 @@ class LiftedNumbers:
         self._guards.check(f"type(v) is not {kind}{limit}", reason)
         return lifted(value, f"S[{at}]")
 
-    def answer(self, value: Any, asked: int) -> Any:
+    def answer(self, value: Any, asked: int, why: str | None = None) -> Any:
         """What Python was just told of a tensor: an input of what follows, until something asks its value.
 
-        asked: how many questions there were before; where there is none more, nothing was asked.
+        asked: how many questions there were before; where there is none more, nothing was asked.  why: what
+        a refusal says where something does ask the value, of an answer that is never the same.
         """
         recorder = self._guards.recorder
         if self.refused or recorder.asked == asked:
             return value
         step = recorder.steps[-1]
         line = place_text(step.place)
-        at, slot = f"the answer to {step.how}() ({line})", (line, "answer")
+        words = f"the answer to {step.how}()" if step.attrs is None else f"what {step.how}() drew"
+        at, slot = f"{words} ({line})", (line, "answer")
         if slot in self.held or not liftable(value):
             return value
         number = self._guards.slot()
         recorder.lift_answer(number)
         self._answers[f"S[{number}]"] = {slot}
+        if why is not None:
+            self._never[f"S[{number}]"] = why
         self._guards.part.lines.append(f"v = S[{number}]")
         return self.in_slot(value, number, Reason(at, step.place, f"S[{number}]", shown(value), slot))
 
@@ -153,6 +158,9 @@ class LiftedNumbers:
             bare, expression = raw(value), value.expression
             if expression in self.clocks.told:
                 self._guards.refuse(self.clocks.told[expression].text)
+                return bare
+            if expression in self._never:
+                self._guards.refuse(self._never[expression])
                 return bare
             self.held |= self._answers.get(expression, set())
             if expression not in self._guarded and not self.refused:
@@ -187,6 +195,8 @@ class LiftedNumbers:
             told = set().union(*(self._answers.get(slot, ()) for slot in slots))
             if told:
                 self._answers[standing.expression] = told
+            if why := next((self._never[slot] for slot in slots if slot in self._never), None):
+                self._never[standing.expression] = why
         return standing
 
     def in_words(self, expression: str) -> str:

@@ -46,7 +46,8 @@ def put(observer: Any, found: Selected, into: Any, key: Any, values: Any) -> boo
         return False
     fits = key is mask and _fit(observer, into, mask) and (into.shape, into.dtype) == (x.shape, x.dtype)
     written = fits and observer.patched(into, "__setitem__") is None and 0 not in into._data.strides
-    if not written or into.is_leaf and into.requires_grad and is_grad_enabled():
+    refused = is_grad_enabled() and into.requires_grad and (into.is_leaf or into._view is not None)
+    if not written or refused or into.is_inference():  # in words that name the op
         return False
     into.copy_(ops.where(_spread(mask, x), x, into))
     return True

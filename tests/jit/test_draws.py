@@ -232,10 +232,26 @@ def test_threads_that_draw():
     assert sorted(found) == sorted(random.random() for _ in range(100))
 
 
-def test_a_reader_is_told_of_what_took_too_many_values():
-    traced = jit.trace(
-        lambda x: x * [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0][int(10 * random.random())]
-    )
+def test_a_draw_that_is_never_the_same_leaves_what_is_called_compiled():
+    """A value that must be known is no reason to record again and again."""
+    layers = nn.Sequential(*[nn.Linear(8, 8) for _ in range(8)])
+
+    def crop(x):
+        n = int(np.sqrt(1 - np.random.beta(1.0, 1.0)) * 6)
+        return layers(x).mean().detach() * n
+
+    traced, told = jit.trace(crop), []
+    for function in (crop, traced):
+        seeded()
+        told.append([function(lamina.ones(2, 8)).item() for _ in range(20)])
+    assert np.allclose(*told)
+    counts = traced.counts()
+    assert counts["within"] >= 15, traced.explain()
+
+
+def test_a_reader_is_told_what_changes():
+    traced = jit.trace(lambda x: x * [1.0, 2.0, 3.0][random.randrange(3)])
     for _ in range(40):
         traced(lamina.ones(2))
-    assert "random.random() drew" in traced.explain() and "pass the number in" in traced.explain()
+    assert traced.counts()["served"] > 25
+    assert "random.getrandbits() drew" in traced.explain(detail=True)

@@ -201,10 +201,11 @@ def test_code_that_runs_in_between_sees_what_python_has_it_see():
         (lamina.zeros(3), lamina.ones(4), lamina.ones(4, dtype=lamina.bool)),
         (lamina.zeros(4), lamina.ones(4), lamina.ones(3, dtype=lamina.bool)),
         (nn.Parameter(lamina.zeros(4)), lamina.ones(4), lamina.ones(4, dtype=lamina.bool)),
+        (nn.Parameter(lamina.zeros(1, 4))[0], lamina.ones(4), lamina.ones(4, dtype=lamina.bool)),
         (lamina.zeros(1).expand(4), lamina.ones(4), lamina.ones(4, dtype=lamina.bool)),
         (lamina.zeros(4).half(), lamina.ones(4), lamina.ones(4, dtype=lamina.bool)),
     ],
-    ids=["shape", "mask", "leaf", "expanded", "dtype"],
+    ids=["shape", "mask", "leaf", "leaf's view", "expanded", "dtype"],
 )
 def test_errors_are_those_of_the_plain_run(into, source, mask):
     def function():
