@@ -45,6 +45,11 @@ class Guard:
         self.states = [_state(r()) for r in self.held]
         self.objects: int | None = None
 
+    def same(self, other: Guard) -> bool:
+        """Whether two runs took the same for granted."""
+        held = [(a[0] is b[0], a[1:] == b[1:]) for a, b in zip(self.states, other.states)]
+        return self.part.same(other.part) and all(map(all, held))
+
     def failing(self, S: list) -> Reason | None:
         at = self.check(S)
         if at:

@@ -303,9 +303,7 @@ class Tree:
         here, made, hung = self.branches, [], []
         for number, question in enumerate(recording.questions):
             ask, nodes = cut.ask(number), cut.nodes(number)
-            known = next(
-                (b for b in here if b.segment is not None and b.guard.part.same(guards[number].part)), None
-            )
+            known = next((b for b in here if b.segment is not None and b.guard.same(guards[number])), None)
             if known is None or known.segment is None:
                 segment = cut.segment(number, ask, nodes)
                 made.append(segment)

@@ -87,6 +87,7 @@ def _wants(values: Iterable[Any]) -> bool:
 
 # These select, order or multiply, and write a result as it is, as all with several results do.
 SPREAD = ("arange", "linspace", "logspace", "range")  # fill whatever has so many elements
+TELLING = ("isneginf", "isposinf", "signbit")  # write bools alone
 OF_ANY = ("bernoulli",)  # zeros and ones are numbers of every dtype
 EXACT = frozenset((
     "abs", "addbmm", "addmm", "addmv", "all", "amax", "amin", "any", "argmax", "argmin", "baddbmm",
@@ -99,7 +100,9 @@ EXACT = frozenset((
 
 
 def _leave(name: str, target: Tensor, result: Tensor, exact: bool) -> None:
-    if exact and target._meta.dtype is not result._meta.dtype:
+    if (exact or name in TELLING) and target._meta.dtype is not result._meta.dtype:
+        if name in TELLING:
+            raise DTypeError(f"{name} does not support non-boolean outputs.", f"out: {target._meta}")
         if name in ("all", "any"):
             if target._meta.dtype is not uint8:
                 got = target._meta.dtype.scalar_type

@@ -350,11 +350,17 @@ def _lerp(input: np.ndarray, end: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 def _lerped(input: Type, end: Type, weight: Type) -> tuple[DType, DType]:
-    if end.dtype is not input.dtype:
+    if not input.dtype.inexact:
         raise DTypeError(
-            f"lerp: expected dtype {input.dtype.name} for `end` but got dtype {end.dtype.name}",
-            "convert one: end.type_as(input)",
+            f"lerp: \"lerp_kernel\" not implemented for '{input.dtype.scalar_type}'",
+            "interpolate floats: lerp(input.float(), end.float(), weight)",
         )
+    for name, other in (("end", end), ("weight", weight)):
+        if other.dtype is not input.dtype and (other.ndim or other is end or not other.dtype.inexact):
+            raise DTypeError(
+                f"lerp: expected dtype {input.dtype.name} for `{name}` but got dtype {other.dtype.name}",
+                f"convert one: {name}.type_as(input)",
+            )
     return (result_dtype(input, end, weight),) * 2
 
 

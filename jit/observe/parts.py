@@ -7,6 +7,7 @@ call are kept in slots, `S[i]`, the first of which are the arguments.
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 import struct
@@ -27,7 +28,7 @@ from ..facts import Words, absent, changed, exact, shown
 from .deaths import SILENT, Reach, in_cell, noticed
 from .kinds import ATOMS, MISSING, Method, lookup
 from .spelling import peek
-from .whole import state_names
+from .whole import difference, state_names
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,8 @@ class Part:
             and self.held == other.held
             and self.names.keys() == other.names.keys()
             and all(_alike(a, other.names[name]) for name, a in self.names.items())
+            and _all(_same_module, self.modules, other.modules)
+            and _all(_same_optimizer, self.optimizers, other.optimizers)
         )
 
     def compiled(self) -> tuple[Callable[[list], int], Callable[[list], int]]:
@@ -227,6 +230,19 @@ class Part:
         except Exception as error:
             let_through(error)
             return shown(absent)
+
+
+def _all(same: Callable[[Any, Any], bool], some: list[Any], others: list[Any]) -> bool:
+    return len(some) == len(others) and all(map(same, some, others))
+
+
+def _same_module(a: Whole, b: Whole) -> bool:
+    return a.reach() is b.reach() and a.apart == b.apart and difference(a.before, b.before) is None
+
+
+def _same_optimizer(a: tuple, b: tuple) -> bool:
+    (one, (objects, _), _, apart), (other, (others, _), _, also) = a, b
+    return one() is other() and apart == also and _all(operator.is_, objects, others)
 
 
 def _alike(a: Any, b: Any) -> bool:
