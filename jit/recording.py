@@ -159,13 +159,28 @@ class _Finish:
         root, chain = self.r.root(self.r.value(x))
         if x._view is not None and not chain:  # a view of all elements as they are: their arrays are one
             chain = x._view[1][-1:]
-        origin = self.r.params.get(root)
+        origin, apart = self.r.params.get(root), False
+        if x._view is not None and isinstance(origin, (Arg, Held, Grad)):
+            origin, apart = self.seen_through(x, origin)
         if isinstance(origin, (Arg, Held, Grad)):
             base: Given | Fresh = Given(origin)
         else:
             base = Fresh(self.result(root), self.r.copied.get(root))
         shares = x._storage is not None and self.shares(x, root)
-        return Made(base, chain, x._view is not None, shares, self.history(x))
+        return Made(base, chain, x._view is not None, shares, self.history(x), apart)
+
+    def seen_through(self, x: Tensor, origin: Source) -> tuple[Source, bool]:
+        """Of which tensor that was there one is a view; or whether of what the run detached from it.
+
+        Tensors may have one array, as detach() gives it: which of them it was shows by its history later.
+        """
+        tensors = self.r.tensors()
+        array, whole = tensors[origin]._data, x._view[0]
+        for source in (origin, *tensors):
+            t = tensors[source]
+            if t._data is array and (t if t._view is None else t._view[0]) is whole:
+                return source, False
+        return origin, True
 
     def shares(self, x: Tensor, root: int) -> bool:
         """Whether it has the storage of the tensor that was there."""

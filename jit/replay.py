@@ -346,6 +346,8 @@ class Making:
         base, history = maker.base, maker.history
         fresh = type(base) is Fresh
         x = whole = self.base(base) if fresh else self.given(base.source)
+        if maker.apart:
+            x = x.detach()
         if maker.chain:
             with set_grad_enabled(history == "live"):
                 for name, attrs in maker.chain:

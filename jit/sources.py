@@ -90,6 +90,7 @@ class Made:
     base: what its memory is.  chain: the views that lead from there to it; linked: whether it knows that it
     is a view; shares: whether it counts writes with its base, as detach() does.  history: "none"; "leaf": it
     requires gradients and starts a history; "live": it has one; or a spent node, whose backward raises.
+    apart: whether it is a view of what the run detached from the base, and not of the base itself.
     """
 
     base: Given | Fresh
@@ -97,6 +98,7 @@ class Made:
     linked: bool
     shares: bool
     history: Any
+    apart: bool = False
 
 
 Maker = Given | Made

@@ -53,11 +53,22 @@ def _array(name: str, data: Any, dtype: DType | None) -> np.ndarray:
         raise ArgumentValueError(
             f"{name}(data): could not determine the shape of object type '{type(data).__name__}'"
         ) from None
-    if dtype is dtypes.uint64 and array.dtype.kind in "fO":  # NumPy takes ints of 63 bits and of 64 as floats
-        exact = np.array(plain, object)
-        if all(isinstance(x, int) for x in exact.flat):
-            _check_fit(name, exact, dtype)
-            array = np.array(plain, np.uint64)
+    listed = isinstance(plain, (list, tuple))
+    if (
+        array.dtype.kind == "O"
+        or listed
+        and array.dtype.kind == "f"
+        and array.size
+        and array.max() >= _BEYOND
+    ):
+        exact = _exactly(plain)
+        if all(isinstance(x, int) for x in exact.flat):  # of which NumPy makes floats, of 63 bits and of 64
+            if dtype is dtypes.uint64:
+                _check_fit(name, exact, dtype)
+                exact = exact.astype(np.uint64)
+            array = exact
+        elif array.dtype.kind == "O":
+            array = exact
     if array.dtype.kind == "O" and all(isinstance(x, (int, float)) for x in array.flat):  # beyond 64 bits
         if dtype is dtypes.bool_:
             array = array != 0
@@ -82,6 +93,18 @@ def _array(name: str, data: Any, dtype: DType | None) -> np.ndarray:
         return array
     parted = array.dtype.kind == "c" and dtype.category in ("int", "float")
     return dtypes.converted(array.real if parted else array, dtype.numpy)
+
+
+_BEYOND = 2.0**63
+
+
+def _exactly(plain: Any) -> np.ndarray:
+    """Nested sequences as an array of Python's own objects, whatever of them stood in arrays."""
+    made = np.array(plain, object)
+    for at, x in enumerate(made.flat):
+        if isinstance(x, (np.ndarray, np.generic)):
+            made.flat[at] = x.item()
+    return made
 
 
 def _uneven(data: Any) -> str:

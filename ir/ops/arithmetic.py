@@ -350,17 +350,17 @@ def _lerp(input: np.ndarray, end: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 def _lerped(input: Type, end: Type, weight: Type) -> tuple[DType, DType]:
-    if not input.dtype.inexact:
-        raise DTypeError(
-            f"lerp: \"lerp_kernel\" not implemented for '{input.dtype.scalar_type}'",
-            "interpolate floats: lerp(input.float(), end.float(), weight)",
-        )
     for name, other in (("end", end), ("weight", weight)):
-        if other.dtype is not input.dtype and (other.ndim or other is end or not other.dtype.inexact):
+        if other.dtype is not input.dtype and (other is end or other.ndim):
             raise DTypeError(
                 f"lerp: expected dtype {input.dtype.name} for `{name}` but got dtype {other.dtype.name}",
                 f"convert one: {name}.type_as(input)",
             )
+    if not result_dtype(input, end, weight).inexact:
+        raise DTypeError(
+            f"lerp: \"lerp_kernel\" not implemented for '{input.dtype.scalar_type}'",
+            "interpolate floats: lerp(input.float(), end.float(), weight)",
+        )
     return (result_dtype(input, end, weight),) * 2
 
 

@@ -376,14 +376,30 @@ class Expressions(Writer, ABC):
             return self.convert("fpext" if bits(dtype) > bits(source) else "fptrunc", value, dtype)
         if is_floating(dtype):
             return self.convert("sitofp" if kind(source) == "i" else "uitofp", value, dtype)
-        if is_floating(
-            source
-        ):  # through a wider signed integer, so that -1.0 wraps instead of being undefined
-            through = "i64" if bits(dtype) > 32 or dtype == "u32" else "i32"
-            return self.cast(self.convert("fptosi", value, through), dtype)
+        if source == "f16":
+            return self.cast(self.cast(value, "f32"), dtype)
+        if is_floating(source):  # through a wider signed integer, so that -1.0 wraps
+            return self.cast(
+                self.truncated(value, "i64" if bits(dtype) > 32 or dtype == "u32" else "i32"), dtype
+            )
         if bits(dtype) <= bits(source) and source != "bool":
             return self.convert("trunc", value, dtype)
         return self.convert("sext" if kind(source) == "i" else "zext", value, dtype)
+
+    def truncated(self, value: Value, dtype: str) -> Value:
+        """A float truncated to i32 or i64; the least one where it doesn't fit, or is NaN, as x86 has it.
+
+        To LLVM such a conversion is poison: of `float(int(x))` it would make `trunc(x)`.
+        """
+        lanes, limit = value.lanes, 2.0 ** (bits(dtype) - 1)
+        least = self.constant(-(1 << bits(dtype) - 1), dtype, bool(lanes))
+        found = self.convert("fptosi", value, dtype)
+        for test, bound in (("fcmp oge", -limit), ("fcmp olt", limit)):
+            within = self.ssa(
+                f"{test} {value}, {self.constant(bound, value.dtype, bool(lanes)).text}", "bool", lanes
+            )
+            found = self.ssa(f"select {within}, {found}, {least}", dtype, lanes)
+        return found
 
     def widened(self, value: Value) -> Value:
         """bf16 is the upper half of an f32."""

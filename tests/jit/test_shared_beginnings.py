@@ -1,4 +1,4 @@
-"""Recordings that begin alike share their beginning only if all that was taken for granted there is the same."""
+"""Recordings that begin alike share their beginning only if they took the same for granted there."""
 
 import dataclasses
 

@@ -104,3 +104,23 @@ def test_comparisons_tell_on_which_side_a_number_lies(name, number):
         traced = lamina.jit.trace(lambda x: getattr(x, swapped)(number))  # noqa: B023 - called at once
         assert [traced(x).tolist() for _ in range(3)] == [wanted] * 3
         assert (number in x) is (number in held)
+
+
+LISTS = [
+    [10**20],
+    [10**20, 2.0], [2**63, 1], [True, 10**19], [10**400, 1.0], [1e400, 2], [2**63 - 1, 0], [-(2**63)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("numbers", LISTS, ids=range(len(LISTS)))
+@pytest.mark.parametrize("held", [None, 2, 1.5])
+def test_lists_of_large_numbers_beside_tensors(numbers, held):
+    """NumPy makes floats, or objects, of some of them."""
+    made = []
+    for library in (torch, lamina):
+        given = [*numbers, *([] if held is None else [library.tensor(held)])]
+        try:
+            made.append(library.tensor(given).tolist())
+        except (ValueError, OverflowError):
+            made.append("raised")
+    assert made[0] == made[1]
