@@ -11,16 +11,35 @@ from ..runtime.refusal import refusing_names
 from .module import Module
 from .norm import _BatchNorm
 
+Slot = tuple[Module, Any, str]  # a module, the dictionary of its members, and a name there
 
-def _slots(module: Module) -> dict[str, list[tuple[Any, str]]]:
-    """Where each parameter and buffer stands: dictionaries of members, and names there."""
-    found: dict[str, list[tuple[Any, str]]] = {}
+
+def swap(slot: Slot, value: Tensor) -> None:
+    """Put a tensor in a member's place, whatever its class.  Who does puts the first back in the end."""
+    _, members, key = slot
+    members[key] = value
+
+
+def tied(tensors: Sequence[Tensor]) -> list[int]:
+    """For each tensor, the place of the first that it is."""
+    first: dict[int, int] = {}
+    return [first.setdefault(id(x), at) for at, x in enumerate(tensors)]
+
+
+def _slots(module: Module) -> dict[str, list[Slot]]:
+    """Where each parameter and buffer stands."""
+    found: dict[str, list[Slot]] = {}
     for prefix, part in module.named_modules(remove_duplicate=False):
         for members in (part._parameters, part._buffers):
             for name, value in members.items():
                 if value is not None:
-                    found.setdefault(f"{prefix}.{name}" if prefix else name, []).append((members, name))
+                    found.setdefault(f"{prefix}.{name}" if prefix else name, []).append((part, members, name))
     return found
+
+
+def _held(slot: Slot) -> Tensor:
+    _, members, key = slot
+    return members[key]
 
 
 def _merged(given: Any) -> dict[str, Tensor]:
@@ -75,34 +94,33 @@ def functional_call(
     given: dict[str, Tensor] = dict(values)
     if tie_weights:
         shared: dict[int, list[str]] = {}
-        for name, places in slots.items():
-            members, key = places[0]
-            shared.setdefault(id(members[key]), []).append(name)
+        for name, first in zip(slots, tied([_held(places[0]) for places in slots.values()]), strict=True):
+            shared.setdefault(first, []).append(name)
         for names in shared.values():
-            told = {id(values[n]): n for n in names if n in values}
-            if len(told) > 1:
+            told = [name for name in names if name in values]
+            if len(told) > 1 and any(tied([values[name] for name in told])):
                 raise ArgumentValueError(
-                    f"functional_call: {' and '.join(told.values())} are one tensor, and got two",
+                    f"functional_call: {' and '.join(told)} are one tensor, and got two",
                     "tie_weights=False lets them differ",
                 )
             for name in names if told else ():
-                given[name] = values[next(iter(told.values()))]
+                given[name] = values[told[0]]
     before = []
     try:
         for name, value in given.items():
-            for members, key in slots[name]:
-                before.append((members, key, members[key]))
-                members[key] = value
+            for slot in slots[name]:
+                before.append((slot, _held(slot)))
+                swap(slot, value)
         arguments = args if isinstance(args, tuple) else () if args is None else (args,)
         return module(*arguments, **(kwargs or {}))
     finally:
         for name in values:
-            members, key = slots[name][0]
+            _, members, key = slots[name][0]
             now = members.get(key)
             if now is not None and now is not given[name]:
                 _put_back(parameter_and_buffer_dicts, name, now)
-        for members, key, value in reversed(before):
-            members[key] = value
+        for slot, value in reversed(before):
+            swap(slot, value)
 
 
 def _put_back(given: Any, name: str, value: Tensor) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...ir.dtypes import DType, default_dtype, float32, float64, int64
 from ...ir.op import REGISTRY, Op, as_now
-from ...nn import Module, ModuleList
+from ...nn import Module, ModuleList, stateless
 from ...nn.epoch import advance
 from ...nn.members import fields
 from ...nn.module import EVERYWHERE, observed_call
@@ -385,6 +385,17 @@ class Library(CalledBack):
                         return False
         return True
 
+    def _swap(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+        """A member is exchanged, or put back: when the run is over all stand where they stood."""
+        (part, members, key), value = args
+        written = not self.refused and not self.is_fresh(members)
+        if written:
+            self.writes_to(members, key)
+        function((part, members, key), value)
+        if written:
+            self.wrote(members, "item", key)
+            self.wrote(part, "attr", key)
+
     # ---- optimizers ----
     def _of_optimizer(self, optimizer: Optimizer, function: Callable, args: tuple, kwargs: Any) -> Any:
         """A method of an optimizer's that is the library's."""
@@ -618,6 +629,8 @@ _HANDLERS: dict[Any, Callable] = {
     _OWN["__delattr__"]: lambda self, function, args, kwargs: self._delete_of_module(*args),
     is_bare: lambda self, function, args, kwargs: not self.is_known(args[0]) and function(*args),
     advance: Library._advance,
+    unwrapped(stateless.swap): Library._swap,
+    unwrapped(stateless.tied): lambda self, function, args, kwargs: self.new(function(*args)),
     native_step: Library._native_step,
     # What it finds of an optimizer stays so, and a run in which it warns is not kept.
     warn_of_order: lambda self, function, args, kwargs: function(*args),

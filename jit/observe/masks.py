@@ -15,7 +15,6 @@ import numpy as np
 from ...ir.dtypes import bool_, float32, float64
 from ...runtime import Tensor, is_grad_enabled, modes, ops
 from ...runtime.methods import PLAIN
-from ...runtime.overriding import OPEN
 
 
 class Selected(NamedTuple):
@@ -73,7 +72,7 @@ def _fit(observer: Any, x: Any, mask: Any) -> bool:
         not observer.refused
         and type(x) in PLAIN and type(mask) is Tensor and type(x._data) is type(mask._data) is np.ndarray
         and mask.dtype is bool_ and 0 < mask.ndim <= x.ndim and x.shape[: mask.ndim] == mask.shape
-        and 0 not in x.shape and not OPEN and not modes.local.levels
+        and 0 not in x.shape and not modes.local.functions and not modes.local.levels
     )  # fmt: skip
 
 
