@@ -231,7 +231,8 @@ class Conditions:
                 return given
             call.numbers[group.number] = given
         for source, present in self.leaves:
-            if (leaf_of(call.tensor(source)).grad is not None) != present:
+            leaf = leaf_of(call.tensor(source))
+            if (leaf is not None and leaf.grad is not None) != present:
                 text = f"the gradient of {self._spelled(source)}"
                 return Reason(text, seen=_there(present), now=_there(not present))
         for source, meta, form in self.grads:

@@ -27,7 +27,7 @@ from ..runtime.places import Place, here
 from ..runtime.storage import Literal
 from .facts import Refusal
 from .observe.numbers import LIFTED
-from .sources import Answer, Draw, Grad, Lifted, Number, Source
+from .sources import Answer, Arg, Draw, Grad, Lifted, Number, Source
 
 MOST_EVENTS = 200_000
 MOST_IN_PASSING = 1024  # elements of a tensor, to compute with which takes no time that a clock shows
@@ -113,6 +113,7 @@ class Recorder:
         self._by_array: dict[int, Tensor] = {}
         self._of_gradients: set[int] = set()  # the ids of their arrays
         self.leaves: list[tuple[Tensor, Source, Tensor | None]] = []
+        self.switched: list[tuple[Tensor, Source]] = []  # which ask for their gradients since the run
         self._edges: set[int] = set()
         self._before: list[tuple[Tensor, np.ndarray, Any]] = []
 
@@ -139,17 +140,21 @@ class Recorder:
         if edge is not None:
             self._edges.add(id(x._edge))
         if type(edge) is Leaf:
-            self.leaves.append((x, source, edge.grad))
-            if isinstance(edge.grad, Compound):
-                self.reason = f"a gradient {edge.grad._meta} is a {edge.grad.what} tensor"
-            elif edge.grad is not None:
-                if id(edge.grad._data) in self._origins and self.reason is None:
-                    self.reason = f"a gradient {edge.grad._meta} is the memory of another tensor"
-                self._of_gradients.add(id(edge.grad._data))
-                self._origin(edge.grad, Grad(source))
-                if self._given.setdefault(id(edge.grad), Grad(source)) == Grad(source):
-                    self._tensors.append((edge.grad, Grad(source)))
+            self._follow(x, source, edge)
         return None if twin is x else twin
+
+    def _follow(self, x: Tensor, source: Source, edge: Leaf) -> None:
+        """Take note of a leaf, and of the gradient that it has."""
+        self.leaves.append((x, source, edge.grad))
+        if isinstance(edge.grad, Compound):
+            self.reason = f"a gradient {edge.grad._meta} is a {edge.grad.what} tensor"
+        elif edge.grad is not None:
+            if id(edge.grad._data) in self._origins and self.reason is None:
+                self.reason = f"a gradient {edge.grad._meta} is the memory of another tensor"
+            self._of_gradients.add(id(edge.grad._data))
+            self._origin(edge.grad, Grad(source))
+            if self._given.setdefault(id(edge.grad), Grad(source)) == Grad(source):
+                self._tensors.append((edge.grad, Grad(source)))
 
     def arrays(self) -> dict[Source, np.ndarray]:
         """The arrays of the tensors that were there before, by source."""
@@ -475,6 +480,22 @@ class Recorder:
             raise Refusal(f"the data of a tensor was replaced by others of another type, {x._meta}")
         self.replaced.add(id(x))
 
+    def _switched(self, x: Tensor) -> None:
+        """An argument asks for its gradient from here on; of any other tensor `check` refuses that."""
+        source, edge = self.source_of(x), x._node
+        alone = all(t is x or t._data is not x._data for t, _ in self._tensors)
+        if not isinstance(source, Arg) or not alone or x._view is not None or type(edge) is not Leaf:
+            return
+        if any(t is x for t, *_ in self.leaves) or isinstance(edge.grad, Compound):
+            return
+        self.switched.append((x, source))
+        self._edges.add(id(edge))
+        data, _, _ = self._origins.get(id(x._data), (x._data, source, True))
+        self._origins[id(x._data)] = data, source, True
+        if (number := self.known(x._data)) is not None:
+            self.flows[number] = True
+        self._follow(x, source, edge)
+
     def _foreign(self, what: str) -> None:
         self.foreign = what
 
@@ -490,7 +511,8 @@ class Recorder:
         for x, data, edge in self._before:
             if x._data is not data and id(x) not in self.replaced:
                 raise Refusal(f"the data of a tensor {x._meta} was replaced")
-            if x._edge is not edge:
+            switched = any(t is x for t, _ in self.switched)
+            if switched and type(x._node) is not Leaf or not switched and x._edge is not edge:
                 raise Refusal(f"the history of a tensor {x._meta} that was there before was changed")
 
     def overlapping(self) -> str | None:

@@ -39,8 +39,9 @@ class Recording:
     ask about (`asked` says which ask which), from `first` on what is returned or becomes a gradient, then,
     for each of `written`, what the param becomes.  sources: of the params.
     makers: of the tensors that the run left.  outcome: what makes of them what is returned, and has the
-    effects.  shape, leaves: of what is returned: a leaf is a number of `makers`' or a plain value; None where
-    something else is returned.
+    effects.  switched: arguments that the run had ask for gradients.
+    shape, leaves: of what is returned: a leaf is a number of `makers`' or a plain value; None where something
+    else is returned.
     gradients: leaves and what their gradients become.  before: which leaves had one, empty where that was of
     no account.  grads: types and layouts of those that are read.
     writes: whose storage counts how many writes, and the last.  draws: numbers of generators, and the
@@ -69,6 +70,7 @@ class Recording:
     groups: Mapping[int, dict[str, Any]]
     live: bool
     foreign: str | None
+    switched: tuple[Source, ...] = ()
     ops: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -99,6 +101,8 @@ class _Finish:
         questions = tuple(step for step in r.steps if isinstance(step, Question))
         if self.live and r.replaced:
             raise Refusal("its outputs have a history, and the data of a tensor was replaced")
+        if self.live and r.switched:
+            raise Refusal("its outputs have a history, and a tensor was asked for its gradient in the run")
         if self.live and r.detached & r.written:
             raise Refusal("its outputs have a history, and a tensor was written that is detached elsewhere")
         raw = self.graph()
@@ -128,6 +132,7 @@ class _Finish:
             shape=shape,
             leaves=leaves,
             gradients=tuple(gradients),
+            switched=tuple(source for _, source in r.switched),
             before=tuple((s, grad is not None) for _, s, grad in r.leaves) if r.gradients else (),
             grads=tuple(
                 (Grad(s), grad._meta, grad._data.flags.c_contiguous or grad._data.strides)
@@ -161,7 +166,7 @@ class _Finish:
             chain = x._view[1][-1:]
         origin, apart = self.r.params.get(root), False
         if x._view is not None and isinstance(origin, (Arg, Held, Grad)):
-            origin, apart = self.seen_through(x, origin)
+            origin, apart = self.seen_through(x._view[0], origin)
         if isinstance(origin, (Arg, Held, Grad)):
             base: Given | Fresh = Given(origin)
         else:
@@ -169,13 +174,13 @@ class _Finish:
         shares = x._storage is not None and self.shares(x, root)
         return Made(base, chain, x._view is not None, shares, self.history(x), apart)
 
-    def seen_through(self, x: Tensor, origin: Source) -> tuple[Source, bool]:
-        """Of which tensor that was there one is a view; or whether of what the run detached from it.
+    def seen_through(self, whole: Tensor, origin: Source) -> tuple[Source, bool]:
+        """Which tensor that was there a view with this base is of; or whether of what the run detached.
 
         Tensors may have one array, as detach() gives it: which of them it was shows by its history later.
         """
         tensors = self.r.tensors()
-        array, whole = tensors[origin]._data, x._view[0]
+        array = tensors[origin]._data
         for source in (origin, *tensors):
             t = tensors[source]
             if t._data is array and (t if t._view is None else t._view[0]) is whole:

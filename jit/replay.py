@@ -19,7 +19,7 @@ from ..ir.types import type_of
 from ..runtime import Tensor, set_grad_enabled
 from ..runtime.changes import advance_contents
 from ..runtime.generator import state_array
-from ..runtime.graph import Leaf, Saving
+from ..runtime.graph import Saving
 from ..runtime.history import storage_of
 from ..runtime.tensor import wrap
 from .autograd import Eager
@@ -106,10 +106,10 @@ def _number(expression: str) -> Callable[[list], Any]:
     return eval(f"lambda S: {expression}")
 
 
-def leaf_of(x: Tensor) -> Leaf:
-    """The leaf that holds a tensor's gradient."""
+def leaf_of(x: Tensor) -> Any:
+    """The leaf that holds a tensor's gradient; None where it never had one."""
     node: Any = x._node
-    return node if node is not None else x._resting
+    return node if node is not None else getattr(x, "_resting", None)
 
 
 def take(tree: Tree, call: Call) -> Any:
@@ -320,6 +320,8 @@ class Making:
 
     def result(self) -> Any:
         recording = self.recording
+        for source in recording.switched:
+            self.call.tensor(source).requires_grad_()
         tensors = [self.leaf(m) for m in recording.makers]
         gradients: list[Any] = [m if m is KEEP or m is None else self.leaf(m) for _, m in recording.gradients]
         for (source, _), grad in zip(recording.gradients, gradients):

@@ -238,6 +238,8 @@ class End:
         recording = self.recording
         if recording.gradients or recording.written or recording.writes or recording.draws or self.leftover:
             return None
+        if recording.switched:
+            return None
         found = []
         for maker in recording.makers:
             base = maker.base if isinstance(maker, Made) else None

@@ -292,6 +292,8 @@ class Tensor:
                     )
                 node = self._node = getattr(self, "_resting", None) or leaf(self)
                 node.kind = self._meta
+                if modes.CHANGED:
+                    modes.tell("switched", self)
         elif type(node) is Leaf:
             self._resting, self._node, node.kind = node, None, None
         elif node is not None:

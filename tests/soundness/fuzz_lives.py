@@ -306,6 +306,8 @@ numpys = np.random.default_rng(5)
         (
             "if dice.random() < 0.5:\n    <BODY>", "log.append(dice.random())", "n = dice.randrange(3)",
             "places = <t> > 0\n<t>[places] = <t>[places]", "print(f'{numpys.random():.3f}')",
+            "<t>.requires_grad_()",
+            "x.requires_grad_()\n(x * <N>).sum().backward()\nlog.append(x.grad.clone())",
             "kept = <T>\nplaces = kept > 0.5\nkept[places] = (kept * <N>)[places]\nlog.append(kept.sum())",
         ),
         (
