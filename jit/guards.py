@@ -26,7 +26,7 @@ from .observe.parts import HISTORIES, Part, Reason, history, layout
 from .observe.whole import difference, module_now, optimizer_now, state_of, without
 from .recording import Recording
 from .replay import Call, leaf_of
-from .sources import Arg, Held, Number
+from .sources import Arg, Held, Memory, Number
 
 ELSEWHERE = Reason("what it reads can't be reached any more")
 
@@ -205,6 +205,7 @@ class Conditions:
         self.registry, self.held, self.slots = registry, held, slots
         self.leaves, self.grads = recording.before, recording.grads
         self.written = {recording.sources[i] for i in recording.written}
+        self.memories = [source for source in recording.sources if isinstance(source, Memory)]
         self.groups = []
         for number, numbers in recording.groups.items():
             optimizer, at = registry.groups[number]
@@ -259,8 +260,8 @@ class Conditions:
             if _share(datas) or _twins(datas) != self._same:
                 return "memory is written, and two tensors that the function reaches share it"
             self._datas, self._owners = datas, {id(_owner(d)) for d in datas}
-        sources = [*map(Arg, self.slots), *(source for source, *_ in self.grads)]
-        given = [call.tensor(source)._data for source in sources]
+        sources = [*map(Arg, self.slots), *(source for source, *_ in self.grads), *self.memories]
+        given = [call.array(source) for source in sources]
         written = [source in self.written for source in sources]
         owners = [_owner(d) for d in given]
         for i, (data, root) in enumerate(zip(given, owners, strict=True)):

@@ -27,7 +27,7 @@ from ..runtime.places import Place, here
 from ..runtime.storage import Literal
 from .facts import Refusal
 from .observe.numbers import LIFTED
-from .sources import Answer, Arg, Draw, Grad, Lifted, Number, Source
+from .sources import Answer, Arg, Draw, Grad, Lifted, Memory, Number, Source
 
 MOST_EVENTS = 200_000
 MOST_IN_PASSING = 1024  # elements of a tensor, to compute with which takes no time that a clock shows
@@ -114,6 +114,7 @@ class Recorder:
         self._of_gradients: set[int] = set()  # the ids of their arrays
         self.leaves: list[tuple[Tensor, Source, Tensor | None]] = []
         self.switched: list[tuple[Tensor, Source]] = []  # which ask for their gradients since the run
+        self.memories: list[Memory] = []
         self._edges: set[int] = set()
         self._before: list[tuple[Tensor, np.ndarray, Any]] = []
 
@@ -480,6 +481,16 @@ class Recorder:
             raise Refusal(f"the data of a tensor was replaced by others of another type, {x._meta}")
         self.replaced.add(id(x))
 
+    def may_have_written(self, array: Any) -> bool:
+        """Whether the run may have changed the memory of an array of NumPy's."""
+        tensors = [x._data for x, _ in self._tensors] if self.written else []
+        return any(np.may_share_memory(data, array) for data in tensors)
+
+    def over(self, x: Tensor, source: Memory) -> None:
+        """Take note of a tensor over the memory of an array that was there before."""
+        self._origins[id(x._data)] = x._data, source, False
+        self.memories.append(source)
+
     def _switched(self, x: Tensor) -> None:
         """An argument asks for its gradient from here on; of any other tensor `check` refuses that."""
         source, edge = self.source_of(x), x._node
@@ -508,6 +519,8 @@ class Recorder:
     # ---- afterwards ----
     def check(self) -> None:
         """Refuse what the run did that a replay could not.  Raises Refusal."""
+        if any(isinstance(self.params.get(root), Memory) for root in self.written):
+            raise Refusal("a tensor over the memory of a NumPy array was written; clone() it first")
         for x, data, edge in self._before:
             if x._data is not data and id(x) not in self.replaced:
                 raise Refusal(f"the data of a tensor {x._meta} was replaced")

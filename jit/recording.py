@@ -19,7 +19,7 @@ from . import pytree
 from .facts import IMMUTABLE, PLAIN, Refusal
 from .observe.outcome import Outcome
 from .recorder import Event, Question, Recorder
-from .sources import Arg, Fresh, Given, Grad, Held, Made, Maker, Source
+from .sources import Arg, Fresh, Given, Grad, Held, Made, Maker, Memory, Source
 
 KEEP = object()  # what becomes of a leaf's gradient: it stays the tensor it is
 
@@ -167,6 +167,8 @@ class _Finish:
         origin, apart = self.r.params.get(root), False
         if x._view is not None and isinstance(origin, (Arg, Held, Grad)):
             origin, apart = self.seen_through(x._view[0], origin)
+        if isinstance(origin, Memory):
+            raise Refusal("a tensor over the memory of a NumPy array is left; clone() it")
         if isinstance(origin, (Arg, Held, Grad)):
             base: Given | Fresh = Given(origin)
         else:

@@ -28,7 +28,7 @@ from .observe.known import Registry
 from .observe.parts import Reason
 from .recording import KEEP, Recording
 from .report import COMPILING
-from .sources import Arg, Draw, Fresh, Given, Grad, Held, Lifted, Made, Number, Source
+from .sources import Arg, Draw, Fresh, Given, Grad, Held, Lifted, Made, Memory, Number, Source
 from .tree import Branch, End, Key, Segment, Tree
 
 
@@ -97,7 +97,7 @@ class Call:
             return state_array(seed, offset + source.offset)
         if kind is Lifted:
             return np.array(_number(source.expression)(self.S), dtype_named(source.dtype).numpy)
-        return self.tensor(source)._data
+        return self.S[source.index] if kind is Memory else self.tensor(source)._data
 
 
 @cache

@@ -65,7 +65,14 @@ class Lifted:
     dtype: str
 
 
-Source = Arg | Held | Grad | Number | Draw | Answer | Lifted
+@dataclass(frozen=True)
+class Memory:
+    """The NumPy array in a slot, which the run took for a tensor's memory."""
+
+    index: int
+
+
+Source = Arg | Held | Grad | Number | Draw | Answer | Lifted | Memory
 
 
 @dataclass(frozen=True)

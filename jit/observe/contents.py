@@ -329,6 +329,8 @@ class Contents(Attributes):
                 self.refuse("a NumPy array that nothing known leads to was read")
             elif o.dtype.hasobject:
                 self.refuse("a NumPy array of objects was read")
+            else:
+                self.guards.read_array(o)
 
     def _read_keys(self, o: Any, held: Any) -> None:
         """What going through a dictionary or a set gives, in order, becomes a fact."""

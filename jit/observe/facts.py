@@ -207,7 +207,7 @@ class Facts:
             self.guards.part.lines.append(f"v = S[{at}] = {expression}")
             self.check(f"type(v) is not {self.const(kind)}", why)
             if issubclass(kind, (np.ndarray, np.generic)):
-                self.guards.check_array(value, f"S[{at}]", why)
+                self.guards.meet_array(value, f"S[{at}]", why)
 
     def _pinnable(self, value: Any, why: Reason) -> bool:
         """Whether an object is known by its identity; functions that keep changing are looked into."""
@@ -241,7 +241,7 @@ class Facts:
         self.check(f"{expression} is not {name}", why, late)
         self.guards.part.places.setdefault(name, why.slot)
         if issubclass(type(value), np.ndarray):
-            self.guards.check_array(value, name, why)
+            self.guards.meet_array(value, name, why)
 
     def _tensor(self, expression: str, x: Tensor, captured: bool, why: Reason, late: bool) -> None:
         if not of_lamina(type(x)):
@@ -343,7 +343,7 @@ class Facts:
         self.guards.part.slots.append(at)
         self.check(f"type(S[{at}]) is not {self.const(type(value))}", reason)
         if issubclass(type(value), (np.ndarray, np.generic)):
-            self.guards.check_array(value, f"S[{at}]", reason)
+            self.guards.meet_array(value, f"S[{at}]", reason)
         return value
 
     # ---- writing ----

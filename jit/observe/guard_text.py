@@ -44,6 +44,7 @@ class GuardText:
         self.clocks: dict[str, Reason] = {}
         self._names: dict[int, str] = {}
         self._keep: list[Any] = []
+        self._unread: dict[int, tuple[Any, str, Reason]] = {}
 
     @property
     def part(self) -> Part:
@@ -93,8 +94,23 @@ class GuardText:
             told = f"(type(v) is not float or v != {value!r})" if kind is float else f"not exact(v, {name})"
         self.check(f"v is not {name} and {told}", why, late)
 
-    def check_array(self, value: np.ndarray | np.generic, source: str, why: Reason) -> None:
+    def meet_array(self, value: np.ndarray | np.generic, source: str, why: Reason) -> None:
+        """An array is there, whose contents become a fact where they are read; those of a scalar at once."""
+        if issubclass(type(value), np.ndarray):
+            self._unread[id(value)] = value, source, why
+        else:
+            self._check_array(value, source, why)
+
+    def read_array(self, value: np.ndarray) -> None:
+        """Take the contents of an array that was met for granted."""
+        if (met := self._unread.pop(id(value), None)) is not None:
+            self._check_array(*met)
+
+    def _check_array(self, value: np.ndarray | np.generic, source: str, why: Reason) -> None:
         """Add a line that fails where an array holds anything else; refuse a large one."""
+        if self.recorder.may_have_written(value):
+            self.refuse(f"{why.text} is a NumPy array that shares memory with a tensor which was written")
+            return
         if value.dtype.hasobject or value.nbytes > LARGEST:
             self.refuse(
                 f"{why.text} is a NumPy array of {value.nbytes} bytes, too large to be compared at each "
@@ -178,10 +194,11 @@ class GuardText:
         """Hold on to nothing from here on but the guards so far, by which later calls are told from these."""
         self.lost = True
         self._names, self.named, self._keep = Unkept(), Unkept(), Dropped()
+        self._unread.clear()
 
     def forget(self) -> None:
         """Let go of all objects of the run."""
-        for each in (self.parts, self.named, self._keep):
+        for each in (self.parts, self.named, self._keep, self._unread):
             each.clear()
 
 

@@ -25,6 +25,7 @@ from ...runtime.dispatch import EAGER, run_general, torch_names
 from ...runtime.inplace import write
 from ...runtime.modes import _Mode
 from ...runtime.refusal import unwrapped
+from . import arrays
 from .called_back import HANDED, CalledBack, calls_back
 from .contents import DEEPEST
 from .copies import is_bare
@@ -480,7 +481,9 @@ class Library(CalledBack):
         return shown
 
     def _tensor_of_number(self, function: Callable, args: tuple, kwargs: Any) -> Any:
-        """`tensor(n)` of a lifted number, or of a list with some."""
+        """`tensor(n)` of a lifted number, or of a list with some, or of an array."""
+        if (made := arrays.of_array(self, function, args, kwargs)) is not None:
+            return made
         if len(args) == 1 and kwargs.keys() <= {"dtype"} and not self.refused:
             if type(args[0]) in LIFTED:
                 made = self._filled((), args[0], kwargs.get("dtype"))
@@ -489,6 +492,10 @@ class Library(CalledBack):
             if made is not None:
                 return made
         return self.op(function, args, kwargs)
+
+    def _tensor_of_array(self, function: Callable, args: tuple, kwargs: Any) -> Any:
+        made = arrays.of_array(self, function, args, kwargs)
+        return self.op(function, args, kwargs) if made is None else made
 
     def _of_several(self, function: Callable, given: Any, dtype: Any) -> Tensor | None:
         """A tensor of numbers, some of which are lifted or 0-d tensors, in rows of one length; else None."""
@@ -629,6 +636,7 @@ _HANDLERS: dict[Any, Callable] = {
     _OWN["__delattr__"]: lambda self, function, args, kwargs: self._delete_of_module(*args),
     is_bare: lambda self, function, args, kwargs: not self.is_known(args[0]) and function(*args),
     advance: Library._advance,
+    **dict.fromkeys(arrays.FUNCTIONS, Library._tensor_of_array),
     unwrapped(stateless.swap): Library._swap,
     unwrapped(stateless.tied): lambda self, function, args, kwargs: self.new(function(*args)),
     native_step: Library._native_step,
