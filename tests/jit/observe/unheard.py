@@ -23,6 +23,10 @@ class Unheard:
     def source_of(self, x):
         """No tensor is known."""
 
+    def may_have_written(self, array):
+        """No tensor is written."""
+        return False
+
     def forget(self):
         """Nothing was kept."""
 
