@@ -33,6 +33,7 @@ from .facade.names import *  # noqa: F403 - what PyTorch's module has besides op
 from .facade.private import _utils, storage, version
 from .facade.private import config as __config__
 from .facade.root import *  # noqa: F403 - and what is made of ops and modules
+from .facade.settings import *  # noqa: F403 - and what programs tell the process
 from .func import vmap
 from .ir.dtypes import DType as dtype
 from .ir.dtypes import (

@@ -1,4 +1,4 @@
-"""Kullback and Leibler's divergence: a table by the classes of two distributions."""
+"""Kullback and Leibler's divergence, by the classes of two distributions."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Callable
 from math import inf, pi
 from typing import Any
 
-from ..ir.errors import ArgumentError, ArgumentValueError, MissingError
+from ..ir.errors import ArgumentValueError, MissingError
 from ..ir.shapes import broadcast_shapes
 from ..runtime import Tensor, ops
 from .categorical import Categorical, OneHotCategorical
 from .counts import Bernoulli, Binomial, ContinuousBernoulli, Geometric, Poisson
-from .distribution import Distribution, ExponentialFamily, differentiated
+from .distribution import ExponentialFamily, differentiated
+from .divergence import kl_divergence
 from .gamma_family import Beta, Dirichlet, Exponential, Gamma, Pareto
 from .location_scale import Cauchy, Gumbel, HalfNormal, Laplace, Normal, Uniform
 from .multivariate import (
@@ -23,53 +24,8 @@ from .multivariate import (
     solve_lower,
 )
 from .parameters import euler_constant, sum_rightmost
+from .registry import _KL_REGISTRY, register_kl  # noqa: F401
 from .transformed import Independent, TransformedDistribution
-
-_KL_REGISTRY: dict[tuple[type, type], Callable] = {}
-_KL_MEMOIZE: dict[tuple[type, type], Callable | None] = {}
-
-
-def register_kl(type_p: type, type_q: type) -> Callable[[Callable], Callable]:
-    """Enter a function f(p, q) as the divergence of two kinds of distributions; a decorator.
-
-    Where several fit a pair, the one whose classes are the nearest is taken: by p's first, then by q's.
-    """
-    for kind in (type_p, type_q):
-        if not isinstance(kind, type) or not issubclass(kind, Distribution):
-            raise ArgumentError(f"register_kl(type_p, type_q): takes classes of distributions, not {kind!r}")
-
-    def enter(function: Callable) -> Callable:
-        _KL_REGISTRY[type_p, type_q] = function
-        _KL_MEMOIZE.clear()
-        return function
-
-    return enter
-
-
-def _dispatch(p: type, q: type) -> Callable | None:
-    for first in p.__mro__:
-        for second in q.__mro__:
-            found = _KL_REGISTRY.get((first, second))
-            if found is not None:
-                return found
-    return None
-
-
-def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
-    """KL(p || q): what is lost, in nats, where q is taken for p.  Shapes: [*batch].
-
-    Raises MissingError for a pair that has none.
-    """
-    pair = (type(p), type(q))
-    if pair not in _KL_MEMOIZE:
-        _KL_MEMOIZE[pair] = _dispatch(*pair)
-    found = _KL_MEMOIZE[pair]
-    if found is None:
-        raise MissingError(
-            f"No KL(p || q) is implemented for p type {pair[0].__name__} and q type {pair[1].__name__}",
-            "register_kl enters one",
-        )
-    return found(p, q)
 
 
 # ---- two of one kind

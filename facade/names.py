@@ -10,7 +10,7 @@ import numpy as np
 
 from ..ir import dtypes
 from ..ir.dtypes import DType
-from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DTypeError
+from ..ir.errors import ArgumentError, DeviceError, DTypeError
 from ..ir.shapes import broadcast_shapes as common_shape
 from ..ir.shapes import result_dtype, scalar_dtype
 from ..ir.types import CPU, Device, type_of
@@ -214,61 +214,18 @@ def set_default_device(device: Any) -> None:
     modes.update(device=None if place is None or place == CPU else place)
 
 
-_deterministic = _warn_only = False
-
-
-def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Ask for results that are the same in each run, which those of Lamina always are."""
-    global _deterministic, _warn_only
-    for name, flag in (("mode", mode), ("warn_only", warn_only)):
-        if not isinstance(flag, bool):
-            raise ArgumentError(
-                f"use_deterministic_algorithms(): argument '{name}' must be bool, not {type(flag).__name__}"
-            )
-    _deterministic, _warn_only = mode, warn_only
-
-
-def are_deterministic_algorithms_enabled() -> bool:
-    """What `use_deterministic_algorithms` was told last."""
-    return _deterministic
-
-
-def is_deterministic_algorithms_warn_only_enabled() -> bool:
-    """The `warn_only` that `use_deterministic_algorithms` was told last."""
-    return _warn_only
-
-
-PRECISIONS = ("highest", "high", "medium")
-_precision = "highest"
-
-
-def set_float32_matmul_precision(precision: str) -> None:
-    """Permit float32 products to round more, which Lamina does not do.  Raises ArgumentValueError."""
-    global _precision
-    if precision not in PRECISIONS:
-        raise ArgumentValueError(
-            f"set_float32_matmul_precision(precision): {precision!r} is none of {', '.join(PRECISIONS)}"
-        )
-    _precision = precision
-
-
-def get_float32_matmul_precision() -> str:
-    """What `set_float32_matmul_precision` was told last."""
-    return _precision
-
-
 __all__ = [
     "BFloat16Tensor", "BoolStorage", "BoolTensor", "ByteStorage", "ByteTensor", "CharStorage", "CharTensor",
     "DoubleStorage", "DoubleTensor", "FloatStorage", "FloatTensor", "HalfTensor", "IntStorage", "IntTensor",
     "LongStorage", "LongTensor", "ShortStorage", "ShortTensor", "Storage", "TypedStorage", "UntypedStorage",
-    "are_deterministic_algorithms_enabled", "broadcast_shapes", "can_cast", "channels_last",
+    "broadcast_shapes", "can_cast", "channels_last",
     "channels_last_3d", "contiguous_format", "detach", "e", "finfo", "get_default_device", "get_device",
-    "get_float32_matmul_precision", "iinfo", "inf", "is_complex",
-    "is_deterministic_algorithms_warn_only_enabled", "is_floating_point", "is_inference", "is_nonzero",
+    "iinfo", "inf", "is_complex",
+    "is_floating_point", "is_inference", "is_nonzero",
     "is_storage", "jagged", "layout", "legacy_contiguous_format", "memory_format", "nan", "newaxis", "numel",
     "pi", "preserve_format", "promote_types",
-    "result_type", "set_default_device", "set_default_tensor_type", "set_float32_matmul_precision",
-    "sparse_coo", "sparse_csc", "sparse_csr", "strided", "use_deterministic_algorithms",
+    "result_type", "set_default_device", "set_default_tensor_type",
+    "sparse_coo", "sparse_csc", "sparse_csr", "strided",
 ]  # fmt: skip
 
 

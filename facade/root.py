@@ -31,11 +31,6 @@ from .amp import (
 )
 from .flow import cond
 from .lowrank import lobpcg, pca_lowrank, svd_lowrank
-from .names import (
-    are_deterministic_algorithms_enabled,
-    is_deterministic_algorithms_warn_only_enabled,
-    use_deterministic_algorithms,
-)
 
 has_lapack, has_mkl, has_openmp, has_spectral = True, False, False, True
 
@@ -254,89 +249,22 @@ def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
     return norm_but(v, dim, pow)
 
 
-# ---- switches ----------------------------------------------------------------------------------------------
-_told: dict[str, Any] = {"warn_always": False, "interop": 1, "autocast_cache": True}
-
-
-def set_autocast_cache_enabled(enabled: bool) -> None:
-    """Have autocast keep weights that it cast, which it never does: it casts them at each use."""
-    _told["autocast_cache"] = bool(enabled)
-
-
-def is_autocast_cache_enabled() -> bool:
-    """What `set_autocast_cache_enabled` was told last."""
-    return _told["autocast_cache"]
-
-
-def clear_autocast_cache() -> None:
-    """Forget weights that autocast has cast: it keeps none."""
-
-
-def set_warn_always(b: bool) -> None:
-    """Have each warning shown each time, which here Python's own filters decide."""
-    _told["warn_always"] = bool(b)
-
-
-def is_warn_always_enabled() -> bool:
-    """What `set_warn_always` was told last."""
-    return _told["warn_always"]
-
-
-def set_num_interop_threads(number: int) -> None:
-    """Choose how many ops run at a time, which here is one.  Raises ArgumentValueError."""
-    if not isinstance(number, int) or number < 1:
-        raise ArgumentValueError(
-            f"set_num_interop_threads(number): a positive number is needed, not {number!r}"
-        )
-    _told["interop"] = number
-
-
-def get_num_interop_threads() -> int:
-    """What `set_num_interop_threads` was told last."""
-    return _told["interop"]
-
-
-def set_flush_denormal(mode: bool) -> bool:
-    """Have denormal numbers computed as 0, which Lamina never does: returns False, as it has no effect."""
-    return False
-
-
-_DEBUG_MODES = ("default", "warn", "error")
-
-
-def set_deterministic_debug_mode(debug_mode: int | str) -> None:
-    """As `use_deterministic_algorithms`: 0 or "default" is off, 1 or "warn" and 2 or "error" are on."""
-    known = [*_DEBUG_MODES, *builtins.range(len(_DEBUG_MODES))]
-    if debug_mode not in known:
-        raise ArgumentValueError(
-            f"set_deterministic_debug_mode(debug_mode): {debug_mode!r} is none of {known}"
-        )
-    use_deterministic_algorithms(debug_mode not in ("default", 0), warn_only=debug_mode in ("warn", 1))
-
-
-def get_deterministic_debug_mode() -> int:
-    """0 where deterministic algorithms are not asked for, 1 where with a warning, else 2."""
-    if not are_deterministic_algorithms_enabled():
-        return 0
-    return 1 if is_deterministic_algorithms_warn_only_enabled() else 2
-
-
 __all__ = [
     "AcceleratorError", "GradScaler", "OutOfMemoryError", "SymBool", "SymFloat", "SymInt", "_assert",
     "_check", "_check_tensor_all", "_check_tensor_all_with", "_check_with",
     "_softmax_backward_data", "alpha_dropout",
-    "clear_autocast_cache", "get_autocast_cpu_dtype", "get_autocast_gpu_dtype", "is_autocast_cpu_enabled",
+    "get_autocast_cpu_dtype", "get_autocast_gpu_dtype", "is_autocast_cpu_enabled",
     "set_autocast_cpu_dtype", "set_autocast_cpu_enabled", "set_autocast_gpu_dtype", "sym_float", "sym_int",
     "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sum",
     "cond", "conj_physical_", "conv_tbc", "empty_permuted",
     "empty_strided", "feature_alpha_dropout", "get_device_module",
-    "get_deterministic_debug_mode", "get_num_interop_threads", "grid_sampler",
+    "grid_sampler",
     "grid_sampler_2d", "grid_sampler_3d", "has_lapack", "has_mkl", "has_openmp",
-    "has_spectral", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_autocast_cache_enabled",
-    "is_same_size", "is_signed", "is_warn_always_enabled", "lobpcg", "norm_except_dim", "pca_lowrank",
-    "range", "rrelu", "set_anomaly_enabled", "set_autocast_cache_enabled", "set_autocast_dtype",
-    "set_autocast_enabled", "set_deterministic_debug_mode", "set_flush_denormal", "set_num_interop_threads",
-    "set_warn_always", "svd_lowrank", "typename", "vander",
+    "has_spectral", "is_anomaly_check_nan_enabled", "is_anomaly_enabled",
+    "is_same_size", "is_signed", "lobpcg", "norm_except_dim", "pca_lowrank",
+    "range", "rrelu", "set_anomaly_enabled", "set_autocast_dtype",
+    "set_autocast_enabled",
+    "svd_lowrank", "typename", "vander",
 ]  # fmt: skip
 
 refusing_names(globals(), "lamina.facade.root")

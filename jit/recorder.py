@@ -102,7 +102,7 @@ class Recorder:
         self.reason: str | None = None
         self.once: str | None = None
         self.foreign: str | None = None
-        self.gradients = self.backward = self.gave = False
+        self.gradients = self.backward = self.acted = False
         self.replaced: set[int] = set()  # tensors that were there, by id, which were given other memory
         self.parts: dict[int, tuple[int, int]] = {}  # views that ops picked: the root, the step that picked
         self.detached: set[int] = set()  # roots whose memory is that of detached tensors, too
@@ -175,7 +175,9 @@ class Recorder:
     @property
     def repeatable(self) -> bool:
         """Whether the run has changed no tensor, gradient or generator so far."""
-        return not (self.written or self.drawn or self.gradients or self.backward or self.once or self.gave)
+        if self.written or self.drawn or self.gradients or self.backward or self.once or self.acted:
+            return False
+        return all(x._data is data and x._edge is edge for x, data, edge in self._before)
 
     def forget(self) -> None:
         """Let go of all tensors of the run."""
@@ -401,7 +403,7 @@ class Recorder:
         about = {"generator": generator, "draw": draw, "args": args}
         self.steps.append(Question(name, (), value, here(), None, about))
         self.asked += 1
-        self.gave = True
+        self.acted = True
 
     def lift_answer(self, slot: int) -> None:
         """The last answer goes into a slot, and may be another at each call."""
@@ -493,6 +495,7 @@ class Recorder:
 
     def _switched(self, x: Tensor) -> None:
         """An argument asks for its gradient from here on; of any other tensor `check` refuses that."""
+        self.acted = True
         source, edge = self.source_of(x), x._node
         alone = all(t is x or t._data is not x._data for t, _ in self._tensors)
         if not isinstance(source, Arg) or not alone or x._view is not None or type(edge) is not Leaf:

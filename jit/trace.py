@@ -23,7 +23,7 @@ from itertools import repeat
 from threading import get_ident
 from typing import Any
 
-from ..ir.dtypes import default_dtype
+from ..ir.dtypes import default_dtype, set_default_dtype
 from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DimError, GradError, LaminaError
 from ..nn import Module
 from ..runtime import modes, workers
@@ -485,7 +485,7 @@ class TracedFunction:
         if not self._verify:
             answers = Answers(self._callees(), heard.listener, recorder)
             observer.freely = answers.call
-        before = _modes()
+        before, dtype = modes.standing(), default_dtype()
         observer.clock = clock = self._ledger.clock
         start = clock()
         observer.until = start + self._ledger.left(self._log.fares())
@@ -509,6 +509,9 @@ class TracedFunction:
                 self._raised(tree, at, observer)
                 observer.forget()
         unmade(observer.left_over)
+        if fault is not None or again is not None:  # it is made anew, from the start
+            modes.restore(before)
+            set_default_dtype(dtype)
         if fault is not None:
             return self._after_fault(tree, at, observer, fault, args, kwargs)
         if again is not None:
@@ -522,7 +525,7 @@ class TracedFunction:
             if recorder.once is not None:
                 self._log.passed(recorder.once)
                 return raw(result)
-            if _modes() != before:
+            if (modes.standing(), default_dtype()) != (before, dtype):
                 raise Refusal("it leaves another mode behind (gradients on or off, the default dtype)")
             self._enter(tree, observer, recorder, result, seconds)
         except Refusal as refusal:
@@ -918,12 +921,6 @@ def _located(error: DeviceError, tree: Tree) -> DeviceError:
 
 def _restored(kind: type[TracedFunction], function: Callable, options: dict[str, Any]) -> TracedFunction:
     return kind(function, **options)
-
-
-def _modes() -> tuple:
-    local = modes.local
-    casts = local.autocast, local.autocast_dtype
-    return local.grad, local.inference, local.anomaly, *casts, default_dtype()
 
 
 def _differentiable(recording: Recording, tensors: dict[Any, Any], target: Target) -> Any:

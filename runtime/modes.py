@@ -177,6 +177,19 @@ def _leave(mine: dict[str, Any], entry: tuple | None) -> None:
     _settle(mine)
 
 
+def standing() -> tuple:
+    """What this thread's state is made of; equal where nothing was changed, or all was put back."""
+    mine = local.__dict__
+    return {**mine["base"]}, [*mine["entered"]]
+
+
+def restore(before: tuple) -> None:
+    """Make this thread's state what `standing` told, whichever blocks are open."""
+    mine = local.__dict__
+    mine["base"], mine["entered"][:] = {**before[0]}, before[1]
+    _settle(mine)
+
+
 def special() -> bool:
     """Whether this thread is in any but the ordinary state."""
     mine = local
@@ -374,6 +387,8 @@ class set_multithreading_enabled(set_grad_enabled):
 
 def is_multithreading_enabled() -> bool:
     """What `set_multithreading_enabled` was told last."""
+    if CHANGED:
+        tell("refuse", "whether backward may use several threads was asked")
     return local.multithreading
 
 

@@ -296,6 +296,8 @@ class Tensor:
                     modes.tell("switched", self)
         elif type(node) is Leaf:
             self._resting, self._node, node.kind = node, None, None
+            if modes.CHANGED:
+                modes.tell("switched", self)
         elif node is not None:
             raise GradError(
                 "requires_grad_(False): only a leaf can stop requiring gradients",

@@ -159,8 +159,9 @@ DENIED_BUILTINS: dict[str, str] = {
 # Files whose Python is interpreted as a user's is, because it calls what the user hands it.
 INTERPRETED_ROOMS = (
     "nn/", "optim/lr_scheduler.py", "optim/schedule.py", "optim/cycles.py", "data/collate.py",
-    "data/datasets.py", "facade/amp.py", "facade/attention.py", "facade/flow.py", "facade/library.py",
-    "facade/pytree.py", "facade/torchvision/", "jit/torchscript.py",
+    "data/datasets.py", "distributions/divergence.py", "facade/amp.py", "facade/attention.py",
+    "facade/flow.py", "facade/future.py", "facade/library.py", "facade/pytree.py", "facade/settings.py",
+    "facade/torchvision/", "jit/torchscript.py",
     "jit/observe/sinks.py", "jit/observe/copies.py",  # what stands in place of the standard library's
 )  # fmt: skip
 # Of these the functions, unlike the methods of modules, are functions of tensors.

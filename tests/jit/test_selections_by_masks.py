@@ -195,6 +195,17 @@ def test_code_that_runs_in_between_sees_what_python_has_it_see():
         assert lamina.equal(function(d, x), traced(d, x))
 
 
+def _seen_before(x):
+    """A view of a tensor that asks for its gradient since."""
+    view = x[:]
+    x.requires_grad_()
+    KEPT.append(x)
+    return view
+
+
+KEPT = []
+
+
 @pytest.mark.parametrize(
     ("into", "source", "mask"),
     [
@@ -204,8 +215,19 @@ def test_code_that_runs_in_between_sees_what_python_has_it_see():
         (nn.Parameter(lamina.zeros(1, 4))[0], lamina.ones(4), lamina.ones(4, dtype=lamina.bool)),
         (lamina.zeros(1).expand(4), lamina.ones(4), lamina.ones(4, dtype=lamina.bool)),
         (lamina.zeros(4).half(), lamina.ones(4), lamina.ones(4, dtype=lamina.bool)),
+        (_seen_before(lamina.zeros(4)), lamina.ones(4), lamina.ones(4, dtype=lamina.bool)),
+        (lamina.zeros(5).as_strided((2, 4), (1, 1)), lamina.ones(2, 4), lamina.ones(2, 4, dtype=lamina.bool)),
     ],
-    ids=["shape", "mask", "leaf", "leaf's view", "expanded", "dtype"],
+    ids=[
+        "shape",
+        "mask",
+        "leaf",
+        "leaf's view",
+        "expanded",
+        "dtype",
+        "view of what became a leaf",
+        "windows",
+    ],
 )
 def test_errors_are_those_of_the_plain_run(into, source, mask):
     def function():
