@@ -17,10 +17,11 @@ import numpy as np
 from ..ir import dtypes
 from ..nn import epoch
 from ..runtime import Tensor, changes
+from ..runtime.storage import Inferred
 from .guards import Guard
 from .observe.parts import WORDS
 from .sources import Arg, Held
-from .tree import Branch, Tree
+from .tree import Branch, Tree, wrap_inferred
 
 MISS: Any = type("Miss", (), {"__slots__": (), "__repr__": lambda self: "a miss"})()
 AFTER = 8  # calls on the long way, which measures them, before a path takes the short one
@@ -75,13 +76,15 @@ class _Quick:
         given = [f"S[{at}]._data" if kind is Arg else f"K[{at}]" for kind, at in self.operands()]
         lines.append(f"outputs = main({', '.join(given)})")
         tail = []
-        for number, (place, meta) in enumerate(self.plain):
+        names["Inferred"] = Inferred
+        for number, (place, meta, make) in enumerate(self.plain):
             names[f"m{number}_"] = meta
             tail += [
                 f"t{number} = new(Tensor)",
                 f"t{number}._data = outputs[{place}]",
                 f"t{number}._meta = m{number}_",
                 f"t{number}._edge = t{number}._storage = t{number}._view = None",
+                *([f"t{number}._storage = Inferred()"] if make is wrap_inferred else ()),
             ]  # fmt: skip
         made = ", ".join(f"t{number}" for number in range(len(self.plain)))
         tail += ["path.hits += 1", "return t0" if self.outcome.plain == 0 else f"return leave(S, [{made}])"]

@@ -15,6 +15,7 @@ from ..runtime import Tensor
 from ..runtime.autograd import reachable
 from ..runtime.graph import Leaf, Node, Port, Saving
 from ..runtime.places import Place, line_of
+from ..runtime.storage import Inferred
 from . import pytree
 from .facts import IMMUTABLE, PLAIN, Refusal
 from .observe.outcome import Outcome
@@ -174,7 +175,8 @@ class _Finish:
         else:
             base = Fresh(self.result(root), self.r.copied.get(root))
         shares = x._storage is not None and self.shares(x, root)
-        return Made(base, chain, x._view is not None, shares, self.history(x), apart)
+        inferred = type(x._storage) is Inferred
+        return Made(base, chain, x._view is not None, shares, self.history(x), apart, inferred)
 
     def seen_through(self, whole: Tensor, origin: Source) -> tuple[Source, bool]:
         """Which tensor that was there a view with this base is of; or whether of what the run detached.

@@ -21,6 +21,7 @@ from ..runtime.changes import advance_contents
 from ..runtime.generator import state_array
 from ..runtime.graph import Saving
 from ..runtime.history import storage_of
+from ..runtime.storage import Inferred
 from ..runtime.tensor import wrap
 from .autograd import Eager
 from .draws import Undo
@@ -196,7 +197,7 @@ def _finish(
     if end.plain is not None:
         outputs = segment.code.run(arrays, _weights(segment, call))
         segment.runs += 1
-        made = [wrap(outputs[place], kind) for place, kind in end.plain]
+        made = [make(outputs[place], kind) for place, kind, make in end.plain]
         return made[0] if recording.outcome.plain == 0 else leave(recording, call, made)
     before = [call.tensor(source).grad for source, _ in recording.gradients]
     draw(recording, call)
@@ -348,6 +349,8 @@ class Making:
         base, history = maker.base, maker.history
         fresh = type(base) is Fresh
         x = whole = self.base(base) if fresh else self.given(base.source)
+        if maker.inferred and fresh and whole._storage is None:
+            whole._storage = Inferred()
         if maker.apart:
             x = x.detach()
         if maker.chain:

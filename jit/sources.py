@@ -97,7 +97,8 @@ class Made:
     base: what its memory is.  chain: the views that lead from there to it; linked: whether it knows that it
     is a view; shares: whether it counts writes with its base, as detach() does.  history: "none"; "leaf": it
     requires gradients and starts a history; "live": it has one; or a spent node, whose backward raises.
-    apart: whether it is a view of what the run detached from the base, and not of the base itself.
+    apart: whether it is a view of what the run detached from the base, and not of the base itself.  inferred:
+    whether it was made under inference_mode().
     """
 
     base: Given | Fresh
@@ -106,6 +107,7 @@ class Made:
     shares: bool
     history: Any
     apart: bool = False
+    inferred: bool = False
 
 
 Maker = Given | Made

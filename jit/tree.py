@@ -21,8 +21,11 @@ from ..ir.graph import Constant, Graph, Node, Value
 from ..ir.op import Op
 from ..ir.types import Type
 from ..passes.dce import refuses
+from ..runtime import Tensor
 from ..runtime.methods import number_in
 from ..runtime.places import Place
+from ..runtime.storage import Inferred
+from ..runtime.tensor import wrap
 from .draws import Undo, drawn
 from .facts import Refusal, shown
 from .observe.parts import Part, Reason, place_text
@@ -211,6 +214,13 @@ class Branch:
     watching: list[Any] = field(default_factory=list)  # weak references to what it depends on
 
 
+def wrap_inferred(array: np.ndarray, kind: Type) -> Tensor:
+    """A tensor as inference_mode() makes it."""
+    x = wrap(array, kind)
+    x._storage = Inferred()
+    return x
+
+
 @dataclass
 class End:
     """The end of a path.
@@ -233,8 +243,11 @@ class End:
     path: Any = None  # what the report says of it
 
     @cached_property
-    def plain(self) -> tuple[tuple[int, Type], ...] | None:
-        """The place and the type of each returned tensor, where new tensors are all that a call leaves."""
+    def plain(self) -> tuple[tuple[int, Type, Callable], ...] | None:
+        """The place and the type of each returned tensor, and what makes it of its array and type.
+
+        None where new tensors are not all that a call leaves.
+        """
         recording = self.recording
         if recording.gradients or recording.written or recording.writes or recording.draws or self.leftover:
             return None
@@ -246,10 +259,11 @@ class End:
             if not isinstance(base, Fresh) or base.order is not None:
                 return None
             place = self.results[base.result][0]
-            if maker != Made(base, (), False, False, "none") or place is None:
+            inferred = isinstance(maker, Made) and maker.inferred
+            if maker != Made(base, (), False, False, "none", inferred=inferred) or place is None:
                 return None
-            found.append((place, self.types[base.result]))
-        return tuple(found) if len(dict(found)) == len(found) else None
+            found.append((place, self.types[base.result], wrap_inferred if inferred else wrap))
+        return tuple(found) if len({place for place, *_ in found}) == len(found) else None
 
 
 class Tree:

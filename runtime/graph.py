@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
+from . import modes
 from .places import Place, spell
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Node:
     @property
     def next_functions(self) -> tuple:
         """PyTorch's spelling of `edges`: pairs of (node, which of its outputs)."""
+        if modes.CHANGED:
+            modes.tell("refuse", "the nodes that a history comes from were asked for")
         return tuple((shown(e.node), e.index) if type(e) is Port else (shown(e), 0) for e in self.edges)
 
     def saver(self, guard: int) -> tuple[str, str]:
@@ -152,6 +155,8 @@ class Port(tuple):
 
     @property
     def next_functions(self) -> tuple:
+        if modes.CHANGED:
+            modes.tell("refuse", "the nodes that a history comes from were asked for")
         return ((shown(self.node), self.index),)
 
     def __repr__(self) -> str:

@@ -311,14 +311,19 @@ class Tensor:
 
     @property
     def grad_fn(self) -> Node | None:
-        node = self._node
-        if type(node) is Port:
-            return shown(node.node)
-        return shown(node) if isinstance(node, Node) else None
+        node = self._node.node if type(self._node) is Port else self._node
+        if not isinstance(node, Node):
+            return None
+        if modes.CHANGED:
+            modes.tell("asked", self, "grad_fn.name()", node.name())
+        return shown(node)
 
     @property
     def output_nr(self) -> int:
-        return self._node.index if type(self._node) is Port else 0
+        found = self._node.index if type(self._node) is Port else 0
+        if modes.CHANGED:
+            modes.tell("asked", self, "output_nr", found)
+        return found
 
     @property
     def grad(self) -> Tensor | None:

@@ -97,17 +97,24 @@ def infer_matmul(a: Type, b: Type) -> Type:
     return type_of(dtype, matmul_shape(a.shape, b.shape), common_device("matmul", a, b))
 
 
+def product_of(a, b):
+    """`a.dot(b)`, whose sums start from 0.0: of one product alone NumPy makes no sum, and leaves -0.0."""
+    out = a.dot(b)
+    return out + 0 if out.size == 1 and a.shape[-1] == 1 else out
+
+
 def matmul_reference(a, b):
     if b.ndim > 2 or a.ndim > 2 and not a.flags.c_contiguous:
         return np.matmul(a, b)
     if a.ndim > 2:  # many rows against one matrix: one BLAS call in place of one for each batch
-        return a.reshape(prod(a.shape[:-1]), a.shape[-1]).dot(b).reshape(a.shape[:-1] + b.shape[1:])
-    return a.dot(b)  # half the overhead of the matmul ufunc
+        return product_of(a.reshape(prod(a.shape[:-1]), a.shape[-1]), b).reshape(a.shape[:-1] + b.shape[1:])
+    return product_of(a, b)  # half the overhead of the matmul ufunc
 
 
 def quick_matmul(types, attrs):
     a, b = types
-    return np.dot if a.ndim == b.ndim == 2 and a.dtype is b.dtype and a.dtype.numpy.kind == "f" else None
+    plain = a.ndim == b.ndim == 2 and a.dtype is b.dtype and a.dtype.numpy.kind == "f"
+    return np.dot if plain and a.size * b.size > 1 else None
 
 
 def quick_grad_matmul(types, attrs):
@@ -227,11 +234,11 @@ def infer_linear(input: Type, weight: Type, bias: Type | None) -> Type:
 def linear_reference(input, weight, bias):
     if input.ndim > 2 and input.flags.c_contiguous:
         rows = input.reshape(prod(input.shape[:-1]), input.shape[-1])
-        out = rows.dot(weight.T)
+        out = product_of(rows, weight.T)
         if bias is not None:
             out += bias
         return out.reshape(input.shape[:-1] + weight.shape[:-1])
-    out = input.dot(weight.T)
+    out = product_of(input, weight.T)
     if bias is not None:
         out += bias
     return out
@@ -265,6 +272,8 @@ def build_linear(k, input, weight, bias):
 def _quick_linear(types, attrs):
     input, weight, bias = types
     if input.ndim != 2 or weight.ndim != 2 or (bias is not None and bias.ndim != 1) or not input.small:
+        return None
+    if input.size * weight.size == 1:
         return None
     if bias is None:
         return lambda input, weight, bias: input.dot(weight.T)

@@ -119,7 +119,7 @@ def _quick_sum(types, attrs):
     (input,) = types
     size = input.size
     whole = len(attrs["dim"]) == input.ndim and not attrs["keepdim"] and not attrs["dtype"]
-    if not whole or not input.small or not 0 < size <= 1024:
+    if not whole or not input.small or not 1 < size <= 1024:  # -0.0 alone adds up to 0.0
         return None
     # All of a small array: a product with ones costs half of what NumPy's reduction does.  The BLAS adds up
     # in many lanes, so the error stays within that of adding in pairs.

@@ -84,7 +84,10 @@ def _running(name: str, ufunc: np.ufunc, word: str, bind: Any, grad: Any, sample
     def reference(input: Any, *, dim: int, dtype: DType | None) -> Any:
         if not input.ndim:
             return np.array(input, dtype=dtype and dtype.compute.numpy)
-        return ufunc.accumulate(input, axis=dim, dtype=dtype and dtype.compute.numpy)
+        out = ufunc.accumulate(input, axis=dim, dtype=dtype and dtype.compute.numpy)
+        if ufunc is np.add and out.dtype.kind in "fc":
+            out += 0  # sums start from 0.0, which -0.0 does not change
+        return out
 
     def build(k: Any, input: Any, *, dim: int, dtype: DType | None) -> None:
         if not input.shape:
@@ -308,7 +311,7 @@ def _logcumsumexp(input: np.ndarray, *, dim: int) -> np.ndarray:
     if not input.ndim or not input.size:
         return np.array(input)
     if input.dtype.kind != "c":
-        return np.logaddexp.accumulate(input, axis=dim)
+        return np.logaddexp.accumulate(input, axis=dim) + 0  # 0.0, not -0.0
     lines = np.moveaxis(input, dim, 0)
     steps = accumulate(lines, logaddexp_of)
     return np.moveaxis(np.array(list(steps)), 0, dim)

@@ -280,7 +280,7 @@ def bits(value: float) -> bytes:
 def contents(array: Any) -> tuple:
     """What a NumPy array holds."""
     if isinstance(array, np.ndarray):
-        return array.dtype.str, array.shape, array.strides, array.tobytes()
+        return array.dtype.str, array.shape, array.strides, array.flags.num, array.tobytes()
     return array.dtype.str, array.tobytes()
 
 
