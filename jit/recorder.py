@@ -51,13 +51,14 @@ class Event:
     copied: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Question:
     """What Python, or a host op, made of values: the recording holds only where the answer is the same.
 
     how: "item", "bool", "int", "float", "complex", "tolist", or "host", whose answer is its outputs' shapes;
     or the name of what drew a number, which the attrs say (draws.py).
-    slot: where an answer goes that may be another at each call, and is an input of what follows.
+    slot: where an answer goes that may be another at each call, and is an input of what follows.  leaves:
+    whether it only leaves the run, which it divides no more (observe/leaving.py).
     """
 
     how: str
@@ -67,6 +68,7 @@ class Question:
     op: Op | None = None
     attrs: Mapping[str, Any] | None = None
     slot: int | None = None
+    leaves: bool = False
 
 
 class _Known(ref):

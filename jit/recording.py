@@ -90,8 +90,8 @@ def finished(recorder: Recorder, outcome: Outcome, result: Any) -> Recording:
 class _Finish:
     def __init__(self, recorder: Recorder):
         self.r = recorder
-        self.results: list[int] = []  # value numbers
-        self.places: dict[int, int] = {}
+        self.results: list[int | Question] = []  # value numbers, and questions about a value as it was then
+        self.places: dict[int | Question, int] = {}
         self.live = False
         self.makers: dict[int, Any] = {}  # by the id of the tensor, as one is to be one again
 
@@ -99,7 +99,9 @@ class _Finish:
         r = self.r
         makers = [self.maker(x) for x in outcome.tensors]
         gradients = self.gradients()
-        questions = tuple(step for step in r.steps if isinstance(step, Question))
+        asked_of = [step for step in r.steps if isinstance(step, Question)]
+        questions = tuple(step for step in asked_of if not step.leaves)
+        makers += [self.told(step) for step in asked_of if step.leaves]
         if self.live and r.replaced:
             raise Refusal("its outputs have a history, and the data of a tensor was replaced")
         if self.live and r.switched:
@@ -230,12 +232,19 @@ class _Finish:
             left.extend((e.node if type(e) is Port else e).edges)
         return False
 
-    def result(self, number: int) -> int:
-        """The place among the results of what is returned."""
+    def result(self, number: int | Question) -> int:
+        """The place among the results of what is returned, or of what is told of then and there."""
         if number not in self.places:
             self.places[number] = len(self.results)
             self.results.append(number)
         return self.places[number]
+
+    def told(self, question: Question) -> Maker:
+        """What a number is read off, when the effects come."""
+        (number,) = question.inputs
+        assert number is not None
+        later = self.live or self.r.root(number)[0] in self.r.written
+        return Made(Fresh(self.result(question if later else number), None), (), False, False, "none")
 
     def gradients(self) -> list[tuple[Source, Any]]:
         """What becomes of the leaves' gradients."""
@@ -263,14 +272,23 @@ class _Finish:
                 if number in changed or number in self.places:
                     values[number] = REGISTRY["clone"](constant)
             asked: list[Value] = []
+            then: dict[Question, Value] = {}
             for step in r.steps:
                 filename, line = line_of(step.place)
                 b.where = (filename, line)
-                if isinstance(step, Question):
+                if isinstance(step, Question) and step.leaves:
+                    if step in self.places:
+                        (v,) = step.inputs
+                        assert v is not None
+                        then[step] = self.snapshot(b, values[v], v)
+                        if self.live:
+                            then[step] = b.emit(detach, (then[step],), {}).outputs[0]
+                elif isinstance(step, Question):
                     asked += [self.snapshot(b, values[v], v) for v in step.inputs if v is not None]
                 else:
                     self.emit(b, step, values)
-            return b.finish([*asked, *(values[number] for number in self.results)])
+            left = [then[each] if isinstance(each, Question) else values[each] for each in self.results]
+            return b.finish([*asked, *left])
 
     def snapshot(self, b: Builder, value: Value, number: int) -> Value:
         """What a value is now, where it may be written later."""

@@ -7,7 +7,6 @@ are computed, so a path that shares its beginning with another uses what is comp
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,10 +21,10 @@ from ..ir.op import Op
 from ..ir.types import Type
 from ..passes.dce import refuses
 from ..runtime import Tensor
-from ..runtime.methods import number_in
 from ..runtime.places import Place
 from ..runtime.storage import Inferred
 from ..runtime.tensor import wrap
+from .answers import RAISED, READERS, answered, hashable
 from .draws import Undo, drawn
 from .facts import Refusal, shown
 from .observe.parts import Part, Reason, place_text
@@ -101,38 +100,7 @@ class Ask:
             OverflowError,
             ArgumentError,
         ) as error:  # as int(nan); the function itself will say
-            return "raised", type(error)
-
-
-def _tolist(array: np.ndarray) -> Any:
-    return (array.astype(np.float32) if array.dtype.name == "bfloat16" else array).tolist()
-
-
-READERS: dict[str, Callable[[np.ndarray], Any]] = {
-    "item": number_in, "tolist": _tolist, "bool": lambda a: bool(a.reshape(())[()]),
-    "int": lambda a: int(number_in(a)), "float": lambda a: float(number_in(a)),
-    "complex": lambda a: complex(number_in(a)),
-}  # fmt: skip
-
-
-def hashable(answer: Any) -> Any:
-    """An answer as a key that tells types and bits apart."""
-    if isinstance(answer, (list, tuple)):
-        return tuple(map(hashable, answer))
-    if isinstance(answer, float):
-        return struct.pack("d", answer)
-    if isinstance(answer, complex):
-        return complex, struct.pack("dd", answer.real, answer.imag)
-    return type(answer), answer
-
-
-def answered(key: Any) -> Any:
-    """The answer of a key that `hashable` made."""
-    if isinstance(key, bytes):
-        return struct.unpack("d", key)[0]
-    if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], type):
-        return complex(*struct.unpack("dd", key[1])) if key[0] is complex else key[1]
-    return [*map(answered, key)] if isinstance(key, tuple) else key
+            return *RAISED, type(error)
 
 
 def _any_in(slot: int) -> tuple[str, int]:
@@ -178,9 +146,9 @@ class Segment:
         assert self.ask is not None
         answer = self.ask(values, undo)
         ways = self.branches.get(answer, ())
-        if self.slots and type(number := answered(answer)) in (int, float):
+        if self.slots and type(told := answered(answer)) in (int, float, list) and answer[:1] != RAISED:
             for at in self.slots:
-                S[at] = number
+                S[at] = told
             ways = [*ways, *self.any_ways]
         return answer, ways
 

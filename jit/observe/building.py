@@ -111,8 +111,10 @@ def map_add(frame: Frame, stack: list[Any], depth: int) -> None:
 
 @operation("list_extend", lifts=True)
 def list_extend(frame: Frame, stack: list[Any], depth: int) -> None:
-    value = frame.observer.plain(stack.pop())
-    stack[-depth].extend(frame.observer.unpack(value) if is_iterable(value) else [*value])
+    value, made = frame.observer.plain(stack.pop()), stack[-depth]
+    for each in frame.observer.unpack(value, lift=True) if is_iterable(value) else [*value]:
+        frame.observer.added(made, each)
+        made.append(raw(each))
 
 
 @operation("set_update")
@@ -210,11 +212,11 @@ def unpack_rest(frame: Frame, stack: list[Any], argument: int) -> None:
     before, after = argument & 255, argument >> 8
     if not is_iterable(value):
         _misfit(value, before, after)
-    values = frame.observer.unpack(value)
+    values = frame.observer.unpack(value, lift=True)
     if len(values) < before + after:
         _misfit(values, before, after)
     end = len(values) - after
-    stack.extend(reversed([*values[:before], frame.observer.new(values[before:end]), *values[end:]]))
+    stack.extend(reversed([*values[:before], frame.observer.filled(list, values[before:end]), *values[end:]]))
 
 
 # ---- text

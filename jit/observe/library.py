@@ -470,6 +470,14 @@ class Library(CalledBack):
         asked = self.recorder.asked
         return self.numbers.answer(self.op(function, args, kwargs), asked)
 
+    def _tolist(self, function: Callable, args: tuple, kwargs: Any) -> Any:
+        """`x.tolist()`: each of its numbers is told as item() tells one."""
+
+        def made(value: Any) -> Any:
+            return self.filled(list, [*map(made, value)]) if type(value) is list else value
+
+        return made(self._item(function, args, kwargs))
+
     def _numpy(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """`x.numpy()`: the array may leave the run; whoever reads it here is refused."""
         if len(args) > 1 or kwargs or self.is_known(args[0]._data) or self.is_fresh(args[0]._data):
@@ -643,6 +651,7 @@ _HANDLERS: dict[Any, Callable] = {
     # What it finds of an optimizer stays so, and a run in which it warns is not kept.
     warn_of_order: lambda self, function, args, kwargs: function(*args),
     unwrapped(vars(Tensor)["item"]): Library._item,
+    unwrapped(vars(Tensor)["tolist"]): Library._tolist,
     unwrapped(vars(Tensor)["numpy"]): Library._numpy,
     unwrapped(creation.tensor): Library._tensor_of_number,
     unwrapped(ops.full): Library._full_of_number,

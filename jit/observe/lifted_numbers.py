@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..facts import Refusal, shown
@@ -21,6 +21,15 @@ _SLOT = re.compile(r"S\[\d+\]")
 def liftable(value: Any) -> bool:
     """Whether a plain value can be an input of a recording."""
     return type(value) is float or type(value) is int and -MOST < value < MOST
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """The values in lists of lists."""
+    if type(value) is not list:
+        yield value
+    else:
+        for each in value:
+            yield from _leaves(each)
 
 
 class Clocks:
@@ -77,7 +86,8 @@ class LiftedNumbers:
 
     lift: the slots (`Reason.slot`) that are known to change, and how often they did.  about: whether there
     are lifted numbers.  picked: parts of tensors at places that change, see indices.py.  held: the answers
-    of which the value is guarded after all, which the run adds to.  clocks: what clocks told.
+    of which the value is guarded after all, which the run adds to.  clocks: what clocks told.  leaving: the
+    lines that fill slots of answers that only leave (leaving.py).
     """
 
     def __init__(self, guards: GuardText, lift: dict[tuple, int], held: set[tuple]):
@@ -85,6 +95,7 @@ class LiftedNumbers:
         self.about = False
         self.picked: list[Any] = []
         self.clocks = Clocks(guards)
+        self.leaving: list[str] = []
         self._words: dict[int, str] = {}  # what stands in the slots, for a reader
         self._computed: dict[str, Any] = {}  # by what they are computed with
         self._guarded: set[str] = set()  # expressions of which the value is guarded
@@ -115,8 +126,9 @@ class LiftedNumbers:
     def answer(self, value: Any, asked: int, why: str | None = None) -> Any:
         """What Python was just told of a tensor: an input of what follows, until something asks its value.
 
-        asked: how many questions there were before; where there is none more, nothing was asked.  why: what
-        a refusal says where something does ask the value, of an answer that is never the same.
+        value: a number, or lists of them.  asked: how many questions there were before; where there is none
+        more, nothing was asked.  why: what a refusal says where something does ask the value, of an answer
+        that is never the same.
         """
         recorder = self._guards.recorder
         if self.refused or recorder.asked == asked:
@@ -124,16 +136,31 @@ class LiftedNumbers:
         step = recorder.steps[-1]
         line = place_text(step.place)
         words = f"the answer to {step.how}()" if step.attrs is None else f"what {step.how}() drew"
-        at, slot = f"{words} ({line})", (line, "answer")
-        if slot in self.held or not liftable(value):
+        about, slot = f"{words} ({line})", (line, "answer")
+        if slot in self.held or not all(map(liftable, _leaves(value))):
             return value
         number = self._guards.slot()
         recorder.lift_answer(number)
-        self._answers[f"S[{number}]"] = {slot}
-        if why is not None:
-            self._never[f"S[{number}]"] = why
-        self._guards.part.lines.append(f"v = S[{number}]")
-        return self.in_slot(value, number, Reason(at, step.place, f"S[{number}]", shown(value), slot))
+
+        def told(value: Any, at: int, text: str) -> Any:
+            self._answers[f"S[{at}]"] = {slot}
+            if why is not None:
+                self._never[f"S[{at}]"] = why
+            self._guards.part.lines.append(f"v = {text}")
+            return self.in_slot(value, at, Reason(about, step.place, f"S[{at}]", shown(value), slot))
+
+        def each(values: list, text: str) -> list:
+            made = []
+            for i, v in enumerate(values):
+                if type(v) is list:
+                    made.append(each(v, f"{text}[{i}]"))
+                else:
+                    at = self._guards.slot()
+                    made.append(told(v, at, f"S[{at}] = {text}[{i}]"))
+            return made
+
+        text = f"S[{number}]"
+        return each(value, text) if type(value) is list else told(value, number, text)
 
     def clock(self, name: str, value: Any, text: str) -> Any:
         """What a clock tells, which may leave the run: read before its work, or after it.

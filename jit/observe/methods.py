@@ -159,7 +159,12 @@ class Methods(Callbacks):
             return self._of_other(o, name, unbound, run, args, kwargs)
         self.read_settings(o)
         if "extend" in name or name == "__iadd__":
-            args = (self.new([*map(self.plain, self.unpack(args[0]))]),)
+            values = self.unpack(args[0], lift=True)
+            if type(o) is list and any(type(value) in LIFTED for value in values):
+                for value in values:
+                    self._of_list(o, "append", list.append, o.append, (value,), {})
+                return o if name == "__iadd__" else None
+            args = (self.new([*map(self.plain, values)]),)
             run = getattr(o, name) if lookup(type(o), name) is unbound else types.MethodType(unbound, o)
         if name in _MOVING and type(o) is list and self.is_fresh(o) and not kwargs:
             self.writes_to(o)

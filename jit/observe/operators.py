@@ -111,6 +111,9 @@ class Operators(Items):
         if symbol == "+" and type(a) is type(b) and type(a) in (list, tuple) and not inplace:
             if self._places(a) is not None or self._places(b) is not None:
                 return self.filled(type(a), [*self.unpack(a, lift=True), *self.unpack(b, lift=True)])
+        if symbol == "+" and inplace and type(a) is list and type(b) in (list, tuple) and b in self.shadow:
+            self.call(self.attribute(a, "extend"), (b,))
+            return a
         if type(a) in LIFTED or type(b) in LIFTED:
             bare = raw(a), raw(b)
             if symbol == "+" and type(bare[0]) is type(bare[1]) is str:

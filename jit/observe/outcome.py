@@ -18,6 +18,7 @@ import numpy as np
 from ...nn import Module
 from ...runtime import Generator, Tensor
 from ...runtime.refusal import unwrapped
+from ..answers import READERS
 from ..facts import indefinite, literal
 from .binding import unset
 from .facts import Facts
@@ -48,7 +49,8 @@ class Outcome:
         self._open: dict[int, int] = {}  # objects being spelled, and where their making belongs
         self._looped: set[int] = set()
         self._arrays: list[np.ndarray] = []
-        self._ask_clocks(facts.numbers.clocks.after)
+        self._fill(facts.numbers.leaving)
+        self._fill(facts.numbers.clocks.after)
         self.effects = len(facts.written.effects)
         for function, args, kwargs in facts.written.effects:
             parts = [self.spelled(a) for a in args] + [f"{k}={self.spelled(v)}" for k, v in kwargs.items()]
@@ -56,7 +58,7 @@ class Outcome:
         for variable, value in facts.contexts.left():
             words = f"{self.spelled(variable)}, {self.spelled(value)}"
             self._lines.append(f"{self._const(type(variable).set)}({words})")
-        self.constant = True
+        self.constant = not facts.numbers.leaving
         returned = self.spelled(result)
         self._leave_circles()
         self._lines.append(f"return {returned}")
@@ -66,8 +68,8 @@ class Outcome:
         self.run = self._compiled()
         del self._facts, self._named, self._places, self._arrays  # which know all objects of the run
 
-    def _ask_clocks(self, lines: list[str]) -> None:
-        """What clocks tell after the work, and what is computed of it."""
+    def _fill(self, lines: list[str]) -> None:
+        """What tensors and clocks tell after the work, and what is computed of it."""
         for name in {name for line in lines for name in re.findall(r"\bk\d+_", line)}:
             self._facts.guards.name_in(self._part, name)
         self._lines += lines
@@ -375,6 +377,11 @@ def _why_not(v: Any, kind: type) -> str:
     return f"{indefinite(kind)} that the run made outlives it, and can't be made again"
 
 
+def told(how: str, x: Tensor) -> Any:
+    """What Python is told of a tensor."""
+    return READERS[how](x._data)
+
+
 def set_items(made: dict, items: tuple) -> None:
     """Fill a dictionary, whatever its class makes of missing keys."""
     put = OrderedDict.__setitem__ if issubclass(type(made), OrderedDict) else dict.__setitem__
@@ -388,6 +395,6 @@ def set_fields(made: Any, items: tuple) -> None:
         object.__setattr__(made, name, value)
 
 
-_MAKERS = {"set_items": set_items, "set_fields": set_fields}
+_MAKERS = {"set_items": set_items, "set_fields": set_fields, "told": told}
 
 __all__ = ["Outcome"]

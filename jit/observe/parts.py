@@ -101,6 +101,18 @@ class Part:
             and _all(_same_optimizer, self.optimizers, other.optimizers)
         )
 
+    def go_on(self, other: Part) -> None:
+        """Take the guards of the stretch that follows."""
+        self.lines += [_counted_on(line, len(self.reasons)) for line in other.lines]
+        self.later += [_counted_on(line, len(self.late)) for line in other.later]
+        self.reasons += other.reasons
+        self.late += other.late
+        self.names.update(other.names)
+        self.weak |= other.weak
+        self.places.update(other.places)
+        for name in ("modules", "optimizers", "held", "slots", "pins"):
+            getattr(self, name).extend(getattr(other, name))
+
     def compiled(self) -> tuple[Callable[[list], int], Callable[[list], int]]:
         """Two functions of the slots: the lines, and those that depend on the epoch.
 
@@ -232,6 +244,11 @@ class Part:
             return shown(absent)
 
 
+def _counted_on(line: str, before: int) -> str:
+    """A line whose reason stands behind so many others."""
+    return _RETURN.sub(lambda found: f": return {int(found[1]) + before}", line)
+
+
 def _all(same: Callable[[Any, Any], bool], some: list[Any], others: list[Any]) -> bool:
     return len(some) == len(others) and all(map(same, some, others))
 
@@ -252,6 +269,7 @@ def _alike(a: Any, b: Any) -> bool:
 
 
 _CHECK = re.compile(r"if (.*): return (\d+)", re.DOTALL)
+_RETURN = re.compile(r": return (\d+)$")
 _KEPT = re.compile(r"v = (S\[\d+\]) = ")  # a line that puts what it reads into a slot
 _TYPE_OF = re.compile(r"\btype\(([^()]*(?:\([^()]*\)[^()]*)*)\)")
 _V = re.compile(r"\bv\b")
