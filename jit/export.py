@@ -87,6 +87,12 @@ def _recorded(traced: TracedFunction, example: tuple) -> tuple[Recording, Call]:
     if found is None:
         raise ExportError(f"export: {traced._name} could not be recorded", *traced.explain().splitlines())
     recording, call = found
+    if recording.questions or recording.outcome.asks:
+        how = recording.questions[0].how if recording.questions else "item"
+        raise ExportError(
+            f"export: {traced._name} asks for a value while it runs: {how}",
+            "choose between tensors with where(condition, a, b)",
+        )
     if recording.leaves is None:
         raise ExportError(
             f"export: {traced._name} returns what a file can't hold", "return tensors and numbers"
@@ -102,11 +108,6 @@ def _recorded(traced: TracedFunction, example: tuple) -> tuple[Recording, Call]:
         raise ExportError(
             f"export: {traced._name} writes {what}",
             "an exported model has no state; call .eval() on modules that keep statistics",
-        )
-    if recording.questions:
-        raise ExportError(
-            f"export: {traced._name} asks for a value while it runs: {recording.questions[0].how}",
-            "choose between tensors with where(condition, a, b)",
         )
     for source in recording.sources:
         if not isinstance(source, (Arg, Held)):

@@ -43,7 +43,6 @@ from .observe.fresh import unmade
 from .observe.indices import refuse_views, settle
 from .observe.kinds import TRANSPARENT
 from .observe.known import Registry
-from .observe.leaving import let_leave
 from .observe.numbers import raw
 from .observe.outcome import Outcome
 from .observe.outermost import Interpreter
@@ -614,9 +613,8 @@ class TracedFunction:
         if recorder.reason is not None:
             raise Refusal(recorder.reason)
         observer.numbers.clocks.settle(recorder, observer.guards.parts)
-        observer.numbers.leaving = let_leave(recorder, observer.guards)
-        observer.guards.close(observer.known.roots)
         outcome = Outcome(observer, result)
+        observer.guards.close(observer.known.roots)
         gradients = [leaf._node.grad for leaf, *_ in recorder.leaves if type(leaf._node) is Leaf]
         left = [*outcome.tensors, *(grad for grad in gradients if grad is not None)]
         refuse_views(recorder, left)

@@ -86,8 +86,7 @@ class LiftedNumbers:
 
     lift: the slots (`Reason.slot`) that are known to change, and how often they did.  about: whether there
     are lifted numbers.  picked: parts of tensors at places that change, see indices.py.  held: the answers
-    of which the value is guarded after all, which the run adds to.  clocks: what clocks told.  leaving: the
-    lines that fill slots of answers that only leave (leaving.py).
+    of which the value is guarded after all, which the run adds to.  clocks: what clocks told.
     """
 
     def __init__(self, guards: GuardText, lift: dict[tuple, int], held: set[tuple]):
@@ -95,7 +94,6 @@ class LiftedNumbers:
         self.about = False
         self.picked: list[Any] = []
         self.clocks = Clocks(guards)
-        self.leaving: list[str] = []
         self._words: dict[int, str] = {}  # what stands in the slots, for a reader
         self._computed: dict[str, Any] = {}  # by what they are computed with
         self._guarded: set[str] = set()  # expressions of which the value is guarded

@@ -24,6 +24,7 @@ from .binding import unset
 from .facts import Facts
 from .heap import key_of
 from .kinds import ATOMS, BOUND, PINNED, Method, heap_class, lookup
+from .leaving import let_leave
 from .numbers import LIFTED
 from .parts import WORDS, Part
 from .spelling import dictionary_of
@@ -38,6 +39,7 @@ class Outcome:
     tensors: those that effects and result hold, in order.  run(S, T): what does it again and returns the
     result, given the slots and these tensors.  plain: the number of the tensor that is the result, where
     that is all.  constant: whether what it returns besides tensors is the same at each call.
+    asks: whether answers leave.
     """
 
     def __init__(self, facts: Facts, result: Any):
@@ -49,8 +51,6 @@ class Outcome:
         self._open: dict[int, int] = {}  # objects being spelled, and where their making belongs
         self._looped: set[int] = set()
         self._arrays: list[np.ndarray] = []
-        self._fill(facts.numbers.leaving)
-        self._fill(facts.numbers.clocks.after)
         self.effects = len(facts.written.effects)
         for function, args, kwargs in facts.written.effects:
             parts = [self.spelled(a) for a in args] + [f"{k}={self.spelled(v)}" for k, v in kwargs.items()]
@@ -58,21 +58,24 @@ class Outcome:
         for variable, value in facts.contexts.left():
             words = f"{self.spelled(variable)}, {self.spelled(value)}"
             self._lines.append(f"{self._const(type(variable).set)}({words})")
-        self.constant = not facts.numbers.leaving
+        self.constant = True
         returned = self.spelled(result)
         self._leave_circles()
         self._lines.append(f"return {returned}")
         self._look_for_shared_memory()
+        told = let_leave(facts.recorder, facts.guards)
+        self._fill([*told, *facts.numbers.clocks.after])
+        self.asks, self.constant = bool(told), self.constant and not told
         self.plain = 0 if self._lines == ["return T[0]"] else None
         self.text = "\n".join(self._lines)
         self.run = self._compiled()
         del self._facts, self._named, self._places, self._arrays  # which know all objects of the run
 
     def _fill(self, lines: list[str]) -> None:
-        """What tensors and clocks tell after the work, and what is computed of it."""
+        """Begin with what tensors and clocks tell after the work, and what is computed of it."""
         for name in {name for line in lines for name in re.findall(r"\bk\d+_", line)}:
             self._facts.guards.name_in(self._part, name)
-        self._lines += lines
+        self._lines[:0] = lines
 
     def _const(self, o: Any) -> str:
         name = self._facts.const(o)
