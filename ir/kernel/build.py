@@ -246,6 +246,11 @@ class KernelBuilder:
 
     # ---- stages
     def sum(self, value: Any, over: Sequence[Index]) -> Expr:
+        """The sum, from 0.0: of -0.0 alone it is 0.0."""
+        value = self._expr(value)
+        if not over:
+            dtype = dtype_of(value, self._buffers, self._dtypes, self._memo)
+            return value + 0.0 if dtype is not None and is_floating(dtype) else value
         return self._reduce("sum", value, over)
 
     def prod(self, value: Any, over: Sequence[Index]) -> Expr:
