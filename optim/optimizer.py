@@ -87,6 +87,10 @@ class Optimizer:
         """The scalar and boolean arguments of the update record."""
         raise GradError(f"{type(self).__name__} does not say how to step")
 
+    def asked(self, group: dict[str, Any]) -> dict[str, Any]:
+        """All that a step reads of a group: its arguments, and whether it is to be differentiated."""
+        return {**self.numbers(group), "differentiable": bool(group.get("differentiable"))}
+
     def states(self, group: dict[str, Any]) -> tuple[str, ...]:
         """The names of the states, in the record's order."""
         return ()
