@@ -101,6 +101,41 @@ def test_what_is_read_is_what_holds(state):
     assert traced == eager
 
 
+def made(x, p):
+    """New tensors, views and parameters, of which some are made under a mode of their own."""
+    with lamina.inference_mode(False):
+        ordinary = x + 1
+    with lamina.no_grad():
+        without = p * 2
+    return x * 2, x[1:], (x + 1)[1:], x, p, p * 2, without, ordinary, x.detach(), (x * 2).view(3, 1), x.sum()
+
+
+def kinds(found):
+    return [(x.is_inference(), x.requires_grad, x._base is None, x.tolist()) for x in found]
+
+
+@pytest.mark.parametrize("mode", [lamina.inference_mode, lamina.no_grad, lamina.enable_grad])
+def test_results_are_what_the_mode_makes(mode):
+    traced, p = jit.trace(made), lamina.tensor([1.0, 2.0], requires_grad=True)
+    with lamina.inference_mode():
+        inferred = lamina.arange(3.0)
+    for x in (lamina.arange(3.0), inferred) * 6:
+        with mode():
+            assert kinds(traced(x, p)) == kinds(made(x, p))
+        if x is not inferred:
+            with lamina.inference_mode():
+                found, expected = traced(x, p), made(x, p)
+            for a, b in zip(found, expected, strict=True):  # outside of the mode
+                assert _written(a) == _written(b)
+
+
+def _written(x):
+    try:
+        return x.clone().add_(1).tolist(), x.detach().add_(0).tolist()
+    except RuntimeError as error:
+        return str(error).splitlines()[0]
+
+
 def test_divergences_that_programs_enter_are_computed_by():
     class Own(distributions.Normal):
         pass

@@ -29,8 +29,8 @@ def hold(requests, outcomes, faults) -> None:
     assert outcomes["uncompiled"] <= MOST_UNCOMPILED * outcomes.total()
 
 
-def test_sixty_networks_of_the_day():
-    requests = [*run.requests(range(start := seed_of_the_day(), start + 60), False)]
+def test_forty_networks_of_the_day():
+    requests = [*run.requests(range(start := seed_of_the_day(), start + 40), False)]
     hold(requests, *run.findings(requests, 1))
 
 

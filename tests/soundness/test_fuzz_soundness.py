@@ -15,9 +15,9 @@ from refused_anywhere import WHY, refused_anywhere
 from lamina.jit.observe.guard_text import GuardText
 
 DAY = int(os.environ.get("LAMINA_DAY", time.time() // 86_400))  # other programs every day
-QUICK = range(100_000 + 40 * DAY, 100_040 + 40 * DAY)
-LIVES = range(50_000_000 + 40 * DAY, 50_000_040 + 40 * DAY)
-REFUSED = range(90_000_000 + 40 * DAY, 90_000_040 + 40 * DAY)
+QUICK = range(100_000 + 40 * DAY, 100_030 + 40 * DAY)
+LIVES = range(50_000_000 + 40 * DAY, 50_000_030 + 40 * DAY)
+REFUSED = range(90_000_000 + 40 * DAY, 90_000_025 + 40 * DAY)
 SLOW = range(10_000, 20_000)
 PLANTED = range(30_000, 31_000)
 
