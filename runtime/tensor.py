@@ -379,6 +379,8 @@ class Tensor:
                 self._resting = leaf(self)
                 self._resting.kind = None
             self._resting.grad = value
+        elif modes.CHANGED:  # nothing is there to be changed, this time
+            self._tell_of_gradient(None)
 
     @grad.deleter
     def grad(self) -> None:
