@@ -24,7 +24,7 @@ from ..facts import exact, holds_nan
 from .attributes import Attributes
 from .fresh import NAN
 from .heap import key_of, place_of
-from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, heap_class, lookup
+from .kinds import ATOMS, ITERATORS, KEYS, MISSING, PINNED, VIEWS, Function, heap_class, lookup
 from .names import library_class
 from .quiet import is_quiet
 
@@ -177,12 +177,34 @@ class Contents(Attributes):
         if not issubclass(type(o), (tuple, frozenset)):
             self.shadow.open(o)
 
+    def changing(self, o: Any) -> bool:
+        """Whether a dictionary that was there holds lifted numbers, or such as keep changing."""
+        if type(o) is not dict or self.refused or not self.is_known(o):
+            return False
+        if o in self.shadow:
+            return True
+        lift = self.numbers.lift
+        return bool(lift) and any(
+            (self.known.spelled(o, "item", k), "item") in lift for k in o if type(k) in ATOMS
+        )
+
+    def go_through_keys(self, o: dict) -> None:
+        """What going through a dictionary gives becomes a fact, but for its values."""
+        self._read_keys(o, self.before(o))
+        self.shadow.enter(o)
+
     def open_view(self, o: Any) -> None:
         """C code goes through a view of a dictionary, if it is one."""
         if type(o) in VIEWS and self.is_fresh(o):
             held = self.behind(o.mapping)
-            self.shadow.bare(held)
-            self.open(held)
+            if type(o) in KEYS:
+                self.go_through_keys(held)
+            elif self.is_fresh(held):
+                self.shadow.bare(held)
+                self.open(held)
+            else:
+                self.read_all(held)
+                self.open(held)
 
     # ---- lengths ----
     def read_length(self, o: Any, lift: bool = False) -> Any:

@@ -70,6 +70,8 @@ class Places:
             raise RuntimeError("dictionary changed size during iteration")
         if at >= len(self.keys):
             raise StopIteration
+        if self.keys[at] not in self.o:
+            raise RuntimeError("dictionary keys changed during iteration")
         value = self.reader.item(self.o, self.keys[at])
         return value if self.how == "values" else self.reader.filled(tuple, (self.keys[at], value))
 
@@ -450,7 +452,9 @@ class Items(Contents):
             if lookup(type(found), "__next__") is MISSING:
                 raise TypeError(f"iter() returned non-iterator of type '{type(found).__name__}'")
             return found
-        if issubclass(type(o), (*CONTAINERS, types.MappingProxyType)):
+        if self.changing(o):
+            self.go_through_keys(o)
+        elif issubclass(type(o), (*CONTAINERS, types.MappingProxyType)):
             self.in_order(o)
             self.read_all(o)
             self.open(o)
@@ -473,8 +477,10 @@ class Items(Contents):
             return Places(self, o, None) if lifted else None
         how = "items" if type(o) in ITEMS else "values" if type(o) in VALUES_OF else None
         held = None if how is None else self.behind(o.mapping)
-        lifted = held in self.shadow and type(held) is dict and self.is_fresh(held)
-        return Places(self, held, how) if lifted else None
+        if type(held) is not dict or not (self.is_fresh(held) and held in self.shadow or self.changing(held)):
+            return None
+        self.go_through_keys(held)
+        return Places(self, held, how)
 
     def _keeps_changing(self, o: Any) -> bool:
         """Whether a sequence that was there holds numbers that keep changing."""

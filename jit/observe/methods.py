@@ -261,6 +261,11 @@ class Methods(Callbacks):
             return run()
         if name in ("items", "keys", "values") and self.is_fresh(o):
             return self.new(run(*args, **kwargs))
+        if name in ("items", "keys", "values", "copy") and not (args or kwargs) and self.changing(o):
+            self.go_through_keys(o)
+            if name == "copy":
+                return self.filled_map([(key, self.item(o, key)) for key in o])
+            return self.new(run())
         if name in _DICT_READS:
             self.read_all(o, deep=name in ("__eq__", "__ne__"))
             self.open(o)

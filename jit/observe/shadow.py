@@ -82,6 +82,11 @@ class Shadow:
         self.entered.add(id(o))
         self._keep.append(o)
 
+    def enter(self, o: Any) -> None:
+        """Note that C code goes through the keys of a container."""
+        self.entered.add(id(o))
+        self._keep.append(o)
+
     def gone(self, key: int) -> None:
         """Forget an object by its identity."""
         self._held.pop(key, None)
