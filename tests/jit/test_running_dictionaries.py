@@ -49,7 +49,7 @@ OTHERS = [
     "return 2 in run.values(), 'n' in run.keys(), ('n', 2) in run.items()",
     "return len(run), len(run.values()), bool(run)",
     "return [*reversed(run)], [*reversed(run.values())]",
-    "return run.keys() & other.keys(), run.items() - other.items()",
+    "return sorted(run.keys() & other.keys()), sorted(run.items() - other.items())",
     "return list(map(float, run.values()))",
     "return math.fsum(run.values())",
     "seen = run.values()\n    run['loss'] += 1\n    return list(seen), sorted(seen)",
