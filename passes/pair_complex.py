@@ -249,6 +249,8 @@ def _each(op: Op, operands: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         return None  # a real number beside complex ones: it is not said what its imaginary part adds
     if any(name not in MAPS or MAPS[name].dtype is not None for name, _ in attrs.get("chain", ())):
         return None
+    if attrs.get("combine", "add") not in ("add", "set"):
+        return None  # elements that meet in one place are multiplied
     made = []
     for part in ("re", "im"):
         given = [getattr(x, part) if isinstance(x, Pair) else x for x in operands]

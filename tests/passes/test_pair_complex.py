@@ -28,10 +28,11 @@ NAMES = sorted(
 # What only the host does: factorisations, transforms, and functions that nobody has asked kernels for.
 HOST = set(
     "acos acosh asin asinh atan atanh cholesky_inverse cholesky_solve cumprod exp2 expm1 "
-    " fft_c2c fft_c2r fft_r2c indefinite_minor "
+    " fft_c2c fft_c2r fft_r2c geqrf indefinite_minor ldl_parts ldl_solved "
     "linalg_cholesky linalg_det linalg_eig linalg_eigh linalg_inv linalg_lu_factor linalg_matrix_exp "
     "linalg_qr linalg_slogdet linalg_svd log10 log1p log2 logaddexp logcumsumexp logsumexp "
-    "linear_recurrence pow prod rsqrt sigmoid silu sinc solve_matrix tan".split()
+    "linear_recurrence pow prod pseudo_inverse rms_norm rsqrt scatter_reduce "
+    "sigmoid silu sinc solve_matrix tan".split()
 )
 
 
@@ -78,6 +79,8 @@ def test_record_means_the_same_in_pairs(name):
     op = REGISTRY[name]
     hosts = False
     for number, sample in enumerate(op.samples()):
+        if sample.kwargs.get("reduce") in ("amax", "amin"):
+            continue  # complex numbers have no order
         graph, arrays = example(op, sample, number, dtypes.complex128)
         hosts |= any(node.op is by_pairs for node in pair_complex(graph).nodes)
         for x, y in zip(interpret(graph, *arrays), in_pairs(graph, arrays), strict=True):
