@@ -543,6 +543,8 @@ class Methods(Callbacks):
         return self.natively(f"the descriptor {getattr(o, '__name__', '')} was asked", run, args, {})
 
     def _of_file(self, o: Any, name: str, unbound: Any, run: Callable, args: tuple, kwargs: Any) -> Any:
+        if self.is_fresh(o):  # what is read of it later is text as it stands
+            args, kwargs = self.bare(args, kwargs)
         if name in policy.FILE_WRITES and not kwargs:
             if name == "writelines":
                 args = (self.new([self.plain(x) for x in self.unpack(args[0])]),)
@@ -554,7 +556,8 @@ class Methods(Callbacks):
             if any(type(x) in LIFTED for x in args):  # how many characters were written
                 return self.numbers.computed(result, f"{self.const(len)}({args[0].expression})")
             return result
-        if self.is_fresh(o) and issubclass(type(o), (io.StringIO, io.BytesIO)):
+        in_memory = issubclass(type(o), (io.StringIO, io.BytesIO))
+        if in_memory and self.is_fresh(o) and name != "__setstate__":
             return self.result(run(*args, **kwargs))
         if name in ("isatty", "fileno", "writable", "readable", "seekable"):
             text = f"{{o}}.{name}()"

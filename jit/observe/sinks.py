@@ -206,11 +206,14 @@ def _print(
             file = facts.attribute(sys, "stdout")
         _print_to(facts, file, forms, given, how)
         return
+    if file is not None and facts.is_fresh(file):  # what is read of it later is text as it stands
+        texts = [x if form is None else facts.call(str, (x,)) for form, x in zip(forms, given, strict=True)]
+        print(*map(facts.plain, texts), **{name: facts.plain(value) for name, value in how.items()})
+        return
     printed(tuple(forms), *given, **how)
-    if file is None or not facts.is_fresh(file):
-        if file is not None and facts.source(file) is None:
-            facts.refuse("something was printed to a file that nothing known leads to")
-        facts.effect(printed, tuple(forms), *given, **how)
+    if file is not None and facts.source(file) is None:
+        facts.refuse("something was printed to a file that nothing known leads to")
+    facts.effect(printed, tuple(forms), *given, **how)
 
 
 def _print_to(facts: Methods, file: Any, forms: list, given: list, how: dict[str, Any]) -> None:
