@@ -180,29 +180,31 @@ def _warn_of_none(name: str) -> None:
 def tensors_in(value: Any) -> list[Tensor]:
     """The tensors in nested lists, tuples and dictionaries, each once, in order."""
     found: dict[int, Tensor] = {}
-    _look(value, found)
+    left, met = [value], set()  # a container may hold itself
+    while left:
+        x = left.pop()
+        if isinstance(x, Tensor):
+            found.setdefault(id(x), x)
+        elif isinstance(x, (list, tuple, dict)) and id(x) not in met:
+            met.add(id(x))
+            left.extend(reversed([*x.values()] if isinstance(x, dict) else x))
     return list(found.values())
 
 
-def _look(x: Any, found: dict[int, Tensor]) -> None:  # no function in `tensors_in`, which would be a cycle
-    if isinstance(x, Tensor):
-        found.setdefault(id(x), x)
-    elif isinstance(x, (list, tuple)):
-        for item in x:
-            _look(item, found)
-    elif isinstance(x, dict):
-        for item in x.values():
-            _look(item, found)
+def replaced(value: Any, places: dict[int, Any], within: tuple[int, ...] = ()) -> Any:
+    """Nested lists, tuples and dictionaries with other tensors in the places of some.
 
-
-def replaced(value: Any, places: dict[int, Any]) -> Any:
-    """Nested lists, tuples and dictionaries with other tensors in the places of some."""
+    within: the containers around, which stay what they are where they come again.
+    """
     if isinstance(value, Tensor):
         return places.get(id(value), value)
+    if id(value) in within:
+        return value
+    within = (*within, id(value))
     if isinstance(value, dict):
-        return {k: replaced(v, places) for k, v in value.items()}
+        return {k: replaced(v, places, within) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return like(value, [replaced(x, places) for x in value])
+        return like(value, [replaced(x, places, within) for x in value])
     return value
 
 

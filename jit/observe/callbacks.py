@@ -122,9 +122,9 @@ class Callbacks(Operators):
                     self.asks_for_nan(value)
                 self.read_deep(value)
 
-    def show(self, value: Any) -> None:
-        """C code is going to make the text of a value, with all that is in it."""
-        if self.refused or type(value) in ATOMS or issubclass(type(value), Tensor):
+    def show(self, value: Any, within: tuple[int, ...] = ()) -> None:
+        """C code is going to make the text of a value, with all that is in it.  within: what it is in."""
+        if self.refused or type(value) in ATOMS or issubclass(type(value), Tensor) or id(value) in within:
             return
         if issubclass(type(value), np.ndarray):
             self.read_print_options()
@@ -134,7 +134,7 @@ class Callbacks(Operators):
             args = self.attribute(value, "args")
             self.read_all(args)
             for item in args:
-                self.show(item)
+                self.show(item, (*within, id(value)))
         elif type(value) in (Function, Method) or lookup(type(value), "__repr__") is object.__repr__:
             self.refuse(f"the text of a {type(value).__name__} shows its address")
         else:
@@ -143,7 +143,7 @@ class Callbacks(Operators):
             self.read_settings(value)
             inside = [*value, *value.values()] if issubclass(type(value), dict) else value
             for item in inside if issubclass(type(value), (list, tuple, dict, set, frozenset, deque)) else ():
-                self.show(item)
+                self.show(item, (*within, id(value)))
 
     def drive(self, iterator: Iterator, strict: bool) -> Iterator:
         """The same items, each taken through the recorder; strict: and open to C code."""

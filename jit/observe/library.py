@@ -663,12 +663,15 @@ _HANDLERS: dict[Any, Callable] = {
 def _distributions(args: tuple, kwargs: dict[str, Any]) -> list[Any]:
     """The distributions, and their transforms, that a call is given or that those hold."""
     found: list[Any] = []
-    left = [*args, *kwargs.values()]
+    left, seen = [*args, *kwargs.values()], set()
     while left:
         o = left.pop()
+        if id(o) in seen:  # a list may hold itself
+            continue
+        seen.add(id(o))
         if type(o) in (list, tuple):
             left += o
-        elif type(o).__module__.startswith(_DISTRIBUTIONS) and not any(o is x for x in found):
+        elif type(o).__module__.startswith(_DISTRIBUTIONS):
             found.append(o)
             left += o.__dict__.values()
     return found
