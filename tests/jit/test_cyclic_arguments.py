@@ -1,4 +1,4 @@
-"""Containers that hold themselves, given to what goes through containers: traced calls end as eager ones do."""
+"""Containers that hold themselves, given to what goes through containers: traced calls end as eager ones."""
 
 import copy
 import json
