@@ -245,6 +245,8 @@ class BuiltinFunctions(Methods):
 
     def _length_hint(self, o: Any, *default: Any) -> int:
         self.look_into(*default)
+        if default and not issubclass(type(self.index(default[0])), int):
+            return operator.length_hint((), *default)  # raises
         if self.special(o, "__len__") is not MISSING:
             return self._len(o)
         why = f"operator.length_hint() asks a {type(o).__name__} from C code"
@@ -278,7 +280,11 @@ class BuiltinFunctions(Methods):
         return self.converted(o, "r") if type(o) in LIFTED else self._text(o, "__repr__", repr)
 
     def _ascii(self, o: Any) -> str:
-        return ascii(self._repr(o))[1:-1] if type(o) not in ATOMS else ascii(o)
+        text: Any = self._repr(o)
+        escaped = raw(text).encode("ascii", "backslashreplace").decode()
+        if type(text) not in LIFTED:
+            return escaped
+        return self.told(escaped, f"{text.expression}.encode('ascii', 'backslashreplace').decode()")
 
     def _format(self, o: Any, spec: Any = "") -> str:
         if type(o) in LIFTED:
@@ -360,6 +366,8 @@ class BuiltinFunctions(Methods):
 
     def _sum(self, items: Any, start: Any = 0) -> Any:
         """`sum`; as long as there are numbers alone, C adds them: it rounds floats otherwise from 3.12 on."""
+        if issubclass(type(start), (str, bytes, bytearray)):
+            return sum((), start)  # raises
         numbers: list | None = []
         found = start
         if not issubclass(type(start), (int, float, complex)):
@@ -393,7 +401,11 @@ class BuiltinFunctions(Methods):
             if len(values) > 1 and (found := self.of_numbers(function, tuple(values))) is not MISSING:
                 return found
             args = (self.new([*map(self.plain, values)]),)
-        return self._pure(function, tuple(map(self.plain, args)), {})
+        args = tuple(map(self.plain, args))
+        if len(args) > 1:  # which are compared themselves
+            self.look_into(*args)
+            return self.result(function(*args))
+        return self._pure(function, args, {})
 
     def _thread_id(self) -> int:
         return self.fact(_thread, "asked", "get_ident", "{o}.get_ident()", _thread.get_ident())

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import gc
+import itertools
 import re
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
+from types import GenericAlias
 from typing import Any
 
 import numpy as np
 
 from ...runtime import Tensor
-from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, Method, lookup
+from . import reads
+from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, Method, heap_class, lookup
 from .numbers import raw
 from .operators import Operators
 from .policy import BY_IDENTITY
@@ -24,6 +29,9 @@ _CALLED_BY_C = (
 )  # fmt: skip
 _ASKED_OF_TENSORS = (*_CALLED_BY_C, "__ne__", "__complex__", "__floor__", "__ceil__", "__trunc__")
 _AS_THEY_ARE = (Tensor, *PINNED)
+# Whose texts show what they hold.
+_SHOWN_WHOLE = (functools.partial, staticmethod, classmethod, itertools.repeat, GenericAlias)
+_SHOWN = (list, tuple, dict, set, frozenset, deque, *_SHOWN_WHOLE)
 _OPEN = (list, tuple, dict, set, frozenset, slice, deque, Method, *VIEWS)
 
 
@@ -101,6 +109,22 @@ class Callbacks(Operators):
             return value
         return self.drive(self.iterator(value), strict)
 
+    def for_c(self, value: Any, asked: reads.Methods | None, strict: bool, ordered: bool = True) -> Any:
+        """A value for C code, or what stands in for it where C code calls it or goes through it.
+
+        asked: what C code asks of it, None where that isn't known.  strict, ordered: see `watch`.
+        """
+        called = callable(value) and not issubclass(type(value), (type, Tensor))
+        if called and (asked is None or "__call__" in asked):
+            return self.trampoline(value)
+        value = self.plain(value)
+        if asked is None or "__iter__" in asked or not (called or heap_class(type(value))):
+            return self.watch(value, strict, ordered)
+        self.own_specials(value)
+        if not issubclass(type(value), (Tensor, type)):
+            self.look_into(value)  # it is looked at, and stays what it is
+        return value
+
     def own_specials(self, *values: Any) -> None:
         """C code may ask values for numbers or truths: of tensors, Lamina's own methods must answer."""
         for value in values:
@@ -142,7 +166,9 @@ class Callbacks(Operators):
             self.in_order(value)
             self.read_settings(value)
             inside = [*value, *value.values()] if issubclass(type(value), dict) else value
-            for item in inside if issubclass(type(value), (list, tuple, dict, set, frozenset, deque)) else ():
+            if issubclass(type(value), _SHOWN_WHOLE):
+                inside = gc.get_referents(value)
+            for item in inside if issubclass(type(value), _SHOWN) else ():
                 self.show(item, (*within, id(value)))
 
     def drive(self, iterator: Iterator, strict: bool) -> Iterator:
@@ -198,14 +224,12 @@ class Callbacks(Operators):
                 return self.natively(why, function, args, kwargs)
             for value in args[1:] if loose else ():  # the key is asked of the items alone
                 self.look_into(value)
-        given = []
-        for value in args:
+        name, given = reads.name_of(function), []
+        for at, value in enumerate(args):
             if len(args) > 1 and type(value) is tuple:  # perhaps one of those that are compared
                 self.asks_for_nan(value)
-            if callable(value) and not issubclass(type(value), (type, Tensor)):
-                given.append(self.trampoline(value))
-            else:
-                given.append(self.watch(self.plain(value), not loose, function is not sorted or loose))
+            asked = reads.asked_by(name, at)
+            given.append(self.for_c(value, asked, not loose, function is not sorted or loose))
         named = {}
         for name, value in kwargs.items():
             if name in ("key", "func") and callable(value):

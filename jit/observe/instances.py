@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextvars
 import functools
 import io
@@ -15,10 +16,25 @@ import numpy as np
 from ...runtime import Tensor
 from ...runtime.modes import _Mode
 from ..facts import indefinite
-from . import policy
+from . import policy, reads
 from .builtin_functions import BuiltinFunctions
-from .kinds import ATOMS, MISSING, PINNED, Builtin, Function, heap_class, is_iterable, lookup, of_lamina
+from .kinds import (
+    ATOMS,
+    MISSING,
+    PINNED,
+    VIEWS,
+    Builtin,
+    Function,
+    heap_class,
+    is_iterable,
+    lookup,
+    of_lamina,
+)
 from .numbers import LIFTED
+
+# What C code asks of an object that has not the special method of a class of numbers.
+_ASKED_NEXT = {int: ("__index__",), float: ("__index__",), complex: ("__float__", "__index__")}
+_BOTH_WAYS = (list, tuple, dict, collections.deque, types.MappingProxyType)  # that C code goes through
 
 
 def written_in_c(kind: type) -> bool:
@@ -112,6 +128,8 @@ class Instances(BuiltinFunctions):
     def _scalar(self, kind: type, args: tuple, kwargs: Any) -> Any:
         """int(x), float(x), str(x) and their kin."""
         misnamed = kind is str and not kwargs.keys() <= {"object", "encoding", "errors"}
+        if kwargs.get("object") is not None and not args:
+            return self.natively("str() of an object by name", kind, args, kwargs)
         if not args or misnamed or (kind is bool and (len(args) > 1 or kwargs)):
             return kind(*args, **kwargs)
         if kind is str and len(args) == 1 and not kwargs and type(args[0]) in LIFTED:
@@ -131,14 +149,24 @@ class Instances(BuiltinFunctions):
                 return self._scalar(kind, self.fresh.shown[id(value)][1:], {})
             self.read_all(value)
             return kind(*args, **kwargs)
+        if (args[1:] or kwargs) and heap_class(type(value)):
+            return self.natively(
+                f"{kind.__name__}() of a {type(value).__name__} and more", kind, args, kwargs
+            )
         method = self.special(value, policy.SCALARS[kind])
         if type(method) is Function:
             return self.call(method, (value,))
         if kind is str and not args[1:]:
             return self._text_of(value)
+        if kind is bytes and type(self.special(value, "__index__")) is Function:
+            return kind(self.index(value))
         if kind is bytes or issubclass(type(value), (list, tuple)):
             return kind(self.watch(value, True), *args[1:], **kwargs)
-        for name in ("__index__", "__int__", "__float__", "__trunc__"):
+        if kind is int and lookup(type(value), "__index__") is MISSING is not lookup(
+            type(value), "__trunc__"
+        ):
+            return self.natively("int() of what has a __trunc__ warns from C code", kind, args, kwargs)
+        for name in _ASKED_NEXT.get(kind, ()):
             if type(self.special(value, name)) is Function:
                 return kind(self.plain(self.call(lookup(type(value), name), (value,))))
         self.read_deep(value)
@@ -195,7 +223,9 @@ class Instances(BuiltinFunctions):
             elif kind is reversed:
                 return self._reversed(given[0])
             elif kind is not itertools.repeat:
-                given[at] = self.watch(given[at], strict)
+                asked = reads.asked_by(reads.name_of(kind), at)
+                way = self.watch if asked is None else functools.partial(self.for_c, asked=asked)
+                given[at] = way(given[at], strict=strict)
             elif at:
                 self.look_into(given[at])
         if kind is itertools.groupby and given and not is_iterable(args[0]):
@@ -217,11 +247,16 @@ class Instances(BuiltinFunctions):
     def _lifting(self, kind: Any, given: list, kwargs: Any) -> Any:
         """zip, enumerate or map, which hands lifted numbers on as they are."""
         ways = [self.lazily(x) for x in given]
+        handing = any(way is not None for way in ways)
         if kind is map:
             ways[0] = self.new(lambda *args: self.call(given[0], self._from_c(args)))
-        made = self.new(kind(*[self.watch(x, False) if way is None else way
-                               for x, way in zip(given, ways, strict=True)], **kwargs))  # fmt: skip
-        if any(way is not None for way in ways):
+        full = reads.name_of(kind)
+        for at, (x, way) in enumerate(zip(given, ways, strict=True)):
+            if way is None:
+                goes_through = "__iter__" in reads.reads(full, "of", at)
+                ways[at] = self.watch(x, False) if goes_through else self.for_c(x, reads.WHOLE, False)
+        made = self.new(kind(*ways, **kwargs))
+        if handing or kind is map:
             self.shadow.handing.add(id(made))
         return made
 
@@ -229,8 +264,15 @@ class Instances(BuiltinFunctions):
         method = lookup(type(o), "__reversed__")
         if type(method) is Function:
             return self.call(self.special(o, "__reversed__"), (o,))
-        if issubclass(type(o), (list, tuple, dict)):
+        if type(o) is types.MappingProxyType and heap_class(type(self.behind(o))):
+            return self.natively("reversed() of a proxy of the user's own", reversed, (o,), {})
+        if type(o) in VIEWS and self.is_fresh(o):
+            self.open_view(o)
+        elif self.changing(o):
+            self.go_through_keys(o)
+        elif issubclass(type(o), _BOTH_WAYS):
             self.read_all(o)
+            self.open(o)
         elif type(self.special(o, "__getitem__")) is Function:
             return self.natively(f"reversed() of a {type(o).__name__} calls its __getitem__ from C code",
                                  reversed, (o,), {})  # fmt: skip

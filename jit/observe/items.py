@@ -108,6 +108,8 @@ class Items(Contents):
         getter = self.special(o, "__getitem__")
         if type(getter) is Function:
             return self.call(getter, (o, k))
+        if type(k) is slice and issubclass(type(o), collections.deque):
+            return o[k]  # raises
         if issubclass(type(o), SEQUENCES):
             return self._item_of_sequence(o, self.index(k))
         if issubclass(type(o), dict):
@@ -115,8 +117,10 @@ class Items(Contents):
         if issubclass(type(o), (str, bytes)) or kind in VALUES:
             self.read_value(o)
             return self.made(o[self.index(k)])
-        if kind is bytearray and not self.is_fresh(o):
-            self.read_value(o)
+        if kind is bytearray:
+            k = self.index(k)
+            if not self.is_fresh(o):
+                self.read_value(o)
         elif kind is memoryview or not self.is_fresh(o):
             self.refuse(f"an item of a {kind.__name__} was read")
         return o[k]
@@ -279,6 +283,8 @@ class Items(Contents):
             self.call(setter, (o, k, value))
         elif issubclass(type(o), dict):
             self.put_in_dict(o, k, value)
+        elif type(k) is slice and issubclass(type(o), collections.deque):
+            o[k] = raw(value)  # raises
         elif issubclass(type(o), (list, collections.deque)):
             self._set_in_list(o, self.index(k), value)
         else:
@@ -363,6 +369,7 @@ class Items(Contents):
                 self.put(o, "item", k, None)
             else:
                 self.shadow.bare(o)
+                k = self.index(k)
             del o[k]
             return
         if issubclass(type(o), dict):

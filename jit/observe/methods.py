@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
@@ -14,13 +13,13 @@ import numpy as np
 from ...runtime import Tensor
 from .. import draws
 from ..facts import holds_nan, literal
-from . import contexts, policy
+from . import contexts, policy, reads
 from .callbacks import Callbacks
 from .contents import CONTAINERS, VALUES
 from .heap import key_of, size_of
-from .kinds import ATOMS, ITERATORS, MISSING, VIEWS, Function, lookup
+from .kinds import ATOMS, ITERATORS, MISSING, VIEWS, Function, heap_class, lookup
 from .numbers import LIFTED, METHODS, raw, spelled
-from .operators import TOLD
+from .texts import Fields
 
 _DICT_READS = frozenset(("items", "keys", "values", "copy", "__iter__", "__eq__", "__ne__", "__len__",
                          "__reversed__", "__or__", "__ror__"))  # fmt: skip
@@ -28,11 +27,12 @@ _DICT_KEYED = frozenset(("get", "__getitem__", "__contains__", "setdefault", "po
 _DICT_WRITES = frozenset(("update", "clear", "popitem", "__delitem__", "move_to_end", "__ior__"))
 _CHANGED = "a {} was changed"  # of which nothing is known
 _ADDING = ("append", "appendleft")
+_BY_INDEX = ("pop", "insert", "rotate", "__imul__")
 _MOVING = ("insert", "pop", "reverse")
 _COMPARING = frozenset(("index", "count", "__contains__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__",
                         "__ge__"))  # fmt: skip
-_BY_PLACE = re.compile(r"(?:[^{}]|\{\{|\}\}|\{\w*(?::[^{}]*)?\})*")  # nothing but whole arguments
-_AS_MAPPINGS = ("format_map", "translate")  # methods of texts that look things up in what they are given
+_TEXTS_AND_NUMBERS = (str, int, float, bytes, complex)
+_FILLING = ("format", "format_map")
 _PLAINLY = {"__setattr__": 2, "__delattr__": 1, "__getattribute__": 1}
 # What C code asks of an object that nobody's Python answers.
 _OF_OBJECT = ("__eq__", "__ne__", "__init_subclass__", "__subclasshook__")
@@ -53,15 +53,8 @@ class Methods(Callbacks):
         kind = type(o)
         if kind is str and name == "join" and (told := self._joined(o, *args)) is not None:
             return told
-        if kind is str and name == "format" and _BY_PLACE.fullmatch(o):
-            given = (*args, *kwargs.values())
-            if any(self.patched(x, "__format__") is not None for x in given):
-                why = "format() of a tensor whose class formats in the user's way"
-                return self.natively(why, run, args, kwargs)
-            args = tuple(map(self.as_number, args))
-            kwargs = {k: self.as_number(x) for k, x in kwargs.items()}
-        if kind is str and name == "format" and any(type(x) in LIFTED for x in (*args, *kwargs.values())):
-            return self.filled_in(o, args, kwargs)
+        if kind is str and name in _FILLING and not self.refused:
+            return self._filled_in(o, name, run, args, kwargs)
         if name not in METHODS.get(kind, ()):
             args = tuple(map(self.plain, args))
         elif kind is dict:
@@ -75,7 +68,7 @@ class Methods(Callbacks):
             return self._plainly(o, name, unbound, run, args)
         if name == "__init__":
             return self._initialised(o, run, args, kwargs)
-        if kind in ATOMS or issubclass(kind, (int, str, float, bytes, complex)):
+        if kind in ATOMS or issubclass(kind, _TEXTS_AND_NUMBERS):
             return self._of_atom(o, name, run, args, kwargs)
         if issubclass(kind, ITERATORS):
             if id(o) in self.shadow.handing and name == "__next__":
@@ -100,16 +93,13 @@ class Methods(Callbacks):
         return self._of_other(o, name, unbound, run, args, kwargs)
 
     # ---- plain values, iterators ----
-    def filled_in(self, form: str, args: tuple, kwargs: Any) -> str:
-        """`form.format(...)` of plain values, some of them lifted."""
-        given = (*args, *kwargs.values())
-        if not all(type(x) in LIFTED or type(x) in TOLD for x in given):
-            args, kwargs = self.bare(args, kwargs)
-            self.look_into(*args, *kwargs.values())
-            return self.result(form.format(*args, **kwargs))
-        text = form.format(*map(raw, args), **{k: raw(v) for k, v in kwargs.items()})
-        words = [*map(spelled, args), *(f"{k}={spelled(v)}" for k, v in kwargs.items())]
-        return self.told(text, f"{literal(form)}.format({', '.join(words)})")
+    def _filled_in(self, form: str, name: str, run: Callable, args: tuple, kwargs: Any) -> str:
+        """`form.format(...)` or `form.format_map(...)`; some of what is given may be lifted."""
+        if name == "format":
+            return Fields(self, args, kwargs.__getitem__).text(form)
+        if len(args) != 1 or kwargs:
+            return run(*args, **kwargs)  # raises
+        return Fields(self, None, lambda key: self.item(args[0], key)).text(form)
 
     def _joined(self, o: str, given: Any = None, *more: Any) -> str | None:
         """`o.join(given)` of texts some of which are lifted; None of anything else."""
@@ -125,9 +115,11 @@ class Methods(Callbacks):
     def _of_atom(self, o: Any, name: str, run: Callable, args: tuple, kwargs: Any) -> Any:
         if type(o) not in ATOMS:
             self.read_value(o)
-        if name in _AS_MAPPINGS and type(args[0] if args else "") not in (dict, str, *ATOMS):
-            return self.natively(f"{name}() looks things up in C code", run, args, kwargs)
-        given = tuple([self.watch(value, True) for value in args])
+        if name == "translate" and type(args[0] if args else "") not in (dict, str, *ATOMS):
+            return self.natively("translate() looks things up in C code", run, args, kwargs)
+        home = next((k.__name__ for k in _TEXTS_AND_NUMBERS if issubclass(type(o), k)), "")
+        asked = [reads.reads(f"builtins.{home}.{name}", "of", at) for at in range(1, len(args) + 1)]
+        given = [self.for_c(value, each, True) for value, each in zip(args, asked, strict=True)]
         self.look_into(*kwargs.values())
         return self.result(run(*given, **kwargs))
 
@@ -149,6 +141,8 @@ class Methods(Callbacks):
         if name in policy.LIST_READS:
             self.read_settings(o)
             self.read_all(o, deep=name in _COMPARING)
+            if name in ("__iter__", "__reversed__"):
+                self.open(o)
             if name in _COMPARING:
                 self.own_specials(*self.base_of(o).__iter__(o))
             self.look_into(*args)
@@ -158,6 +152,8 @@ class Methods(Callbacks):
         if name not in policy.LIST_WRITES and name not in policy.LIST_READ_WRITES:
             return self._of_other(o, name, unbound, run, args, kwargs)
         self.read_settings(o)
+        if name in _BY_INDEX and args:
+            args = (self.index(args[0]), *args[1:])
         if "extend" in name or name == "__iadd__":
             values = self.unpack(args[0], lift=True)
             if type(o) is list and any(type(value) in LIFTED for value in values):
@@ -277,6 +273,8 @@ class Methods(Callbacks):
         if name not in _DICT_WRITES:
             return self._of_other(o, name, unbound, run, args, kwargs)
         if name in ("update", "__ior__"):
+            if len(args) > 1:
+                return run(*args, **kwargs)  # raises
             given = tuple([self._pairs(type(o), x) for x in args])
             several = [dict.items(x) if issubclass(type(x), dict) else x for x in given]
             pairs = [pair for each in several for pair in each]
@@ -474,6 +472,8 @@ class Methods(Callbacks):
             return self.natively("a mappingproxy was read", run, args, kwargs)
         if issubclass(kind, io.IOBase) or kind.__module__ in ("_io", "io"):
             return self._of_file(o, name, unbound, run, args, kwargs)
+        if kind is slice and any(heap_class(type(end)) for end in (o.start, o.stop, o.step)):
+            return self.natively("a slice asks its ends for numbers in C code", run, args, kwargs)
         if where in policy.CONSTANT_OBJECTS and all(type(x) in ATOMS or type(x) is kind for x in values):
             for value in (o, *values):
                 if type(value) not in ATOMS:

@@ -144,6 +144,8 @@ class Operators(Items):
             self.read_deep(a, b)
         if inplace and not native and _changes(symbol, a):
             return self._within(symbol, run, a, b)
+        if symbol == "*":  # in place, C code does not repeat the right one
+            a, b = a if inplace else self._count_for(b, a), self._count_for(a, b)
         self._read_operand(symbol, a)
         self._read_operand(symbol, b)
         if inplace and issubclass(type(a), np.ndarray):
@@ -274,6 +276,13 @@ class Operators(Items):
             self.refuse(f"the operator {symbol} of a {type(owner).__name__} is no plain method")
             result = method.__get__(owner, type(owner))(other)
         return result if result is owner or result is other else self.made(result)
+
+    def _count_for(self, sequence: Any, count: Any) -> Any:
+        """An operand as C code takes it: beside a sequence a number, by its own `__index__`."""
+        counts = (
+            issubclass(type(sequence), _JOINED) and heap_class(type(count)) and not self._is_native(count)
+        )
+        return self.index(count) if counts and issubclass(type(sequence), _JOINED) else count
 
     def _times(self, count: Any) -> Any:
         """How often a sequence is repeated."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
+from typing import Any
 
 Methods = frozenset[str]
 
@@ -208,6 +209,7 @@ TABLE: tuple[Reads, ...] = (
 )  # fmt: skip
 
 
+@functools.cache
 def reads(function: str, place: str, at: int | str) -> Methods:
     """What a function may ask of an argument ("of"), or of what it holds ("in"), by position or name."""
     found = NOTHING
@@ -219,3 +221,17 @@ def reads(function: str, place: str, at: int | str) -> Methods:
             elif by_place:
                 found |= by_place[min(at, len(by_place) - 1)]
     return found
+
+
+@functools.cache
+def asked_by(function: str, at: int) -> Methods | None:
+    """What a function may ask of an argument by position; None of a function that stands in no line."""
+    if not any(function in line.names for line in TABLE):
+        return None
+    return reads(function, "of", at)
+
+
+def name_of(function: Any) -> str:
+    """The name of a function or class as the table spells it; of a method bound to an object, its class's."""
+    home = getattr(function, "__module__", None)
+    return f"{home}.{getattr(function, '__name__', '')}"

@@ -714,15 +714,9 @@ def test_arguments_are_compared_by_what_is_read_of_them(name):
     assert traced.count >= 2, traced.refused
 
 
-NAMING = "{0.a}"
 UNKNOWN = {
     "memoryview": (lambda x: bytes(x), memoryview(b"a"), memoryview(b"b")),
     "namespace": (lambda x: repr(x), types.SimpleNamespace(a=1), types.SimpleNamespace(a=2)),
-    "format_attribute": (
-        lambda x: NAMING.format(x),
-        types.SimpleNamespace(a=1),
-        types.SimpleNamespace(a=2),
-    ),
 }
 
 
