@@ -14,7 +14,7 @@ from ...ir.kernel.words import VOCABULARY
 from .ranges import Range
 from .schedule import Schedule
 from .target import Target
-from .writer import ELEMENTS, Point, Value, Writer, suffix
+from .writer import ELEMENTS, Point, Value, Writer, is_nan, suffix
 
 LEVELS = 40  # that are emitted by recursion, of six calls each
 EXPANDED = 20  # levels that a word may have that is said in simpler ones
@@ -24,7 +24,7 @@ _ZERO = re.compile(r"\b0x[08]0{15}\b|\b0xH[08]000\b|\b(0|32768)\)?$")  # as `wri
 
 def _is_number(value: Value) -> bool:
     """Whether an operand stands in the text as a number, and not NaN."""
-    return not value.text.startswith("%") and "7FF8" not in value.text
+    return not value.text.startswith("%") and not is_nan(value.text)
 
 
 class Expressions(Writer, ABC):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -45,9 +46,11 @@ class Value:
 
 
 def literal(value: bool | int | float, dtype: str) -> str:
-    """A number as LLVM writes it: floats by their bits."""
+    """A number as LLVM writes it: floats by their bits, of NaNs those of one: `is_nan` knows no other."""
     if dtype == "bool":
         return str(bool(value)).lower()
+    if kind(dtype) == "f" and math.isnan(value):
+        value = math.nan
     if dtype in ("f16", "bf16"):
         pattern = _half_bits(float(value), dtype)
         return f"0xH{pattern:04X}" if dtype == "f16" else str(pattern)
@@ -66,6 +69,14 @@ def _half_bits(value: float, dtype: str) -> int:
     if math.isnan(value):
         return 0x7FC0
     return (wide + 0x7FFF + (wide >> 16 & 1)) >> 16  # to nearest, ties to even
+
+
+_NAN = re.compile(r"\b0x7FF8000000000000\b|\b0xH7E00\b|\b32704\)?$")
+
+
+def is_nan(text: str) -> bool:
+    """Whether a floating constant is NaN, as `literal` spells it."""
+    return _NAN.search(text) is not None
 
 
 class Writer:
