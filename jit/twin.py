@@ -103,7 +103,14 @@ def _redirected(cell: CellType, redirects: Redirects) -> CellType:
         del args, kwargs
         return redirects.call(cell.cell_contents, values, names)
 
-    return CellType(redirected)
+    return CellType(in_the_name_of(cell.cell_contents, redirected))
+
+
+def in_the_name_of(function: Any, redirected: Callable) -> Callable:
+    """What is called in place of a function, by its name in Python's own errors."""
+    redirected.__module__ = getattr(function, "__module__", None) or redirected.__module__
+    redirected.__qualname__ = getattr(function, "__qualname__", redirected.__qualname__)
+    return redirected
 
 
 class _Scope(dict):

@@ -30,7 +30,7 @@ from .observe.deaths import Reach
 from .observe.handing import handed
 from .observe.names import library_class
 from .observe.tracebacks import HIDDEN, clean
-from .twin import can_be_answered, lookups, twin
+from .twin import can_be_answered, in_the_name_of, lookups, twin
 
 if TYPE_CHECKING:
     from .report import Log, Path
@@ -247,7 +247,7 @@ class Answers:
             del args, kwargs
             return self.call(function, values, names)
 
-        return redirected
+        return in_the_name_of(function, redirected)
 
     def runs(self, function: FunctionType) -> bool:
         """Whether a function runs natively below a frame of ours."""

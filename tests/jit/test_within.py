@@ -872,3 +872,23 @@ def test_no_context_is_left_behind():
     with pytest.raises(lamina.ir.errors.LaminaError):
         f(lamina.ones(1))
     assert modes.local.within is None and not modes.WITHIN
+
+
+def test_what_answers_for_a_function_bears_its_name():
+    """Python's own errors name the function that was called, not what stands in its place."""
+
+    def spread(*given):
+        return given
+
+    def f(x, given):
+        random.random()
+        return spread(*given), x * 2
+
+    told = []
+    for decorate in (lambda f: f, jit.trace):
+        g = decorate(f)
+        for _ in range(6):
+            with pytest.raises(TypeError) as caught:
+                g(lamina.ones(2), 3)
+            told.append(str(caught.value))
+    assert len(set(told)) == 1 and "spread() argument after *" in told[0]
