@@ -160,7 +160,10 @@ def test_products_that_the_pool_cannot_run_run_on_openblas_threads():
         counts.append(sharing.jobs().served)
         after = a @ a
         counts.append(sharing.jobs().served)
-        right = [np.allclose(alone, want), np.allclose(many, want), (busy == want).all()]
+        # Other threads cut sums elsewhere: each is within 300 roundings of its terms' sizes, whatever the order.
+        bound = 2 * 300 * np.finfo(np.float32).eps * (abs(a) @ abs(a))
+        right = [(abs(other - want) <= bound).all() for other in (alone, many)]
+        right += [(busy == want).all()]
         print(counts, *right, (after == want).all())
     """
     assert run_script(body) == "[1, 1, 1, 1, 2] True True True True"
