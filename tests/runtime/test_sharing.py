@@ -160,7 +160,7 @@ def test_products_that_the_pool_cannot_run_run_on_openblas_threads():
         counts.append(sharing.jobs().served)
         after = a @ a
         counts.append(sharing.jobs().served)
-        # Other threads cut sums elsewhere: each is within 300 roundings of its terms' sizes, whatever the order.
+        # Other kernels add in another order: each is within 300 roundings of the sum of the terms' sizes.
         bound = 2 * 300 * np.finfo(np.float32).eps * (abs(a) @ abs(a))
         right = [(abs(other - want) <= bound).all() for other in (alone, many)]
         right += [(busy == want).all()]
