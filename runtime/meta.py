@@ -39,6 +39,11 @@ class NoValues(np.ndarray):
     item = tolist = tobytes = astype = fill = _refuse
     __bool__ = __int__ = __float__ = __complex__ = __index__ = _refuse
     __getitem__ = __setitem__ = _refuse
+    # Methods in C that ask nobody, and would read the ground.
+    argmax = argmin = argpartition = argsort = byteswap = choose = compress = dot = dump = dumps = nonzero = (
+        _refuse
+    )
+    partition = put = repeat = searchsorted = setfield = sort = take = tofile = _refuse
 
     def copy(self, order: Any = "C") -> NoValues:
         return self

@@ -19,7 +19,7 @@ from ..ir.op import REGISTRY
 from ..ir.shapes import fitting
 from ..ir.types import CPU, Type, type_of
 from . import modes
-from .below import WRAPPED
+from .below import WRAPPED, outer, plain
 from .compound import NoArray, dense_gradient
 from .graph import Edge, Leaf, Node, Port
 from .memory import is_alone
@@ -203,8 +203,12 @@ def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
         user_code(create)
     types, needs = plan.types, [e is not None for e in edges]
     gs = g if type(g) is list else [g, *plan.unused]
-    if plan.small and not create and not modes.is_recording():
-        gs = [x._data if isinstance(x, Tensor) else x for x in gs]
+    by_arrays = not create and not modes.is_recording() and (plan.small or plan.gradients is not None)
+    if by_arrays:
+        arrays = [x._data if isinstance(x, Tensor) else x for x in gs]
+        by_arrays = not any([isinstance(a, NoValues) for a in arrays])
+    if plan.small and by_arrays:
+        gs = arrays
         if plan.raw_vjp is not None and type(g) is not list:  # else of hidden outputs, too
             hs: Iterable = plan.raw_vjp(n.saved, tuple(gs), plan.attrs, tuple(needs))
         elif plan.rules is not None:
@@ -217,8 +221,7 @@ def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
             fit_array(h._data if isinstance(h, Tensor) else h, t) if need and h is not None else None
             for h, t, need in zip(hs, types, needs, strict=True)
         ]
-    if plan.gradients is not None and not create and not modes.is_recording():
-        arrays = [x._data if isinstance(x, Tensor) else x for x in gs]
+    if plan.gradients is not None and by_arrays:
         found = plan.gradients(n.saved or (None,) * len(plan.op.saves), arrays, needs)
         if found is not None:
             made = iter(found)
@@ -303,10 +306,12 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
         return
     if modes.CHANGED:
         modes.tell("gradients", e)
-    if e.kind.device is not CPU:
+    if e.kind.device is not CPU or (type(g) is not ndarray and g._meta.device is WRAPPED):
         if e.kind.device is WRAPPED:
             g = as_tensor(g)
             e.grad = g if e.grad is None else e.grad + g
+        elif e.kind.device is CPU:  # a plain leaf, whose gradient came through one that wraps others
+            e.grad = outer(g if e.grad is None else plain(e.grad, []) + g)
         else:
             e.grad = wrap(nothing(e.kind), e.kind)
     elif create:

@@ -1,8 +1,10 @@
 """Classes with `__torch_dispatch__` that wrap tensors: what they are asked, gradients, writes, refusals."""
 
+import numpy as np
 import pytest
 
 import lamina
+from lamina.runtime.meta import NoValues, NoValuesError
 
 
 class Wrapped(lamina.Tensor):
@@ -91,3 +93,21 @@ def test_what_the_class_must_be_and_return():
         Wrong(lamina.ones(2)).sin()
     with pytest.raises(lamina.ArgumentError, match="must return tensors, not str"):
         Wrong(lamina.ones(2)).exp()
+
+
+def test_arrays_without_values_answer_no_method_of_numpys_with_one():
+    array = lamina.empty(3, 3, device="meta")._data
+    operands = {
+        "dot": (array,), "take": ([0],), "repeat": (2,), "choose": ([array],), "compress": ([True],),
+        "put": ([0], [1]), "searchsorted": (1,), "argpartition": (0,), "partition": (0,), "reshape": (9,),
+        "astype": (float,), "clip": (0, 1), "resize": (9,), "setfield": (1, np.int8), "getfield": (np.int8,),
+        "swapaxes": (0, 1), "fill": (1,), "to_device": ("cpu",), "tofile": ("none",), "dump": ("none",),
+    }  # fmt: skip
+    for name in sorted(n for n in dir(np.ndarray) if not n.startswith("_") and n != "setflags"):
+        method = getattr(array, name)
+        if callable(method):
+            try:
+                found = method(*operands.get(name, ()))
+            except (NoValuesError, ValueError):  # resize refuses any array like it
+                continue
+            assert isinstance(found, NoValues), name
