@@ -261,21 +261,18 @@ def _check_backward(
         count = sum(1 for _ in _places(x))
         for k, y in enumerate(outputs):
             want = numerical[number][k].reshape(count, _reals(_values(y)).size)
-            first, again = [], []
+            rows, largest = [], 0.0
             for unit in _units(y):
-                for rows in (first, again):
-                    g = None
-                    if y._node is not None:
-                        (g,) = grad(y, x, unit, retain_graph=True, allow_unused=True)
-                    rows.append(_gradient_reals(x, g, count))
-            analytical = np.array(first).T.reshape(want.shape)
+                row, differs = _row(x, y, unit, count, how)
+                rows.append(row)
+                largest = max(largest, differs)
+            analytical = np.array(rows).T.reshape(want.shape)
             _compare("Jacobian mismatch", y, k, number, analytical, want, how)
-            differs = np.abs(np.array(first) - np.array(again))
-            if differs.size and differs.max() > how.nondet_tol:
+            if largest > how.nondet_tol:
                 raise GradcheckError(
                     "gradcheck: Backward is not reentrant: with the same input and cotangent a second gives "
                     f"another gradient of output {k} to input {number}",
-                    f"largest difference: {differs.max():g}; nondet_tol: {how.nondet_tol:g}",
+                    f"largest difference: {largest:g}; nondet_tol: {how.nondet_tol:g}",
                 )
             if y._node is not None:
                 (g,) = grad(y, x, _zeros(y), retain_graph=True, allow_unused=True)
@@ -284,6 +281,25 @@ def _check_backward(
                         f"gradcheck: backward not multiplied by grad_output: of zeros for output {k} it "
                         f"makes a gradient to input {number} that is not zero"
                     )
+
+
+def _row(x: Tensor, y: Tensor, unit: Tensor, count: int, how: Settings) -> tuple[np.ndarray, float]:
+    """The reals of the gradient of `y` for a cotangent, and by how much a second backward differs.
+
+    Two that differ are asked for again: an op may have changed over to native code in between (kernels.py), which
+    may round otherwise, but does so once.  What differs by itself differs each time.
+    """
+    for _ in range(3):
+        pair = []
+        for _ in range(2):
+            g = None
+            if y._node is not None:
+                (g,) = grad(y, x, unit, retain_graph=True, allow_unused=True)
+            pair.append(_gradient_reals(x, g, count))
+        differs = float(np.abs(pair[0] - pair[1]).max(initial=0.0))
+        if not differs > how.nondet_tol:
+            break
+    return pair[0], differs
 
 
 def _zeros(y: Tensor) -> Tensor:

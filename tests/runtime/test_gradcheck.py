@@ -58,6 +58,19 @@ def test_each_check_finds_what_it_is_for():
     assert gradcheck(lambda x: Scaled.apply(x, 2, 2, 1e-7), x, nondet_tol=1e-5)
 
 
+@pytest.mark.parametrize("after", range(6))
+def test_an_op_may_change_over_to_native_code_in_between(after):
+    calls = []
+
+    def rounded_otherwise_from_then_on(g):
+        calls.append(g)
+        return g * (1 + 1e-15 * (len(calls) > after))
+
+    x = doubles(1.0, -2.0)
+    assert gradcheck(hooked(rounded_otherwise_from_then_on), x)
+    assert len(calls) > after
+
+
 def test_complex_outputs_are_told_by_their_parts():
     z = lamina.tensor([1 + 2j], dtype=lamina.complex128, requires_grad=True)
     assert gradcheck(lambda z: (z * z, z.real), z, check_forward_ad=True)
