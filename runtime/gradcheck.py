@@ -286,8 +286,8 @@ def _check_backward(
 def _row(x: Tensor, y: Tensor, unit: Tensor, count: int, how: Settings) -> tuple[np.ndarray, float]:
     """The reals of the gradient of `y` for a cotangent, and by how much a second backward differs.
 
-    Two that differ are asked for again: an op may have changed over to native code in between (kernels.py), which
-    may round otherwise, but does so once.  What differs by itself differs each time.
+    Two that differ are asked for again: an op may have changed over to native code in between (kernels.py),
+    which may round otherwise, but does so once.  What differs by itself differs each time.
     """
     for _ in range(3):
         pair = []
