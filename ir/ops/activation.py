@@ -6,7 +6,6 @@ the input where it is taken and a harmless number elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from math import pi, sqrt
 from typing import Any
@@ -20,7 +19,7 @@ from ..op import composite
 from ..sample import Operand, Sample, unary_samples
 from ..shapes import dim_of
 from .arithmetic import maximum, minimum, square
-from .cast import cast, dtype_of
+from .cast import dtype_of, rounded_once
 from .compare import where
 from .complex import conj, is_complex_valued, real, sgn
 from .math import erf, exp, expm1, log1p, sigmoid, tanh
@@ -229,15 +228,6 @@ selu = elementwise(
 )
 
 
-def _rounded_once(rule: Callable, g: Any, input: Any, *attrs: Any) -> Any:
-    """A gradient that halves compute in float32: near its root its terms cancel, and their errors don't."""
-    dtype = dtype_of(input)
-    if dtype.compute is dtype:
-        return rule(g, input, *attrs)
-    wide = [cast(x, dtype=dtype.compute) for x in (g, input)]
-    return cast(rule(*wide, *attrs), dtype=dtype)
-
-
 # --- smooth -------------------------------------------------------------------------------------------------
 
 
@@ -280,7 +270,7 @@ gelu = elementwise(
     method=False,
     # Further to the left 1 + erf has few digits, in PyTorch's float32 too
     samples=lambda: [*unary_samples(low=-2.5, high=4.0)(), *_samples(approximate="tanh")()[-1:]],
-    grad=lambda g, input, approximate: _rounded_once(_gelu_grad, g, input, approximate),
+    grad=lambda g, input, approximate: rounded_once(_gelu_grad, g, input, approximate=approximate),
 )
 
 
@@ -296,7 +286,7 @@ silu = elementwise(
     dtypes="float",
     method=False,
     samples=_samples(),
-    grad=lambda g, input: _rounded_once(_silu_grad, g, input),
+    grad=lambda g, input: rounded_once(_silu_grad, g, input),
     doc="Compute input * sigmoid(input), also called swish.",
     complex="analytic",
 )
@@ -348,7 +338,7 @@ mish = elementwise(
     dtypes="float",
     method=False,
     samples=_samples(),
-    grad=lambda g, input: _rounded_once(_mish_grad, g, input),
+    grad=lambda g, input: rounded_once(_mish_grad, g, input),
     doc="Compute input * tanh(softplus(input)).  Source: Misra 2019.",
 )
 
@@ -464,7 +454,7 @@ hardswish = elementwise(
     dtypes="float",
     method=False,
     samples=_samples(-3.0, 3.0),
-    grad=lambda g, input: _rounded_once(_hardswish_grad, g, input),
+    grad=lambda g, input: rounded_once(_hardswish_grad, g, input),
     doc="Compute input * hardsigmoid(input).  Source: Howard et al. 2019.",
 )
 

@@ -14,7 +14,7 @@ from ..op import REGISTRY, composite, older
 from ..sample import Operand, Sample, binary_samples, unary_samples
 from ..shapes import result_dtype
 from ..types import Type
-from .cast import dtype_of, type_as
+from .cast import dtype_of, rounded_once, type_as
 from .compare import eq, logical_and, logical_or, ne, where
 from .complex import is_complex_valued, magnitude, sgn
 from .complex import real as _real
@@ -321,6 +321,11 @@ addcmul = elementwise(
     complex="analytic",
 )
 
+
+def _addcdiv_grad(g: Any, tensor1: Any, tensor2: Any, *, value: Any) -> Any:
+    return -(g * (tensor1 * value)) / (tensor2 * tensor2)
+
+
 addcdiv = elementwise(
     "addcdiv",
     lambda input, tensor1, tensor2, *, value: input + (tensor1 if value == 1 else tensor1 * value) / tensor2,
@@ -332,7 +337,7 @@ addcdiv = elementwise(
     grad=(
         lambda g: g,
         lambda g, tensor2, value: g / tensor2 * value,
-        lambda g, tensor1, tensor2, value: -(g * (tensor1 * value)) / (tensor2 * tensor2),
+        lambda g, tensor1, tensor2, value: rounded_once(_addcdiv_grad, g, tensor1, tensor2, value=value),
     ),
     samples=lambda: [*_three((0.5, 3.0)), *_three((0.5, 3.0), value=-0.5)[-2:]],
     complex="analytic",

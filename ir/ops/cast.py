@@ -122,6 +122,14 @@ def dtype_of(value: Any) -> DType:
     return dtype
 
 
+def rounded_once(rule: Callable, *operands: Any, **attrs: Any) -> Any:
+    """`rule` of halves in float32, and rounded: halves are lost where terms cancel or squares overflow."""
+    dtype = dtype_of(operands[0])
+    if dtype.compute is dtype:
+        return rule(*operands, **attrs)
+    return cast(rule(*[cast(x, dtype=dtype.compute) for x in operands], **attrs), dtype=dtype)
+
+
 def in_reals(input: Any, dtype: Any) -> Any:
     """An operand beside `dtype=`: of complex numbers, where that is a real type, the real parts as `cast` has
     them; a cast to be differentiated, as the op's own rule is then one of reals."""

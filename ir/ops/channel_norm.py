@@ -14,7 +14,7 @@ from ..op import composite, define
 from ..sample import Operand, sample
 from ..types import Shape, Type, type_of
 from .arithmetic import rsqrt
-from .cast import dtype_of, type_as
+from .cast import cast, dtype_of, type_as
 from .join import pad
 from .norm import layer_norm, need_float, need_shape, sum_of
 from .reduce import mean, sum
@@ -282,14 +282,24 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05):
             "group_norm: Expected more than 1 value per channel when training, got input size "
             f"{[*input.shape]}"
         )
-    out = layer_norm(reshape(input, (input.shape[0], num_groups, per_group)), (per_group,), eps=eps)
-    return _affine(reshape(out, input.shape), weight, bias)
+    wide = _wide(input)
+    out = layer_norm(reshape(wide, (input.shape[0], num_groups, per_group)), (per_group,), eps=eps)
+    return _affine(input, out, weight, bias)
 
 
-def _affine(out: Any, weight: Any, bias: Any) -> Any:
-    row = _channels(out.shape)[0]
+def _wide(input: Any) -> Any:
+    """What halves are normalised in: the result alone is rounded, whatever the dtype of weight and bias."""
+    dtype = dtype_of(input)
+    return input if dtype.compute is dtype else cast(input, dtype=dtype.compute)
+
+
+def _affine(input: Any, normalised: Any, weight: Any, bias: Any) -> Any:
+    """What `_wide(input)` was normalised to, by channel, as the input is."""
+    row, dtype = _channels(input.shape)[0], dtype_of(input)
+    out = reshape(normalised, input.shape)
     out = out if weight is None else out * reshape(weight, row)
-    return out if bias is None else out + reshape(bias, row)
+    out = out if bias is None else out + reshape(bias, row)
+    return out if dtype.compute is dtype else cast(out, dtype=dtype)
 
 
 @composite(method=False)
@@ -316,7 +326,7 @@ def instance_norm(
             f"instance_norm: a channel of {list(input.shape)} has one value, whose variance is 0"
         )
     n = prod(input.shape[2:])
-    rows = reshape(input, (1, input.shape[0] * input.shape[1], n))
+    rows = reshape(_wide(input), (1, input.shape[0] * input.shape[1], n))
     out, center, variance = batch_norm_train(rows, eps=eps)
     samples = (input.shape[0], input.shape[1])
     if running_mean is not None:
@@ -324,7 +334,7 @@ def instance_norm(
     if running_var is not None:
         unbiased = mean(reshape(variance.detach(), samples), 0)
         running_var.mul_(1 - momentum).add_(unbiased, alpha=momentum * n / (n - 1))
-    return _affine(reshape(out, input.shape), weight, bias)
+    return _affine(input, out, weight, bias)
 
 
 @composite(method=False)

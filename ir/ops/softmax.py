@@ -14,7 +14,7 @@ from ..op import composite, define
 from ..sample import sample
 from ..shapes import dim_of
 from ..types import Type
-from .cast import in_reals
+from .cast import in_reals, rounded_once
 from .math import exp, log
 from .reduce import sum
 from .scan import lines
@@ -130,6 +130,14 @@ def _samples() -> list:
     return [sample(shape, dim=dim) for shape, dim in shapes] + [sample((2, 0), dim=1)]
 
 
+def _softmax_grad(g: Any, out: Any, *, dim: int) -> Any:
+    return out * (g - sum(g * out, dim, True))
+
+
+def _log_softmax_grad(g: Any, out: Any, *, dim: int) -> Any:
+    return g - exp(out) * sum(g, dim, True)
+
+
 softmax = define(
     "softmax",
     bind=_bind(
@@ -144,7 +152,7 @@ softmax = define(
     casts=lambda input, *, dim, dtype: (dtype,),
     reference=_softmax,
     quick=_quick(log=False),
-    grad=lambda g, out, dim: out * (g - sum(g * out, dim, True)),
+    grad=lambda g, out, dim: rounded_once(_softmax_grad, g, out, dim=dim),
     lower=lowering.kernel(_build_softmax),
     samples=_samples,
     dtypes="float",
@@ -164,7 +172,7 @@ log_softmax = define(
     casts=lambda input, *, dim, dtype: (dtype,),
     reference=_log_softmax,
     quick=_quick(log=True),
-    grad=lambda g, out, dim: g - exp(out) * sum(g, dim, True),
+    grad=lambda g, out, dim: rounded_once(_log_softmax_grad, g, out, dim=dim),
     lower=lowering.kernel(_build_log_softmax),
     samples=_samples,
     dtypes="float",

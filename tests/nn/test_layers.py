@@ -392,3 +392,30 @@ def test_attention_has_no_bias_for_static_keys(which):
             x, x, x, 4, 2, m.in_proj_weight, m.in_proj_bias, m.bias_k, m.bias_v, False, 0.0,
             m.out_proj.weight, m.out_proj.bias, **{f"static_{which[0]}": lamina.ones(2, 3, 2)},
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("half", [lamina.float16, lamina.bfloat16])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.BatchNorm2d(6),
+        lambda: nn.BatchNorm2d(6).eval(),
+        lambda: nn.GroupNorm(2, 6),
+        lambda: nn.InstanceNorm2d(6, affine=True),
+        lambda: nn.LayerNorm(4),
+        lambda: nn.RMSNorm(4),
+    ],
+)
+def test_norms_of_halves_beside_weights_in_float32(make, half):
+    """As mixed precision has them: the result is of the input's dtype, and rounded once."""
+    module = make()
+    for p in module.parameters():
+        with lamina.no_grad():
+            p.uniform_(0.5, 1.5)
+    x = lamina.randn(3, 6, 5, 4).to(half)
+    y = module(x.requires_grad_())
+    y.backward(lamina.ones_like(y))
+    exact = module.double()(x.detach().double())
+    assert y.dtype is x.grad.dtype is half
+    # statistics in float32 move numbers by less than the 16th part of a half's last bit
+    assert (abs(y.double() - exact) <= lamina.finfo(half).eps * (0.5 + 1 / 16) * abs(exact).clamp(min=0.01)).all()

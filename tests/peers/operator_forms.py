@@ -125,8 +125,9 @@ def argument(x: Any) -> Any:
             raise Unsayable(f"an argument is of layout {x.layout}")
         dtype_of(x.dtype)
         if x.dtype is torch.bfloat16:
-            return tensor_of(x.detach().float().numpy()).to(lamina.bfloat16)
-        made = tensor_of(np.array(x.detach().resolve_conj().resolve_neg().numpy(), order="K"))
+            made = tensor_of(x.detach().float().numpy()).to(lamina.bfloat16)
+        else:
+            made = tensor_of(np.array(x.detach().resolve_conj().resolve_neg().numpy(), order="K"))
         return made.requires_grad_() if x.requires_grad else made
     if isinstance(x, torch.dtype):
         return dtype_of(x)
