@@ -18,6 +18,7 @@ class Interpreted:
     """A graph that is interpreted, as if it was compiled.  into: as `compile_graph` takes it."""
 
     from_disk = False
+    main = complexes = None  # there is no short way to it
 
     def __init__(self, graph: Graph, into: Sequence[int | None]):
         self.graph, self.into = graph, into

@@ -36,8 +36,8 @@ def quick(branch: Branch, tree: Tree, arguments: int) -> Quick | None:
         return None
     end = segment.end
     if (
-        getattr(segment.code, "complexes", None) is not None
-    ):  # whose arrays are seen as pairs on the way in and out
+        segment.code.main is None or segment.code.complexes is not None
+    ):  # interpreted, or arrays seen as pairs
         return None
     sources = [tree.sources[key] for key in segment.inputs]
     if end.plain is None or end.live is not None or not all(isinstance(s, (Arg, Held)) for s in sources):

@@ -103,7 +103,9 @@ class _BatchNorm(_ByChannel):
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
             if momentum is None:  # the mean over all batches
-                momentum = 1.0 / self.num_batches_tracked.item()
+                momentum = (
+                    1.0 / self.num_batches_tracked.double()
+                )  # no number: it would be asked at each call
         own = self.training or self.running_mean is None
         tracked = not self.training or self.track_running_stats
         mean, var = (self.running_mean, self.running_var) if tracked else (None, None)

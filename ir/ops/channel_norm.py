@@ -253,11 +253,25 @@ def batch_norm(
     out, center, variance = batch_norm_train(input, weight, bias, eps)
     if same(n, 0):  # nothing was seen
         return out
-    if running_mean is not None:
-        running_mean.mul_(1 - momentum).add_(center.detach(), alpha=momentum)
-    if running_var is not None:
-        running_var.mul_(1 - momentum).add_(variance.detach(), alpha=momentum * n / (n - 1))
+    _move(running_mean, center, momentum)
+    _move(running_var, variance, momentum, n)
     return out
+
+
+def _move(running: Any, value: Any, share: Any, n: int | None = None) -> None:
+    """Move running statistics, where there are such, by `share` of the way to `value`, in place.
+
+    share: a number, or a 0-d tensor, as that of a mean over all batches is.  n: `value` is a variance of so
+    many elements of correction 0, and becomes one of correction 1.
+    """
+    if running is None:
+        return
+    weight, value = share if n is None else share * n / (n - 1), value.detach()
+    running.mul_(1 - share)
+    if isinstance(share, (int, float)):
+        running.add_(value, alpha=weight)
+    else:
+        running.add_(value * weight)
 
 
 # Over groups of channels
@@ -330,10 +344,9 @@ def instance_norm(
     out, center, variance = batch_norm_train(rows, eps=eps)
     samples = (input.shape[0], input.shape[1])
     if running_mean is not None:
-        running_mean.mul_(1 - momentum).add_(mean(reshape(center.detach(), samples), 0), alpha=momentum)
+        _move(running_mean, mean(reshape(center, samples), 0), momentum)
     if running_var is not None:
-        unbiased = mean(reshape(variance.detach(), samples), 0)
-        running_var.mul_(1 - momentum).add_(unbiased, alpha=momentum * n / (n - 1))
+        _move(running_var, mean(reshape(variance, samples), 0), momentum, n)
     return _affine(input, out, weight, bias)
 
 

@@ -107,6 +107,23 @@ def targets_that_follow(wrap, through):
     return step, train
 
 
+def statistics_of_all_batches(wrap):
+    """Batch norms without a momentum count their batches, and divide by the count."""
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, momentum=None), nn.Linear(4, 1))
+    optimizer, x = optim.SGD(net.parameters(), lr=0.1), lamina.randn(40, 3)
+
+    @wrap
+    def train(x):
+        return update(optimizer, net(x).square().mean())
+
+    def step(i):
+        return (
+            train(x[2 * i : 2 * i + 5]) + float(net[1].running_mean.sum()) + float(net[1].running_var.sum())
+        )
+
+    return step, train
+
+
 PROGRAMS = {
     "packed": (packed, {}, 3), "aligned": (aligned, {"one_row": False}, 3), "aligned, one row": (
         aligned, {"one_row": True}, 3), "values of a dictionary": (values_of_a_dictionary, {}, 2),
@@ -115,6 +132,7 @@ PROGRAMS = {
     "targets by data": (targets_that_follow, {"through": "data"}, 3),
     "targets by data with history": (targets_that_follow, {"through": "history"}, 3),
     "targets by writes": (targets_that_follow, {"through": "writes"}, 3),
+    "statistics of all batches": (statistics_of_all_batches, {}, 2),
 }  # fmt: skip
 
 

@@ -418,4 +418,6 @@ def test_norms_of_halves_beside_weights_in_float32(make, half):
     exact = module.double()(x.detach().double())
     assert y.dtype is x.grad.dtype is half
     # statistics in float32 move numbers by less than the 16th part of a half's last bit
-    assert (abs(y.double() - exact) <= lamina.finfo(half).eps * (0.5 + 1 / 16) * abs(exact).clamp(min=0.01)).all()
+    assert (
+        abs(y.double() - exact) <= lamina.finfo(half).eps * (0.5 + 1 / 16) * abs(exact).clamp(min=0.01)
+    ).all()

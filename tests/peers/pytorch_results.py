@@ -84,4 +84,12 @@ def write(checkout: Path, counted: list[tuple[list[str], list[str]]]) -> None:
         )
         sections[row[0]] = "\n".join(reasons)
     parts = [f"\n## {name}\n\n{sections[name]}\n" for name in sorted(sections) if sections[name]]
-    RESULTS.write_text(HEAD + "\n".join(rows[name] for name in sorted(rows)) + "\n" + "".join(parts))
+    lines = [rows[name] for name in sorted(rows)]
+    RESULTS.write_text(HEAD + "\n".join([*lines, _sum(lines)]) + "\n" + "".join(parts))
+
+
+def _sum(rows: list[str]) -> str:
+    """The row of all files."""
+    numbers = [[int(row.split(" | ")[place]) for row in rows] for place in (1, 2, 3, 5)]
+    tests, there, here, wording = map(sum, numbers)
+    return f"| all | {tests} | {there} | {here} | {here / there:.1%} | {wording} | | | | |"

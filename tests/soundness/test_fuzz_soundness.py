@@ -12,6 +12,7 @@ from cases import CASES
 from fuzz import CALLS, Tally, checked, interpreted, program, smaller
 from refused_anywhere import WHY, refused_anywhere
 
+import lamina
 from lamina.jit.observe.guard_text import GuardText
 
 DAY = int(os.environ.get("LAMINA_DAY", time.time() // 86_400))  # other programs every day
@@ -36,6 +37,13 @@ def test_fuzz_quick():
             tally.run(seed)
     assert not tally.wrong, "\n".join(f"seed {seed}: {found.wrong}" for seed, found in tally.wrong)
     assert tally.counts["served"] > tally.counts["calls"] // 10  # or there was nothing to be wrong
+
+
+def test_what_is_interpreted_has_no_short_way():
+    with interpreted():
+        traced = lamina.jit.trace(lambda x: x * 2 + 1)
+        for _ in range(20):  # warnings are errors: the short way is tried after some calls
+            assert traced(lamina.ones(2)).tolist() == [3.0, 3.0]
 
 
 def test_fuzz_lives():
