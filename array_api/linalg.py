@@ -59,8 +59,12 @@ def tensordot(x1, x2, /, *, axes=2):
 
 
 def vecdot(x1, x2, /, *, axis=-1):
-    """The dot products along an axis, of the first one's conjugate with the second."""
+    """The dot products along an axis, of the first one's conjugate with the second.  Raises ShapeError."""
     x1, x2 = together("vecdot", (x1, x2), "numeric")
+    if not x1.ndim or not x2.ndim or x1.shape[axis] != x2.shape[axis]:
+        raise ShapeError(
+            f"vecdot: vectors of one length along axis {axis} are needed, not {x1._meta}, {x2._meta}"
+        )
     product = ops.mul(ops.conj_physical(x1) if x1.is_complex() else x1, x2)
     return summed(product, axis=axis, dtype=x1.dtype)
 

@@ -112,10 +112,12 @@ def _index(name: str, indices: Any) -> Tensor:
 
 
 def take(x, indices, /, *, axis=None):
-    """The slices at `indices`, one-dimensional, along an axis."""
+    """The slices at `indices`, one-dimensional, along an axis; negative ones count from its end."""
     if axis is None and tensor_in("take", x).ndim != 1:
         raise ArgumentValueError(f"take: an axis is needed for {x.ndim} dimensions")
-    return ops.index_select(tensor_in("take", x), axis or 0, _index("take", indices))
+    x, indices = tensor_in("take", x), _index("take", indices)
+    from_end = ops.where(ops.lt(indices, 0), indices + x.shape[axis or 0], indices)
+    return ops.index_select(x, axis or 0, from_end)
 
 
 def take_along_axis(x, indices, /, *, axis=-1):

@@ -524,7 +524,7 @@ TRANSFORMERS: dict[str, Case] = {
 }
 
 TIMM = """
-alexnet bat_resnext26ts beit_base_patch16_224 botnet26t_256 cait_xxs24_224 coat_lite_tiny coatnet_nano_rw_224
+bat_resnext26ts beit_base_patch16_224 botnet26t_256 cait_xxs24_224 coat_lite_tiny coatnet_nano_rw_224
 convformer_s18 convit_tiny convmixer_768_32 convnext_atto convnextv2_atto crossvit_tiny_240 cs3darknet_s
 cspdarknet53 cspresnet50 darknet17 davit_tiny deit3_small_patch16_224 deit_tiny_patch16_224 densenet121 dla34
 dm_nfnet_f0 dpn48b eca_resnet33ts ecaresnet26t edgenext_xx_small efficientformer_l1 efficientformerv2_s0
@@ -537,7 +537,7 @@ mnasnet_050 mobilenet_edgetpu_100 mobilenetv1_100 mobilenetv2_050 mobilenetv3_sm
 mobilenetv4_conv_small mobileone_s0 mobilevit_xxs mobilevitv2_050 mvitv2_tiny nest_tiny nf_regnet_b0
 nf_resnet26 nfnet_l0 pit_ti_224 poolformer_s12 pvt_v2_b0 regnetx_002 regnety_002 regnetz_005 repghostnet_050
 repvgg_a0 repvit_m0_9 res2net50_14w_8s resmlp_12_224 resnest14d resnet18 resnet26t resnetblur18
-resnetrs50 resnetv2_50 resnext26ts rexnet_100 rexnetr_150 sebotnet33ts_256 sedarknet21t selecsls42b
+resnetrs50 resnetv2_50 resnext26ts rexnet_100 rexnetr_150 sebotnet33ts_256 selecsls42b
 semnasnet_050 sequencer2d_s seresnet18 seresnext26d_32x4d skresnet18 spnasnet_100 starnet_s1 swin_s3_tiny_224
 swin_tiny_patch4_window7_224 swinv2_tiny_window8_256 test_byobnet test_convnext test_efficientnet test_resnet
 test_vit tf_efficientnet_lite0 tf_mixnet_s tiny_vit_5m_224 tinynet_e tnt_s_legacy_patch16_224 tresnet_m

@@ -517,8 +517,8 @@ def tensordot(a, b, dims=2):
         over_a, over_b = ([d % x.ndim for d in ds] for x, ds in zip((a, b), map(as_list, dims), strict=True))
     for d, e in zip(over_a, over_b, strict=True):
         if 1 in (a.shape[d], b.shape[e]):  # what broadcasts is added up first
-            a = sum(a, dim=d, keepdim=True) if b.shape[e] == 1 else a
-            b = sum(b, dim=e, keepdim=True) if a.shape[d] == 1 else b
+            a = sum(a, dim=d, keepdim=True, dtype=dtype_of(a)) if b.shape[e] == 1 else a
+            b = sum(b, dim=e, keepdim=True, dtype=dtype_of(b)) if a.shape[d] == 1 else b
         if not same(a.shape[d], b.shape[e]):
             raise ShapeError(
                 f"tensordot(a, b): dimension {d} of a must equal {e} of b ({a.shape[d]} != {b.shape[e]})"

@@ -108,3 +108,21 @@ def test_it_traces():
     x, y = xp.ones((3, 2)), xp.ones((2,))
     for _ in range(4):
         assert np.allclose(step(x, y).numpy(), 3 * (np.e + 1))
+
+
+def test_take_counts_negative_indices_from_the_end():
+    x = xp.asarray([[1, 2], [3, 4], [5, 6]])
+    assert xp.take(x, xp.asarray([-1, 0, -3]), axis=0).tolist() == [[5, 6], [1, 2], [1, 2]]
+    assert xp.take(xp.asarray([7, 8]), xp.asarray([-2, -1])).tolist() == [7, 8]
+    with pytest.raises(IndexError):
+        xp.take(x, xp.asarray([-4]), axis=0)
+
+
+def test_products_keep_dtypes_and_do_not_broadcast_what_they_add_up():
+    one, two = xp.ones((2, 1), dtype=xp.uint8), xp.ones((3, 1), dtype=xp.uint8)
+    assert xp.tensordot(one, two.mT, axes=1).dtype == xp.uint8
+    assert xp.tensordot(xp.ones((1, 3), dtype=xp.int8), xp.ones((1, 3), dtype=xp.int8)).dtype == xp.int8
+    assert xp.tensordot(xp.ones((1, 0), dtype=xp.uint8), xp.ones((1, 0), dtype=xp.uint8)).dtype == xp.uint8
+    with pytest.raises(ValueError, match="vecdot: vectors of one length along axis -1"):
+        xp.vecdot(xp.ones(3), xp.ones(1))
+    assert xp.vecdot(xp.ones((2, 3)), xp.ones(3)).tolist() == [3.0, 3.0]
