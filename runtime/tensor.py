@@ -54,7 +54,7 @@ class Size(tuple):
 
     def __getitem__(self, at):
         found = tuple.__getitem__(self, at)
-        return Size(found) if isinstance(at, slice) else found
+        return tuple.__new__(Size, found) if type(at) is slice else found
 
     def __add__(self, other):
         if isinstance(other, tuple):

@@ -10,7 +10,7 @@ from ..errors import DTypeError, ShapeError
 from ..op import composite
 from ..shapes import dim_of
 from .cast import dtype_of
-from .view import part
+from .view import parts
 
 MOST_SECTIONS = 1 << 20  # each is a tensor
 
@@ -19,15 +19,13 @@ MOST_SECTIONS = 1 << 20  # each is a tensor
 def unbind(input, dim=0):
     """Take a dimension apart.  Returns a tuple with one view per place of it.  Raises DimError."""
     dim = dim_of("unbind", dim, input.ndim)
-    if not input.ndim:
-        return part("unbind", input, dim, ())
-    return tuple(part("unbind", input, dim, ("int", i)) for i in range(input.shape[dim]))
+    size = input.shape[dim] if input.ndim else 0
+    return parts("unbind", input, dim, [("int", i) for i in range(size)])
 
 
 def _cut(op: str, input: Any, dim: int, bounds: Sequence) -> tuple:
     """The views between successive bounds."""
-    pairs = zip(bounds[:-1], bounds[1:], strict=True)
-    return tuple(part(op, input, dim, ("slice", a, b, 1)) for a, b in pairs)
+    return parts(op, input, dim, [("slice", a, b, 1) for a, b in zip(bounds[:-1], bounds[1:], strict=True)])
 
 
 def _sums(sizes: Sequence) -> list:
@@ -93,7 +91,7 @@ def tensor_split(input, indices_or_sections, dim=0):
         starts = [0, *indices_or_sections]
         stops = [*indices_or_sections, None]
         pairs = zip(starts, stops, strict=True)
-        return tuple(part("tensor_split", input, dim, ("slice", a, b, 1)) for a, b in pairs)
+        return parts("tensor_split", input, dim, [("slice", a, b, 1) for a, b in pairs])
     sections = indices_or_sections
     if sections <= 0:
         raise ShapeError(f"tensor_split: number of sections must be larger than 0, got {sections}")

@@ -113,6 +113,8 @@ def flatten(input, start_dim=0, end_dim=-1):
     if first == last and input.ndim:
         return input
     shape = input.shape
+    if last - first >= input.ndim - 1:
+        return reshape(input, (prod(shape),))
     return reshape(input, (*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :]))
 
 
@@ -447,9 +449,15 @@ basic_index = view_op(
 
 def part(op: str, input: Any, dim: int, item: tuple) -> Any:
     """The view that one item selects in dimension `dim`."""
+    return parts(op, input, dim, (item,))[0]
+
+
+def parts(op: str, input: Any, dim: int, items: Sequence[tuple]) -> tuple:
+    """The views that items select in dimension `dim`, one for each."""
     if not input.ndim:
         raise ShapeError(f"{op}: a 0-d operand has no dimension to take a part of")
-    return basic_index(input, (*map(whole, input.shape[:dim]), item))
+    before = (*map(whole, input.shape[:dim]),) if dim else ()
+    return tuple([basic_index(input, (*before, item)) for item in items])
 
 
 @composite()
