@@ -35,9 +35,8 @@ def quick(branch: Branch, tree: Tree, arguments: int) -> Quick | None:
     if segment is None or segment.end is None or segment.code is None or not segment.end.conditions.none:
         return None
     end = segment.end
-    if (
-        segment.code.main is None or segment.code.complexes is not None
-    ):  # interpreted, or arrays seen as pairs
+    code = segment.code
+    if code.main is None or code.complexes is not None:  # interpreted, or arrays are seen as pairs
         return None
     sources = [tree.sources[key] for key in segment.inputs]
     if end.plain is None or end.live is not None or not all(isinstance(s, (Arg, Held)) for s in sources):

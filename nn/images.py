@@ -156,11 +156,9 @@ def interpolate(
             f"interpolate: {mode!r} is no mode for {n} spatial dimensions", f"known: {', '.join(known)}"
         )
     if input.dtype.is_floating_point and input.dtype.compute is not input.dtype:
-        # Rounded once: along one dimension after the other it would be at each, and sums of gradients, too.
-        x = interpolate(
-            input.float(), size, scale_factor, mode, align_corners, recompute_scale_factor, antialias
-        )
-        return x.to(input.dtype)
+        # Along one dimension after the other it would be rounded at each, and sums of gradients, too.
+        settings = size, scale_factor, mode, align_corners, recompute_scale_factor, antialias
+        return interpolate(input.float(), *settings).to(input.dtype)
     if mode == "area":
         return (ops.adaptive_avg_pool1d, ops.adaptive_avg_pool2d, ops.adaptive_avg_pool3d)[n - 1](input, out)
     if mode in MODES and not (input.dtype.is_floating_point or input.dtype is dtypes.uint8):

@@ -102,10 +102,8 @@ class _BatchNorm(_ByChannel):
         momentum = self.momentum
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
-            if momentum is None:  # the mean over all batches
-                momentum = (
-                    1.0 / self.num_batches_tracked.double()
-                )  # no number: it would be asked at each call
+            if momentum is None:  # the mean over all batches, whose count stays a tensor: no call asks for it
+                momentum = 1.0 / self.num_batches_tracked.double()
         own = self.training or self.running_mean is None
         tracked = not self.training or self.track_running_stats
         mean, var = (self.running_mean, self.running_var) if tracked else (None, None)

@@ -40,10 +40,8 @@ class NoValues(np.ndarray):
     __bool__ = __int__ = __float__ = __complex__ = __index__ = _refuse
     __getitem__ = __setitem__ = _refuse
     # Methods in C that ask nobody, and would read the ground.
-    argmax = argmin = argpartition = argsort = byteswap = choose = compress = dot = dump = dumps = nonzero = (
-        _refuse
-    )
-    partition = put = repeat = searchsorted = setfield = sort = take = tofile = _refuse
+    argmax = argmin = argpartition = argsort = partition = sort = searchsorted = nonzero = dot = _refuse
+    take = put = choose = compress = repeat = byteswap = setfield = tofile = dump = dumps = _refuse
 
     def copy(self, order: Any = "C") -> NoValues:
         return self
