@@ -138,8 +138,6 @@ def combinations(input, r=2, with_replacement=False):
     rows = list((chosen_again if with_replacement else chosen)(range(input.shape[0]), r))
     if not r:
         return new_zeros(input, (0,))
-    if not rows:
-        return expand(input[:0, None], (0, r))
     return reshape(input[[place for row in rows for place in row]], (len(rows), r))
 
 
