@@ -63,6 +63,7 @@ LIMIT = 4096  # functions that are remembered
 _making = fork_safe_lock()  # held while code is made
 _known: dict[tuple, Large] = {}
 _seen = 0  # elements of all counted calls
+changes = 0  # how often something changed over, after which a call may round otherwise than the last
 on_default_change.append(_known.clear)
 _element_types = {d.numpy: d for d in ALL}
 
@@ -456,6 +457,7 @@ class Counted:
 
     def look(self) -> None:
         """Change over to code that is compiled already, or has been waited for long enough."""
+        global changes
         large = self.large
         try:
             self.due = COMPILE
@@ -465,6 +467,7 @@ class Counted:
             if WHEN == AT_ONCE or self.seen >= COMPILE or self.draft.is_cached:
                 execute = self.draft.executable()
                 self.run, self.draft = self.adapted(execute), None
+                changes += 1
                 if self is large.dense and type(execute) is not FunctionType and not large.written:
                     given = [t is not None for t in large.types]
                     large.direct = execute.direct(large, given, large.several)

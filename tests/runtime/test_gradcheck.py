@@ -5,6 +5,7 @@ import pytest
 import lamina
 from lamina.autograd import Function, forward_ad, gradcheck, gradgradcheck
 from lamina.autograd.gradcheck import GradcheckError, get_analytical_jacobian, get_numerical_jacobian
+from lamina.runtime import kernels
 
 
 def doubles(*values, **more):
@@ -62,13 +63,19 @@ def test_each_check_finds_what_it_is_for():
 def test_an_op_may_change_over_to_native_code_in_between(after):
     calls = []
 
-    def rounded_otherwise_from_then_on(g):
+    def rounded_otherwise_from_then_on(g, told):
         calls.append(g)
+        if len(calls) == after + 1 and told:
+            kernels.changes += 1
         return g * (1 + 1e-15 * (len(calls) > after))
 
     x = doubles(1.0, -2.0)
-    assert gradcheck(hooked(rounded_otherwise_from_then_on), x)
+    assert gradcheck(hooked(lambda g: rounded_otherwise_from_then_on(g, True)), x)
     assert len(calls) > after
+    calls.clear()
+    if after % 2:  # between the two of a pair, and nothing changed over
+        with pytest.raises(GradcheckError, match="not reentrant"):
+            gradcheck(hooked(lambda g: rounded_otherwise_from_then_on(g, False)), x)
 
 
 def test_complex_outputs_are_told_by_their_parts():
