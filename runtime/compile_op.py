@@ -34,10 +34,12 @@ SEVERAL, MANY = 4, 12  # calls of NumPy: of a word that it does not have, and at
 
 
 def numpy_calls(op: Op, types: Sequence[Type | None], attrs: Mapping[str, Any]) -> int:
-    """About how many of NumPy's calls compute an op, guessed from its kernel; 0 for moving elements."""
+    """About how many of NumPy's calls compute an op, guessed from its kernel; 0 for copying elements."""
     if isinstance(op.lower, Decomposition):
         return MANY
     kernel, found = lower(op, types, attrs), 0
+    if sum(isinstance(stage, Store) for stage in kernel.stages) > 1:  # joins: NumPy looks at each in turn
+        found += 2
     for stage in kernel.stages:
         found += 0 if isinstance(stage, Store) else 2  # a reduction takes as long as two
     for e in {e for stage in kernel.stages for e in walk(*stage.exprs)}:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from inspect import signature
 from math import inf
+from operator import is_not
 from sys import _getframe
 from typing import Any, NoReturn
 
@@ -29,6 +30,7 @@ from .graph import Light, Port, Saving
 from .history import make_view, record
 from .keys import ONCE, UNKNOWN, is_constant, picker, spelled, straight, told_apart
 from .levels import run_through
+from .modes import CHANGED, local
 from .overriding import OPEN, UNSERVED, answered, met
 from .places import USERS, here, spell
 from .plan import LIMIT, Plan, described, memo, remember
@@ -238,8 +240,8 @@ def settled(op: Op, name: str, attr: Any) -> Any:
 def run(op: Op, plan: Plan, operands: tuple) -> Any:
     """Execute a plan on tensors, with history, views and the thread's hook."""
     records = True
-    if modes.CHANGED:
-        mine = modes.local
+    if CHANGED:
+        mine = local
         if mine.watched:
             return run_watched(op, plan, operands)
         records = mine.records
@@ -253,13 +255,14 @@ def run(op: Op, plan: Plan, operands: tuple) -> Any:
     out._data = arrays[0] if type(arrays) is tuple else arrays
     out._meta = plan.out
     out._storage = out._view = out._edge = None
-    if not records and modes.CHANGED and modes.local.inference:
-        out._storage = Inferred()
-    if records:
-        for x in operands:
-            if x is not None and (x._edge if x._view is None else x._node) is not None:
-                record(plan, operands, (out,), arrays if type(arrays) is tuple else (arrays,))
-                break
+    if not records:
+        if mine.inference:
+            out._storage = Inferred()
+        return out
+    for x in operands:
+        if x is not None and (x._edge if x._view is None else x._node) is not None:
+            record(plan, operands, (out,), arrays if type(arrays) is tuple else (arrays,))
+            break
     return out
 
 
@@ -370,10 +373,14 @@ def binary(op: Op) -> Callable:
                 if modes.CHANGED and modes.local.autocast is not None:  # they may differ until they are cast
                     return run_general(op, (input, other), {})
                 plan = remember(mixed, (m, p), plan_for(op, (input, other), {}))
-        if modes.CHANGED and modes.special():
-            if modes.local.functions and (found := answered(eager(op), (input, other), {})) is not UNSERVED:
-                return found
-            return run(op, plan, (input, other))
+        records = True
+        if CHANGED:
+            mine = local
+            if mine.watched:
+                if mine.functions and (found := answered(eager(op), (input, other), {})) is not UNSERVED:
+                    return found
+                return run(op, plan, (input, other))
+            records = mine.records
         made = new(Tensor)
         try:
             x, y = input._data, other._data
@@ -382,6 +389,10 @@ def binary(op: Op) -> Callable:
             return instead(error, op, (input, other), {})
         made._meta = plan.out
         made._storage = made._view = made._edge = None
+        if not records:
+            if mine.inference:
+                made._storage = Inferred()
+            return made
         a = input._edge if input._view is None else input._node
         b = other._edge if other._view is None else other._node
         if a is None and b is None:
@@ -446,10 +457,14 @@ def unary(op: Op) -> Callable:
         plan = plans.get(m)
         if plan is None:
             plan = remember(plans, m, plan_for(op, (input,), {}))
-        if modes.CHANGED and modes.special():
-            if modes.local.functions and (found := answered(eager(op), (input,), {})) is not UNSERVED:
-                return found
-            return run(op, plan, (input,))
+        records = True
+        if CHANGED:
+            mine = local
+            if mine.watched:
+                if mine.functions and (found := answered(eager(op), (input,), {})) is not UNSERVED:
+                    return found
+                return run(op, plan, (input,))
+            records = mine.records
         made = new(Tensor)
         try:
             x = input._data
@@ -458,6 +473,10 @@ def unary(op: Op) -> Callable:
             return instead(error, op, (input,), {})
         made._meta = plan.out
         made._storage = made._view = made._edge = None
+        if not records:
+            if mine.inference:
+                made._storage = Inferred()
+            return made
         a = input._edge if input._view is None else input._node
         if a is None:
             return made
@@ -539,13 +558,14 @@ def shaped(op: Op) -> Callable:
             plan = miss(input, args, kwargs)  # not in the clause: what it raises would tell of the key
             if type(plan) is not Plan:
                 return plan
-        if modes.CHANGED and modes.special():
-            if (
-                modes.local.functions
-                and (found := answered(eager(op), (input, *args), kwargs)) is not UNSERVED
-            ):
-                return found
-            return run(op, plan, (input,))
+        records = True
+        if CHANGED:
+            mine = local
+            if mine.watched:
+                if mine.functions and (found := answered(eager(op), (input, *args), kwargs)) is not UNSERVED:
+                    return found
+                return run(op, plan, (input,))
+            records = mine.records
         out = new(Tensor)
         try:
             x = input._data
@@ -572,8 +592,12 @@ def shaped(op: Op) -> Callable:
                 make_view(out, input, plan.link)
             elif not copies:
                 op.reference(x, **plan.attrs)  # says why it can't be a view
-        a = input._edge if parent is None else input._node
         out._edge = None
+        if not records:
+            if mine.inference and out._storage is None:
+                out._storage = Inferred()
+            return out
+        a = input._edge if parent is None else input._node
         if a is None:
             return out
         flows = plan.flows
@@ -629,49 +653,83 @@ def known_plan(op: Op, operands: tuple, attrs: dict[str, Any]) -> Plan:
 _general: dict[Op, dict] = {}
 
 
+_NUMBERS = frozenset((int, float))
+_FILLED = frozenset((Tensor, int, float, type(None)))
+
+
 def ternary(op: Op) -> Callable:
     """A function of three operands, of which the last may be optional, and nothing else."""
     plans: dict[tuple, Plan] = memo()
+    literals: dict[tuple, tuple] = memo()  # by kinds and numbers: these as tensors
     slow = general(op)
+    second_name, third_name = op.operands[1:]
 
     def spelled_out(input, second, third, kwargs):
         given = (input, second, third) if third is not None else (input, second)
         return slow(*given, **kwargs) if second is not None or third is not None else slow(input, **kwargs)
 
+    def filled(given):
+        """The operands, of which numbers stand for some."""
+        key = tuple([x._meta if type(x) is Tensor else spelled(x) for x in given])
+        found = literals.get(key)
+        if found is None:
+            made = lifted(op, bound(op, given, {})[0])
+            found = tuple([y if type(x) in _NUMBERS else None for x, y in zip(given, made, strict=True)])
+            remember(literals, key, found)
+        return [x if y is None else y for x, y in zip(given, found)]
+
     def apply(input, second=None, third=None, **kwargs):
         if OPEN:
-            spelled = (input,) if second is None and third is None else (input, second)
-            spelled = spelled if third is None else (*spelled, third)
-            if (found := answered(eager(op), spelled, kwargs)) is not UNSERVED:
+            given = (input,) if second is None and third is None else (input, second)
+            given = given if third is None else (*given, third)
+            if (found := answered(eager(op), given, kwargs)) is not UNSERVED:
                 return found
-        try:
-            if third is None:
-                if not optional:  # bind says what is missing
-                    return spelled_out(input, second, third, kwargs)
-                key = (input._meta, second._meta)
-            else:
-                key = (input._meta, second._meta, third._meta)
-        except AttributeError:  # a number, or something absent
-            key = None
-        if kwargs or key is None:
+        if kwargs:
+            if second is None and second_name in kwargs:
+                second = kwargs.pop(second_name)
+            if third is None and third_name in kwargs:
+                third = kwargs.pop(third_name)
+            if kwargs:
+                return spelled_out(input, second, third, kwargs)
+        if third is None and not optional:  # bind says what is missing
             return spelled_out(input, second, third, kwargs)
+        s, t = type(second), type(third)
+        if second is None or s in _NUMBERS or t in _NUMBERS:
+            several = second is not None or third is not None
+            if type(input) is not Tensor or not several or s not in _FILLED or t not in _FILLED:
+                return spelled_out(input, second, third, kwargs)
+            input, second, third = filled((input, second, third))
+            key = tuple([None if x is None else x._meta for x in (input, second, third)])
+        else:
+            try:
+                key = (input._meta, second._meta, None if third is None else third._meta)
+            except AttributeError:  # something else, or absent
+                return spelled_out(input, second, third, kwargs)
         plan = plans.get(key)
         if plan is None:
             if modes.CHANGED and modes.local.autocast is not None:
                 return run_general(op, (input, second, third), {})
             plan = remember(plans, key, plan_for(op, (input, second, third), {}))
-        if modes.CHANGED and modes.special():
-            return run(op, plan, (input, second, third))
+        records = True
+        if CHANGED:
+            mine = local
+            if mine.watched:
+                return run(op, plan, (input, second, third))
+            records = mine.records
         out = new(Tensor)
         try:
-            x, y = input._data, second._data
+            x, y = input._data, None if second is None else second._data
             out._data = data = plan.kernel(x, y, None if third is None else third._data)
         except Exception as error:
             return instead(error, op, (input, second, third), {})
         out._meta = plan.out
         out._storage = out._view = out._edge = None
+        if not records:
+            if mine.inference:
+                out._storage = Inferred()
+            return out
         a = input._edge if input._view is None else input._node
-        b = second._edge if second._view is None else second._node
+        b = None if second is None else second._edge if second._view is None else second._node
         c = None if third is None else third._edge if third._view is None else third._node
         if a is None and b is None and c is None:
             return out
@@ -697,6 +755,36 @@ def ternary(op: Op) -> Callable:
     return apply
 
 
+def joined(op: Op) -> Callable:
+    """A function of a sequence of tensors and a dimension."""
+    plans: dict[tuple, Plan] = memo()
+    slow = general(op)
+
+    def apply(*args, **kwargs):
+        if kwargs and len(args) == 1 and len(kwargs) == 1 and "dim" in kwargs:
+            args = (args[0], kwargs.pop("dim"))
+        if OPEN or kwargs or not args or type(args[0]) not in (tuple, list):
+            return slow(*args, **kwargs)
+        given = args[0]
+        try:
+            key = (args[1:], *[x._meta for x in given])
+            plan = plans.get(key)
+        except (AttributeError, TypeError):
+            plan = key = None
+        if key is None or (len(args) > 1 and type(args[1]) is not int):  # True is no dimension, and equals 1
+            return slow(*args)
+        if plan is None:
+            operands, attrs = bound(op, args, kwargs)
+            if len(operands) != len(given) or any(map(is_not, operands, given)):  # some were left out
+                return run_general(op, operands, attrs)
+            if CHANGED and local.autocast is not None:
+                return run_general(op, operands, attrs)
+            plan = remember(plans, key, known_plan(op, operands, attrs))
+        return run(op, plan, given)
+
+    return apply
+
+
 def _leaving(op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:
     """A call with `out=`."""
     rest = dict(kwargs)
@@ -708,16 +796,18 @@ def _leaving(op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:
     return writer_of_out[0](op.name, eager(op), args, rest, out)
 
 
-def general(op: Op, act: Callable[[Op, Plan, tuple], Any] = run) -> Callable:
+def general(
+    op: Op, act: Callable[[Op, Plan, tuple], Any] = run, called: Callable[[], Callable] | None = None
+) -> Callable:
     """A function of any operands and arguments.  The memo is keyed by operands' types and arguments.
 
-    act: what is done with plan and operands; an in-place form overwrites the first.
+    act: what is done with plan and operands; an in-place form overwrites the first.  called: gives what a
+    class that overrides functions is told was called, where that is not this function or the op's.
     """
     calls: dict[tuple, tuple[Plan | None, Callable | None]] = memo()
 
     def asked() -> Callable:
-        """What a class that overrides functions is told was called."""
-        return eager(op) if act is run else apply
+        return called() if called is not None else eager(op) if act is run else apply
 
     def miss(key, args, kwargs):
         if (found := met(asked(), args, kwargs)) is not UNSERVED:
@@ -814,6 +904,8 @@ def eager(op: Op) -> Callable:
 
 
 def _function(op: Op) -> Callable:
+    if op.variadic and len(op.operands) == 1:
+        return joined(op)
     if op.variadic or op.traits.host or len(op.all_outputs) > 1 or (op.traits.view and not op.attrs):
         return general(op)
     if len(op.operands) == 3 and not op.attrs and not op.traits.view:

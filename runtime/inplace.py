@@ -8,6 +8,7 @@ own from the base anew, when it is next read.  So there is no second set of grad
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import _getframe
 from typing import Any, cast
 
 import numpy as np
@@ -15,21 +16,25 @@ import numpy as np
 from ..ir.dtypes import category_at_least
 from ..ir.errors import DTypeError, InplaceError, ShapeError
 from ..ir.op import REGISTRY, Op
-from ..ir.types import Type
+from ..ir.types import CPU, Type
 from ..ir.views import MAPS
-from . import below, modes
+from . import below, changes, modes
 from .below import Asked
-from .changes import advance_objects
+from .changes import advance_objects, numbers
 from .compound import NoArray, written
-from .dispatch import describe, general, known_plan, lifted, plan_for, refuse
+from .dispatch import bound, describe, eager, general, known_plan, lift, lifted, plan_for, refuse
 from .graph import Edge, Leaf, Node, Port
 from .history import node_of, storage_of
 from .levels import level_of, write_through
 from .meta import NoValues
-from .places import here
-from .plan import OUTPUT, Plan, writer_of
+from .overriding import OPEN
+from .places import USERS, here
+from .plan import OUTPUT, Plan, memo, remember, writer_of
 from .storage import Storage
-from .tensor import Tensor, derivation, keep_retained, wrap
+from .tensor import Parameter, Tensor, derivation, keep_retained, wrap
+
+multiply = np.multiply
+OWN = frozenset((Tensor, Parameter))  # the library's own classes of tensors
 
 
 def check_writable(x: Tensor, name: str, gradients: bool) -> None:
@@ -73,6 +78,22 @@ def check_writable(x: Tensor, name: str, gradients: bool) -> None:
             f"tensor: {describe(x)}",
             "write into x.clone()",
         )
+
+
+def is_plain(x: Tensor) -> bool:
+    """Whether to read or write a tensor's memory is all that there is to it here and now.
+
+    It has no history that counts and is no view of what has one, nobody listens, and its array is one.
+    """
+    if type(x) not in OWN or type(x._data) is not np.ndarray:
+        return False
+    if modes.CHANGED:
+        mine = modes.local
+        if mine.watched:
+            return False
+        if not mine.records:
+            return True
+    return x._edge is x._view is None
 
 
 def _overlaps(data: np.ndarray) -> bool:
@@ -321,7 +342,85 @@ below.writes.append(write)
 
 def inplace(op: Op) -> Callable:
     """The method name_ of an op."""
-    apply = general(op, overwrite)
+    if len(op.operands) == 2 and not op.variadic and not op.traits.mutates:
+        apply = _pairwise(op)
+    else:
+        apply = general(op, overwrite)
     apply.__name__ = apply.__qualname__ = op.name + "_"
     apply.__doc__ = f"Write the result of `{op.name}` into this tensor.\n\n{op.__doc__ or ''}"
+    return apply
+
+
+def _pairwise(op: Op) -> Callable:
+    """The same for an op of two operands, written out for those that have no history and are no views."""
+    slow, name, number = general(op, overwrite, lambda: apply), op.name + "_", op.number
+    plans: dict[tuple[Type, Type], tuple[Plan, Callable]] = memo()
+    scaled = eager(REGISTRY["mul"]) if op.name in ("add", "sub") else None
+
+    def miss(x, y):
+        operands, attrs = bound(op, (x, y), {})
+        if operands[0] is not x or operands[1] is not y:
+            return None
+        plan = known_plan(op, operands, attrs)
+        if plan.out is not x._meta or plan.out.device is not CPU:
+            return None
+        return remember(plans, (x._meta, y._meta), (plan, writer_of(plan)))
+
+    def apply(*args, **kwargs):
+        if OPEN or len(args) != 2:
+            return slow(*args, **kwargs)
+        x, y = args
+        m = x._meta if type(x) in OWN else None
+        scale = None
+        if kwargs:
+            alpha = kwargs.get("alpha") if scaled is not None and len(kwargs) == 1 else None
+            if type(alpha) is not float or type(y) is not Tensor or m is None or m.dtype.category != "float":
+                return slow(*args, **kwargs)
+            if y._meta.dtype is not m.dtype or m.dtype.compute is not m.dtype:
+                return slow(*args, **kwargs)
+            scale = lift(m, alpha)
+        if type(y) is Tensor:
+            p = y._meta
+        elif m is not None and (type(y) is float or type(y) is int):
+            if number is not None:
+                number(m, y)
+            known = m.scalars.get(y)
+            y = known if known is not None else lift(m, y, op.traits.compares)
+            p = y._meta
+        else:
+            return slow(*args)
+        found = plans.get((m, p))
+        if found is None:
+            found = miss(x, y) if m is not None else None
+            if found is None:
+                return slow(*args, **kwargs)
+        records = True
+        if modes.CHANGED:
+            mine = modes.local
+            if mine.watched:
+                return slow(*args, **kwargs)
+            records = mine.records
+        plan, writer = found
+        if records and not (x._edge is x._view is y._edge is y._view is None):
+            return overwrite(op, plan, (x, y if scale is None else scaled(y, alpha)))
+        data = x._data
+        flags = data.flags
+        if not flags.c_contiguous or not flags.writeable:
+            return overwrite(op, plan, (x, y if scale is None else scaled(y, alpha)))
+        try:
+            writer(data, y._data if scale is None else multiply(y._data, scale._data))
+        except NoArray:
+            return written(op, (x, y if scale is None else scaled(y, alpha)), plan.attrs)
+        except Exception as error:
+            refuse(error, op, (x, y), plan.attrs)
+        store = x._storage
+        if store is None:
+            store = x._storage = Storage()
+        frame = _getframe(1)
+        code = frame.f_code
+        store.version += 1
+        store.writer = (name, (code, frame.f_lasti) if code.co_filename in USERS else here(frame))
+        changes.contents = next(numbers)
+        return x
+
     return apply

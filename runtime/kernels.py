@@ -47,8 +47,8 @@ PLAIN = frozenset(
     (np.add, np.subtract, np.multiply, np.true_divide, np.negative, np.abs, np.maximum, np.minimum,
      np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
 )  # fmt: skip
-# Ops whose native code takes longer than NumPy at 1 Mi elements, for want of vectors: they scan, or join
-# stretches of different lengths.
+# Ops whose native code takes longer than NumPy on large arrays (1 Mi elements), for want of vectors: they
+# scan, or join stretches of different lengths.
 SLOWER = frozenset(("argmax", "argmin", "cat", "cummax", "cummin", "cumprod", "cumsum", "logcumsumexp"))
 # Elements read, until native code is looked for, and until it is compiled: at the nanosecond or two that
 # NumPy takes for each they are worth the 5 ms, and the 50 ms, that these take.
@@ -56,7 +56,7 @@ LOOK, COMPILE = 5_000_000, 50_000_000
 # Small arrays: NumPy's time is that of its calls, half a microsecond each, and native code takes one call.
 CALLS = 1_000  # of a small kind, until it is thought of
 CALL = 1_000  # elements that each call of NumPy's counts for
-WORTH_CODE = 3  # calls of NumPy for an op, from which on it is worth code
+WORTH_CODE = 2  # calls of NumPy for an op, from which on it is worth code, which is entered in 0.2 us
 PRODUCTS = frozenset(("matmul", "linear"))  # of which one call is nearly all: BLAS
 LIMIT = 4096  # functions that are remembered
 
@@ -78,7 +78,7 @@ def choose(plan: Plan, reference: Callable) -> Callable:
     op, types, outs = plan.op, plan.types, plan.outs
     largest = _largest(op, types, outs)
     if largest > LEAST:
-        if _is_plain(op, types, outs) and outs[0].size < PLAIN_LEAST:
+        if op.name in SLOWER or (_is_plain(op, types, outs) and outs[0].size < PLAIN_LEAST):
             return reference
         return _large(plan, reference)
     if largest and WHEN == EARNED and type(op.reference) is not np.ufunc and op.name not in PRODUCTS:
@@ -88,14 +88,14 @@ def choose(plan: Plan, reference: Callable) -> Callable:
 
 def choose_backward(op: Op, types: Types, attrs: Mapping[str, Any], outs: Types) -> Gradients | None:
     """What computes an op's gradients at once, where that may pay."""
-    return Gradients(op, types, attrs, outs) if _largest(op, types, outs) > LEAST else None
+    if op.name in SLOWER or _largest(op, types, outs) <= LEAST:
+        return None
+    return Gradients(op, types, attrs, outs)
 
 
 def _largest(op: Op, types: Types, outs: Types) -> int:
     """The elements of the largest array; 0 for what is never native."""
     if not types or WHEN == NEVER or op.traits.view or op.traits.host or isinstance(op.lower, NotLowered):
-        return 0
-    if op.name in SLOWER:
         return 0
     known = [t for t in (*types, *outs) if t is not None]
     traced = all([t.dtype.traced for t in known])  # kernels are of real numbers

@@ -34,11 +34,12 @@ from .changes import advance_objects
 from .dispatch import EAGER, INSTEAD, eager, known_plan, lift, operator
 from .graph import hooks_of
 from .history import record, storage_of
-from .inplace import inplace, reshaped_in_place
+from .inplace import inplace, is_plain, reshaped_in_place
 from .levels import Transformed
 from .meta import META, NoValues, NoValuesError
 from .meta import array as nothing
 from .overriding import OPEN, UNSERVED, answered
+from .places import here
 from .refusal import refusing
 from .tensor import Parameter, Retained, Size, Tensor, fields, leaf, retained, retyped, tensor_of, wrap
 
@@ -261,6 +262,48 @@ def _at_points(self: Tensor, index: tuple) -> Tensor | None:
     return found
 
 
+def _assigned(self: Tensor, index: Any, value: Tensor) -> bool:
+    """Assign as NumPy does, which it does alike for what is tested here; say whether it was done."""
+    data, given = self._data, value._data
+    if value._meta.dtype is not self._meta.dtype or given.base is not None:
+        return False
+    flags = data.flags
+    if not flags.c_contiguous or not flags.writeable:
+        return False
+    if type(index) is Tensor:
+        kind = index._meta
+        if data.base is not None or given is data or not is_plain(index):
+            return False
+        if kind.dtype is dtypes.bool_:
+            if kind.shape != self._meta.shape or value._meta.ndim:
+                return False
+        elif kind.dtype is not dtypes.int64 or value._meta.ndim > kind.ndim + self._meta.ndim - 1:
+            return False
+        try:
+            data[index._data] = given
+        except (IndexError, ValueError):  # before anything is written
+            return False
+    else:
+        for item in index if type(index) is tuple else (index,):
+            if type(item) is slice:
+                if item.step is not None or type(item.start) not in _BOUNDS or type(item.stop) not in _BOUNDS:
+                    return False
+            elif type(item) is not int:
+                return False
+        try:
+            part = data[(*index, ...) if type(index) is tuple else (index, ...)]
+        except IndexError:
+            return False
+        if part.shape != given.shape and given.ndim:
+            return False
+        part[...] = given
+    storage_of(self).written(("copy_", here()))
+    return True
+
+
+_BOUNDS = frozenset((int, type(None)))
+
+
 def _setitem(self: Tensor, index: Any, value: Any) -> None:
     """Write `value`, broadcast and cast, into part of the tensor."""
     if OPEN and (found := answered(_setitem, (self, index, value), {})) is not UNSERVED:
@@ -273,6 +316,8 @@ def _setitem(self: Tensor, index: Any, value: Any) -> None:
         else:
             value = tensor_of(np.asarray(value, self._meta.dtype.numpy))
     kind = type(index)
+    if is_plain(self) and is_plain(value) and _assigned(self, index, value):
+        return
     if (kind is int and self._meta.ndim) or kind is slice or kind is tuple:
         try:
             part = _basic_index(self, index if kind is int else _basic_key(index))
@@ -585,7 +630,7 @@ def _view_of_bytes(self: Tensor, dtype: DType) -> Tensor:
 # ---- in place, by hand -------------------------------------------------------------------------------------
 def _zero(self: Tensor) -> Tensor:
     """Set every element to zero."""
-    return _fill_with(self, 0)
+    return self if _fill_plain(self, 0) else _fill_with(self, 0)
 
 
 def _fill_diagonal(self: Tensor, fill_value: int | float | bool, wrap: bool = False) -> Tensor:
@@ -607,9 +652,27 @@ def _fill_diagonal(self: Tensor, fill_value: int | float | bool, wrap: bool = Fa
 
 def _fill(self: Tensor, value: Any) -> Tensor:
     """Set every element to `value`, a number or a 0-d tensor, which gets the sum of the gradients."""
+    if type(value) is float and _LEAST <= value <= _MOST and _fill_plain(self, value):
+        return self
     if _followed(value):
         return _copy_from(self, value)
     return _fill_with(self, value)
+
+
+_LEAST, _MOST = -65504.0, 65504.0  # what every floating type of NumPy's holds
+
+
+def _fill_plain(self: Tensor, value: float) -> bool:
+    """Fill a tensor that is no more than its memory, with 0 or, of floats, a small number; say whether."""
+    if OPEN or not is_plain(self):
+        return False
+    data = self._data
+    flags, kind = data.flags, data.dtype.kind
+    if not flags.c_contiguous or not flags.writeable or (kind != "f" and (value or kind not in "iub")):
+        return False
+    data.fill(value)
+    storage_of(self).written(("fill_", here()))
+    return True
 
 
 def _followed(value: Any) -> bool:

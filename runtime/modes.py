@@ -190,12 +190,6 @@ def restore(before: tuple) -> None:
     _settle(mine)
 
 
-def special() -> bool:
-    """Whether this thread is in any but the ordinary state."""
-    mine = local
-    return mine.watched or not mine.records
-
-
 def tell(kind: str, *what: Any) -> None:
     """Tell this thread's recorder, if there is one, of something that is no op.  Ask `CHANGED` first.
 

@@ -183,6 +183,14 @@ class Executable:
                 return otherwise(*arrays)
             return tuple(made) if several else made[0]
 
+        def pair(*arrays):
+            first, second = make(shape, dtype), fresh[1][0](*fresh[1][1:])
+            if enter(*arrays, first, second):
+                return otherwise(*arrays)
+            return first, second
+
+        if chosen is None and len(fresh) == 2:
+            return pair
         if several or chosen is not None:
             return all_of
         return {1: one, 2: two}.get(len(self.manifest.params), some)

@@ -44,6 +44,7 @@ class Plan:
     link: what a view made by this plan is, as a chain of one.  gradients: what may compute all of them at
     once, on arrays that are not small.  writer: f(first array, others) that writes the result over the first,
     which it fits; None until one was needed.  calls: of NumPy's that the kernel is worth, once that is asked.
+    note: makes the node of a call (history.py); None until one was needed.
 
     What is about gradients is worked out when an operand first wants one, as most plans that run once never
     do: until then `flows` is None and the rest of it is not set.  (No `__getattr__` does it: a class that has
@@ -53,7 +54,7 @@ class Plan:
     __slots__ = (
         "op", "attrs", "types", "outs", "out", "kernel", "small", "rules", "sources", "floats", "flows",
         "recipes", "link", "quick", "simple", "raw_vjp", "vjp", "unused", "gradients", "writer",
-        "calls", "__weakref__",
+        "calls", "note", "__weakref__",
     )  # fmt: skip
 
     foreign = False  # a custom function's stand-in for a plan says True: its backward is the user's code
@@ -78,6 +79,7 @@ class Plan:
     gradients: Gradients | None
     writer: Callable | None
     calls: int
+    note: Callable | None
 
     def __init__(self, op: Op, types: tuple[Type | None, ...], attrs: dict[str, Any]):
         self.op, self.types, self.attrs = op, types, attrs
@@ -103,6 +105,7 @@ class Plan:
         traits = op.traits
         self.simple = len(self.outs) - len(op.hidden) == 1 and not traits.view and not traits.host
         self.recipes, self.flows, self.writer, self.calls = {}, None, None, 0
+        self.note = None
         if traits.view:
             self.link = ((op.name, tuple(attrs.items())),)
 
@@ -198,7 +201,9 @@ def writer_of(plan: Plan) -> Callable:
         return with_attrs(op.write, plan.attrs)
     kernel = plan.kernel
     if type(kernel) is np.ufunc:
-        return lambda first, *others: kernel(first, *others, out=first)
+        if len(plan.types) == 2:
+            return lambda first, other: kernel(first, other, first)
+        return lambda first, *others: kernel(first, *others, first)
 
     def write(first: np.ndarray, *others: np.ndarray | None) -> None:
         found = plan.kernel(first, *others)  # that of now

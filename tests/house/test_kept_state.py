@@ -35,6 +35,8 @@ REVIEWED = {
     "runtime/cuda/machine.py": KEPT,
     "runtime/dispatch.py": KEPT,
     "runtime/forward.py": "the level of forward mode, an object that tensors are made with",
+    "runtime/history.py": KEPT,
+    "runtime/inplace.py": COUNTS,
     "runtime/kernels.py": "which kernels were seen, to compile what comes often",
     "runtime/methods.py": "counts hooks of tensors, which guards read",
     "runtime/overriding.py": KEPT,

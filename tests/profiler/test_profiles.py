@@ -15,7 +15,7 @@ from lamina.runtime import modes
 
 
 def ordinary():
-    return modes.local.timing is None and not modes.special()
+    return modes.local.timing is None and not modes.local.watched and modes.local.records
 
 
 def named(p, name):
