@@ -341,6 +341,7 @@ class Composite:
     public, method: whether it is a function of the package, a method of tensors (`x.float()` is no function).
     inplace: whether there is a method `name_` besides, which writes the result into the first operand.
     fresh: whether its result is new memory even where its arguments leave nothing to do, and it is a view.
+    by_type: which ops it comes to follows from the type of its first operand and its other arguments.
     """
 
     function: Callable
@@ -349,6 +350,7 @@ class Composite:
     public: bool = True
     inplace: bool = False
     fresh: bool = False
+    by_type: bool = False
 
 
 COMPOSITES: dict[str, Composite] = {}
@@ -361,6 +363,7 @@ def composite(
     public: bool = True,
     inplace: bool = False,
     fresh: bool = False,
+    by_type: bool = False,
     names: Mapping[str, str] = {},
 ) -> Callable[[Callable], Callable]:
     """Enter a function written with ops into the functions of the package and the methods of tensors.
@@ -371,7 +374,7 @@ def composite(
     def enter(function: Callable) -> Callable:
         if names:
             function = _under_names(function, names)
-        COMPOSITES[function.__name__] = Composite(function, method, aliases, public, inplace, fresh)
+        COMPOSITES[function.__name__] = Composite(function, method, aliases, public, inplace, fresh, by_type)
         return function
 
     return enter

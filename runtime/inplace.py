@@ -355,7 +355,7 @@ def _pairwise(op: Op) -> Callable:
     """The same for an op of two operands, written out for those that have no history and are no views."""
     slow, name, number = general(op, overwrite, lambda: apply), op.name + "_", op.number
     plans: dict[tuple[Type, Type], tuple[Plan, Callable]] = memo()
-    scaled = eager(REGISTRY["mul"]) if op.name in ("add", "sub") else None
+    scaled, takes_alpha = eager(REGISTRY["mul"]), op.name in ("add", "sub")
 
     def miss(x, y):
         operands, attrs = bound(op, (x, y), {})
@@ -373,7 +373,7 @@ def _pairwise(op: Op) -> Callable:
         m = x._meta if type(x) in OWN else None
         scale = None
         if kwargs:
-            alpha = kwargs.get("alpha") if scaled is not None and len(kwargs) == 1 else None
+            alpha = kwargs.get("alpha") if takes_alpha and len(kwargs) == 1 else None
             if type(alpha) is not float or type(y) is not Tensor or m is None or m.dtype.category != "float":
                 return slow(*args, **kwargs)
             if y._meta.dtype is not m.dtype or m.dtype.compute is not m.dtype:

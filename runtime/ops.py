@@ -22,6 +22,7 @@ from .compound import NoArray
 from .dispatch import eager
 from .overriding import OPEN, UNSERVED, answered
 from .refusal import refusing, require_flag
+from .resolved import resolved
 from .tensor import Tensor
 
 # What PyTorch's factories take besides the record's own arguments, and the only values Lamina has for them.
@@ -117,6 +118,7 @@ for _name, _composite in COMPOSITES.items():
     if _composite.public:
         _function = _fresh(_composite.function) if _composite.fresh else _composite.function
         _function = autocasting(_function, _name)
+        _function = resolved(_function) if _composite.by_type else _function
         publish(refusing(_function, _name, True), _name, *_composite.aliases)
 
 _choose = FUNCTIONS["where"]

@@ -150,7 +150,7 @@ max_dim = _extremum_dim("max", np.maximum)
 min_dim = _extremum_dim("min", np.minimum)
 
 
-@composite()
+@composite(by_type=True)
 def max(input, dim=None, keepdim=False, *, other=None):
     """Find the largest element: of all, along `dim` with indices, or of two tensors elementwise.
 
@@ -161,7 +161,7 @@ def max(input, dim=None, keepdim=False, *, other=None):
     return _choose(input, dim, keepdim, other, amax, max_dim, maximum)
 
 
-@composite()
+@composite(by_type=True)
 def min(input, dim=None, keepdim=False, *, other=None):
     """Find the smallest element: of all, along `dim` with indices, or of two tensors elementwise.
 

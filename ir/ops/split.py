@@ -15,7 +15,7 @@ from .view import parts
 MOST_SECTIONS = 1 << 20  # each is a tensor
 
 
-@composite()
+@composite(by_type=True)
 def unbind(input, dim=0):
     """Take a dimension apart.  Returns a tuple with one view per place of it.  Raises DimError."""
     dim = dim_of("unbind", dim, input.ndim)
@@ -35,7 +35,9 @@ def _sums(sizes: Sequence) -> list:
     return bounds
 
 
-@composite(names={"split_size": "split_size_or_sections", "split_sizes": "split_size_or_sections"})
+@composite(
+    names={"split_size": "split_size_or_sections", "split_sizes": "split_size_or_sections"}, by_type=True
+)
 def split(tensor, split_size_or_sections, dim=0):
     """Cut a dimension into views of one size (the last may be smaller), or of the sizes given.
 
@@ -55,13 +57,13 @@ def split(tensor, split_size_or_sections, dim=0):
     return _cut("split", tensor, dim, [*range(0, n, size), n] if n else [0, 0])
 
 
-@composite()
+@composite(by_type=True)
 def split_with_sizes(input, split_sizes, dim=0):
     """Cut a dimension into views of the sizes given."""
     return split(input, list(split_sizes), dim)
 
 
-@composite()
+@composite(by_type=True)
 def chunk(input, chunks, dim=0):
     """Cut a dimension into at most `chunks` views of one size, the last of which may be smaller."""
     if chunks <= 0:
@@ -76,7 +78,7 @@ def chunk(input, chunks, dim=0):
 _EITHER = {"indices": "indices_or_sections", "sections": "indices_or_sections"}
 
 
-@composite(names=_EITHER)
+@composite(names=_EITHER, by_type=True)
 def tensor_split(input, indices_or_sections, dim=0):
     """Cut a dimension at the places given, or into that many views whose sizes differ by one at most."""
     dim = dim_of("tensor_split", dim, input.ndim)
@@ -131,19 +133,19 @@ def _split_along(op: str, input: Any, indices_or_sections: Any, dim: int, least:
     return tensor_split(input, parts, dim)
 
 
-@composite(names=_EITHER)
+@composite(names=_EITHER, by_type=True)
 def hsplit(input, indices_or_sections):
     """Cut columns apart (the elements of one dimension).  Raises ShapeError."""
     return _split_along("hsplit", input, indices_or_sections, 1 if input.ndim > 1 else 0, 1)
 
 
-@composite(names=_EITHER)
+@composite(names=_EITHER, by_type=True)
 def vsplit(input, indices_or_sections):
     """Cut rows apart.  Raises ShapeError."""
     return _split_along("vsplit", input, indices_or_sections, 0, 2)
 
 
-@composite(names=_EITHER)
+@composite(names=_EITHER, by_type=True)
 def dsplit(input, indices_or_sections):
     """Cut the third dimension.  Raises ShapeError."""
     return _split_along("dsplit", input, indices_or_sections, 2, 3)

@@ -293,7 +293,7 @@ def _matrices(input: Any, dim: Any) -> Any:
     return input if dim is None else movedim(input, tuple(dim), (-2, -1))
 
 
-@composite()
+@composite(by_type=True)
 def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
     """Compute the `p`-norm over `dim`, as of one vector ("fro" and None: 2).  See linalg_vector_norm."""
     if p == "nuc":

@@ -104,7 +104,7 @@ _COPIES = dict.fromkeys(("transposed", "strided", "broadcast"), _STRIDES)
 view = _reshape_op("view", bind_view, _viewed, inapplicable=_COPIES)
 
 
-@composite()
+@composite(by_type=True)
 def flatten(input, start_dim=0, end_dim=-1):
     """Make one dimension of `start_dim` to `end_dim`.  A 0-d operand gives one element.  Raises DimError."""
     first, last = dim_of("flatten", start_dim, input.ndim), dim_of("flatten", end_dim, input.ndim)
@@ -126,7 +126,7 @@ def ravel(input):
     return reshape(input, (prod(input.shape),))
 
 
-@composite()
+@composite(by_type=True)
 def unflatten(input, dim, sizes):
     """Split a dimension into several.  One size may be -1.  Raises ShapeError, DimError."""
     dim, shape = dim_of("unflatten", dim, input.ndim), input.shape
@@ -220,7 +220,7 @@ transpose = view_op(
 )  # fmt: skip
 
 
-@composite()
+@composite(by_type=True)
 def t(input):
     """Transpose a matrix; fewer dimensions stay as they are.  Raises ShapeError for more than two."""
     if input.ndim > 2:
@@ -232,7 +232,7 @@ def t(input):
     return transpose(input, 0, input.ndim - 1 if input.ndim else 0)
 
 
-@composite()
+@composite(by_type=True)
 def adjoint(input):
     """Transpose the last two dimensions, and conjugate.  Raises ShapeError for a vector."""
     if input.ndim == 1:
@@ -240,7 +240,7 @@ def adjoint(input):
     return conj(transpose(input, -2, -1) if input.ndim else input)
 
 
-@composite(aliases=("moveaxis",))
+@composite(aliases=("moveaxis",), by_type=True)
 def movedim(input, source, destination):
     """Move dimensions to other places; those not named keep their order.  Raises DimError, ShapeError."""
     sources = source if isinstance(source, (tuple, list)) else (source,)
@@ -460,7 +460,7 @@ def parts(op: str, input: Any, dim: int, items: Sequence[tuple]) -> tuple:
     return tuple([basic_index(input, (*before, item)) for item in items])
 
 
-@composite()
+@composite(by_type=True)
 def select(input, dim, index):
     """Take place `index` of a dimension, which is dropped.  Raises DimError."""
     if not input.ndim:
@@ -470,7 +470,7 @@ def select(input, dim, index):
     return part("select", input, dim, ("int", at if isinstance(at, Dim) else int(at)))  # True is no mask here
 
 
-@composite()
+@composite(by_type=True)
 def narrow(input, dim, start, length):
     """Take `length` places of a dimension from `start` on.  Raises DimError, ShapeError."""
     dim = dim_of("narrow", dim, input.ndim)

@@ -25,6 +25,7 @@ from ...runtime.dispatch import EAGER, run_general, torch_names
 from ...runtime.inplace import write
 from ...runtime.modes import _Mode
 from ...runtime.refusal import unwrapped
+from ...runtime.resolved import RESOLVING
 from . import arrays
 from .called_back import HANDED, CalledBack, calls_back
 from .contents import DEEPEST
@@ -148,17 +149,18 @@ class Library(CalledBack):
             return self._own_code(random.dropout_by_words, args, kwargs)
         if (found := _records(len(REGISTRY)).get(function)) is not None:
             return self._record(*found, args, kwargs)
-        function = self._without_autocast(function)
+        function = self._itself(function)
         if function in _DRAWS and args[0].device.type == "cpu":  # on the meta device nothing is drawn
             function = _DRAWS[function]
         if function in _OF_OPS or room_of(function.__code__.co_filename).startswith(_ROOMS_OF_OPS):
             return self._own_code(function, args, kwargs)
         return UNSUPPORTED
 
-    def _without_autocast(self, function: Callable) -> Callable:
-        """What a function is where nothing is cast, which a run that is recorded holds."""
-        casting = function.__code__ is CASTING and modes.local.autocast is None
-        return vars(function)["__wrapped__"] if casting else function
+    def _itself(self, function: Callable) -> Callable:
+        """What a function is where nothing is cast or remembered, which a run that is recorded holds."""
+        code = function.__code__
+        aside = code is RESOLVING or (code is CASTING and modes.local.autocast is None)
+        return self._itself(vars(function)["__wrapped__"]) if aside else function
 
     def _own_code(self, function: Any, args: tuple, kwargs: Any) -> Any:
         """Interpret a function of Lamina's."""
