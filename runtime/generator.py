@@ -32,7 +32,9 @@ def _signed(value: int) -> int:
 
 def state_array(seed: int, offset: int) -> np.ndarray:
     """The state operand of a random op: [seed, offset], their 64 bits each."""
-    return np.array([_signed(seed), _signed(offset)], np.int64)
+    if seed >> 63 or offset >> 63:
+        seed, offset = _signed(seed), _signed(offset)
+    return np.array((seed, offset), np.int64)
 
 
 # A state for those who only ask what a draw would be.

@@ -41,6 +41,7 @@ from .meta import array as nothing
 from .overriding import OPEN, UNSERVED, answered
 from .places import here
 from .refusal import refusing
+from .resolved import resolved
 from .tensor import Parameter, Retained, Size, Tensor, fields, leaf, retained, retyped, tensor_of, wrap
 
 
@@ -118,7 +119,10 @@ def _install_methods() -> None:
         _offer(op)
     on_entry.append(_offer)
     for name, composite in COMPOSITES.items():
-        function = ops.FUNCTIONS.get(name) or refusing(composite.function, name)
+        function = ops.FUNCTIONS.get(name)
+        if function is None:
+            function = resolved(composite.function) if composite.by_type else composite.function
+            function = refusing(function, name)
         for spelled in (name, *composite.aliases):
             if composite.method and not hasattr(Tensor, spelled):
                 setattr(Tensor, spelled, function)
@@ -479,6 +483,9 @@ def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndar
 
 
 # ---- conversion --------------------------------------------------------------------------------------------
+_cast = eager(REGISTRY["cast"])
+
+
 def _to(
     self: Tensor, *args: Any, dtype=None, device=None, non_blocking=False, copy=False, memory_format=None
 ) -> Tensor:
@@ -487,6 +494,8 @@ def _to(
     Spelled x.to(dtype), x.to(device), x.to(device, dtype), x.to(other); non_blocking and copy may follow by
     their places.  Raises DeviceError, ArgumentError.
     """
+    if len(args) == 1 and type(args[0]) is DType and dtype is device is None and copy is False:
+        return self if args[0] is self._meta.dtype else _cast(self, dtype=args[0])
     flags = [arg for arg in args if isinstance(arg, bool)]
     if len(flags) > 2:
         raise ArgumentError(f"to(…): takes non_blocking and copy by their places, not {len(flags)} flags")
@@ -508,7 +517,7 @@ def _to(
     if place is not None and place != self._meta.device:
         return _moved(self, place, dtype or self._meta.dtype)
     if dtype is not None and dtype is not self._meta.dtype:
-        return REGISTRY["cast"](self, dtype=dtype)
+        return _cast(self, dtype=dtype)
     return ops.clone(self) if copy else self
 
 

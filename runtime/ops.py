@@ -14,60 +14,16 @@ import numpy as np
 
 from ..ir import ops as _records  # noqa: F401 - importing them enters them into the registry
 from ..ir.dtypes import uint8
-from ..ir.errors import ArgumentError, TransformError
+from ..ir.errors import TransformError
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
-from . import modes
 from .autocasting import autocasting
 from .compound import NoArray
 from .dispatch import eager
-from .overriding import OPEN, UNSERVED, answered
-from .refusal import refusing, require_flag
+from .factories import factory
+from .refusal import refusing
 from .resolved import resolved
 from .tensor import Tensor
 
-# What PyTorch's factories take besides the record's own arguments, and the only values Lamina has for them.
-_IGNORED = {
-    "layout": (None, "strided"),
-    "pin_memory": (False,),
-    "memory_format": (None, "contiguous_format", "preserve_format", "channels_last", "channels_last_3d"),
-}
-
-
-def _factory(op: Op) -> Callable:
-    """A function that makes tensors, with `requires_grad`."""
-    run = eager(op)
-
-    @functools.wraps(run)
-    def make(*args: Any, requires_grad: bool = False, **kwargs: Any) -> Any:
-        layout = None
-        if OPEN:
-            given = {**kwargs, "requires_grad": True} if requires_grad else kwargs
-            if (found := answered(make, args, given)) is not UNSERVED:
-                return found
-        if type(requires_grad) is not bool:
-            require_flag(op.name, "requires_grad", requires_grad)
-        for name, allowed in _IGNORED.items() if kwargs else ():
-            value = kwargs.pop(name, allowed[0])
-            if value not in allowed:
-                if name != "layout" or op.name not in _NOTHING or not str(value).startswith("sparse"):
-                    raise ArgumentError(f"{op.name}({name}=…) is not supported")
-                layout = value
-        if kwargs and isinstance(kwargs.get("out"), Tensor) and kwargs.get("dtype") is None:
-            if "dtype" in op.attrs:
-                kwargs["dtype"] = kwargs["out"].dtype
-        if modes.CHANGED and not op.operands and kwargs.get("device") is None:
-            if modes.local.device is not None:
-                kwargs["device"] = modes.local.device
-        made = run(*args, **kwargs)
-        if layout is not None:
-            made = made.to_sparse(layout=layout)
-        return made.requires_grad_(requires_grad) if requires_grad is not False else made
-
-    return make
-
-
-# Factories whose result may be sparse: nothing is stored.
-_NOTHING = frozenset(("empty", "empty_like", "zeros", "zeros_like"))
 FUNCTIONS: dict[str, Callable] = {}
 
 
@@ -81,7 +37,7 @@ def publish(function: Callable, *names: str) -> None:
 
 def _offer(op: Op) -> None:
     makes = op.traits.creation or "device" in op.attrs  # a place to make something at: zeros_like and its kin
-    function = _factory(op) if makes else eager(op)
+    function = factory(op) if makes else eager(op)
     publish(function, op.name, *op.aliases)
 
 

@@ -18,7 +18,7 @@ from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
 from ..ir.op import REGISTRY
 from ..ir.ops.random import draws
 from ..ir.shapes import sizes_of
-from ..ir.types import CPU
+from ..ir.types import CPU, INT
 from . import modes
 from .batched import drawn
 from .creation import as_tensor
@@ -40,6 +40,7 @@ from .keys import is_constant, spelled
 from .levels import has_values
 from .meta import META
 from .methods import wanted_device
+from .modes import CHANGED
 from .plan import Plan, memo, remember
 from .refusal import refusing
 from .tensor import Tensor
@@ -146,6 +147,18 @@ def rand(
     pin_memory=False,
 ) -> Tensor:
     """Numbers drawn uniformly from [0, 1).  Shapes: rand(2, 3) and rand((2, 3)) are [2, 3]."""
+    if size is generator is dtype is device is layout is None and requires_grad is False and not CHANGED:
+        if INT.issuperset(map(type, sizes)) and (known := _plans.get(("random_uniform", sizes))) is not None:
+            plan, count = known
+            return run(plan.op, plan, (default_generator.reserve(count),))
+        made = _drawn("random_uniform", shape := _sizes("rand", sizes, size), None, None, None, False, None)
+        if INT.issuperset(map(type, sizes)):  # of what is asked for by sizes alone
+            remember(
+                _plans,
+                ("random_uniform", sizes),
+                _plans["random_uniform", None, spelled(shape), "dtype", None],
+            )
+        return made
     shape = _sizes("rand", sizes, size)
     return _drawn("random_uniform", shape, generator, dtype, device, requires_grad, layout)
 
@@ -161,6 +174,16 @@ def randn(
     pin_memory=False,
 ) -> Tensor:
     """Numbers from the standard normal distribution.  Shapes: randn(2, 3) and randn((2, 3)) are [2, 3]."""
+    if size is generator is dtype is device is layout is None and requires_grad is False and not CHANGED:
+        if INT.issuperset(map(type, sizes)) and (known := _plans.get(("random_normal", sizes))) is not None:
+            plan, count = known
+            return run(plan.op, plan, (default_generator.reserve(count),))
+        made = _drawn("random_normal", shape := _sizes("randn", sizes, size), None, None, None, False, None)
+        if INT.issuperset(map(type, sizes)):  # of what is asked for by sizes alone
+            remember(
+                _plans, ("random_normal", sizes), _plans["random_normal", None, spelled(shape), "dtype", None]
+            )
+        return made
     shape = _sizes("randn", sizes, size)
     return _drawn("random_normal", shape, generator, dtype, device, requires_grad, layout)
 

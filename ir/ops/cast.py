@@ -16,7 +16,7 @@ from ..sample import Sample, sample, unary_samples
 COPY = Traits(elementwise=True, movement=True)
 
 
-def bind_cast(input, *, dtype):
+def bind_cast(input, dtype):
     """Convert the elements to `dtype`, always into new memory.
 
     Floats become integers by dropping the fraction (NaN, inf and what is out of range become no promised
@@ -146,7 +146,7 @@ def _conversion(name: str, dtype: DType) -> Callable:
 
     convert.__name__ = convert.__qualname__ = name
     convert.__doc__ = f"Convert to {dtype.name}; a tensor that has this dtype is given back itself."
-    return composite(public=False)(convert)
+    return composite(public=False, by_type=True)(convert)
 
 
 for _name, _dtype in (

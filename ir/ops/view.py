@@ -299,9 +299,28 @@ def _expanded_places(axes: tuple, shape: Shape, *, size: Shape) -> tuple:
     return tuple(0 if n == 1 else axis for n, axis in zip(shape, axes[len(size) - len(shape) :], strict=True))
 
 
+def _quick_expand(types: tuple, attrs: dict) -> Callable:
+    """`stretched` for one shape: where the operand is dense, strides are known but for their numbers."""
+    (kind,), size = types, attrs["size"]
+    new = len(size) - kind.ndim
+    kept = [d - new if d >= new and kind.shape[d - new] == n else None for d, n in enumerate(size)]
+    dtype = kind.dtype.numpy
+
+    def quick(x: np.ndarray) -> np.ndarray:
+        if not x.flags.c_contiguous:
+            return stretched(x, size)
+        strides = x.strides
+        made = np.ndarray(size, dtype, x, 0, [0 if d is None else strides[d] for d in kept])
+        made.flags.writeable = False
+        return made
+
+    return quick
+
+
 expand = view_op(
     "expand",
     bind=bind_expand,
+    quick=_quick_expand,
     shape=lambda shape, *, size: size,
     places=_expanded_places,
     overlaps=True,
