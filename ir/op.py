@@ -341,7 +341,8 @@ class Composite:
     public, method: whether it is a function of the package, a method of tensors (`x.float()` is no function).
     inplace: whether there is a method `name_` besides, which writes the result into the first operand.
     fresh: whether its result is new memory even where its arguments leave nothing to do, and it is a view.
-    by_type: which ops it comes to follows from the type of its first operand and its other arguments.
+    by_type: which ops it comes to follows from the type of its first operand ("all": of all its operands) and
+    its other arguments.
     """
 
     function: Callable
@@ -350,7 +351,7 @@ class Composite:
     public: bool = True
     inplace: bool = False
     fresh: bool = False
-    by_type: bool = False
+    by_type: bool | str = False
 
 
 COMPOSITES: dict[str, Composite] = {}
@@ -363,7 +364,7 @@ def composite(
     public: bool = True,
     inplace: bool = False,
     fresh: bool = False,
-    by_type: bool = False,
+    by_type: bool | str = False,
     names: Mapping[str, str] = {},
 ) -> Callable[[Callable], Callable]:
     """Enter a function written with ops into the functions of the package and the methods of tensors.

@@ -318,6 +318,7 @@ class _Step(Plan):
         self.attrs: dict = {}
         self.vjp = self.op.vjp
         self.small, self.rules, self.quick, self.raw_vjp, self.gradients = True, None, None, None, None
+        self.native = None
         self.unused = (None,) * (len(outs) - 1)
         self.floats = tuple(t.dtype.inexact for t in self.types)
         sources = {i: (True, k) for k, i in enumerate(stage.operands)}

@@ -202,6 +202,50 @@ def walk(
                 e.saved = None
             h = c = g = saved = None  # so that a leaf can tell whether it alone holds its cotangent
             continue
+        if plan.native is not None and ordinary and e.hooks is None and type(g) is ndarray:
+            edges, saved, guards = e.edges, e.saved, e.guards
+            if guards:
+                if saved is None:
+                    raise changed(e)
+                if len(guards) == 4:
+                    store, version, other, then = guards
+                    if store.version != version or other.version != then:
+                        raise changed(e)
+                else:
+                    check(e)
+            native = plan.native.get(tuple([x is None for x in edges]))
+            try:
+                hs = None if native is None else native(g, saved)
+            except Exception as error:
+                noted(error, e)
+                raise
+            if hs is not None:
+                found = iter(hs)
+                for x in edges:
+                    if x is None:
+                        continue
+                    h = next(found)
+                    c = arrived(x)
+                    left = counts[x]
+                    if left == 1:
+                        if c is None and type(x) is Leaf and x.hooks is x.after is None:
+                            if x.grad is None and x.kind is not None:
+                                made = new(Tensor)  # native code's results are new, and no views
+                                made._data, made._meta = h, x.kind
+                                made._edge = made._storage = made._view = None
+                                with accumulating:
+                                    if x.grad is None:
+                                        x.grad = made
+                                        continue
+                        push(x)
+                    else:
+                        counts[x] = left - 1
+                    cotangents[x] = h if c is None else plus(c, h)
+                if guards and not retain:
+                    e.saved = None
+                hs = found = h = c = g = saved = None
+                continue
+            saved = None
         if plan.raw_vjp is not None and ordinary and e.hooks is None and type(g) is ndarray:
             edges, guards = e.edges, e.guards
             if guards:

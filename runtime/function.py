@@ -103,6 +103,7 @@ class _Call(Plan):
         self.attrs: dict = {}
         self.vjp = op.vjp
         self.small, self.rules, self.quick, self.raw_vjp, self.gradients = False, None, None, None, None
+        self.native = None
         self.unused = (None,) * (len(outs) - 1)
         self.floats = tuple(t.dtype.inexact for t in types)
 

@@ -57,7 +57,9 @@ LOOK, COMPILE = 5_000_000, 50_000_000
 CALLS = 1_000  # of a small kind, until it is thought of
 CALL = 1_000  # elements that each call of NumPy's counts for
 WORTH_CODE = 2  # calls of NumPy for an op, from which on it is worth code, which is entered in 0.2 us
-PRODUCTS = frozenset(("matmul", "linear"))  # of which one call is nearly all: BLAS
+# Products are one call, of BLAS, which takes 0.4 us and more; native code takes half up to this many elements
+# of the largest array (4 x 4 … 64 x 64: 0.2 … 2.5 us), and their gradients are several.
+PRODUCTS, SMALL_PRODUCT = frozenset(("matmul", "linear")), 4096
 LIMIT = 4096  # functions that are remembered
 
 _making = fork_safe_lock()  # held while code is made
@@ -81,7 +83,9 @@ def choose(plan: Plan, reference: Callable) -> Callable:
         if op.name in SLOWER or (_is_plain(op, types, outs) and outs[0].size < PLAIN_LEAST):
             return reference
         return _large(plan, reference)
-    if largest and WHEN == EARNED and type(op.reference) is not np.ufunc and op.name not in PRODUCTS:
+    if op.name in PRODUCTS and largest > SMALL_PRODUCT:
+        return reference
+    if largest and WHEN == EARNED and type(op.reference) is not np.ufunc:
         return Small(plan, reference)
     return reference
 
@@ -320,9 +324,12 @@ class Small:
 
 
 def earn_gradients(plan: Plan) -> None:
-    """Have a small plan's gradients computed at once by native code, when that is earned and pays."""
+    """Have a small plan's gradients computed at once by native code, when that is earned and pays.
+
+    They take more calls than the op itself.
+    """
     if (
-        plan.calls >= WORTH_CODE
+        plan.calls >= WORTH_CODE - 1
         and True in plan.floats
         and (plan.quick is not None or plan.raw_vjp is not None)
     ):
@@ -333,9 +340,10 @@ def earn_gradients(plan: Plan) -> None:
 class SmallGradients:
     """A plan's gradients on small arrays, in the place of its `raw_vjp`: NumPy's, until there is code."""
 
-    __slots__ = ("cotangents", "rules", "vjp", "gradients", "patterns")
+    __slots__ = ("plan", "cotangents", "rules", "vjp", "gradients", "patterns")
 
     def __init__(self, plan: Plan):
+        self.plan = ref(plan)
         self.cotangents = (True, *map(bool, plan.unused))
         self.rules, self.vjp = plan.quick, plan.raw_vjp
         self.gradients = Gradients(plan.op, plan.types, plan.attrs, plan.outs, 2 * plan.calls)
@@ -349,6 +357,11 @@ class SmallGradients:
             large = self.patterns[needs] = self.gradients.of(self.cotangents, there, needs)
         found = (large.direct or large)(*arrays)
         if found is not None:
+            plan = self.plan()
+            if plan is not None and large.direct is not None:
+                if plan.native is None:
+                    plan.native = {}
+                plan.native[tuple([not need for need in needs])] = _of_saved(large.direct, saved or ())
             if False not in needs:
                 return found
             made = iter(found)
@@ -358,6 +371,14 @@ class SmallGradients:
             return [rule(g, saved) if need else None for rule, need in zip(self.rules, needs, strict=True)]
         assert self.vjp is not None
         return self.vjp(saved, cotangents, attrs, needs)
+
+
+def _of_saved(direct: Callable, saved: tuple) -> Callable[[np.ndarray, tuple], tuple | None]:
+    """Native gradients as a function of the cotangent and all that was saved, of which some is None."""
+    there = [at for at, x in enumerate(saved) if x is not None]
+    if len(there) == len(saved):
+        return lambda g, saved: direct(g, *saved)
+    return lambda g, saved: direct(g, *[saved[at] for at in there])
 
 
 class Large:

@@ -183,17 +183,29 @@ class Executable:
                 return otherwise(*arrays)
             return tuple(made) if several else made[0]
 
-        def pair(*arrays):
-            first, second = make(shape, dtype), fresh[1][0](*fresh[1][1:])
-            if enter(*arrays, first, second):
-                return otherwise(*arrays)
-            return first, second
+        def single(*arrays):
+            made = make(shape, dtype)
+            return otherwise(*arrays) if enter(*arrays, made) else (made,)
 
-        if chosen is None and len(fresh) == 2:
-            return pair
-        if several or chosen is not None:
-            return all_of
-        return {1: one, 2: two}.get(len(self.manifest.params), some)
+        def pair(*arrays):
+            first, second = make(shape, dtype), make_2(shape_2, dtype_2)
+            return otherwise(*arrays) if enter(*arrays, first, second) else (first, second)
+
+        def triple(*arrays):
+            first, second, third = make(shape, dtype), make_2(shape_2, dtype_2), make_3(shape_3, dtype_3)
+            if enter(*arrays, first, second, third):
+                return otherwise(*arrays)
+            return first, second, third
+
+        (make_2, shape_2, dtype_2), (make_3, shape_3, dtype_3) = (*fresh, *fresh, *fresh)[1:3]
+        if several and chosen is None and len(fresh) <= 3:
+            found: Callable = (single, pair, triple)[len(fresh) - 1]
+        elif several or chosen is not None:
+            found = all_of
+        else:
+            found = {1: one, 2: two}.get(len(self.manifest.params), some)
+        vars(found)["executable"] = self  # whose code it enters
+        return found
 
     # ---- calls that the quick entry does not take
     def _careful(self, arrays: Arrays, fresh: Arrays) -> tuple[np.ndarray, ...]:

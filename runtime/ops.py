@@ -74,7 +74,8 @@ for _name, _composite in COMPOSITES.items():
     if _composite.public:
         _function = _fresh(_composite.function) if _composite.fresh else _composite.function
         _function = autocasting(_function, _name)
-        _function = resolved(_function) if _composite.by_type else _function
+        if _composite.by_type:
+            _function = resolved(_function, _composite.by_type == "all")
         publish(refusing(_function, _name, True), _name, *_composite.aliases)
 
 _choose = FUNCTIONS["where"]

@@ -44,7 +44,9 @@ class Plan:
     link: what a view made by this plan is, as a chain of one.  gradients: what may compute all of them at
     once, on arrays that are not small.  writer: f(first array, others) that writes the result over the first,
     which it fits; None until one was needed.  calls: of NumPy's that the kernel is worth, once that is asked.
-    note: makes the node of a call (history.py); None until one was needed.
+    note: makes the node of a call (history.py); None until one was needed.  native: where there is code for
+    all gradients at once (kernels.py), by which operands want none, f(cotangent, saved) -> new arrays of the
+    types of those that do, or None.
 
     What is about gradients is worked out when an operand first wants one, as most plans that run once never
     do: until then `flows` is None and the rest of it is not set.  (No `__getattr__` does it: a class that has
@@ -54,7 +56,7 @@ class Plan:
     __slots__ = (
         "op", "attrs", "types", "outs", "out", "kernel", "small", "rules", "sources", "floats", "flows",
         "recipes", "link", "quick", "simple", "raw_vjp", "vjp", "unused", "gradients", "writer",
-        "calls", "note", "__weakref__",
+        "calls", "note", "native", "__weakref__",
     )  # fmt: skip
 
     foreign = False  # a custom function's stand-in for a plan says True: its backward is the user's code
@@ -80,6 +82,7 @@ class Plan:
     writer: Callable | None
     calls: int
     note: Callable | None
+    native: dict[tuple[bool, ...], Callable] | None
 
     def __init__(self, op: Op, types: tuple[Type | None, ...], attrs: dict[str, Any]):
         self.op, self.types, self.attrs = op, types, attrs
@@ -105,7 +108,7 @@ class Plan:
         traits = op.traits
         self.simple = len(self.outs) - len(op.hidden) == 1 and not traits.view and not traits.host
         self.recipes, self.flows, self.writer, self.calls = {}, None, None, 0
-        self.note = None
+        self.note = self.native = None
         if traits.view:
             self.link = ((op.name, tuple(attrs.items())),)
 

@@ -1,4 +1,4 @@
-"""Composites that come down to ops of their first operand, each remembered as the calls that they are.
+"""Composites that come down to ops of their operands, each remembered as the calls that they are.
 
 `x.chunk(2, 1)` is two slices, `x.flatten()` a reshape: which ones follows from the type of x and the other
 arguments.  So a composite that says so (`by_type`) is applied to a graph's value, which has a type and
@@ -14,19 +14,26 @@ from typing import Any
 from ..ir.errors import LaminaError
 from ..ir.graph import Builder
 from ..ir.types import Type
-from .dispatch import bound, eager
+from .dispatch import bound, eager, known_plan, run
 from .interrupts import let_through
-from .keys import ONCE, UNKNOWN
+from .keys import ONCE, UNKNOWN, spelled
 from .modes import CHANGED, local
-from .plan import LIMIT, memo
+from .plan import LIMIT, Plan, memo, remember
 from .tensor import Tensor
 
 _PLAIN = frozenset((int, str, bool, type(None)))
 MOST = 64  # ops that a call may be
 
 
-def resolved(function: Callable) -> Callable:
-    """A composite that is by type, remembered."""
+def resolved(function: Callable, several: bool = False) -> Callable:
+    """A composite that is by type, remembered.
+
+    several: it has several operands, and may be one op of these.
+    """
+    return _of_several(function) if several else _of_one(function)
+
+
+def _of_one(function: Callable) -> Callable:
     calls: dict[Type, dict[Any, Any]] = memo()
 
     def miss(args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -64,7 +71,63 @@ def resolved(function: Callable) -> Callable:
     return call
 
 
-RESOLVING = resolved(len).__code__
+def _of_several(function: Callable) -> Callable:
+    calls: dict[Any, Any] = memo()
+
+    def miss(key: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        every = (*args, *kwargs.values())
+        if all([isinstance(a, Tensor) or type(a) is float or _is_plain(a) for a in every]):
+            if calls.get(key) is ONCE:
+                calls[key] = _whole(function, args, kwargs)
+            elif key not in calls:
+                remember(calls, key, ONCE)
+        return function(*args, **kwargs)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if CHANGED and local.watched:
+            return function(*args, **kwargs)
+        key: Any = tuple([a._meta if type(a) is Tensor else a if a is None else spelled(a) for a in args])
+        try:
+            if kwargs:
+                rest = [a if a is None or type(a) is str else spelled(a) for a in kwargs.values()]
+                key = (key, *kwargs, *rest)
+            known = calls.get(key)
+        except (TypeError, RecursionError):  # an argument without hash, or nested without end
+            return function(*args, **kwargs)
+        plan = known and known[0]
+        if plan is None:
+            return miss(key, args, kwargs)
+        if kwargs:
+            args = (*args, *kwargs.values())
+        return run(plan.op, plan, tuple([None if at is None else args[at] for at in known[1]]))
+
+    return call
+
+
+RESOLVING = frozenset((resolved(len).__code__, resolved(len, several=True).__code__))
+
+
+def _whole(function: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[Plan, tuple] | Any:
+    """(The plan of the one op that a call is, where its operands stand among the arguments), or UNKNOWN."""
+    every = (*args, *kwargs.values())
+    try:
+        with Builder("resolved") as b:
+            values = [b.param(a._meta) if isinstance(a, Tensor) else a for a in every]
+            named = dict(zip(kwargs, values[len(args) :], strict=True))
+            found = function(*values[: len(args)], **named)
+            graph = b.finish([found])
+    except Exception as error:
+        let_through(error)
+        return UNKNOWN
+    if len(graph.nodes) != 1 or graph.nodes[0].op.traits.host or found is not graph.nodes[0].outputs[0]:
+        return UNKNOWN
+    node, places = graph.nodes[0], {id(v): at for at, v in enumerate(values)}
+    if len(node.visible) != 1 or not all([v is None or id(v) in places for v in node.inputs]):
+        return UNKNOWN
+    at = tuple([None if v is None else places[id(v)] for v in node.inputs])
+    operands = tuple([None if n is None else every[n] for n in at])
+    return known_plan(node.op, operands, dict(node.attrs)), at
 
 
 def _is_plain(arg: Any) -> bool:

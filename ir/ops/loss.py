@@ -147,7 +147,7 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-08):
 # Classes
 
 
-@composite(method=False)
+@composite(method=False, by_type="all")
 def cross_entropy(
     input,
     target,

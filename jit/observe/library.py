@@ -159,7 +159,7 @@ class Library(CalledBack):
     def _itself(self, function: Callable) -> Callable:
         """What a function is where nothing is cast or remembered, which a run that is recorded holds."""
         code = function.__code__
-        aside = code is RESOLVING or (code is CASTING and modes.local.autocast is None)
+        aside = code in RESOLVING or (code is CASTING and modes.local.autocast is None)
         return self._itself(vars(function)["__wrapped__"]) if aside else function
 
     def _own_code(self, function: Any, args: tuple, kwargs: Any) -> Any:
