@@ -228,7 +228,7 @@ def walk(
                     c = arrived(x)
                     left = counts[x]
                     if left == 1:
-                        if c is None and type(x) is Leaf and x.hooks is x.after is None:
+                        if c is None and type(x) is Leaf and x.hooks is None and x.after is None:
                             if x.grad is None and x.kind is not None:
                                 made = new(Tensor)  # native code's results are new, and no views
                                 made._data, made._meta = h, x.kind

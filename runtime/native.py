@@ -199,7 +199,7 @@ class Executable:
 
         (make_2, shape_2, dtype_2), (make_3, shape_3, dtype_3) = (*fresh, *fresh, *fresh)[1:3]
         if several and chosen is None and len(fresh) <= 3:
-            found: Callable = (single, pair, triple)[len(fresh) - 1]
+            found: Any = (single, pair, triple)[len(fresh) - 1]
         elif several or chosen is not None:
             found = all_of
         else:

@@ -22,6 +22,7 @@ from .plan import LIMIT, Plan, memo, remember
 from .tensor import Tensor
 
 _PLAIN = frozenset((int, str, bool, type(None)))
+UNKNOWN_YET: Any = (None, None)
 MOST = 64  # ops that a call may be
 
 
@@ -54,16 +55,14 @@ def _of_one(function: Callable) -> Callable:
     def call(*args: Any, **kwargs: Any) -> Any:
         if not args or type(args[0]) is not Tensor or (CHANGED and local.watched):
             return function(*args, **kwargs)
-        input = args[0]
+        input, hashes = args[0], True
         try:
             known = calls[input._meta]
             single, steps = known[(args[1:], *kwargs.items())] if kwargs else known[args[1:]]
-        except KeyError:
-            steps = None
-        except TypeError:  # an argument without hash
-            return function(*args, **kwargs)
-        if steps is None:
-            return miss(args, kwargs)
+        except (KeyError, TypeError) as error:
+            steps, hashes = None, type(error) is KeyError
+        if steps is None:  # not in the clause: what is raised would tell of the key
+            return miss(args, kwargs) if hashes else function(*args, **kwargs)
         if single is not None:
             return single(input, *steps)
         return tuple([apply(input, *attrs) for apply, attrs in steps])
@@ -92,15 +91,14 @@ def _of_several(function: Callable) -> Callable:
             if kwargs:
                 rest = [a if a is None or type(a) is str else spelled(a) for a in kwargs.values()]
                 key = (key, *kwargs, *rest)
-            known = calls.get(key)
+            plan, places = calls.get(key, UNKNOWN_YET)
         except (TypeError, RecursionError):  # an argument without hash, or nested without end
-            return function(*args, **kwargs)
-        plan = known and known[0]
+            plan = key = None
         if plan is None:
-            return miss(key, args, kwargs)
+            return function(*args, **kwargs) if key is None else miss(key, args, kwargs)
         if kwargs:
             args = (*args, *kwargs.values())
-        return run(plan.op, plan, tuple([None if at is None else args[at] for at in known[1]]))
+        return run(plan.op, plan, tuple([None if at is None else args[at] for at in places]))
 
     return call
 
