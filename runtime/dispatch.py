@@ -704,6 +704,8 @@ def ternary(op: Op) -> Callable:
             try:
                 key = (input._meta, second._meta, None if third is None else third._meta)
             except AttributeError:  # something else, or absent
+                key = None
+            if key is None:  # not in the clause: what is raised would tell of the key
                 return spelled_out(input, second, third, kwargs)
         plan = plans.get(key)
         if plan is None:

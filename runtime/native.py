@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, c_int64, c_void_p
 from functools import partial
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
@@ -198,12 +199,11 @@ class Executable:
             return first, second, third
 
         (make_2, shape_2, dtype_2), (make_3, shape_3, dtype_3) = (*fresh, *fresh, *fresh)[1:3]
+        found: Callable[..., Any] = all_of
         if several and chosen is None and len(fresh) <= 3:
-            found: Any = (single, pair, triple)[len(fresh) - 1]
-        elif several or chosen is not None:
-            found = all_of
-        else:
-            found = {1: one, 2: two}.get(len(self.manifest.params), some)
+            found = [single, pair, triple][len(fresh) - 1]
+        elif not several and chosen is None:
+            found = one if len(self.manifest.params) == 1 else two if len(self.manifest.params) == 2 else some
         vars(found)["executable"] = self  # whose code it enters
         return found
 
