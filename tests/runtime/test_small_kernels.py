@@ -71,7 +71,7 @@ CALLS = {
     "cat": lambda x: lamina.cat((x, x * 2), 1),
     "stack": lambda x: lamina.stack([x, x.exp()], 1),
     "matmul": lambda x: (0.1 * x) @ (0.1 * x).t(),
-    "linear": lambda x: F.linear(x, x[:2], x[:2, 0]),
+    "linear": lambda x: F.linear(0.1 * x, 0.1 * x[:2], x[:2, 0]),
     "relu": lambda x: x.relu() * x,
     "cumsum": lambda x: x.cumsum(1),
     "where": lambda x: lamina.where(x > 0, x * x, x.exp()),
