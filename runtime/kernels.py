@@ -328,13 +328,13 @@ def earn_gradients(plan: Plan) -> None:
 
     They take more calls than the op itself.
     """
-    if (
-        plan.calls >= WORTH_CODE - 1
-        and True in plan.floats
-        and (plan.quick is not None or plan.raw_vjp is not None)
-    ):
+    if plan.calls < WORTH_CODE - 1 or True not in plan.floats:
+        return
+    if plan.quick is not None or plan.raw_vjp is not None:
         plan.raw_vjp = SmallGradients(plan)
         plan.quick = None
+    elif plan.small and plan.gradients is None and plan.op.differentiable:  # of several outputs
+        plan.gradients = Gradients(plan.op, plan.types, plan.attrs, plan.outs, 2 * plan.calls)
 
 
 class SmallGradients:

@@ -207,6 +207,13 @@ def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
     if by_arrays:
         arrays = [x._data if isinstance(x, Tensor) else x for x in gs]
         by_arrays = not any([isinstance(a, NoValues) for a in arrays])
+    if plan.gradients is not None and by_arrays:
+        found = plan.gradients(n.saved or (None,) * len(plan.op.saves), arrays, needs)
+        if found is not None:
+            made = iter(found)
+            if plan.small:
+                return [next(made) if need else None for need in needs]
+            return [wrap(next(made), t) if need else None for need, t in zip(needs, types, strict=True)]
     if plan.small and by_arrays:
         gs = arrays
         if plan.raw_vjp is not None and type(g) is not list:  # else of hidden outputs, too
@@ -221,11 +228,6 @@ def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
             fit_array(h._data if isinstance(h, Tensor) else h, t) if need and h is not None else None
             for h, t, need in zip(hs, types, needs, strict=True)
         ]
-    if plan.gradients is not None and by_arrays:
-        found = plan.gradients(n.saved or (None,) * len(plan.op.saves), arrays, needs)
-        if found is not None:
-            made = iter(found)
-            return [wrap(next(made), t) if need else None for need, t in zip(needs, types, strict=True)]
     gs = [as_tensor(x) for x in gs]
     saved = unpack(n, create or plan.foreign)
     if plan.rules is not None:
