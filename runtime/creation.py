@@ -32,6 +32,8 @@ def _checked(name: str, dtype: Any) -> DType | None:
 
 def _array(name: str, data: Any, dtype: DType | None) -> np.ndarray:
     """Nested sequences of numbers and tensors as a fresh array.  Raises ArgumentValueError if ragged."""
+    if (row := _row(data, dtype)) is not None:
+        return row
     if (line := line_of_storage[0](data, dtype)) is not None:
         data = line
     plain = _plain(name, data)
@@ -93,6 +95,27 @@ def _array(name: str, data: Any, dtype: DType | None) -> np.ndarray:
         return array
     parted = array.dtype.kind == "c" and dtype.category in ("int", "float")
     return dtypes.converted(array.real if parted else array, dtype.numpy)
+
+
+def _row(data: Any, dtype: DType | None) -> np.ndarray | None:
+    """The array of a number of Python's own, or of a row of one kind, in the dtype that these take."""
+    kind = type(data)
+    if kind is list or kind is tuple:
+        kinds = {*map(type, data)}
+        if len(kinds) != 1:
+            return None
+        (kind,) = kinds
+    if kind is float:
+        wanted = dtype or dtypes.default_dtype()
+        return np.array(data, wanted.numpy) if wanted is dtypes.float32 or wanted is dtypes.float64 else None
+    if kind is bool:
+        return np.array(data, np.bool_) if dtype is None or dtype is dtypes.bool_ else None
+    if kind is int and (dtype is None or dtype is dtypes.int64):
+        try:
+            return np.array(data, np.int64)
+        except OverflowError:
+            return None
+    return None
 
 
 _BEYOND = 2.0**63

@@ -660,7 +660,7 @@ _FILLED = frozenset((Tensor, int, float, type(None)))
 def ternary(op: Op) -> Callable:
     """A function of three operands, of which the last may be optional, and nothing else."""
     plans: dict[tuple, Plan] = memo()
-    literals: dict[tuple, tuple] = memo()  # by kinds and numbers: these as tensors
+    numbered: dict[tuple, tuple] = memo()  # by kinds and numbers: the plan, and these as tensors
     slow = general(op)
     second_name, third_name = op.operands[1:]
 
@@ -668,15 +668,12 @@ def ternary(op: Op) -> Callable:
         given = (input, second, third) if third is not None else (input, second)
         return slow(*given, **kwargs) if second is not None or third is not None else slow(input, **kwargs)
 
-    def filled(given):
-        """The operands, of which numbers stand for some."""
-        key = tuple([x._meta if type(x) is Tensor else spelled(x) for x in given])
-        found = literals.get(key)
-        if found is None:
-            made = lifted(op, bound(op, given, {})[0])
-            found = tuple([y if type(x) in _NUMBERS else None for x, y in zip(given, made, strict=True)])
-            remember(literals, key, found)
-        return [x if y is None else y for x, y in zip(given, found)]
+    def filled(key, given):
+        """The plan of a call in which numbers stand for operands, and these as tensors; remembered."""
+        made = tuple(lifted(op, bound(op, given, {})[0]))
+        plan = known_plan(op, made, {})
+        literals = [y if type(x) in _NUMBERS else None for x, y in zip(given, made, strict=True)]
+        return remember(numbered, key, (plan, *literals[1:]))
 
     def apply(input, second=None, third=None, **kwargs):
         if OPEN:
@@ -698,8 +695,13 @@ def ternary(op: Op) -> Callable:
             several = second is not None or third is not None
             if type(input) is not Tensor or not several or s not in _FILLED or t not in _FILLED:
                 return spelled_out(input, second, third, kwargs)
-            input, second, third = filled((input, second, third))
-            key = tuple([None if x is None else x._meta for x in (input, second, third)])
+            if CHANGED and local.autocast is not None:
+                return spelled_out(input, second, third, kwargs)
+            a = second._meta if s is Tensor else second if second else repr(second)  # 0.0 == -0.0
+            b = third._meta if t is Tensor else third if third else repr(third)
+            found = numbered.get(key := (input._meta, a, b, s, t))
+            plan, x, y = found or filled(key, (input, second, third))
+            second, third = second if x is None else x, third if y is None else y
         else:
             try:
                 key = (input._meta, second._meta, None if third is None else third._meta)
@@ -707,11 +709,11 @@ def ternary(op: Op) -> Callable:
                 key = None
             if key is None:  # not in the clause: what is raised would tell of the key
                 return spelled_out(input, second, third, kwargs)
-        plan = plans.get(key)
-        if plan is None:
-            if modes.CHANGED and modes.local.autocast is not None:
-                return run_general(op, (input, second, third), {})
-            plan = remember(plans, key, plan_for(op, (input, second, third), {}))
+            plan = plans.get(key)
+            if plan is None:
+                if modes.CHANGED and modes.local.autocast is not None:
+                    return run_general(op, (input, second, third), {})
+                plan = remember(plans, key, plan_for(op, (input, second, third), {}))
         records = True
         if CHANGED:
             mine = local

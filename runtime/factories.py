@@ -41,7 +41,7 @@ def factory(op: Op) -> Callable:
         layout = None
         if OPEN:
             given = {**kwargs, "requires_grad": True} if requires_grad else kwargs
-            if (found := answered(make, args, given)) is not UNSERVED:
+            if (found := answered(public, args, given)) is not UNSERVED:
                 return found
         if type(requires_grad) is not bool:
             require_flag(op.name, "requires_grad", requires_grad)
@@ -62,7 +62,8 @@ def factory(op: Op) -> Callable:
             made = made.to_sparse(layout=layout)
         return made.requires_grad_(requires_grad) if requires_grad is not False else made
 
-    return make if op.operands else _holding(make)
+    public = make if op.operands else _holding(make)
+    return public
 
 
 def _holding(make: Callable) -> Callable:

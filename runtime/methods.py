@@ -31,7 +31,7 @@ from ..ir.ops.getitem import as_tuple, split_index
 from ..ir.types import CPU, RANK, Device, type_of
 from . import autograd, modes, ops
 from .changes import advance_objects
-from .dispatch import EAGER, INSTEAD, eager, known_plan, lift, operator
+from .dispatch import EAGER, INSTEAD, eager, known_plan, lift, operator, run
 from .graph import hooks_of
 from .history import record, storage_of
 from .inplace import inplace, is_plain, reshaped_in_place
@@ -40,8 +40,10 @@ from .meta import META, NoValues, NoValuesError
 from .meta import array as nothing
 from .overriding import OPEN, UNSERVED, answered
 from .places import here
+from .plan import Plan, memo, remember
 from .refusal import refusing
 from .resolved import resolved
+from .storage import Inferred
 from .tensor import Parameter, Retained, Size, Tensor, fields, leaf, retained, retyped, tensor_of, wrap
 
 
@@ -197,8 +199,10 @@ def _getitem(self: Tensor, index: Any) -> Tensor:
             return _basic_index(self, _basic_key(index))
         except NotBasic:
             pass
-    if kind is Tensor and index._meta.dtype is dtypes.bool_ and (found := _at_mask(self, index)) is not None:
-        return found
+    if kind is Tensor:
+        found = (_at_mask if index._meta.dtype is dtypes.bool_ else _at_rows)(self, index)
+        if found is not None:
+            return found
     if kind is list:
         index = as_tuple(index)
     if (found := _at_points(self, index if type(index) is tuple else (index,))) is not None:
@@ -209,17 +213,42 @@ def _getitem(self: Tensor, index: Any) -> Tensor:
 def _at_mask(self: Tensor, mask: Tensor) -> Tensor | None:
     """What a mask selects, without the ops that tell others how; None where somebody wants to know."""
     held, places = self._data, mask._data
-    if modes.CHANGED or type(self) not in PLAIN or type(held) is not np.ndarray:
+    if modes.CHANGED and modes.local.watched or type(self) not in PLAIN or type(held) is not np.ndarray:
         return None
     if type(places) is not np.ndarray or not 0 < places.ndim <= held.ndim:
         return None
     if held.shape[: places.ndim] != places.shape:
         return None
-    if self._node is None:
-        found = held[places]
-        return wrap(found, type_of(self._meta.dtype, found.shape, self._meta.device))
-    kept = [tensor_of(each) for each in places.nonzero()]
-    return REGISTRY["index"](self, kept)
+    found = held[places]
+    made = wrap(found, type_of(self._meta.dtype, found.shape, self._meta.device))
+    if not modes.is_grad_enabled():
+        if modes.local.inference:
+            made._storage = Inferred()
+    elif self._node is not None:  # the history is that of an index by places
+        kept = places.nonzero()
+        kind = type_of(dtypes.int64, kept[0].shape)
+        operands = (self, *[wrap(each, kind) for each in kept])
+        attrs = {"dims": tuple(range(len(kept))), "shape": self._meta.shape}
+        record(known_plan(_INDEX, operands, attrs), operands, (made,), (found,))
+    return made
+
+
+def _at_rows(self: Tensor, rows: Tensor) -> Tensor | None:
+    """What one tensor of integers picks of the first dimension; None where somebody wants to know how."""
+    kind, picks = self._meta, rows._meta
+    if type(self) not in PLAIN or (modes.CHANGED and modes.local.watched) or not kind.ndim or not picks.ndim:
+        return None
+    plan = _row_plans.get((kind, picks))
+    if plan is None:
+        if picks.dtype is not dtypes.int64 or kind.device is not CPU or picks.device is not CPU:
+            return None
+        plan = known_plan(_INDEX, (self, rows), {"dims": (0,), "shape": kind.shape})
+        remember(_row_plans, (kind, picks), plan)
+    return run(_INDEX, plan, (self, rows))
+
+
+_INDEX = REGISTRY["index"]
+_row_plans: dict[tuple, Plan] = memo()
 
 
 PLAIN = (Tensor, Parameter)
