@@ -35,7 +35,7 @@ ORDINARY: dict[str, Any] = {
 }  # fmt: skip
 _WATCHING = ("hook", "anomaly", "levels", "autocast", "packing", "functions", "timing")
 _ASIDE = ("hook", "anomaly", "autocast", "autocast_dtype", "packing", "functions", "device")
-_ORDINARILY = {**ORDINARY, "records": True, "watched": False, "aside": False}
+_ORDINARILY = {**ORDINARY, "records": True, "watched": False, "aside": False, "usual": True}
 _NO_GRADIENTS = {"grad": False}
 _WITHOUT = {**_ORDINARILY, **_NO_GRADIENTS, "records": False}
 UNSERVED: Any = type("Unserved", (), {"__slots__": (), "__repr__": lambda self: "unserved"})()
@@ -105,6 +105,7 @@ class _Local(threading.local):
         self.entered: list[tuple[int, dict[str, Any]]] = []  # (id of a mode, what it changes)
         self.token = _Token()
         self.mark = weakref.ref(self.token, _ended)
+        self.usual = True  # the state is the ordinary one, but for gradients
         hash(self.mark)  # which a dead reference can't be asked for first
 
 
@@ -136,7 +137,10 @@ def _settle(mine: dict[str, Any]) -> None:
     """Make a thread's state, and whether `CHANGED` has it, what its open blocks say."""
     mark, changed = mine["mark"], mine["base"]
     if not mine["entered"] and not changed:  # as where the outermost block ends
-        mine.update(_ORDINARILY)
+        if mine["usual"]:
+            mine["grad"] = mine["records"] = True
+        else:
+            mine.update(_ORDINARILY)
         if WITHIN:
             WITHIN.discard(mark)
         CHANGED.discard(mark)
@@ -147,9 +151,13 @@ def _settle(mine: dict[str, Any]) -> None:
             changed.update(changes)
     if changed == _NO_GRADIENTS and not WITHIN:  # the usual block
         CHANGED.add(mark)
-        mine.update(_WITHOUT)
+        if mine["usual"]:
+            mine["grad"] = mine["records"] = False
+        else:
+            mine.update(_WITHOUT)
         return
     state = {**ORDINARY, **changed}
+    mine["usual"] = False
     CHANGED.add(mark)  # before it is special, and until it is not
     if answers := state["within"] is not None:
         WITHIN.add(mark)
@@ -158,6 +166,7 @@ def _settle(mine: dict[str, Any]) -> None:
         records=state["grad"] and not state["inference"],
         watched=any(map(state.__getitem__, _WATCHING)),
         aside=any(map(state.__getitem__, _ASIDE)),
+        usual=False,
     )
     if answers:
         state["within"] = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..ir.errors import LaminaError
@@ -128,6 +129,10 @@ def _whole(function: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[Pla
     return known_plan(node.op, operands, dict(node.attrs)), at
 
 
+def _planned(plan: Plan, input: Tensor) -> Any:
+    return run(plan.op, plan, (input,))
+
+
 def _is_plain(arg: Any) -> bool:
     return type(arg) in _PLAIN or (type(arg) is tuple and all([type(a) in _PLAIN for a in arg]))
 
@@ -157,7 +162,11 @@ def _steps(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
             return UNKNOWN
         if operand is not value or again != attrs:
             return UNKNOWN
-        steps.append((eager(op), tuple(attrs.values())))
+        if len(op.all_outputs) > 1:  # whose function looks for the plan by all that it is given
+            plan = known_plan(op, args[:1], attrs)
+            steps.append((partial(_planned, plan), ()))
+        else:
+            steps.append((eager(op), tuple(attrs.values())))
         results += node.visible
     if not steps or [*map(id, graph.results)] != [*map(id, results)]:
         return UNKNOWN
