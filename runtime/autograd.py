@@ -49,7 +49,7 @@ from .step import (
 )
 from .tensor import Tensor, wrap
 
-ndarray, asarray, new = np.ndarray, np.asarray, object.__new__
+ndarray, asarray, add, new = np.ndarray, np.asarray, np.add, object.__new__
 
 
 def reachable(starts: Iterable[Edge]) -> dict[Edge, int]:
@@ -60,12 +60,13 @@ def reachable(starts: Iterable[Edge]) -> dict[Edge, int]:
         if start not in counts:
             counts[start] = 0
             stack.append(start)
-    pop, push = stack.pop, stack.append
+    pop, push, known = stack.pop, stack.append, counts.get
     while stack:
         for e in pop().edges:
             if e is not None:
-                if e in counts:
-                    counts[e] += 1
+                count = known(e)
+                if count is not None:
+                    counts[e] = count + 1
                 else:
                     counts[e] = 1
                     if type(e) is not Leaf:
@@ -190,11 +191,13 @@ def walk(
                             counts[x] = left - 1
                         if c is None:
                             cotangents[x] = h
-                        elif type(c) is ndarray:
-                            c = c + h
-                            cotangents[x] = c if type(c) is ndarray else asarray(c)
-                        else:
+                        elif type(c) is not ndarray:
                             cotangents[x] = plus(c, h)
+                        elif x in sums:  # nobody else holds it
+                            add(c, h, c)
+                        else:
+                            sums.add(x)
+                            cotangents[x] = asarray(add(c, h))
             except Exception as error:
                 noted(error, e)
                 raise
@@ -213,18 +216,18 @@ def walk(
                         raise changed(e)
                 else:
                     check(e)
-            native = plan.native.get(tuple([x is None for x in edges]))
+            whole = plan.whole if None not in edges else None
             try:
-                hs = None if native is None else native(g, saved)
+                if whole is not None:
+                    hs = whole(g, *(saved or ()))
+                else:
+                    native = plan.native.get(tuple([x is None for x in edges]))
+                    hs = None if native is None else native(g, saved)
             except Exception as error:
                 noted(error, e)
                 raise
             if hs is not None:
-                found = iter(hs)
-                for x in edges:
-                    if x is None:
-                        continue
-                    h = next(found)
+                for x, h in zip(edges if whole is not None else [x for x in edges if x is not None], hs):
                     c = arrived(x)
                     left = counts[x]
                     if left == 1:
@@ -240,10 +243,18 @@ def walk(
                         push(x)
                     else:
                         counts[x] = left - 1
-                    cotangents[x] = h if c is None else plus(c, h)
+                    if c is None:
+                        cotangents[x] = h
+                    elif type(c) is not ndarray:
+                        cotangents[x] = plus(c, h)
+                    elif x in sums:
+                        add(c, h, c)
+                    else:
+                        sums.add(x)
+                        cotangents[x] = asarray(add(c, h))
                 if guards and not retain:
                     e.saved = None
-                hs = found = h = c = g = saved = None
+                hs = h = c = g = saved = None
                 continue
             saved = None
         if plan.raw_vjp is not None and ordinary and e.hooks is None and type(g) is ndarray:

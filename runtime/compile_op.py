@@ -38,6 +38,7 @@ def numpy_calls(op: Op, types: Sequence[Type | None], attrs: Mapping[str, Any]) 
     if isinstance(op.lower, Decomposition):
         return MANY
     kernel, found = lower(op, types, attrs), 0
+    found += type(op.reference) is not np.ufunc and not op.traits.movement  # a function around NumPy's
     if sum(isinstance(stage, Store) for stage in kernel.stages) > 1:  # joins: NumPy looks at each in turn
         found += 2
     for stage in kernel.stages:
@@ -48,7 +49,7 @@ def numpy_calls(op: Op, types: Sequence[Type | None], attrs: Mapping[str, Any]) 
         elif isinstance(e, Read):
             found += SEVERAL * any(isinstance(part, Expr) for part in e.index)
         else:
-            found += isinstance(e, Cast)
+            found += 2 * isinstance(e, Cast)  # which takes as long as two
     return min(found, MANY)
 
 

@@ -361,6 +361,8 @@ class SmallGradients:
             if plan is not None and large.direct is not None:
                 if plan.native is None:
                     plan.native = {}
+                if False not in needs and len(arrays) == 1 + len(saved or ()):
+                    plan.whole = large.direct
                 plan.native[tuple([not need for need in needs])] = _of_saved(large.direct, saved or ())
             if False not in needs:
                 return found

@@ -162,48 +162,18 @@ class Executable:
         """
         if not self._single or self._forks or self._written or not self._fresh:
             return None
-        (make, shape, dtype), enter, fresh = self._fresh[0], self._enter, self._fresh
-        chosen = None if all(given) else itemgetter(*[at for at, there in enumerate(given) if there])
-
-        def one(x):
-            made = make(shape, dtype)
-            return otherwise(x) if enter(x, made) else made
-
-        def two(x, y):
-            made = make(shape, dtype)
-            return otherwise(x, y) if enter(x, y, made) else made
-
-        def some(*arrays):
-            made = make(shape, dtype)
-            return otherwise(*arrays) if enter(*arrays, made) else made
-
-        def all_of(*arrays):
-            made = [make(shape, dtype) for make, shape, dtype in fresh]
-            params = arrays if chosen is None else chosen(arrays)
-            if enter(*params, *made) if type(params) is tuple else enter(params, *made):
-                return otherwise(*arrays)
-            return tuple(made) if several else made[0]
-
-        def single(*arrays):
-            made = make(shape, dtype)
-            return otherwise(*arrays) if enter(*arrays, made) else (made,)
-
-        def pair(*arrays):
-            first, second = make(shape, dtype), make_2(shape_2, dtype_2)
-            return otherwise(*arrays) if enter(*arrays, first, second) else (first, second)
-
-        def triple(*arrays):
-            first, second, third = make(shape, dtype), make_2(shape_2, dtype_2), make_3(shape_3, dtype_3)
-            if enter(*arrays, first, second, third):
-                return otherwise(*arrays)
-            return first, second, third
-
-        (make_2, shape_2, dtype_2), (make_3, shape_3, dtype_3) = (*fresh, *fresh, *fresh)[1:3]
-        found: Callable[..., Any] = all_of
-        if several and chosen is None and len(fresh) <= 3:
-            found = [single, pair, triple][len(fresh) - 1]
-        elif not several and chosen is None:
-            found = one if len(self.manifest.params) == 1 else two if len(self.manifest.params) == 2 else some
+        arrays = [f"x{n}" for n in range(len(given))]
+        results = [f"y{n}" for n in range(len(self._fresh))]
+        entered = ", ".join([x for x, there in zip(arrays, given, strict=True) if there] + results)
+        scope: dict[str, Any] = {"enter": self._enter, "otherwise": otherwise}
+        lines = [f"def direct({', '.join(arrays)}):"]
+        for n, (make, shape, dtype) in enumerate(self._fresh):
+            scope |= {f"make{n}": make, f"shape{n}": shape, f"dtype{n}": dtype}
+            lines.append(f"y{n} = make{n}(shape{n}, dtype{n})")
+        lines.append(f"if enter({entered}): return otherwise({', '.join(arrays)})")
+        lines.append(f"return ({', '.join(results)},)" if several else "return y0")
+        exec("\n    ".join(lines), scope)  # straight code: a third of what loops over the arrays take
+        found = scope["direct"]
         vars(found)["executable"] = self  # whose code it enters
         return found
 

@@ -46,7 +46,7 @@ class Plan:
     which it fits; None until one was needed.  calls: of NumPy's that the kernel is worth, once that is asked.
     note: makes the node of a call (history.py); None until one was needed.  native: where there is code for
     all gradients at once (kernels.py), by which operands want none, f(cotangent, saved) -> new arrays of the
-    types of those that do, or None.
+    types of those that do, or None.  whole: f(cotangent, *saved), the same where all do and all was saved.
 
     What is about gradients is worked out when an operand first wants one, as most plans that run once never
     do: until then `flows` is None and the rest of it is not set.  (No `__getattr__` does it: a class that has
@@ -56,7 +56,7 @@ class Plan:
     __slots__ = (
         "op", "attrs", "types", "outs", "out", "kernel", "small", "rules", "sources", "floats", "flows",
         "recipes", "link", "quick", "simple", "raw_vjp", "vjp", "unused", "gradients", "writer",
-        "calls", "note", "native", "__weakref__",
+        "calls", "note", "native", "whole", "__weakref__",
     )  # fmt: skip
 
     foreign = False  # a custom function's stand-in for a plan says True: its backward is the user's code
@@ -83,6 +83,7 @@ class Plan:
     calls: int
     note: Callable | None
     native: dict[tuple[bool, ...], Callable] | None
+    whole: Callable[..., tuple] | None
 
     def __init__(self, op: Op, types: tuple[Type | None, ...], attrs: dict[str, Any]):
         self.op, self.types, self.attrs = op, types, attrs
@@ -108,7 +109,7 @@ class Plan:
         traits = op.traits
         self.simple = len(self.outs) - len(op.hidden) == 1 and not traits.view and not traits.host
         self.recipes, self.flows, self.writer, self.calls = {}, None, None, 0
-        self.note = self.native = None
+        self.note = self.native = self.whole = None
         if traits.view:
             self.link = ((op.name, tuple(attrs.items())),)
 

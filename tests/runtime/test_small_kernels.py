@@ -103,8 +103,7 @@ def test_gradients_of_a_chain_are_native_and_right(entered):
         x.grad = None
         F.gelu(F.layer_norm(F.softmax(x, -1), (9,))).var(1).sum().backward()
         found.append(x.grad.numpy())
-    backward = [f for f in entered if f is not None and f.__name__ in ("single", "triple")]
-    assert len(backward) >= 3
+    assert sum(f is not None for f in entered) == 10  # five ops, and their gradients
     np.testing.assert_allclose(found[-1], found[0], 0, 256 * 1.2e-7 * np.abs(found[0]).max())
 
 
@@ -192,7 +191,7 @@ def test_what_is_not_called_often_makes_no_code(monkeypatch, entered):
 
 def test_what_numpy_does_in_a_call_is_left_to_it():
     x = draw(4, 4)
-    for f in (lambda: x + x, lambda: x.relu(), lambda: x.clone()):
+    for f in (lambda: x + x, lambda: x.exp(), lambda: x.clone()):
         for _ in range(TIMES):
             f()
     assert not kernels._known
