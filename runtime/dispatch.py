@@ -910,8 +910,10 @@ def eager(op: Op) -> Callable:
 def _function(op: Op) -> Callable:
     if op.variadic and len(op.operands) == 1:
         return joined(op)
-    if op.variadic or op.traits.host or len(op.all_outputs) > 1 or (op.traits.view and not op.attrs):
+    if op.variadic or op.traits.host or len(op.all_outputs) > 1:
         return general(op)
+    if op.traits.view and len(op.operands) == 1:
+        return shaped(op)
     if len(op.operands) == 3 and not op.attrs and not op.traits.view:
         return ternary(op)
     if op.optional or len(op.operands) not in (1, 2):

@@ -314,7 +314,7 @@ def _enter(kind: str) -> None:
     for function, suffix in ((one, ""), (two, "2"), (several, "n")):
         function.__name__ = function.__qualname__ = f"fft_{kind}{suffix}"
         function.__doc__ = f"{docs[function]}\n\n    {said}"
-        composite(method=False)(function)
+        composite(method=False, by_type=True)(function)
 
 
 for _kind in _KINDS:

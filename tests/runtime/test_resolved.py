@@ -44,6 +44,10 @@ CONVERSIONS = (
     "cdouble",
 )
 CALLS |= {name: [()] for name in CONVERSIONS}
+TRANSFORMS = [n for n in COMPOSITES if n.startswith("fft_") and COMPOSITES[n].by_type]
+CALLS |= {name: [(), (3,)] for name in TRANSFORMS if name[-1] not in "2n"}
+CALLS |= {name: [(), ((2, 3),)] for name in TRANSFORMS if name[-1] in "2n"}
+CALLS |= {"real": [()], "imag": [()]}
 WRONG = {
     "flatten": (1, 0), "unflatten": (0, (5,)), "select": (0, 9), "narrow": (0, 2, 5), "unbind": (4,),
     "split": (-1,), "chunk": (0,), "max": (3,), "movedim": (0, 5),
@@ -83,6 +87,7 @@ def test_all_that_are_by_type_are_called_here():
 @pytest.mark.parametrize("asks", [False, True])
 @pytest.mark.parametrize("name, args", [(name, args) for name in CALLS for args in CALLS[name]])
 def test_every_call_gives_the_same(name, args, asks):
+    method = ops.FUNCTIONS.get(name) or getattr(lamina.Tensor, name)
     for layout in ("plain", "turned", "part"):
         array = np.arange(12.0).reshape(3, 4)[::-1].copy() if layout == "plain" else np.arange(24.0)
         x = lamina.tensor(array, requires_grad=asks)
@@ -90,15 +95,17 @@ def test_every_call_gives_the_same(name, args, asks):
             x = x.view(8, 3).t()[:, ::2]
         elif layout == "part":
             x = x.view(6, 4)[1:4]
+        if (name in TRANSFORMS and not name.startswith(("fft_rfft", "fft_ihfft"))) or name == "imag":
+            x = lamina.complex(x, x * 2)
         wanted = COMPOSITES[name].function(x, *args)
         slopes = gradient(wanted, x) if asks else None
         for _ in range(4):
-            found = getattr(x, name)(*args)
+            found = method(x, *args)
             assert shown(found) == shown(wanted)
             if asks:
                 assert gradient(found, x) == slopes
             with lamina.no_grad():
-                y = getattr(x, name)(*args)
+                y = method(x, *args)
                 assert not any(z.requires_grad and z is not x for z in (y if isinstance(y, tuple) else (y,)))
 
 
