@@ -11,6 +11,7 @@ from multiprocessing.context import BaseContext
 from typing import Any
 
 from ..ir.errors import ArgumentError, ArgumentValueError
+from ..ir.lazy import load
 from ..runtime import Generator
 from .collate import default_collate, default_convert
 from .datasets import Dataset, IterableDataset
@@ -32,6 +33,7 @@ class DataLoader:
     each worker. generator: what shuffling and the workers' seeds are drawn from. prefetch_factor: batches
     each worker is ahead (2). persistent_workers: keep the workers from one epoch to the next. pin_memory,
     pin_memory_device: accepted; batches are in ordinary memory. in_order: batches come in order in any case.
+    progress: show on a terminal how far an epoch is, by tqdm; a text is what stands before the bar.
 
     The order of batches depends on the generator alone (of a stream, on num_workers too: each worker gives
     one in turn), and what samples draw at random on the generator and num_workers. Tensors from workers own
@@ -54,7 +56,7 @@ class DataLoader:
         timeout: float = 0, worker_init_fn: Callable[[int], Any] | None = None,
         multiprocessing_context: str | BaseContext | None = None, generator: Generator | None = None, *,
         prefetch_factor: int | None = None, persistent_workers: bool = False, pin_memory_device: str = "",
-        in_order: bool = True,
+        in_order: bool = True, progress: bool | str = False,
     ):  # fmt: skip
         _check_workers(num_workers, timeout, prefetch_factor, persistent_workers, multiprocessing_context)
         if not (hasattr(dataset, "__getitem__") or hasattr(dataset, "__iter__")) or isinstance(dataset, type):
@@ -69,7 +71,9 @@ class DataLoader:
             )
         self.dataset, self.num_workers, self.timeout = dataset, num_workers, timeout
         self.pin_memory, self.pin_memory_device, self.in_order = pin_memory, pin_memory_device, in_order
-        self.worker_init_fn, self.generator = worker_init_fn, generator
+        self.worker_init_fn, self.generator, self.progress = worker_init_fn, generator, progress
+        if progress:
+            load("tqdm", "demo")  # that it is missing is said here
         self.multiprocessing_context = _context(multiprocessing_context, num_workers)
         self.prefetch_factor = PREFETCH if prefetch_factor is None and num_workers else prefetch_factor
         self.persistent_workers = persistent_workers
@@ -102,6 +106,22 @@ class DataLoader:
         return size // self.batch_size if self.drop_last else math.ceil(size / self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
+        batches = self._batches()
+        return self._shown(batches) if self.progress else batches
+
+    def _shown(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """The batches, and behind each the bar moved on; there is none where stderr is no terminal."""
+        try:
+            total = len(self)
+        except TypeError:  # a stream that doesn't say
+            total = None
+        name = self.progress if isinstance(self.progress, str) else None
+        with load("tqdm").tqdm(total=total, desc=name, unit="batch", leave=False, disable=None) as bar:
+            for batch in batches:
+                yield batch
+                bar.update()
+
+    def _batches(self) -> Iterator[Any]:
         # Drawn in any case: what is drawn after it does not depend on whether there are workers.
         seed = draw_seed(self.generator)
         keys = self._keys()

@@ -1,9 +1,13 @@
 """Check the loader without workers: batches, order, arguments."""
 
+import io
+import sys
+
 import pytest
 
 import lamina
 from lamina.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler, TensorDataset
+from lamina.ir import lazy
 
 
 class Stream(IterableDataset):
@@ -122,3 +126,34 @@ def test_what_the_loader_was_made_from_stays():
         loader.batch_size = 4
     loader.collate_fn = len
     assert list(loader) == [1, 1, 1]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_bar_shows_how_far_an_epoch_is(monkeypatch, workers):
+    told = Terminal()
+    monkeypatch.setattr(sys, "stderr", told)
+    loader = DataLoader(range(6), 2, num_workers=workers, progress="training")
+    for _ in range(2):
+        assert [x.tolist() for x in loader] == [[0, 1], [2, 3], [4, 5]]
+    assert "training" in told.getvalue() and "0/3" in told.getvalue() and len(loader) == 3
+    told.truncate(0)
+    for _ in loader:  # left early, the bar goes
+        break
+    assert told.getvalue().endswith("\r")
+
+
+def test_no_bar_where_nobody_sees_it(capsys):
+    assert len(list(DataLoader(Stream(4), 2, progress=True))) == 2
+    assert list(DataLoader(range(3), None, progress=True)) == [0, 1, 2]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bar_needs_tqdm(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    with pytest.raises(lazy.MissingLibraryError, match="tqdm"):
+        DataLoader(range(3), progress=True)
