@@ -178,7 +178,9 @@ def _overwritten(op: Op, plan: Plan, operands: tuple) -> Tensor:
     if needs and op.differentiable:
         before = None
         if looked_at:  # by the op, where somebody must know whose copy it is
-            before = REGISTRY["clone"](x.detach())._data if modes.is_recording() else x._data.copy()
+            before = (
+                REGISTRY["clone"](wrap(x._data, x._meta))._data if modes.is_recording() else x._data.copy()
+            )
         node = node_of(plan, operands, (), None, before)
     data = x._data
     arrays = None

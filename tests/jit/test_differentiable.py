@@ -602,6 +602,42 @@ def test_an_argument_written_in_the_forward_gets_its_history():
     close(y.grad, x.grad)
 
 
+WRITES = {
+    "add_": lambda y: y.add_(1.0),
+    "mul_": lambda y: y.mul_(0.5),
+    "div_": lambda y: y.div_(3.0),
+    "pow_": lambda y: y.pow_(2),
+    "sin_": lambda y: y.sin_(),
+    "exp_": lambda y: y.exp_(),
+    "clamp_": lambda y: y.clamp_(-0.1, 0.1),
+    "lerp_": lambda y: y.lerp_(y + 1, 0.25),
+    "addcmul_": lambda y: y.addcmul_(y + 1, y + 2, value=0.5),
+}
+
+
+@pytest.mark.parametrize("part", [False, True], ids=["all", "part"])
+@pytest.mark.parametrize("name", WRITES)
+def test_values_written_in_the_forward_that_gradients_look_at(name, part):
+    """What a write in place saves of the value before it is no detached tensor of the user's."""
+    lamina.manual_seed(3)
+    layer = nn.Linear(4, 4, dtype=lamina.float64)
+
+    def forward(x):
+        y = layer(x).clone()
+        WRITES[name](y[:, 1:] if part else y)
+        return layer(y)
+
+    traced = trace(forward)
+    for _ in range(4):
+        x = lamina.randn(3, 4, dtype=lamina.float64)
+        found, wanted = traced(x), forward(x)
+        close(found, wanted)
+        pairs = [autograd.grad((y * y).sum(), [*layer.parameters()]) for y in (found, wanted)]
+        for g, h in zip(*pairs, strict=True):
+            close(g, h)
+    assert "served" in str(traced.explain()).splitlines()[0] and "not served" not in str(traced.explain())
+
+
 def test_a_leaf_written_without_history_is_refused():
     def clip(w):
         with lamina.no_grad():
