@@ -11,6 +11,7 @@ import gc
 import math
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -24,6 +25,8 @@ from .allocator import readable
 
 PAGE = 4096  # bytes: less is not locked by itself
 MOST = 0.5  # of the machine's memory, if no limit is given
+# Seconds to wait after a collection that freed too little: while another thread collects, one does nothing.
+PAUSES = (0.0, 0.002, 0.02)
 
 _Cached = tuple[int, tuple[Any, ...]]  # a buffer that no array uses: its address, and the events to wait for
 
@@ -167,11 +170,13 @@ class PinnedMemory:
 
     def _locked(self, size: int) -> int:
         """The address of a new buffer."""
-        try:
-            return self._locked_now(size)
-        except OutOfMemoryError:
-            gc.collect()  # circles of garbage may hold buffers; not under the lock, as finalizers may wait
-            return self._locked_now(size)
+        for pause in PAUSES:
+            try:
+                return self._locked_now(size)
+            except OutOfMemoryError:  # circles of garbage may hold buffers
+                gc.collect()  # not under the lock, as finalizers may wait
+                time.sleep(pause)
+        return self._locked_now(size)
 
     def _locked_now(self, size: int) -> int:
         with self._making:

@@ -162,6 +162,16 @@ def test_the_limit_counts_what_is_cached_and_gives_it_up_first(device):
     del kept, array, large
 
 
+def test_garbage_that_another_thread_is_collecting_is_waited_for(device, monkeypatch):
+    """`gc.collect()` does nothing while another thread is at it."""
+    pinned, collect, calls = PinnedMemory(device, limit=4096), gc.collect, []
+    circle = [pinned.empty(100, "u1")]
+    circle.append(circle)
+    del circle
+    monkeypatch.setattr(gc, "collect", lambda: calls.append(0) or (collect() if len(calls) > 2 else 0))
+    assert pinned.empty(100, "u1").size == 100 and len(calls) == 3
+
+
 def test_the_limit_is_half_of_the_machines_memory_by_default(device):
     page, pages = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_PHYS_PAGES")
     assert PinnedMemory(device).limit == page * pages // 2
