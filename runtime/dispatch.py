@@ -654,6 +654,7 @@ _general: dict[Op, dict] = {}
 
 
 _NUMBERS = frozenset((int, float))
+UNSAID: Any = object()  # in the place of an argument that was not given
 _FILLED = frozenset((Tensor, int, float, type(None)))
 
 
@@ -764,29 +765,48 @@ def joined(op: Op) -> Callable:
     plans: dict[tuple, Plan] = memo()
     slow = general(op)
 
-    def apply(*args, **kwargs):
-        if kwargs and len(args) == 1 and len(kwargs) == 1 and "dim" in kwargs:
-            args = (args[0], kwargs.pop("dim"))
-        if OPEN or kwargs or not args or type(args[0]) not in (tuple, list):
-            return slow(*args, **kwargs)
-        given = args[0]
+    def apply(tensors=UNSAID, dim=UNSAID, *rest, **kwargs):
+        if OPEN or kwargs or rest or type(tensors) not in _SEQUENCES or type(dim) is not int:
+            if dim is not UNSAID or OPEN or kwargs or type(tensors) not in _SEQUENCES:
+                if tensors is UNSAID:
+                    return slow(**kwargs) if dim is UNSAID else slow(dim=dim, **kwargs)
+                if dim is UNSAID:
+                    return slow(tensors, **kwargs)
+                return slow(tensors, dim, *rest, **kwargs)  # True is no dimension, and equals 1
+            dim = 0
         try:
-            key = (args[1:], *[x._meta for x in given])
-            plan = plans.get(key)
-        except (AttributeError, TypeError):
-            plan = key = None
-        if key is None or (len(args) > 1 and type(args[1]) is not int):  # True is no dimension, and equals 1
-            return slow(*args)
+            key = (dim, *[x._meta for x in tensors])
+        except AttributeError:
+            key = None
+        if key is None:
+            return slow(tensors, dim)
+        plan = plans.get(key)
         if plan is None:
-            operands, attrs = bound(op, args, kwargs)
-            if len(operands) != len(given) or any(map(is_not, operands, given)):  # some were left out
+            operands, attrs = bound(op, (tensors, dim), {})
+            if len(operands) != len(tensors) or any(map(is_not, operands, tensors)):  # some were left out
                 return run_general(op, operands, attrs)
             if CHANGED and local.autocast is not None:
                 return run_general(op, operands, attrs)
             plan = remember(plans, key, known_plan(op, operands, attrs))
-        return run(op, plan, given)
+        if CHANGED:
+            return run(op, plan, tuple(tensors))
+        out = new(Tensor)
+        try:
+            out._data = data = plan.kernel(*[x._data for x in tensors])
+        except Exception as error:
+            return instead(error, op, tensors, plan.attrs)
+        out._meta = plan.out
+        out._storage = out._view = out._edge = None
+        for x in tensors:
+            if (x._edge if x._view is None else x._node) is not None:
+                record(plan, tuple(tensors), (out,), (data,))
+                break
+        return out
 
     return apply
+
+
+_SEQUENCES = frozenset((tuple, list))
 
 
 def _leaving(op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:
