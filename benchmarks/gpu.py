@@ -44,7 +44,7 @@ from lamina.passes.program import Array, Call, Program
 from lamina.passes.prologue import prologue
 from lamina.passes.triton.defaults import default_schedule
 from lamina.passes.triton.launches import Launch, launch_list
-from lamina.passes.triton.target import Target
+from lamina.passes.triton.target import ANY, Target
 from lamina.runtime.cuda.arrays import DeviceArray, uploaded
 from lamina.runtime.cuda.executable import Executable
 from lamina.runtime.cuda.machine import Machine, machine
@@ -277,7 +277,7 @@ def program_of(
     """What is run at every call, and its arrays: what depends on weights alone was run before."""
     frozen = frozenset(case.weights)
     options = Options(frozen=frozen)
-    program = to_program(optimise(graph, options), (None,) * len(graph.results), None, options)
+    program = to_program(optimise(graph, options), (None,) * len(graph.results), ANY, options)
     weights, main = prologue(program, frozen)
     at = {array: k for k, array in enumerate(program.params)}
     made = run(weights, [arrays[at[a]] for a in weights.params]) if weights.steps else ()

@@ -25,6 +25,7 @@ from ..passes.program import Array, Program
 from ..passes.prologue import prologue
 from ..passes.triton import toolchain
 from ..passes.triton.launches import launch_list, launch_plan
+from ..passes.triton.target import ANY
 from ..passes.triton.target import Target as Architecture
 from ..runtime import native
 from ..runtime.cuda import executable as cuda
@@ -150,10 +151,10 @@ class Cuda:
         return self.name  # a list of launches is the same for all devices
 
     def passes(self, options: Options) -> Sequence[Callable[[Program], Program]]:
-        return program_passes(None, options)
+        return program_passes(ANY, options)
 
     def program(self, graph: Graph, into: tuple[int | None, ...], options: Options) -> Program:
-        return to_program(graph, into, None, options)
+        return to_program(graph, into, ANY, options)
 
     def split(self, program: Program, frozen: frozenset[int]) -> tuple[Program, Program]:
         """Frozen params that the rest reads are handed over too: they are copied to the device once.

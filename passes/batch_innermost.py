@@ -21,8 +21,8 @@ from ..ir.errors import KernelError
 from ..ir.kernel.form import Kernel
 from ..ir.kernel.types import NUMPY, bits, is_floating
 from .image_layout import ImageLayout, Order, permuted, taps_first
-from .llvm.matmul import REGISTERS, tile
-from .llvm.target import Target
+from .llvm.matmul import tile
+from .llvm.target import BASELINE, Target
 from .llvm.windows import Windows, bounds, pieces, summation
 from .llvm.winograd_lanes import WinogradLanes, winograd_lanes
 from .program import Array, Call, Program
@@ -146,10 +146,10 @@ def way(kernel: Kernel, roles: Windowed, target: Target, options: Options) -> Wi
 def windows(kernel: Kernel, roles: Windowed, target: Target) -> Windows:
     """What the registers of a direct convolution hold."""
     dtype = kernel.dtypes[roles.stage.name]
-    registers = REGISTERS[target.lanes == 16] * 32 // max(32, bits(dtype))
+    registers = target.sums * 32 // max(32, bits(dtype))
     extent = {axis: int(kernel.extents[axis]) for axis in kernel.extents}
     lanes = lanes_of(extent[roles.batch], target)
-    wide = registers < REGISTERS[0]  # a vector takes more registers than one
+    wide = registers < BASELINE.sums  # a vector takes more registers than one
     vectors = 1 if extent[roles.batch] % (2 * lanes) or wide else 2
     axes = [axis for axis in roles.channels if axis is not None]
     if roles.gradient:

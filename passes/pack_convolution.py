@@ -109,7 +109,7 @@ def register_tile(kernel: Kernel, roles: Convolution, blocks: int, target: Targe
     than 16 accumulators spill, as LLVM loads the numbers of the next steps early: 14 ran at 262 GF/s and
     28 at 180 on one Zen 5 core.
     """
-    registers = 32 if target.lanes == 16 else 16
+    registers = target.registers
     sizes = [int(kernel.extents[axis]) for axis in roles.places]
     best: tuple[float, Tile] | None = None
     for vectors in (1,) if roles.depthwise else (4, 3, 2, 1):

@@ -21,7 +21,7 @@ from ..ir.kernel.scalar import Cast, Expr, Op, Read, coordinate, op, read, walk
 from ..ir.kernel.types import NUMPY, bits, is_floating
 from .blocking import Rewriting, fresh, zero_of
 from .collapse import Substituted, collapsed
-from .llvm.matmul import REGISTERS, Dots, Panels, tile
+from .llvm.matmul import Dots, Panels, tile
 from .llvm.schedule import runs_once
 from .llvm.target import Target
 from .pieces import wanted
@@ -170,7 +170,7 @@ class _Packing:
         target, extent = self.target, {axis: int(n) for axis, n in flat.extents.items()}
         dtype = flat.dtypes[roles.stage.name]
         wide = max(1, bits(dtype) // 32)  # registers for a vector
-        registers = REGISTERS[target.lanes == 16]
+        registers = target.sums
         height = extent[roles.row] if roles.row else 1
         vectors = 8
         while vectors > 1 and vectors * wide * min(height, registers // (2 * wide)) > registers:

@@ -5,9 +5,10 @@ optimise works on graphs, to_program goes on from there; each can stop after any
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from ..ir.errors import ArgumentValueError
 from ..ir.graph import Graph
@@ -30,6 +31,7 @@ from .pack_matmuls import pack_matmuls
 from .program import Program
 from .run import Pass, ProgramPass, name_of, run, run_program
 from .simplify import simplify
+from .triton.target import Target as Gpu
 
 PIPELINE: tuple[Pass, ...] = (
     fold_constants,  # first: the recorder writes every number down as it met it
@@ -103,11 +105,11 @@ def optimise(graph: Graph, options: Options = Options()) -> Graph:
 
 
 def to_program(
-    graph: Graph, into: Sequence[int | None], target: Target | None, options: Options = Options()
+    graph: Graph, into: Sequence[int | None], target: Target | Gpu, options: Options = Options()
 ) -> Program:
     """The program of an optimised graph, its arrays laid out for the target.
 
-    into: for each result, the param that it overwrites, or None.  target: a CPU; None stands for a GPU.
+    into: for each result, the param that it overwrites, or None.  target: a CPU level, or a GPU architecture.
     Raises GraphError naming the pass that broke the program, if the options say `verify`.
     """
     program, passes = build_program(graph, into), program_passes(target, options)
@@ -118,21 +120,19 @@ def to_program(
     return program
 
 
-def program_passes(target: Target | None, options: Options = Options()) -> tuple[ProgramPass, ...]:
+def program_passes(target: Target | Gpu, options: Options = Options()) -> tuple[ProgramPass, ...]:
     """The passes over programs that these options ask for, in order; `name_of` names them.
 
     None where they stop after a pass over graphs, or after build_program.
     """
-    passes = _layouts(target, options) if options.layouts else ()
+    passes = _LAYOUTS[target.language](target, options) if options.layouts else ()
     names = [name_of(step) for step in passes]
     if options.stop_after is None:
         return passes
     return passes[: names.index(options.stop_after) + 1] if options.stop_after in names else ()
 
 
-def _layouts(target: Target | None, options: Options) -> tuple[ProgramPass, ...]:
-    if target is None:
-        return (channels_last,)
+def _of_cpu(target: Target, options: Options) -> tuple[ProgramPass, ...]:
     return (
         # first: whole vectors of images need no blocks of channels
         partial(batch_innermost, target=target, options=Innermost(winograd=options.winograd)),
@@ -140,3 +140,10 @@ def _layouts(target: Target | None, options: Options) -> tuple[ProgramPass, ...]
         # last: products that no layout has taken for convolutions
         partial(pack_matmuls, target=target, options=Products(options.frozen)),
     )
+
+
+def _of_gpu(target: Any, options: Options) -> tuple[ProgramPass, ...]:
+    return (channels_last,)
+
+
+_LAYOUTS: dict[str, Callable[[Any, Options], tuple[ProgramPass, ...]]] = {"llvm": _of_cpu, "triton": _of_gpu}

@@ -20,6 +20,7 @@ from ..ir.op import Op
 from ..ir.types import Type
 from ..passes.llvm.cost import traffic
 from ..passes.pipeline import Options, optimise, to_program
+from ..passes.triton.target import ANY
 
 NONE = frozenset(("select", "max", "min", "abs", "neg", "copysign"))  # words that compute nothing
 REMEMBERED = 4096  # ops on operands of certain types
@@ -76,7 +77,7 @@ def _work_of_op(op: Op, types: Sequence[Type | None], attrs: Mapping[str, Any]) 
             operands = [None if t is None else b.param(t) for t in types]
             made = b.emit(op, operands, dict(attrs))
             graph = optimise(b.finish(list(made.outputs)), PLAIN)
-        calls = to_program(graph, (None,) * len(graph.results), None, PLAIN).calls
+        calls = to_program(graph, (None,) * len(graph.results), ANY, PLAIN).calls
     except LaminaError:  # what runs in NumPy alone, or on types that kernels don't have
         return NOTHING
     works = [work_of_kernel(call.kernel) for call in calls]

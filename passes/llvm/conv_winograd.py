@@ -27,7 +27,6 @@ STACK = 1 << 20  # bytes of stack that a thread may take for V and M
 # channels on 14 x 14 that took 0.53 ms in place of 0.71 on a Zen 5 core, and 512 x 512 on 7 x 7 0.83 for 1.0.
 AHEAD = 8 << 10
 UNNAMED = "unnamed"  # the functions while their text is hashed
-NANOSECONDS = 1 / 200  # of a multiplication or an addition, on 16 lanes of one Zen 5 core
 
 
 class Epilogue(Emitter):
@@ -170,7 +169,7 @@ class WinogradCode:
         self.result()
         s, how = self.shape, self.how
         flops = 2 * self.n**2 * self.tiles * s.image[1] * s.chunks * self.lanes**2
-        spent = flops * NANOSECONDS * 16 / self.lanes
+        spent = flops * self.target.core.muladd * 16 / self.lanes
         moved = 0.1 * spent  # the transforms: 7 to 13 % of the time
         if how.spread:
             self.phase_transform()

@@ -12,37 +12,20 @@ from ...ir.kernel.types import NUMPY
 from ...ir.kernel.words import VOCABULARY
 from ..collapse import accesses
 from .schedule import Schedule
-from .target import Target
-
-CYCLES_PER_NS = 3.5
-CACHE = 1 << 20  # bytes: what moves less than this stays in a core's second level of cache
-BYTES_PER_NS, CACHED_BYTES_PER_NS = 25.0, 150.0  # of one core of a Zen 5
-# Cycles of a vector, measured in cache on Zen 5 where listed; a plain instruction takes half a cycle.
-CYCLES = {"div": 8, "sqrt": 9, "rsqrt": 14, "exp": 10, "expm1": 12, "exp2": 10, "log": 14, "log1p": 20}
-CYCLES |= {
-    "erf": 20,
-    "sigmoid": 16,
-    "tanh": 18,
-    "sin": 24,
-    "cos": 24,
-    "erfinv": 30,
-    "random_bits": 40,
-    "pow": 40,
-}
-LIBRARY = 50  # cycles of a call of the C library, for each lane
+from .target import Core, Target
 
 
 def nanoseconds(kernel: Kernel, schedule: Schedule, target: Target) -> float:
     """The larger of what its arithmetic and its memory traffic take."""
-    lanes = 1 if schedule.scalar else target.lanes
+    lanes, core = 1 if schedule.scalar else target.lanes, target.core
     points = math.prod(int(axis.extent) for axis in kernel.parallel)
     cycles = 0.0
     for stage in kernel.stages:
         inner = math.prod(int(axis.extent) for axis in stage.axes)
-        work = 0.5 + sum(_cycles(expr, lanes) for expr in walk(*stage.exprs))
+        work = 0.5 + sum(_cycles(expr, lanes, core) for expr in walk(*stage.exprs))
         cycles += points * inner * work / lanes
     moved = float(sum(traffic(kernel)))
-    return max(cycles / CYCLES_PER_NS, moved / (BYTES_PER_NS if moved > CACHE else CACHED_BYTES_PER_NS))
+    return max(cycles / core.ghz, moved / (core.far if moved > core.cache else core.near))
 
 
 def traffic(kernel: Kernel) -> Iterator[float]:
@@ -59,11 +42,11 @@ def traffic(kernel: Kernel) -> Iterator[float]:
         yield min(count, math.prod(map(int, buffer.shape))) * NUMPY[buffer.dtype].itemsize
 
 
-def _cycles(expr: Expr, lanes: int) -> float:
+def _cycles(expr: Expr, lanes: int, core: Core) -> float:
     """Of one vector."""
     if not isinstance(expr, Op):
         return 0.5
-    if expr.name in CYCLES:
-        return CYCLES[expr.name]
+    if expr.name in core.cycles:
+        return core.cycles[expr.name]
     word = VOCABULARY[expr.name]
-    return LIBRARY * lanes if word.libm and not word.expand else 0.5
+    return core.library * lanes if word.libm and not word.expand else 0.5

@@ -26,10 +26,6 @@ from .schedule import Schedule, instructions, runs_once, units
 from .target import Target
 from .writer import ELEMENTS, Point, Value
 
-# Vectors of sums that a tile may hold: without and with the 32 registers of AVX-512.  A few more and LLVM's
-# scheduler runs out of them: 13 rows x 2 vectors reach 150 GF/s on Zen 5 where 12 x 2 reach 245.
-REGISTERS = (12, 24)
-
 # Instructions after a tile's sums, from which on they are written once, in a loop over its rows: for 12 rows
 # and the random numbers of dropout LLVM takes 370 ms, and 35 where they are in a loop that runs as fast.
 LONG_TILE = 400

@@ -63,7 +63,7 @@ class Windows:
 def _code(how: Windows, kernel: Kernel, target: Target) -> Code:
     texts, phases, declared = [], [], {}
     for piece in pieces(kernel):
-        emitter = how.emitter(piece, replace(target, lanes=how.lanes))
+        emitter = how.emitter(piece, target.with_lanes(how.lanes))
         symbol, text = entry(emitter)
         texts.append(text)
         declared |= emitter.declared

@@ -31,12 +31,8 @@ from ..blocking import can_block
 from ..convolution import Convolution
 from .code import Code
 from .conv_function import PAIRS
-from .conv_winograd import NANOSECONDS, STACK, TAPS, WinogradCode
+from .conv_winograd import STACK, TAPS, WinogradCode
 from .target import Target
-
-CACHE = 1 << 20  # bytes of a core's second cache
-WEIGHT_NANOSECONDS = 0.025  # of a byte of the weight, which comes from beyond that cache
-TRANSFORM_NANOSECONDS = 1.5  # of a vector at one position, into V or out of M
 
 
 def weight_transform(tile: int) -> np.ndarray:
@@ -124,35 +120,36 @@ def choose_winograd(kernel: Kernel, roles: Convolution, target: Target, threads:
         return None
     sizes = [int(kernel.extents[axis]) for axis in roles.places]
     outs, channels = (-(-int(n) // lanes) * lanes for n in weight.shape[:2])
-    chosen, least = None, 0.75 * _products(TAPS**2, int(image.shape[0]) * prod(sizes), channels, outs, lanes)
+    chosen, least = None, 0.75 * _products(TAPS**2, int(image.shape[0]) * prod(sizes), channels, outs, target)
     for tile in (4, 2):
         tiles = int(image.shape[0]) * prod(-(-n // tile) for n in sizes)
         positions = (tile + 2) ** 2
-        cost = _products(positions, tiles, channels, outs, lanes)
-        cost += TRANSFORM_NANOSECONDS * positions * tiles * (channels + outs) / lanes
-        how = _dealt(tile, tiles, channels, outs, lanes, threads)
+        cost = _products(positions, tiles, channels, outs, target)
+        cost += target.core.transform * positions * tiles * (channels + outs) / lanes
+        how = _dealt(tile, tiles, channels, outs, target, threads)
         if how is not None and cost < least:
             chosen, least = how, cost
     return chosen
 
 
-def _products(taps: int, places: int, channels: int, outs: int, lanes: int) -> float:
+def _products(taps: int, places: int, channels: int, outs: int, target: Target) -> float:
     """Nanoseconds of sums over channels at so many places, and of reading the weight."""
-    pairs = taps * channels * outs
-    return 2 * pairs * places * NANOSECONDS * 16 / lanes + 4 * pairs * WEIGHT_NANOSECONDS
+    pairs, core = taps * channels * outs, target.core
+    return 2 * pairs * places * core.muladd * 16 / target.lanes + 4 * pairs * core.weight
 
 
-def _dealt(tile: int, tiles: int, channels: int, outs: int, lanes: int, threads: int) -> Winograd | None:
+def _dealt(tile: int, tiles: int, channels: int, outs: int, target: Target, threads: int) -> Winograd | None:
     """By chunks of channels where the weight outweighs the image, so that it is read once; else by blocks of
     tiles, for which V and M lie in the second cache, beside U where that leaves room for them.
 
     None where so many channels leave too few tiles to a block.
     """
+    lanes, cache = target.lanes, target.core.cache
     positions, rows = (tile + 2) ** 2, 8 if lanes == 16 else 6
     vectors = 2 if outs % (2 * lanes) == 0 else 1
     spread = 2 * tiles * (channels + outs) < channels * outs
     weight = 4 * positions * channels * outs
-    room = (CACHE - weight) // 2 if weight < CACHE * 3 // 4 and not spread else STACK
+    room = (cache - weight) // 2 if weight < cache * 3 // 4 and not spread else STACK
     room -= 16 * positions * lanes  # strides are rounded up, by two vectors at most
     block = room // (4 * positions * lanes * (vectors + (0 if spread else channels // lanes)))
     block = min(block, 64 if spread else 32)

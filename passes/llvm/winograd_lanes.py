@@ -26,19 +26,14 @@ from ...ir.kernel.form import Kernel, Reduce
 from ...ir.kernel.scalar import Read
 from .code import Code, Phase
 from .conv_function import NOTHING, PAIRS, Contract, Function
-from .conv_winograd import NANOSECONDS, TAPS, Epilogue
-from .matmul import REGISTERS
-from .target import Target
+from .conv_winograd import TAPS, Epilogue
+from .target import Core, Target
 from .winograd import weight_transform
 from .writer import Value
 
 TILE, SIDE = 4, 6
 POSITIONS = SIDE * SIDE
 STACK = 5 << 18  # bytes of V and M
-CACHE = 1 << 20  # bytes of a core's second cache
-# Measured on one Zen 5 core: GF/s of sums over channels; nanoseconds for a vector of a tile and channel, and
-# of one weight's vector; bytes in a nanosecond, of a U in that cache and beyond it.
-RATE, TRANSFORM, WEIGHT, NEAR, FAR = 230, 28, 60, 60, 20
 
 
 @dataclass(frozen=True)
@@ -90,11 +85,11 @@ def winograd_lanes(
     if len(places) != 2 or outs % lanes or extent[batch] % lanes:
         return None
     for vectors in (2, 1):
-        rows = next(n for n in range(REGISTERS[lanes == 16] // vectors, 0, -1) if outs % n == 0)
+        rows = next(n for n in range(target.with_lanes(lanes).sums // vectors, 0, -1) if outs % n == 0)
         made = WinogradLanes(batch, inner[0], outer[0], places, taps, lanes, vectors, rows)
         fits = 4 * POSITIONS * sum(strides(made, count)) <= STACK
         if extent[batch] % (vectors * lanes) == 0 and fits:
-            return made if _gains(made, kernel, image) else None
+            return made if _gains(made, kernel, image, target.core) else None
     return None
 
 
@@ -119,8 +114,8 @@ def _moved(
     return tuple(places), tuple(taps)
 
 
-def _gains(how: WinogradLanes, kernel: Kernel, image: Read) -> bool:
-    """Whether it takes a sixth off the time of a direct sum, in nanoseconds of one Zen 5 core.
+def _gains(how: WinogradLanes, kernel: Kernel, image: Read, core: Core) -> bool:
+    """Whether it takes a sixth off the time of a direct sum, in nanoseconds.
 
     U is written once and read for every unit, so that many channels of small images gain nothing.
     """
@@ -135,10 +130,11 @@ def _gains(how: WinogradLanes, kernel: Kernel, image: Read) -> bool:
         direct *= sum(0 <= at < size for at in reached)
         tiles *= -(-extent[place] // TILE)
     blocks, nbytes = batch // (how.vectors * how.lanes), 4 * POSITIONS * pairs
-    spent = 2 * POSITIONS * pairs * batch * tiles / RATE
-    spent += tiles * batch / how.lanes * (extent[how.channel] + extent[how.out]) * TRANSFORM
-    spent += pairs / how.lanes * WEIGHT + (tiles * blocks + 2) * nbytes / (NEAR if nbytes <= CACHE else FAR)
-    return spent < 5 / 6 * direct / RATE
+    spent = 2 * POSITIONS * pairs * batch * tiles / core.image_gflops
+    spent += tiles * batch / how.lanes * (extent[how.channel] + extent[how.out]) * core.image_transform
+    spent += pairs / how.lanes * core.image_weight
+    spent += (tiles * blocks + 2) * nbytes / (core.image_near if nbytes <= core.cache else core.image_far)
+    return spent < 5 / 6 * direct / core.image_gflops
 
 
 def strides(how: WinogradLanes, channels: int) -> tuple[int, int]:
@@ -150,7 +146,7 @@ def strides(how: WinogradLanes, channels: int) -> tuple[int, int]:
 
 @lru_cache(256)
 def _code(how: WinogradLanes, kernel: Kernel, target: Target) -> Code:
-    return _Writing(how, kernel, replace(target, lanes=how.lanes)).code()
+    return _Writing(how, kernel, target.with_lanes(how.lanes)).code()
 
 
 class _Writing:
@@ -216,7 +212,7 @@ class _Writing:
         self.tiles()
         tiles = self.grid[0] * self.grid[1] * self.blocks
         flops = 2 * POSITIONS * tiles * self.channels * self.outs * self.how.vectors * self.how.lanes
-        spent = 1.3 * flops * NANOSECONDS * 16 / self.how.lanes  # with the transforms
+        spent = 1.3 * flops * self.target.core.muladd * 16 / self.how.lanes  # with the transforms
         text = "\n".join([*self.declared.values(), *self.functions])
         name = "lanes" + hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
         phases = (

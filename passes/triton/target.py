@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ...ir.errors import KernelError
 
@@ -38,6 +39,8 @@ class Target:
     unit of its own copies tiles of tensors.
     """
 
+    language: ClassVar = "triton"
+
     name: str
     backend: str
     architecture: int | str
@@ -58,3 +61,7 @@ class Target:
             return cls(name, "hip", name, 64 if name.startswith("gfx9") else 32, shared, False)
         number = int(name.removeprefix("sm_"))
         return cls(name, "cuda", number, 32, shared, number >= 90)
+
+
+# For programs and lists of launches, which are the same for all.
+ANY = Target("any", "cuda", 0, 32, 48 * KIB, False)

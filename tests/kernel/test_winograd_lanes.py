@@ -33,7 +33,7 @@ SHAPES = {
 @pytest.fixture
 def always(monkeypatch):
     """Winograd's products wherever they can be."""
-    monkeypatch.setattr(module, "_gains", lambda how, kernel, image: True)
+    monkeypatch.setattr(module, "_gains", lambda *_: True)
     monkeypatch.setattr(layouts, "pays", lambda found, target: True)
 
 
