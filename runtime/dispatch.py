@@ -428,7 +428,10 @@ def binary(op: Op) -> Callable:
             return made
         n.plan = plan
         n.edges = (a, b)
-        frame = _getframe(1)
+        try:
+            frame = _getframe(1)
+        except ValueError:  # called by C, as at exit
+            frame = _getframe(0)
         code = frame.f_code
         n.place = (code, frame.f_lasti) if code.co_filename in USERS else here(frame)
         made._edge = n
@@ -499,7 +502,10 @@ def unary(op: Op) -> Callable:
             return made
         n.plan = plan
         n.edges = (a,)
-        frame = _getframe(1)
+        try:
+            frame = _getframe(1)
+        except ValueError:  # called by C, as at exit
+            frame = _getframe(0)
         code = frame.f_code
         n.place = (code, frame.f_lasti) if code.co_filename in USERS else here(frame)
         made._edge = n
@@ -750,7 +756,10 @@ def ternary(op: Op) -> Callable:
         n.plan = plan
         n.edges = (a, b, c)
         n.saved, n.guards = (x, y), (s, s.version, t, t.version)
-        frame = _getframe(1)
+        try:
+            frame = _getframe(1)
+        except ValueError:  # called by C, as at exit
+            frame = _getframe(0)
         code = frame.f_code
         n.place = (code, frame.f_lasti) if code.co_filename in USERS else here(frame)
         return out

@@ -29,7 +29,7 @@ _IGNORED = {
 # Factories whose result may be sparse: nothing is stored.
 _NOTHING = frozenset(("empty", "empty_like", "zeros", "zeros_like"))
 _TOLD = frozenset((int, bool, str, type(None), DType, Device))  # what means the same wherever it is equal
-HELD = 1024  # elements of a result up to which it is held
+HELD = 256  # elements of a result up to which it is held
 
 
 def factory(op: Op) -> Callable:

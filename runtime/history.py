@@ -201,7 +201,8 @@ def _lines(op: Op, plan: Plan, there: tuple[bool, ...]) -> list[str]:
         f"n.edges = {_edges(wanting, len(there))}",
         f"n.saved = ({''.join(f'{value}, ' for value in saved)})",
         f"n.guards = ({guards})",
-        "frame = _getframe(3)",
+        "frame = _getframe(2)",  # of what was called; behind it nobody may be, as where C calls at exit
+        "frame = frame.f_back or frame",
         "code = frame.f_code",
         "n.place = (code, frame.f_lasti) if code.co_filename in USERS else here(frame)",
         "return n",

@@ -418,7 +418,10 @@ def _pairwise(op: Op) -> Callable:
         store = x._storage
         if store is None:
             store = x._storage = Storage()
-        frame = _getframe(1)
+        try:
+            frame = _getframe(1)
+        except ValueError:  # called by C, as at exit
+            frame = _getframe(0)
         code = frame.f_code
         store.version += 1
         store.writer = (name, (code, frame.f_lasti) if code.co_filename in USERS else here(frame))

@@ -43,6 +43,8 @@ def _of_one(function: Callable) -> Callable:
         if not all([_is_plain(a) for a in (*rest, *kwargs.values())]):
             return function(*args, **kwargs)
         key = (args[1:], *kwargs.items()) if kwargs else args[1:]
+        if len(calls) >= LIMIT:
+            calls.clear()
         known = calls.setdefault(input._meta, {})
         if len(known) >= LIMIT:
             known.clear()

@@ -40,3 +40,19 @@ def test_one_tensor_given_twice_does_not_answer_for_two():
     found = lamina.layer_norm(x, (11,), w, b)
     plain = (x - x.mean(1, True)) / (x.var(1, False, True) + 1e-5).sqrt()
     np.testing.assert_allclose(found.numpy(), (plain * w + b).numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_limits_of_zero_keep_their_sign():
+    x = lamina.tensor([-1.0])
+    for zero in (0.0, -0.0, 0, -0.0, 0.0):
+        wanted = np.signbit(np.float32(zero))
+        assert np.signbit(x.clamp(min=zero).numpy()[0]) == wanted
+        assert np.signbit(x.clamp(zero, 1.0).numpy()[0]) == wanted
+        assert np.signbit(lamina.where(x > 0, x, zero).numpy()[0]) == wanted
+
+
+def test_numbers_of_other_types_are_other_operands():
+    x, mask = lamina.tensor([1, 2]), lamina.tensor([True, False])
+    wanted = {float: lamina.float32, int: lamina.int64, bool: lamina.int64}
+    for value in (2, 2.0, True, 1, 1.0, 2):
+        assert lamina.where(mask, x, value).dtype is wanted[type(value)]
