@@ -367,7 +367,8 @@ def draw(figures: dict[str, tuple[float, ...]], where: str) -> None:
         axes.margins(y=0.01)
         axes.spines[["top", "right"]].set_visible(False)
     both[0].set_xscale("log")
-    both[0].set_xlim(0.2, max(*(figures[name][2] for name in names), 2) * 1.5)
+    ratios = [figures[name][2] for name in names]
+    both[0].set_xlim(min(*ratios, 0.2) / 1.2, max(*ratios, 2) * 1.5)
     figure.suptitle("What a small op costs beside PyTorch", x=0.02, ha="left")
     figure.text(0.01, 0.005, where, fontsize=6.5, color="gray")
     figure.tight_layout(rect=(0, 0.02, 1, 0.99))
