@@ -136,6 +136,19 @@ def _drawn(
     return _finish(draw(name, shape, dtype=dtype, generator=generator), requires_grad)
 
 
+def _by_sizes(kind: str, name: str, sizes: tuple) -> Tensor:
+    """Numbers of the default dtype and generator, asked for by sizes alone."""
+    whole = INT.issuperset(map(type, sizes))
+    if whole and (known := _plans.get((kind, sizes))) is not None:
+        plan, count = known
+        return run(plan.op, plan, (default_generator.reserve(count),))
+    shape = _sizes(name, sizes, None)
+    made = _drawn(kind, shape, None, None, None, False, None)
+    if whole and (known := _plans.get((kind, None, spelled(shape), "dtype", None))) is not None:
+        remember(_plans, (kind, sizes), known)
+    return made
+
+
 def rand(
     *sizes,
     size=None,
@@ -148,17 +161,7 @@ def rand(
 ) -> Tensor:
     """Numbers drawn uniformly from [0, 1).  Shapes: rand(2, 3) and rand((2, 3)) are [2, 3]."""
     if size is generator is dtype is device is layout is None and requires_grad is False and not CHANGED:
-        if INT.issuperset(map(type, sizes)) and (known := _plans.get(("random_uniform", sizes))) is not None:
-            plan, count = known
-            return run(plan.op, plan, (default_generator.reserve(count),))
-        made = _drawn("random_uniform", shape := _sizes("rand", sizes, size), None, None, None, False, None)
-        if INT.issuperset(map(type, sizes)):  # of what is asked for by sizes alone
-            remember(
-                _plans,
-                ("random_uniform", sizes),
-                _plans["random_uniform", None, spelled(shape), "dtype", None],
-            )
-        return made
+        return _by_sizes("random_uniform", "rand", sizes)
     shape = _sizes("rand", sizes, size)
     return _drawn("random_uniform", shape, generator, dtype, device, requires_grad, layout)
 
@@ -175,15 +178,7 @@ def randn(
 ) -> Tensor:
     """Numbers from the standard normal distribution.  Shapes: randn(2, 3) and randn((2, 3)) are [2, 3]."""
     if size is generator is dtype is device is layout is None and requires_grad is False and not CHANGED:
-        if INT.issuperset(map(type, sizes)) and (known := _plans.get(("random_normal", sizes))) is not None:
-            plan, count = known
-            return run(plan.op, plan, (default_generator.reserve(count),))
-        made = _drawn("random_normal", shape := _sizes("randn", sizes, size), None, None, None, False, None)
-        if INT.issuperset(map(type, sizes)):  # of what is asked for by sizes alone
-            remember(
-                _plans, ("random_normal", sizes), _plans["random_normal", None, spelled(shape), "dtype", None]
-            )
-        return made
+        return _by_sizes("random_normal", "randn", sizes)
     shape = _sizes("randn", sizes, size)
     return _drawn("random_normal", shape, generator, dtype, device, requires_grad, layout)
 
