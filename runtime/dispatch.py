@@ -4,7 +4,8 @@
 only what it must: look up the plan, run the kernel, wrap the array, and where gradients are on note the
 history.  The user's line is noted where an op saves something that could be changed (it costs as much as the
 rest of the history together); under `detect_anomaly` for every op.
-`shaped` serves ops with one operand and arguments (reductions, views); `general` serves all others.
+`shaped` serves ops with one operand and arguments (reductions, views), `ternary` three operands of which some
+may be numbers, `joined` a sequence of tensors; `general` serves all others, and what these leave to it.
 """
 
 from __future__ import annotations

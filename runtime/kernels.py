@@ -58,8 +58,10 @@ CALLS = 1_000  # of a small kind, until it is thought of
 CALL = 1_000  # elements that each call of NumPy's counts for
 WORTH_CODE = 2  # calls of NumPy for an op, from which on it is worth code, which is entered in 0.2 us
 # Products are one call, of BLAS, which takes 0.4 us and more; native code takes half up to this many elements
-# of the largest array (4 x 4 … 64 x 64: 0.2 … 2.5 us), and their gradients are several.
+# of the largest array (4 x 4 … 64 x 64: 0.2 … 2.5 us), and their gradients are several.  Not so for long sums
+# beside a few columns, too few for a vector: 2 x 2048 x 2 takes twice BLAS's time.
 PRODUCTS, SMALL_PRODUCT = frozenset(("matmul", "linear")), 4096
+LONG_SUM, FEW_COLUMNS = 256, 8
 LIMIT = 4096  # functions that are remembered
 
 _making = fork_safe_lock()  # held while code is made
@@ -83,7 +85,7 @@ def choose(plan: Plan, reference: Callable) -> Callable:
         if op.name in SLOWER or (_is_plain(op, types, outs) and outs[0].size < PLAIN_LEAST):
             return reference
         return _large(plan, reference)
-    if op.name in PRODUCTS and largest > SMALL_PRODUCT:
+    if op.name in PRODUCTS and (largest > SMALL_PRODUCT or _is_thin(types, outs)):
         return reference
     if largest and WHEN == EARNED and type(op.reference) is not np.ufunc:
         return Small(plan, reference)
@@ -104,6 +106,13 @@ def _largest(op: Op, types: Types, outs: Types) -> int:
     known = [t for t in (*types, *outs) if t is not None]
     traced = all([t.dtype.traced for t in known])  # kernels are of real numbers
     return max([t.size for t in known]) if traced else 0
+
+
+def _is_thin(types: Types, outs: Types) -> bool:
+    """Whether a product has long sums and a few columns."""
+    first, out = types[0], outs[0]
+    assert first is not None and out is not None
+    return bool(out.shape) and 1 < out.shape[-1] < FEW_COLUMNS and first.shape[-1] > LONG_SUM
 
 
 def _large(plan: Plan, reference: Callable, calls: int = 0) -> Callable:

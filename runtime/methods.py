@@ -690,18 +690,15 @@ def _fill_diagonal(self: Tensor, fill_value: int | float | bool, wrap: bool = Fa
 
 def _fill(self: Tensor, value: Any) -> Tensor:
     """Set every element to `value`, a number or a 0-d tensor, which gets the sum of the gradients."""
-    if type(value) is float and _LEAST <= value <= _MOST and _fill_plain(self, value):
+    if type(value) is float and _fill_plain(self, value):
         return self
     if _followed(value):
         return _copy_from(self, value)
     return _fill_with(self, value)
 
 
-_LEAST, _MOST = -65504.0, 65504.0  # what every floating type of NumPy's holds
-
-
 def _fill_plain(self: Tensor, value: float) -> bool:
-    """Fill a tensor that is no more than its memory, with 0 or, of floats, a small number; say whether."""
+    """Fill a tensor that is no more than its memory, with 0 or, of floats, any number; say whether."""
     if OPEN or not is_plain(self):
         return False
     data = self._data

@@ -23,7 +23,6 @@ from .plan import LIMIT, Plan, memo, remember
 from .tensor import Tensor
 
 _PLAIN = frozenset((int, str, bool, type(None)))
-UNKNOWN_YET: Any = (None, None)
 MOST = 64  # ops that a call may be
 
 
@@ -94,7 +93,7 @@ def _of_several(function: Callable) -> Callable:
             if kwargs:
                 rest = [a if a is None or type(a) is str else spelled(a) for a in kwargs.values()]
                 key = (key, *kwargs, *rest)
-            plan, places = calls.get(key, UNKNOWN_YET)
+            plan, places = calls.get(key, UNKNOWN)
         except (TypeError, RecursionError):  # an argument without hash, or nested without end
             plan = key = None
         if plan is None:
