@@ -33,9 +33,9 @@ from ..passes.llvm import pool
 from ..passes.llvm.binding import emit_position_independent
 from ..passes.llvm.elf import shared_object
 from ..passes.llvm.link import Linked, Native, link
-from ..passes.llvm.target import AVX2, AVX512, BASELINE, Target
 from ..passes.pipeline import Options, to_program
 from ..passes.prologue import prologue
+from ..passes.schedules.target import AVX2, AVX512, BASELINE, Target
 from ..runtime.checkpoints.own_form import safetensors_bytes
 from ..runtime.workers import MOST_GRAIN, SPIN
 from .lamina_model import FORMAT

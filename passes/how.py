@@ -16,27 +16,18 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from ..ir.errors import GraphError
 from ..ir.printing import attr_text
-from .llvm.conv_rows import Rows
-from .llvm.matmul import Dots, Panels
-from .llvm.schedule import Schedule
-from .llvm.windows import Windows
 from .llvm.winograd import Winograd
 from .llvm.winograd_lanes import WinogradLanes
+from .schedules.steps import Schedule
 
-KINDS: dict[str, type] = {
-    "schedule": Schedule,
-    "panels": Panels,
-    "dots": Dots,
-    "rows": Rows,
-    "windows": Windows,
-    "winograd": Winograd,
-    "winograd_lanes": WinogradLanes,
-}
+KINDS: dict[str, type] = {"winograd": Winograd, "winograd_lanes": WinogradLanes}
 NAMES = {kind: name for name, kind in KINDS.items()}
 
 
 def how_text(how: Any) -> str:
     """The name of its kind and its fields.  Raises GraphError for what is of no known kind."""
+    if isinstance(how, Schedule):
+        return str(how)
     if type(how) not in NAMES:
         raise GraphError(f"how a kernel runs has no text where it is a {type(how).__name__}", *_known())
     held = {field.name: getattr(how, field.name) for field in fields(how)}

@@ -29,9 +29,9 @@ from ..passes import cache as disk
 from ..passes.host_parts import Check, OnHost, View
 from ..passes.llvm.binding import Library, host_target, identity, overlap
 from ..passes.llvm.link import ABI, ARENA, MOST, POOL, Manifest, Native, link
-from ..passes.llvm.target import Target
 from ..passes.memory_plan import Place
 from ..passes.program import Call, Program
+from ..passes.schedules.target import Target
 from . import guard, memory, modes, workers
 from .compiler import Compiler
 from .entry import Entry, takes_nothing

@@ -20,10 +20,11 @@ from ...ir.kernel.interpret import check_arrays, check_indices
 from ...ir.kernel.scalar import Expr
 from ...ir.kernel.types import NUMPY
 from ...ir.locks import hold_across_forks
+from ..schedules.default import default_schedule, units
+from ..schedules.steps import Schedule
+from ..schedules.target import AVX2, AVX512, BASELINE, Target
 from . import headroom
-from .emit import lower, symbol
-from .schedule import Schedule, default_schedule, units
-from .target import AVX2, AVX512, BASELINE, Target
+from .units import lower, symbol
 
 # Of the code generator: 1, 2 and 3 take equally long and give the same speed, 0 takes a third and gives half.
 OPTIMISATION = 2

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...ir.kernel.form import Kernel
-from .target import Target
+from ..schedules.target import Target
 
 
 @dataclass(frozen=True)

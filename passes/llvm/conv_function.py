@@ -16,8 +16,8 @@ import numpy as np
 from numpy.polynomial.polynomial import polymul
 
 from ...ir.errors import KernelError
+from ..schedules.target import Target
 from .ranges import Range
-from .target import Target
 from .writer import Value, Writer
 
 # By outputs of a tile: the points a > 0 of the pairs +-a.

@@ -11,11 +11,11 @@ from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Kernel, Local, Reduce, Store
 from ...ir.kernel.scalar import Op, Read
+from ..schedules.steps import Schedule, Vectorise
+from ..schedules.target import Target
 from .code import Code, Phase
 from .conv_function import NOTHING, PAIRS, Contract, Function
 from .emit import Emitter
-from .schedule import Schedule
-from .target import Target
 from .writer import Point, Value
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ class Epilogue(Emitter):
     """The stages after the reduction, at one place of the output."""
 
     def __init__(self, kernel: Kernel, vector: str, target: Target):
-        super().__init__(kernel, Schedule(vector), target)
+        super().__init__(kernel, Schedule(Vectorise(vector)), target)
         self.totals: list[Value] = []
 
-    def accumulate(self, stage: Reduce, points: list[Point]) -> list[Value]:
+    def reduce(self, stage: Reduce, points: list[Point]) -> list[Value]:
         return self.totals
 
 

@@ -29,10 +29,10 @@ from ...ir.kernel.form import Axis, Buffer, Kernel, Reduce, Store
 from ...ir.kernel.scalar import cast, read, ref
 from ..blocking import can_block
 from ..convolution import Convolution
+from ..schedules.target import Target
 from .code import Code
 from .conv_function import PAIRS
 from .conv_winograd import STACK, TAPS, WinogradCode
-from .target import Target
 
 
 def weight_transform(tile: int) -> np.ndarray:

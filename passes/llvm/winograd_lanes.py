@@ -24,10 +24,10 @@ from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Kernel, Reduce
 from ...ir.kernel.scalar import Read
+from ..schedules.target import Core, Target
 from .code import Code, Phase
 from .conv_function import NOTHING, PAIRS, Contract, Function
 from .conv_winograd import TAPS, Epilogue
-from .target import Core, Target
 from .winograd import weight_transform
 from .writer import Value
 

@@ -17,8 +17,8 @@ from lamina.ir.kernel.text import parse
 from lamina.jit import ExportError, ModelError, artifact, lamina_model
 from lamina.jit.lamina_model import Model, cpu_levels
 from lamina.passes.llvm.link import link
-from lamina.passes.llvm.target import BASELINE
 from lamina.passes.program import Array, Call, Program
+from lamina.passes.schedules.target import BASELINE
 
 LEVEL = ["x86-64-v2"]  # one level compiles in a third of the time
 EPS = float(np.finfo(np.float32).eps)

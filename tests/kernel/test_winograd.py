@@ -21,7 +21,6 @@ from lamina.passes.llvm import conv_winograd
 from lamina.passes.llvm.binding import host_target
 from lamina.passes.llvm.conv_function import PAIRS, Function
 from lamina.passes.llvm.conv_winograd import WinogradCode
-from lamina.passes.llvm.target import AVX2, LEVELS
 from lamina.passes.llvm.winograd import (
     Winograd,
     choose_winograd,
@@ -30,6 +29,7 @@ from lamina.passes.llvm.winograd import (
     weight_transform,
 )
 from lamina.passes.lower import lower
+from lamina.passes.schedules.target import AVX2, LEVELS
 
 TARGETS = [level for level in LEVELS if level.lanes <= host_target().lanes]
 
