@@ -32,7 +32,8 @@ from .blocking import CHANNEL, Blocked, block, blocked_shape, can_block, fresh, 
 from .convolution import Convolution, convolution
 from .llvm.schedule import Schedule, runs_once
 from .llvm.target import Target
-from .llvm.winograd import Winograd, choose_winograd, pack_winograd, weight_products
+from .llvm.winograd import Winograd, choose_winograd, pack_winograd
+from .llvm.winograd_transforms import weight_products
 from .pack_convolution import Direct, direct
 from .program import Array, Call, Program, Step
 

@@ -24,7 +24,7 @@ from .image_layout import ImageLayout, Order, permuted, taps_first
 from .llvm.matmul import tile
 from .llvm.target import BASELINE, Target
 from .llvm.windows import Windows, bounds, pieces, summation
-from .llvm.winograd_lanes import WinogradLanes, winograd_lanes
+from .llvm.winograd import Winograd, choose_images
 from .program import Array, Call, Program
 from .windowed import Windowed, windowed
 
@@ -115,7 +115,7 @@ class _Layout(ImageLayout):
             return _planes(array.shape)
         return (*range(2, len(array.shape)), 1, 0)
 
-    def way(self, kernel: Kernel, roles: Windowed) -> Windows | WinogradLanes:
+    def way(self, kernel: Kernel, roles: Windowed) -> Windows | Winograd:
         return way(kernel, roles, self.target, self.options)
 
 
@@ -133,11 +133,11 @@ def lanes_of(batch: int, target: Target) -> int:
     return min(widths, key=lambda n: (-(-batch // n), n)) if batch >= widths[0] else 0
 
 
-def way(kernel: Kernel, roles: Windowed, target: Target, options: Options) -> Windows | WinogradLanes:
+def way(kernel: Kernel, roles: Windowed, target: Target, options: Options) -> Windows | Winograd:
     """How a convolution on images with the batch innermost runs: by Winograd, or directly."""
     if options.winograd and not roles.gradient:
         lanes = lanes_of(int(kernel.extents[roles.batch]), target)
-        found = winograd_lanes(kernel, roles.batch, roles.channels, target, lanes)
+        found = choose_images(kernel, target, lanes)
         if found is not None:
             return found
     return windows(kernel, roles, target)

@@ -21,7 +21,6 @@ from .llvm.matmul import Dots, Panels
 from .llvm.schedule import Schedule
 from .llvm.windows import Windows
 from .llvm.winograd import Winograd
-from .llvm.winograd_lanes import WinogradLanes
 
 KINDS: dict[str, type] = {
     "schedule": Schedule,
@@ -30,7 +29,6 @@ KINDS: dict[str, type] = {
     "rows": Rows,
     "windows": Windows,
     "winograd": Winograd,
-    "winograd_lanes": WinogradLanes,
 }
 NAMES = {kind: name for name, kind in KINDS.items()}
 

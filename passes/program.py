@@ -71,6 +71,11 @@ class Call:
     def name(self) -> str:
         return self.kernel.name
 
+    @property
+    def sums_inputs(self) -> bool:
+        """Whether its sums are computed from sums of inputs: these round, and spread an infinity or a NaN."""
+        return getattr(self.how, "sums_inputs", False)
+
 
 @dataclass(frozen=True, eq=False)
 class Alias:

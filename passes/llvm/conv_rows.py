@@ -19,11 +19,10 @@ from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Kernel, Reduce, names
 from ...ir.kernel.scalar import Op, Read
 from .code import Code, Phase
-from .conv_winograd import AHEAD
 from .cost import nanoseconds
 from .emit import Emitter
 from .schedule import Schedule, unit_axes, units
-from .target import Target
+from .target import AHEAD, Target
 from .writer import Point, Value
 
 MOST_PEELED = 4  # tiles at one end of a row that have code of their own; more are a loop, and test each tap

@@ -66,8 +66,7 @@ HOWS = (
     'rows {image="x", lane="k", across="j", tile=4, beside=(("a",2),), step=(("c",4),)}',
     'windows {vector="n", lanes=8, unroll=2, tile=(("i",2),)}',
     "winograd {tile=4, block=8, rows=6, vectors=2, spread=False}",
-    'winograd_lanes {batch="n", channel="c", out="k", places=("i","j"), taps=("r","s"), lanes=8, vectors=2, '
-    "rows=2}",
+    "winograd {tile=4, block=1, rows=2, vectors=2, spread=False, images=8}",
 )
 ONE_CALL = """\
 kernel add(a: f32[2,3], b: f32[3]) -> (y: f32[2,3]) {

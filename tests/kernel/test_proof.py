@@ -227,11 +227,11 @@ def winograd(module: ModuleType, spread: bool = False) -> None:
     module.WinogradCode(how, kernel, AVX2).code()
 
 
-def lanes(module: ModuleType) -> None:
+def images(module: ModuleType) -> None:
     laid = batch_innermost(steps((2, 1, 1, 9, 14, 1), 8), AVX2)
     for call in laid.calls:
-        if type(call.how).__name__ == "WinogradLanes":
-            again(module, call.how).code(call.kernel, AVX2)
+        if isinstance(call.how, Winograd):
+            module.WinogradCode(call.how, call.kernel, AVX2).code()
 
 
 OPAQUE = {
@@ -288,14 +288,14 @@ OPAQUE = {
     "a window inside the image": ("conv_winograd", "[(y0, height - n)", "[(y0, height - n + 1)", winograd),
     "a window on its edge": (
         "conv_winograd",
-        "f.span(y0, height, n, row)",
-        "f.span(y0, height + 1, n, row)",
+        "f.span(y0, height, n, line)",
+        "f.span(y0, height + 1, n, line)",
         winograd,
     ),
     "places beside the output": (
         "conv_winograd",
-        "f.span(x0, s.size[1], tile, place)",
-        "f.span(x0, s.size[1] + 1, tile, place)",
+        "self.extent[s.places[1]], tile, place)",
+        "self.extent[s.places[1]] + 1, tile, place)",
         winograd,
     ),
     "the positions of V": (
@@ -304,16 +304,11 @@ OPAQUE = {
         "self.v_size, self.m_size = self.n * self.v_position",
         winograd,
     ),
-    "chunks of channels": (
-        "conv_winograd",
-        "self.shape.chunks // self.how.vectors,\n",
-        "self.shape.chunks,\n",
-        winograd,
-    ),
+    "chunks of channels": ("conv_winograd", "f.each(0, self.chunks,", "f.each(0, self.chunks + 1,", winograd),
     "tiles of a batch": (
         "conv_winograd",
-        "self.tiles = s.image[0] *",
-        "self.tiles = (s.image[0] + 1) *",
+        "self.tiles = self.groups *",
+        "self.tiles = (self.groups + 1) *",
         winograd,
     ),
     "scratch of all blocks": (
@@ -322,13 +317,24 @@ OPAQUE = {
         "self.blocks = 1",
         lambda m: winograd(m, True),
     ),
-    "a window of lanes": ("winograd_lanes", "(x0, width - SIDE)", "(x0, width - SIDE + 1)", lanes),
-    "U's positions": ("winograd_lanes", "self.scratch = POSITIONS *", "self.scratch = SIDE *", lanes),
-    "places of lanes": (
-        "winograd_lanes",
-        "f.span(y0, self.extent[how.places[0]], TILE",
-        "f.span(y0, self.extent[how.places[0]] + 1, TILE",
-        lanes,
+    "a window of images": ("conv_winograd", "(x0, width - n)", "(x0, width - n + 1)", images),
+    "U's positions": (
+        "conv_winograd",
+        "self.n**2 * self.u_position if",
+        "self.n * self.u_position if",
+        images,
+    ),
+    "places of images": (
+        "conv_winograd",
+        "self.extent[s.places[0]], tile, row)",
+        "self.extent[s.places[0]] + 1, tile, row)",
+        images,
+    ),
+    "images of a group": (
+        "conv_winograd",
+        "f.each(0, how.vectors, vector)",
+        "f.each(0, how.vectors + 1, vector)",
+        images,
     ),
 }
 

@@ -19,13 +19,13 @@ from lamina.passes.blocking import block, squeezed
 from lamina.passes.convolution import convolution as recognised
 from lamina.passes.llvm import conv_winograd
 from lamina.passes.llvm.binding import host_target
-from lamina.passes.llvm.conv_function import PAIRS, Function
 from lamina.passes.llvm.conv_winograd import WinogradCode
 from lamina.passes.llvm.target import AVX2, LEVELS
-from lamina.passes.llvm.winograd import (
-    Winograd,
-    choose_winograd,
-    pack_winograd,
+from lamina.passes.llvm.winograd import Winograd, _code, choose_winograd, pack_winograd
+from lamina.passes.llvm.winograd_transforms import (
+    PAIRS,
+    input_transform,
+    output_transform,
     weight_products,
     weight_transform,
 )
@@ -109,20 +109,17 @@ def test_code_agrees_with_its_kernel(name, target):
 def test_transforms_are_a_convolution(tile):
     """At [(G w Gt) * (Bt x B)] A on numbers: the emitter's own transforms, taken from unit vectors."""
     rng = np.random.default_rng(0)
-    n, pairs, g = tile + 2, PAIRS[tile], weight_transform(tile)
-    b = np.array(Numbers().input_transform(list(np.eye(n)), pairs))
-    a = np.array(Numbers().output_transform(list(np.eye(n)), pairs, tile))
+    n, g = tile + 2, weight_transform(tile)
+    b = np.array(input_transform(Numbers(), list(np.eye(n)), tile))
+    a = np.array(output_transform(Numbers(), list(np.eye(n)), tile))
     x, w = rng.standard_normal((n, n)), rng.standard_normal((3, 3))
     y = a @ ((g @ w @ g.T) * (b @ x @ b.T)) @ a.T
     want = [[(x[i : i + 3, j : j + 3] * w).sum() for j in range(tile)] for i in range(tile)]
     np.testing.assert_allclose(y, want, rtol=0, atol=1e-12)  # float64: 53 bits, times a growth of some 1000
 
 
-class Numbers(Function):
-    """The transforms on NumPy rows in place of text."""
-
-    def __init__(self):
-        super().__init__(AVX2)
+class Numbers:
+    """In place of a function: the transforms on NumPy rows in place of text."""
 
     def add(self, a, b):
         return a + b
@@ -184,7 +181,7 @@ def other_points(monkeypatch):
 
 def no_padding(monkeypatch):
     real = conv_winograd.shape_of
-    monkeypatch.setattr(conv_winograd, "shape_of", lambda *args: replace(real(*args), padding=(0, 0)))
+    monkeypatch.setattr(conv_winograd, "shape_of", lambda *args: replace(real(*args), origin=(0, 0)))
 
 
 def last_block_as_long_as_others(monkeypatch):
@@ -201,6 +198,8 @@ def test_the_comparison_sees(bug, monkeypatch):
     kernel, arrays = convolution(SHAPES["odd"], 8, how)
     (want,) = interpret(kernel, *arrays)
     bug(monkeypatch)
+    _code.cache_clear()
     with pytest.raises(AssertionError):
         (got,) = run_code(kernel, arrays, AVX2, how)
         np.testing.assert_allclose(got, want, rtol=0, atol=tolerance(4, 8))
+    _code.cache_clear()

@@ -20,7 +20,6 @@ from lamina.passes.llvm.schedule import Schedule
 from lamina.passes.llvm.target import AVX2, AVX512, BASELINE
 from lamina.passes.llvm.windows import Windows
 from lamina.passes.llvm.winograd import Winograd
-from lamina.passes.llvm.winograd_lanes import WinogradLanes
 from lamina.passes.pack_matmuls import Options, pack_matmuls
 from lamina.passes.program import Array, Program, interpret, verify
 from lamina.passes.program_text import constants_of, parse, program_text
@@ -172,7 +171,7 @@ HOWS = (
     Rows("x", "k", "j", 4, (), (("c", 4),)),
     Windows("n", 16, 2, (("i", 2),)),
     Winograd(4, 8, 6, 2, True),
-    WinogradLanes("n", "c", "k", ("i", "j"), ("r", "s"), 16, 2, 3),
+    Winograd(4, 1, 3, 2, False, 16),
 )
 
 
