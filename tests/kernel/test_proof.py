@@ -320,8 +320,8 @@ OPAQUE = {
     "a window of images": ("conv_winograd", "(x0, width - n)", "(x0, width - n + 1)", images),
     "U's positions": (
         "conv_winograd",
-        "self.n**2 * self.u_position if",
-        "self.n * self.u_position if",
+        "self.scratch = self.n**2 * self.u_position",
+        "self.scratch = self.n * self.u_position",
         images,
     ),
     "places of images": (

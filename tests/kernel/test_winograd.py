@@ -10,7 +10,7 @@ from native import run_code
 import lamina.ir.ops  # noqa: F401 - enters the records
 from lamina.ir.dtypes import float32
 from lamina.ir.errors import KernelError
-from lamina.ir.kernel import interpret, verify
+from lamina.ir.kernel import interpret, parse, verify
 from lamina.ir.kernel.form import Buffer
 from lamina.ir.kernel.scalar import op, read
 from lamina.ir.op import REGISTRY
@@ -19,7 +19,7 @@ from lamina.passes.blocking import block, squeezed
 from lamina.passes.convolution import convolution as recognised
 from lamina.passes.llvm import conv_winograd
 from lamina.passes.llvm.binding import host_target
-from lamina.passes.llvm.conv_winograd import WinogradCode
+from lamina.passes.llvm.conv_winograd import WinogradCode, shape_of
 from lamina.passes.llvm.target import AVX2, LEVELS
 from lamina.passes.llvm.winograd import Winograd, _code, choose_winograd, pack_winograd
 from lamina.passes.llvm.winograd_transforms import (
@@ -145,6 +145,48 @@ def test_nothing_stands_for_other_kernels():
     big, _ = convolution((1, 16, 2, 64, 64, 1), 8, how)
     with pytest.raises(KernelError, match="bytes of a thread's stack"):
         Winograd(4, 1000, 4, 2, False).code(big, AVX2)
+
+
+CHANNELS = """\
+kernel conv(x: f32[2,3,7,9,8], w: f32[16,24,3,3]) -> (y: f32[2,2,7,9,8]) {
+  parallel n:2 ko:2 i:7 j:9 ki:8
+  t = sum(co:3 r:3 s:3 ci:8) (x[n, co, i+r-1, j+s-1, ci else 0.0] * w[8*ko+ki, 8*co+ci, r, s])
+  y[n, ko, i, j, ki] = t
+}"""
+IMAGES = """\
+kernel conv(x: f32[7,9,24,16], w: f32[3,3,24,16]) -> (y: f32[7,9,16,16]) {
+  parallel i:7 j:9 k:16 n:16
+  t = sum(r:3 s:3 c:24) (x[i-r+1, j-s+1, c, n else 0.0] * w[r, s, c, k])
+  y[i, j, k, n] = t
+}"""
+OTHERS = {
+    "strides": ("i+r-1", "2*i+r-1"),
+    "dilation": ("j+s-1", "j+2*s-1"),
+    "other windows": ("s:3", "s:2"),
+    "taps transposed": ("ci, r, s]", "ci, s, r]"),
+    "taps backwards": ("i+r-1", "i-r+1"),
+    "other blocks": ("8*ko+ki", "16*ko+ki"),
+    "maxima": ("sum(", "max("),
+    "no product": ("0.0] * w", "0.0] + w"),
+    "channels outside": ("w[r, s, c, k]", "w[r, s, k, c]"),
+    "images outside": ("c, n else", "n, c else"),
+    "a weight for each image": ("c, k]", "c, n]"),
+}
+
+
+def test_the_shape_is_read_from_a_kernel():
+    channels, images = shape_of(parse(CHANNELS)), shape_of(parse(IMAGES))
+    assert channels is not None and images is not None
+    assert (channels.block, channels.lane, channels.batch, channels.out) == (8, "ki", "n", "ko")
+    assert (images.block, images.lane, images.batch, images.out) == (0, "n", "n", "k")
+    assert (channels.origin, images.origin) == ((-1, -1), (-1, -1))
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_no_shape_is_read_from_others(case):
+    right, wrong = OTHERS[case]
+    text = next(text for text in (CHANNELS, IMAGES) if right in text)
+    assert shape_of(parse(text.replace(right, wrong))) is None
 
 
 def test_every_choice_can_be_written():
