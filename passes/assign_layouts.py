@@ -30,11 +30,12 @@ from ..ir.kernel.form import Axis, Buffer, Fold, Kernel, Local, Reduce, Store
 from ..ir.kernel.scalar import read
 from .blocking import CHANNEL, Blocked, block, blocked_shape, can_block, fresh, names_in, squeezed, zero_of
 from .convolution import Convolution, convolution
-from .llvm.winograd import Winograd, choose_winograd, pack_winograd, weight_products
+from .llvm.winograd import choose_winograd, pack_winograd
+from .llvm.winograd_transforms import weight_products
 from .pack_convolution import Direct, direct
 from .program import Array, Call, Program, Step
 from .schedules.default import runs_once
-from .schedules.steps import Schedule, Vectorise, tiles, unrolls
+from .schedules.steps import Schedule, Vectorise, Winograd, tiles, unrolls
 from .schedules.target import Target
 
 MOST_TAPS = 16  # of a window that is unrolled
@@ -207,7 +208,7 @@ class _Assignment:
         at = [b.name for b in made.kernel.inputs].index(roles.weight) + 1
         inputs = made.kernel.inputs
         new = made.kernel.replace(inputs=(*inputs[:at], buffer, *inputs[at:]))
-        self.append(step, new, made.buffers, {roles.weight: (weight, u)}, how)
+        self.append(step, new, made.buffers, {roles.weight: (weight, u)}, Schedule(how))
         return True
 
     def pack(self, array: Array, kernel: Kernel, beside: tuple[Array, ...], how: object) -> Array:

@@ -22,7 +22,7 @@ from ..ir.kernel.form import Kernel
 from ..ir.kernel.types import NUMPY, bits, is_floating
 from .image_layout import ImageLayout, Order, permuted, taps_first
 from .llvm.reductions import bounds
-from .llvm.winograd_lanes import WinogradLanes, winograd_lanes
+from .llvm.winograd import choose_images
 from .program import Array, Call, Program
 from .residues import residues, summation
 from .schedules.default import balanced_tile
@@ -108,7 +108,7 @@ class _Layout(ImageLayout):
                 orders = {name: _planes(call.kernel.buffers[name].shape) for name in roles.images}
                 kernel = permuted(call.kernel, orders | {roles.weight: taps_first(call.kernel, roles)})
                 how = self.way(kernel, roles)
-                work[isinstance(how, Schedule)] += prod(int(n) for n in kernel.extents.values())
+                work[how.winograd is None] += prod(int(n) for n in kernel.extents.values())
         return work[True] > work[False]
 
     def order(self, roles: Windowed | None, array: Array) -> Order:
@@ -118,7 +118,7 @@ class _Layout(ImageLayout):
             return _planes(array.shape)
         return (*range(2, len(array.shape)), 1, 0)
 
-    def way(self, kernel: Kernel, roles: Windowed) -> Schedule | WinogradLanes:
+    def way(self, kernel: Kernel, roles: Windowed) -> Schedule:
         return way(kernel, roles, self.target, self.options)
 
 
@@ -136,13 +136,13 @@ def lanes_of(batch: int, target: Target) -> int:
     return min(widths, key=lambda n: (-(-batch // n), n)) if batch >= widths[0] else 0
 
 
-def way(kernel: Kernel, roles: Windowed, target: Target, options: Options) -> Schedule | WinogradLanes:
+def way(kernel: Kernel, roles: Windowed, target: Target, options: Options) -> Schedule:
     """How a convolution on images with the batch innermost runs: by Winograd, or directly."""
     if options.winograd and not roles.gradient:
         lanes = lanes_of(int(kernel.extents[roles.batch]), target)
-        found = winograd_lanes(kernel, roles.batch, roles.channels, target, lanes)
+        found = choose_images(kernel, target, lanes)
         if found is not None:
-            return found
+            return Schedule(found)
     return windows(kernel, roles, target)
 
 

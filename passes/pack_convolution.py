@@ -33,10 +33,8 @@ from .schedules.steps import (
     tiles,
     unrolls,
 )
-from .schedules.target import Target
+from .schedules.target import AHEAD, Target
 
-# How many bytes of a weight are asked for before they are wanted: it comes from memory, once.
-WEIGHT_AHEAD = 8 << 10
 MOST_TAPS = 16  # along a row, for code that knows of each whether it lies in the image
 
 
@@ -92,7 +90,7 @@ def direct(kernel: Kernel, roles: Convolution, target: Target) -> Direct | None:
         row = int(new.extents[across])
         by = [Block(across, row), Peel(across), Bound()]
         (weight,) = (b.name for b in new.inputs if b.name not in kernel.buffers)
-        how = Schedule(*how.steps, *by, Prefetch(weight, WEIGHT_AHEAD))
+        how = Schedule(*how.steps, *by, Prefetch(weight, AHEAD))
     square = {channel_lane: lanes} if channel_lane else {}
     return Direct(new, made.buffers, how, pack, Schedule(Vectorise(lane), *tiles(square)))
 

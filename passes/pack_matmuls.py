@@ -39,7 +39,7 @@ from .schedules.steps import (
     Vectorise,
     tiles,
 )
-from .schedules.target import Target
+from .schedules.target import AHEAD, Target
 from .windowed import windowed
 
 # Instructions after a tile's sums, from which on they are written once, in a loop over its rows: for 12 rows
@@ -48,7 +48,6 @@ LONG_TILE = 400
 WORTH_ROWS = 16  # rows that pass over a factor until packing it costs less than its strides do
 NEAR_BYTES = 256 << 10  # of a factor that is read where it lies, if its rows are contiguous
 FAR_BYTES = 2 << 20  # of a packed factor that comes from beyond the nearer caches
-AHEAD_BYTES = 8 << 10  # of a panel that are asked for before they are needed; measured at 4096 x 4096, 8 rows
 PAGE = 4096  # rows this far apart fall on the same lines of the nearest cache, which holds 12 of each
 
 
@@ -213,7 +212,7 @@ class _Packing:
             roles = _sure(product(flat))
             steps.append(Pack(packed, roles.column))
             if call.inputs[-1].nbytes > FAR_BYTES and height <= 4 * WORTH_ROWS:
-                steps.append(Prefetch(packed, AHEAD_BYTES))
+                steps.append(Prefetch(packed, AHEAD))
         order = (*roles.outer, roles.column, *([roles.row] if roles.row else []))
         steps += [Vectorise(roles.column, vectors), Block(roles.column, width), Peel(roles.column)]
         if roles.row:

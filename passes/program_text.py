@@ -39,8 +39,8 @@ from ..ir.op import REGISTRY
 from ..ir.printing import Namer, attr_text, scalar_text
 from ..ir.text import NAME, VALUE, Reader
 from ..ir.types import LARGEST, RANK, Type
-from .how import how_from, how_text
 from .program import Alias, Array, Call, Host, Program, Step
+from .schedules.steps import Schedule
 from .schedules.steps import parse as parse_schedule
 
 FEW = 16  # elements of a constant that are spelled
@@ -107,7 +107,7 @@ def _labelled(program: Program) -> tuple[dict[Kernel, str], list[str]]:
 def _step_text(step: Step, program: Program, names: Mapping[Array, str], labels: Mapping[Kernel, str]) -> str:
     inputs = [_name(array, program, names) for array in step.inputs]
     if isinstance(step, Call):
-        how = "" if step.how is None else f" by {how_text(step.how)}"
+        how = "" if step.how is None else f" by {step.how}"
         return f"{labels[step.kernel]}({', '.join(inputs)}){how}"
     if isinstance(step, Alias):
         return f"alias({inputs[0]})" + (f" {{offset={step.offset}}}" if step.offset else "")
@@ -319,17 +319,12 @@ class _Reader(Reader):
             self.listed("}", lambda: self.attr(attrs))
         return attrs
 
-    def how(self) -> Any:
+    def how(self) -> Schedule:
         at = self.at
         found = self.match(SCHEDULE)
-        if found is not None:
-            try:
-                return parse_schedule(found[0])
-            except KernelError as error:
-                raise self.error(error.rule, at) from None
-        name = self.need(NAME, "how the kernel runs, as vectorise(j, 2) tile(i, 4)")[0]
-        attrs = self.attrs()
+        if found is None:
+            raise self.error("expected how the kernel runs, as vectorise(j, 2) tile(i, 4)", at)
         try:
-            return how_from(name, attrs)
-        except GraphError as error:
+            return parse_schedule(found[0])
+        except KernelError as error:
             raise self.error(error.rule, at) from None

@@ -25,10 +25,11 @@ from ..proof import prove
 from ..residues import residues
 from ..schedules.cost import nanoseconds
 from ..schedules.default import default_schedule, transposed_axis, units
-from ..schedules.steps import Residues, Schedule
+from ..schedules.steps import Residues, Schedule, Winograd
 from ..schedules.target import Target
 from ..split_reductions import split_reductions
 from .code import Code, Phase
+from .conv_winograd import WinogradCode
 from .units import Units
 
 FEW_UNITS = 16  # below it, long reductions are cut in parts ...
@@ -56,10 +57,16 @@ def code_of(call: Call, target: Target) -> tuple[Code, tuple[int, ...]]:
     those that differ in its extent, but for the number of units.  Raises KernelError for what cannot be said.
     """
     how, kernel = call.how, prove(call.kernel.replace(name="kernel"))
-    if not (how is None or isinstance(how, Schedule)):
-        return how.code(call.kernel, target), ()
-    code, symbols = _generic(kernel, how, target)
+    if how is not None and how.winograd is not None:
+        code, symbols = _winograd(kernel, how.winograd, target), ()
+    else:
+        code, symbols = _generic(kernel, how, target)
     return replace(code, kernel=call.kernel), symbols
+
+
+@lru_cache(MEMO)
+def _winograd(kernel: Kernel, step: Winograd, target: Target) -> Code:
+    return WinogradCode(step, kernel, target).code()
 
 
 @lru_cache(MEMO)

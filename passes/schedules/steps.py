@@ -216,11 +216,34 @@ class Roll(Step):
     axis: str
 
 
+# ---- a step that stands for all of a kernel's code
+@dataclass(frozen=True)
+class Winograd(Step):
+    """A 3 x 3 convolution of stride 1 is computed from sums of its inputs, in fewer multiplications.
+
+    tile:    outputs of a tile along each side: 2 or 4.
+    block:   tiles that are transformed together.
+    rows:    tiles of a register tile at most; `vectors`: of output channels beside them, and of a chunk.
+    spread:  all tiles are transformed first, and then the work is dealt out by chunks of output channels, so
+             that weights are read once: where they outweigh the image.  Else it is dealt out by blocks.
+    images:  0 where vectors are of channels; else the lanes of vectors of images: `rows` are then output
+             channels, and `vectors` of images, of one tile.
+    """
+
+    name = "winograd"
+    tile: int
+    block: int
+    rows: int
+    vectors: int
+    spread: bool = False
+    images: int = 0
+
+
 STEPS: dict[str, type[Step]] = {
     step.name: step
     for step in (
         Collapse, Split, Reorder, Vectorise, Scalar, Tile, Unroll, Block, Keep, Stream, Bound, Peel, Strips,
-        Residues, Join, Pack, Prefetch, Roll,
+        Residues, Join, Pack, Prefetch, Roll, Winograd,
     )
 }  # fmt: skip
 S = TypeVar("S", bound=Step)
@@ -251,6 +274,15 @@ class Schedule:
 
     def has(self, kind: type[Step]) -> bool:
         return next(self.of(kind), None) is not None
+
+    @cached_property
+    def winograd(self) -> Winograd | None:
+        return next(self.of(Winograd), None)
+
+    @property
+    def sums_inputs(self) -> bool:
+        """Whether results are computed from sums of inputs, which round otherwise and spread a NaN."""
+        return self.winograd is not None
 
     def kernels(self, kernel: Kernel) -> Iterator[tuple[Step, Kernel]]:
         """Each step that rewrites the kernel, and the kernel after it."""

@@ -63,9 +63,8 @@ HOWS = (
     "scalar(j) tile(i, 2) unroll(r, 3) keep(e) block(j, 64) stream()",
     "collapse() reorder(j, i) pack(b, j) prefetch(b, 512) vectorise(j, 2) block(j, 16) peel(j) roll(i)",
     "residues() vectorise(n, 2, 8) tile(i, 2) bound() join() strips(r, 4) split(i, 2)",
-    "winograd {tile=4, block=8, rows=6, vectors=2, spread=False}",
-    'winograd_lanes {batch="n", channel="c", out="k", places=("i","j"), taps=("r","s"), lanes=8, vectors=2, '
-    "rows=2}",
+    "winograd(4, 8, 6, 2)",
+    "winograd(4, 1, 6, 2, False, 16)",
 )
 ONE_CALL = """\
 kernel add(a: f32[2,3], b: f32[3]) -> (y: f32[2,3]) {

@@ -5,7 +5,6 @@ it is not refused.  What is refused is never run.
 """
 
 import importlib
-from dataclasses import fields
 from types import ModuleType
 
 import pytest
@@ -24,11 +23,11 @@ from lamina.passes.batch_innermost import batch_innermost
 from lamina.passes.llvm import generate
 from lamina.passes.llvm.generate import code_of
 from lamina.passes.llvm.link import link
-from lamina.passes.llvm.winograd import Winograd
 from lamina.passes.memory_plan import Place, verify
 from lamina.passes.pack_matmuls import Options, pack_matmuls
 from lamina.passes.plan_memory import plan_memory
 from lamina.passes.program import Array, Call, Program
+from lamina.passes.schedules.steps import Winograd
 from lamina.passes.schedules.steps import parse as schedule
 from lamina.passes.schedules.target import AVX2
 
@@ -284,36 +283,31 @@ def test_a_family_that_leaves_its_buffers_is_refused(name, monkeypatch):
 
 
 # ---- codes of their own
-def again(module: ModuleType, how):
-    """The same choice, of an edited module's class."""
-    return getattr(module, type(how).__name__)(**{f.name: getattr(how, f.name) for f in fields(how)})
-
-
 def winograd(module: ModuleType, spread: bool = False) -> None:
     how = Winograd(4, 4, 4, 2, spread)
     kernel, _ = convolution(SHAPES["odd"], 8, how)
     module.WinogradCode(how, kernel, AVX2).code()
 
 
-def lanes(module: ModuleType) -> None:
+def images(module: ModuleType) -> None:
     laid = batch_innermost(steps((2, 1, 1, 9, 14, 1), 8), AVX2)
     for call in laid.calls:
-        if type(call.how).__name__ == "WinogradLanes":
-            again(module, call.how).code(call.kernel, AVX2)
+        if call.how is not None and call.how.winograd:
+            module.WinogradCode(call.how.winograd, call.kernel, AVX2).code()
 
 
 OPAQUE = {
     "a window inside the image": ("conv_winograd", "[(y0, height - n)", "[(y0, height - n + 1)", winograd),
     "a window on its edge": (
         "conv_winograd",
-        "f.span(y0, height, n, row)",
-        "f.span(y0, height + 1, n, row)",
+        "f.span(y0, height, n, line)",
+        "f.span(y0, height + 1, n, line)",
         winograd,
     ),
     "places beside the output": (
         "conv_winograd",
-        "f.span(x0, s.size[1], tile, place)",
-        "f.span(x0, s.size[1] + 1, tile, place)",
+        "self.extent[s.places[1]], tile, place)",
+        "self.extent[s.places[1]] + 1, tile, place)",
         winograd,
     ),
     "the positions of V": (
@@ -322,16 +316,11 @@ OPAQUE = {
         "self.v_size, self.m_size = self.n * self.v_position",
         winograd,
     ),
-    "chunks of channels": (
-        "conv_winograd",
-        "self.shape.chunks // self.how.vectors,\n",
-        "self.shape.chunks,\n",
-        winograd,
-    ),
+    "chunks of channels": ("conv_winograd", "f.each(0, self.chunks,", "f.each(0, self.chunks + 1,", winograd),
     "tiles of a batch": (
         "conv_winograd",
-        "self.tiles = s.image[0] *",
-        "self.tiles = (s.image[0] + 1) *",
+        "self.tiles = self.groups *",
+        "self.tiles = (self.groups + 1) *",
         winograd,
     ),
     "scratch of all blocks": (
@@ -340,13 +329,24 @@ OPAQUE = {
         "self.blocks = 1",
         lambda m: winograd(m, True),
     ),
-    "a window of lanes": ("winograd_lanes", "(x0, width - SIDE)", "(x0, width - SIDE + 1)", lanes),
-    "U's positions": ("winograd_lanes", "self.scratch = POSITIONS *", "self.scratch = SIDE *", lanes),
-    "places of lanes": (
-        "winograd_lanes",
-        "f.span(y0, self.extent[how.places[0]], TILE",
-        "f.span(y0, self.extent[how.places[0]] + 1, TILE",
-        lanes,
+    "a window of images": ("conv_winograd", "(x0, width - n)", "(x0, width - n + 1)", images),
+    "U's positions": (
+        "conv_winograd",
+        "self.scratch = self.n**2 * self.u_position",
+        "self.scratch = self.n * self.u_position",
+        images,
+    ),
+    "places of images": (
+        "conv_winograd",
+        "self.extent[s.places[0]], tile, row)",
+        "self.extent[s.places[0]] + 1, tile, row)",
+        images,
+    ),
+    "images of a group": (
+        "conv_winograd",
+        "f.each(0, how.vectors, vector)",
+        "f.each(0, how.vectors + 1, vector)",
+        images,
     ),
 }
 

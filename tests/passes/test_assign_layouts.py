@@ -279,9 +279,9 @@ def test_random_programs_see(bug, monkeypatch):
 
 
 CHOSEN = {  # image, taps, window: on AVX-512
-    "few channels": ((1, 64, 56, 56), 3, {}, "winograd F(4x4,3x3) blocks of 14, 8x2"),
-    "two threads": ((1, 128, 28, 28), 3, {}, "winograd F(4x4,3x3) blocks of 25, 8x2"),
-    "many channels": ((1, 256, 14, 14), 3, {}, "winograd F(4x4,3x3) chunks of 16, 8x2"),
+    "few channels": ((1, 64, 56, 56), 3, {}, "winograd(4, 14, 8, 2)"),
+    "two threads": ((1, 128, 28, 28), 3, {}, "winograd(4, 25, 8, 2)"),
+    "many channels": ((1, 256, 14, 14), 3, {}, "winograd(4, 16, 8, 2, True)"),
     "more weight than image": (
         (1, 512, 7, 7),
         3,
@@ -289,7 +289,7 @@ CHOSEN = {  # image, taps, window: on AVX-512
         "vectorise(i1i) tile(i3, 7) tile(i1oi, 2) unroll(r2, 3) unroll(ri, 2) block(i3, "
         "7) peel(i3) bound() prefetch(packed, 8192)",
     ),
-    "and eight of them": ((8, 512, 7, 7), 3, {}, "winograd F(4x4,3x3) chunks of 32, 8x2"),
+    "and eight of them": ((8, 512, 7, 7), 3, {}, "winograd(4, 32, 8, 2, True)"),
     "stride": (
         (1, 64, 56, 56),
         3,

@@ -13,9 +13,6 @@ from lamina.passes import program_text as module
 from lamina.passes.assign_layouts import assign_layouts
 from lamina.passes.batch_innermost import batch_innermost
 from lamina.passes.channels_last import channels_last
-from lamina.passes.how import how_from, how_text
-from lamina.passes.llvm.winograd import Winograd
-from lamina.passes.llvm.winograd_lanes import WinogradLanes
 from lamina.passes.pack_matmuls import Options, pack_matmuls
 from lamina.passes.program import Array, Program, interpret, verify
 from lamina.passes.program_text import constants_of, parse, program_text
@@ -165,34 +162,17 @@ HOWS = (
     schedule("scalar(j) tile(i, 2) tile(a, 4) unroll(k, 8) block(j, 512) keep(b) keep(e) stream()"),
     schedule("collapse() reorder(j, i) pack(b, j) prefetch(b, 512) vectorise(j, 2) block(j, 16) peel(j)"),
     schedule("residues() vectorise(n, 2, 16) tile(i, 2) bound() join() strips(r, 4) split(i, 2) roll(i)"),
-    Winograd(4, 8, 6, 2, True),
-    WinogradLanes("n", "c", "k", ("i", "j"), ("r", "s"), 16, 2, 3),
+    schedule("winograd(4, 8, 6, 2, True)"),
+    schedule("winograd(4, 1, 3, 2, False, 16)"),
 )
 
 
-@pytest.mark.parametrize("how", HOWS, ids=lambda how: type(how).__name__)
+@pytest.mark.parametrize("how", HOWS, ids=str)
 def test_ways_to_run_are_read_back(how):
-    text = SMALL.replace("vectorise(j, 2) tile(i, 2) keep(e)", how_text(how))
+    text = SMALL.replace("vectorise(j, 2) tile(i, 2) keep(e)", str(how))
     (first, _) = read(text).calls
-    assert first.how == how and type(first.how) is type(how)
+    assert first.how == how
     assert program_text(read(text)) == text
-
-
-@pytest.mark.parametrize(
-    "name, attrs, message",
-    [
-        ("polish", {}, "no way to run a kernel is called 'polish'"),
-    ],
-)
-def test_unknown_ways_to_run_are_refused(name, attrs, message):
-    with pytest.raises(GraphError) as caught:
-        how_from(name, attrs)
-    assert message in str(caught.value)
-
-
-def test_what_has_no_text_is_refused():
-    with pytest.raises(GraphError, match="has no text where it is a object"):
-        how_text(object())
 
 
 # ---- refusals
