@@ -95,7 +95,7 @@ def _level(graph: Graph, count: int, level: str) -> tuple[dict[str, Any], bytes,
     program = to_program(graph, (None,) * len(graph.results), target, Options(frozen=frozen))
     parts = dict(zip(("prologue", "main"), prologue(program, frozen), strict=True))
     about: dict[str, Any] = {"library": f"{level}.so", "pool": _POOL}
-    texts: dict[str, None] = {pool.text(): None}
+    texts: dict[str, None] = {pool.text(target.platform): None}
     exports = ["lamina_pool_worker", "lamina_pool_launch"]
     constants = {}
     for name, part in parts.items():

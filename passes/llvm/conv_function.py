@@ -82,7 +82,7 @@ class Function(Writer):
     """
 
     def __init__(self, target: Target, contract: Contract = NOTHING):
-        super().__init__(target.lanes)
+        super().__init__(target)
         self.wide, self.fused = f"<{target.lanes} x float>", target.has_fma
         self.arrays: dict[str, tuple[str, int, Range]] = {}
         for name, count in contract.floats.items():

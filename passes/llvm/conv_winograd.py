@@ -282,7 +282,8 @@ class WinogradCode:
 
     def product(self, rows: int) -> None:
         """M = V U at one position, for `rows` tiles and one chunk of output channels, held in registers."""
-        lanes, vectors, step, blocks = self.lanes, self.how.vectors, 4, self.shape.image[1]
+        lanes, vectors, blocks = self.lanes, self.how.vectors, self.shape.image[1]
+        step = min(4, lanes)
         floats = {"%v": (blocks - 1) * self.v_block + rows * lanes, "%u": blocks * lanes * lanes * vectors}
         contract = Contract(floats | {"%m": ((vectors - 1) * self.block + rows) * lanes})
         f = self.function(contract)

@@ -363,13 +363,14 @@ class Emitter(Results):
             arrays.append(f"  {array} = alloca [{length} x {element}], align 64")
         name = name or symbol(self.kernel)
         header = f"define {linkage}void @{name}({', '.join([*arguments, 'i64 %lo', 'i64 %hi'])})"
+        fence = self.target.platform.fence
         return "\n".join(
             [
                 f"{header} {self.attributes} {{",
                 "entry:",
                 *arrays,
                 *self.lines,
-                *([f"  {self.call('llvm.x86.sse.sfence', 'void', [])}"] if self.schedule.stream else []),
+                *([f"  {self.call(fence, 'void', [])}"] if fence and self.schedule.stream else []),
                 "  ret void",
                 "}",
             ]

@@ -35,7 +35,7 @@ class Expressions(Writer, ABC):
     """
 
     def __init__(self, kernel: Kernel, schedule: Schedule, target: Target):
-        super().__init__(1 if schedule.scalar else target.lanes)
+        super().__init__(target.scalar if schedule.scalar else target)
         self.kernel, self.schedule, self.target = kernel, schedule, target
         self.lane_axis = "" if schedule.scalar else schedule.vector or ""  # "": every value is a scalar
         self.mask: str | None = None  # the lanes inside the vector axis; None: all of them
@@ -155,7 +155,7 @@ class Expressions(Writer, ABC):
         """The words that are more than one instruction here, or None."""
         if name == "mulhi":
             return self.mulhi
-        if name == "scale2" and dtype == "f32" and self.target.has_scalef and not self.schedule.scalar:
+        if name == "scale2" and dtype == "f32" and self.target.scalef and not self.schedule.scalar:
             return self.scalef
         if name in ("trunc_div", "fmod") and kind(dtype) in "iu":
             return lambda operands: self.integer_division(name, operands)
@@ -239,7 +239,7 @@ class Expressions(Writer, ABC):
             ("i16", "-1"),
             ("i32", "4"),
         ]
-        call = self.call("llvm.x86.avx512.mask.scalef.ps.512", p.type, arguments)
+        call = self.call(self.target.scalef, p.type, arguments)
         scaled = self.ssa(call, "f32", self.lanes)
         return scaled if any(operand.lanes for operand in operands) else self.lane(scaled, 0)
 
