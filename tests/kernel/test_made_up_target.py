@@ -14,7 +14,7 @@ from probes import PROBES
 from test_kernel_llvm import close
 from training_programs import random_step
 
-from lamina.ir.kernel import interpret
+from lamina.ir.kernel import interpret, parse
 from lamina.passes.llvm.generate import code_of
 from lamina.passes.llvm.target import AVX2, LEVELS, NEON, Target
 from lamina.passes.pack_matmuls import Options
@@ -29,6 +29,8 @@ def test_every_field_is_described():
 
 def test_code_does_not_ask_for_the_name():
     kernels = [PROBES[name].kernel for name in ("add", "halves", "softmax", "matmul")]
+    padded = "parallel i:4 j:13\n  y[i, j] = x[i-1, j-2 else 0.0]"
+    kernels.append(parse(f"kernel k(x: f64[2,3]) -> (y: f64[4,13]) {{\n  {padded}\n}}"))
     for target in (*LEVELS, NEON):
         other = dataclasses.replace(target, name="other")
         assert [code_of(call_of(k), target) for k in kernels] == [code_of(call_of(k), other) for k in kernels]
