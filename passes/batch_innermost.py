@@ -132,7 +132,7 @@ def lanes_of(batch: int, target: Target) -> int:
 
     0 for a batch that would leave most of one empty.
     """
-    widths = [n for n in (4, 8, 16) if n <= target.lanes]
+    widths = [n for n in (4, 8, 16) if n <= target.lanes] or [target.lanes]
     return min(widths, key=lambda n: (-(-batch // n), n)) if batch >= widths[0] else 0
 
 

@@ -218,7 +218,7 @@ class WinogradCode:
 
     # ---- functions
     def function(self, contract: Contract, writer: Writer | None = None) -> Function:
-        return Function(writer or Writer(self.lanes), self.target, contract)
+        return Function(writer or Writer(self.target), self.target, contract)
 
     def add(self, name: str, f: Function, entry: bool = False) -> None:
         self.contracts[name] = f.contract

@@ -38,7 +38,7 @@ class Expressions(Writer, ABC):
         vectorised = schedule.vectorised
         if vectorised and vectorised.lanes:
             target = target.with_lanes(vectorised.lanes)
-        super().__init__(target.lanes if vectorised else 1)
+        super().__init__(target if vectorised else target.scalar)
         self.kernel, self.schedule, self.target = kernel, schedule, target
         self.lane_axis = vectorised.axis if vectorised else ""  # "": every value is a scalar
         self.mask: str | None = None  # the lanes inside the vector axis; None: all of them
@@ -158,7 +158,7 @@ class Expressions(Writer, ABC):
         """The words that are more than one instruction here, or None."""
         if name == "mulhi":
             return self.mulhi
-        if name == "scale2" and dtype == "f32" and self.target.has_scalef and self.schedule.vectorised:
+        if name == "scale2" and dtype == "f32" and self.target.scalef and self.schedule.vectorised:
             return self.scalef
         if name in ("trunc_div", "fmod") and kind(dtype) in "iu":
             return lambda operands: self.integer_division(name, operands)
@@ -242,7 +242,7 @@ class Expressions(Writer, ABC):
             ("i16", "-1"),
             ("i32", "4"),
         ]
-        call = self.call("llvm.x86.avx512.mask.scalef.ps.512", p.type, arguments)
+        call = self.call(self.target.scalef, p.type, arguments)
         scaled = self.ssa(call, "f32", self.lanes)
         return scaled if any(operand.lanes for operand in operands) else self.lane(scaled, 0)
 

@@ -198,7 +198,7 @@ class Memory(Expressions):
         masked = (self.vector("i1"), mask or "splat (i1 true)")
         shape = suffix(dtype, self.lanes)
         if lanes == 1 and spread is None:
-            if self.target.name == "avx2" and align == 8:
+            if self.target.loses_masks and align == 8:
                 masked = (masked[0], self.unknown(masked[1], address))
             call = self.call(
                 f"llvm.masked.load.{shape}.p0", wide, [("ptr", address), ("i32", str(align)), masked, default]

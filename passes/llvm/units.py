@@ -75,7 +75,8 @@ class Units(Emitter):
             arrays.append(f"  {array} = alloca [{length} x {element}], align 64")
         given = ", ".join([*arguments, "i64 %lo", "i64 %hi"])
         header = f"define {linkage}void @{name or symbol(self.kernel)}({given}) {self.attributes} {{"
-        fence = [f"  {self.call('llvm.x86.sse.sfence', 'void', [])}"] if self.schedule.has(Stream) else []
+        intrinsic = self.target.platform.fence if self.schedule.has(Stream) else ""
+        fence = [f"  {self.call(intrinsic, 'void', [])}"] if intrinsic else []
         return "\n".join([header, "entry:", *arrays, *self.lines, *fence, "  ret void", "}"])
 
     # ---- a unit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Core:
     cache: int
     near: float
     far: float
-    cycles: Mapping[str, float]
+    cycles: Mapping[str, float] = field(hash=False)
     library: float
     muladd: float
     transform: float
@@ -65,16 +65,75 @@ ZEN5 = Core(
 
 
 @dataclass(frozen=True)
-class Target:
-    """A CPU level.
+class Platform:
+    """Linux on one kind of processor: what code that is not of vectors asks for.
 
-    lanes: elements of a vector, the same for every element type.
-    cpu, features: LLVM's names for what instructions may be used.  The three levels below name only what all
-    CPUs of the level have, so that their code runs on each of them; `binding.host_target` gives this
-    machine's own.  The emitted text depends on the name and the lanes alone.
-    has_masks: a load or store of 4-byte elements may leave lanes out.  has_fma: a fused multiply-add is an
-    instruction; where not, it would be a call for each lane.  has_halves: half floats are converted by an
-    instruction.  scaled: lanes of the vector that one instruction scales by powers of two, 0 for none.
+    triple: LLVM's name of it.  fence: the intrinsic that makes stores past the caches seen by who is told of
+    them; none where the atomic words that tell him order those stores too.  Of the thread pool (pool.py):
+    pause, what a thread does that waits for another, as an instruction; clock, the instructions that make
+    `{name}` the ticks of a clock, two to four in a nanosecond; declared, what both need; futex, the system
+    call's number.  The relocations of an object follow from what it says itself (elf.py).
+    """
+
+    triple: str
+    fence: str
+    pause: str
+    clock: str
+    declared: str
+    futex: int
+
+    @property
+    def machine(self) -> str:
+        """The kind of processor, as LLVM and Linux call it."""
+        return self.triple.split("-")[0]
+
+
+X86_64 = Platform(
+    triple="x86_64-unknown-linux-gnu",
+    fence="llvm.x86.sse.sfence",
+    pause="call void @llvm.x86.sse2.pause()",
+    clock="  {name} = call i64 @llvm.readcyclecounter()",
+    declared="""\
+declare i64 @llvm.readcyclecounter()
+declare void @llvm.x86.sse2.pause()""",
+    futex=202,
+)
+
+# Stores past the caches are ordered by a release, as all stores are.  The clock ticks 24 million to a billion
+# times a second, and says how often: it is brought to some two in a nanosecond.  `yield` does nothing on most
+# cores; `isb` takes some tens of cycles, as x86's pause does.
+AARCH64 = Platform(
+    triple="aarch64-unknown-linux-gnu",
+    fence="",
+    pause="call void @llvm.aarch64.isb(i32 15)",
+    clock="""\
+  {name}.count = call i64 @llvm.readcyclecounter()
+  {name}.hertz = call i64 @llvm.read_register.i64(metadata !0)
+  {name}.ticks = udiv i64 2147483648, {name}.hertz
+  {name} = mul i64 {name}.count, {name}.ticks""",
+    declared="""\
+declare i64 @llvm.readcyclecounter()
+declare i64 @llvm.read_register.i64(metadata)
+declare void @llvm.aarch64.isb(i32)
+!0 = !{!"CNTFRQ_EL0"}""",
+    futex=98,
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A CPU level.  What code is made follows from these fields alone, and not from the name.
+
+    name: for people.  lanes: elements of a vector, the same for every element type.
+    cpu, features: LLVM's names for what instructions may be used.  The levels below name only what all CPUs
+    of the level have, so that their code runs on each of them; `binding.host_target` gives this machine's
+    own.  needs: what LLVM must find on a machine that has the level.  platform: what is not about vectors.
+    registers: of vectors of so many lanes.  attributes: what LLVM is told of every function.
+    has_masks: a load or store of 4-byte elements may leave lanes out.  loses_masks: LLVM gets masked loads of
+    two registers wrong (memory.py, `unknown`).  has_fma: a fused multiply-add is an instruction; where not,
+    it would be a call for each lane.  has_halves: half floats are converted by an instruction.
+    scalef: the intrinsic, of AVX-512, that scales the floats of a vector by powers of two; "" for none.
+    narrow: the fields that are others of vectors of fewer lanes.
     core: what its code is chosen by.
     """
 
@@ -84,21 +143,17 @@ class Target:
     lanes: int
     cpu: str
     features: str = ""
-    has_masks: bool = field(default=False, compare=False)
-    has_fma: bool = field(default=False, compare=False)
-    has_halves: bool = field(default=False, compare=False)
-    scaled: int = field(default=0, compare=False)
-    core: Core = field(default=ZEN5, compare=False, repr=False)
-
-    @property
-    def has_scalef(self) -> bool:
-        """Whether one instruction scales the floats of a vector by powers of two."""
-        return self.lanes == self.scaled
-
-    @property
-    def registers(self) -> int:
-        """Registers of vectors of so many lanes."""
-        return 32 if self.lanes == 16 else 16
+    needs: tuple[str, ...] = ()
+    platform: Platform = X86_64
+    registers: int = 16
+    attributes: str = ""
+    has_masks: bool = False
+    loses_masks: bool = False
+    has_fma: bool = False
+    has_halves: bool = False
+    scalef: str = ""
+    narrow: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
+    core: Core = field(default=ZEN5, hash=False, repr=False)
 
     @property
     def sums(self) -> int:
@@ -115,11 +170,42 @@ class Target:
         return self.with_lanes(1)
 
     def with_lanes(self, lanes: int) -> Target:
-        """The same CPU, in vectors of so many elements."""
-        return replace(self, lanes=lanes)
+        """The same CPU, in vectors of so many elements: no more than it has."""
+        return self if lanes == self.lanes else replace(self, lanes=lanes, **self.narrow)
 
 
-AVX512 = Target("avx512", 16, "x86-64-v4", has_masks=True, has_fma=True, has_halves=True, scaled=16)
-AVX2 = Target("avx2", 8, "x86-64-v3", has_masks=True, has_fma=True, has_halves=True)
-BASELINE = Target("baseline", 4, "x86-64-v2")
-LEVELS = (AVX512, AVX2, BASELINE)
+# How wide vectors are, and that a function is to align its own stack.  Untold, LLVM finds out that vectors
+# must be spilled when it is too late to align them.  Where they lie across two cache lines is then a matter
+# of who calls: some gradients of weights took twice as long when a function on the way pushed two registers
+# less (EPYC, 2026-11-22).  AArch64's stack is always aligned to a vector.
+_WIDE, _NARROW = ('"stackrealign" "prefer-vector-width"="512"', '"stackrealign" "prefer-vector-width"="256"')
+
+AVX512 = Target(
+    "avx512",
+    16,
+    "x86-64-v4",
+    needs=("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
+    registers=32,
+    attributes=_WIDE,
+    has_masks=True,
+    has_fma=True,
+    has_halves=True,
+    scalef="llvm.x86.avx512.mask.scalef.ps.512",
+    narrow={"registers": 16, "attributes": _NARROW, "scalef": ""},
+)
+AVX2 = Target(
+    "avx2",
+    8,
+    "x86-64-v3",
+    needs=("avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"),
+    attributes=_NARROW,
+    has_masks=True,
+    loses_masks=True,
+    has_fma=True,
+    has_halves=True,
+)
+BASELINE = Target("baseline", 4, "x86-64-v2", attributes=_NARROW)
+# Every AArch64 has it.  It was run under emulation alone (tests/kernel/test_neon.py), and no core was
+# measured: code is chosen by the figures of a Zen 5.
+NEON = Target("neon", 4, "generic", platform=AARCH64, registers=32, has_fma=True, has_halves=True)
+LEVELS = (AVX512, AVX2, BASELINE)  # of x86-64, the widest first
