@@ -63,7 +63,7 @@ class Options:
     lay arrays out anew for convolutions and products.  frozen: the positions of the params that hold weights,
     which seldom change.  verify: check the graph or the program, and its kernels, after every pass, and name
     the culprit.  stop_after: the name of the last pass that runs, over graphs or over programs.  limits: of
-    fused kernels.
+    fused kernels.  tune: the seconds for which schedules are searched by measuring, where there is a machine.
     """
 
     fold_norms: bool = True
@@ -74,6 +74,7 @@ class Options:
     verify: bool = False
     stop_after: str | None = None
     limits: Limits = CPU
+    tune: float = 0.0
 
     def passes(self) -> tuple[Pass, ...]:
         """The passes over graphs that these options ask for."""

@@ -43,9 +43,10 @@ class Reductions(Results):
         totals = self.accumulate(stage, points, [start] * (len(points) * copies))
         if not across:
             return totals
-        if self.schedule.has(Join):
-            return lane_sums(self, totals)
-        return [self.horizontal(word, totals[k :: len(points)]) for k in range(len(points))]
+        copies_of = [totals[k :: len(points)] for k in range(len(points))]
+        if self.schedule.has(Join) and word == "add":
+            return lane_sums(self, [self.paired(word, of) for of in copies_of])
+        return [self.horizontal(word, of) for of in copies_of]
 
     def accumulate(self, stage: Reduce, points: list[Point], totals: list[Value]) -> list[Value]:
         """The totals, and what the stage adds to them: bounded axes in outer loops, the others inside."""
@@ -89,7 +90,9 @@ class Reductions(Results):
             if not axes:
                 return self.over(rest, at, totals, body, copies)
             axis = axes[0]
-            low, high = self.reach(axis, bounded.get(axis.name, ()), at[0])
+            parts = bounded.get(axis.name, [])
+            self.share_bounds(parts, axis.name, at)
+            low, high = self.reach(axis, parts, at[0])
 
             def within(index: str, values: list[Value]) -> list[Value]:
                 return nest(axes[1:], [p | {axis.name: (index, 0)} for p in at], values)
@@ -136,6 +139,18 @@ class Reductions(Results):
             and (factor.other is None or factor.other.value == 0)
         )
 
+    def share_bounds(self, parts: list[tuple[Affine, int]], axis: str, points: list[Point]) -> None:
+        """Raises KernelError unless one loop's ends are right for all points of a tile."""
+        for part, _ in parts:
+            others = part.names - {axis}
+            if self.lane_axis in others or len({tuple(p[a] for a in sorted(others)) for p in points}) > 1:
+                raise KernelError(
+                    f"{self.kernel.name}: the points of a tile have other taps inside of the array",
+                    f"index: {part}",
+                    f"schedule: {self.schedule}",
+                    "tile no axis of a window's place, or peel it",
+                )
+
     def reach(self, axis: Axis, bounded: list[tuple[Affine, int]], point: Point) -> tuple[str, str]:
         """The first iteration, and the one after the last, for which every bounded index is inside."""
         low, high = self.limits.get(axis.name, ("0", str(axis.extent)))
@@ -171,12 +186,16 @@ class Reductions(Results):
         """
         return 1 if is_long(self.kernel, stage, self.schedule.kept) else self.schedule.vectors
 
-    def horizontal(self, word: str, totals: list[Value]) -> Value:
-        """The lanes of several accumulators as one number, always in the same order."""
+    def paired(self, word: str, totals: list[Value]) -> Value:
+        """Several vectors as one, pair by pair."""
         while len(totals) > 1:
             pairs = [totals[k : k + 2] for k in range(0, len(totals), 2)]
             totals = [self.named(word, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
-        (total,) = totals
+        return totals[0]
+
+    def horizontal(self, word: str, totals: list[Value]) -> Value:
+        """The lanes of several accumulators as one number, always in the same order."""
+        total = self.paired(word, totals)
         if kind(total.dtype) != "f" or word not in ("max", "min"):
             return self.reduced(word, total)
         count = self.lanes

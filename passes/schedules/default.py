@@ -25,7 +25,7 @@ def default_schedule(kernel: Kernel, target: Target) -> Schedule:
     if not axes:
         return Schedule(Scalar(names(kernel.parallel)[-1] if kernel.parallel else None))
     vector = max(axes, key=lambda axis: _contiguity(kernel, axis, target))
-    if not _lanes_apart(kernel, vector):
+    if not lanes_apart(kernel, vector):
         return Schedule(Scalar(vector))
     held = max(1, min(_most_vectors(kernel, vector), _size(kernel, vector) // target.lanes))
     for roles in contractions(kernel):
@@ -116,9 +116,9 @@ def _vector_axes(kernel: Kernel) -> list[str]:
     return [axis.name for axis in kernel.axes if axis.name not in sequential]
 
 
-def _lanes_apart(kernel: Kernel, vector: str) -> bool:
-    """Whether neighbours along the axis accumulate into different elements."""
-    return all(
+def lanes_apart(kernel: Kernel, vector: str) -> bool:
+    """Whether neighbours along the axis accumulate into different elements, in no order."""
+    return not any(store.combine == "set" for store in kernel.stores) and all(
         kernel.buffers[store.buffer].offset(store.index).coefficient(vector)
         and not any(isinstance(p, Expr) and vector in kernel.free_axes(p) for p in store.index)
         for store in kernel.stores

@@ -161,7 +161,7 @@ BUGS = (
     Bug("wrong start of a reduction", "passes.llvm.reductions:Reductions.reduce",
         "start = self.constant(identity(word, dtype), dtype, wide)",
         "start = self.constant(1, dtype, wide)", "a mean", "native code", "mean"),
-    Bug("a dropped accumulator", "passes.llvm.reductions:Reductions.horizontal", "while len(totals) > 1:",
+    Bug("a dropped accumulator", "passes.llvm.reductions:Reductions.paired", "while len(totals) > 1:",
         'totals = totals[:1]\n    while len(totals) > 1:', "a long sum", "native code", "sum"),
     Bug("one lane of a sum", "passes.llvm.lane_sums:lane_sums", "run //= 2", "run //= 4",
         "a tall product", "native code", "matmul"),
