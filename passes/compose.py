@@ -29,8 +29,8 @@ from dataclasses import replace
 
 from ..ir.errors import KernelError
 from ..ir.graph import Constant, Graph, Node, Value
-from ..ir.kernel.affine import Affine, as_affine
-from ..ir.kernel.form import Axis, Buffer, Fold, Kernel, Local, Reduce, Stage, Store, names
+from ..ir.kernel.affine import ZERO, Affine, as_affine
+from ..ir.kernel.form import Axis, Buffer, Fold, Kernel, Local, Reduce, Stage, Store, Subscript, names
 from ..ir.kernel.infer import dtype_of
 from ..ir.kernel.scalar import (
     Const,
@@ -45,6 +45,7 @@ from ..ir.kernel.scalar import (
     ref,
     walk,
 )
+from ..ir.kernel.substitute import Substitution
 from ..ir.kernel.types import is_floating, kind
 from ..ir.kernel.verify import verify
 from ..ir.memo import remember
@@ -52,7 +53,6 @@ from .hoist import hoisted
 from .index_check import index_check, trusted
 from .lower import numbered
 from .pieces import CHEAP, Piece, piece_of, plain, signature
-from .rewrite import ZERO, Part, Rewrite
 
 
 def compose(body: Graph) -> Kernel:
@@ -297,7 +297,7 @@ class _Composer:
         exprs = [e for s in kernel.stages for e in s.exprs]
         inner = [a for a in kernel.axes if a not in kernel.parallel]
         roots = {a.name: list(self.along(node, exprs[0], a.name, *exprs[1:])) for a in kernel.axes}
-        axes: dict[str, Part] = {}
+        axes: dict[str, Subscript] = {}
         if self.parallel is None:
             own = {a.name: self.axis("i", int(a.extent)) for a in kernel.parallel}
             self.parallel = tuple(own.values())
@@ -311,16 +311,14 @@ class _Composer:
                 for root in roots[a.name]:
                     self.places.setdefault(root, axes[a.name])
         named = {name: self.name("t") for s in kernel.stages for name in s.defines}
-        write = Rewrite(self, self.operands_of(node), axes, named)
+        loops = {name: (a,) for name, a in renamed.items()}
+        write = Substitution(indices=axes, axes=loops, stages=named, reads=self.reader(node))
         stores: dict[str, list[Store]] = {}
-        for stage in kernel.stages:
-            over = tuple(renamed[a.name] for a in stage.axes)
+        for stage in map(write.stage, kernel.stages):
             if isinstance(stage, Store):
-                index = tuple(write.part(part) for part in stage.index)
-                made = Store(stage.buffer, index, write.expr(stage.value), over, stage.combine)
-                stores.setdefault(stage.buffer, []).append(made)
+                stores.setdefault(stage.buffer, []).append(stage)
             else:
-                self.stages.append(self.typed(write.stage(stage, over)))
+                self.stages.append(self.typed(stage))
         for value, buffer in zip(node.outputs, kernel.outputs, strict=True):
             one = stores.get(buffer.name, [])
             if len(one) == 1 and one[0].combine is None:
@@ -344,10 +342,10 @@ class _Composer:
             self.dtypes[stage.name] = dtype_of(stage.value, kernel.buffers, known, {}) or "f32"
         return stage
 
-    def matched(self, node: Node, kernel: Kernel, roots: Mapping[str, list]) -> dict[str, Part]:
+    def matched(self, node: Node, kernel: Kernel, roots: Mapping[str, list]) -> dict[str, Subscript]:
         """The kernel's parallel axes for those of one more piece with stages."""
         assert self.parallel is not None
-        axes: dict[str, Part] = {a.name: ZERO for a in kernel.parallel if a.extent == 1}
+        axes: dict[str, Subscript] = {a.name: ZERO for a in kernel.parallel if a.extent == 1}
         left = {a.name: a for a in self.parallel if a.extent != 1}
         waiting = [a for a in kernel.parallel if a.extent != 1]
         unknown = []
@@ -389,7 +387,12 @@ class _Composer:
         return found
 
     # ---- reading
-    def at(self, value: Value, index: tuple[Part, ...], other: Const | None = None, guard=False) -> Expr:
+    def reader(self, node: Node, guard: bool = False) -> Callable[[Read], Expr]:
+        """What the reads of a node's kernel are in this one."""
+        operands = self.operands_of(node)
+        return lambda access: self.at(operands[access.buffer], access.index, access.other, guard)
+
+    def at(self, value: Value, index: tuple[Subscript, ...], other: Const | None = None, guard=False) -> Expr:
         """The element of a value at an index of the kernel, in the value's own type.
 
         other: what is read out of bounds.  guard: the index may be out of bounds; what is read then is not
@@ -424,16 +427,16 @@ class _Composer:
             self._at[key] = found
         return found
 
-    def inside(self, value: Value, index: tuple[Part, ...]) -> bool:
+    def inside(self, value: Value, index: tuple[Subscript, ...]) -> bool:
         return all(self.part_inside(part, n) for part, n in zip(index, value.shape, strict=True))
 
-    def part_inside(self, part: Part, size: int) -> bool:
+    def part_inside(self, part: Subscript, size: int) -> bool:
         if not isinstance(part, Affine):
             return False
         low, high = part.bounds(self.extents)
         return low.constant >= 0 and high.constant < size
 
-    def padded(self, value: Value, index: tuple[Part, ...], other: Const) -> Expr:
+    def padded(self, value: Value, index: tuple[Subscript, ...], other: Const) -> Expr:
         """A read with an `else`, of a value that no array holds."""
         inside: Expr | None = None
         for part, n in zip(index, value.shape, strict=True):
@@ -445,7 +448,7 @@ class _Composer:
         found = self.at(value, index, guard=inside is not None)
         return found if inside is None else op("select", inside, found, cast(other, value.type.dtype.short))
 
-    def pure_at(self, node: Node, value: Value, index: tuple[Part, ...], guard: bool) -> Expr:
+    def pure_at(self, node: Node, value: Value, index: tuple[Subscript, ...], guard: bool) -> Expr:
         _, number = self.producer[value]
         pure = (self.pieces[node].pure or {})[number]
         seen = self._seen.setdefault(value, {})
@@ -455,8 +458,8 @@ class _Composer:
                 f"{node.op.name} is expensive, and would be computed at several places",
                 *(", ".join(map(str, place)) for place in seen),
             )
-        axes: dict[str, Part] = dict(zip(pure.axes, index, strict=True))
-        found = Rewrite(self, self.operands_of(node), axes, {}, guard).expr(pure.value)
+        axes: dict[str, Subscript] = dict(zip(pure.axes, index, strict=True))
+        found = Substitution(indices=axes, reads=self.reader(node, guard)).expr(pure.value)
         if value not in self.shared or guard:
             return found
         over = [plain(part) for part in index if part != ZERO]
@@ -469,12 +472,12 @@ class _Composer:
         self.stages.append(self.typed(Local(name, local, found)))
         return ref(name, names(local))
 
-    def stored_at(self, node: Node, value: Value, index: tuple[Part, ...]) -> Expr:
+    def stored_at(self, node: Node, value: Value, index: tuple[Subscript, ...]) -> Expr:
         if value not in self.stored:
             raise KernelError(f"{node.op.name} stores parts of its result apart: nothing can read it here")
         at, found, axes = self.stored[value]
         local = {a.name for a in axes}
-        moved: dict[str, Part] = {}
+        moved: dict[str, Subscript] = {}
         for here, there, n in zip(at, index, value.shape, strict=True):
             axis = plain(here)
             if here == there or n == 1 and axis not in local:
@@ -490,7 +493,7 @@ class _Composer:
             return found
         if any(isinstance(e, Ref) and set(e.axes) & moved.keys() for e in walk(found)):
             raise KernelError(f"{node.op.name} is read at other points than where it is kept")
-        return Rewrite(self, None, moved, {}).expr(found)
+        return Substitution(indices=moved).expr(found)
 
     # ---- results
     def stores(self, value: Value, out: Buffer) -> list[Store]:

@@ -18,8 +18,9 @@ from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Kernel, Reduce, names
 from ...ir.kernel.scalar import Coordinate, Expr, Op, Read, coordinate, op, read, ref, walk
+from ...ir.kernel.substitute import Substitution
 from ...ir.kernel.types import NUMPY
-from ..blocking import Rewriting, fresh
+from ..blocking import fresh
 from .code import Code, Phase
 from .cost import nanoseconds
 from .emit import Emitter
@@ -166,12 +167,10 @@ def _piece(
     if not reached:  # a sum of nothing
         axes |= {axis.name: (Axis(axis.name, 0),) for axis in summation(kernel).axes}
         index = [Affine()] * len(index)
-    rewriting = Rewriting(terms, axes, {})
-    kept = [
-        rewriting.affine(p) if isinstance(p, Affine) and d not in divided else p for d, p in enumerate(index)
-    ]
-    rewriting.memo[factor] = read(access.buffer, tuple(kept), access.other)
-    return rewriting.kernel(kernel)
+    moved = Substitution(indices=terms)
+    kept = [p if d in divided else moved.subscript(p) for d, p in enumerate(index)]
+    element = read(access.buffer, kept, access.other)
+    return Substitution(indices=terms, axes=axes, exprs={factor: element}).kernel(kernel)
 
 
 # ---- code

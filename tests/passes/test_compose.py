@@ -9,10 +9,11 @@ from lamina.ir.dtypes import float16, int64
 from lamina.ir.errors import KernelError
 from lamina.ir.interpret import interpret
 from lamina.ir.kernel.interpret import interpret as run
+from lamina.ir.kernel.substitute import Substitution
 from lamina.ir.kernel.text import parse as parse_kernel
 from lamina.ir.kernel.verify import verify
 from lamina.passes import compose as module
-from lamina.passes import pieces, rewrite
+from lamina.passes import pieces
 from lamina.passes.compose import compose
 
 
@@ -173,10 +174,10 @@ def test_compose_fuzz_says_most_graphs():
 
 BUGS = {
     "an index loses its constant": lambda m: m.setattr(
-        rewrite.Rewrite, "part", _without_constant(rewrite.Rewrite.part)
+        Substitution, "subscript", _without_constant(Substitution.subscript)
     ),
     "halves are not rounded between ops": lambda m: m.setattr(
-        rewrite.Rewrite, "rewritten", _without_halves(rewrite.Rewrite.rewritten)
+        Substitution, "_rebuilt", _without_halves(Substitution._rebuilt)
     ),
     "what is padded is read where it is not": lambda m: m.setattr(
         module._Composer, "part_inside", lambda self, part, size: True
@@ -193,9 +194,9 @@ def _without_constant(part):
     return broken
 
 
-def _without_halves(rewritten):
+def _without_halves(rebuilt):
     def broken(self, expr):
-        found = rewritten(self, expr)
+        found = rebuilt(self, expr)
         inner = getattr(found, "arg", None)
         twice = inner is not None and getattr(inner, "dtype", None) == "f16" and hasattr(inner, "arg")
         return inner.arg if twice and found.dtype == "f32" else found
