@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from itertools import product
 from math import gcd, prod
 
-from ...ir.errors import KernelError
+from ...ir.errors import KernelError, Unsayable
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Kernel, Reduce, names
 from ...ir.kernel.scalar import Coordinate, Expr, Op, Read, coordinate, op, read, ref, walk
@@ -74,11 +74,11 @@ def _code(how: Windows, kernel: Kernel, target: Target) -> Code:
 
 
 def summation(kernel: Kernel) -> Reduce:
-    """The one sum of products.  Raises KernelError for a kernel that has none."""
+    """The one sum of products.  Raises Unsayable for a kernel that has none."""
     for stage in kernel.stages:
         if isinstance(stage, Reduce) and isinstance(stage.value, Op) and stage.value.name == "mul":
             return stage
-    raise KernelError(f"{kernel.name}: there is no sum of products over windows here")
+    raise Unsayable(f"{kernel.name}: there is no sum of products over windows here")
 
 
 # ---- what lies outside
@@ -87,7 +87,7 @@ def summation(kernel: Kernel) -> Reduce:
 def bounds(kernel: Kernel, stage: Reduce) -> dict[str, list[tuple[Affine, int]]]:
     """For each summed axis that a guard limits: the index parts that stay inside, and their sizes.
 
-    Raises KernelError where a guard is no bound of one loop, or where what lies outside is not zero.
+    Raises Unsayable where a guard is no bound of one loop, or where what lies outside is not zero.
     """
     own, factors = set(names(stage.axes)), stage.value.args  # type: ignore[attr-defined]
     found: dict[str, list[tuple[Affine, int]]] = {}
@@ -96,7 +96,7 @@ def bounds(kernel: Kernel, stage: Reduce) -> dict[str, list[tuple[Affine, int]]]
             part, size = access.index[d], int(kernel.buffers[access.buffer].shape[d])
             axes = own & part.names if isinstance(part, Affine) else set()
             if access not in factors or len(axes) != 1 or access.other is None or access.other.value != 0:
-                raise KernelError(f"{kernel.name}: a guard here is the bound of one loop", f"at: {access}")
+                raise Unsayable(f"{kernel.name}: a guard here is the bound of one loop", f"at: {access}")
             found.setdefault(axes.pop(), []).append((part, size))
     return found
 
@@ -121,7 +121,7 @@ def pieces(kernel: Kernel) -> list[Kernel]:
 def divisions(kernel: Kernel, factor: Expr) -> tuple[Read, dict[int, tuple[Affine, int]]]:
     """The read in a factor, and the dimensions in which it divides: the index and the divisor.
 
-    Raises KernelError unless the factor is 0 wherever a division leaves a remainder, and nowhere else.
+    Raises Unsayable unless the factor is 0 wherever a division leaves a remainder, and nowhere else.
     """
     conditions, inner = [], factor
     while isinstance(inner, Op) and inner.name == "select" and str(inner.args[2]) in ("0", "0.0"):
@@ -136,7 +136,7 @@ def divisions(kernel: Kernel, factor: Expr) -> tuple[Read, dict[int, tuple[Affin
         affine = all(d in divided or isinstance(part, Affine) for d, part in enumerate(inner.index))
         if divided and affine and exact == set(conditions):
             return inner, divided
-    raise KernelError(f"{kernel.name}: a factor of a sum over windows is one element", f"factor: {factor}")
+    raise Unsayable(f"{kernel.name}: a factor of a sum over windows is one element", f"factor: {factor}")
 
 
 def _piece(
